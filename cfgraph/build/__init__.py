@@ -1,0 +1,1 @@
+"""Graphs written in Python: a builder, conditionals and loops."""

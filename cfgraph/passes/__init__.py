@@ -1,0 +1,1 @@
+"""Rewrites of graphs: one file or one folder a pass."""

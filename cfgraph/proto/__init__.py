@@ -1,0 +1,1 @@
+"""Bindings generated from `schemas/`; `pytest --update tests/proto` writes them anew."""

@@ -1,0 +1,1 @@
+"""Runs graphs on simulated devices, and shows what happened."""

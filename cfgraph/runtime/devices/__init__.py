@@ -1,0 +1,1 @@
+"""The devices that a run may use."""
