@@ -1,1 +1,5 @@
-"""The ops: one class each, one file a family."""
+"""The ops: one class each, a file a family. Importing this package fills the registry."""
+
+from cfgraph.ops import array, control_flow
+
+__all__ = ["array", "control_flow"]

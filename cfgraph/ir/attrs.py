@@ -1,0 +1,100 @@
+"""Attribute values that Python has no type for.
+
+An attribute is one of: bytes, int, float, bool, DType, Shape, Tensor, Func, Placeholder,
+a tuple of these (a list attribute), or Raw (kept as it came).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from cfgraph.ir.dtypes import DType
+from cfgraph.ir.shapes import Shape
+
+
+@dataclass(frozen=True, slots=True)
+class Func:
+    """The name of a function, with the attributes that it is instantiated with."""
+
+    name: str
+    attrs: Mapping[str, Any] = field(default_factory=dict)
+
+    def __hash__(self) -> int:
+        return hash((self.name, tuple(sorted(self.attrs))))
+
+
+@dataclass(frozen=True, slots=True)
+class Placeholder:
+    """Inside a function's body: takes the value of the function's own attribute `name`."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Raw:
+    """An encoded attribute value that has no other Python form; kept byte for byte."""
+
+    data: bytes
+
+
+class TensorSource(Protocol):
+    """Where a Tensor's content comes from; implemented by serde for encoded ones."""
+
+    def dtype(self) -> DType:
+        """The element type."""
+
+    def shape(self) -> Shape:
+        """The shape as declared."""
+
+    def array(self) -> Any:
+        """The decoded array."""
+
+
+class Tensor:
+    """A constant tensor. What comes from a file is decoded when somebody reads `array`."""
+
+    __slots__ = ("_array", "source")
+
+    def __init__(self, array: Any = None, *, source: TensorSource | None = None) -> None:
+        if array is None and source is None:
+            message = "a Tensor needs an array or a source"
+            raise TypeError(message)
+        self._array = array
+        self.source = source
+
+    @property
+    def array(self) -> Any:
+        """The content as a NumPy array; do not write to it."""
+        if self._array is None and self.source is not None:
+            self._array = self.source.array()
+        return self._array
+
+    @property
+    def dtype(self) -> DType:
+        """The element type, known without decoding."""
+        return self.source.dtype() if self.source else DType.of_numpy(self._array.dtype)
+
+    @property
+    def shape(self) -> Shape:
+        """The shape, known without decoding."""
+        return self.source.shape() if self.source else Shape(self._array.shape)
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        if not isinstance(other, Tensor) or self.dtype is not other.dtype:
+            return False
+        mine, theirs = self.array, other.array
+        return (
+            bool(mine.shape == theirs.shape and mine.tobytes() == theirs.tobytes())
+            if (mine.dtype != object)
+            else bool(mine.shape == theirs.shape and mine.tolist() == theirs.tolist())
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.dtype, self.shape))
+
+    def __repr__(self) -> str:
+        return f"Tensor({self.dtype}{self.shape})"

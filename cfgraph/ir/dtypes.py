@@ -1,0 +1,203 @@
+"""The element types of tensors, numbered as in TensorFlow's files."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Final
+
+_REF: Final = 100
+
+
+class DType:
+    """One element type; interned, so that `is` compares. `number` is the value in a file.
+
+    A reference type (`Ref(float32)`) is its base's number plus 100. Numbers that this version
+    does not know are kept, so that a file survives a round trip.
+    """
+
+    __slots__ = ("_numpy", "base", "is_ref", "name", "number")
+    _known: ClassVar[dict[int, DType]] = {}
+
+    number: int
+    name: str
+    is_ref: bool
+    base: DType
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.is_ref = _REF < number < 2 * _REF
+        self.base = DType.of(number - _REF) if self.is_ref else self
+        if self.is_ref:
+            self.name = f"Ref({self.base.name})"
+        else:
+            self.name = _ROWS[number][0] if number in _ROWS else f"dtype_{number}"
+        self._numpy: Any = None
+
+    @classmethod
+    def of(cls, number: int) -> DType:
+        """The type with this number."""
+        known = cls._known.get(number)
+        if known is None:
+            known = cls._known[number] = cls(number)
+        return known
+
+    @classmethod
+    def named(cls, name: str) -> DType:
+        """The type with this name (`float32`, `Ref(float32)`, `DT_FLOAT`, `float`, `f32`).
+
+        Raises KeyError for a name that is none.
+        """
+        if name.startswith("Ref(") and name.endswith(")"):
+            return cls.named(name[4:-1]).ref
+        if name.startswith("dtype_") and name[6:].isdigit():
+            return cls.of(int(name[6:]))
+        return cls.of(_NUMBERS[name])
+
+    @property
+    def ref(self) -> DType:
+        """The reference type over this one."""
+        return self if self.is_ref else DType.of(self.number + _REF)
+
+    @property
+    def kind(self) -> str:
+        """`float`, `int`, `uint`, `complex`, `bool`, `string`, `resource`, `variant` or `none`."""
+        row = _ROWS.get(self.base.number)
+        return row[2] if row else "none"
+
+    @property
+    def is_floating(self) -> bool:
+        """True for the real floating types."""
+        return self.kind == "float"
+
+    @property
+    def is_complex(self) -> bool:
+        """True for complex64 and complex128."""
+        return self.kind == "complex"
+
+    @property
+    def is_integer(self) -> bool:
+        """True for signed and unsigned integers, quantized ones included."""
+        return self.kind in ("int", "uint")
+
+    @property
+    def is_object(self) -> bool:
+        """True for strings, resources and variants: held as Python objects."""
+        return self.kind in ("string", "resource", "variant")
+
+    @property
+    def numpy(self) -> Any:
+        """The NumPy dtype of its arrays (`object` for strings, resources, variants).
+
+        Raises TypeError for a type without one.
+        """
+        if self._numpy is None:
+            self._numpy = _numpy_dtype(self)
+        return self._numpy
+
+    @classmethod
+    def of_numpy(cls, dtype: Any) -> DType:
+        """The type of a NumPy dtype; `object` and text are strings.
+
+        Raises TypeError for one that has no counterpart.
+        """
+        import numpy as np
+
+        dtype = np.dtype(dtype)
+        if dtype.kind in "OSU":
+            return string
+        number = _BY_NUMPY.get(dtype.name)
+        if number is None:
+            message = f"no tensor type for the NumPy type {dtype}"
+            raise TypeError(message)
+        return cls.of(number)
+
+    def __repr__(self) -> str:
+        return self.name
+
+    def __reduce__(self) -> tuple[Any, tuple[int]]:
+        return DType.of, (self.number,)
+
+
+def _numpy_dtype(dtype: DType) -> Any:
+    import numpy as np
+
+    row = _ROWS.get(dtype.base.number)
+    if row is None or row[1] is None:
+        message = f"tensors of type {dtype.name} cannot be held in arrays"
+        raise TypeError(message)
+    if hasattr(np, row[1]):
+        return np.dtype(getattr(np, row[1]))
+    import ml_dtypes
+
+    return np.dtype(getattr(ml_dtypes, row[1]))
+
+
+# number: name, attribute of numpy or ml_dtypes, kind, TensorFlow's name, short name
+_ROWS: Final[dict[int, tuple[str, str | None, str, str, str]]] = {
+    0: ("invalid", None, "none", "DT_INVALID", ""),
+    1: ("float32", "float32", "float", "DT_FLOAT", "f32"),
+    2: ("float64", "float64", "float", "DT_DOUBLE", "f64"),
+    3: ("int32", "int32", "int", "DT_INT32", "i32"),
+    4: ("uint8", "uint8", "uint", "DT_UINT8", "u8"),
+    5: ("int16", "int16", "int", "DT_INT16", "i16"),
+    6: ("int8", "int8", "int", "DT_INT8", "i8"),
+    7: ("string", "object_", "string", "DT_STRING", "str"),
+    8: ("complex64", "complex64", "complex", "DT_COMPLEX64", "c64"),
+    9: ("int64", "int64", "int", "DT_INT64", "i64"),
+    10: ("bool", "bool_", "bool", "DT_BOOL", "b"),
+    11: ("qint8", "int8", "int", "DT_QINT8", ""),
+    12: ("quint8", "uint8", "uint", "DT_QUINT8", ""),
+    13: ("qint32", "int32", "int", "DT_QINT32", ""),
+    14: ("bfloat16", "bfloat16", "float", "DT_BFLOAT16", "bf16"),
+    15: ("qint16", "int16", "int", "DT_QINT16", ""),
+    16: ("quint16", "uint16", "uint", "DT_QUINT16", ""),
+    17: ("uint16", "uint16", "uint", "DT_UINT16", "u16"),
+    18: ("complex128", "complex128", "complex", "DT_COMPLEX128", "c128"),
+    19: ("float16", "float16", "float", "DT_HALF", "f16"),
+    20: ("resource", "object_", "resource", "DT_RESOURCE", ""),
+    21: ("variant", "object_", "variant", "DT_VARIANT", ""),
+    22: ("uint32", "uint32", "uint", "DT_UINT32", "u32"),
+    23: ("uint64", "uint64", "uint", "DT_UINT64", "u64"),
+    24: ("float8_e5m2", "float8_e5m2", "float", "DT_FLOAT8_E5M2", "f8e5m2"),
+    25: ("float8_e4m3fn", "float8_e4m3fn", "float", "DT_FLOAT8_E4M3FN", "f8e4m3fn"),
+    26: ("float8_e4m3fnuz", "float8_e4m3fnuz", "float", "DT_FLOAT8_E4M3FNUZ", ""),
+    27: ("float8_e4m3b11fnuz", "float8_e4m3b11fnuz", "float", "DT_FLOAT8_E4M3B11FNUZ", ""),
+    28: ("float8_e5m2fnuz", "float8_e5m2fnuz", "float", "DT_FLOAT8_E5M2FNUZ", ""),
+    29: ("int4", "int4", "int", "DT_INT4", "i4"),
+    30: ("uint4", "uint4", "uint", "DT_UINT4", "u4"),
+    31: ("int2", "int2", "int", "DT_INT2", "i2"),
+    32: ("uint2", "uint2", "uint", "DT_UINT2", "u2"),
+    33: ("float4_e2m1fn", "float4_e2m1fn", "float", "DT_FLOAT4_E2M1FN", ""),
+}
+_QUANTIZED: Final = (11, 12, 13, 15, 16)
+_BY_NUMPY: Final = {
+    row[1].rstrip("_"): number
+    for number, row in _ROWS.items()
+    if row[1] and row[1] != "object_" and number not in _QUANTIZED
+}
+_NUMBERS: Final = (
+    {row[0]: number for number, row in _ROWS.items()}
+    | {row[3]: number for number, row in _ROWS.items()}
+    | {row[3] + "_REF": number + _REF for number, row in _ROWS.items() if number}
+    | {row[4]: number for number, row in _ROWS.items() if row[4]}
+    | {"float": 1, "double": 2, "half": 19, "str": 7}
+)
+
+invalid = DType.of(0)
+float32 = DType.of(1)
+float64 = DType.of(2)
+int32 = DType.of(3)
+uint8 = DType.of(4)
+int16 = DType.of(5)
+int8 = DType.of(6)
+string = DType.of(7)
+complex64 = DType.of(8)
+int64 = DType.of(9)
+bool_ = DType.of(10)
+bfloat16 = DType.of(14)
+uint16 = DType.of(17)
+complex128 = DType.of(18)
+float16 = DType.of(19)
+resource = DType.of(20)
+variant = DType.of(21)
+uint32 = DType.of(22)
+uint64 = DType.of(23)

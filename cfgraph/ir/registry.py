@@ -1,0 +1,114 @@
+"""The ops that are known, by name; `cfgraph.ops` fills it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from cfgraph.errors import InvalidInput
+from cfgraph.ir.dtypes import DType
+
+if TYPE_CHECKING:
+    from cfgraph.ir.graph import Node, Output
+    from cfgraph.ir.signature import Signature
+
+
+class OpDefinition(Protocol):
+    """What the graph itself asks of an op; the whole class is `cfgraph.ops.op.Op`."""
+
+    @classmethod
+    def parsed(cls) -> Signature:
+        """The op's signature."""
+
+
+_ops: dict[str, Any] = {}
+
+
+def register(name: str, definition: Any) -> None:
+    """Make an op known. Raises ValueError if the name is taken."""
+    if name in _ops:
+        message = f"op {name!r} is defined twice"
+        raise ValueError(message)
+    _ops[name] = definition
+
+
+def lookup(name: str) -> Any | None:
+    """The class of an op, or None."""
+    return _ops.get(name)
+
+
+def names() -> Iterable[str]:
+    """The names of all known ops, sorted."""
+    return sorted(_ops)
+
+
+def default_attr(node: Node, key: str) -> Any:
+    """The default of an attribute that a node does not carry."""
+    definition = _ops.get(node.op)
+    attr = definition.parsed().attrs.get(key) if definition else None
+    if attr is None or not attr.has_default:
+        message = f"attribute {key!r} is missing"
+        raise InvalidInput(message, node=node.name, code="CFG110")
+    return attr.default
+
+
+def output_types(node: Node) -> list[DType] | None:
+    """The types of a node's outputs; None if its op or an attribute is not known."""
+    definition = _ops.get(node.op)
+    if definition is None:
+        return None
+    try:
+        types: list[DType] = definition.parsed().output_types(node.attrs)
+    except ValueError:
+        return None
+    return types
+
+
+def input_types(node: Node) -> list[DType] | None:
+    """The types that a node wants of its inputs; None if its op or an attribute is not known."""
+    definition = _ops.get(node.op)
+    if definition is None:
+        return None
+    try:
+        types: list[DType] = definition.parsed().input_types(node.attrs)
+    except ValueError:
+        return None
+    return types
+
+
+def output_count(node: Node) -> int | None:
+    """The number of a node's outputs; None if its op is not known."""
+    definition = _ops.get(node.op)
+    if definition is None:
+        return None
+    count: int | None = definition.parsed().simple_outputs
+    if count is None:
+        types = output_types(node)
+        return None if types is None else len(types)
+    return count
+
+
+def output_dtype(node: Node, port: int) -> DType | None:
+    """The type of one output; None if it is not known."""
+    types = output_types(node)
+    return types[port] if types is not None and port < len(types) else None
+
+
+def complete(
+    name: str, op: str, inputs: Sequence[Output], given: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Infer the attributes of a new node from its inputs. Raises InvalidInput where they do not fit."""
+    definition = _ops.get(op)
+    if definition is None:
+        return dict(given)
+    try:
+        attrs: dict[str, Any] = definition.parsed().infer([i.dtype for i in inputs], given)
+        wanted = definition.parsed().input_types(attrs)
+    except ValueError as error:
+        raise InvalidInput(f"{op}: {error}", node=name, code="CFG110") from None
+    for slot, (item, want) in enumerate(zip(inputs, wanted, strict=True)):
+        have = item.dtype
+        if have is not None and have is not want and (have.base is not want or want.is_ref):
+            message = f"input {slot} is {item.name} of type {have}, {op} wants {want}"
+            raise InvalidInput(message, node=name, hint="insert a Cast", code="CFG301")
+    return attrs

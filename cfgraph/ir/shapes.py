@@ -1,0 +1,132 @@
+"""Static shapes: of unknown rank, or one size a dimension, None where it is unknown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+
+class Shape:
+    """A static shape. `Shape(None)` has unknown rank, `Shape((2, None))` an unknown second size.
+
+    `names` are the dimension names that a file may give; they mean nothing and are kept.
+    """
+
+    __slots__ = ("dims", "names")
+    dims: tuple[int | None, ...] | None
+    names: tuple[str, ...]
+
+    def __init__(self, dims: Iterable[int | None] | None = None, names: Iterable[str] = ()) -> None:
+        self.dims = None if dims is None else tuple(dims)
+        self.names = tuple(names)
+
+    @property
+    def rank(self) -> int | None:
+        """The number of dimensions, None if unknown."""
+        return None if self.dims is None else len(self.dims)
+
+    @property
+    def is_full(self) -> bool:
+        """True if rank and all sizes are known."""
+        return self.dims is not None and None not in self.dims
+
+    @property
+    def elements(self) -> int | None:
+        """The number of elements, None if unknown."""
+        if self.dims is None:
+            return None
+        count = 1
+        for dim in self.dims:
+            if dim is None:
+                return None
+            count *= dim
+        return count
+
+    def accepts(self, actual: Iterable[int]) -> bool:
+        """True if an array of this concrete shape fits."""
+        if self.dims is None:
+            return True
+        sizes = tuple(actual)
+        return len(sizes) == len(self.dims) and all(
+            want is None or want == have for want, have in zip(self.dims, sizes, strict=True)
+        )
+
+    def merge(self, other: Shape) -> Shape:
+        """What both say together. Raises ValueError where they contradict each other."""
+        if self.dims is None or other.dims is None:
+            return other if self.dims is None else self
+        if len(self.dims) != len(other.dims):
+            message = f"shapes {self} and {other} differ in rank"
+            raise ValueError(message)
+        return Shape(
+            _merge_dim(a, b, self, other) for a, b in zip(self.dims, other.dims, strict=True)
+        )
+
+    def join(self, other: Shape) -> Shape:
+        """What holds for either: unknown wherever they differ."""
+        if self.dims is None or other.dims is None or len(self.dims) != len(other.dims):
+            return UNKNOWN
+        return Shape(a if a == b else None for a, b in zip(self.dims, other.dims, strict=True))
+
+    def broadcast(self, other: Shape) -> Shape:
+        """The shape of an elementwise result. Raises ValueError where they do not broadcast."""
+        if self.dims is None or other.dims is None:
+            return UNKNOWN
+        rank = max(len(self.dims), len(other.dims))
+        mine = (1,) * (rank - len(self.dims)) + self.dims
+        theirs = (1,) * (rank - len(other.dims)) + other.dims
+        return Shape(_broadcast_dim(a, b, self, other) for a, b in zip(mine, theirs, strict=True))
+
+    def __add__(self, other: Shape) -> Shape:
+        if self.dims is None or other.dims is None:
+            return UNKNOWN
+        return Shape(self.dims + other.dims)
+
+    def __getitem__(self, index: slice) -> Shape:
+        return UNKNOWN if self.dims is None else Shape(self.dims[index])
+
+    def __iter__(self) -> Iterator[int | None]:
+        if self.dims is None:
+            message = "a shape of unknown rank has no dimensions to iterate"
+            raise ValueError(message)
+        return iter(self.dims)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Shape) and self.dims == other.dims and self.names == other.names
+
+    def __hash__(self) -> int:
+        return hash((self.dims, self.names))
+
+    def __repr__(self) -> str:
+        if self.dims is None:
+            return "?"
+        return "[" + ",".join("?" if dim is None else str(dim) for dim in self.dims) + "]"
+
+
+def _merge_dim(a: int | None, b: int | None, left: Shape, right: Shape) -> int | None:
+    if a is None or b is None or a == b:
+        return b if a is None else a
+    message = f"shapes {left} and {right} contradict each other"
+    raise ValueError(message)
+
+
+def _broadcast_dim(a: int | None, b: int | None, left: Shape, right: Shape) -> int | None:
+    if a == 1:
+        return b
+    if b == 1:
+        return a
+    if a is None or b is None:
+        return b if a is None else a
+    if a != b:
+        message = f"shapes {left} and {right} do not broadcast"
+        raise ValueError(message)
+    return a
+
+
+UNKNOWN: Final = Shape(None)
+SCALAR: Final = Shape(())
+
+
+def vector(size: int | None = None) -> Shape:
+    """A shape of rank 1."""
+    return Shape((size,))

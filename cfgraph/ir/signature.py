@@ -1,0 +1,228 @@
+"""The signature of an op: named inputs, outputs and attributes, and what follows from them.
+
+A signature is written `x: T, y: N*T, r: Ref(T), list: Tin -> z: T, n: int32`; attributes are
+written `N: int >= 1, T: {float32, float64} = float32, Tin: list(type), shape: shape = ?`.
+A type or count that is named but not declared is an attribute `type` or `int >= 1`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final
+
+from cfgraph.ir.attrs import Placeholder
+from cfgraph.ir.dtypes import DType
+from cfgraph.ir.shapes import Shape
+
+
+@dataclass(frozen=True, slots=True)
+class Arg:
+    """One argument: its type is fixed (`dtype`) or an attribute; `count` names a count attribute."""
+
+    name: str
+    dtype: DType | None
+    type_attr: str | None
+    count: str | None = None
+    is_ref: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Attr:
+    """One attribute: its kind (`type`, `int`, `list(shape)`, …), default and bounds."""
+
+    name: str
+    kind: str
+    default: Any = None
+    has_default: bool = False
+    minimum: int | None = None
+    allowed: tuple[Any, ...] | None = None
+
+
+class Signature:
+    """A parsed signature."""
+
+    def __init__(self, text: str, attrs: str = "") -> None:
+        inputs, _, outputs = text.partition("->")
+        self.attrs: dict[str, Attr] = {a.name: a for a in map(_parse_attr, _split(attrs))}
+        self.inputs = tuple(self._arg(part) for part in _split(inputs))
+        self.outputs = tuple(self._arg(part) for part in _split(outputs))
+        for arg in (*self.inputs, *self.outputs):
+            self._declare(arg)
+
+    def _arg(self, text: str) -> Arg:
+        name, _, kind = (part.strip() for part in text.partition(":"))
+        count, star, rest = kind.partition("*")
+        kind = rest.strip() if star else kind
+        is_ref = kind.startswith("Ref(")
+        kind = kind[4:-1] if is_ref else kind
+        try:
+            dtype: DType | None = None if kind in self.attrs else DType.named(kind)
+        except KeyError:
+            dtype = None
+        return Arg(name, dtype, None if dtype else kind, count.strip() if star else None, is_ref)
+
+    def _declare(self, arg: Arg) -> None:
+        if arg.type_attr:
+            self.attrs.setdefault(arg.type_attr, Attr(arg.type_attr, "type"))
+        if arg.count:
+            self.attrs.setdefault(arg.count, Attr(arg.count, "int", minimum=1))
+
+    @cached_property
+    def simple_outputs(self) -> int | None:
+        """The number of outputs where it does not depend on attributes, else None."""
+        single = all(not self._is_list(arg) for arg in self.outputs)
+        return len(self.outputs) if single else None
+
+    def _is_list(self, arg: Arg) -> bool:
+        listed = arg.type_attr and self.attrs[arg.type_attr].kind == "list(type)"
+        return bool(arg.count or listed)
+
+    def input_types(self, attrs: Mapping[str, Any]) -> list[DType]:
+        """The type of every input, in order. Raises ValueError where an attribute is missing."""
+        return [t for arg in self.inputs for t in self.arg_types(arg, attrs)]
+
+    def output_types(self, attrs: Mapping[str, Any]) -> list[DType]:
+        """The type of every output, in order. Raises ValueError where an attribute is missing."""
+        return [t for arg in self.outputs for t in self.arg_types(arg, attrs)]
+
+    def arg_types(self, arg: Arg, attrs: Mapping[str, Any]) -> list[DType]:
+        """The types of the tensors of one argument."""
+        value = arg.dtype if arg.dtype else self.value(arg.type_attr or "", attrs)
+        types = list(value) if isinstance(value, tuple) else [value]
+        if any(not isinstance(t, DType) for t in types):
+            message = f"attribute {arg.type_attr!r} is no type"
+            raise ValueError(message)
+        if arg.count:
+            count = self.value(arg.count, attrs)
+            if not isinstance(count, int) or count < 0:
+                message = f"attribute {arg.count!r} is no count"
+                raise ValueError(message)
+            types = types * count
+        return [t.ref for t in types] if arg.is_ref else types
+
+    def value(self, name: str, attrs: Mapping[str, Any]) -> Any:
+        """An attribute's value or default. Raises ValueError where it has neither."""
+        if name in attrs:
+            return attrs[name]
+        attr = self.attrs.get(name)
+        if attr is None or not attr.has_default:
+            message = f"attribute {name!r} is missing"
+            raise ValueError(message)
+        return attr.default
+
+    def infer(self, types: Sequence[DType | None], given: Mapping[str, Any]) -> dict[str, Any]:
+        """The type and count attributes that follow from the types of the inputs.
+
+        Attributes already `given` are kept. Raises ValueError where the number of inputs does not
+        fit, or an attribute cannot be told.
+        """
+        attrs = dict(given)
+        rest = list(types)
+        for place, arg in enumerate(self.inputs):
+            take = self._take(arg, rest, attrs, last=place == len(self.inputs) - 1)
+            mine, rest = rest[:take], rest[take:]
+            self._bind_arg(arg, mine, attrs)
+        if rest:
+            message = f"{len(types)} inputs given, {len(types) - len(rest)} wanted"
+            raise ValueError(message)
+        for arg in self.outputs:
+            self.arg_types(arg, attrs)
+        return attrs
+
+    def _take(
+        self, arg: Arg, rest: list[DType | None], attrs: Mapping[str, Any], *, last: bool
+    ) -> int:
+        if not self._is_list(arg):
+            wanted = 1
+        elif arg.count and arg.count in attrs:
+            wanted = int(attrs[arg.count])
+        elif arg.type_attr in attrs and not arg.count:
+            wanted = len(attrs[arg.type_attr])
+        else:
+            later = self.inputs[self.inputs.index(arg) + 1 :]
+            wanted = len(rest) if last else len(rest) - len(later)
+        if wanted < 0 or wanted > len(rest):
+            message = f"input {arg.name!r} is missing"
+            raise ValueError(message)
+        return wanted
+
+    def _bind_arg(self, arg: Arg, types: list[DType | None], attrs: dict[str, Any]) -> None:
+        if arg.count:
+            attrs.setdefault(arg.count, len(types))
+        if arg.type_attr is None:
+            return
+        known = [t.base if t and not arg.is_ref else t and t.base for t in types]
+        if self.attrs[arg.type_attr].kind == "list(type)" and not arg.count:
+            if None not in known:
+                attrs.setdefault(arg.type_attr, tuple(known))
+        elif known and known[0] is not None:
+            attrs.setdefault(arg.type_attr, known[0])
+
+
+def _split(text: str) -> list[str]:
+    """Split at the commas that are outside of brackets and quotes."""
+    parts, depth, start, quoted = [], 0, 0, False
+    for place, char in enumerate(text):
+        if char == "'":
+            quoted = not quoted
+        elif quoted:
+            continue
+        elif char in "([{":
+            depth += 1
+        elif char in ")]}":
+            depth -= 1
+        elif char == "," and depth == 0:
+            parts.append(text[start:place].strip())
+            start = place + 1
+    parts.append(text[start:].strip())
+    return [part for part in parts if part]
+
+
+_ATTR: Final = re.compile(
+    r"(?P<name>\w+)\s*:\s*(?P<kind>list\(\w+\)|\w+|list\(\{[^}]*\}\)|\{[^}]*\})"
+    r"(?:\s*>=\s*(?P<minimum>-?\d+))?(?:\s*=\s*(?P<default>.+))?$"
+)
+
+
+def _parse_attr(text: str) -> Attr:
+    match = _ATTR.match(text)
+    if match is None:
+        message = f"attribute declaration {text!r} is malformed"
+        raise ValueError(message)
+    kind, allowed = match["kind"], None
+    if "{" in kind:
+        listed = kind.startswith("list(")
+        items = _split(kind.removeprefix("list(").strip("{})"))
+        scalar = "string" if items[0].startswith("'") else "type"
+        allowed = tuple(_literal(item, scalar) for item in items)
+        kind = f"list({scalar})" if listed else scalar
+    minimum = int(match["minimum"]) if match["minimum"] else None
+    if match["default"] is None:
+        return Attr(match["name"], kind, minimum=minimum, allowed=allowed)
+    return Attr(
+        match["name"], kind, _literal(match["default"].strip(), kind), True, minimum, allowed
+    )
+
+
+def _literal(text: str, kind: str) -> Any:
+    """One default: `'text'`, `3`, `0.5`, `true`, `float32`, `?`, `[2,-1]`, a list in brackets."""
+    if kind.startswith("list("):
+        return tuple(_literal(part, kind[5:-1]) for part in _split(text[1:-1]))
+    if kind == "string":
+        return text.strip("'").encode()
+    if kind == "type":
+        return DType.named(text)
+    if kind == "shape":
+        return Shape(None if text == "?" else [None if d < 0 else d for d in json.loads(text)])
+    if kind == "bool":
+        return text == "true"
+    return float(text) if kind == "float" else int(text)
+
+
+def has_placeholder(attrs: Iterable[Any]) -> bool:
+    """True if an attribute still waits for its function's instantiation."""
+    return any(isinstance(value, Placeholder) for value in attrs)

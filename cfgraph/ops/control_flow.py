@@ -1,0 +1,181 @@
+"""The primitives of control flow: their facts; what they do with tokens is the executor's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+from types import ModuleType
+from typing import Any
+
+from cfgraph.ir.graph import Node
+from cfgraph.ir.shapes import SCALAR, UNKNOWN, Shape
+from cfgraph.ops.array import same
+from cfgraph.ops.inference import InferenceContext
+from cfgraph.ops.op import Kernel, Op, OpError
+from cfgraph.ops.pointwise import SameShape
+
+
+class Forward(SameShape, abstract=True):
+    """Outputs are input 0 itself."""
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        return same
+
+
+class Switch(Forward):
+    """Hand the data to output 1 if the predicate is true, else to output 0; the other is dead."""
+
+    signature = "data: T, pred: bool -> output_false: T, output_true: T"
+    role = "switch"
+    host_inputs = (1,)
+
+
+class RefSwitch(Forward):
+    """Switch of a reference."""
+
+    signature = "data: Ref(T), pred: bool -> output_false: Ref(T), output_true: Ref(T)"
+    role = "switch"
+    host_inputs = (1,)
+
+
+class _SwitchN(Forward):
+    """Hand the data to the output that the index says; the last one where it is out of range."""
+
+    signature = "data: T, output_index: int32 -> outputs: num_outs*T"
+    role = "switch"
+    host_inputs = (1,)
+
+
+class Join(Op, abstract=True):
+    """The one input that is live, and its slot."""
+
+    role = "merge"
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        data = context.inputs[: context.attr("N")]
+        return [reduce(Shape.join, data) if data else UNKNOWN, SCALAR]
+
+
+class Merge(Join):
+    """Hand on the first input that is live, and its slot as `value_index`."""
+
+    signature = "inputs: N*T -> output: T, value_index: int32"
+
+
+class RefMerge(Join):
+    """Merge of references."""
+
+    signature = "inputs: N*Ref(T) -> output: Ref(T), value_index: int32"
+
+
+class _XlaMerge(Join):
+    """Merge that also waits for a trigger; TensorFlow makes it around compiled clusters."""
+
+    signature = "inputs: N*T, trigger: Trigger -> output: T, value_index: int32"
+    runnable = False
+
+
+class EnterFrame(Forward, abstract=True):
+    """Hand a value into a loop: to iteration 0, or to all iterations where it is constant."""
+
+    attrs = "frame_name: string, is_constant: bool = false, parallel_iterations: int = 10"
+    role = "enter"
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        return [context.inputs[0] if context.attr("is_constant") else UNKNOWN]
+
+
+class Enter(EnterFrame):
+    """Hand a value into a loop: to iteration 0, or to all iterations where it is constant."""
+
+    signature = "data: T -> output: T"
+
+
+class RefEnter(EnterFrame):
+    """Enter of a reference."""
+
+    signature = "data: Ref(T) -> output: Ref(T)"
+
+
+class Exit(Forward):
+    """Hand a value out of a loop, to the iteration that the loop runs in."""
+
+    signature = "data: T -> output: T"
+    role = "exit"
+
+
+class RefExit(Forward):
+    """Exit of a reference."""
+
+    signature = "data: Ref(T) -> output: Ref(T)"
+    role = "exit"
+
+
+class NextIteration(Forward):
+    """Hand a value to the next iteration of the loop."""
+
+    signature = "data: T -> output: T"
+    role = "next_iteration"
+
+
+class RefNextIteration(Forward):
+    """NextIteration of a reference."""
+
+    signature = "data: Ref(T) -> output: Ref(T)"
+    role = "next_iteration"
+
+
+class LoopCond(Forward):
+    """The predicate of a loop, handed on unchanged."""
+
+    signature = "input: bool -> output: bool"
+    role = "loop_cond"
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        return [SCALAR]
+
+
+class ControlTrigger(Op):
+    """Wait for the control inputs; live even if they are dead."""
+
+    signature = "->"
+    role = "trigger"
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        return _nothing
+
+
+class NoOp(Op):
+    """Do nothing; it orders what its control edges connect."""
+
+    signature = "->"
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        return _nothing
+
+
+def _nothing() -> None:
+    return None
+
+
+class RefSelect(Op):
+    """The reference that the index says. Not control flow: all inputs must be live."""
+
+    signature = "index: int32, inputs: N*Ref(T) -> output: Ref(T)"
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        return _ref_select
+
+
+def _ref_select(index: Any, *references: Any) -> Any:
+    if not 0 <= index < len(references):
+        message = f"Index must be in the range [0, {len(references)}) but got {index}"
+        raise OpError(message)
+    return references[index]

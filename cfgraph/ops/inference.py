@@ -1,0 +1,50 @@
+"""What a shape function may ask, and shape inference over a whole graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from cfgraph.ir import registry
+from cfgraph.ir.shapes import UNKNOWN, Shape
+
+if TYPE_CHECKING:
+    from cfgraph.ir.graph import Node
+
+
+class InferenceContext:
+    """One node as its shape function sees it.
+
+    `inputs[i]` is the static shape of input i; `value(i)` its value as an array where it is known
+    before the run (a Const, or computed from constants), else None.
+    """
+
+    __slots__ = ("_values", "inputs", "node", "output_count")
+
+    def __init__(
+        self, node: Node, inputs: tuple[Shape, ...], values: Callable[[int], Any | None]
+    ) -> None:
+        self.node = node
+        self.inputs = inputs
+        self._values = values
+        count = registry.output_count(node)
+        self.output_count = 0 if count is None else count
+
+    def attr(self, key: str) -> Any:
+        """An attribute's value or default."""
+        return self.node.attr(key)
+
+    def value(self, slot: int) -> Any | None:
+        """The constant value of an input, or None."""
+        return self._values(slot)
+
+    def shape_value(self, slot: int) -> Shape:
+        """The shape that a shape-valued input says; -1 is an unknown size; UNKNOWN if not constant."""
+        value = self._values(slot)
+        if value is None:
+            of = self.inputs[slot]
+            count = of.dims[0] if of.dims is not None and len(of.dims) == 1 else None
+            return UNKNOWN if count is None else Shape([None] * count)
+        if value.ndim == 0:
+            return UNKNOWN
+        return Shape(None if size < 0 else int(size) for size in value)

@@ -1,0 +1,110 @@
+"""What an op is: its signature, its facts, and the hooks that compute, infer and differentiate."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from cfgraph.errors import CfgraphError
+from cfgraph.ir import registry
+from cfgraph.ir.graph import Node
+from cfgraph.ir.shapes import UNKNOWN, Shape
+from cfgraph.ir.signature import Signature
+
+if TYPE_CHECKING:
+    from cfgraph.ops.inference import InferenceContext
+    from cfgraph.ops.step import Step
+
+Kernel = Callable[..., Any]
+
+
+class OpError(CfgraphError):
+    """A kernel refuses its inputs; the runtime adds the node, the frame and the device."""
+
+    exit_code = 5
+
+
+class Op:
+    """The definition of one op. A subclass registers under its own name unless `abstract`.
+
+    A pure op gives `bind`, a stateful one `run` (or `prepare`). One output is returned bare,
+    several as a tuple, none as None. Every value is a NumPy array or NumPy scalar of the dtype
+    that the signature says; strings are object arrays of bytes, always arrays.
+    """
+
+    name: ClassVar[str]
+    signature: ClassVar[str]
+    attrs: ClassVar[str] = ""
+
+    stateful: ClassVar[bool] = False
+    commutes: ClassVar[bool] = False
+    host_inputs: ClassVar[tuple[int, ...]] = ()
+    constant_inputs: ClassVar[tuple[int, ...]] = ()
+    traceable: ClassVar[bool] = True
+    runnable: ClassVar[bool] = True
+    random: ClassVar[bool] = False
+    role: ClassVar[str] = ""
+
+    _parsed: ClassVar[Signature | None] = None
+
+    def __init_subclass__(cls, *, abstract: bool = False, name: str | None = None) -> None:
+        if abstract:
+            return
+        cls.name = name or cls.__name__
+        cls._parsed = None
+        registry.register(cls.name, cls)
+
+    @classmethod
+    def parsed(cls) -> Signature:
+        """The parsed signature, made once."""
+        if cls._parsed is None:
+            cls._parsed = Signature(cls.signature, cls.attrs)
+        return cls._parsed
+
+    kernel: ClassVar[Callable[..., Any] | None] = None
+    gradient: ClassVar[Callable[..., Any] | None] = None
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        """The kernel of a node, attributes decoded: a callable over arrays of namespace `xp`.
+
+        The default takes `kernel(xp, *inputs)`.
+        """
+        kernel = cls.kernel
+        if kernel is None:
+            message = f"{cls.name} has no kernel"
+            raise TypeError(message)
+        return lambda *inputs: kernel(xp, *inputs)
+
+    @classmethod
+    def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
+        """The kernel of a stateful node: a callable over a Step and the inputs."""
+        run = cls.run
+        return lambda step, *inputs: run(step, node, *inputs)
+
+    @classmethod
+    def run(cls, step: Step, node: Node, *inputs: Any) -> Any:
+        """Compute a stateful node's outputs."""
+        message = f"{cls.name} has no kernel"
+        raise TypeError(message)
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        """The static shapes of the outputs; unknown unless a subclass says more.
+
+        May raise ValueError where the inputs cannot fit.
+        """
+        return [UNKNOWN] * context.output_count
+
+
+def role(node: Node) -> str:
+    """What a node is to the executor: `switch`, `merge`, `enter`, … or `` for an ordinary one."""
+    found = registry.lookup(node.op)
+    return found.role if found else ""
+
+
+def lookup(name: str) -> type[Op] | None:
+    """The class of an op, or None."""
+    found: type[Op] | None = registry.lookup(name)
+    return found
