@@ -2,4 +2,55 @@
 
 from __future__ import annotations
 
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from cfgraph.analysis.check import check as check
+    from cfgraph.errors import CfgraphError as CfgraphError
+    from cfgraph.errors import ExecutionError as ExecutionError
+    from cfgraph.errors import InvalidInput as InvalidInput
+    from cfgraph.errors import RunTimeout as RunTimeout
+    from cfgraph.errors import Unsupported as Unsupported
+    from cfgraph.errors import UsageError as UsageError
+    from cfgraph.ir.files import dumps as dumps
+    from cfgraph.ir.files import load as load
+    from cfgraph.ir.files import loads as loads
+    from cfgraph.ir.files import save as save
+    from cfgraph.ir.graph import Graph as Graph
+    from cfgraph.ir.graph import Node as Node
+    from cfgraph.ir.graph import Output as Output
+    from cfgraph.runtime.session import Session as Session
+
 __version__ = "0.1.0"
+
+# imported when first used: `cfgraph --help` needs none of them
+_HOMES = {
+    "CfgraphError": "cfgraph.errors",
+    "ExecutionError": "cfgraph.errors",
+    "Graph": "cfgraph.ir.graph",
+    "InvalidInput": "cfgraph.errors",
+    "Node": "cfgraph.ir.graph",
+    "Output": "cfgraph.ir.graph",
+    "RunTimeout": "cfgraph.errors",
+    "Session": "cfgraph.runtime.session",
+    "Unsupported": "cfgraph.errors",
+    "UsageError": "cfgraph.errors",
+    "check": "cfgraph.analysis.check",
+    "dumps": "cfgraph.ir.files",
+    "load": "cfgraph.ir.files",
+    "loads": "cfgraph.ir.files",
+    "save": "cfgraph.ir.files",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'cfgraph' has no attribute '{name}'")
+    value = getattr(importlib.import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES})

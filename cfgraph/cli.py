@@ -1,0 +1,234 @@
+"""The command group: finds the commands, runs one, and turns failures into lines and exit codes."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperCommand, TyperGroup, TyperOption
+from typer.main import get_command
+
+from cfgraph import __version__
+from cfgraph.document import document, render
+from cfgraph.errors import CfgraphError, ExecutionError, InvalidInput, UsageError
+
+EXIT_CODES = """\b
+Exit codes:
+  0  done
+  1  a finding or a difference
+  2  wrong usage: an option, a feed, a name
+  3  an input that is missing, unreadable or not valid
+  4  unsupported: no kernel, no gradient, an extra that is not installed
+  5  the execution failed
+  6  a timeout
+  70 a bug in cfgraph
+"""
+COMMANDS = "cfgraph.commands"
+_BUG = 70
+_DEBUG = "cfgraph.debug"
+
+
+class CommandFiles(Mapping[str, TyperCommand]):
+    """The commands by name: one file each, imported when its command is asked for."""
+
+    def __init__(self, package: str) -> None:
+        self.package = package
+        spec = importlib.util.find_spec(package)
+        folders = spec.submodule_search_locations if spec else None
+        self.files = {
+            file.stem.replace("_", "-"): file
+            for folder in folders or ()
+            for file in sorted(Path(folder).glob("[!_]*.py"))
+        }
+
+    def __getitem__(self, name: str) -> TyperCommand:
+        module = importlib.import_module(f"{self.package}.{self.files[name].stem}")
+        app = typer.Typer(
+            add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False
+        )
+        app.command(name)(module.main)
+        command = get_command(app)
+        assert isinstance(command, TyperCommand)
+        command.params.append(_debug_option())
+        return command
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.files)
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def help(self, name: str) -> str:
+        """Read the first line of the command's docstring without importing the command."""
+        with self.files[name].open(encoding="utf-8") as file:
+            return file.readline().strip().strip('"')
+
+
+class CommandGroup(TyperGroup):
+    """A group whose commands are files."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.files = self.commands = CommandFiles(COMMANDS)  # type: ignore[assignment]
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """List the commands by their first lines."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, self.files.help(name)) for name in self.files])
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Find the command, or say which one may have been meant."""
+        if args[0] not in self.commands:
+            close = get_close_matches(args[0], self.commands, n=1)
+            hint = f"did you mean '{close[0]}'?" if close else "see `cfgraph --help`"
+            raise UsageError(f"no such command: '{args[0]}'", hint=hint)
+        return super().resolve_command(ctx, args)
+
+
+app = typer.Typer(
+    name="cfgraph",
+    cls=CommandGroup,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog=EXIT_CODES,
+)
+
+
+def _remember_debug(ctx: typer.Context, value: bool) -> None:
+    if value:
+        ctx.meta[_DEBUG] = True
+
+
+def _print_version(value: bool) -> None:
+    if value:
+        typer.echo(f"cfgraph {__version__}")
+        raise typer.Exit
+
+
+def _debug_option() -> TyperOption:
+    return TyperOption(
+        param_decls=["--debug"],
+        is_flag=True,
+        expose_value=False,
+        is_eager=True,
+        callback=lambda ctx, _, value: _remember_debug(ctx, value),
+        help="Show a traceback when something fails.",
+    )
+
+
+@app.callback()
+def cfgraph(
+    debug: Annotated[
+        bool,
+        typer.Option(
+            "--debug",
+            callback=_remember_debug,
+            is_eager=True,
+            help="Show a traceback when something fails.",
+        ),
+    ] = False,
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version and leave."
+        ),
+    ] = False,
+) -> None:
+    """Look at, check, transform and run dataflow graphs with control flow."""
+
+
+def run(args: Sequence[str]) -> int:
+    """Run a command line and return its exit code; only a broken pipe is left to the caller."""
+    group = get_command(app)
+    ctx: Any = None
+    try:
+        ctx = group.make_context("cfgraph", list(args))
+        with ctx:
+            group.invoke(ctx)
+    except typer.Exit as leaving:
+        return leaving.exit_code
+    except (KeyboardInterrupt, typer.Abort):
+        return 130
+    except BrokenPipeError:
+        raise
+    except Exception as failure:
+        return _report(failure, ctx, args)
+    return 0
+
+
+def _report(failure: Exception, ctx: Any, args: Sequence[str]) -> int:
+    """Say what failed on stderr, and under `--json` on stdout too; return the exit code."""
+    meta = ctx.meta if ctx is not None else {}
+    if meta.get(_DEBUG) or os.environ.get("CFGRAPH_DEBUG", "0") not in {"", "0"}:
+        import traceback
+
+        traceback.print_exception(failure)
+    if type(failure).__name__ == "NoArgsIsHelpError":
+        typer.echo(str(failure), err=True)
+        return UsageError.exit_code
+    error = _as_ours(failure)
+    code = error.exit_code if error else _BUG
+    for line in _lines(failure, error):
+        typer.echo(line, err=True)
+    if _wants_json(args):
+        command = (ctx.invoked_subcommand if ctx is not None else None) or "error"
+        member = error.to_json() if error else _bug(failure)
+        findings = error.findings if error else ()
+        answer = document(command, error=member, findings=findings, exit_code=code)
+        typer.echo(render(answer))
+    return code
+
+
+def _as_ours(failure: Exception) -> CfgraphError | None:
+    """Return a failure as the error of ours that it is, or None for a bug."""
+    if isinstance(failure, CfgraphError):
+        return failure
+    if isinstance(failure, OSError):
+        reason = failure.strerror or str(failure)
+        return InvalidInput(reason, path=failure.filename)
+    if isinstance(failure, MemoryError):
+        return ExecutionError("out of memory", hint="the graph or a tensor in it is too large")
+    if hasattr(failure, "format_message"):  # typer's own: wrong options and arguments
+        return _usage(failure)
+    return None
+
+
+def _usage(failure: Any) -> UsageError:
+    ctx = getattr(failure, "ctx", None)
+    close = getattr(failure, "possibilities", None)
+    hint = f"see `{ctx.command_path if ctx else 'cfgraph'} --help`"
+    if close:
+        hint = f"did you mean {' or '.join(sorted(close))}?"
+    message = failure.message if close else failure.format_message()
+    return UsageError(message[:1].lower() + message[1:].rstrip("."), hint=hint)
+
+
+def _lines(failure: Exception, error: CfgraphError | None) -> Iterator[str]:
+    if error is None:
+        yield f"error: this is a bug in cfgraph: {_bug(failure)['message']}"
+        yield "  hint: run again with --debug, and report what it prints"
+        return
+    yield f"error[{error.code}]: {error}" if error.code else f"error: {error}"
+    for note in getattr(failure, "__notes__", ()):
+        yield f"  {note}"
+
+
+def _bug(failure: Exception) -> dict[str, Any]:
+    message = " ".join(f"{type(failure).__name__}: {failure}".split())
+    return {"code": None, "kind": "Bug", "message": message, "hint": None, "where": {}}
+
+
+def _wants_json(args: Sequence[str]) -> bool:
+    """Find `--json` in the arguments themselves, for an error in them is an answer too."""
+    options = list(args[: args.index("--")] if "--" in args else args)
+    pairs = zip(options, options[1:], strict=False)
+    return "--json" in options or "--format=json" in options or ("--format", "json") in set(pairs)
