@@ -7,6 +7,7 @@ import importlib.util
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -230,5 +231,5 @@ def _bug(failure: Exception) -> dict[str, Any]:
 def _wants_json(args: Sequence[str]) -> bool:
     """Find `--json` in the arguments themselves, for an error in them is an answer too."""
     options = list(args[: args.index("--")] if "--" in args else args)
-    pairs = zip(options, options[1:], strict=False)
-    return "--json" in options or "--format=json" in options or ("--format", "json") in set(pairs)
+    said = ("--json" in options, "--format=json" in options)
+    return any(said) or ("--format", "json") in pairwise(options)

@@ -42,7 +42,7 @@ class CfgraphError(Exception):
         return "\n".join(lines)
 
     def where(self) -> str:
-        """Name the file, node, frame and device that the error concerns, as far as they are known."""
+        """Name the file, node, frame and device that the error concerns."""
         named = (
             ("", self.path),
             ("node ", self.node and f"'{self.node}'"),

@@ -1,0 +1,33 @@
+"""What all tests share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--update",
+        action="store_true",
+        help="write anew what is derived: golden halves and protobuf bindings",
+    )
+
+
+@pytest.fixture
+def update(request: pytest.FixtureRequest) -> bool:
+    """Whether derived files are to be written rather than compared."""
+    return bool(request.config.getoption("--update"))
+
+
+@pytest.fixture(scope="session")
+def root() -> Path:
+    """The top folder of the checkout."""
+    return Path(__file__).parent.parent
+
+
+@pytest.fixture(scope="session")
+def fixtures(root: Path) -> Path:
+    """The folder of graphs, golden files and recorded cases."""
+    return root / "fixtures"
