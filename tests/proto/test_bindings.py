@@ -52,7 +52,8 @@ MESSAGES = {
         attr { key: "a" value { list { } } }
         attr { key: "c" value { s: "" } }
         attr { key: "d" value { shape { unknown_rank: true } } }
-        attr { key: "f" value { func { name: "g" attr { key: "T" value { type: DT_INT64_REF } } } } }
+        attr { key: "f" value { func { name: "g"
+          attr { key: "T" value { type: DT_INT64_REF } } } } }
         attr { key: "g" value { list { s: "x" f: 0.5 b: true type: DT_HALF func { name: "h" } } } }
         attr { key: "p" value { placeholder: "T" } }
         attr { key: "s" value { list { shape { dim { size: 0 } dim { size: -1 name: "n" } } } } }
@@ -90,7 +91,8 @@ MESSAGES = {
     "meta_graph": (
         meta_graph_pb2.MetaGraphDef,
         """
-        meta_info_def { tags: "serve" stripped_op_list { op { name: "A" deprecation { version: 3 } } } }
+        meta_info_def { tags: "serve"
+          stripped_op_list { op { name: "A" deprecation { version: 3 } } } }
         saver_def { version: V2 max_to_keep: 5 sharded: true }
         collection_def { key: "while_context" value { bytes_list { value: "x" } } }
         collection_def { key: "losses" value { node_list { value: "l:0" } } }
@@ -163,7 +165,7 @@ def test_an_unknown_dtype_survives() -> None:
 def theirs() -> Any:
     pytest.importorskip("tensorflow", reason="needs the extra `interop`")
     from google.protobuf import descriptor_pool, message_factory
-    from tensorflow.core.protobuf import saved_model_pb2 as _  # registers all that we ask for
+    from tensorflow.core.protobuf import saved_model_pb2  # noqa: F401 - registers all that we ask for
 
     pool = descriptor_pool.Default()
     return lambda name: message_factory.GetMessageClass(pool.FindMessageTypeByName(name))

@@ -1,0 +1,133 @@
+"""Imports go one way: no module reads from a layer above its own."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+LAYERS = "errors proto ir ops build analysis passes runtime compare cli commands".split()
+# the modules beside the packages, and the layer that each belongs to
+BESIDE = {"__init__": "errors", "__main__": "cli", "document": "cli", "options": "cli"}
+# what a start-up can do without, and what is optional: these may be imported inside functions
+HEAVY = {
+    *("google", "ml_dtypes", "numpy", "pysat", "rich", "rustworkx"),
+    *("cupy", "jax", "ray", "tensorflow"),
+}
+# the standard library inside a function: only where the module says that start-up needs it
+LIGHT_INSIDE = {"cfgraph/cli.py": {"traceback"}}
+
+Import = tuple[str, int, bool]
+
+
+def sources() -> list[Path]:
+    folders = (ROOT / "cfgraph", ROOT / "commands")
+    files = [file for folder in folders for file in folder.rglob("*.py")]
+    return sorted(file for file in files if not file.name.endswith("_pb2.py"))
+
+
+def module_layer(module: str) -> str | None:
+    """Return the layer of a dotted module name, None for what is not ours."""
+    package, _, rest = module.partition(".")
+    if package != "cfgraph":
+        return None
+    first = rest.split(".")[0] or "__init__"
+    return BESIDE.get(first, first)
+
+
+def file_module(file: Path) -> str:
+    parts = file.relative_to(ROOT).with_suffix("").parts
+    parts = ("cfgraph", *parts) if parts[0] == "commands" else parts
+    return ".".join(parts)
+
+
+def imports(tree: ast.AST, inside: bool = False) -> Iterator[Import]:
+    """Yield (module, line, inside a function) for each import that runs."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING"):
+            continue
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, node.lineno, inside) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield from ((named(node, alias.name), node.lineno, inside) for alias in node.names)
+        function = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+        yield from imports(node, inside or function)
+
+
+def named(node: ast.ImportFrom, name: str) -> str:
+    """Spell `from cfgraph import ir` as cfgraph.ir, and public names as `cfgraph`."""
+    module = f"{'.' * node.level}{node.module or ''}"
+    public = name.startswith("__") or not (ROOT / "cfgraph" / name).exists()
+    return module if module != "cfgraph" or public else f"cfgraph.{name}"
+
+
+def faults(source: str, module: str, file: str) -> Iterator[str]:
+    layer = module_layer(module)
+    for name, line, inside in imports(ast.parse(source)):
+        target = module_layer(name)
+        if name.startswith("."):
+            yield f"{file}:{line}: relative import {name}"
+        elif target is not None:
+            if LAYERS.index(target) > LAYERS.index(layer or "commands"):
+                yield f"{file}:{line}: {layer} imports {name} from above"
+            elif target == "commands" and layer != "commands":
+                yield f"{file}:{line}: nothing imports a command"
+            elif inside:
+                yield f"{file}:{line}: {name} is imported inside a function"
+        elif inside and name.split(".")[0] not in HEAVY | LIGHT_INSIDE.get(file, set()):
+            yield f"{file}:{line}: {name} is imported inside a function"
+
+
+@pytest.mark.parametrize("file", sources(), ids=lambda file: str(file.relative_to(ROOT)))
+def test_no_module_imports_from_above(file: Path) -> None:
+    found = faults(file.read_text(), file_module(file), str(file.relative_to(ROOT)))
+    assert not list(found)
+
+
+def test_every_module_has_a_layer() -> None:
+    assert {module_layer(file_module(file)) for file in sources()} <= set(LAYERS)
+
+
+def test_only_serde_imports_the_bindings() -> None:
+    users = {
+        file.stem
+        for file in sources()
+        for name, *_ in imports(ast.parse(file.read_text()))
+        if name.startswith("cfgraph.proto")
+    }
+    assert {user for user in users if not user.startswith("serde")} == set()
+
+
+@pytest.mark.parametrize(
+    ("module", "source"),
+    [
+        ("cfgraph.ir.graph", "from cfgraph.ops.op import Op"),
+        ("cfgraph.ir.graph", "from cfgraph import passes"),
+        ("cfgraph.ir.graph", "def f():\n    import cfgraph.runtime.session"),
+        ("cfgraph.ir.graph", "if x:\n    import cfgraph.cli"),
+        ("cfgraph.ir.graph", "from . import names"),
+        ("cfgraph.ops.math", "def f():\n    from cfgraph.ir.graph import Graph"),
+        ("cfgraph.ops.math", "def f():\n    import json"),
+        ("cfgraph.cli", "import cfgraph.commands.show"),
+        ("cfgraph.errors", "from cfgraph.options import Json"),
+    ],
+)
+def test_the_reader_sees_what_is_forbidden(module: str, source: str) -> None:
+    assert list(faults(source, module, "some.py"))
+
+
+@pytest.mark.parametrize(
+    ("module", "source"),
+    [
+        ("cfgraph.passes.lower", "from cfgraph.ir.graph import Graph"),
+        ("cfgraph.passes.lower", "from cfgraph.passes.report import Report"),
+        ("cfgraph.ir.files", "def f():\n    import numpy as np"),
+        ("cfgraph.ir.graph", "if TYPE_CHECKING:\n    from cfgraph.ops.op import Op"),
+        ("cfgraph.commands.show", "from cfgraph import load\nfrom cfgraph.options import Graph"),
+    ],
+)
+def test_the_reader_lets_pass_what_is_allowed(module: str, source: str) -> None:
+    assert not list(faults(source, module, "some.py"))
