@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-LAYERS = "errors proto ir ops build analysis passes runtime compare cli commands".split()
+ORDER = "errors < proto < ir < ops < build < analysis < passes < runtime < compare < cli < commands"
+LAYERS = ORDER.split(" < ")
 # the modules beside the packages, and the layer that each belongs to
 BESIDE = {"__init__": "errors", "__main__": "cli", "document": "cli", "options": "cli"}
 # what a start-up can do without, and what is optional: these may be imported inside functions

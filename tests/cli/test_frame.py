@@ -82,10 +82,8 @@ def probes(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def frame(probes: Path) -> Any:
     def start(*args: str, **settings: Any) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-c", START, str(probes), *args]
-        return subprocess.run(
-            command,
-            **{"capture_output": True, "text": True, "timeout": 60, "check": False, **settings},
-        )
+        streams = {"capture_output": True, "text": True, **settings}
+        return subprocess.run(command, timeout=60, check=False, **streams)
 
     return start
 

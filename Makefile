@@ -1,0 +1,50 @@
+# The verbs of cfgraph. Each works alone on a fresh clone: it makes .venv first.
+PYTHON ?= python3
+BIN := .venv/bin
+GRAPH := fixtures/graphs/counter.pb
+# what a verb installs unless EXTRAS says otherwise
+BENCH := test,interop
+GPU := test,gpu
+
+.PHONY: help demo test lint bench gpu format clean
+.NOTPARALLEL:
+
+help:
+	@echo 'make demo    look at a loop, run it and show its trace'
+	@echo 'make test    run the tests'
+	@echo 'make lint    ruff and mypy'
+	@echo 'make bench   measure, side by side with TensorFlow'
+	@echo 'make gpu     run the tests that need a GPU'
+	@echo 'make format  format the code'
+	@echo 'EXTRAS=test,interop,xla makes any of them install these extras'
+
+demo: .venv/ready-$(or $(EXTRAS),plain)
+	$(BIN)/cfgraph show $(GRAPH)
+	$(BIN)/cfgraph run $(GRAPH) --feed n=3 --fetch count:0 --trace
+
+test: .venv/ready-$(or $(EXTRAS),test)
+	$(BIN)/python -m pytest -n 2 --dist worksteal $(PYTEST_ARGS)
+
+lint: .venv/ready-$(or $(EXTRAS),test)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: .venv/ready-$(or $(EXTRAS),$(BENCH))
+	$(BIN)/python -m benchmarks $(BENCH_ARGS)
+
+gpu: .venv/ready-$(or $(EXTRAS),$(GPU))
+	$(BIN)/python -m pytest -m gpu $(PYTEST_ARGS)
+
+format: .venv/ready-$(or $(EXTRAS),test)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:
+	rm -rf .venv build *.egg-info
+
+# one stamp for each set of extras; `plain` is no extra at all
+.venv/ready-%: pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --editable '.$(if $(filter plain,$*),,[$*])'
+	touch $@
