@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from cfgraph.errors import InvalidInput, UsageError
 from cfgraph.ir import registry
@@ -42,6 +43,13 @@ class Use(NamedTuple):
 
 
 CONTROL = -1
+
+# TensorFlow's rule; a leading `_` is for nodes that its runtime makes
+NODE_NAME: Final = re.compile(r"[A-Za-z0-9._][A-Za-z0-9_./>-]*\Z").match
+_MAX_GUESSES: Final = 20_000
+
+# name, op, inputs as the file writes them, device, attrs, origin
+NodeRecord = tuple[str, str, Iterable[str], str, dict[str, Any], Any]
 
 
 class Node:
@@ -182,6 +190,63 @@ class Graph:
         self.connect(node, inputs, controls)
         return node
 
+    def load(self, records: Iterable[NodeRecord]) -> None:
+        """Add nodes whose inputs are texts and may stand in any order.
+
+        Raises InvalidInput, with one finding for each fault, where they do not make a graph.
+        """
+        texts, faults = self._load_nodes(records)
+        for node, inputs in texts:
+            self._load_inputs(node, inputs, faults)
+        self.edits += 1
+        if faults:
+            raise faults_error(faults)
+
+    def _load_nodes(
+        self, records: Iterable[NodeRecord]
+    ) -> tuple[list[tuple[Node, Iterable[str]]], list[InvalidInput]]:
+        nodes, texts, faults = self.nodes, [], []
+        for name, op, inputs, device, attrs, origin in records:
+            node = Node(name, op, attrs, device)
+            node.origin = origin
+            if name in nodes:
+                message = f"the name {name!r} is given to two nodes"
+                faults.append(InvalidInput(message, node=name, code="CFG104"))
+                continue
+            if not op:
+                faults.append(InvalidInput("the node has no op", node=name, code="CFG103"))
+            if not NODE_NAME(name):
+                message = f"{name!r} is no valid node name"
+                faults.append(InvalidInput(message, node=name, code="CFG102"))
+            nodes[name] = node
+            texts.append((node, inputs))
+        return texts, faults
+
+    def _load_inputs(self, node: Node, texts: Iterable[str], faults: list[InvalidInput]) -> None:
+        nodes = self.nodes
+        pair = tuple.__new__  # a NamedTuple's own constructor takes four times as long
+        inputs: list[Output] = []
+        controls: dict[Node, None] = {}
+        for text in texts:
+            source, port = nodes.get(text), 0
+            if source is None:
+                base, maybe = split_tensor_name(text)
+                source, port = nodes.get(base), CONTROL if maybe is None else maybe
+                if source is None:
+                    faults.append(_unknown_input(node, text, base, nodes))
+                    continue
+            if port == CONTROL:
+                controls[source] = None
+                source.uses[pair(Use, (node, CONTROL))] = None
+                continue
+            if controls:
+                message = f"data input {text!r} comes after control inputs"
+                faults.append(InvalidInput(message, node=node, code="CFG106"))
+            source.uses[pair(Use, (node, len(inputs)))] = None
+            inputs.append(pair(Output, (source, port)))
+        node.inputs = tuple(inputs)
+        node.controls = tuple(controls)
+
     def connect(self, node: Node, inputs: Iterable[Output], controls: Iterable[Node]) -> None:
         """Set all edges into a node at once."""
         self.set_inputs(node, inputs)
@@ -285,6 +350,25 @@ class Versions(NamedTuple):
     bad_consumers: tuple[int, ...] = ()
 
 
+def _unknown_input(node: Node, text: str, base: str, nodes: dict[str, Node]) -> InvalidInput:
+    message = f"input {text!r} names no node of the graph"
+    hint = did_you_mean(base, nodes)
+    return InvalidInput(message, node=node, hint=hint, code="CFG105")
+
+
+def faults_error(faults: list[InvalidInput]) -> InvalidInput:
+    """The first fault as an error that carries all of them as findings."""
+    first = faults[0]
+    more = f" (and {len(faults) - 1} more faults)" if len(faults) > 1 else ""
+    return InvalidInput(
+        first.message + more,
+        node=first.node,
+        hint=first.hint,
+        code=first.code,
+        findings=faults,
+    )
+
+
 def split_tensor_name(name: str) -> tuple[str, int | None]:
     """`a` is output 0 of a, `a:1` output 1, `^a` the operation itself (None).
 
@@ -300,5 +384,8 @@ def split_tensor_name(name: str) -> tuple[str, int | None]:
 
 def did_you_mean(name: str, known: Iterable[str]) -> str | None:
     """A hint with the closest known name, or None."""
-    close = difflib.get_close_matches(name, list(known), 1)
+    candidates = list(known)
+    if len(candidates) > _MAX_GUESSES:
+        return None
+    close = difflib.get_close_matches(name, candidates, 1)
     return f"did you mean {close[0]!r}?" if close else None

@@ -97,7 +97,10 @@ def output_dtype(node: Node, port: int) -> DType | None:
 def complete(
     name: str, op: str, inputs: Sequence[Output], given: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Infer the attributes of a new node from its inputs. Raises InvalidInput where they do not fit."""
+    """Infer the attributes of a new node from its inputs.
+
+    Raises InvalidInput where they do not fit.
+    """
     definition = _ops.get(op)
     if definition is None:
         return dict(given)

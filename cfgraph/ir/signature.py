@@ -21,7 +21,7 @@ from cfgraph.ir.shapes import Shape
 
 @dataclass(frozen=True, slots=True)
 class Arg:
-    """One argument: its type is fixed (`dtype`) or an attribute; `count` names a count attribute."""
+    """One argument: of a fixed `dtype` or that of an attribute; `count` names a count attribute."""
 
     name: str
     dtype: DType | None

@@ -1,0 +1,78 @@
+"""Functions of the library: their definition as the file has it, decoded when somebody asks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from cfgraph.ir.signature import Arg, Attr
+
+
+@dataclass(frozen=True, slots=True)
+class BodyNode:
+    """A node of a function's body; inputs are `arg`, `arg:i`, `node:output:i` or `^node`."""
+
+    name: str
+    op: str
+    inputs: tuple[str, ...] = ()
+    device: str = ""
+    attrs: Mapping[str, Any] = field(default_factory=dict)
+    origin: Any = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """What a function is: its signature, its body, and what it returns.
+
+    `returns` says for each output which tensor of the body it is, `control_returns` for each
+    control output which node; these nodes run even if nobody reads the outputs.
+    """
+
+    inputs: tuple[Arg, ...]
+    outputs: tuple[Arg, ...]
+    attr_defs: Mapping[str, Attr] = field(default_factory=dict)
+    nodes: tuple[BodyNode, ...] = ()
+    returns: Mapping[str, str] = field(default_factory=dict)
+    control_outputs: tuple[str, ...] = ()
+    control_returns: Mapping[str, str] = field(default_factory=dict)
+    attrs: Mapping[str, Any] = field(default_factory=dict)
+    stateful: bool = False
+
+
+class FunctionSource(Protocol):
+    """Where a definition comes from; implemented by serde for encoded ones."""
+
+    def decode(self) -> Definition:
+        """The definition."""
+
+
+class Function:
+    """A function of a graph's library, known by its name.
+
+    A function from a file keeps its `source`, which is written back as it came; a new definition
+    replaces it.
+    """
+
+    __slots__ = ("_definition", "name", "source")
+
+    def __init__(
+        self, name: str, definition: Definition | None = None, source: FunctionSource | None = None
+    ) -> None:
+        if definition is None and source is None:
+            message = "a Function needs a definition or a source"
+            raise TypeError(message)
+        self.name = name
+        self._definition = definition
+        self.source = source
+
+    @property
+    def definition(self) -> Definition:
+        """The definition, decoded once."""
+        if self._definition is None and self.source is not None:
+            self._definition = self.source.decode()
+        assert self._definition is not None
+        return self._definition
+
+    def __repr__(self) -> str:
+        return f"<function {self.name!r}>"

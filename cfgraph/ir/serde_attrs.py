@@ -1,0 +1,132 @@
+"""Attribute values between Python and the file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from cfgraph.errors import InvalidInput
+from cfgraph.ir.attrs import Func, Placeholder, Raw, Tensor
+from cfgraph.ir.dtypes import DType
+from cfgraph.ir.serde_tensor import EncodedTensor, decode_shape, encode_shape, encode_tensor
+from cfgraph.ir.shapes import Shape
+
+
+def _func(proto: Any) -> Func:
+    return Func(proto.name, decode_attrs(proto.attr))
+
+
+def _tensor(proto: Any) -> Tensor:
+    return Tensor(source=EncodedTensor(proto))
+
+
+def _bool(value: Any) -> bool:
+    return bool(value)
+
+
+_DECODERS: Final[dict[str, Callable[[Any], Any]]] = {
+    "type": DType.of,
+    "shape": decode_shape,
+    "tensor": _tensor,
+    "func": _func,
+    "placeholder": Placeholder,
+    "b": _bool,
+    "i": int,
+    "f": float,
+    "s": bytes,
+}
+
+
+def decode_attrs(protos: Mapping[str, Any]) -> dict[str, Any]:
+    """The Python values of a map of AttrValues."""
+    return {name: decode_attr(proto) for name, proto in protos.items()}
+
+
+def decode_attr(proto: Any) -> Any:
+    """The Python value of an AttrValue; Raw where there is no other form."""
+    arm = proto.WhichOneof("value")
+    if arm == "type":
+        return DType.of(proto.type)
+    if arm in ("i", "s", "b", "f"):
+        return getattr(proto, arm)
+    if arm == "list":
+        return _decode_list(proto)
+    if arm is None:
+        return Raw(proto.SerializeToString(deterministic=True))
+    return _DECODERS[arm](getattr(proto, arm))
+
+
+def _decode_list(proto: Any) -> Any:
+    filled = proto.list.ListFields()
+    if not filled:
+        return ()
+    if len(filled) > 1:
+        return Raw(proto.SerializeToString(deterministic=True))
+    field, values = filled[0]
+    decode = _DECODERS[field.name]
+    return tuple(decode(value) for value in values)
+
+
+def encode_attr(value: Any, proto: Any) -> None:
+    """Write a Python value into an empty AttrValue.
+
+    Raises InvalidInput for what is no attribute value.
+    """
+    if isinstance(value, Raw):
+        proto.MergeFromString(value.data)
+    elif isinstance(value, tuple | list):
+        _encode_list(value, proto.list)
+    elif isinstance(value, Placeholder):
+        proto.placeholder = value.name
+    elif isinstance(value, Shape):
+        proto.shape.SetInParent()
+        encode_shape(value, proto.shape)
+    elif isinstance(value, Tensor):
+        proto.tensor.SetInParent()
+        encode_tensor(value, proto.tensor)
+    elif isinstance(value, Func):
+        proto.func.SetInParent()
+        encode_func(value, proto.func)
+    else:
+        arm, plain = _scalar(value)
+        setattr(proto, arm, plain)
+
+
+def encode_func(func: Func, proto: Any) -> None:
+    """Write a Func into an empty NameAttrList."""
+    proto.name = func.name
+    for name, value in func.attrs.items():
+        encode_attr(value, proto.attr[name])
+
+
+def _encode_list(values: tuple[Any, ...] | list[Any], proto: Any) -> None:
+    proto.SetInParent()
+    for value in values:
+        if isinstance(value, Shape):
+            encode_shape(value, proto.shape.add())
+        elif isinstance(value, Tensor):
+            encode_tensor(value, proto.tensor.add())
+        elif isinstance(value, Func):
+            encode_func(value, proto.func.add())
+        else:
+            arm, plain = _scalar(value)
+            getattr(proto, arm).append(plain)
+
+
+def _scalar(value: Any) -> tuple[str, Any]:
+    """The arm of a plain value."""
+    if hasattr(value, "item"):
+        value = value.item()
+    if isinstance(value, bool):
+        return "b", value
+    if isinstance(value, int):
+        return "i", value
+    if isinstance(value, float):
+        return "f", value
+    if isinstance(value, str):
+        return "s", value.encode()
+    if isinstance(value, bytes):
+        return "s", value
+    if isinstance(value, DType):
+        return "type", value.number
+    raise InvalidInput(f"{value!r} is no attribute value", code="CFG111")

@@ -1,0 +1,207 @@
+"""Tensors as the file encodes them: the typed lists, raw content, repeats and padding."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Final
+
+import numpy as np
+
+from cfgraph.errors import InvalidInput
+from cfgraph.ir import dtypes
+from cfgraph.ir.attrs import Tensor
+from cfgraph.ir.dtypes import DType
+from cfgraph.ir.shapes import Shape
+
+MAX_ELEMENTS: Final = 1 << 31
+
+# the typed list of each dtype, by number, and how its elements are laid out in it
+_LISTS: Final[dict[int, str]] = (
+    {1: "float_val", 2: "double_val", 7: "string_val", 8: "scomplex_val", 9: "int64_val"}
+    | {10: "bool_val", 18: "dcomplex_val", 14: "half_val", 19: "half_val"}
+    | {20: "resource_handle_val", 21: "variant_val", 22: "uint32_val", 23: "uint64_val"}
+    | dict.fromkeys((3, 4, 5, 6, 11, 12, 13, 15, 16, 17, 29, 30, 31, 32), "int_val")
+    | dict.fromkeys((24, 25, 26, 27, 28, 33), "float8_val")
+)
+
+
+class EncodedTensor:
+    """A TensorProto, decoded on demand."""
+
+    __slots__ = ("proto",)
+
+    def __init__(self, proto: Any) -> None:
+        self.proto = proto
+
+    def dtype(self) -> DType:
+        """The element type as declared."""
+        return DType.of(self.proto.dtype)
+
+    def shape(self) -> Shape:
+        """The shape as declared."""
+        return decode_shape(self.proto.tensor_shape)
+
+    def array(self) -> Any:
+        """The content. Raises InvalidInput where it contradicts dtype or shape."""
+        return decode_tensor(self.proto)
+
+
+def decode_shape(proto: Any) -> Shape:
+    """The Shape of a TensorShapeProto."""
+    if proto.unknown_rank:
+        return Shape(None)
+    dims = proto.dim
+    sizes = [None if dim.size < 0 else dim.size for dim in dims]
+    names = [dim.name for dim in dims]
+    return Shape(sizes, names) if any(names) else Shape(sizes)
+
+
+def encode_shape(shape: Shape, proto: Any) -> None:
+    """Write a Shape into an empty TensorShapeProto."""
+    if shape.dims is None:
+        proto.unknown_rank = True
+        return
+    for place, size in enumerate(shape.dims):
+        dim = proto.dim.add()
+        dim.size = -1 if size is None else size
+        if shape.names:
+            dim.name = shape.names[place]
+
+
+def decode_tensor(proto: Any) -> Any:
+    """The array of a TensorProto, by the rules of the format: content wins over the typed list,
+    a short list repeats its last element, an empty one means zeros, a long one is cut.
+    """
+    dtype = DType.of(proto.dtype)
+    list_name = _LISTS.get(dtype.base.number)
+    shape = decode_shape(proto.tensor_shape)
+    if list_name is None or dtype.is_ref:
+        raise InvalidInput(f"a tensor cannot have the type {dtype.name}", code="CFG020")
+    if not shape.is_full or shape.dims is None:
+        raise InvalidInput(f"a tensor cannot have the unknown shape {shape}", code="CFG021")
+    sizes = tuple(int(size) for size in shape.dims if size is not None)
+    count = math.prod(sizes)
+    if count > MAX_ELEMENTS:
+        raise InvalidInput(f"a tensor of shape {shape} has too many elements", code="CFG021")
+    if count == 0:
+        return np.zeros(sizes, dtype.numpy)
+    if dtype.is_object:
+        return _objects(proto, dtype, list_name, sizes, count)
+    if proto.tensor_content:
+        return _from_content(proto.tensor_content, dtype, sizes, count)
+    flat = _from_list(getattr(proto, list_name), dtype)[:count]
+    return _fill(flat, sizes, count)
+
+
+def _from_content(content: bytes, dtype: DType, sizes: tuple[int, ...], count: int) -> Any:
+    itemsize = dtype.numpy.itemsize
+    if len(content) != count * itemsize:
+        message = f"a tensor of type {dtype} and shape {Shape(sizes)} has {len(content)} bytes"
+        raise InvalidInput(f"{message}, {count * itemsize} wanted", code="CFG022")
+    return np.frombuffer(content, dtype.numpy).reshape(sizes)
+
+
+def _from_list(values: Any, dtype: DType) -> Any:
+    if dtype.number in (14, 19):
+        return np.array(values, np.int64).astype(np.uint16).view(dtype.numpy)
+    if isinstance(values, bytes):
+        return np.frombuffer(values, np.uint8).view(dtype.numpy)
+    if dtype.is_complex:
+        part = np.float32 if dtype is dtypes.complex64 else np.float64
+        pairs = np.array(values, part)
+        return pairs[: len(pairs) // 2 * 2].view(dtype.numpy)
+    if len(values) == 0:
+        return np.zeros(0, dtype.numpy)
+    return np.array(values).astype(dtype.numpy)
+
+
+def _fill(flat: Any, sizes: tuple[int, ...], count: int) -> Any:
+    """Repeat the last element up to `count`; one element alone is a view without memory."""
+    if len(flat) == count:
+        return flat.reshape(sizes)
+    if len(flat) <= 1:
+        value = flat[0] if len(flat) else np.zeros((), flat.dtype)[()]
+        return np.broadcast_to(np.asarray(value, flat.dtype), sizes)
+    return np.concatenate([flat, np.broadcast_to(flat[-1:], count - len(flat))]).reshape(sizes)
+
+
+def _objects(proto: Any, dtype: DType, list_name: str, sizes: tuple[int, ...], count: int) -> Any:
+    if proto.tensor_content:
+        if dtype is not dtypes.string:
+            message = f"a constant of type {dtype} with raw content has no value"
+            raise InvalidInput(message, code="CFG020")
+        items: list[Any] = _string_content(proto.tensor_content, count)
+    else:
+        items = list(getattr(proto, list_name)[:count])
+    if len(items) < count:
+        last = items[-1] if items and dtype is not dtypes.resource else b""
+        if len(items) <= 1:
+            whole = np.empty((), object)
+            whole[()] = items[0] if items else b""
+            return np.broadcast_to(whole, sizes)
+        items += [last] * (count - len(items))
+    flat = np.empty(count, object)
+    flat[:] = items
+    return flat.reshape(sizes)
+
+
+def _string_content(content: bytes, count: int) -> list[bytes]:
+    """All lengths as varints, then all strings."""
+    lengths, place = [], 0
+    for _ in range(count):
+        value = shift = 0
+        while True:
+            if place >= len(content) or shift > 63:
+                raise InvalidInput("a string tensor's content is cut short", code="CFG022")
+            byte = content[place]
+            place += 1
+            value |= (byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80:
+                break
+        lengths.append(value)
+    if place + sum(lengths) != len(content):
+        raise InvalidInput("a string tensor's content has the wrong length", code="CFG022")
+    items = []
+    for length in lengths:
+        items.append(content[place : place + length])
+        place += length
+    return items
+
+
+def encode_tensor(tensor: Tensor, proto: Any) -> None:
+    """Write a Tensor into an empty TensorProto; one that came from a file as it came."""
+    if isinstance(tensor.source, EncodedTensor):
+        proto.CopyFrom(tensor.source.proto)
+        return
+    array = np.asarray(tensor.array)
+    dtype = tensor.dtype
+    proto.dtype = dtype.number
+    proto.tensor_shape.SetInParent()
+    encode_shape(Shape(array.shape), proto.tensor_shape)
+    if dtype is dtypes.string:
+        proto.string_val.extend(_as_bytes(item) for item in array.reshape(-1).tolist())
+    elif dtype.is_object:
+        raise InvalidInput(f"a constant of type {dtype} cannot be written", code="CFG020")
+    elif array.size == 1 and dtype.number in _LISTS:
+        _encode_single(array.reshape(1), dtype, proto)
+    else:
+        proto.tensor_content = np.ascontiguousarray(array).tobytes()
+
+
+def _encode_single(array: Any, dtype: DType, proto: Any) -> None:
+    name = _LISTS[dtype.number]
+    if name == "float8_val":
+        proto.float8_val = array.tobytes()
+    elif name == "half_val":
+        proto.half_val.append(int(array.view(np.uint16)[0]))
+    elif dtype.is_complex:
+        getattr(proto, name).extend([array[0].real.item(), array[0].imag.item()])
+    elif dtype.kind in ("int", "uint"):
+        getattr(proto, name).append(int(array[0]))
+    else:
+        getattr(proto, name).append(array[0].item())
+
+
+def _as_bytes(item: Any) -> bytes:
+    return item.encode() if isinstance(item, str) else bytes(item)
