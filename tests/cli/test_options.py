@@ -1,0 +1,46 @@
+"""Colour is used where it was asked for, and else only on a terminal."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+
+from cfgraph.options import Color, use_color
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("choice", "env", "stream", "expected"),
+    [
+        ("auto", {}, Terminal(), True),
+        ("auto", {}, io.StringIO(), False),
+        ("auto", {}, None, False),
+        ("auto", {"TERM": "dumb"}, Terminal(), False),
+        ("auto", {"NO_COLOR": "1"}, Terminal(), False),
+        ("auto", {"NO_COLOR": ""}, Terminal(), True),
+        ("auto", {"NO_COLOR": "1", "FORCE_COLOR": "1"}, Terminal(), False),
+        ("auto", {"FORCE_COLOR": "1"}, io.StringIO(), True),
+        ("auto", {"CLICOLOR_FORCE": "1"}, io.StringIO(), True),
+        ("auto", {"CLICOLOR_FORCE": "0"}, io.StringIO(), False),
+        ("always", {"NO_COLOR": "1"}, io.StringIO(), True),
+        ("never", {"FORCE_COLOR": "1"}, Terminal(), False),
+    ],
+)
+def test_the_option_beats_the_environment_and_that_beats_the_terminal(
+    choice: str,
+    env: dict[str, str],
+    stream: io.StringIO | None,
+    expected: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("NO_COLOR", "FORCE_COLOR", "CLICOLOR_FORCE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    for name, value in env.items():
+        monkeypatch.setenv(name, value)
+    assert use_color(Color(choice), stream) is expected

@@ -1,0 +1,71 @@
+"""What the README shows can be typed, and does what it says."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+README = (Path(__file__).parent.parent / "README.md").read_text()
+BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```", README, flags=re.MULTILINE | re.DOTALL)
+LINES = [
+    line for kind, block in BLOCKS if not kind for line in block.splitlines() if "cfgraph" in line
+]
+COMMANDS = [line for line in LINES if line.startswith("cfgraph")]
+PROGRAMS = [block for kind, block in BLOCKS if kind == "python"]
+
+
+@pytest.fixture
+def folder(root: Path, tmp_path: Path) -> Path:
+    (tmp_path / "fixtures").symlink_to(root / "fixtures")
+    return tmp_path
+
+
+def run(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    return subprocess.run(
+        command,
+        cwd=folder,
+        env={**os.environ, "PATH": path},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def test_the_first_lines_are_the_two_commands() -> None:
+    assert [line.split("#")[0].strip() for line in BLOCKS[0][1].splitlines()] == [
+        "make demo",
+        "make test",
+    ]
+
+
+def test_there_is_something_to_type() -> None:
+    assert len(COMMANDS) > 5
+    assert len(PROGRAMS) == 1
+
+
+@pytest.mark.parametrize("line", COMMANDS)
+def test_a_command_of_the_readme_succeeds(line: str, folder: Path) -> None:
+    done = run(["bash", "-o", "pipefail", "-c", line], folder)
+    assert done.returncode == 0, done.stderr
+    comment = line.partition("#")[2].strip()
+    if comment.isdigit():
+        assert comment in done.stdout
+
+
+def test_the_program_of_the_readme_prints_what_it_says(folder: Path) -> None:
+    done = run([sys.executable, "-c", PROGRAMS[0]], folder)
+    assert (done.stdout, done.returncode) == ("3\n", 0), done.stderr
+
+
+def test_every_graph_to_try_is_described(fixtures: Path) -> None:
+    table = (fixtures / "graphs" / "README.md").read_text()
+    assert {file.name for file in (fixtures / "graphs").glob("*.pb")} == set(
+        re.findall(r"^\| `(\S+\.pb)`", table, flags=re.MULTILINE)
+    )
