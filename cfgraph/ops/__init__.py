@@ -1,5 +1,15 @@
 """The ops: one class each, a file a family. Importing this package fills the registry."""
 
-from cfgraph.ops import array, control_flow
+from cfgraph.ops import (
+    array,
+    control_flow,
+    resource_variables,
+    variables,
+)
 
-__all__ = ["array", "control_flow"]
+__all__ = [
+    "array",
+    "control_flow",
+    "resource_variables",
+    "variables",
+]

@@ -1,0 +1,253 @@
+"""Variables behind a resource handle; the handle's value is the Variable itself."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from types import ModuleType
+from typing import Any, ClassVar
+
+import numpy as np
+
+from cfgraph.ir.graph import Node
+from cfgraph.ir.shapes import SCALAR, Shape, vector
+from cfgraph.ops.inference import InferenceContext
+from cfgraph.ops.op import Kernel, Op, OpError
+from cfgraph.ops.variables import NUMERIC, CountUpTo, Variable
+
+# TensorFlow's mark of a handle that nothing shares by name.
+ANONYMOUS = "cd2c89b7-88b7-44c8-ad83-06c2a9158347"
+
+
+def _handle(container: str, name: str, dtype: Any, shape: Shape) -> Callable[[Any], Variable]:
+    def make() -> Variable:
+        return Variable(dtype, shape, name, container=container, resource=True)
+
+    def handle(step: Any) -> Variable:
+        found = make() if name == ANONYMOUS else step.resource(container, name, make)
+        if not isinstance(found, Variable):
+            message = f"Trying to access resource {name} as a variable, but it is {found!r}"
+            raise OpError(message)
+        return found
+
+    return handle
+
+
+class VarHandleOp(Op):
+    """The handle of a variable that outlives the run."""
+
+    signature = "-> resource: resource"
+    attrs = (
+        "container: string = '', shared_name: string = '', debug_name: string = '', dtype: type,"
+        " shape: shape, allowed_devices: list(string) = []"
+    )
+    stateful = True
+
+    @classmethod
+    def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
+        name = node.attr("shared_name").decode() or node.name
+        return _handle(
+            node.attr("container").decode(), name, node.attr("dtype"), node.attr("shape")
+        )
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        return [SCALAR]
+
+
+class _VarHandlesOp(Op):
+    """The handles of several variables."""
+
+    signature = "-> resources: N*resource"
+    attrs = (
+        "containers: list(string), shared_names: list(string), N: int >= 0, dtypes: list(type),"
+        " shapes: list(shape)"
+    )
+    stateful = True
+
+    @classmethod
+    def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
+        rows = zip(
+            *(node.attr(key) for key in ("containers", "shared_names", "dtypes", "shapes")),
+            strict=True,
+        )
+        handles = [_handle(c.decode(), n.decode(), dtype, shape) for c, n, dtype, shape in rows]
+        if len(handles) == 1:
+            return handles[0]
+        return lambda step: tuple(handle(step) for handle in handles)
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        return [SCALAR] * context.output_count
+
+
+class ReadVariableOp(Op):
+    """The value of a variable."""
+
+    signature = "resource: resource -> value: dtype"
+    stateful = True
+
+    @classmethod
+    def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
+        return _reader(node.attr("dtype"))
+
+
+def _reader(dtype: Any) -> Kernel:
+    def read(step: Any, cell: Variable) -> Any:
+        if cell.dtype is not dtype:
+            message = (
+                f"Trying to read variable {cell.name} with wrong dtype. "
+                f"Expected {cell.dtype} got {dtype}"
+            )
+            raise OpError(message)
+        return cell.read()
+
+    return read
+
+
+class _ReadVariablesOp(Op):
+    """The values of several variables."""
+
+    signature = "resources: N*resource -> values: dtypes"
+    attrs = "N: int >= 0, dtypes: list(type) >= 1"
+    stateful = True
+
+    @classmethod
+    def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
+        readers = [_reader(dtype) for dtype in node.attr("dtypes")]
+        if len(readers) == 1:
+            return readers[0]
+        return lambda step, *cells: tuple(
+            read(step, cell) for read, cell in zip(readers, cells, strict=True)
+        )
+
+
+class AssignVariableOp(Op):
+    """Give a variable a value."""
+
+    signature = "resource: resource, value: dtype ->"
+    attrs = "validate_shape: bool = false"
+    stateful = True
+
+    @classmethod
+    def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
+        dtype, validate = node.attr("dtype"), node.attr("validate_shape")
+
+        def assign(step: Any, cell: Variable, value: Any) -> None:
+            if cell.dtype is not dtype:
+                message = (
+                    f"Trying to assign variable {cell.name} with wrong dtype. "
+                    f"Expected {cell.dtype} got {dtype}"
+                )
+                raise OpError(message)
+            if validate and cell.value is not None and cell.value.shape != value.shape:
+                message = (
+                    f"Trying to assign to variable {cell.name} with tensor with wrong shape. "
+                    f"Expected {Shape(cell.value.shape)} got {Shape(value.shape)}"
+                )
+                raise OpError(message)
+            cell.value = value
+
+        return assign
+
+
+class AssignUpdateVariable(Op, abstract=True):
+    """The variable becomes `combine(old, value)`."""
+
+    stateful = True
+    combine: ClassVar[Callable[[Any, Any], Any]]
+
+    @classmethod
+    def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
+        combine = cls.combine
+
+        def update(step: Any, cell: Variable, value: Any) -> None:
+            old = cell.read()
+            if old.shape != value.shape:
+                message = (
+                    f"Cannot update variable with shape {Shape(old.shape)} using a Tensor with "
+                    f"shape {Shape(value.shape)}, shapes must be equal."
+                )
+                raise OpError(message)
+            if old.dtype != value.dtype:
+                message = (
+                    f"Cannot update variable {cell.name} of {old.dtype} with a Tensor of "
+                    f"{value.dtype}"
+                )
+                raise OpError(message)
+            cell.value = combine(old, value)
+
+        return update
+
+
+class AssignAddVariableOp(AssignUpdateVariable):
+    """Add to a variable."""
+
+    signature = "resource: resource, value: dtype ->"
+    combine = operator.add
+
+
+class AssignSubVariableOp(AssignUpdateVariable):
+    """Subtract from a variable."""
+
+    signature = "resource: resource, value: dtype ->"
+    combine = operator.sub
+
+
+class VarIsInitializedOp(Op):
+    """True if the variable has a value."""
+
+    signature = "resource: resource -> is_initialized: bool"
+    stateful = True
+
+    @classmethod
+    def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
+        return lambda step, cell: np.bool_(cell.value is not None)
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        return [SCALAR]
+
+
+class DestroyResourceOp(Op):
+    """Drop what a handle refers to from the session."""
+
+    signature = "resource: resource ->"
+    attrs = "ignore_lookup_error: bool = true"
+    stateful = True
+
+    @classmethod
+    def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
+        ignore = node.attr("ignore_lookup_error")
+
+        def destroy(step: Any, found: Any) -> None:
+            if not found.initialized and not ignore:
+                message = f"Resource {found.container or 'localhost'}/{found.name} does not exist."
+                raise OpError(message)
+            found.value = None
+            step.forget(found.container, found.name)
+
+        return destroy
+
+
+class VariableShape(Op):
+    """The shape of a variable's value."""
+
+    signature = "input: resource -> output: out_type"
+    attrs = "out_type: {int32, int64} = int32"
+    stateful = True
+
+    @classmethod
+    def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
+        dtype = node.attr("out_type").numpy
+        return lambda step, cell: np.array(cell.read().shape, dtype)
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        return [vector()]
+
+
+class ResourceCountUpTo(CountUpTo):
+    """The variable's value, which then grows by one; an error once it has reached the limit."""
+
+    signature = "resource: resource -> output: T"
