@@ -59,6 +59,9 @@ class CommandFiles(Mapping[str, TyperCommand]):
         command.params.append(_debug_option())
         return command
 
+    def __contains__(self, name: object) -> bool:
+        return name in self.files
+
     def __iter__(self) -> Iterator[str]:
         return iter(self.files)
 
@@ -77,6 +80,10 @@ class CommandGroup(TyperGroup):
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
         self.files = self.commands = CommandFiles(COMMANDS)  # type: ignore[assignment]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> TyperCommand | None:
+        """Import one command; a `KeyError` in its file is a bug to be shown, not a missing name."""
+        return self.files[cmd_name] if cmd_name in self.files else None
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """List the commands by their first lines."""

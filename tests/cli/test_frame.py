@@ -75,6 +75,7 @@ def probes(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "probes" / "__init__.py").touch()
     (folder / "probes" / "fail_so.py").write_text(PROBE)
     (folder / "probes" / "never_imported.py").write_text('"""Break when imported."""\n\n1 / 0\n')
+    (folder / "probes" / "broken.py").write_text('"""Lack a key."""\n\n{}["lost"]\n')
     return folder
 
 
@@ -137,6 +138,12 @@ def test_an_error_shows_its_code_and_what_passes_noted(frame: Any) -> None:
 
 def test_a_failure_to_open_a_file_names_the_file(frame: Any) -> None:
     assert "no/such/file" in frame("fail-so", "file").stderr
+
+
+def test_a_command_that_cannot_be_imported_is_a_bug_not_an_unknown_name(frame: Any) -> None:
+    done = frame("broken")
+    assert done.returncode == 70
+    assert "lost" in done.stderr
 
 
 def test_a_bug_is_one_line_and_a_hint(frame: Any) -> None:
