@@ -83,7 +83,9 @@ class CommandGroup(TyperGroup):
 
     def get_command(self, ctx: Any, cmd_name: str) -> TyperCommand | None:
         """Import one command; a `KeyError` in its file is a bug to be shown, not a missing name."""
-        return self.files[cmd_name] if cmd_name in self.files else None
+        if cmd_name not in self.files:
+            return None
+        return self.files[cmd_name]
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """List the commands by their first lines."""
