@@ -8,17 +8,13 @@ import os
 import re
 import tempfile
 import zlib
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
-
-from google.protobuf import text_format
+from typing import Final
 
 from cfgraph.errors import InvalidInput, UsageError
-from cfgraph.ir import serde, text
-from cfgraph.ir.graph import Graph
-from cfgraph.proto import graph_pb2, meta_graph_pb2, saved_model_pb2
+from cfgraph.ir import serde, serde_formats, text
+from cfgraph.ir.graph import Graph, did_you_mean
 
 FORMATS: Final = ("pb", "pbtxt", "graph")
 MAX_BYTES: Final = 2 << 30
@@ -77,8 +73,6 @@ def _read(path: Path) -> bytes:
 
 
 def _similar(path: Path) -> str | None:
-    from cfgraph.ir.graph import did_you_mean
-
     if not path.parent.is_dir():
         return None
     return did_you_mean(path.name, (item.name for item in path.parent.iterdir()))
@@ -97,7 +91,7 @@ def decode(data: bytes, format: str | None = None) -> Loaded:
     kind = format or _text_format(data)
     if kind in ("pbtxt", "graph"):
         return Loaded(_from_text(data, kind), kind, size)
-    proto, kind = _binary(data)
+    proto, kind = serde_formats.from_binary(data)
     return Loaded(serde.graph_from_proto(proto), kind, size)
 
 
@@ -129,61 +123,7 @@ def _from_text(data: bytes, kind: str) -> Graph:
         raise InvalidInput(message, code="CFG004") from None
     if kind == "graph":
         return text.parse_graph(content)
-    return serde.graph_from_proto(_from_pbtxt(content))
-
-
-def _from_pbtxt(content: str) -> Any:
-    """The GraphDef of protobuf text, also of a MetaGraphDef's or SavedModel's."""
-    try:
-        return text_format.Parse(content, graph_pb2.GraphDef())
-    except (text_format.ParseError, RecursionError) as error:
-        failure = error
-    unwrap: tuple[tuple[Any, Callable[[Any], Any]], ...] = (
-        (meta_graph_pb2.MetaGraphDef, lambda meta: meta.graph_def),
-        (saved_model_pb2.SavedModel, lambda saved: saved.meta_graphs[0].graph_def),
-    )
-    for message, graph_of in unwrap:
-        try:
-            return graph_of(text_format.Parse(content, message()))
-        except (text_format.ParseError, RecursionError, IndexError):
-            continue
-    message = f"line:column {failure}" if isinstance(failure, text_format.ParseError) else failure
-    raise InvalidInput(f"the text is no graph: {message}", code="CFG004") from None
-
-
-def _binary(data: bytes) -> tuple[Any, str]:
-    """The GraphDef in binary data, and what it was wrapped in.
-
-    A SavedModel begins with its schema version (0x08), which no GraphDef does; a MetaGraphDef
-    read as a GraphDef fails, or has nodes without name or op.
-    """
-    if data[0] == 0x08:
-        saved = serde.parse(saved_model_pb2.SavedModel(), data, "SavedModel")
-        if not saved.meta_graphs:
-            raise InvalidInput("the SavedModel holds no graph", code="CFG003")
-        return saved.meta_graphs[0].graph_def, "saved_model"
-    try:
-        proto = serde.parse(graph_pb2.GraphDef(), data, "GraphDef")
-        failure = None
-    except InvalidInput as error:
-        proto, failure = None, error
-    if proto is not None and all(node.name and node.op for node in proto.node):
-        return proto, "pb"
-    meta = _as_meta_graph(data)
-    if meta is not None:
-        return meta.graph_def, "meta"
-    if failure is not None:
-        raise failure
-    return proto, "pb"
-
-
-def _as_meta_graph(data: bytes) -> Any | None:
-    try:
-        meta = serde.parse(meta_graph_pb2.MetaGraphDef(), data, "MetaGraphDef")
-    except InvalidInput:
-        return None
-    nodes = meta.graph_def.node
-    return meta if nodes and all(node.name and node.op for node in nodes) else None
+    return serde.graph_from_proto(serde_formats.from_pbtxt(content))
 
 
 def format_of(path: str | os.PathLike[str]) -> str:
@@ -199,7 +139,7 @@ def dumps(graph: Graph, format: str = "pb") -> bytes:
     if format == "pb":
         return serde.graph_to_bytes(graph)
     if format == "pbtxt":
-        return text_format.MessageToString(serde.graph_to_proto(graph)).encode()
+        return serde_formats.to_pbtxt(serde.graph_to_proto(graph))
     if format == "graph":
         return text.print_graph(graph).encode()
     message = f"unknown format {format!r}"
