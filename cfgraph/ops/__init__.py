@@ -3,13 +3,23 @@
 from cfgraph.ops import (
     array,
     control_flow,
+    functional,
+    lowered,
+    optional,
     resource_variables,
+    stacks,
+    transfer,
     variables,
 )
 
 __all__ = [
     "array",
     "control_flow",
+    "functional",
+    "lowered",
+    "optional",
     "resource_variables",
+    "stacks",
+    "transfer",
     "variables",
 ]

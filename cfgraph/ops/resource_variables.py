@@ -13,7 +13,7 @@ from cfgraph.ir.graph import Node
 from cfgraph.ir.shapes import SCALAR, Shape, vector
 from cfgraph.ops.inference import InferenceContext
 from cfgraph.ops.op import Kernel, Op, OpError
-from cfgraph.ops.variables import NUMERIC, CountUpTo, Variable
+from cfgraph.ops.variables import CountUpTo, Variable
 
 # TensorFlow's mark of a handle that nothing shares by name.
 ANONYMOUS = "cd2c89b7-88b7-44c8-ad83-06c2a9158347"

@@ -1,0 +1,155 @@
+"""Optionals: variants that hold a tuple of values, or nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from cfgraph.ir.graph import Node
+from cfgraph.ir.shapes import SCALAR, Shape
+from cfgraph.ops.inference import InferenceContext
+from cfgraph.ops.op import Kernel, Op, OpError
+
+
+class Optional:
+    """A tuple of values, or None."""
+
+    __slots__ = ("values",)
+    shape = ()
+    ndim = 0
+
+    def __init__(self, values: tuple[Any, ...] | None) -> None:
+        self.values = values
+
+    def zeros_like(self) -> Optional:
+        """The same with zeros for values; nothing stays nothing."""
+        return self if self.values is None else Optional(tuple(map(zeros_of, self.values)))
+
+    def add(self, other: Optional) -> Optional:
+        """The sums of the values. Raises OpError where only one side has any."""
+        if self.values is None and other.values is None:
+            return self
+        if self.values is None or other.values is None:
+            message = "Cannot add optionals because one has a value and the other doesn't."
+            raise OpError(message)
+        if len(self.values) != len(other.values):
+            message = "Cannot add optionals because they have different numbers of components."
+            raise OpError(message)
+        return Optional(tuple(map(sum_of, self.values, other.values)))
+
+    def __repr__(self) -> str:
+        return "<Optional nothing>" if self.values is None else f"<Optional {self.values!r}>"
+
+
+def zeros_of(value: Any) -> Any:
+    """Zeros like a value: an array, a variant, or an array of variants."""
+    if hasattr(value, "zeros_like"):
+        return value.zeros_like()
+    return each(_zero_of_item, value) if value.dtype == object else np.zeros_like(value)
+
+
+def _zero_of_item(item: Any) -> Any:
+    return b"" if isinstance(item, bytes) else zeros_of(item)
+
+
+def sum_of(one: Any, other: Any) -> Any:
+    """The sum of two values: arrays, variants, or arrays of variants."""
+    if hasattr(one, "add"):
+        return one.add(other)
+    if one.shape != other.shape:
+        message = f"Cannot add tensors of shapes {Shape(one.shape)} and {Shape(other.shape)}"
+        raise OpError(message)
+    return one + other if one.dtype != object else each(sum_of, one, other)
+
+
+def each(function: Any, *arrays: Any) -> Any:
+    """Apply a function to each item of object arrays."""
+    result = np.empty(arrays[0].shape, object)
+    for place in np.ndindex(result.shape):
+        result[place] = function(*(array[place] for array in arrays))
+    return result
+
+
+class OptionalNone(Op):
+    """Nothing."""
+
+    signature = "-> optional: variant"
+    traceable = False
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        nothing = Optional(None)
+        return lambda: nothing
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        return [SCALAR]
+
+
+class OptionalFromValue(Op):
+    """A tuple of values as one variant."""
+
+    signature = "components: Toutput_types -> optional: variant"
+    attrs = "Toutput_types: list(type) >= 1"
+    traceable = False
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        return lambda *values: Optional(values)
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        return [SCALAR]
+
+
+class OptionalHasValue(Op):
+    """True unless the optional is nothing."""
+
+    signature = "optional: variant -> has_value: bool"
+    traceable = False
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        return lambda optional: np.bool_(optional.values is not None)
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        return [SCALAR]
+
+
+class OptionalGetValue(Op):
+    """The values that an optional holds."""
+
+    signature = "optional: variant -> components: output_types"
+    attrs = "output_types: list(type) >= 1, output_shapes: list(shape) >= 1"
+    traceable = False
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        shapes = node.attr("output_shapes")
+
+        def get(optional: Optional) -> Any:
+            values = optional.values
+            if values is None:
+                message = "The given optional does not have a value."
+                raise OpError(message)
+            if len(values) != len(shapes):
+                message = f"The given optional has {len(values)} components, expected {len(shapes)}"
+                raise OpError(message)
+            for place, (value, shape) in enumerate(zip(values, shapes, strict=True)):
+                if not shape.accepts(value.shape):
+                    message = (
+                        f"The given optional has component {place} of shape "
+                        f"{Shape(value.shape)}, expected {shape}"
+                    )
+                    raise OpError(message)
+            return values[0] if len(values) == 1 else values
+
+        return get
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        return list(context.attr("output_shapes"))
