@@ -1,0 +1,66 @@
+"""What happens in a run: one stream of events, and what may listen to it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Final, NamedTuple, Protocol
+
+ROOT_FRAME: Final = "/"
+
+
+class TraceEvent(NamedTuple):
+    """One token's work on one device.
+
+    `frame` is the path of loops with the iteration of each, `/while[3]/inner[0]`, and `/` for the
+    root; `iteration` is the last of them. `outputs` holds a value for each output, None for one
+    that is dead. Times are nanoseconds since the run began. The two ends of a transfer share `flow`.
+    """
+
+    device: str
+    node: str
+    op: str
+    frame: str
+    iteration: int
+    dead: bool
+    start_ns: int
+    end_ns: int
+    outputs: tuple[Any, ...] = ()
+    kind: str = "op"  # or "send", "recv", "frame", "note"
+    flow: str | None = None
+    bytes: int = 0
+
+
+class Observer(Protocol):
+    """What a run tells its events to, in the order in which they happen."""
+
+    def event(self, event: TraceEvent) -> None:
+        """Take one event; it may keep it, but must not change its outputs."""
+
+
+class Recorder:
+    """Keeps all events; their outputs as short descriptions unless `values` are wanted."""
+
+    def __init__(self, *, values: bool = False, describe: Callable[[Any], str] = str) -> None:
+        self.events: list[TraceEvent] = []
+        self._values = values
+        self._describe = describe
+
+    def event(self, event: TraceEvent) -> None:
+        """Keep one event."""
+        if not self._values:
+            describe = self._describe
+            told = tuple(None if item is None else describe(item) for item in event.outputs)
+            event = event._replace(outputs=told)
+        self.events.append(event)
+
+
+class Tee:
+    """Hands each event to several observers."""
+
+    def __init__(self, observers: Iterable[Observer]) -> None:
+        self.observers = tuple(observers)
+
+    def event(self, event: TraceEvent) -> None:
+        """Hand on one event."""
+        for observer in self.observers:
+            observer.event(event)
