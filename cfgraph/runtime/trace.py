@@ -13,7 +13,7 @@ class TraceEvent(NamedTuple):
 
     `frame` is the path of loops with the iteration of each, `/while[3]/inner[0]`, and `/` for the
     root; `iteration` is the last of them. `outputs` holds a value for each output, None for one
-    that is dead. Times are nanoseconds since the run began. The two ends of a transfer share `flow`.
+    that is dead. Times are nanoseconds since the run began. Both ends of a transfer share `flow`.
     """
 
     device: str
