@@ -1,0 +1,390 @@
+"""One case of one op, run by cfgraph and by TensorFlow: what the sweep over all ops is made of."""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import os
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+import cfgraph.ops  # noqa: F401  (fills the registry)
+from cfgraph.ir import registry
+from cfgraph.ir.attrs import Func, Tensor
+from cfgraph.ir.dtypes import DType
+from cfgraph.ir.graph import Graph, Node, Output
+from cfgraph.ir.shapes import UNKNOWN, Shape
+from cfgraph.ops.inference import InferenceContext
+from cfgraph.ops.op import lookup
+
+FOLDER = Path(__file__).parent / "cases"
+TOLERANCES = {"float16": 1e-2, "bfloat16": 2e-2, "float32": 2e-5, "float64": 1e-9}
+TOLERANCES |= {"complex64": 2e-5, "complex128": 1e-9}
+SMALLEST = {"float32": 1e-6, "complex64": 1e-6, "float64": 1e-12, "complex128": 1e-12}
+REFUSED = (ValueError, TypeError, IndexError, ArithmeticError, np.linalg.LinAlgError)
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """One op on given inputs. `error`: TensorFlow refuses it, and so must we.
+
+    `types` overrides the inputs' element types (quantized ones have no NumPy type of their own).
+    `compare` is `values`, `shape` (random ops) or a function (ours, theirs, inputs) that asserts.
+    """
+
+    op: str
+    inputs: tuple[np.ndarray, ...]
+    attrs: dict[str, Any]
+    error: bool = False
+    rtol: float | None = None
+    atol: float | None = None
+    compare: str | Callable[..., None] = "values"
+    types: tuple[str | None, ...] = ()
+    family: str = ""
+    place: list[int] = field(default_factory=list)
+
+    @property
+    def label(self) -> str:
+        """The case in one line."""
+        arrays = ",".join(f"{type_of(self, i)}{list(a.shape)}" for i, a in enumerate(self.inputs))
+        attrs = ",".join(f"{k}={v}" for k, v in self.attrs.items())
+        text = f"{self.op}({arrays}{';' if attrs else ''}{attrs})".replace(" ", "")
+        return text if len(text) < 150 else text[:150] + "…"
+
+
+def case(
+    op: str, inputs: Sequence[Any] = (), attrs: dict[str, Any] | None = None, **more: Any
+) -> Case:
+    """A case; inputs may be anything `np.asarray` takes, text becomes an array of bytes."""
+    given = {key: _attr(value) for key, value in (attrs or {}).items()}
+    return Case(op, tuple(map(_array, inputs)), given, **more)
+
+
+def _array(value: Any) -> np.ndarray:
+    texts = np.array(value, object) if isinstance(value, list | str | bytes) else np.asarray(value)
+    flat = texts.ravel().tolist()
+    if texts.dtype.kind in "SUO" and all(isinstance(item, str | bytes) for item in flat):
+        array = np.empty(len(flat), object)
+        array[:] = [item if isinstance(item, bytes) else item.encode() for item in flat]
+        array = array.reshape(texts.shape)
+    else:
+        array = np.array(value)
+    array.flags.writeable = False
+    return array
+
+
+def _attr(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode()
+    if isinstance(value, list | tuple):
+        return tuple(_attr(item) for item in value)
+    if isinstance(value, np.ndarray):
+        return Tensor(value)
+    if isinstance(value, type | np.dtype):
+        return DType.of_numpy(value)
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def type_of(case: Case, slot: int) -> DType:
+    """The element type of one input."""
+    if slot < len(case.types) and case.types[slot]:
+        return DType.named(case.types[slot] or "")
+    return DType.of_numpy(case.inputs[slot].dtype)
+
+
+@cache
+def modules() -> dict[str, ModuleType]:
+    """The case files, by family."""
+    found = {}
+    for path in sorted(FOLDER.glob("*.py")):
+        if path.stem == "__init__":
+            continue
+        spec = importlib.util.spec_from_file_location(f"cfgraph_cases_{path.stem}", path)
+        assert spec is not None
+        assert spec.loader is not None
+        found[path.stem] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(found[path.stem])
+    return found
+
+
+@cache
+def families() -> dict[str, list[Case]]:
+    """All cases, by family. A case file holds `CASES`, and may hold `WITHOUT_CASE: {op: why}`."""
+    found = {}
+    for family, module in modules().items():
+        found[family] = list(module.CASES)
+        for place, item in enumerate(found[family]):
+            item.place.append(place)
+            object.__setattr__(item, "family", family)
+    return found
+
+
+# -- ours ------------------------------------------------------------------------------------------
+
+
+class LocalStep:
+    """A Step for ops that need one, outside of any run."""
+
+    def __init__(self) -> None:
+        self.state: dict[tuple[str, str], Any] = {}
+        self.printed: list[str] = []
+        self.draws = 0
+
+    def resource(self, container: str, name: str, make: Callable[[], Any]) -> Any:
+        """The object of this container and name."""
+        if (container, name) not in self.state:
+            self.state[container, name] = make()
+        return self.state[container, name]
+
+    def forget(self, container: str, name: str) -> None:
+        """Drop an object."""
+        self.state.pop((container, name), None)
+
+    def generator(self, seed: int, seed2: int) -> np.random.Generator:
+        """A generator that is another one at each call."""
+        self.draws += 1
+        return np.random.Generator(np.random.Philox(key=[seed + 1, seed2 + self.draws]))
+
+    def print(self, text: str, stream: str = "stderr") -> None:
+        """Keep the text."""
+        self.printed.append(text)
+
+
+def node_of(case: Case) -> Node:
+    """The node of a case in a graph of its own, its inputs placeholders of the given shapes."""
+    graph = Graph()
+    inputs = [
+        Output(
+            graph.add(
+                "Placeholder", name=f"x{i}", dtype=type_of(case, i), shape=Shape(array.shape)
+            ),
+            0,
+        )
+        for i, array in enumerate(case.inputs)
+    ]
+    return graph.add(case.op, *inputs, name="op", attrs=case.attrs)
+
+
+def run_ours(case: Case, *, zero_d: bool = False) -> list[Any]:
+    """The outputs as cfgraph computes them; scalars go in as NumPy scalars, or 0-d arrays."""
+    node = node_of(case)
+    op = lookup(case.op)
+    assert op is not None, f"{case.op} is not registered"
+    inputs = [a if zero_d or a.ndim or a.dtype == object else a[()] for a in case.inputs]
+    with np.errstate(all="ignore"):
+        if op.stateful:
+            result = op.prepare(node, np)(LocalStep(), *inputs)
+        else:
+            result = op.bind(node, np)(*inputs)
+    if result is None:
+        return []
+    return list(result) if isinstance(result, tuple) else [result]
+
+
+def infer(case: Case, shapes: Sequence[Shape], *, values: bool) -> Sequence[Shape]:
+    """The static shapes of a case's outputs, from these input shapes."""
+    node = node_of(case)
+    op = lookup(case.op)
+    assert op is not None
+    context = InferenceContext(
+        node, tuple(shapes), lambda slot: case.inputs[slot] if values else None
+    )
+    return op.shape(context)
+
+
+def knowledge(case: Case) -> list[tuple[list[Shape], bool]]:
+    """What may be known of a case's inputs before the run, from all to nothing."""
+    full = [Shape(a.shape) for a in case.inputs]
+    ranks = [Shape([None] * a.ndim) for a in case.inputs]
+    nothing = [UNKNOWN] * len(full)
+    first = [*full[:1], *nothing[1:]]
+    rest = [*nothing[:1], *full[1:]]
+    with_values = [(shapes, True) for shapes in (full, ranks, nothing)]
+    return [*with_values, *((shapes, False) for shapes in (full, ranks, nothing, first, rest))]
+
+
+# -- TensorFlow's ----------------------------------------------------------------------------------
+
+
+@cache
+def tensorflow() -> Any:
+    """TensorFlow, or None where it is not installed."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            import tensorflow as tf
+        except ImportError:
+            return None
+    return tf
+
+
+@cache
+def tf_results(family: str) -> list[list[Any] | Exception]:
+    """The outputs of all cases of a family, or the errors, from one graph and one session."""
+    tf = tensorflow()
+    graph = tf.Graph()
+    built: list[Any] = [_import(tf, graph, item) for item in families()[family]]
+    options = tf.compat.v1.ConfigProto(
+        inter_op_parallelism_threads=1, intra_op_parallelism_threads=1
+    )
+    options.graph_options.rewrite_options.disable_meta_optimizer = True
+    options.graph_options.optimizer_options.opt_level = -1
+    results: list[list[Any] | Exception] = []
+    with tf.compat.v1.Session(graph=graph, config=options) as session:
+        for number, (item, operation) in enumerate(zip(families()[family], built, strict=True)):
+            if isinstance(operation, Exception):
+                results.append(operation)
+                continue
+            feeds = {f"c{number}/x{i}:0": array for i, array in enumerate(item.inputs)}
+            try:
+                results.append(session.run([operation, list(operation.outputs)], feeds)[1])
+            except Exception as error:
+                results.append(error)
+    return results
+
+
+def _import(tf: Any, graph: Any, item: Case) -> Any:
+    """The case's node in TensorFlow's graph, or the error that TensorFlow gives."""
+    number = item.place[0]
+    try:
+        node = node_of(item)
+    except Exception as error:
+        if not item.error:
+            return AssertionError(f"cfgraph cannot build the node: {error}")
+        node = _bare(item)
+    definition = tf.compat.v1.GraphDef()
+    definition.versions.producer = tf.version.GRAPH_DEF_VERSION
+    for slot, array in enumerate(item.inputs):
+        holder = definition.node.add(name=f"x{slot}", op="Placeholder")
+        holder.attr["dtype"].type = type_of(item, slot).number
+        for size in array.shape:
+            holder.attr["shape"].shape.dim.add(size=size)
+        holder.attr["shape"].shape.unknown_rank = False
+    target = definition.node.add(name="op", op=item.op)
+    target.input.extend(f"x{slot}" for slot in range(len(item.inputs)))
+    for key, value in node.attrs.items():
+        _write(tf, target.attr[key], value)
+    try:
+        with graph.as_default():
+            tf.import_graph_def(definition, name=f"c{number}")
+        return graph.get_operation_by_name(f"c{number}/op")
+    except Exception as error:
+        return error
+
+
+def _bare(item: Case) -> Node:
+    """The node without what is inferred or checked."""
+    definition = registry.lookup(item.op)
+    assert definition is not None, f"{item.op} is not registered"
+    try:
+        types = [type_of(item, i) for i in range(len(item.inputs))]
+        attrs = definition.parsed().infer(types, item.attrs)
+    except ValueError:
+        attrs = dict(item.attrs)
+    return Graph().create("op", item.op, attrs=attrs)
+
+
+def _write(tf: Any, to: Any, value: Any) -> None:
+    if isinstance(value, tuple):
+        to.list.SetInParent()
+        for item in value:
+            _write_item(tf, to.list, item)
+    elif isinstance(value, bool):
+        to.b = value
+    elif isinstance(value, int):
+        to.i = value
+    elif isinstance(value, float):
+        to.f = value
+    elif isinstance(value, bytes):
+        to.s = value
+    elif isinstance(value, DType):
+        to.type = value.number
+    elif isinstance(value, Shape):
+        _write_shape(to.shape, value)
+    elif isinstance(value, Tensor):
+        to.tensor.CopyFrom(tf.make_tensor_proto(value.array))
+    elif isinstance(value, Func):
+        to.func.name = value.name
+    else:
+        raise TypeError(value)
+
+
+def _write_item(tf: Any, to: Any, value: Any) -> None:
+    if isinstance(value, bool):
+        to.b.append(value)
+    elif isinstance(value, int):
+        to.i.append(value)
+    elif isinstance(value, float):
+        to.f.append(value)
+    elif isinstance(value, bytes):
+        to.s.append(value)
+    elif isinstance(value, DType):
+        to.type.append(value.number)
+    elif isinstance(value, Shape):
+        _write_shape(to.shape.add(), value)
+    elif isinstance(value, Tensor):
+        to.tensor.add().CopyFrom(tf.make_tensor_proto(value.array))
+    else:
+        raise TypeError(value)
+
+
+def _write_shape(to: Any, shape: Shape) -> None:
+    to.SetInParent()
+    to.unknown_rank = shape.dims is None
+    for size in shape.dims or ():
+        to.dim.add(size=-1 if size is None else size)
+
+
+# -- comparing -------------------------------------------------------------------------------------
+
+
+def assert_same(item: Case, ours: Any, theirs: Any) -> None:
+    """One output agrees: its type, its shape, its values within the tolerance of the type."""
+    ours, theirs = np.asarray(ours), np.asarray(theirs)
+    if theirs.dtype.kind in "SU":
+        theirs = theirs.astype(object)
+    assert ours.shape == theirs.shape, f"shape {ours.shape}, TensorFlow has {theirs.shape}"
+    if theirs.dtype.kind == "V" and theirs.dtype.names:  # a quantized type
+        theirs = theirs.view(theirs.dtype[0])
+    assert ours.dtype == theirs.dtype, f"dtype {ours.dtype}, TensorFlow has {theirs.dtype}"
+    if item.compare == "shape":
+        return
+    if ours.dtype == object:
+        assert ours.tolist() == theirs.tolist()
+        return
+    name = ours.dtype.name
+    if ours.dtype.kind in "biu" or not (ours.dtype.kind in "fc" or name in TOLERANCES):
+        assert np.array_equal(ours, theirs), f"\n{ours!r}\nTensorFlow has\n{theirs!r}"
+        return
+    rtol = TOLERANCES.get(name, 0.1) if item.rtol is None else item.rtol
+    atol = SMALLEST.get(name, rtol) if item.atol is None else item.atol
+    if ours.dtype.kind not in "fc":
+        ours, theirs = ours.astype(np.float32), theirs.astype(np.float32)
+    np.testing.assert_allclose(ours, theirs, rtol, atol, equal_nan=True)
+
+
+def assert_agrees(item: Case, theirs: list[Any] | Exception) -> None:
+    """Our outputs are TensorFlow's; where it refuses, we refuse."""
+    if isinstance(theirs, AssertionError):
+        raise theirs
+    if item.error:
+        assert isinstance(theirs, Exception), "TensorFlow does not refuse this"
+        return
+    assert not isinstance(theirs, Exception), f"TensorFlow refuses this: {theirs}"
+    ours = run_ours(item)
+    assert len(ours) == len(theirs)
+    if callable(item.compare):
+        parameters = len(inspect.signature(item.compare).parameters)
+        item.compare(*(ours, theirs, item.inputs)[:parameters])
+        return
+    for mine, wanted in zip(ours, theirs, strict=True):
+        assert_same(item, mine, wanted)
