@@ -3,11 +3,15 @@
 from cfgraph.ops import (
     array,
     control_flow,
+    elements,
     functional,
     lowered,
     optional,
     resource_variables,
     stacks,
+    tensor_array,
+    tensor_array_legacy,
+    tensor_array_ops,
     transfer,
     variables,
 )
@@ -15,11 +19,15 @@ from cfgraph.ops import (
 __all__ = [
     "array",
     "control_flow",
+    "elements",
     "functional",
     "lowered",
     "optional",
     "resource_variables",
     "stacks",
+    "tensor_array",
+    "tensor_array_legacy",
+    "tensor_array_ops",
     "transfer",
     "variables",
 ]

@@ -10,6 +10,7 @@ import numpy as np
 
 from cfgraph.ir.graph import Node
 from cfgraph.ir.shapes import SCALAR, Shape
+from cfgraph.ops.elements import sum_of, zeros_of
 from cfgraph.ops.inference import InferenceContext
 from cfgraph.ops.op import Kernel, Op, OpError
 
@@ -42,35 +43,6 @@ class Optional:
 
     def __repr__(self) -> str:
         return "<Optional nothing>" if self.values is None else f"<Optional {self.values!r}>"
-
-
-def zeros_of(value: Any) -> Any:
-    """Zeros like a value: an array, a variant, or an array of variants."""
-    if hasattr(value, "zeros_like"):
-        return value.zeros_like()
-    return each(_zero_of_item, value) if value.dtype == object else np.zeros_like(value)
-
-
-def _zero_of_item(item: Any) -> Any:
-    return b"" if isinstance(item, bytes) else zeros_of(item)
-
-
-def sum_of(one: Any, other: Any) -> Any:
-    """The sum of two values: arrays, variants, or arrays of variants."""
-    if hasattr(one, "add"):
-        return one.add(other)
-    if one.shape != other.shape:
-        message = f"Cannot add tensors of shapes {Shape(one.shape)} and {Shape(other.shape)}"
-        raise OpError(message)
-    return one + other if one.dtype != object else each(sum_of, one, other)
-
-
-def each(function: Any, *arrays: Any) -> Any:
-    """Apply a function to each item of object arrays."""
-    result = np.empty(arrays[0].shape, object)
-    for place in np.ndindex(result.shape):
-        result[place] = function(*(array[place] for array in arrays))
-    return result
 
 
 class OptionalNone(Op):

@@ -1,0 +1,78 @@
+"""Tensors as elements of a list, array or optional: stacked, split, added, their zeros."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from cfgraph.ir.dtypes import DType
+from cfgraph.ir.shapes import Shape
+from cfgraph.ops.op import OpError
+
+
+def zeros_of(value: Any) -> Any:
+    """Zeros like a value: an array, a variant, or an array of variants."""
+    if hasattr(value, "zeros_like"):
+        return value.zeros_like()
+    return each(_zero_of_item, value) if value.dtype == object else np.zeros_like(value)
+
+
+def _zero_of_item(item: Any) -> Any:
+    return b"" if isinstance(item, bytes) else zeros_of(item)
+
+
+def sum_of(one: Any, other: Any) -> Any:
+    """The sum of two values: arrays, variants, or arrays of variants."""
+    if hasattr(one, "add"):
+        return one.add(other)
+    if one.shape != other.shape:
+        message = f"Cannot add tensors of shapes {Shape(one.shape)} and {Shape(other.shape)}"
+        raise OpError(message)
+    return one + other if one.dtype != object else each(sum_of, one, other)
+
+
+def each(function: Any, *arrays: Any) -> Any:
+    """Apply a function to each item of object arrays."""
+    result = np.empty(arrays[0].shape, object)
+    for place in np.ndindex(result.shape):
+        result[place] = function(*(array[place] for array in arrays))
+    return result
+
+
+def zeros(xp: ModuleType, dtype: DType, shape: Sequence[int]) -> Any:
+    """Zeros, or empty strings. Raises OpError for a type that has neither."""
+    if dtype.kind == "string":
+        return np.full(shape, b"", object)
+    if dtype.is_object:
+        message = f"there is no zero of type {dtype}"
+        raise OpError(message)
+    return xp.zeros(shape, dtype.numpy)
+
+
+def stack(xp: ModuleType, dtype: DType, values: Sequence[Any], shape: Sequence[int]) -> Any:
+    """The values, all of one shape, along a new first axis."""
+    if dtype.is_object:
+        result = np.empty((len(values), *shape), object)
+        for place, value in enumerate(values):
+            result[place] = value if not shape and dtype.kind != "string" else value[()]
+        return result
+    if not values:
+        return xp.zeros((0, *shape), dtype.numpy)
+    if not shape and isinstance(values[0], np.generic):
+        return np.array(values, dtype.numpy)
+    return xp.stack(values)
+
+
+def unstack(value: Any) -> list[Any]:
+    """The slices of a tensor along its first axis."""
+    if value.dtype != object or value.ndim > 1:
+        return list(value)
+    return [scalar(item) for item in value]
+
+
+def scalar(item: Any) -> Any:
+    """One item of an object array as a value: strings as arrays, variants bare."""
+    return np.array(item, object) if isinstance(item, bytes) else item

@@ -1,0 +1,240 @@
+"""The state of a TensorArray: written once an index, read once, summed where it is a gradient."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from operator import index as as_index
+from types import ModuleType
+from typing import Any, Final, NoReturn
+
+from cfgraph.ir.dtypes import DType
+from cfgraph.ir.shapes import UNKNOWN, Shape
+from cfgraph.ops.elements import sum_of, zeros
+from cfgraph.ops.op import OpError
+
+# What happened to an element. Where only the shape is kept, that is what `_values` holds.
+_WRITTEN: Final = 1
+_READ: Final = 2
+_SHAPE_ONLY: Final = 4
+
+
+class TensorArray:
+    """An array of tensors of one type; the value of a handle."""
+
+    __slots__ = (
+        "_exact",
+        "_flags",
+        "_gradients",
+        "_summed",
+        "_values",
+        "_xp",
+        "clear_after_read",
+        "closed",
+        "dtype",
+        "dynamic",
+        "element_shape",
+        "identical",
+        "is_gradient",
+        "name",
+    )
+    shape = ()
+
+    def __init__(
+        self,
+        xp: ModuleType,
+        dtype: DType,
+        size: int,
+        *,
+        element_shape: Shape = UNKNOWN,
+        dynamic: bool = False,
+        clear_after_read: bool = True,
+        identical: bool = False,
+        is_gradient: bool = False,
+        name: str = "",
+    ) -> None:
+        if size < 0:
+            message = f"Size should be >= 0, not {size}."
+            raise OpError(message)
+        self.dtype = dtype
+        self.dynamic = dynamic
+        self.clear_after_read = clear_after_read
+        self.identical = identical
+        self.is_gradient = is_gradient
+        self.name = name
+        self.closed = False
+        self._xp = xp
+        self._values: list[Any] = [None] * size
+        self._flags = [0] * size
+        self._gradients: dict[str, TensorArray] = {}
+        self._summed = False
+        self._pin(element_shape)
+
+    def read(self) -> TensorArray:
+        """Itself: a legacy handle is a reference, and this is what it refers to."""
+        return self
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        if self.closed:
+            self._fail("has already been closed.")
+        return len(self._values)
+
+    def put(self, index: Any, value: Any, dtype: DType) -> None:
+        """Write an element; on a gradient array, add to it."""
+        index = as_index(index)
+        size = len(self._values)
+        if not 0 <= index < size:
+            self._grow(index)
+        if dtype is not self.dtype:
+            self._refuse(
+                index, f"the value dtype is {dtype} but TensorArray dtype is {self.dtype}."
+            )
+        if value.shape != self._exact:
+            self._fit(index, value)
+        if self._flags[index]:
+            value = self._again(index, value)
+        self._values[index] = value
+        self._flags[index] = _WRITTEN
+
+    def get(self, index: Any, dtype: DType) -> Any:
+        """Read an element; it is cleared where the array says so."""
+        index = as_index(index)
+        if not 0 <= index < len(self._values):
+            self._fail(f"Tried to read from index {index} but array size is: {self.size}")
+        if dtype is not self.dtype:
+            self._fail(f"TensorArray dtype is {self.dtype} but Op requested dtype {dtype}.")
+        flags = self._flags[index]
+        value = self._values[index] if flags == _WRITTEN else self._unusual(index, flags)
+        if self.clear_after_read:
+            self._values[index] = value.shape
+            self._flags[index] = _WRITTEN | _READ | _SHAPE_ONLY
+        else:
+            self._values[index] = value
+            self._flags[index] = _WRITTEN | _READ
+        return value
+
+    def get_many(self, indices: Iterable[Any], dtype: DType) -> list[Any]:
+        """Read several elements."""
+        return [self.get(index, dtype) for index in indices]
+
+    def put_many(self, indices: Sequence[Any], values: Sequence[Any], dtype: DType) -> None:
+        """Write several elements, the last one first."""
+        for index, value in zip(reversed(indices), reversed(values), strict=True):
+            self.put(index, value, dtype)
+
+    def grow_to(self, size: int) -> None:
+        """Make room for `size` elements, where the array is dynamic."""
+        missing = size - len(self._values)
+        if missing > 0:
+            self._values += [None] * missing
+            self._flags += [0] * missing
+
+    def gradient(self, source: str, prepend: Sequence[int] = ()) -> TensorArray:
+        """The gradient array of that source, made the first time; this array's size is final."""
+        size = self.size
+        found = self._gradients.get(source)
+        if found is not None:
+            return found
+        if self._summed:
+            self._fail(
+                "Gradients TensorArray cannot be made: multiple writes were performed to one index."
+            )
+        self.dynamic = False
+        made = TensorArray(
+            self._xp,
+            self.dtype,
+            size,
+            element_shape=Shape(prepend) + self.element_shape,
+            identical=self.identical,
+            is_gradient=True,
+            name=f"{self.name}@{source}",
+        )
+        made._mark(self, tuple(prepend))
+        self._gradients[source] = made
+        return made
+
+    def close(self) -> None:
+        """Free the content; nothing works after that."""
+        self.closed = True
+        self._values = []
+        self._flags = []
+
+    def _pin(self, shape: Shape) -> None:
+        self.element_shape = shape
+        self._exact: Any = shape.dims if shape.is_full else None
+
+    def _mark(self, forward: TensorArray, prepend: tuple[int, ...]) -> None:
+        """Take over the shapes of what was written: reads of those give zeros."""
+        for index, flags in enumerate(forward._flags):
+            if flags & _WRITTEN:
+                value = forward._values[index]
+                self._values[index] = prepend + (value if flags & _SHAPE_ONLY else value.shape)
+                self._flags[index] = _WRITTEN | _SHAPE_ONLY
+
+    def _grow(self, index: int) -> None:
+        size = self.size
+        if index < 0 or not self.dynamic:
+            self._fail(
+                f"Tried to write to index {index} but array is not resizeable and size is: {size}"
+            )
+        self.grow_to(index + 1)
+
+    def _fit(self, index: int, value: Any) -> None:
+        if not self.element_shape.accepts(value.shape):
+            self._refuse(
+                index,
+                f"the value shape is {Shape(value.shape)} which is incompatible with the "
+                f"TensorArray's inferred element shape: {self.element_shape} "
+                f"(consider setting infer_shape=False).",
+            )
+        if self.identical:
+            self._pin(Shape(value.shape))
+
+    def _again(self, index: int, value: Any) -> Any:
+        """What a second write leaves: the sum on a gradient array, else an error."""
+        flags = self._flags[index]
+        if flags & _READ:
+            self._refuse(index, "it has already been read.")
+        if not self.is_gradient:
+            self._refuse(index, "it has already been written to.")
+        old = self._values[index]
+        shape = old if flags & _SHAPE_ONLY else old.shape
+        if shape != value.shape:
+            message = (
+                f"Could not aggregate to TensorArray index {index} because the existing shape is "
+                f"{Shape(shape)} but the new input shape is {Shape(value.shape)}."
+            )
+            self._fail(message)
+        if flags & _SHAPE_ONLY:
+            return value
+        self._summed = True
+        return sum_of(old, value)
+
+    def _unusual(self, index: int, flags: int) -> Any:
+        """The value of an element that is not simply written: read before, or never written."""
+        kept = self._values[index]
+        if flags & _READ and not flags & _SHAPE_ONLY:
+            return kept
+        if flags & _READ:
+            self._fail(
+                f"Could not read index {index} twice because it was cleared after a previous read "
+                f"(perhaps try setting clear_after_read = false?)."
+            )
+        shape = kept if flags & _SHAPE_ONLY else self._exact
+        if shape is None:
+            self._fail(
+                f"Could not read from TensorArray index {index}.  Furthermore, the element shape "
+                f"is not fully defined: {self.element_shape}.  It has not been written to."
+            )
+        return zeros(self._xp, self.dtype, shape)
+
+    def _refuse(self, index: int, why: str) -> NoReturn:
+        self._fail(f"Could not write to TensorArray index {index} because {why}")
+
+    def _fail(self, what: str) -> NoReturn:
+        message = f"TensorArray {self.name}: {what}"
+        raise OpError(message)
+
+    def __repr__(self) -> str:
+        return f"<TensorArray {self.name!r} of {len(self._values)} {self.dtype}>"

@@ -1,0 +1,332 @@
+"""The ops on TensorArrays. Versions 2 and 1 differ from 3 in the handle's type alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from cfgraph.ir.graph import Node
+from cfgraph.ir.shapes import SCALAR, UNKNOWN, Shape, vector
+from cfgraph.ops.elements import stack, unstack
+from cfgraph.ops.inference import InferenceContext
+from cfgraph.ops.op import Kernel, Op, OpError
+from cfgraph.ops.tensor_array import TensorArray
+
+
+class ArrayOp(Op, abstract=True):
+    """An op whose input 0 is a TensorArray; its outputs are scalars unless it says more."""
+
+    stateful = True
+    host_inputs = (0,)
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        return [SCALAR] * context.output_count
+
+
+class TensorArrayV3(ArrayOp):
+    """A new array of tensors, and the flow that orders what is done with it."""
+
+    signature = "size: int32 -> handle: resource, flow: float32"
+    attrs = (
+        "dtype: type, element_shape: shape = ?, dynamic_size: bool = false,"
+        " clear_after_read: bool = true, identical_element_shapes: bool = false,"
+        " tensor_array_name: string = ''"
+    )
+
+    @classmethod
+    def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
+        dtype = node.attr("dtype")
+        known = cls.parsed().attrs
+        options = {
+            "element_shape": node.attr("element_shape"),
+            "dynamic": node.attr("dynamic_size"),
+            "clear_after_read": node.attr("clear_after_read"),
+            "identical": "identical_element_shapes" in known
+            and node.attr("identical_element_shapes"),
+            "name": node.attr("tensor_array_name").decode() or node.name,
+        }
+        flow = np.float32(0)
+        bare = len(cls.parsed().outputs) == 1
+
+        def make(step: Any, size: Any) -> Any:
+            if size.shape != ():
+                message = f"TensorArray size must be scalar, but had shape: {Shape(size.shape)}"
+                raise OpError(message)
+            array = TensorArray(xp, dtype, int(size), **options)
+            return array if bare else (array, flow)
+
+        return make
+
+
+class TensorArrayGradV3(ArrayOp):
+    """The array that gathers gradients for the elements of another one."""
+
+    signature = "handle: resource, flow_in: float32 -> grad_handle: resource, flow_out: float32"
+    attrs = "source: string"
+
+    @classmethod
+    def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
+        source = node.attr("source").decode()
+        if len(cls.parsed().outputs) == 1:
+            return lambda step, array, flow: array.gradient(source)
+        return lambda step, array, flow: (array.gradient(source), flow)
+
+
+class TensorArrayGradWithShape(ArrayOp):
+    """The array that gathers gradients whose shapes begin with more dimensions."""
+
+    signature = (
+        "handle: resource, flow_in: float32, shape_to_prepend: int32"
+        " -> grad_handle: resource, flow_out: float32"
+    )
+    attrs = "source: string"
+    host_inputs = (0, 2)
+
+    @classmethod
+    def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
+        source = node.attr("source").decode()
+        return lambda step, array, flow, prepend: (array.gradient(source, prepend.tolist()), flow)
+
+
+class TensorArrayWriteV3(ArrayOp):
+    """Write one element."""
+
+    signature = "handle: resource, index: int32, value: T, flow_in: float32 -> flow_out: float32"
+    host_inputs = (0, 1)
+
+    @classmethod
+    def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
+        dtype = node.attr("T")
+
+        def write(step: Any, array: TensorArray, index: Any, value: Any, flow: Any) -> Any:
+            array.put(index, value, dtype)
+            return flow
+
+        return write
+
+
+class TensorArrayReadV3(ArrayOp):
+    """Read one element."""
+
+    signature = "handle: resource, index: int32, flow_in: float32 -> value: dtype"
+    host_inputs = (0, 1)
+
+    @classmethod
+    def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
+        dtype = node.attr("dtype")
+        return lambda step, array, index, flow: array.get(index, dtype)
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        return [UNKNOWN]
+
+
+class TensorArrayGatherV3(ArrayOp):
+    """Read the elements of some indices, stacked."""
+
+    signature = "handle: resource, indices: int32, flow_in: float32 -> value: dtype"
+    attrs = "element_shape: shape = ?"
+    host_inputs = (0, 1)
+
+    @classmethod
+    def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
+        dtype, shape = node.attr("dtype"), node.attr("element_shape")
+
+        def gather(step: Any, array: TensorArray, indices: Any, flow: Any) -> Any:
+            if indices.ndim != 1:
+                message = (
+                    f"Expected indices to be a vector, but received shape: {Shape(indices.shape)}"
+                )
+                raise OpError(message)
+            return pack(xp, array, indices.tolist(), dtype, shape)
+
+        return gather
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        count = context.inputs[1] if context.inputs[1].rank == 1 else vector()
+        return [count + context.attr("element_shape")]
+
+
+def pack(
+    xp: ModuleType, array: TensorArray, indices: Sequence[int], dtype: Any, shape: Shape
+) -> Any:
+    """The elements of these indices, stacked. Raises OpError where their shapes do not fit."""
+    wanted = _merged(array, shape)
+    values = array.get_many(indices, dtype)
+    if not values and not wanted.is_full:
+        message = (
+            f"TensorArray has size zero, but element shape {wanted} is not fully defined. "
+            f"Currently only static shapes are supported when packing zero-size TensorArrays."
+        )
+        raise OpError(message)
+    first = values[0].shape if values else wanted.dims
+    if not wanted.accepts(first):
+        message = (
+            f"TensorArray was passed element_shape {wanted} which does not match the element at "
+            f"index 0: {Shape(first)}"
+        )
+        raise OpError(message)
+    for place, value in enumerate(values):
+        if value.shape != first:
+            message = (
+                f"TensorArray has inconsistent shapes.  Index 0 has shape: {Shape(first)} but "
+                f"index {place} has shape: {Shape(value.shape)}"
+            )
+            raise OpError(message)
+    return stack(xp, dtype, values, first)
+
+
+def _merged(array: TensorArray, shape: Shape) -> Shape:
+    try:
+        return array.element_shape.merge(shape)
+    except ValueError as error:
+        raise OpError(str(error)) from None
+
+
+class TensorArrayScatterV3(ArrayOp):
+    """Write the slices of a tensor to some indices."""
+
+    signature = "handle: resource, indices: int32, value: T, flow_in: float32 -> flow_out: float32"
+    host_inputs = (0, 1)
+
+    @classmethod
+    def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
+        dtype = node.attr("T")
+
+        def scatter(step: Any, array: TensorArray, indices: Any, value: Any, flow: Any) -> Any:
+            if indices.ndim != 1 or value.ndim == 0 or len(indices) != len(value):
+                message = (
+                    f"Expected a vector of indices and as many slices of the value, but the "
+                    f"shapes are {Shape(indices.shape)} and {Shape(value.shape)}"
+                )
+                raise OpError(message)
+            unpack(array, indices.tolist(), unstack(value), dtype)
+            return flow
+
+        return scatter
+
+
+def unpack(array: TensorArray, indices: Sequence[int], values: Sequence[Any], dtype: Any) -> None:
+    """Write values to these indices. Raises OpError where the array has no room."""
+    size = max(indices, default=-1) + 1
+    if array.dynamic:
+        array.grow_to(size)
+    elif size > array.size:
+        message = f"Max scatter index must be < array size ({size - 1} vs. {array.size})"
+        raise OpError(message)
+    array.put_many(indices, values, dtype)
+
+
+class TensorArrayConcatV3(ArrayOp):
+    """All elements one after the other along their first axis, and their lengths."""
+
+    signature = "handle: resource, flow_in: float32 -> value: dtype, lengths: int64"
+    attrs = "element_shape_except0: shape = ?"
+
+    @classmethod
+    def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
+        dtype, rest = node.attr("dtype"), node.attr("element_shape_except0")
+        return lambda step, array, flow: _concat(xp, array, dtype, rest)
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        return [vector() + context.attr("element_shape_except0"), vector()]
+
+
+def _concat(xp: ModuleType, array: TensorArray, dtype: Any, rest: Shape) -> tuple[Any, Any]:
+    values = array.get_many(range(array.size), dtype)
+    for place, value in enumerate(values):
+        if value.ndim == 0:
+            message = (
+                f"Concat saw a scalar shape at index {place} but requires at least vectors.  "
+                f"Did you mean to call pack?"
+            )
+            raise OpError(message)
+        if value.shape[1:] != values[0].shape[1:] or not rest.accepts(value.shape[1:]):
+            message = (
+                f"TensorArray has inconsistent shapes.  Index 0 has shape: "
+                f"{Shape(values[0].shape)} but index {place} has shape: {Shape(value.shape)}, "
+                f"and all after the first dimension should be {rest}"
+            )
+            raise OpError(message)
+    if values:
+        return xp.concatenate(values), np.array([len(value) for value in values], np.int64)
+    if rest.dims is None or not rest.is_full:
+        message = (
+            f"TensorArray has size zero, but element_shape_except0 {rest} is not fully defined. "
+            f"Currently only static shapes are supported when concatenating zero-size "
+            f"TensorArrays."
+        )
+        raise OpError(message)
+    return stack(xp, dtype, [], rest.dims), np.zeros(0, np.int64)
+
+
+class TensorArraySplitV3(ArrayOp):
+    """Cut a tensor into pieces of some lengths along its first axis: the elements."""
+
+    signature = "handle: resource, value: T, lengths: int64, flow_in: float32 -> flow_out: float32"
+    host_inputs = (0, 2)
+
+    @classmethod
+    def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
+        dtype = node.attr("T")
+
+        def split(step: Any, array: TensorArray, value: Any, lengths: Any, flow: Any) -> Any:
+            pieces = split_rows(value, lengths)
+            if array.dynamic:
+                array.grow_to(len(pieces))
+            if array.size != len(pieces):
+                message = (
+                    f"TensorArray's size is not equal to the size of lengths ({array.size} vs. "
+                    f"{len(pieces)}), and the TensorArray is not marked as dynamically resizeable"
+                )
+                raise OpError(message)
+            for index, piece in enumerate(pieces):
+                array.put(index, piece, dtype)
+            return flow
+
+        return split
+
+
+def split_rows(value: Any, lengths: Any) -> list[Any]:
+    """The pieces of these lengths along axis 0. Raises OpError where they do not add up."""
+    if lengths.ndim != 1:
+        message = f"Expected lengths to be a vector, received shape: {Shape(lengths.shape)}"
+        raise OpError(message)
+    if value.ndim == 0:
+        message = "Expected value to be at least a vector, but received shape: []"
+        raise OpError(message)
+    if lengths.sum() != len(value) or (lengths < 0).any():
+        message = (
+            f"Expected sum of lengths to be equal to values.shape[0], but sum of lengths is "
+            f"{lengths.sum()} and value's shape is: {Shape(value.shape)}"
+        )
+        raise OpError(message)
+    ends = np.cumsum(lengths).tolist()
+    starts = [0, *ends[:-1]]
+    return [value[start:end] for start, end in zip(starts, ends, strict=True)]
+
+
+class TensorArraySizeV3(ArrayOp):
+    """The number of elements."""
+
+    signature = "handle: resource, flow_in: float32 -> size: int32"
+
+    @classmethod
+    def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
+        return lambda step, array, flow: np.int32(array.size)
+
+
+class TensorArrayCloseV3(ArrayOp):
+    """Free an array before the run ends."""
+
+    signature = "handle: resource ->"
+
+    @classmethod
+    def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
+        return lambda step, array: array.close()
