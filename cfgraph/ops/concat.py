@@ -1,0 +1,200 @@
+"""Tensors put together along a dimension: Concat, ConcatV2, ConcatOffset, Pack."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from functools import reduce
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from cfgraph.ir.graph import Node
+from cfgraph.ir.shapes import UNKNOWN, Shape
+from cfgraph.ops.dims import (
+    any_of_rank,
+    replaced,
+    runtime_axis,
+    static_axis,
+    static_int,
+    want_rank,
+    want_rank_at_least,
+)
+from cfgraph.ops.inference import InferenceContext
+from cfgraph.ops.op import Kernel, Op, OpError
+from cfgraph.ops.split import as_outputs
+
+
+class ConcatV2(Op):
+    """Tensors one after the other along an axis that they have."""
+
+    signature = "values: N*T, axis: Tidx -> output: T"
+    attrs = "N: int >= 2, Tidx: {int32, int64} = int32"
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        concatenate, index = xp.concatenate, operator.index
+
+        def concat(*values: Any) -> Any:
+            parts = values[:-1]
+            try:
+                return concatenate(parts, index(values[-1]))
+            except (ValueError, TypeError, IndexError):
+                raise OpError(_why_not(parts, values[-1])) from None
+
+        return concat
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        return [_concatenated(context.inputs[:-1], static_int(context, len(context.inputs) - 1))]
+
+
+class Concat(Op):
+    """Tensors one after the other along a dimension that they have."""
+
+    signature = "concat_dim: int32, values: N*T -> output: T"
+    attrs = "N: int >= 2"
+    host_inputs = (0,)
+    constant_inputs = (0,)
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        concat = ConcatV2.bind(node, xp)
+
+        def axis_first(axis: Any, *values: Any) -> Any:
+            return concat(*values, axis)
+
+        return axis_first
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        return [_concatenated(context.inputs[1:], static_int(context, 0))]
+
+
+def _why_not(parts: Sequence[Any], axis: Any) -> str:
+    if axis.ndim:
+        return f"Concat axis tensor should be a scalar, but got shape {list(axis.shape)}"
+    rank = parts[0].ndim
+    if not -rank <= axis < rank:
+        return (
+            "ConcatOp : Expected concatenating dimensions in the range "
+            f"[{-rank}, {rank}), but got {axis}"
+        )
+    shapes = " vs. ".join(str(list(part.shape)) for part in parts[:8])
+    return f"ConcatOp : Dimensions of inputs should match: {shapes}"
+
+
+def _concatenated(parts: Sequence[Shape], axis: int | None) -> Shape:
+    known = [part for part in parts if part.dims is not None]
+    if not known:
+        return UNKNOWN
+    rank = want_rank_at_least(known[0], 1).rank or 0
+    if axis is None:
+        for part in known:
+            want_rank(part, rank)
+        return any_of_rank(rank)
+    place = static_axis(axis, rank)
+    around = reduce(Shape.merge, (replaced(part, place, None) for part in known))
+    size = 0
+    for part in parts:
+        here = None if part.dims is None else part.dims[place]
+        if here is None:
+            return around
+        size += here
+    return replaced(around, place, size)
+
+
+class ConcatOffset(Op):
+    """Where each of several tensors of given shapes starts in their concatenation."""
+
+    signature = "concat_dim: int32, shape: N*shape_type -> offset: N*shape_type"
+    attrs = "N: int >= 2, shape_type: {int32, int64} = int32"
+    host_inputs = (0,)
+    constant_inputs = (0,)
+    traceable = False
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        return _offsets
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        return list(context.inputs[1 : 1 + context.output_count])
+
+
+def _offsets(concat_dim: Any, *shapes: Any) -> Any:
+    first = shapes[0]
+    axis = runtime_axis(concat_dim, len(first), "Concat dim")
+    expected, offsets, reached = first.tolist(), [], 0
+    for number, shape in enumerate(shapes):
+        sizes = shape.tolist()
+        expected[axis] = sizes[axis] if len(sizes) > axis else None
+        if sizes != expected:
+            message = (
+                f"All dimensions except {axis} must match. Input {number} has shape {sizes} "
+                f"and doesn't match input 0 with shape {first.tolist()}."
+            )
+            raise OpError(message)
+        offset = np.zeros(len(sizes), shape.dtype)
+        offset[axis] = reached
+        offsets.append(offset)
+        reached += sizes[axis]
+    return as_outputs(offsets)
+
+
+class Pack(Op):
+    """Tensors of one shape, put along a new axis."""
+
+    signature = "values: N*T -> output: T"
+    attrs = "axis: int = 0"
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        axis, dtype = node.attr("axis"), node.attr("T")
+        if dtype.is_object:
+            return lambda *values: _stacked(np, [object_array(item) for item in values], axis)
+        if xp is not np or axis != 0:
+            return lambda *values: _stacked(xp, values, axis)
+        array, kind = np.array, dtype.numpy
+
+        def pack(*values: Any) -> Any:
+            # for scalars, which loops pack all the time, np.stack takes five times as long
+            for value in values:
+                if value.shape:
+                    return _stacked(np, values, 0)
+            return array(values, kind)
+
+        return pack
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        item = reduce(Shape.merge, context.inputs, UNKNOWN)
+        if item.dims is None:
+            return [UNKNOWN]
+        axis = static_axis(context.attr("axis"), len(item.dims) + 1)
+        return [Shape((*item.dims[:axis], len(context.inputs), *item.dims[axis:]))]
+
+
+def _stacked(xp: ModuleType, values: Sequence[Any], axis: int) -> Any:
+    rank, first = values[0].ndim, values[0].shape
+    if not -rank - 1 <= axis <= rank:
+        message = f"axis = {axis} not in [{-rank - 1}, {rank + 1})"
+        raise OpError(message)
+    for number, value in enumerate(values):
+        if value.shape != first:
+            message = (
+                "Shapes of all inputs must match: "
+                f"values[0].shape = {list(first)} != values[{number}].shape = {list(value.shape)}"
+            )
+            raise OpError(message)
+    return xp.stack(values, axis)
+
+
+def object_array(value: Any) -> Any:
+    """A resource or variant as an array, so that it can be put together with others."""
+    if isinstance(value, np.ndarray):
+        return value
+    array = np.empty((), object)
+    array[()] = value
+    return array

@@ -1,0 +1,88 @@
+"""The shape, rank and size of a tensor, as a tensor."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from cfgraph.ir.graph import Node
+from cfgraph.ir.shapes import SCALAR, Shape, vector
+from cfgraph.ops.inference import InferenceContext
+from cfgraph.ops.op import Kernel, Op
+from cfgraph.ops.split import as_outputs
+
+
+def sizes_of(value: Any) -> tuple[int, ...]:
+    """The sizes of a value; a resource or variant that is no array is a scalar."""
+    return value.shape if isinstance(value, (np.ndarray, np.generic)) else _sizes(value)
+
+
+def _sizes(value: Any) -> tuple[int, ...]:
+    # arrays of other namespaces have a dtype; what else has none is one opaque object
+    return tuple(value.shape) if hasattr(value, "dtype") and hasattr(value, "ndim") else ()
+
+
+class Shape_(Op, name="Shape"):
+    """The sizes of a tensor."""
+
+    signature = "input: T -> output: out_type"
+    attrs = "out_type: {int32, int64} = int32"
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        dtype, array = node.attr("out_type").numpy, np.array
+        return lambda value: array(sizes_of(value), dtype)
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        return [vector(context.inputs[0].rank)]
+
+
+class ShapeN(Op):
+    """The sizes of each of several tensors."""
+
+    signature = "input: N*T -> output: N*out_type"
+    attrs = "out_type: {int32, int64} = int32"
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        dtype = node.attr("out_type").numpy
+        return lambda *values: as_outputs([np.array(sizes_of(value), dtype) for value in values])
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        return [vector(of.rank) for of in context.inputs[: context.output_count]]
+
+
+class Rank(Op):
+    """The number of dimensions of a tensor."""
+
+    signature = "input: T -> output: int32"
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        return lambda value: np.int32(len(sizes_of(value)))
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        return [SCALAR]
+
+
+class Size(Op):
+    """The number of elements of a tensor."""
+
+    signature = "input: T -> output: out_type"
+    attrs = "out_type: {int32, int64} = int32"
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        make = node.attr("out_type").numpy.type
+        return lambda value: make(math.prod(sizes_of(value)))
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        return [SCALAR]

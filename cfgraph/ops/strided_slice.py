@@ -1,0 +1,207 @@
+"""StridedSlice, its gradient, and the ops that write to such a part."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from cfgraph.ir.graph import Node
+from cfgraph.ir.shapes import UNKNOWN, Shape
+from cfgraph.ops.dims import want_rank
+from cfgraph.ops.inference import InferenceContext
+from cfgraph.ops.op import Kernel, Op, OpError
+from cfgraph.ops.pointwise import SameShape
+from cfgraph.ops.slicing import Masks, cached_index
+from cfgraph.ops.writes import written
+
+MASKS = (
+    "begin_mask: int = 0, end_mask: int = 0, ellipsis_mask: int = 0, "
+    "new_axis_mask: int = 0, shrink_axis_mask: int = 0"
+)
+
+
+class StridedSlice(Op):
+    """What Python calls `input[begin:end:strides]`, with masks for `:`, `...` and new axes."""
+
+    signature = "input: T, begin: Index, end: Index, strides: Index -> output: T"
+    attrs = f"Index: {{int16, int32, int64}}, {MASKS}"
+    host_inputs = (1, 2, 3)
+    constant_inputs = (1, 2, 3)
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        index, is_object = cached_index(Masks(node.attr)), node.attr("T").is_object
+
+        def strided_slice(value: Any, begin: Any, end: Any, strides: Any) -> Any:
+            where = index(begin, end, strides)
+            try:
+                return value[where]
+            except IndexError:
+                raise OpError(_out_of_bounds(value, where)) from None
+
+        def of_objects(value: Any, begin: Any, end: Any, strides: Any) -> Any:
+            # an index of integers only would give the element and not an array
+            where = index(begin, end, strides)
+            try:
+                return value[where if Ellipsis in where else (*where, ...)]
+            except IndexError:
+                raise OpError(_out_of_bounds(value, where)) from None
+
+        return of_objects if is_object else strided_slice
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        data, strides = context.inputs[0], context.value(3)
+        of = want_rank(context.inputs[1].merge(context.inputs[2]).merge(context.inputs[3]), 1)
+        count = of.dims[0] if of.dims else None
+        if data.dims is None or count is None:
+            return [UNKNOWN]
+        known = [context.value(slot) for slot in (1, 2)]
+        begin, end = (None if value is None else value.tolist() for value in known)
+        steps = [1] * count if strides is None else strides.tolist()
+        try:
+            index = Masks(context.attr).index(begin, end, steps)
+            sized = _static_part(data, index, begin, end, Masks(context.attr), strides is not None)
+        except OpError as error:
+            raise ValueError(str(error)) from None
+        return [sized]
+
+
+def _out_of_bounds(value: Any, index: tuple[Any, ...]) -> str:
+    used = sum(item is not None and item is not Ellipsis for item in index)
+    if used > value.ndim:
+        return f"Index out of range using input dim {value.ndim}; input has only {value.ndim} dims"
+    return f"slice index {_shown(index)} out of bounds for shape {list(value.shape)}"
+
+
+def _shown(index: tuple[Any, ...]) -> str:
+    return ", ".join(
+        "..." if item is Ellipsis else "newaxis" if item is None else _part(item) for item in index
+    )
+
+
+def _part(item: Any) -> str:
+    if not isinstance(item, slice):
+        return str(item)
+    bounds = ["" if bound is None else str(bound) for bound in (item.start, item.stop)]
+    return ":".join(bounds if item.step == 1 else [*bounds, str(item.step)])
+
+
+def _static_part(
+    data: Shape,
+    index: tuple[Any, ...],
+    begin: Any,
+    end: Any,
+    masks: Masks,
+    strides_known: bool,
+) -> Shape:
+    """The shape of the part, sizes unknown where a bound is."""
+    used = sum(item is not None and item is not Ellipsis for item in index)
+    rest, axis, result = list(data), 0, list[int | None]()
+    if used > len(rest):
+        message = f"{used} dimensions are sliced, the tensor has {len(rest)}"
+        raise ValueError(message)
+    spread = len(rest) - used
+    for place, item in enumerate(index):
+        if item is Ellipsis:
+            result += rest[axis : axis + spread]
+            axis += spread
+            continue
+        if item is None:
+            result.append(1)
+            continue
+        size, bit = rest[axis], 1 << place
+        axis += 1
+        if not isinstance(item, slice):
+            if begin is not None and size is not None and not -size <= item < size:
+                message = f"index {item} is out of bounds for a dimension of size {size}"
+                raise ValueError(message)
+            continue
+        bounded = (begin is not None or masks.begin & bit) and (end is not None or masks.end & bit)
+        result.append(_static_size(size, item) if bounded and strides_known else None)
+    return Shape(result + rest[axis:])
+
+
+def _static_size(size: int | None, item: slice) -> int | None:
+    if size is not None:
+        return len(range(*item.indices(size)))
+    if item.step == 1 and item.start in (None, 0) and item.stop == 0:
+        return 0
+    return None
+
+
+class StridedSliceGrad(Op):
+    """Zeros of a shape with `dy` in the part that a strided slice would take."""
+
+    signature = "shape: Index, begin: Index, end: Index, strides: Index, dy: T -> output: T"
+    attrs = f"Index: {{int32, int64}}, {MASKS}"
+    host_inputs = (0, 1, 2, 3)
+    constant_inputs = (0, 1, 2, 3)
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        index, dtype = cached_index(Masks(node.attr)), node.attr("T")
+        fill = b"" if dtype.is_object else 0
+
+        def strided_slice_grad(shape: Any, begin: Any, end: Any, strides: Any, dy: Any) -> Any:
+            if shape.ndim != 1:
+                message = f"shape must be 1-D, got shape {list(shape.shape)}"
+                raise OpError(message)
+            zeros = xp.full(tuple(shape.tolist()), fill, dtype.numpy)
+            return _with_part(zeros, index(begin, end, strides), dy, "dy")
+
+        return strided_slice_grad
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        return [context.shape_value(0)]
+
+
+def _with_part(whole: Any, index: tuple[Any, ...], part: Any, what: str) -> Any:
+    index = index if Ellipsis in index else (*index, ...)
+    try:
+        wanted = whole[index].shape
+    except IndexError:
+        raise OpError(_out_of_bounds(whole, index)) from None
+    if part.shape != wanted:
+        message = f"shape of {what} was {list(part.shape)} instead of {list(wanted)}"
+        raise OpError(message)
+    return written(whole, index, part)
+
+
+def with_slice(whole: Any, index: tuple[Any, ...], value: Any) -> Any:
+    """A copy of `whole` with `value`, broadcast, in a part.
+
+    Raises OpError where the part does not exist or the value does not fit.
+    """
+    where = index if Ellipsis in index else (*index, ...)
+    try:
+        wanted = whole[where].shape
+    except IndexError:
+        raise OpError(_out_of_bounds(whole, index)) from None
+    if value.shape != wanted:
+        try:
+            value = np.broadcast_to(value, wanted)
+        except ValueError:
+            message = f"cannot assign a value of shape {list(value.shape)} to {list(wanted)}"
+            raise OpError(message) from None
+    return written(whole, where, value)
+
+
+class TensorStridedSliceUpdate(SameShape):
+    """The tensor with another value in the part that a strided slice would take."""
+
+    signature = "input: T, begin: Index, end: Index, strides: Index, value: T -> output: T"
+    attrs = f"Index: {{int32, int64}}, {MASKS}"
+    host_inputs = (1, 2, 3)
+    constant_inputs = (1, 2, 3)
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        index = cached_index(Masks(node.attr))
+        return lambda whole, begin, end, strides, value: with_slice(
+            whole, index(begin, end, strides), value
+        )
