@@ -37,6 +37,7 @@ class Placeholder(Op):
 
     signature = "-> output: dtype"
     attrs = "dtype: type, shape: shape = ?"
+    is_input = True
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -63,6 +64,7 @@ class PlaceholderWithDefault(SameShape):
 
     signature = "input: dtype -> output: dtype"
     attrs = "shape: shape"
+    is_input = True
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
