@@ -1,0 +1,83 @@
+"""Biases: one number a channel, added to every value of the channel."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any, ClassVar
+
+from cfgraph.ir.graph import Node
+from cfgraph.ir.shapes import Shape, vector
+from cfgraph.ops.inference import InferenceContext
+from cfgraph.ops.op import Kernel, Op, OpError
+from cfgraph.ops.pointwise import SameShape
+from cfgraph.ops.precision import widened
+
+_TYPES = (
+    "T: {float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8, qint32, "
+    "bfloat16, qint16, quint16, uint16, complex128, float16, uint32, uint64}"
+)
+_FORMAT = ", data_format: {'NHWC', 'NCHW'} = 'NHWC'"
+
+
+class BiasAddV1(SameShape):
+    """Add a vector to the last dimension."""
+
+    signature = "value: T, bias: T -> output: T"
+    attrs = _TYPES
+    formatted: ClassVar[bool] = False
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        first = cls.formatted and node.attr("data_format") == b"NCHW"
+
+        def add(value: Any, bias: Any) -> Any:
+            if value.ndim < 2:
+                message = f"Input tensor must be at least 2D: {list(value.shape)}"
+                raise OpError(message)
+            axis = 1 if first else value.ndim - 1
+            if bias.shape != (value.shape[axis],):
+                message = (
+                    "Must provide as many biases as the last dimension of the input tensor: "
+                    f"{list(bias.shape)} vs. {list(value.shape)}"
+                )
+                raise OpError(message)
+            return value + (bias.reshape((-1, *(1,) * (value.ndim - 2))) if first else bias)
+
+        return add
+
+
+class BiasAdd(BiasAddV1):
+    """Add a vector to the channels."""
+
+    signature = "value: T, bias: T -> output: T"
+    attrs = _TYPES + _FORMAT
+    formatted = True
+
+
+class BiasAddGrad(Op):
+    """Sum over all but the channels."""
+
+    signature = "out_backprop: T -> output: T"
+    attrs = _TYPES + _FORMAT
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        first = node.attr("data_format") == b"NCHW"
+
+        def total(dy: Any) -> Any:
+            if dy.ndim < 2:
+                message = f"Input tensor must be at least 2D: {list(dy.shape)}"
+                raise OpError(message)
+            axis = 1 if first else dy.ndim - 1
+            return xp.sum(dy, axis=tuple(d for d in range(dy.ndim) if d != axis), dtype=dy.dtype)
+
+        return widened(total, node.attr("T"))
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        dims = context.inputs[0].dims
+        if not dims:
+            return [vector()]
+        first = context.attr("data_format") == b"NCHW" and len(dims) > 1
+        return [vector(dims[1] if first else dims[-1])]

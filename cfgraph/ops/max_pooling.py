@@ -1,0 +1,332 @@
+"""Pooling by the greatest value, and its gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any, ClassVar
+
+import numpy as np
+
+from cfgraph.ir.graph import Node
+from cfgraph.ir.shapes import UNKNOWN, Shape
+from cfgraph.ops.inference import InferenceContext
+from cfgraph.ops.op import Kernel, OpError
+from cfgraph.ops.pooling import Pooling, Window, check_same, first
+from cfgraph.ops.window import added
+
+_REAL = (
+    "{float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16, "
+    "uint32, uint64}"
+)
+_WINDOW = "ksize: list(int) >= 4, strides: list(int) >= 4, "
+_EXPLICIT = "padding: {'SAME', 'VALID', 'EXPLICIT'}, explicit_paddings: list(int) = [], "
+_FORMAT = "data_format: {'NHWC', 'NCHW'} = 'NHWC', "
+_POOLED = (
+    "T: {float16, bfloat16, float32, float64, int32, int64, uint8, int16, int8, uint16, qint8}"
+    " = float32, "
+)
+_SOLID = (
+    "ksize: list(int) >= 5, strides: list(int) >= 5, padding: {'SAME', 'VALID'}, "
+    "data_format: {'NDHWC', 'NCDHW'} = 'NDHWC', "
+)
+
+
+class MaxPooling(Pooling, abstract=True):
+    """The greatest value that each window sees."""
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        window = cls.window(node)
+        return lambda x: greatest(xp, window, x)
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        if context.node.attr("data_format") == b"NCHW_VECT_C":
+            return [UNKNOWN]
+        return [cls.pooled(context, context.inputs[0], cls.window(context.node))]
+
+
+def greatest(xp: ModuleType, window: Window, x: Any) -> Any:
+    """The greatest value of each window; a NaN is passed over."""
+    layout = window.layout
+    x = layout.channels_last(xp, x)
+    fit, low = window.fit(x), lowest(x.dtype)
+    if window.depth != 1:
+        window.check_depth(x.shape[-1])
+        x = xp.max(x.reshape((*x.shape[:-1], -1, window.depth)), axis=-1)
+    padded = fit.pad(xp, x, low)
+    best = xp.full((x.shape[0], *fit.out, x.shape[-1]), low, dtype=x.dtype)
+    for _, view in fit.views():
+        best = xp.fmax(best, padded[view])
+    return layout.restore(xp, best)
+
+
+def lowest(dtype: Any) -> Any:
+    """The least finite value of a type."""
+    if np.issubdtype(dtype, np.integer):
+        return np.iinfo(dtype).min
+    if np.issubdtype(dtype, np.floating):
+        return np.finfo(dtype).min
+    import ml_dtypes
+
+    return ml_dtypes.finfo(dtype).min
+
+
+class MaxPool(MaxPooling):
+    """Greatest value of each window of an image."""
+
+    signature = "input: T -> output: T"
+    attrs = _POOLED + _WINDOW + _EXPLICIT + "data_format: {'NHWC', 'NCHW', 'NCHW_VECT_C'} = 'NHWC'"
+
+
+class MaxPool3D(MaxPooling):
+    """Greatest value of each window of a volume."""
+
+    signature = "input: T -> output: T"
+    attrs = _SOLID + "T: {float16, bfloat16, float32}"
+    rank = 5
+
+
+class MaxPoolV2(MaxPooling):
+    """Greatest value of each window of an image, the window given by inputs."""
+
+    signature = "input: T, ksize: int32, strides: int32 -> output: T"
+    attrs = (
+        _POOLED + "padding: {'SAME', 'VALID'}, "
+        "data_format: {'NHWC', 'NCHW', 'NCHW_VECT_C'} = 'NHWC'"
+    )
+    host_inputs = (1, 2)
+    constant_inputs = (1, 2)
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        return lambda x, sizes, strides: greatest(xp, cls.window(node, sizes, strides), x)
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        sizes, strides = context.value(1), context.value(2)
+        if sizes is None or strides is None:
+            return [Shape([None] * 4)]
+        return [cls.pooled(context, context.inputs[0], cls.window(context.node, sizes, strides))]
+
+
+class MaxPoolingGradient(Pooling, abstract=True):
+    """Each window's gradient goes to the first of its greatest values."""
+
+    given: ClassVar[bool] = False
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        fixed = None if cls.given else cls.window(node)
+
+        def gradient(x: Any, y: Any, dy: Any, *sizes: Any) -> Any:
+            window = fixed or cls.window(node, *sizes)
+            window.check_flat("MaxPoolingGrad")
+            x, y, dy = (window.layout.channels_last(xp, v) for v in (x, y, dy))
+            fit = window.fit(x)
+            check_same("orig_output", y, (x.shape[0], *fit.out, x.shape[-1]))
+            check_same("grad", dy, y.shape)
+            _, where = first(xp, fit, x)
+            padded = fit.pad(xp, xp.zeros(x.shape, dtype=dy.dtype))
+            for place, (_, view) in enumerate(fit.views()):
+                share = xp.where(where == place, dy, xp.zeros((), dtype=dy.dtype))
+                padded = added(padded, view, share)
+            return window.layout.restore(xp, fit.crop(padded))
+
+        return gradient
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        return [context.inputs[0]]
+
+
+class MaxPoolGrad(MaxPoolingGradient):
+    """Gradient of MaxPool."""
+
+    signature = "orig_input: T, orig_output: T, grad: T -> output: T"
+    attrs = _WINDOW + _EXPLICIT + _FORMAT + f"T: {_REAL} = float32"
+
+
+class MaxPoolGradV2(MaxPoolingGradient):
+    """Gradient of MaxPoolV2."""
+
+    signature = "orig_input: T, orig_output: T, grad: T, ksize: int32, strides: int32 -> output: T"
+    attrs = "padding: {'SAME', 'VALID'}, " + _FORMAT + f"T: {_REAL} = float32"
+    given = True
+    host_inputs = (3, 4)
+    constant_inputs = (3, 4)
+
+
+class MaxPool3DGrad(MaxPoolingGradient):
+    """Gradient of MaxPool3D."""
+
+    signature = "orig_input: TInput, orig_output: TInput, grad: T -> output: T"
+    attrs = (
+        _SOLID + "T: {float16, bfloat16, float32} = float32, "
+        "TInput: {float16, bfloat16, float32} = float32"
+    )
+    rank = 5
+
+
+class MaxPoolingSecondGradient(Pooling, abstract=True):
+    """Each window takes from the gradient what lies at its greatest value."""
+
+    given: ClassVar[bool] = False
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        fixed = None if cls.given else cls.window(node)
+
+        def second(x: Any, y: Any, ddx: Any, *sizes: Any) -> Any:
+            window = fixed or cls.window(node, *sizes)
+            window.check_flat("MaxPoolingGradGrad")
+            x, y, ddx = (window.layout.channels_last(xp, v) for v in (x, y, ddx))
+            fit = window.fit(x)
+            check_same("orig_output", y, (x.shape[0], *fit.out, x.shape[-1]))
+            check_same("grad", ddx, x.shape)
+            inside = fit.pad(xp, xp.ones((1, *fit.sizes, 1), dtype=bool), value=False)
+            x, ddx = fit.pad(xp, x), fit.pad(xp, ddx)
+            taken, result = xp.zeros(y.shape, dtype=bool), xp.zeros(y.shape, dtype=ddx.dtype)
+            for _, view in fit.views():
+                here = (x[view] == y) & inside[view] & ~taken
+                result, taken = xp.where(here, ddx[view], result), taken | here
+            return window.layout.restore(xp, result)
+
+        return second
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        return [context.inputs[1]]
+
+
+class MaxPoolGradGrad(MaxPoolingSecondGradient):
+    """Gradient of MaxPoolGrad with respect to the gradient it is given."""
+
+    signature = "orig_input: T, orig_output: T, grad: T -> output: T"
+    attrs = _WINDOW + "padding: {'SAME', 'VALID'}, " + _FORMAT + f"T: {_REAL}"
+
+
+class MaxPoolGradGradV2(MaxPoolingSecondGradient):
+    """Gradient of MaxPoolGradV2 with respect to the gradient it is given."""
+
+    signature = "orig_input: T, orig_output: T, grad: T, ksize: int32, strides: int32 -> output: T"
+    attrs = "padding: {'SAME', 'VALID'}, " + _FORMAT + f"T: {_REAL}"
+    given = True
+    host_inputs = (3, 4)
+    constant_inputs = (3, 4)
+
+
+class MaxPool3DGradGrad(MaxPoolingSecondGradient):
+    """Gradient of MaxPool3DGrad with respect to the gradient it is given."""
+
+    signature = "orig_input: T, orig_output: T, grad: T -> output: T"
+    attrs = _SOLID + f"T: {_REAL}"
+    rank = 5
+
+
+class Argmax(Pooling, abstract=True):
+    """Pooling that tells, by a flat index, where each greatest value lies."""
+
+    @classmethod
+    def batches(cls, xp: ModuleType, node: Node, shape: Sequence[int]) -> Any:
+        """What to add to an index within an image to make it one within the whole batch."""
+        count, image = shape[0], int(np.prod(shape[1:]))
+        return (xp.arange(count) * image).reshape((count, *(1,) * (len(shape) - 1)))
+
+
+class MaxPoolWithArgmax(Argmax):
+    """Greatest value of each window, and where it lies."""
+
+    signature = "input: T -> output: T, argmax: Targmax"
+    attrs = (
+        _WINDOW + "Targmax: {int32, int64} = int64, padding: {'SAME', 'VALID'}, "
+        f"include_batch_in_index: bool = false, T: {_REAL}"
+    )
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        window = cls.window(node)
+        window.check_flat("MaxPoolWithArgmax")
+        kind = node.attr("Targmax").numpy
+        whole = node.attr("include_batch_in_index")
+
+        def pool(x: Any) -> Any:
+            fit = window.fit(x)
+            best, where = first(xp, fit, x)
+            places = np.indices(fit.window).reshape(len(fit.window), -1)
+            index: Any = 0
+            for d, size in enumerate(fit.sizes):
+                start = xp.arange(fit.out[d]) * fit.slide.strides[d] - fit.pads[d][0]
+                start = start.reshape((-1, *(1,) * (len(fit.sizes) - d)))
+                index = index * size + start + xp.asarray(places[d])[where]
+            index = index * x.shape[-1] + xp.arange(x.shape[-1])
+            if whole:
+                index = index + cls.batches(xp, node, x.shape)
+            return best, index.astype(kind)
+
+        return pool
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        return [cls.pooled(context, context.inputs[0], cls.window(context.node))] * 2
+
+
+class MaxPoolGradWithArgmax(Argmax):
+    """Gradient of MaxPoolWithArgmax: each gradient is added where its index says."""
+
+    signature = "input: T, grad: T, argmax: Targmax -> output: T"
+    attrs = (
+        _WINDOW + "padding: {'SAME', 'VALID'}, include_batch_in_index: bool = false, "
+        f"Targmax: {{int32, int64}}, T: {_REAL}"
+    )
+    traceable = False
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        whole = node.attr("include_batch_in_index")
+
+        def gradient(x: Any, dy: Any, index: Any) -> Any:
+            check_same("argmax", index, dy.shape)
+            where = index if whole else index + cls.batches(xp, node, (x.shape[0], *x.shape[1:]))
+            check_indices(where, x.size)
+            result = xp.zeros(x.size, dtype=x.dtype)
+            xp.add.at(result, where.ravel(), dy.ravel())
+            return result.reshape(x.shape)
+
+        return gradient
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        return [context.inputs[0]]
+
+
+class MaxPoolGradGradWithArgmax(Argmax):
+    """Gradient of MaxPoolGradWithArgmax with respect to the gradient it is given."""
+
+    signature = "input: T, grad: T, argmax: Targmax -> output: T"
+    attrs = MaxPoolGradWithArgmax.attrs
+    traceable = False
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        whole = node.attr("include_batch_in_index")
+
+        def second(x: Any, ddx: Any, index: Any) -> Any:
+            check_same("grad", ddx, x.shape)
+            where = index if whole else index + cls.batches(xp, node, x.shape)
+            check_indices(where, x.size)
+            return ddx.ravel()[where]
+
+        return second
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        return [cls.pooled(context, context.inputs[0], cls.window(context.node))]
+
+
+def check_indices(where: Any, count: int) -> None:
+    """Refuse indices that lie outside."""
+    if where.size and (where.min() < 0 or where.max() >= count):
+        message = f"invalid output index: argmax lies outside of [0, {count})"
+        raise OpError(message)

@@ -1,0 +1,258 @@
+"""Long short-term memory as one op: a cell, or a whole sequence of them, and the gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any, ClassVar, NamedTuple
+
+from cfgraph.ir.graph import Node
+from cfgraph.ir.shapes import UNKNOWN, Shape
+from cfgraph.ops.inference import InferenceContext
+from cfgraph.ops.op import Kernel, Op, OpError
+from cfgraph.ops.precision import widened
+
+_STATE = "x: T, cs_prev: T, h_prev: T, w: T, wci: T, wcf: T, wco: T, b: T"
+_OUT = "i: T, cs: T, f: T, o: T, ci: T, co: T, h: T"
+_HALF = "use_peephole: bool = false, T: {float16, float32}"
+
+
+class Cell(NamedTuple):
+    """A cell's parameters; `order` says how the four gates lie in the columns of `w`."""
+
+    xp: ModuleType
+    w: Any
+    peepholes: tuple[Any, Any, Any] | None
+    b: Any
+    forget_bias: float
+    clip: float
+    order: str
+
+    def gates(self, x: Any, h: Any) -> dict[str, Any]:
+        """What enters the input, forget, cell and output gates."""
+        both = self.xp.concatenate([x, h], axis=1) @ self.w
+        both = both if self.b is None else both + self.b
+        return dict(zip(self.order, self.xp.split(both, 4, axis=1), strict=True))
+
+    def forward(self, x: Any, cs_prev: Any, h_prev: Any) -> tuple[Any, ...]:
+        """One step: i, cs, f, o, ci, co, h."""
+        xp, gate = self.xp, self.gates(x, h_prev)
+        wci, wcf, wco = self.peepholes or (0, 0, 0)
+        i = sigmoid(xp, gate["i"] + cs_prev * wci)
+        f = sigmoid(xp, gate["f"] + self.forget_bias + cs_prev * wcf)
+        ci = xp.tanh(gate["c"])
+        cs = ci * i + cs_prev * f
+        if self.clip > 0:
+            cs = xp.clip(cs, -self.clip, self.clip)
+        o = sigmoid(xp, gate["o"] + cs * wco)
+        co = xp.tanh(cs)
+        return i, cs, f, o, ci, co, o * co
+
+    def backward(self, cs_prev: Any, values: Sequence[Any], cs_grad: Any, h_grad: Any) -> Any:
+        """One step back: the gradient of cs_prev, of the gates, and of the peepholes."""
+        xp, (i, cs, f, o, ci, co) = self.xp, values
+        do = o * (1 - o) * h_grad * co
+        dcs = (1 - co * co) * h_grad * o + cs_grad
+        if self.peepholes:
+            dcs = dcs + do * self.peepholes[2]
+        dci, df = (1 - ci * ci) * dcs * i, f * (1 - f) * dcs * cs_prev
+        di = i * (1 - i) * dcs * ci
+        cs_prev_grad = dcs * f
+        if self.peepholes:
+            cs_prev_grad = cs_prev_grad + di * self.peepholes[0] + df * self.peepholes[1]
+            sums = tuple(xp.sum(g * c, axis=0) for g, c in ((di, cs_prev), (df, cs_prev), (do, cs)))
+        else:
+            sums = (xp.zeros(cs.shape[1], dtype=cs.dtype),) * 3
+        gates = {"i": di, "f": df, "c": dci, "o": do}
+        return cs_prev_grad, xp.concatenate([gates[g] for g in self.order], axis=1), sums
+
+
+def sigmoid(xp: ModuleType, x: Any) -> Any:
+    """The logistic function."""
+    return 1 / (1 + xp.exp(-x))
+
+
+class Recurrent(Op, abstract=True):
+    """An op around a Cell."""
+
+    order: ClassVar[str] = "icfo"
+
+    @classmethod
+    def cell(cls, node: Node, xp: ModuleType, w: Any, peepholes: Any, b: Any) -> Cell:
+        """The cell of a node."""
+        declared = cls.parsed().attrs
+        bias = node.attr("forget_bias") if "forget_bias" in declared else 0.0
+        clip = node.attr("cell_clip") if "cell_clip" in declared else 0.0
+        used = tuple(peepholes) if node.attr("use_peephole") else None
+        return Cell(xp, w, used, b, bias, clip, cls.order)
+
+
+def check_state(x: Any, cs_prev: Any, h_prev: Any, w: Any, b: Any) -> None:
+    """Refuse a step's input whose shapes do not fit the weights."""
+    batch, units = cs_prev.shape
+    rows = x.shape[-1] + units
+    fits = (
+        x.shape[-2] == batch
+        and h_prev.shape == cs_prev.shape
+        and w.shape == (rows, 4 * units)
+        and b.shape == (4 * units,)
+    )
+    if not fits:
+        message = (
+            f"shapes do not fit: x {list(x.shape)}, cs_prev {list(cs_prev.shape)}, "
+            f"h_prev {list(h_prev.shape)}, w {list(w.shape)}, b {list(b.shape)}"
+        )
+        raise OpError(message)
+
+
+class LSTMBlockCell(Recurrent):
+    """One step of long short-term memory."""
+
+    signature = f"{_STATE} -> {_OUT}"
+    attrs = "forget_bias: float = 1.0, cell_clip: float = 3.0, " + _HALF
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        def step(x: Any, cs: Any, h: Any, w: Any, wci: Any, wcf: Any, wco: Any, b: Any) -> Any:
+            check_state(x, cs, h, w, b)
+            return cls.cell(node, xp, w, (wci, wcf, wco), b).forward(x, cs, h)
+
+        return widened(step, node.attr("T"))
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        return [context.inputs[1]] * 7
+
+
+class LSTMBlockCellGrad(Recurrent):
+    """Gradient of LSTMBlockCell with respect to the state, the gates and the peepholes."""
+
+    signature = (
+        f"{_STATE}, i: T, cs: T, f: T, o: T, ci: T, co: T, cs_grad: T, h_grad: T -> "
+        "cs_prev_grad: T, dicfo: T, wci_grad: T, wcf_grad: T, wco_grad: T"
+    )
+    attrs = "use_peephole: bool, T: {float16, float32}"
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        def back(x: Any, cs_prev: Any, h_prev: Any, w: Any, *rest: Any) -> Any:
+            peepholes, b, values, (cs_grad, h_grad) = rest[:3], rest[3], rest[4:10], rest[10:]
+            check_state(x, cs_prev, h_prev, w, b)
+            cell = cls.cell(node, xp, w, peepholes, b)
+            cs_prev_grad, gates, sums = cell.backward(cs_prev, values, cs_grad, h_grad)
+            return (cs_prev_grad, gates, *sums)
+
+        return widened(back, node.attr("T"))
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        state, peephole = context.inputs[1], context.inputs[4]
+        if state.rank == 2:
+            batch, units = state
+            gates = Shape((batch, None if units is None else 4 * units))
+            return [state, gates, *[peephole] * 3]
+        return [state, UNKNOWN, *[peephole] * 3]
+
+
+class BlockLSTM(Recurrent):
+    """Long short-term memory over a whole sequence; zero after `seq_len_max`."""
+
+    signature = f"seq_len_max: int64, {_STATE} -> {_OUT}"
+    attrs = "forget_bias: float = 1.0, cell_clip: float = 3.0, " + _HALF
+    host_inputs = (0,)
+    constant_inputs = (0,)
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        def run(length: Any, x: Any, cs: Any, h: Any, w: Any, *rest: Any) -> Any:
+            check_sequence(length, x)
+            check_state(x, cs, h, w, rest[3])
+            cell = cls.cell(node, xp, w, rest[:3], rest[3])
+            steps = []
+            for t in range(int(length)):
+                steps.append(cell.forward(x[t], cs, h))
+                cs, h = steps[-1][1], steps[-1][6]
+            none = xp.zeros_like(cs)
+            rows = [*steps, *[(none,) * 7] * (len(x) - len(steps))]
+            if not rows:
+                return (xp.zeros((0, *cs.shape), dtype=cs.dtype),) * 7
+            return tuple(xp.stack(column) for column in zip(*rows, strict=True))
+
+        return widened(run, node.attr("T"))
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        x, b = context.inputs[1], context.inputs[8]
+        if x.rank != 3:
+            return [UNKNOWN] * 7
+        units = None if not b.dims or b.dims[0] is None else b.dims[0] // 4
+        return [x[:2] + Shape((units,))] * 7
+
+
+def check_sequence(length: Any, x: Any) -> None:
+    """Refuse what is no sequence of this length."""
+    if x.ndim != 3:
+        message = "x must be 3D"
+        raise OpError(message)
+    if length > len(x) or length < 0:
+        message = f"seq_len_max must be in [0, {len(x)}], got {length}"
+        raise OpError(message)
+
+
+class BlockLSTMV2(BlockLSTM):
+    """BlockLSTM with its gates in the order input, forget, cell, output, and no forget bias."""
+
+    signature = BlockLSTM.signature
+    attrs = "cell_clip: float = 0.0, " + _HALF
+    order = "ifco"
+
+
+class BlockLSTMGrad(Recurrent):
+    """Gradient of BlockLSTM."""
+
+    signature = (
+        f"seq_len_max: int64, {_STATE}, {_OUT}, cs_grad: T, h_grad: T -> "
+        "x_grad: T, cs_prev_grad: T, h_prev_grad: T, w_grad: T, wci_grad: T, wcf_grad: T, "
+        "wco_grad: T, b_grad: T"
+    )
+    attrs = "use_peephole: bool, T: {float16, float32}"
+    host_inputs = (0,)
+    constant_inputs = (0,)
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        def back(length: Any, x: Any, cs_prev: Any, h_prev: Any, w: Any, *rest: Any) -> Any:
+            check_sequence(length, x)
+            check_state(x, cs_prev, h_prev, w, rest[3])
+            peepholes, (i, cs, f, o, ci, co, h) = rest[:3], rest[4:11]
+            cell, wide = cls.cell(node, xp, w, peepholes, None), x.shape[2]
+            cs_back, h_back = xp.zeros_like(cs_prev), xp.zeros_like(h_prev)
+            w_grad, b_grad = xp.zeros_like(w), xp.zeros_like(rest[3])
+            sums = tuple(xp.zeros_like(p) for p in peepholes)
+            x_grads = [xp.zeros_like(x[0])] * len(x)
+            for t in reversed(range(int(length))):
+                before = (cs[t - 1], h[t - 1]) if t else (cs_prev, h_prev)
+                values = (i[t], cs[t], f[t], o[t], ci[t], co[t])
+                cs_back, gates, more = cell.backward(
+                    before[0], values, rest[11][t] + cs_back, rest[12][t] + h_back
+                )
+                both = gates @ w.T
+                x_grads[t], h_back = both[:, :wide], both[:, wide:]
+                w_grad = w_grad + xp.concatenate([x[t], before[1]], axis=1).T @ gates
+                b_grad = b_grad + xp.sum(gates, axis=0)
+                sums = tuple(a + b for a, b in zip(sums, more, strict=True))
+            return (xp.stack(x_grads), cs_back, h_back, w_grad, *sums, b_grad)
+
+        return widened(back, node.attr("T"))
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        return list(context.inputs[1:9])
+
+
+class BlockLSTMGradV2(BlockLSTMGrad):
+    """Gradient of BlockLSTMV2."""
+
+    signature = BlockLSTMGrad.signature
+    attrs = BlockLSTMGrad.attrs
+    order = "ifco"

@@ -1,0 +1,157 @@
+"""Softmax, its logarithm, and the cross entropy of logits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any
+
+from cfgraph.ir.graph import Node
+from cfgraph.ir.shapes import Shape
+from cfgraph.ops.inference import InferenceContext
+from cfgraph.ops.op import Kernel, Op, OpError
+from cfgraph.ops.pointwise import SameShape
+from cfgraph.ops.precision import widened
+
+_FLOATS = "T: {float16, bfloat16, float32, float64}"
+
+
+class OverLogits(SameShape, abstract=True):
+    """A function of each vector of logits."""
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        return widened(super().bind(node, xp), node.attr("T"))
+
+
+class Softmax(OverLogits):
+    """Exponentials that sum to one over the last dimension."""
+
+    signature = "logits: T -> softmax: T"
+    attrs = _FLOATS
+
+    @staticmethod
+    def kernel(xp: ModuleType, logits: Any) -> Any:
+        check_vectors(logits)
+        if logits.size == 0:
+            return logits
+        raised = xp.exp(logits - xp.max(logits, axis=-1, keepdims=True))
+        return raised / xp.sum(raised, axis=-1, keepdims=True)
+
+
+class LogSoftmax(OverLogits):
+    """Logarithm of Softmax."""
+
+    signature = "logits: T -> logsoftmax: T"
+    attrs = _FLOATS
+
+    @staticmethod
+    def kernel(xp: ModuleType, logits: Any) -> Any:
+        check_vectors(logits)
+        return logits if logits.size == 0 else log_softmax(xp, logits)
+
+
+def log_softmax(xp: ModuleType, logits: Any) -> Any:
+    """The logarithm of the softmax over the last dimension."""
+    shifted = logits - xp.max(logits, axis=-1, keepdims=True)
+    return shifted - xp.log(xp.sum(xp.exp(shifted), axis=-1, keepdims=True))
+
+
+def check_vectors(logits: Any) -> None:
+    """Refuse a scalar."""
+    if logits.ndim == 0:
+        message = "logits must have >= 1 dimension, got []"
+        raise OpError(message)
+
+
+class CrossEntropy(Op, abstract=True):
+    """The loss of each row of logits, and its gradient."""
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        return widened(super().bind(node, xp), node.attr("T"))
+
+
+class SoftmaxCrossEntropyWithLogits(CrossEntropy):
+    """Cross entropy of rows of logits with rows of probabilities, and its gradient."""
+
+    signature = "features: T, labels: T -> loss: T, backprop: T"
+    attrs = _FLOATS
+
+    @staticmethod
+    def kernel(xp: ModuleType, features: Any, labels: Any) -> Any:
+        if max(features.ndim, labels.ndim) != 2:
+            message = (
+                "logits and labels must be either 2-dimensional, or broadcasted to be 2-dimensional"
+            )
+            raise OpError(message)
+        features, labels = xp.broadcast_arrays(features, labels)
+        if features.size == 0:
+            return xp.zeros(features.shape[:1], dtype=features.dtype), features
+        logs = log_softmax(xp, features)
+        # a label of zero costs nothing, whatever its logit
+        terms = xp.where(labels == 0, xp.zeros_like(logs), labels * logs)
+        return -xp.sum(terms, axis=1), xp.exp(logs) - labels
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        both = context.inputs[0].broadcast(context.inputs[1])
+        if both.rank is None:
+            both = Shape((None, None))
+        if both.rank != 2:
+            message = f"logits and labels must make a matrix, not {both}"
+            raise ValueError(message)
+        return [both[:1], both]
+
+
+class SparseSoftmaxCrossEntropyWithLogits(CrossEntropy):
+    """Cross entropy of rows of logits with the class of each, and its gradient."""
+
+    signature = "features: T, labels: Tlabels -> loss: T, backprop: T"
+    attrs = _FLOATS + ", Tlabels: {int32, int64} = int64"
+    traceable = False
+
+    @staticmethod
+    def kernel(xp: ModuleType, features: Any, labels: Any) -> Any:
+        check_classes(features, labels)
+        if features.size == 0:
+            return xp.zeros(features.shape[:1], dtype=features.dtype), features
+        logs = log_softmax(xp, features)
+        rows = xp.arange(len(labels))
+        backprop = xp.exp(logs)
+        backprop[rows, labels] -= 1
+        return -logs[rows, labels], backprop
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        features, labels = context.inputs
+        features = features.merge(Shape((None, None)))
+        rows = features[:1].merge(labels)
+        return [rows, Shape(rows) + features[1:]]
+
+
+def check_classes(features: Any, labels: Any) -> None:
+    """Refuse labels that do not fit the logits."""
+    if features.ndim != 2:
+        message = f"logits must be 2-D, but got shape {list(features.shape)}"
+        raise OpError(message)
+    if labels.ndim != 1:
+        message = f"labels must be 1-D, but got shape {list(labels.shape)}"
+        raise OpError(message)
+    if len(labels) != len(features):
+        message = (
+            "logits and labels must have the same first dimension, "
+            f"got logits shape {list(features.shape)} and labels shape {list(labels.shape)}"
+        )
+        raise OpError(message)
+    classes = features.shape[1]
+    if len(labels) and classes == 0:
+        message = f"Must have at least one class, but got logits shape {list(features.shape)}"
+        raise OpError(message)
+    wrong = labels[(labels < 0) | (labels >= classes)]
+    if len(wrong):
+        message = (
+            f"Received a label value of {wrong[0]} which is outside the valid range of "
+            f"[0, {classes}).  Label values: {' '.join(map(str, labels.tolist()))}"
+        )
+        raise OpError(message)
