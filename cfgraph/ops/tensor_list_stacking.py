@@ -1,0 +1,342 @@
+"""The ops that make a tensor of a tensor list, or a list of a tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from cfgraph.ir.dtypes import DType
+from cfgraph.ir.graph import Node
+from cfgraph.ir.shapes import UNKNOWN, Shape, vector
+from cfgraph.ops.elements import each, stack, unstack, zeros
+from cfgraph.ops.inference import InferenceContext
+from cfgraph.ops.op import Kernel, OpError
+from cfgraph.ops.tensor_array_ops import split_rows
+from cfgraph.ops.tensor_list import TensorList, merge_shapes, shape_of_input
+from cfgraph.ops.tensor_list_ops import ListOp, check_dtype, element_shape, known_shape
+
+
+def _stacked(
+    xp: ModuleType, handle: TensorList, dtype: DType, values: Sequence[Any], wanted: Any
+) -> Any:
+    check_dtype(handle, dtype)
+    shape = known_shape(handle, wanted, values)
+    if shape.dims is None or not shape.is_full:
+        message = (
+            f"Tried to stack elements of an empty list, or uninitialized ones, with "
+            f"non-fully-defined element_shape: {shape}"
+        )
+        raise OpError(message)
+    dims = tuple(int(size or 0) for size in shape)
+    full = [zeros(xp, dtype, dims) if value is None else value for value in values]
+    for value in full:
+        if value.shape != dims:
+            message = (
+                f"Tried to stack elements of differing shapes: {Shape(value.shape)} and {shape}"
+            )
+            raise OpError(message)
+    return stack(xp, dtype, full, dims)
+
+
+class TensorListStack(ListOp):
+    """All elements, stacked."""
+
+    signature = "input_handle: variant, element_shape: int32 -> tensor: element_dtype"
+    attrs = "num_elements: int = -1"
+    host_inputs = (0, 1)
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        dtype, count = node.attr("element_dtype"), node.attr("num_elements")
+
+        def stack_all(handle: TensorList, shape: Any) -> Any:
+            values = handle.all()
+            if count not in (-1, len(values)):
+                message = (
+                    f"Operation expected a list with {count} elements but got a list with "
+                    f"{len(values)} elements."
+                )
+                raise OpError(message)
+            return _stacked(xp, handle, dtype, values, shape)
+
+        return stack_all
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        count = context.attr("num_elements")
+        return [vector(None if count < 0 else count) + element_shape(context, 1)]
+
+
+class TensorListGather(ListOp):
+    """The elements of some indices, stacked."""
+
+    signature = (
+        "input_handle: variant, indices: int32, element_shape: int32 -> values: element_dtype"
+    )
+    host_inputs = (0, 1, 2)
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        dtype = node.attr("element_dtype")
+
+        def gather(handle: TensorList, indices: Any, shape: Any) -> Any:
+            values = handle.all()
+            places = indices.tolist()
+            for place in places:
+                if not 0 <= place < len(values):
+                    message = f"Index {place} out of range; list only has {len(values)} elements."
+                    raise OpError(message)
+            return _stacked(xp, handle, dtype, [values[place] for place in places], shape)
+
+        return gather
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        count = context.inputs[1] if context.inputs[1].rank == 1 else vector()
+        return [count + element_shape(context, 2)]
+
+
+class TensorListFromTensor(ListOp):
+    """The list of a tensor's slices along its first axis."""
+
+    signature = "tensor: element_dtype, element_shape: shape_type -> output_handle: variant"
+    attrs = "shape_type: {int32, int64}"
+    host_inputs = (1,)
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        dtype = node.attr("element_dtype")
+
+        def from_tensor(value: Any, shape: Any) -> TensorList:
+            wanted = _row_shape(value, shape)
+            return TensorList(dtype, wanted, unstack(value))
+
+        return from_tensor
+
+
+def _row_shape(value: Any, shape: Any) -> Shape:
+    wanted = shape_of_input(shape)
+    if value.ndim == 0:
+        message = "Tensor must be at least a vector, but saw shape: []"
+        raise OpError(message)
+    if not wanted.accepts(value.shape[1:]):
+        message = (
+            f"Specified a list with shape {wanted} from a tensor with shape {Shape(value.shape)}"
+        )
+        raise OpError(message)
+    return wanted
+
+
+class TensorListScatter(ListOp):
+    """The list that has a tensor's slices at some indices, and no value elsewhere."""
+
+    signature = (
+        "tensor: element_dtype, indices: int32, element_shape: shape_type -> output_handle: variant"
+    )
+    attrs = "shape_type: {int32, int64}"
+    host_inputs = (1, 2)
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        dtype = node.attr("element_dtype")
+
+        def scatter(value: Any, indices: Any, shape: Any, count: Any = -1) -> TensorList:
+            wanted = _row_shape(value, shape)
+            if count < -1:
+                message = f"TensorListScatter expects num_elements >= -1, found: {count}"
+                raise OpError(message)
+            size = max(indices.tolist(), default=-1) + 1 if count == -1 else int(count)
+            return TensorList(dtype, wanted, _placed([None] * size, value, indices))
+
+        return scatter
+
+
+def _placed(items: list[Any], value: Any, indices: Any) -> list[Any]:
+    if indices.ndim != 1 or len(indices) != len(value):
+        message = (
+            f"Specified {indices.size} indices, but the tensor to scatter has shape "
+            f"{Shape(value.shape)}"
+        )
+        raise OpError(message)
+    for place, row in zip(indices.tolist(), unstack(value), strict=True):
+        if not 0 <= place < len(items):
+            message = f"Trying to scatter at index {place} in list with size {len(items)}"
+            raise OpError(message)
+        items[place] = row
+    return items
+
+
+class TensorListScatterV2(TensorListScatter):
+    """The list of so many elements that has a tensor's slices at some indices."""
+
+    signature = (
+        "tensor: element_dtype, indices: int32, element_shape: shape_type, num_elements: int32"
+        " -> output_handle: variant"
+    )
+    host_inputs = (1, 2, 3)
+
+
+class TensorListScatterIntoExistingList(ListOp):
+    """The list with some elements replaced by a tensor's slices."""
+
+    signature = (
+        "input_handle: variant, tensor: element_dtype, indices: int32 -> output_handle: variant"
+    )
+    host_inputs = (0, 2)
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        dtype = node.attr("element_dtype")
+
+        def scatter(handle: TensorList, value: Any, indices: Any) -> TensorList:
+            check_dtype(handle, dtype)
+            if value.ndim == 0 or not handle.element_shape.accepts(value.shape[1:]):
+                message = (
+                    f"Specified a list with shape {handle.element_shape} from a tensor with shape "
+                    f"{Shape(value.shape)}"
+                )
+                raise OpError(message)
+            items = handle.all().copy()
+            items += [None] * (max(indices.tolist(), default=-1) + 1 - len(items))
+            return handle.replaced(_placed(items, value, indices))
+
+        return scatter
+
+
+class TensorListConcatV2(ListOp):
+    """All elements one after the other along their first axis, and their lengths."""
+
+    signature = (
+        "input_handle: variant, element_shape: shape_type, leading_dims: int64"
+        " -> tensor: element_dtype, lengths: int64"
+    )
+    attrs = "shape_type: {int32, int64}"
+    host_inputs = (0, 1, 2)
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        dtype = node.attr("element_dtype")
+
+        def concat(handle: TensorList, shape: Any, leading: Any) -> tuple[Any, Any]:
+            return _concat(xp, handle, dtype, shape_of_input(shape), leading.tolist())
+
+        return concat
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        return [_any_length(element_shape(context, 1)), vector()]
+
+
+def _any_length(shape: Shape) -> Shape:
+    return UNKNOWN if shape.dims is None else vector() + shape[1:]
+
+
+class TensorListConcat(ListOp):
+    """All elements one after the other along their first axis, and their lengths."""
+
+    signature = "input_handle: variant -> tensor: element_dtype, lengths: int64"
+    attrs = "element_shape: shape = ?"
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        dtype, shape = node.attr("element_dtype"), node.attr("element_shape")
+        return lambda handle: _concat(xp, handle, dtype, shape, [])
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        return [_any_length(context.attr("element_shape")), vector()]
+
+
+def _concat(
+    xp: ModuleType, handle: TensorList, dtype: DType, shape: Shape, leading: Sequence[int]
+) -> tuple[Any, Any]:
+    check_dtype(handle, dtype)
+    values = handle.all()
+    rest = merge_shapes(_any_length(shape), _any_length(handle.element_shape))
+    for value in values:
+        if value is not None:
+            if value.ndim == 0:
+                message = "Concat requires elements to be at least vectors, found scalars instead."
+                raise OpError(message)
+            rest = merge_shapes(rest, _any_length(Shape(value.shape)))
+    row = rest[1:]
+    if (not values or None in values) and not row.is_full:
+        message = (
+            f"All except the first dimension must be fully defined when concating an empty tensor "
+            f"list, or uninitialized elements. element_shape: {shape}"
+        )
+        raise OpError(message)
+    pieces = []
+    for place, value in enumerate(values):
+        if value is None and place >= len(leading):
+            message = (
+                f"List contains uninitialized tensor at index {place} but leading_dims has only "
+                f"{len(leading)} elements."
+            )
+            raise OpError(message)
+        pieces.append(zeros(xp, dtype, (leading[place], *row)) if value is None else value)
+    lengths = np.array([len(piece) for piece in pieces], np.int64)
+    return (xp.concatenate(pieces) if pieces else zeros(xp, dtype, (0, *row))), lengths
+
+
+class TensorListSplit(ListOp):
+    """The list of a tensor's pieces of some lengths along its first axis."""
+
+    signature = (
+        "tensor: element_dtype, element_shape: shape_type, lengths: int64 -> output_handle: variant"
+    )
+    attrs = "shape_type: {int32, int64}"
+    host_inputs = (1, 2)
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        dtype = node.attr("element_dtype")
+
+        def split(value: Any, shape: Any, lengths: Any) -> TensorList:
+            wanted = shape_of_input(shape)
+            if value.ndim and not _any_length(wanted).accepts(value.shape):
+                message = (
+                    f"Tensor of shape {Shape(value.shape)} cannot be split into elements of shape "
+                    f"{wanted}"
+                )
+                raise OpError(message)
+            return TensorList(dtype, wanted, split_rows(value, lengths))
+
+        return split
+
+
+class TensorListConcatLists(ListOp):
+    """The elements of two lists, in one."""
+
+    signature = "input_a: variant, input_b: variant -> output: variant"
+    attrs = "element_dtype: type"
+    host_inputs = (0, 1)
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        dtype = node.attr("element_dtype")
+
+        def concat(one: Any, other: Any) -> Any:
+            if one.shape != other.shape:
+                message = (
+                    f"input_a and input_b must have the same shape, not {Shape(one.shape)} and "
+                    f"{Shape(other.shape)}"
+                )
+                raise OpError(message)
+            return each(concat, one, other) if one.ndim else _joined(one, other, dtype)
+
+        return concat
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        return [context.inputs[0]]
+
+
+def _joined(one: TensorList, other: TensorList, dtype: DType) -> TensorList:
+    check_dtype(one, dtype)
+    check_dtype(other, dtype)
+    shape = merge_shapes(one.element_shape, other.element_shape)
+    return one.replaced(one.all() + other.all(), shape)
