@@ -53,6 +53,17 @@ class Signature:
         for arg in (*self.inputs, *self.outputs):
             self._declare(arg)
 
+    @classmethod
+    def of(
+        cls, inputs: tuple[Arg, ...], outputs: tuple[Arg, ...], attrs: Mapping[str, Attr]
+    ) -> Signature:
+        """A signature from its parts; attributes that only an argument names are declared."""
+        made = cls("->")
+        made.inputs, made.outputs, made.attrs = inputs, outputs, dict(attrs)
+        for arg in (*inputs, *outputs):
+            made._declare(arg)
+        return made
+
     def _arg(self, text: str) -> Arg:
         name, _, kind = (part.strip() for part in text.partition(":"))
         count, star, rest = kind.partition("*")
