@@ -11,11 +11,15 @@ from cfgraph.ops.op import Op
 
 
 class Functional(Op, abstract=True):
-    """An op that runs functions: `functional` is the kind, `functions` the attrs that name them."""
+    """An op that runs functions: `functional` is the kind, `functions` the attrs that name them.
+
+    The functions' arguments are the inputs from `first_argument` on.
+    """
 
     runnable = False
     functional: ClassVar[str]
     functions: ClassVar[tuple[str, ...]]
+    first_argument: ClassVar[int] = 0
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
@@ -35,6 +39,7 @@ class StatelessIf(Functional):
     )
     functional = "if"
     functions = ("then_branch", "else_branch")
+    first_argument = 1
 
 
 class If(StatelessIf):
@@ -60,6 +65,7 @@ class StatelessCase(Functional):
     )
     functional = "case"
     functions = ("branches",)
+    first_argument = 1
 
 
 class Case(StatelessCase):
@@ -100,6 +106,7 @@ class For(Functional):
     attrs = "T: list(type) >= 0, body: func"
     functional = "for"
     functions = ("body",)
+    first_argument = 3
 
 
 class PartitionedCall(Functional):
@@ -127,6 +134,7 @@ class RemoteCall(Functional):
     attrs = "Tin: list(type) >= 1, Tout: list(type) >= 1, f: func"
     functional = "call"
     functions = ("f",)
+    first_argument = 1
     stateful = True
     host_inputs = (0,)
 
