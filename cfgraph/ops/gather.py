@@ -36,7 +36,7 @@ class GatherV2(Op):
         def gather(params: Any, indices: Any, axis: Any) -> Any:
             place = runtime_axis(axis, params.ndim)
             if batch:
-                return _batched(xp, params, indices, place, batch)
+                return take_batched(xp, params, indices, place, batch)
             if place == 0 and not indices.ndim and not is_object and xp is np:
                 if not 0 <= indices < params.shape[0]:
                     raise OpError(_outside(indices, params.shape[0]))
@@ -102,7 +102,8 @@ def _outside(indices: Any, size: int) -> str:
     return f"indices{where} = {value} is not in [0, {size})"
 
 
-def _batched(xp: ModuleType, params: Any, indices: Any, axis: int, batch: int) -> Any:
+def take_batched(xp: ModuleType, params: Any, indices: Any, axis: int, batch: int) -> Any:
+    """Slices along an axis, the first `batch` dimensions of both going together."""
     batch = batch + indices.ndim if batch < 0 else batch
     if not 0 <= batch <= min(indices.ndim, params.ndim):
         message = f"batch_dims {batch} must be in [0, {min(indices.ndim, params.ndim)}]"

@@ -11,6 +11,7 @@ import numpy as np
 
 from cfgraph.ir.graph import Node
 from cfgraph.ir.shapes import SCALAR, Shape, vector
+from cfgraph.ops.gather import index_vectors, take, take_batched, with_depth
 from cfgraph.ops.inference import InferenceContext
 from cfgraph.ops.op import Kernel, Op, OpError
 from cfgraph.ops.variables import CountUpTo, Variable
@@ -251,3 +252,49 @@ class ResourceCountUpTo(CountUpTo):
     """The variable's value, which then grows by one; an error once it has reached the limit."""
 
     signature = "resource: resource -> output: T"
+
+
+class ResourceGather(Op):
+    """The rows of a variable that indices name, the first dimensions batched."""
+
+    signature = "resource: resource, indices: Tindices -> output: dtype"
+    attrs = (
+        "batch_dims: int = 0, validate_indices: bool = true, dtype: type, Tindices: {int32, int64}"
+    )
+    stateful = True
+
+    @classmethod
+    def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
+        read, batch = _reader(node.attr("dtype")), node.attr("batch_dims")
+
+        def gather(step: Any, cell: Variable, indices: Any) -> Any:
+            array = read(step, cell)
+            if not array.ndim:
+                message = "the variable must have rows, its shape is []"
+                raise OpError(message)
+            return (
+                take_batched(xp, array, indices, batch, batch)
+                if batch
+                else take(xp, array, indices, 0)
+            )
+
+        return gather
+
+
+class ResourceGatherNd(Op):
+    """The slices of a variable that index vectors name."""
+
+    signature = "resource: resource, indices: Tindices -> output: dtype"
+    attrs = "dtype: type, Tindices: {int32, int64}"
+    stateful = True
+
+    @classmethod
+    def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
+        read = _reader(node.attr("dtype"))
+
+        def gather(step: Any, cell: Variable, indices: Any) -> Any:
+            array, indices = with_depth(xp, read(step, cell), indices)
+            where, _ = index_vectors(xp, indices, array.shape, check=True)
+            return array[(*where, ...)]
+
+        return gather

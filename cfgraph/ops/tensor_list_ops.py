@@ -62,7 +62,10 @@ def blank(xp: ModuleType, handle: TensorList, wanted: Any, values: Sequence[Any]
     """The zeros that stand for an element which was reserved only."""
     shape = known_shape(handle, wanted, values)
     if shape.dims is None or not shape.is_full:
-        message = f"Trying to read an uninitialized tensor but element_shape is not fully defined: {shape}"
+        message = (
+            f"Trying to read an uninitialized tensor but element_shape is not fully defined: "
+            f"{shape}"
+        )
         raise OpError(message)
     return zeros(xp, handle.element_dtype, [int(size or 0) for size in shape])
 
