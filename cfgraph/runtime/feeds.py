@@ -1,0 +1,174 @@
+"""From what a person writes after `--feed` to arrays that fit the graph."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Final
+
+import numpy as np
+
+from cfgraph.analysis.inputs import declared, is_input
+from cfgraph.errors import CfgraphError, InvalidInput, UsageError
+from cfgraph.ir.dtypes import DType
+from cfgraph.ir.graph import Graph, Output
+from cfgraph.ir.shapes import UNKNOWN, Shape
+from cfgraph.runtime import npy
+from cfgraph.runtime.feed_generators import generate
+from cfgraph.runtime.feed_grammar import Spec, parse_value, split_feed
+from cfgraph.runtime.fit import check_shape, fit
+from cfgraph.runtime.literals import literal
+
+
+def read_feeds(
+    graph: Graph, feeds: Iterable[str] = (), archives: Iterable[str] = (), seed: int = 0
+) -> dict[str, Any]:
+    """The arrays to feed by tensor name: those of the archives, then each `NAME=VALUE`.
+
+    Raises UsageError where a name or a value does not fit the graph, InvalidInput for a file that
+    holds no arrays.
+    """
+    found: dict[str, Any] = {}
+    for path in archives:
+        found.update(_archive(graph, path))
+    for text in feeds:
+        if text.startswith("@"):
+            found.update(_archive(graph, text[1:]))
+            continue
+        name, value = split_feed(text)
+        tensor = _tensor(graph, name)
+        found[tensor.name] = read_value(value, graph, tensor, f"feed {tensor.name}", seed)
+    return found
+
+
+def read_value(text: str, graph: Graph, tensor: Output, what: str, seed: int = 0) -> Any:
+    """The array that a VALUE says, as one that `tensor` can be given.
+
+    Errors begin with `what`.
+    """
+    wanted, shape = declared(graph, tensor)
+    with _naming(what):
+        return fitted(_evaluate(parse_value(text), wanted, shape, tensor.name, seed), wanted, shape)
+
+
+def fitted(array: Any, wanted: DType | None, shape: Shape = UNKNOWN) -> Any:
+    """An array in the wanted type and shape. Raises UsageError where it does not fit."""
+    array = np.asarray(array)
+    if array.dtype.hasobject or wanted is not None:
+        array = fit(array, wanted or DType.of_numpy(array.dtype))
+    check_shape(array.shape, shape)
+    return array
+
+
+class _naming:
+    """Puts the name of the feed before the message of an error."""
+
+    def __init__(self, what: str) -> None:
+        self.what = what
+
+    def __enter__(self) -> None:
+        return
+
+    def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
+        if isinstance(error, CfgraphError):
+            error.message = f"{self.what}: {error.message}"
+
+
+def _tensor(graph: Graph, name: str) -> Output:
+    try:
+        return graph.tensor(name)
+    except UsageError as error:
+        inputs = [node.name for node in graph if is_input(node)]
+        hint = error.hint or (f"the graph has {_some(inputs)}" if inputs else None)
+        message = f"feed {name}: {error.message}"
+        raise UsageError(message, hint=hint, code="CFG032") from None
+
+
+def _some(names: list[str]) -> str:
+    shown = ", ".join(names[:5])
+    return shown if len(names) <= 5 else f"{shown} and {len(names) - 5} more"
+
+
+def _archive(graph: Graph, path: str) -> Iterator[tuple[str, Any]]:
+    arrays = _json_archive(path) if path.endswith(".json") else npy.read_npz(path)
+    for name, value in arrays:
+        tensor = _tensor(graph, name)
+        with _naming(f"feed {tensor.name}, from {path}"):
+            wanted, shape = declared(graph, tensor)
+            array = literal(value, wanted) if isinstance(value, str) else value
+            yield tensor.name, fitted(array, wanted, shape)
+
+
+def _json_archive(path: str) -> Iterator[tuple[str, str]]:
+    try:
+        values = json.loads(npy.read_bytes(path))
+    except (ValueError, RecursionError) as error:
+        raise InvalidInput(f"this is no JSON: {error}", path=path, code="CFG030") from None
+    if not isinstance(values, dict):
+        message = "the file holds no JSON object of names and values"
+        raise InvalidInput(message, path=path, code="CFG030")
+    for name, value in values.items():
+        yield name, json.dumps(value)
+
+
+def _evaluate(spec: Spec, wanted: DType | None, shape: Shape, name: str, seed: int) -> Any:
+    array = _FORMS[spec.form](spec, wanted, shape, name, seed)
+    if spec.sizes is not None and spec.form != "generated":
+        check_shape(array.shape, Shape(spec.sizes))
+    return array
+
+
+def _from_file(spec: Spec, wanted: DType | None, shape: Shape, name: str, seed: int) -> Any:
+    if spec.key is not None:
+        return npy.read_npz_key(spec.text, spec.key)
+    if spec.text == "-":
+        return npy.decode_npy(sys.stdin.buffer.read(), "standard input")
+    if spec.text.endswith(".npz"):
+        arrays = dict(npy.read_npz(spec.text))
+        if len(arrays) == 1:
+            return next(iter(arrays.values()))
+        hint = f"write @{spec.text}[KEY]; it has {_some(sorted(arrays))}"
+        raise UsageError("say which array of the archive", hint=hint, code="CFG033")
+    return npy.read_npy(spec.text)
+
+
+def _from_raw(spec: Spec, wanted: DType | None, shape: Shape, name: str, seed: int) -> Any:
+    assert spec.dtype is not None
+    if spec.dtype.is_object:
+        raise UsageError("strings have no raw form", code="CFG034")
+    sizes = spec.sizes if spec.sizes is not None else _sizes(shape, spec)
+    data = npy.read_bytes(spec.text)
+    want = math.prod(sizes) * spec.dtype.numpy.itemsize
+    if len(data) != want:
+        message = f"{spec.dtype}{Shape(sizes)} takes {want} bytes, the file has {len(data)}"
+        raise InvalidInput(message, path=spec.text, code="CFG030")
+    return np.frombuffer(data, spec.dtype.numpy.newbyteorder("<")).reshape(sizes)
+
+
+def _from_json(spec: Spec, wanted: DType | None, shape: Shape, name: str, seed: int) -> Any:
+    return literal(spec.text, spec.dtype or wanted)
+
+
+def _generated(spec: Spec, wanted: DType | None, shape: Shape, name: str, seed: int) -> Any:
+    dtype = spec.dtype or wanted
+    if dtype is None:
+        raise UsageError("say the type", hint=f"as in f32[2,3]:{spec.text}", code="CFG033")
+    sizes = spec.sizes if spec.sizes is not None else _sizes(shape, spec)
+    return generate(spec.text, spec.arguments, dtype, sizes, name, seed)
+
+
+def _sizes(shape: Shape, spec: Spec) -> tuple[int, ...]:
+    if shape.dims is not None and shape.is_full:
+        return tuple(size for size in shape.dims if size is not None)
+    message = f"the shape {shape} leaves sizes open"
+    raise UsageError(message, hint=f"write all of them, as in f32[2,3]:{spec.text}", code="CFG033")
+
+
+_FORMS: Final[dict[str, Callable[[Spec, DType | None, Shape, str, int], Any]]] = {
+    "file": _from_file,
+    "raw": _from_raw,
+    "json": _from_json,
+    "generated": _generated,
+}

@@ -1,0 +1,169 @@
+"""Make arrays of what is written: JSON numbers, booleans, strings and nested lists."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from itertools import chain
+from typing import Any, Final
+
+import numpy as np
+
+from cfgraph.errors import UsageError
+from cfgraph.ir import dtypes
+from cfgraph.ir.dtypes import DType
+from cfgraph.runtime.fit import fit, limits, out_of_range
+
+MAX_RANK: Final = 32
+_COMPLEX_WORD: Final = re.compile(r'"[^"]*"|[^\s\[\],"]+')
+
+
+def literal(text: str, dtype: DType | None) -> Any:
+    """The array of a JSON text, of type `dtype` or of the type that the text suggests.
+
+    Raises UsageError where the text is no JSON, the lists are ragged or a value does not fit.
+    """
+    flat, sizes = _flatten(_parse(text, dtype))
+    dtype = dtype or _guess(flat)
+    return _pack(flat, dtype).reshape(sizes)
+
+
+def _parse(text: str, dtype: DType | None) -> Any:
+    if dtype is not None and dtype.is_complex:
+        text = _COMPLEX_WORD.sub(lambda word: json.dumps(word[0].strip('"')), text)
+    try:
+        return json.loads(text, parse_float=_finite)
+    except RecursionError:
+        raise UsageError("the lists are nested too deeply", code="CFG033") from None
+    except json.JSONDecodeError as error:
+        shown = text if len(text) <= 40 else f"{text[:40]}…"
+        message = f"cannot read the value {shown!r}: {error.msg.lower()} at character {error.pos}"
+        hint = "write JSON, as in 3.5, true or [[1,2],[3,4]]; or @x.npy; or f32[2,3]:zeros"
+        if dtype is dtypes.string:
+            hint = f"quote a string: {json.dumps(text)}"
+        raise UsageError(message, hint=hint, code="CFG033") from None
+    except ValueError as error:
+        raise UsageError(f"cannot read the value: {error}", code="CFG033") from None
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if math.isinf(value):
+        message = f"{text} is beyond the range of float64"
+        raise ValueError(message)
+    return value
+
+
+def _flatten(value: Any) -> tuple[list[Any], tuple[int, ...]]:
+    """All elements in order, and the sizes of the nested lists."""
+    level: list[Any] = [value]
+    sizes: list[int] = []
+    while isinstance(level[0], list):
+        if len(sizes) == MAX_RANK:
+            message = f"the lists are nested more than {MAX_RANK} deep"
+            raise UsageError(message, code="CFG033")
+        lengths = {len(item) if isinstance(item, list) else -1 for item in level}
+        if len(lengths) > 1:
+            raise _ragged(len(sizes), lengths)
+        sizes.append(len(level[0]))
+        level = list(chain.from_iterable(level))
+        if not level:
+            break
+    if any(isinstance(item, list) for item in level):
+        raise _ragged(len(sizes), {-1, -2})
+    return level, tuple(sizes)
+
+
+def _ragged(depth: int, lengths: set[int]) -> UsageError:
+    if min(lengths) < 0:
+        what = "lists and single values are mixed"
+    else:
+        what = f"lists of {' and '.join(str(length) for length in sorted(lengths)[:2])} elements"
+    return UsageError(f"the value is ragged: {what} at depth {depth}", code="CFG033")
+
+
+def _guess(flat: list[Any]) -> DType:
+    """The type that TensorFlow gives to such Python values."""
+    kinds = {type(item) for item in flat}
+    if kinds <= {bool} and kinds:
+        return dtypes.bool_
+    if kinds <= {str} and kinds:
+        return dtypes.string
+    if kinds <= {int} and kinds:
+        small = all(-(2**31) <= item < 2**31 for item in flat)
+        return dtypes.int32 if small else dtypes.int64
+    return dtypes.float32
+
+
+def _pack(flat: list[Any], dtype: DType) -> Any:
+    kinds = {type(item) for item in flat}
+    wanted = _WANTED.get(dtype.kind)
+    if wanted is None:
+        raise UsageError(f"tensors of type {dtype} cannot be written out", code="CFG034")
+    if strange := kinds - wanted:
+        odd = next(item for item in flat if type(item) in strange)
+        raise UsageError(f"{_show(odd)} is no {dtype}", hint=_HINTS.get(dtype.kind), code="CFG034")
+    if dtype.kind == "string":
+        return _strings(flat)
+    if dtype.kind == "bool":
+        return np.array(flat, np.bool_)
+    if dtype.is_complex:
+        return fit(np.array([_complex(item) for item in flat], np.complex128), dtype)
+    if dtype.is_integer:
+        return _integers(flat, dtype)
+    try:
+        return fit(np.array([float(item) for item in flat], np.float64), dtype)
+    except OverflowError:
+        raise UsageError(f"a value is beyond the range of {dtype}", code="CFG034") from None
+
+
+_NUMBERS: Final[set[type]] = {int, float}
+_WANTED: Final[dict[str, set[type]]] = {
+    "bool": {bool},
+    "string": {str},
+    "int": _NUMBERS,
+    "uint": _NUMBERS,
+    "float": _NUMBERS,
+    "complex": {str},
+}
+_HINTS: Final = {"bool": "write true or false", "string": 'write strings in quotes: "text"'}
+
+
+def _show(value: Any) -> str:
+    return json.dumps(value) if not isinstance(value, dict) else "an object"
+
+
+def _strings(flat: list[str]) -> Any:
+    array = np.empty(len(flat), object)
+    try:
+        array[:] = [item.encode() for item in flat]
+    except UnicodeEncodeError:
+        raise UsageError("a string holds half a surrogate pair", code="CFG034") from None
+    return array
+
+
+def _complex(text: str) -> complex:
+    try:
+        return complex(_WORDS.get(text, text))
+    except ValueError:
+        raise UsageError(
+            f"{text!r} is no complex number", hint="as in 1+2j", code="CFG034"
+        ) from None
+
+
+_WORDS: Final = {"NaN": "nan", "Infinity": "inf", "-Infinity": "-inf"}
+
+
+def _integers(flat: list[Any], dtype: DType) -> Any:
+    low, high = limits(dtype)
+    for item in flat:
+        if isinstance(item, float) and not item.is_integer():
+            raise UsageError(f"{_show(item)} is no {dtype}", code="CFG034")
+        if not low <= item <= high:
+            raise out_of_range(int(item), dtype)
+    return np.array([int(item) for item in flat], _wide(dtype)).astype(dtype.numpy)
+
+
+def _wide(dtype: DType) -> Any:
+    return np.uint64 if dtype.kind == "uint" else np.int64
