@@ -18,6 +18,9 @@ from cfgraph.ir.attrs import Placeholder
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.shapes import Shape
 
+# more tensors than any node has; a file that claims more shall not fill the memory
+MAX_COUNT: Final = 1 << 20
+
 
 @dataclass(frozen=True, slots=True)
 class Arg:
@@ -111,6 +114,9 @@ class Signature:
             count = self.value(arg.count, attrs)
             if not isinstance(count, int) or count < 0:
                 message = f"attribute {arg.count!r} is no count"
+                raise ValueError(message)
+            if count > MAX_COUNT:
+                message = f"attribute {arg.count!r} asks for {count} tensors"
                 raise ValueError(message)
             types = types * count
         return [t.ref for t in types] if arg.is_ref else types
