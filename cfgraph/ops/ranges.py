@@ -123,9 +123,7 @@ def _none(dtype: Any) -> Any:
 def _steps(start: Any, limit: Any, delta: Any, dtype: Any) -> Any:
     _check_scalars(start, limit, delta)
     count = _count(start, limit, delta)
-    result = np.full(count, delta, dtype)
-    result[:1] = start
-    return np.add.accumulate(result, dtype=dtype)
+    return start + np.arange(count).astype(dtype) * delta
 
 
 def _check_scalars(start: Any, limit: Any, delta: Any) -> None:

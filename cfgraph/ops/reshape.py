@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
+import numpy as np
+
 from cfgraph.ir.graph import Node
 from cfgraph.ir.shapes import UNKNOWN, Shape
 from cfgraph.ops.dims import any_of_rank, product, static_axis
@@ -64,7 +66,19 @@ def _reshape(value: Any, shape: Any) -> Any:
             raise ValueError
         return value.reshape(sizes)
     except (ValueError, TypeError):
+        if not value.size and shape.ndim == 1 and sizes.count(-1) == 1 and min(sizes) == -1:
+            return _reshape_empty(value, sizes)
         raise OpError(_why_not(value, shape)) from None
+
+
+def _reshape_empty(value: Any, sizes: list[int]) -> Any:
+    """A size that is left is told from the other sizes as if no dimension were empty."""
+    have = math.prod(size for size in value.shape if size)
+    left = have // math.prod(size for size in sizes if size > 0)
+    try:
+        return value.reshape([left if size == -1 else size for size in sizes])
+    except ValueError:
+        raise OpError(_why_not(value, np.array(sizes))) from None
 
 
 def _why_not(value: Any, shape: Any) -> str:
@@ -77,11 +91,6 @@ def _why_not(value: Any, shape: Any) -> str:
     if sizes.count(-1) > 1:
         return f"Only one input size may be -1, but there are {sizes.count(-1)} in {sizes}"
     rest = math.prod(size for size in sizes if size != -1)
-    if -1 in sizes and rest == 0:
-        return (
-            "reshape cannot infer the missing input size for an empty tensor unless all "
-            "specified input sizes are non-zero"
-        )
     if -1 in sizes:
         return (
             f"Input to reshape is a tensor with {value.size} values, but the requested shape "

@@ -8,7 +8,14 @@ from typing import Any
 
 from cfgraph.ir.graph import Node
 from cfgraph.ir.shapes import UNKNOWN, Shape
-from cfgraph.ops.dims import any_of_rank, replaced, runtime_axis, static_axis, static_int
+from cfgraph.ops.dims import (
+    any_of_rank,
+    replaced,
+    runtime_axis,
+    static_axis,
+    static_int,
+    static_ints,
+)
 from cfgraph.ops.inference import InferenceContext
 from cfgraph.ops.op import Kernel, Op, OpError
 
@@ -79,7 +86,10 @@ class SplitV(Op):
         count = node.attr("num_split")
 
         def split_v(value: Any, size_splits: Any, split_dim: Any) -> Any:
-            axis = runtime_axis(split_dim, value.ndim, "split_dim")
+            if split_dim.size != 1:
+                message = "split_dim tensor must have exactly one element."
+                raise OpError(message)
+            axis = runtime_axis(split_dim.reshape(()), value.ndim, "split_dim")
             if size_splits.shape != (count,):
                 message = (
                     "size_splits should be a vector with one entry per output, "
@@ -92,7 +102,8 @@ class SplitV(Op):
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        data, axis, sizes = context.inputs[0], static_int(context, 2), context.value(1)
+        data, axes, sizes = context.inputs[0], static_ints(context, 2), context.value(1)
+        axis = None if axes is None or len(axes) != 1 else axes[0]
         count = context.output_count
         if data.dims is None or axis is None:
             return [any_of_rank(data.rank)] * count

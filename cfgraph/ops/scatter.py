@@ -1,0 +1,159 @@
+"""Updates put where index vectors say: ScatterNd and the TensorScatter ops."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any, ClassVar
+
+from cfgraph.ir.graph import Node
+from cfgraph.ir.shapes import Shape
+from cfgraph.ops.dims import want_rank, want_rank_at_least
+from cfgraph.ops.gather import index_vectors, with_depth
+from cfgraph.ops.inference import InferenceContext
+from cfgraph.ops.op import Kernel, Op, OpError
+from cfgraph.ops.writes import accumulated, written
+
+_POLICY = "bad_indices_policy: string = ''"
+
+
+def scattered(
+    xp: ModuleType, array: Any, indices: Any, updates: Any, how: str, *, ignore: bool
+) -> Any:
+    """A copy of `array` with updates at index vectors; OpError where they do not fit.
+
+    `how` is `set`, `add`, `subtract`, `min` or `max`; `ignore` drops updates that point outside.
+    """
+    deep, vectors = with_depth(xp, array, indices)
+    depth = vectors.shape[-1]
+    wanted = vectors.shape[:-1] + deep.shape[depth:]
+    if updates.shape != wanted:
+        message = (
+            "Dimensions of updates must be those of indices and of the slices: "
+            f"indices {list(indices.shape)}, updates {list(updates.shape)}, "
+            f"output {list(array.shape)}"
+        )
+        raise OpError(message)
+    if not updates.size:
+        return array
+    where, bad = index_vectors(xp, vectors, deep.shape, check=not ignore)
+    if bad is not None:
+        where, updates = tuple(part[~bad] for part in where), updates[~bad]
+    result = (
+        written(deep, where, updates) if how == "set" else accumulated(deep, where, updates, how)
+    )
+    return result.reshape(array.shape)
+
+
+class ScatterNd(Op):
+    """Zeros of a shape, with updates added at index vectors."""
+
+    signature = "indices: Tindices, updates: T, shape: Tindices -> output: T"
+    attrs = f"Tindices: {{int16, int32, int64}}, {_POLICY}"
+    host_inputs = (2,)
+    constant_inputs = (2,)
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        ignore = node.attr("bad_indices_policy") == b"IGNORE"
+        dtype = node.attr("T")
+        fill = b"" if dtype.is_object else 0
+
+        def scatter_nd(indices: Any, updates: Any, shape: Any) -> Any:
+            sizes = shape.tolist()
+            if shape.ndim != 1:
+                message = f"Shape must be a vector, it has the shape {list(shape.shape)}"
+                raise OpError(message)
+            if any(size < 0 for size in sizes):
+                message = f"the shape {sizes} must not have negative sizes"
+                raise OpError(message)
+            zeros = xp.full(sizes, fill, dtype.numpy)
+            if not zeros.size and indices.size:
+                message = "Indices and updates specified for empty output tensor"
+                raise OpError(message)
+            return scattered(xp, zeros, indices, updates, "add", ignore=ignore)
+
+        return scatter_nd
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        want_rank(context.inputs[2], 1)
+        want_rank_at_least(context.inputs[0], 1)
+        return [context.shape_value(2)]
+
+
+class TensorScatter(Op, abstract=True):
+    """A tensor with updates at index vectors, combined with what is there as `how` says."""
+
+    how: ClassVar[str]
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        how, ignore = cls.how, node.attr("bad_indices_policy") == b"IGNORE"
+        return lambda tensor, indices, updates: scattered(
+            xp, tensor, indices, updates, how, ignore=ignore
+        )
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        tensor, indices, updates = context.inputs
+        want_rank_at_least(indices, 1)
+        depth = None if indices.dims is None else indices.dims[-1]
+        if depth is not None and tensor.dims is not None:
+            if depth > len(tensor.dims):
+                message = f"index vectors of {depth} for a tensor of shape {tensor}"
+                raise ValueError(message)
+            updates.merge(indices[:-1] + tensor[depth:])
+        return [tensor]
+
+
+class TensorScatterUpdate(TensorScatter):
+    """The tensor with other values at index vectors; the last one stays."""
+
+    signature = "tensor: T, indices: Tindices, updates: T -> output: T"
+    attrs = f"Tindices: {{int16, int32, int64, uint16}}, {_POLICY}"
+    how = "set"
+
+
+class TensorScatterAdd(TensorScatter):
+    """The tensor with updates added at index vectors."""
+
+    signature = "tensor: T, indices: Tindices, updates: T -> output: T"
+    attrs = f"Tindices: {{int32, int64}}, {_POLICY}"
+    how = "add"
+
+
+class TensorScatterSub(TensorScatter):
+    """The tensor with updates subtracted at index vectors."""
+
+    signature = "tensor: T, indices: Tindices, updates: T -> output: T"
+    attrs = f"Tindices: {{int32, int64}}, {_POLICY}"
+    how = "subtract"
+
+
+class TensorScatterMin(TensorScatter):
+    """The tensor with the minimum of itself and the updates at index vectors."""
+
+    signature = "tensor: T, indices: Tindices, updates: T -> output: T"
+    attrs = f"Tindices: {{int32, int64}}, {_POLICY}"
+    how = "min"
+
+
+class TensorScatterMax(TensorScatter):
+    """The tensor with the maximum of itself and the updates at index vectors."""
+
+    signature = "tensor: T, indices: Tindices, updates: T -> output: T"
+    attrs = f"Tindices: {{int32, int64}}, {_POLICY}"
+    how = "max"
+
+
+class ScatterNdNonAliasingAdd(TensorScatter):
+    """The tensor with updates added at index vectors; the older form of TensorScatterAdd."""
+
+    signature = "input: T, indices: Tindices, updates: T -> output: T"
+    attrs = (
+        "T: {float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8, "
+        "qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32, uint64, bool}, "
+        f"Tindices: {{int32, int64}}, {_POLICY}"
+    )
+    how = "add"

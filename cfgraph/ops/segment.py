@@ -1,0 +1,297 @@
+"""Rows combined by segments: sorted (SegmentSum, …) and unsorted (UnsortedSegmentSum, …)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any, ClassVar
+
+import numpy as np
+
+from cfgraph.ir.graph import Node
+from cfgraph.ir.shapes import UNKNOWN, Shape, vector
+from cfgraph.ops.dims import static_int, want_rank, want_rank_at_least
+from cfgraph.ops.inference import InferenceContext
+from cfgraph.ops.op import Kernel, Op, OpError
+
+REAL = (
+    "{float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16, uint32, "
+    "uint64}"
+)
+NUMERIC = (
+    "{float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8, qint32, "
+    "bfloat16, qint16, quint16, uint16, complex128, float16, uint32, uint64}"
+)
+_ids = "Tindices: {int32, int64}"
+_count = "Tnumsegments: {int32, int64} = int32"
+
+
+def combined(ufunc: Any, start: Any, rows: Any, ids: Any, count: int) -> Any:
+    """`count` segments, each `start` combined with the rows of its number, in order."""
+    result = np.full((count, *rows.shape[1:]), start, rows.dtype)
+    ufunc.at(result, ids, rows)
+    return result
+
+
+def extreme(dtype: Any, *, largest: bool) -> Any:
+    """The largest or smallest finite number of a type."""
+    if dtype.kind in "iu":
+        info = np.iinfo(dtype)
+    else:
+        import ml_dtypes
+
+        info = ml_dtypes.finfo(dtype)
+    return dtype.type(info.max if largest else info.min)
+
+
+class Segment(Op, abstract=True):
+    """Rows of equal, sorted segment numbers become one; a number that is missing has a default."""
+
+    ufunc: ClassVar[Any]
+    missing: ClassVar[int] = 0
+    traceable = False
+
+    @classmethod
+    def reduced(cls, rows: Any, ids: Any, count: int) -> Any:
+        """The segments; overridden where a ufunc does not say it."""
+        return combined(cls.ufunc, cls.missing, rows, ids, count)
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        def segment(data: Any, ids: Any, count: Any = None) -> Any:
+            if data.ndim < 1:
+                message = "data must be at least rank 1"
+                raise OpError(message)
+            if ids.ndim != 1:
+                message = "segment_ids should be a vector."
+                raise OpError(message)
+            if ids.size != data.shape[0]:
+                message = (
+                    "segment_ids should be the same size as dimension 0 of input, "
+                    f"{ids.size} vs. {data.shape[0]}"
+                )
+                raise OpError(message)
+            check_sorted(ids)
+            size = (int(ids[-1]) + 1 if ids.size else 0) if count is None else int(count)
+            if ids.size and ids[-1] >= size:
+                message = f"segment ids must be less than num_segments {size}, got {ids[-1]}"
+                raise OpError(message)
+            return cls.reduced(data, ids, size)
+
+        return segment
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        data = want_rank_at_least(context.inputs[0], 1)
+        ids = want_rank(context.inputs[1], 1)
+        data[:1].merge(ids)
+        value = context.value(1)
+        if len(context.inputs) > 2:
+            size = static_int(context, 2)
+        elif value is None or value.ndim != 1:
+            size = None
+        else:
+            size = int(value[-1]) + 1 if value.size else 0
+        return [vector(None if size is None or size < 0 else size) + data[1:]]
+
+
+def check_sorted(ids: Any) -> None:
+    """Raise OpError unless segment numbers are sorted and not negative."""
+    if not ids.size:
+        return
+    if ids[0] < 0:
+        message = "segment ids must be >= 0"
+        raise OpError(message)
+    if (ids[1:] < ids[:-1]).any():
+        message = "segment ids are not increasing"
+        raise OpError(message)
+
+
+class SegmentSum(Segment):
+    """The sum of the rows of each segment."""
+
+    signature = "data: T, segment_ids: Tindices -> output: T"
+    attrs = f"T: {NUMERIC}, {_ids}"
+    ufunc = np.add
+
+
+class SegmentProd(Segment):
+    """The product of the rows of each segment; 1 where there is none."""
+
+    signature = "data: T, segment_ids: Tindices -> output: T"
+    attrs = f"T: {NUMERIC}, {_ids}"
+    ufunc = np.multiply
+    missing = 1
+
+
+class SegmentMean(Segment):
+    """The mean of the rows of each segment; 0 where there is none."""
+
+    signature = "data: T, segment_ids: Tindices -> output: T"
+    attrs = f"T: {NUMERIC}, {_ids}"
+
+    @classmethod
+    def reduced(cls, rows: Any, ids: Any, count: int) -> Any:
+        total = combined(np.add, 0, rows, ids, count)
+        many = np.maximum(np.bincount(ids, minlength=count), 1).astype(rows.dtype)
+        many = many.reshape((-1,) + (1,) * (rows.ndim - 1))
+        if rows.dtype.kind not in "iu":
+            return total / many
+        # integers are divided towards zero
+        quotient = np.abs(total) // many
+        return np.where(total < 0, -quotient, quotient).astype(rows.dtype)
+
+
+class Extremes(Segment, abstract=True):
+    """Segments whose rows are compared; 0 where there is none."""
+
+    largest: ClassVar[bool]
+
+    @classmethod
+    def reduced(cls, rows: Any, ids: Any, count: int) -> Any:
+        start = extreme(rows.dtype, largest=cls.largest)
+        result = combined(cls.ufunc, start, rows, ids, count)
+        result[np.bincount(ids, minlength=count) == 0] = 0
+        return result
+
+
+class SegmentMax(Extremes):
+    """The maximum of the rows of each segment."""
+
+    signature = "data: T, segment_ids: Tindices -> output: T"
+    attrs = f"T: {REAL}, {_ids}"
+    ufunc = np.maximum
+    largest = False
+
+
+class SegmentMin(Extremes):
+    """The minimum of the rows of each segment."""
+
+    signature = "data: T, segment_ids: Tindices -> output: T"
+    attrs = f"T: {REAL}, {_ids}"
+    ufunc = np.minimum
+    largest = True
+
+
+class SegmentSumV2(SegmentSum):
+    """SegmentSum with the number of segments given."""
+
+    signature = "data: T, segment_ids: Tindices, num_segments: Tnumsegments -> output: T"
+    attrs = f"T: {NUMERIC}, {_ids}, {_count}"
+
+
+class SegmentProdV2(SegmentProd):
+    """SegmentProd with the number of segments given."""
+
+    signature = "data: T, segment_ids: Tindices, num_segments: Tnumsegments -> output: T"
+    attrs = f"T: {NUMERIC}, {_ids}, {_count}"
+
+
+class SegmentMaxV2(SegmentMax):
+    """SegmentMax with the number of segments given."""
+
+    signature = "data: T, segment_ids: Tindices, num_segments: Tnumsegments -> output: T"
+    attrs = f"T: {REAL}, {_ids}, {_count}"
+
+
+class SegmentMinV2(SegmentMin):
+    """SegmentMin with the number of segments given."""
+
+    signature = "data: T, segment_ids: Tindices, num_segments: Tnumsegments -> output: T"
+    attrs = f"T: {REAL}, {_ids}, {_count}"
+
+
+class UnsortedSegment(Op, abstract=True):
+    """Slices of equal segment numbers become one; those of negative numbers are dropped."""
+
+    ufunc: ClassVar[Any]
+    host_inputs = (2,)
+    constant_inputs = (2,)
+    traceable = False
+
+    @classmethod
+    def start(cls, dtype: Any) -> Any:
+        """What a segment without slices is."""
+        return dtype.type(0)
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        start, ufunc = cls.start(node.attr("T").numpy), cls.ufunc
+
+        def unsorted_segment(data: Any, ids: Any, num_segments: Any) -> Any:
+            count = int(num_segments)
+            if count < 0:
+                message = "Input num_segments == " + str(count) + " must not be negative."
+                raise OpError(message)
+            if data.shape[: ids.ndim] != ids.shape:
+                message = (
+                    f"data.shape = {list(data.shape)} does not start with segment_ids.shape = "
+                    f"{list(ids.shape)}"
+                )
+                raise OpError(message)
+            rows, flat = data.reshape((ids.size, *data.shape[ids.ndim :])), ids.reshape(-1)
+            if flat.size and flat.max() >= count:
+                place = int((flat >= count).argmax())
+                message = f"segment_ids[{place}] = {flat[place]} is out of range [0, {count})"
+                raise OpError(message)
+            if flat.size and flat.min() < 0:
+                rows, flat = rows[flat >= 0], flat[flat >= 0]
+            return combined(ufunc, start, rows, flat, count)
+
+        return unsorted_segment
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        data, ids = context.inputs[:2]
+        count = static_int(context, 2)
+        if count is not None and count < 0:
+            message = f"num_segments must not be negative, got {count}"
+            raise ValueError(message)
+        if data.dims is None or ids.rank is None:
+            return [UNKNOWN]
+        data[: ids.rank].merge(ids)
+        return [vector(count) + data[ids.rank :]]
+
+
+class UnsortedSegmentSum(UnsortedSegment):
+    """The sum of the slices of each segment."""
+
+    signature = "data: T, segment_ids: Tindices, num_segments: Tnumsegments -> output: T"
+    attrs = f"T: {NUMERIC}, Tindices: {{int16, int32, int64}}, {_count}"
+    ufunc = np.add
+
+
+class UnsortedSegmentProd(UnsortedSegment):
+    """The product of the slices of each segment."""
+
+    signature = "data: T, segment_ids: Tindices, num_segments: Tnumsegments -> output: T"
+    attrs = f"T: {NUMERIC}, {_ids}, {_count}"
+    ufunc = np.multiply
+
+    @classmethod
+    def start(cls, dtype: Any) -> Any:
+        return dtype.type(1)
+
+
+class UnsortedSegmentMax(UnsortedSegment):
+    """The maximum of the slices of each segment; the lowest number where there is none."""
+
+    signature = "data: T, segment_ids: Tindices, num_segments: Tnumsegments -> output: T"
+    attrs = f"T: {REAL}, {_ids}, {_count}"
+    ufunc = np.maximum
+
+    @classmethod
+    def start(cls, dtype: Any) -> Any:
+        return extreme(dtype, largest=False)
+
+
+class UnsortedSegmentMin(UnsortedSegment):
+    """The minimum of the slices of each segment; the largest number where there is none."""
+
+    signature = "data: T, segment_ids: Tindices, num_segments: Tnumsegments -> output: T"
+    attrs = f"T: {REAL}, {_ids}, {_count}"
+    ufunc = np.minimum
+
+    @classmethod
+    def start(cls, dtype: Any) -> Any:
+        return extreme(dtype, largest=True)

@@ -1,0 +1,128 @@
+"""Rows dealt out to several tensors, and several tensors interleaved."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from cfgraph.ir.graph import Node
+from cfgraph.ir.shapes import UNKNOWN, Shape, vector
+from cfgraph.ops.inference import InferenceContext
+from cfgraph.ops.op import Kernel, Op, OpError
+from cfgraph.ops.split import as_outputs
+
+
+class DynamicPartition(Op):
+    """The slices of `data` dealt out to as many tensors as is said, by the number of each."""
+
+    signature = "data: T, partitions: int32 -> outputs: num_partitions*T"
+    traceable = False
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        count = node.attr("num_partitions")
+
+        def dynamic_partition(data: Any, partitions: Any) -> Any:
+            depth = partitions.ndim
+            if data.shape[:depth] != partitions.shape:
+                message = (
+                    "data.shape must start with partitions.shape, "
+                    f"got data.shape = {list(data.shape)}, "
+                    f"partitions.shape = {list(partitions.shape)}"
+                )
+                raise OpError(message)
+            rest = data.shape[depth:]
+            rows, numbers = data.reshape((-1, *rest)) if data.size else data, partitions.reshape(-1)
+            if not data.size:
+                rows = data.reshape((numbers.size, *rest))
+            bad = (numbers < 0) | (numbers >= count)
+            if bad.any():
+                place = int(bad.argmax())
+                message = f"partitions[{place}] = {numbers[place]} is not in [0, {count})"
+                raise OpError(message)
+            return as_outputs([rows[numbers == number] for number in range(count)])
+
+        return dynamic_partition
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        data, partitions = context.inputs
+        if partitions.rank is None or data.dims is None:
+            return [UNKNOWN] * context.output_count
+        data[: partitions.rank].merge(partitions)
+        return [vector() + data[partitions.rank :]] * context.output_count
+
+
+class DynamicStitch(Op):
+    """One tensor of the slices of several, each at the place that its index says.
+
+    The last one stays where a place is named twice; where none is named there are zeros.
+    """
+
+    signature = "indices: N*int32, data: N*T -> merged: T"
+    traceable = False
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        count, dtype = node.attr("N"), node.attr("T")
+        fill = b"" if dtype.is_object else 0
+
+        def dynamic_stitch(*inputs: Any) -> Any:
+            indices, data = inputs[:count], inputs[count:]
+            rest = data[0].shape[indices[0].ndim :]
+            size = 0
+            for number, (index, item) in enumerate(zip(indices, data, strict=True)):
+                _check(number, index, item, rest)
+                size = max(size, int(index.max()) + 1 if index.size else 0)
+            result = np.full((size, *rest), fill, dtype.numpy)
+            for index, item in zip(indices, data, strict=True):
+                if index.size and index.min() < 0:
+                    message = f"indices {index.tolist()} are out of range"
+                    raise OpError(message)
+                result[index] = item
+            return result
+
+        return dynamic_stitch
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        count = context.attr("N")
+        indices, data = context.inputs[:count], context.inputs[count:]
+        rest: Shape = UNKNOWN
+        for index, item in zip(indices, data, strict=True):
+            if index.rank is None or item.dims is None:
+                continue
+            if index.rank > len(item.dims):
+                message = f"data of shape {item} must start with the shape {index} of its indices"
+                raise ValueError(message)
+            item[: index.rank].merge(index)
+            rest = rest.merge(item[index.rank :])
+        return [vector(_stitched(context, count)) + rest]
+
+
+def _check(number: int, index: Any, item: Any, rest: tuple[int, ...]) -> None:
+    if item.shape[: index.ndim] != index.shape or item.shape[index.ndim :] != rest:
+        message = (
+            f"data[{number}].shape = {list(item.shape)} must start with indices[{number}].shape = "
+            f"{list(index.shape)}, followed by {list(rest)} as in data[0]"
+        )
+        raise OpError(message)
+
+
+def _stitched(context: InferenceContext, count: int) -> int | None:
+    size = 0
+    for slot in range(count):
+        index = context.value(slot)
+        if index is None:
+            return None
+        size = max(size, int(index.max()) + 1 if index.size else 0)
+    return size
+
+
+class ParallelDynamicStitch(DynamicStitch):
+    """DynamicStitch for places that are named once each."""
+
+    signature = "indices: N*int32, data: N*T -> merged: T"
