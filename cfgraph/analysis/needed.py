@@ -1,0 +1,34 @@
+"""What a run needs: every node that a fetch or target reads, directly or through others."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from cfgraph.ir.graph import Graph, Node, Output
+
+
+def needed(
+    graph: Graph,
+    wanted: Iterable[Node],
+    fed: Collection[Output] = (),
+    fed_nodes: Collection[Node] = (),
+) -> list[Node]:
+    """The nodes that `wanted` need, in graph order.
+
+    An edge from a `fed` output needs nobody, nor does a control edge from one of `fed_nodes`
+    (placeholders, which do not run when they are fed).
+    """
+    found = set(wanted)
+    queue = list(found)
+    while queue:
+        node = queue.pop()
+        for item in node.inputs:
+            source = item[0]
+            if source not in found and not (fed and item in fed):
+                found.add(source)
+                queue.append(source)
+        for source in node.controls:
+            if source not in found and source not in fed_nodes:
+                found.add(source)
+                queue.append(source)
+    return [node for node in graph if node in found]

@@ -1,0 +1,151 @@
+"""How an ordinary node fires: it runs its kernel and delivers what comes out.
+
+The inner loop of the executor. The delivery to plain readers stands here once more, inline, for
+nodes with one output: a call for it would cost a fifth of a token.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cfgraph.errors import ExecutionError
+from cfgraph.runtime.deliver import killer, sender
+from cfgraph.runtime.fire_control import Links, settle
+from cfgraph.runtime.frame_state import MASK, Fire, Iteration, finish
+from cfgraph.runtime.plan import NodePlan
+
+
+def ordinary(plan: NodePlan, links: Links) -> tuple[Fire, Fire]:
+    """The closures of a node that is no primitive of control flow."""
+    dead = dead_fire(plan, links)
+    compute = _compute(plan, links)
+    if plan.outputs == 1:
+        return _one_output(plan, links, compute), dead
+    return _many_outputs(plan, links, compute), dead
+
+
+def dead_fire(plan: NodePlan, links: Links) -> Fire:
+    """Do not run; hand the deadness on."""
+    kill = killer([*links.ports, links.control], links.ready)
+    base, end = plan.base, plan.end
+    blank = [None] * (end - base)
+
+    def fire(it: Iteration) -> None:
+        it.values[base:end] = blank
+        made = kill(it) - 1
+        if made:
+            left = it.outstanding + made
+            it.outstanding = left
+            if not left:
+                finish(it)
+
+    return fire
+
+
+def _compute(plan: NodePlan, links: Links) -> Any:
+    """The node's values from an iteration; its inputs are let go."""
+    kernel, base, end = plan.kernel, plan.base, plan.end
+    if plan.op.stateful:
+        kernel = _stateful(plan, links)
+        blank = [None] * (end - base)
+
+        def compute_stateful(it: Iteration) -> Any:
+            values = it.values
+            result = kernel(it, *values[base:end])
+            values[base:end] = blank
+            return result
+
+        return compute_stateful
+    if end - base == 0:
+        return lambda it: kernel()
+    if end - base == 1:
+
+        def compute_one(it: Iteration) -> Any:
+            values = it.values
+            result = kernel(values[base])
+            values[base] = None
+            return result
+
+        return compute_one
+    blank = [None] * (end - base)
+
+    def compute_many(it: Iteration) -> Any:
+        values = it.values
+        result = kernel(*values[base:end])
+        values[base:end] = blank
+        return result
+
+    return compute_many
+
+
+def _stateful(plan: NodePlan, links: Links) -> Any:
+    step, kernel, node = links.step, plan.kernel, plan.node
+
+    def run(it: Iteration, *inputs: Any) -> Any:
+        step.node = node
+        step.iteration = it
+        return kernel(step, *inputs)
+
+    return run
+
+
+def _one_output(plan: NodePlan, links: Links, compute: Any) -> Fire:
+    """Data and control readers of a single output get the same token."""
+    append = links.ready.append
+    data, control = links.ports[0], links.control
+
+    def fire(it: Iteration) -> None:
+        value = compute(it)
+        values, pending = it.values, it.pending
+        made = -1
+        for slot, counter, live, dead in data.plain:
+            values[slot] = value
+            left = pending[counter] - 1
+            pending[counter] = left
+            if not left & MASK:
+                append((dead if left else live, it))
+                made += 1
+        for deliver in data.others:
+            made += deliver(it, value)
+        for _, counter, live, dead in control.plain:
+            left = pending[counter] - 1
+            pending[counter] = left
+            if not left & MASK:
+                append((dead if left else live, it))
+                made += 1
+        for deliver in control.others:
+            made += deliver(it, value)
+        if made:
+            left = it.outstanding + made
+            it.outstanding = left
+            if not left:
+                finish(it)
+
+    return fire
+
+
+def _many_outputs(plan: NodePlan, links: Links, compute: Any) -> Fire:
+    """Deliver each output to its readers, then the control edges."""
+    sends = [sender(port, links.ready) for port in links.ports]
+    control = sender(links.control, links.ready)
+    count = plan.outputs
+
+    def fire(it: Iteration) -> None:
+        results = compute(it)
+        made = control(it, True) - 1
+        if count:
+            if len(results) != count:
+                raise wrong_count(plan, len(results))
+            for send, value in zip(sends, results, strict=True):
+                made += send(it, value)
+        settle(it, made)
+
+    return fire
+
+
+def wrong_count(plan: NodePlan, have: int) -> ExecutionError:
+    """The error of a kernel that returns another number of outputs than its signature says."""
+    message = f"{plan.node.op} returned {have} outputs, its signature has {plan.outputs}"
+    return ExecutionError(message, node=plan.node)
+
+

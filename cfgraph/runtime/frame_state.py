@@ -1,0 +1,157 @@
+"""What a run keeps of each frame and each iteration: values, counters, and when it is finished.
+
+A node's counter is one integer: the low bits count the inputs that have not arrived, the bits
+from DEAD upwards the dead ones that have. A Merge's low bits are 1 (no live input yet) plus 2 for
+each missing control input; from its first live input on, or once it is dead, the lowest bit is 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from cfgraph.errors import ExecutionError
+
+if TYPE_CHECKING:
+    from cfgraph.runtime.plan import FramePlan
+
+DEAD: Final = 1 << 24
+MASK: Final = DEAD - 1
+
+Fire = Callable[["Iteration"], None]
+Send = Callable[["Iteration", Any], int]
+
+
+class Iteration:
+    """One iteration of one frame: input values by slot, counters by node.
+
+    `outstanding` counts tokens that are ready and frames that run inside.
+    """
+
+    __slots__ = ("children", "frame", "index", "next", "outstanding", "pending", "values")
+
+    def __init__(self, frame: Frame, index: int) -> None:
+        self.frame = frame
+        self.index = index
+        self.values = frame.values.copy()
+        self.pending = frame.pending.copy()
+        self.outstanding = 0
+        self.next: Iteration | None = None
+        self.children: dict[FramePlan, Frame] | None = None
+
+    @property
+    def path(self) -> str:
+        """The path of loops with the iteration of each: `/while[3]/inner[0]`; `/` for the root."""
+        parts: list[str] = []
+        iteration: Iteration | None = self
+        while iteration is not None and iteration.frame.parent is not None:
+            parts.append(f"/{iteration.frame.plan.name}[{iteration.index}]")
+            iteration = iteration.frame.parent
+        return "".join(reversed(parts)) or "/"
+
+
+class Frame:
+    """One instance of a loop (or the root): its iterations, and what new ones start from.
+
+    `values`, `pending` and `roots` are the state that each new iteration begins with; constant
+    Enters write into them, so that an invariant costs nothing per iteration.
+    """
+
+    __slots__ = (
+        "alive",
+        "dead_exits",
+        "deferred",
+        "entering",
+        "exited",
+        "first",
+        "limit",
+        "newest",
+        "parent",
+        "pending",
+        "plan",
+        "ready",
+        "roots",
+        "values",
+    )
+
+    def __init__(
+        self, plan: FramePlan, parent: Iteration | None, ready: list[Any], limit: int | None
+    ) -> None:
+        self.plan = plan
+        self.parent = parent
+        self.ready = ready
+        self.limit = limit
+        self.values: list[Any] = [None] * plan.slots
+        self.pending = plan.pending.copy()
+        self.roots: list[Fire] = []
+        self.entering = plan.enters
+        self.deferred: list[tuple[Send, Any]] = []
+        self.dead_exits: dict[str, Callable[[Iteration], int]] = {}
+        self.exited: set[str] = set()
+        self.alive = 1
+        self.newest = Iteration(self, 0)
+        self.first: Iteration | None = self.newest
+
+    def start(self) -> Iteration:
+        """Begin the next iteration; what was deferred for it is delivered."""
+        newest = self.newest
+        index = newest.index + 1
+        if self.limit is not None and index > self.limit:
+            raise iteration_limit(newest, self.limit)
+        fresh = Iteration(self, index)
+        newest.next = fresh
+        self.newest = fresh
+        if self.first is None:
+            self.first = fresh
+        self.alive += 1
+        if self.dead_exits:
+            self.dead_exits = {}
+        if self.roots:
+            self.ready.extend([(fire, fresh) for fire in self.roots])
+            fresh.outstanding = len(self.roots)
+        if self.deferred:
+            waiting, self.deferred = self.deferred, []
+            for send, value in waiting:
+                fresh.outstanding += send(fresh, value)
+        return fresh
+
+
+def iteration_limit(iteration: Iteration, limit: int) -> ExecutionError:
+    """The error of a loop that runs on."""
+    message = f"the loop {iteration.frame.plan.name!r} began more than {limit} iterations"
+    hint = "is its condition ever false? a larger --max-iterations lets it go on"
+    return ExecutionError(message, frame=iteration.path, hint=hint, code="CFG704")
+
+
+def finish(iteration: Iteration) -> None:
+    """Collect an iteration without outstanding tokens, and what ends with it.
+
+    Iterations end in order, and none before every Enter of its frame has arrived. Where a frame
+    ends, its dead Exits are delivered, and the iteration around it may end in turn.
+    """
+    frame = iteration.frame
+    while frame.parent is not None:
+        while (done := frame.first) is not None:
+            if done.outstanding or frame.entering:
+                return
+            frame.first = done.next
+            frame.alive -= 1
+            if frame.deferred:
+                frame.start()
+        around = frame.parent
+        _end(frame, around)
+        if around.outstanding:
+            return
+        frame = around.frame
+        if frame.first is not around:
+            return
+
+
+def _end(frame: Frame, around: Iteration) -> None:
+    """Remove a finished frame from the iteration around it."""
+    for name, kill in frame.dead_exits.items():
+        if name not in frame.exited:
+            around.outstanding += kill(around)
+    assert around.children is not None
+    del around.children[frame.plan]
+    around.outstanding -= 1

@@ -1,0 +1,145 @@
+"""From a plan to functions that fire its nodes: one closure for a live token, one for a dead one.
+
+Each takes the iteration it fires in. A node's closure knows its kernel, its slots and its readers;
+what it makes ready goes to the executor's queue. Nothing here looks at names or attributes again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from cfgraph.ir.graph import CONTROL, Node, Output
+from cfgraph.runtime.deliver import Edges, merge_control, merge_data, sender
+from cfgraph.runtime.fire_control import FIRES, Links
+from cfgraph.runtime.fire_ordinary import ordinary
+from cfgraph.runtime.frame_state import Fire, Iteration, Send
+from cfgraph.runtime.plan import NodePlan, Plan
+from cfgraph.runtime.step import RunStep
+
+Ready = list[tuple[Fire, Iteration]]
+Wrap = Callable[[NodePlan, list[Edges], Fire, Fire], tuple[Fire, Fire]]
+
+
+@dataclass(slots=True)
+class Linked:
+    """The closures of a plan, and how fed values come in."""
+
+    fires: dict[Node, tuple[Fire, Fire]] = field(default_factory=dict)
+    owners: dict[Fire, NodePlan] = field(default_factory=dict)
+    feeds: list[Send] = field(default_factory=list)
+    roots: list[Fire] = field(default_factory=list)
+
+
+def link(
+    plan: Plan, ready: Ready, step: RunStep, fetched: list[Send], wrap: Wrap | None = None
+) -> Linked:
+    """Make the closures of a plan. `fetched[i]` takes the value of fetch i, None where it is dead.
+
+    `wrap` may put something around the two closures of each node (tracing does).
+    """
+    linker = _Linker(plan, ready, step)
+    linked = Linked()
+    for node, node_plan in plan.nodes.items():
+        live, dead = linker.fire(node_plan, wrap)
+        linked.fires[node] = live, dead
+        linked.owners[live] = linked.owners[dead] = node_plan
+        if not node.inputs and not node.controls:
+            linked.roots.append(live)
+    linker.connect(linked)
+    for item, take in zip(plan.fetches, fetched, strict=True):
+        linker.edges(item.node, item.port).others.append(take)
+    linked.feeds = [linker.feed(item.node, item.port) for item in plan.feeds]
+    return linked
+
+
+class _Linker:
+    def __init__(self, plan: Plan, ready: Ready, step: RunStep) -> None:
+        self.plan = plan
+        self.ready = ready
+        self.step = step
+        self.fed = frozenset(plan.feeds)
+        self.readers: dict[tuple[Node, int], Edges] = {}
+
+    def edges(self, node: Node, port: int) -> Edges:
+        """The readers of one output of a node, or of its control edges."""
+        return self.readers.setdefault((node, port), Edges())
+
+    def fire(self, plan: NodePlan, wrap: Wrap | None) -> tuple[Fire, Fire]:
+        """The two closures of a node; its readers are filled in later."""
+        ports = [self._port(plan, port) for port in range(plan.outputs)]
+        control = self.edges(plan.node, CONTROL)
+        links = Links(self.ready, self.step, ports, control)
+        make = FIRES.get(plan.op.role, ordinary)
+        live, dead = make(plan, links)
+        live = _reading(plan, live)
+        return wrap(plan, ports, live, dead) if wrap else (live, dead)
+
+    def _port(self, plan: NodePlan, port: int) -> Edges:
+        """The readers of an output; nobody where it is fed."""
+        if Output(plan.node, port) in self.fed:
+            return Edges()
+        return self.edges(plan.node, port)
+
+    def feed(self, node: Node, port: int) -> Send:
+        """Deliver a fed value, with the control edges of a placeholder that is fed."""
+        send = sender(self.edges(node, port), self.ready)
+        if node not in self.plan.fed_nodes:
+            return send
+        control = sender(self.edges(node, CONTROL), self.ready)
+        return lambda it, value: send(it, value) + control(it, value)
+
+    def connect(self, linked: Linked) -> None:
+        """Fill in the readers of everything."""
+        enters = {plan.node for plan in self.plan.nodes.values() if plan.op.role == "enter"}
+        for node, plan in self.plan.nodes.items():
+            live, dead = linked.fires[node]
+            merge = plan.op.role == "merge"
+            if plan.op.role == "trigger":
+                dead = live
+            for slot, item in enumerate(node.inputs):
+                edges = self.edges(item.node, item.port)
+                place = plan.base + slot
+                if merge:
+                    entered = item.node in enters and item not in self.fed
+                    edges.others.append(
+                        merge_data(
+                            place,
+                            plan.counter,
+                            len(node.inputs),
+                            live,
+                            dead,
+                            self.ready,
+                            from_enter=entered,
+                        )
+                    )
+                else:
+                    edges.plain.append((place, plan.counter, live, dead))
+            for source in node.controls:
+                edges = self.edges(source, CONTROL)
+                if merge:
+                    count = len(node.inputs)
+                    edges.others.append(
+                        merge_control(plan.counter, count, live, dead, self.ready)
+                    )
+                else:
+                    edges.plain.append((0, plan.counter, live, dead))
+
+
+def _reading(plan: NodePlan, live: Fire) -> Fire:
+    """A closure that first reads the references whose values are wanted."""
+    if not plan.reads:
+        return live
+    slots = tuple(plan.base + slot for slot in plan.reads)
+
+    def fire(it: Iteration) -> None:
+        values = it.values
+        for slot in slots:
+            if values[slot] is not None:
+                values[slot] = values[slot].read()
+        live(it)
+
+    return fire
+
+

@@ -1,0 +1,170 @@
+"""What is known before a run: which nodes take part, their kernels, slots, counters and frames."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from cfgraph.analysis.frames import Frame, Frames, frames
+from cfgraph.analysis.needed import needed
+from cfgraph.errors import InvalidInput, Unsupported
+from cfgraph.ir import registry
+from cfgraph.ir.graph import Graph, Node, Output
+from cfgraph.ops.array import same
+from cfgraph.ops.op import Op, lookup
+
+MAX_NAMED = 5
+
+
+@dataclass(slots=True, eq=False)
+class FramePlan:
+    """A frame's layout: how many slots and counters an iteration has, and where counters begin.
+
+    Slot 0 takes the values that no input reads.
+    """
+
+    name: str
+    parent: FramePlan | None
+    parallel: int
+    enters: int
+    slots: int = 1
+    pending: list[int] = field(default_factory=list)
+
+
+@dataclass(slots=True, eq=False)
+class NodePlan:
+    """A node ready to run: its inputs are the slots from `base`, its counter in the frame.
+
+    `kernel` takes the inputs (a stateful one the step first). `reads` are the slots that hold a
+    reference whose value is wanted.
+    """
+
+    node: Node
+    op: type[Op]
+    frame: FramePlan
+    child: FramePlan | None
+    base: int
+    counter: int
+    outputs: int
+    kernel: Callable[..., Any]
+    reads: tuple[int, ...]
+
+    @property
+    def end(self) -> int:
+        """The slot behind the last input."""
+        return self.base + len(self.node.inputs)
+
+
+@dataclass(slots=True, eq=False)
+class Plan:
+    """Everything about a run of some fetches and targets with some outputs fed."""
+
+    nodes: dict[Node, NodePlan]
+    root: FramePlan
+    fetches: tuple[Output, ...]
+    feeds: tuple[Output, ...]
+    fed_nodes: frozenset[Node]
+
+
+def make_plan(
+    graph: Graph, fetches: Sequence[Output], targets: Iterable[Node], feeds: Sequence[Output]
+) -> Plan:
+    """Plan a run.
+
+    Raises Unsupported, naming all ops without a kernel; InvalidInput where the needed nodes do not
+    make well-nested frames.
+    """
+    fed = frozenset(feeds)
+    fed_nodes = frozenset(item.node for item in feeds if _is_source(item.node))
+    wanted = [item.node for item in fetches if item not in fed]
+    chosen = needed(graph, [*wanted, *targets], fed, fed_nodes)
+    ops = _kernels_for(chosen)
+    found = frames(graph, chosen, fed)
+    found.require_valid()
+    layouts = {frame: _layout(frame) for frame in found.all if frame.parent is None}
+    for frame in found.all:
+        if frame.parent is not None:
+            layouts[frame] = _layout(frame, layouts[frame.parent])
+    nodes = {node: _plan_node(node, ops[node.op], found, layouts) for node in chosen}
+    return Plan(nodes, layouts[found.root], tuple(fetches), tuple(feeds), fed_nodes)
+
+
+def _is_source(node: Node) -> bool:
+    """True for a placeholder or its like: fed, it does not run."""
+    return not node.inputs and registry.output_count(node) == 1
+
+
+def _kernels_for(nodes: Iterable[Node]) -> dict[str, type[Op]]:
+    """The classes of all ops. Raises Unsupported, listing every op that cannot run."""
+    ops: dict[str, type[Op]] = {}
+    without: dict[str, list[str]] = {}
+    for node in nodes:
+        if node.op in ops:
+            continue
+        op = lookup(node.op)
+        if op is None or not op.runnable:
+            without.setdefault(node.op, []).append(node.name)
+        else:
+            ops[node.op] = op
+    if without:
+        listed = "; ".join(_named(op, names) for op, names in without.items())
+        raise Unsupported(
+            f"no kernel for {listed}",
+            node=next(iter(without.values()))[0],
+            hint="feed their outputs, or fetch what does not need them",
+            code="CFG701",
+        )
+    return ops
+
+
+def _named(op: str, names: list[str]) -> str:
+    shown = ", ".join(repr(name) for name in names[:MAX_NAMED])
+    more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
+    return f"{op} (node{'s' * (len(names) > 1)} {shown}{more})"
+
+
+def _layout(frame: Frame, parent: FramePlan | None = None) -> FramePlan:
+    return FramePlan(frame.name, parent, frame.parallel_iterations, len(frame.enters))
+
+
+def _plan_node(
+    node: Node, op: type[Op], found: Frames, layouts: dict[Frame, FramePlan]
+) -> NodePlan:
+    frame = layouts[found.of[node]]
+    child = layouts[found.of_outputs[node]] if op.role == "enter" else None
+    base, counter = frame.slots, len(frame.pending)
+    frame.slots += len(node.inputs)
+    if op.role == "merge":
+        frame.pending.append(1 + 2 * len(node.controls))
+    else:
+        frame.pending.append(len(node.inputs) + len(node.controls))
+    outputs = registry.output_count(node)
+    wants = registry.input_types(node)
+    if outputs is None or wants is None:
+        message = f"the attributes of {node.op} do not say what it reads and returns"
+        raise InvalidInput(message, node=node, code="CFG110")
+    if len(wants) != len(node.inputs):
+        message = f"{node.op} reads {len(wants)} inputs, {len(node.inputs)} are given"
+        raise InvalidInput(message, node=node, code="CFG107")
+    reads = tuple(
+        slot
+        for slot, (item, want) in enumerate(zip(node.inputs, wants, strict=True))
+        if not want.is_ref and _is_reference(item)
+    )
+    kernel = _kernel(node, op)
+    return NodePlan(node, op, frame, child, base, counter, outputs, kernel, reads)
+
+
+def _kernel(node: Node, op: type[Op]) -> Callable[..., Any]:
+    """The bound kernel; what a node with a role does is the executor's."""
+    if op.role:
+        return same
+    return op.prepare(node, np) if op.stateful else op.bind(node, np)
+
+
+def _is_reference(item: Output) -> bool:
+    dtype = item.dtype
+    return dtype is not None and dtype.is_ref

@@ -1,0 +1,160 @@
+"""A session: runs of one graph that share variables."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+#Vfrom cfgraph.analysis.verify import require_valid
+from cfgraph.errors import UsageError
+from cfgraph.ir.graph import Graph, Node, Output
+from cfgraph.runtime.diagnose import dead_fetch, starved_fetch
+from cfgraph.runtime.executor import MISSING, Executor
+from cfgraph.runtime.feeds import declared, fitted
+from cfgraph.runtime.plan import make_plan
+from cfgraph.runtime.state import State
+from cfgraph.runtime.step import RunStep
+from cfgraph.runtime.trace import Observer
+from cfgraph.runtime.tracing import traced
+
+SCHEDULES = ("fifo", "random")
+DEFAULT_DEVICE = "cpu:0"
+
+
+class Session:
+    """Runs a graph. `state` holds the variables; hand it to a later Session to go on with them.
+
+    `schedule` is `fifo`, or `random` with `schedule_seed`; values do not depend on it. `seed` is
+    what stateful random ops draw from, besides their own seeds.
+
+    Raises UsageError for a schedule that is none; InvalidInput for a graph that is not valid.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        devices: Sequence[str] | None = None,
+        state: State | None = None,
+        soft_placement: bool = False,
+        schedule: str = "fifo",
+        schedule_seed: int = 0,
+        seed: int = 0,
+    ) -> None:
+        if schedule not in SCHEDULES:
+            message = f"unknown schedule {schedule!r}"
+            raise UsageError(message, hint=f"one of {', '.join(SCHEDULES)}")
+        if devices is not None and len(devices) != 1:
+            message = "a session runs on one device"
+            raise UsageError(message, hint=f"devices=[{DEFAULT_DEVICE!r}]")
+        self.graph = graph
+        self.device = devices[0] if devices else DEFAULT_DEVICE
+        self.soft_placement = soft_placement
+        self.state = State() if state is None else state
+        self._random = random.Random(schedule_seed) if schedule == "random" else None
+        self._step = RunStep(self.state, seed)
+        self._executors: dict[Any, Executor] = {}
+        self._edits = -1
+
+    def run(
+        self,
+        fetches: str | Iterable[str] = (),
+        feeds: Mapping[str, Any] | None = None,
+        targets: Iterable[str] = (),
+        *,
+        trace: Observer | None = None,
+        max_iterations: int | None = None,
+        timeout: float | None = None,
+    ) -> list[Any]:
+        """Compute fetched tensors, and run targets for their effect.
+
+        A fetch is a tensor's name (`y`, `y:1`), a target a node's; a fetch `^y` is a target. `feeds`
+        maps tensor names to arrays. `trace` is told every token. Returns a value for each fetch that
+        is a tensor, in their order: NumPy arrays, or scalars of rank 0.
+
+        Raises UsageError for unknown names and feeds that do not fit, InvalidInput for a graph that
+        cannot run, Unsupported for ops without a kernel, ExecutionError when the run fails (also
+        when a fetch is dead or gets no value), RunTimeout after `timeout` seconds.
+        """
+        names = [fetches] if isinstance(fetches, str) else list(fetches)
+        wanted, nodes = self._resolve(names, targets)
+        fed = self._resolve_feeds(feeds or {})
+        executor = self._executor(wanted, nodes, tuple(fed), trace)
+        self._step.run += 1
+        self._step.max_iterations = max_iterations
+        deadline = None if timeout is None else time.monotonic() + timeout
+        with np.errstate(all="ignore"):
+            executor.run(list(fed.values()), deadline, self._random)
+            return [
+                self._fetched(executor, place, fed) for place in range(len(wanted))
+            ]
+
+    def _resolve(
+        self, names: list[str], targets: Iterable[str]
+    ) -> tuple[tuple[Output, ...], tuple[Node, ...]]:
+        wanted = tuple(self.graph.tensor(name) for name in names if not name.startswith("^"))
+        starred = [name[1:] for name in names if name.startswith("^")]
+        nodes = tuple(self.graph[name.removeprefix("^")] for name in [*starred, *targets])
+        if not wanted and not nodes:
+            message = "nothing to fetch or to run"
+            raise UsageError(message, hint="name at least one fetch or target")
+        return wanted, nodes
+
+    def _resolve_feeds(self, feeds: Mapping[str, Any]) -> dict[Output, Any]:
+        fed: dict[Output, Any] = {}
+        for name, value in feeds.items():
+            item = self.graph.tensor(name)
+            if item in fed:
+                message = f"{item.name} is fed more than once"
+                raise UsageError(message, node=item.node)
+            fed[item] = _as_fed(item, value)
+        return fed
+
+    def _executor(
+        self,
+        wanted: tuple[Output, ...],
+        nodes: tuple[Node, ...],
+        fed: tuple[Output, ...],
+        trace: Observer | None,
+    ) -> Executor:
+        """The executor of this fetch-set, made once; a traced one is made for its run alone."""
+        if self._edits != self.graph.edits:
+#V            require_valid(self.graph)
+            self._executors.clear()
+            self._edits = self.graph.edits
+        key = (wanted, nodes, fed)
+        if trace is None and key in self._executors:
+            return self._executors[key]
+        plan = make_plan(self.graph, wanted, nodes, fed)
+        wrap = None if trace is None else traced(trace, self.device)
+        executor = Executor(plan, self._step, self.device, wrap)
+        if trace is None:
+            self._executors[key] = executor
+        return executor
+
+    def _fetched(self, executor: Executor, place: int, fed: Mapping[Output, Any]) -> Any:
+        item, value = executor.plan.fetches[place], executor.results[place]
+        if item in fed:
+            return fed[item]
+        if value is MISSING:
+            raise starved_fetch(executor, item)
+        if value is None:
+            raise dead_fetch(executor, item)
+        dtype = item.dtype
+        return value.read() if dtype is not None and dtype.is_ref else value
+
+
+def _as_fed(item: Output, value: Any) -> Any:
+    """What the kernels take of a fed value: an array of the tensor's type, a scalar of rank 0."""
+    wanted, shape = declared(item)
+    if wanted is not None and wanted.kind in ("resource", "variant"):
+        return value
+    try:
+        array = fitted(value, wanted, shape)
+    except UsageError as error:
+        error.message = f"feed {item.name}: {error.message}"
+        raise
+    return array[()] if array.dtype != object else array

@@ -1,0 +1,55 @@
+"""One run, as the kernels of stateful ops see it."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from cfgraph.ir.graph import Node
+from cfgraph.runtime.frame_state import Iteration
+from cfgraph.runtime.state import State
+
+
+class RunStep:
+    """Implements `cfgraph.ops.step.Step` for one executor; `node` and `iteration` are set before
+    each stateful kernel runs.
+    """
+
+    __slots__ = ("iteration", "max_iterations", "node", "run", "seed", "state")
+
+    def __init__(self, state: State, seed: int) -> None:
+        self.state = state
+        self.seed = seed
+        self.run = 0
+        self.max_iterations: int | None = None
+        self.node: Node | None = None
+        self.iteration: Iteration | None = None
+
+    def resource(self, container: str, name: str, make: Callable[[], Any]) -> Any:
+        """The session's object of this container and name; made if it is not there."""
+        return self.state.get_or_make(container, name, make)
+
+    def forget(self, container: str, name: str) -> None:
+        """Drop an object from the session's state."""
+        self.state.forget(container, name)
+
+    def generator(self, seed: int, seed2: int) -> np.random.Generator:
+        """A generator for this execution of the running node, whatever ran before it.
+
+        It is keyed by all seeds, the node, its frame path and iteration, and the number of the run.
+        """
+        assert self.node is not None
+        assert self.iteration is not None
+        key = (self.seed, seed, seed2, self.node.name, self.iteration.path, self.run)
+        digest = hashlib.blake2b(repr(key).encode(), digest_size=16).digest()
+        return np.random.Generator(np.random.Philox(key=int.from_bytes(digest, "little")))
+
+    def print(self, text: str, stream: str = "stderr") -> None:
+        """Show a line that the graph prints."""
+        target = sys.stdout if stream == "stdout" else sys.stderr
+        target.write(text)
+        target.flush()
