@@ -1,0 +1,205 @@
+"""The rules of optimizers with a rate per element, and of those that shrink weights to zero."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from cfgraph.ops.training import ALL, Rule, forms
+
+Options = Mapping[str, Any]
+
+
+@forms(*ALL)
+class Adagrad(Rule, abstract=True):
+    """Steps by the gradient over the root of the sum of its squares."""
+
+    slots = "accum"
+    inputs = "lr grad"
+    options = "update_slots: bool = true"
+
+    @staticmethod
+    def update(options: Options, var: Any, accum: Any, lr: Any, grad: Any) -> Sequence[Any]:
+        if options["update_slots"]:
+            accum = accum + grad * grad
+        return var - grad * lr / np.sqrt(accum), accum
+
+
+@forms(*ALL)
+class AdagradV2(Rule, abstract=True):
+    """Adagrad with an epsilon beside the root."""
+
+    slots = "accum"
+    inputs = "lr epsilon grad"
+    options = "update_slots: bool = true"
+
+    @staticmethod
+    def update(
+        options: Options, var: Any, accum: Any, lr: Any, epsilon: Any, grad: Any
+    ) -> Sequence[Any]:
+        if options["update_slots"]:
+            accum = accum + grad * grad
+        return var - grad * lr / (np.sqrt(accum) + epsilon), accum
+
+
+@forms(*ALL)
+class Adadelta(Rule, abstract=True):
+    """Steps scaled by the mean square of former steps over that of the gradients."""
+
+    slots = "accum accum_update"
+    inputs = "lr rho epsilon grad"
+
+    @staticmethod
+    def update(
+        options: Options,
+        var: Any,
+        accum: Any,
+        accum_update: Any,
+        lr: Any,
+        rho: Any,
+        epsilon: Any,
+        grad: Any,
+    ) -> Sequence[Any]:
+        accum = accum * rho + grad * grad * (1 - rho)
+        change = np.sqrt(accum_update + epsilon) / np.sqrt(accum + epsilon) * grad
+        accum_update = accum_update * rho + change * change * (1 - rho)
+        return var - change * lr, accum, accum_update
+
+
+@forms(*ALL)
+class ProximalGradientDescent(Rule, abstract=True):
+    """Gradient descent, then a step of l1 and l2 shrinkage."""
+
+    inputs = "alpha l1 l2 delta"
+
+    @staticmethod
+    def update(
+        options: Options, var: Any, alpha: Any, l1: Any, l2: Any, delta: Any
+    ) -> Sequence[Any]:
+        return (_shrunk(var - delta * alpha, alpha, l1, l2),)
+
+
+@forms(*ALL)
+class ProximalAdagrad(Rule, abstract=True):
+    """Adagrad, then a step of l1 and l2 shrinkage."""
+
+    slots = "accum"
+    inputs = "lr l1 l2 grad"
+
+    @staticmethod
+    def update(
+        options: Options, var: Any, accum: Any, lr: Any, l1: Any, l2: Any, grad: Any
+    ) -> Sequence[Any]:
+        accum = accum + grad * grad
+        rate = lr / np.sqrt(accum)
+        return _shrunk(var - grad * rate, rate, l1, l2), accum
+
+
+def _shrunk(value: Any, rate: Any, l1: Any, l2: Any) -> Any:
+    if l1 > 0:
+        value = np.sign(value) * np.maximum(abs(value) - rate * l1, 0)
+    return value / (1 + l2 * rate)
+
+
+@forms(*ALL)
+class AdagradDA(Rule, abstract=True):
+    """Adagrad by dual averaging: from the sums of the gradients, not from the last value."""
+
+    slots = "gradient_accumulator gradient_squared_accumulator"
+    inputs = "grad lr l1 l2 global_step:int64"
+
+    @staticmethod
+    def update(
+        options: Options,
+        var: Any,
+        total: Any,
+        squares: Any,
+        grad: Any,
+        lr: Any,
+        l1: Any,
+        l2: Any,
+        global_step: Any,
+    ) -> Sequence[Any]:
+        step = lr.dtype.type(global_step)
+        total = total + grad
+        squares = squares + grad * grad
+        kept = np.sign(total) * np.maximum(abs(total) - l1 * step, 0) if l1 > 0 else total
+        return -(kept * lr) / (l2 * step * lr + np.sqrt(squares)), total, squares
+
+
+@forms(*ALL)
+class Ftrl(Rule, abstract=True):
+    """Follow the regularized leader."""
+
+    slots = "accum linear"
+    inputs = "grad lr l1 l2 lr_power"
+    options = "multiply_linear_by_lr: bool = false"
+
+    @staticmethod
+    def update(
+        options: Options,
+        var: Any,
+        accum: Any,
+        linear: Any,
+        grad: Any,
+        lr: Any,
+        l1: Any,
+        l2: Any,
+        lr_power: Any,
+    ) -> Sequence[Any]:
+        return _follow(options, var, accum, linear, grad, grad, lr, l1, l2, lr_power)
+
+
+@forms(*ALL)
+class FtrlV2(Rule, abstract=True):
+    """Follow the regularized leader, with an l2 penalty on the value itself."""
+
+    slots = "accum linear"
+    inputs = "grad lr l1 l2 l2_shrinkage lr_power"
+    options = "multiply_linear_by_lr: bool = false"
+
+    @staticmethod
+    def update(
+        options: Options,
+        var: Any,
+        accum: Any,
+        linear: Any,
+        grad: Any,
+        lr: Any,
+        l1: Any,
+        l2: Any,
+        l2_shrinkage: Any,
+        lr_power: Any,
+    ) -> Sequence[Any]:
+        penalized = grad + 2 * l2_shrinkage * var
+        return _follow(options, var, accum, linear, grad, penalized, lr, l1, l2, lr_power)
+
+
+def _follow(
+    options: Options,
+    var: Any,
+    accum: Any,
+    linear: Any,
+    grad: Any,
+    penalized: Any,
+    lr: Any,
+    l1: Any,
+    l2: Any,
+    lr_power: Any,
+) -> Sequence[Any]:
+    total = accum + grad * grad
+    new, old = _power(total, -lr_power), _power(accum, -lr_power)
+    if options["multiply_linear_by_lr"]:
+        linear = linear + (penalized * lr - (new - old) * var)
+        limit, scale = l1 * lr, new + 2 * l2 * lr
+    else:
+        linear = linear + (penalized - (new - old) / lr * var)
+        limit, scale = l1, new / lr + 2 * l2
+    value = np.where(abs(linear) > limit, (limit * np.sign(linear) - linear) / scale, 0)
+    return value.astype(var.dtype), total, linear
+
+
+def _power(value: Any, exponent: Any) -> Any:
+    return np.sqrt(value) if exponent == 0.5 else value**exponent
