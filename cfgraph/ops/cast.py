@@ -1,0 +1,75 @@
+"""Conversion of values and of bits to another element type."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any
+
+from cfgraph.ir.graph import Node
+from cfgraph.ir.shapes import Shape, vector
+from cfgraph.ops.array import same
+from cfgraph.ops.dims import want_rank_at_least
+from cfgraph.ops.inference import InferenceContext
+from cfgraph.ops.op import Kernel, Op, OpError
+from cfgraph.ops.pointwise import SameShape
+from cfgraph.ops.type_sets import ALL_NUMBERS, one_of
+
+
+class Cast(SameShape):
+    """The values as another type; floats to integers towards zero, complex to real parts."""
+
+    signature = "x: SrcT -> y: DstT"
+    attrs = "Truncate: bool = false"
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        source, target = node.attr("SrcT"), node.attr("DstT")
+        if source is target:
+            return same
+        if source.is_object or target.is_object:
+            message = f"Cast {source} to {target} is not supported"
+            raise OpError(message)
+        wanted = target.numpy
+        if source.is_complex and not target.is_complex:
+            return lambda x: x.real.astype(wanted)
+        return lambda x: x.astype(wanted)
+
+
+class Bitcast(Op):
+    """The same bits as another type; a last dimension goes or comes where the widths differ."""
+
+    signature = "input: T -> output: type"
+    attrs = f"{one_of(ALL_NUMBERS)}, {one_of(ALL_NUMBERS, attr='type')}"
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        source, target = node.attr("T").numpy, node.attr("type").numpy
+        if source.itemsize == target.itemsize:
+            return lambda x: x.view(target)
+        if source.itemsize > target.itemsize:
+            return lambda x: x.copy().reshape((*x.shape, 1)).view(target)
+        parts = target.itemsize // source.itemsize
+
+        def joined(x: Any) -> Any:
+            if x.ndim == 0 or x.shape[-1] != parts:
+                message = (
+                    f"Cannot bitcast from {node.attr('T')} to {node.attr('type')}: "
+                    f"the last dimension of {list(x.shape)} must be {parts}"
+                )
+                raise OpError(message)
+            return x.copy().view(target).reshape(x.shape[:-1])
+
+        return joined
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        have = context.inputs[0]
+        source, target = context.attr("T").numpy, context.attr("type").numpy
+        if source.itemsize == target.itemsize or have.dims is None:
+            return [have]
+        if source.itemsize > target.itemsize:
+            return [have + vector(source.itemsize // target.itemsize)]
+        want_rank_at_least(have, 1)
+        have[-1:].merge(vector(target.itemsize // source.itemsize))
+        return [have[:-1]]

@@ -1,0 +1,184 @@
+"""Comparisons of two tensors, and logic on what they say."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any, ClassVar
+
+import numpy as np
+
+from cfgraph.ir.graph import Node
+from cfgraph.ir.shapes import SCALAR, UNKNOWN, Shape
+from cfgraph.ops.inference import InferenceContext
+from cfgraph.ops.op import Kernel, Op, OpError
+from cfgraph.ops.pointwise import Pointwise
+from cfgraph.ops.type_sets import ALL_NUMBERS, REAL, one_of
+
+
+class Comparison(Pointwise, abstract=True):
+    """What two numbers are to each other; NaN is nothing to any."""
+
+    signature = "x: T, y: T -> z: bool"
+    attrs = one_of(REAL)
+
+
+class Less(Comparison):
+    """x < y."""
+
+    function = operator.lt
+
+
+class LessEqual(Comparison):
+    """x <= y."""
+
+    function = operator.le
+
+
+class Greater(Comparison):
+    """x > y."""
+
+    function = operator.gt
+
+
+class GreaterEqual(Comparison):
+    """x >= y."""
+
+    function = operator.ge
+
+
+class Equality(Comparison, abstract=True):
+    """Equal or not. Shapes that do not broadcast are an error, or say that it is not equal."""
+
+    attrs = "incompatible_shape_error: bool = true"
+    commutes = True
+    misfit: ClassVar[bool]
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        compare = super().bind(node, xp)
+        if node.attr("incompatible_shape_error"):
+            return compare
+        otherwise = np.bool_(cls.misfit)
+        return lambda x, y: compare(x, y) if _broadcast(x, y) else otherwise
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        if context.attr("incompatible_shape_error"):
+            return super().shape(context)
+        if not all(shape.is_full for shape in context.inputs):
+            return [UNKNOWN]
+        try:
+            return super().shape(context)
+        except ValueError:
+            return [SCALAR]
+
+
+def _broadcast(x: Any, y: Any) -> bool:
+    sizes = zip(reversed(x.shape), reversed(y.shape), strict=False)
+    return all(a == b or 1 in (a, b) for a, b in sizes)
+
+
+class Equal(Equality):
+    """x == y."""
+
+    function = operator.eq
+    misfit = False
+
+
+class NotEqual(Equality):
+    """x != y."""
+
+    function = operator.ne
+    misfit = True
+
+
+class ApproximateEqual(Pointwise):
+    """Whether two tensors of one shape are closer than the tolerance."""
+
+    signature = "x: T, y: T -> z: bool"
+    attrs = f"{one_of(ALL_NUMBERS)}, tolerance: float = 1e-05"
+    commutes = True
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        dtype = node.attr("T").numpy
+        tolerance = dtype.type(node.attr("tolerance"))
+
+        def close(x: Any, y: Any) -> Any:
+            if x.shape != y.shape:
+                message = (
+                    "x and y must be of the same shape. "
+                    f"x shape: {list(x.shape)}. y shape: {list(y.shape)}"
+                )
+                raise OpError(message)
+            return xp.abs(x - y) < tolerance
+
+        return close
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        return [context.inputs[0].merge(context.inputs[1])]
+
+
+class LogicalAnd(Pointwise):
+    """Both."""
+
+    signature = "x: bool, y: bool -> z: bool"
+    commutes = True
+    function = operator.and_
+
+
+class LogicalOr(Pointwise):
+    """Either."""
+
+    signature = "x: bool, y: bool -> z: bool"
+    commutes = True
+    function = operator.or_
+
+
+class LogicalNot(Pointwise):
+    """The opposite."""
+
+    signature = "x: bool -> y: bool"
+    function = operator.invert
+
+
+class Select(Op):
+    """t where the condition holds, else e; a scalar or vector condition chooses whole rows."""
+
+    signature = "condition: bool, t: T, e: T -> output: T"
+
+    @staticmethod
+    def kernel(xp: ModuleType, condition: Any, t: Any, e: Any) -> Any:
+        if condition.shape == ():
+            _same_shape(t, e)
+            return xp.where(condition, t, e)
+        if condition.shape != t.shape:
+            if condition.ndim != 1 or t.ndim == 0 or condition.shape[0] != t.shape[0]:
+                message = (
+                    "'condition' must be a scalar, of the shape of 't', or a vector of its rows: "
+                    f"{list(condition.shape)} against {list(t.shape)}"
+                )
+                raise OpError(message)
+            condition = condition.reshape((-1, *(1,) * (t.ndim - 1)))
+        _same_shape(t, e)
+        return xp.where(condition, t, e)
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        return [context.inputs[1].merge(context.inputs[2])]
+
+
+def _same_shape(t: Any, e: Any) -> None:
+    if t.shape != e.shape:
+        message = f"'then' and 'else' must have the same size: {list(t.shape)} vs. {list(e.shape)}"
+        raise OpError(message)
+
+
+class SelectV2(Pointwise):
+    """t where the condition holds, else e; all three broadcast."""
+
+    signature = "condition: bool, t: T, e: T -> output: T"
+    function = "where"

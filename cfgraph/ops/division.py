@@ -1,0 +1,109 @@
+"""Quotients and remainders: rounded down, towards zero, or not at all."""
+
+from __future__ import annotations
+
+import operator
+from types import ModuleType
+from typing import Any, ClassVar
+
+import numpy as np
+
+from cfgraph.ir.graph import Node
+from cfgraph.ops.arithmetic import Binary
+from cfgraph.ops.op import Kernel, OpError
+from cfgraph.ops.precision import widened
+from cfgraph.ops.type_sets import COMPLEX, FLOATS, REAL, one_of
+
+
+class Division(Binary, abstract=True):
+    """A quotient or remainder: `function` of floats, `whole` of integers, never by zero."""
+
+    whole: ClassVar[Kernel]
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        dtype = node.attr("T")
+        if not dtype.is_integer:
+            return widened(super().bind(node, xp), dtype)
+        whole = cls.whole
+        if xp is np:
+            return lambda x, y: whole(np, x, y) if np.all(y) else _refuse()
+        return lambda x, y: whole(xp, x, y)
+
+
+def _refuse() -> Any:
+    message = "Integer division by zero"
+    raise OpError(message)
+
+
+def truncated_quotient(xp: ModuleType, x: Any, y: Any) -> Any:
+    """The quotient of integers, rounded towards zero."""
+    quotient = x // y
+    behind = (x < 0) ^ (y < 0)
+    return quotient + (behind & (quotient * y != x)).astype(quotient.dtype)
+
+
+class RealDiv(Division):
+    """The quotient; of integers, towards zero."""
+
+    function = operator.truediv
+    whole = staticmethod(truncated_quotient)
+
+
+class Div(RealDiv):
+    """The quotient; of integers, towards zero."""
+
+
+class TruncateDiv(Division):
+    """The quotient, of integers towards zero."""
+
+    function = operator.truediv
+    whole = staticmethod(truncated_quotient)
+
+
+class FloorDiv(Division):
+    """The quotient, rounded down."""
+
+    @staticmethod
+    def kernel(xp: ModuleType, x: Any, y: Any) -> Any:
+        return xp.floor(x / y)
+
+    @staticmethod
+    def whole(xp: ModuleType, x: Any, y: Any) -> Any:
+        return x // y
+
+
+class FloorMod(Division):
+    """The remainder of the quotient rounded down: it has the sign of y."""
+
+    attrs = one_of(REAL)
+    function = operator.mod
+
+    @staticmethod
+    def whole(xp: ModuleType, x: Any, y: Any) -> Any:
+        return x % y
+
+
+class TruncateMod(Division):
+    """The remainder of the quotient rounded towards zero: it has the sign of x."""
+
+    attrs = one_of("int32, int64", FLOATS)
+    function = "fmod"
+
+    @staticmethod
+    def whole(xp: ModuleType, x: Any, y: Any) -> Any:
+        return xp.fmod(x, y)
+
+
+class Mod(TruncateMod):
+    """The remainder of the quotient rounded towards zero: it has the sign of x."""
+
+
+class DivNoNan(Division):
+    """The quotient, which is 0 where y is 0."""
+
+    attrs = one_of(FLOATS, COMPLEX)
+
+    @staticmethod
+    def kernel(xp: ModuleType, x: Any, y: Any) -> Any:
+        return xp.where(y == 0, xp.zeros((), y.dtype), x / y)

@@ -1,0 +1,71 @@
+"""Gradients of elementary functions, each from the function's own result."""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any
+
+from cfgraph.ir.graph import Node
+from cfgraph.ops.op import Kernel
+from cfgraph.ops.pointwise import Pointwise
+from cfgraph.ops.precision import widened
+from cfgraph.ops.type_sets import COMPLEX, FLOATS, one_of
+
+
+class FromResult(Pointwise, abstract=True):
+    """The gradient of y = f(x), given y and the gradient of y."""
+
+    signature = "y: T, dy: T -> z: T"
+    attrs = one_of(FLOATS, COMPLEX)
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        kernel: Any = cls.kernel
+        dtype = node.attr("T")
+        if dtype.is_complex:
+            return lambda y, dy: kernel(xp, xp.conj(y), dy)
+        return widened(lambda y, dy: kernel(xp, y, dy), dtype)
+
+
+class SigmoidGrad(FromResult):
+    """Gradient of Sigmoid."""
+
+    @staticmethod
+    def kernel(xp: ModuleType, y: Any, dy: Any) -> Any:
+        return dy * ((1 - y) * y)
+
+
+class TanhGrad(FromResult):
+    """Gradient of Tanh."""
+
+    @staticmethod
+    def kernel(xp: ModuleType, y: Any, dy: Any) -> Any:
+        return dy * (1 - y * y)
+
+
+class SqrtGrad(FromResult):
+    """Gradient of Sqrt."""
+
+    @staticmethod
+    def kernel(xp: ModuleType, y: Any, dy: Any) -> Any:
+        return dy * 0.5 / y
+
+
+class RsqrtGrad(FromResult):
+    """Gradient of Rsqrt."""
+
+    @staticmethod
+    def kernel(xp: ModuleType, y: Any, dy: Any) -> Any:
+        return dy * -0.5 * y * (y * y)
+
+
+class ReciprocalGrad(FromResult):
+    """Gradient of Reciprocal."""
+
+    @staticmethod
+    def kernel(xp: ModuleType, y: Any, dy: Any) -> Any:
+        return -dy * (y * y)
+
+
+class InvGrad(ReciprocalGrad):
+    """Gradient of Inv."""

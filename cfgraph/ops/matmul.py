@@ -1,0 +1,129 @@
+"""Products of matrices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any, ClassVar
+
+from cfgraph.ir.graph import Node
+from cfgraph.ir.shapes import Shape
+from cfgraph.ops.dims import want_rank, want_rank_at_least
+from cfgraph.ops.inference import InferenceContext
+from cfgraph.ops.op import Kernel, Op, OpError
+from cfgraph.ops.precision import widened
+from cfgraph.ops.type_sets import COMPLEX, FLOATS, UNSIGNED, one_of
+
+
+def transpose(x: Any) -> Any:
+    """The matrices with rows and columns exchanged."""
+    return x.swapaxes(-1, -2)
+
+
+def adjoint(x: Any) -> Any:
+    """The matrices transposed and conjugated."""
+    return x.swapaxes(-1, -2).conj()
+
+
+class MatMul(Op):
+    """The product of two matrices, each as it is or transposed."""
+
+    signature = "a: T, b: T -> product: T"
+    attrs = (
+        "transpose_a: bool = false, transpose_b: bool = false, "
+        f"{one_of(FLOATS, 'int32', 'int64', UNSIGNED, COMPLEX)}, "
+        "grad_a: bool = false, grad_b: bool = false"
+    )
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        turn_a, turn_b = node.attr("transpose_a"), node.attr("transpose_b")
+
+        def product(a: Any, b: Any) -> Any:
+            if a.ndim != 2 or b.ndim != 2:
+                message = f"In[0] and In[1] must be matrices: {list(a.shape)} and {list(b.shape)}"
+                raise OpError(message)
+            return (a.T if turn_a else a) @ (b.T if turn_b else b)
+
+        return widened(product, node.attr("T"))
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        a, b = (want_rank(shape, 2).dims or () for shape in context.inputs)
+        if context.attr("transpose_a"):
+            a = a[::-1]
+        if context.attr("transpose_b"):
+            b = b[::-1]
+        Shape(a[1:]).merge(Shape(b[:1]))
+        return [Shape((a[0], b[1]))]
+
+
+class BatchMatMulV2(Op):
+    """Products of matrices, each as it is or its adjoint; all other dimensions broadcast."""
+
+    signature = "x: T, y: T -> output: T"
+    flags: ClassVar[str] = (
+        "adj_x: bool = false, adj_y: bool = false, grad_x: bool = false, grad_y: bool = false"
+    )
+    attrs = f"{one_of(FLOATS, 'int16', 'int32', 'int64', UNSIGNED, COMPLEX)}, {flags}"
+    broadcasts: ClassVar[bool] = True
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        turn = adjoint if node.attr("T").is_complex else transpose
+        return widened(cls.product(node, turn), node.attr("T"))
+
+    @classmethod
+    def product(cls, node: Node, turn: Kernel) -> Kernel:
+        """The product, the operands turned as the flags say."""
+        turn_x, turn_y, broadcasts = node.attr("adj_x"), node.attr("adj_y"), cls.broadcasts
+
+        def product(x: Any, y: Any) -> Any:
+            if x.ndim < 2 or y.ndim < 2:
+                message = f"In[0] and In[1] ndims must be >= 2: {x.ndim} and {y.ndim}"
+                raise OpError(message)
+            if not broadcasts and x.shape[:-2] != y.shape[:-2]:
+                message = (
+                    "In[0] and In[1] must have compatible batch dimensions: "
+                    f"{list(x.shape)} vs. {list(y.shape)}"
+                )
+                raise OpError(message)
+            return (turn(x) if turn_x else x) @ (turn(y) if turn_y else y)
+
+        return product
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        x, y = (want_rank_at_least(shape, 2) for shape in context.inputs)
+        join = Shape.broadcast if cls.broadcasts else Shape.merge
+        batch = join(x[:-2], y[:-2])
+        one = (x[-2:].dims or (None, None))[:: -1 if context.attr("adj_x") else 1]
+        other = (y[-2:].dims or (None, None))[:: -1 if context.attr("adj_y") else 1]
+        Shape(one[1:]).merge(Shape(other[:1]))
+        return [batch + Shape((one[0], other[1]))]
+
+
+class BatchMatMul(BatchMatMulV2):
+    """Products of matrices, each as it is or its adjoint."""
+
+    attrs = f"{one_of(FLOATS, 'int32', 'int64', COMPLEX)}, {BatchMatMulV2.flags}"
+    broadcasts = False
+
+
+class BatchMatMulV3(BatchMatMulV2):
+    """Products of matrices in a type of their own; all other dimensions broadcast."""
+
+    signature = "x: Ta, y: Tb -> output: Tout"
+    _some = f"{FLOATS}, uint8, int8, int16, int32, int64, {COMPLEX}"
+    attrs = (
+        f"{one_of(_some, attr='Ta')}, {one_of(_some, attr='Tb')}, "
+        f"{one_of(FLOATS, 'int16, int32, int64', COMPLEX, attr='Tout')}, {BatchMatMulV2.flags}"
+    )
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        out = node.attr("Tout")
+        turn = adjoint if node.attr("Ta").is_complex else transpose
+        product = widened(cls.product(node, turn), out)
+        wanted = out.numpy
+        return lambda x, y: product(x.astype(wanted), y.astype(wanted))

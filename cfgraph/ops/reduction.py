@@ -1,0 +1,171 @@
+"""Reductions over some dimensions: sums, products, extremes, norms."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Container, Sequence
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from cfgraph.ir.dtypes import bool_
+from cfgraph.ir.graph import Node
+from cfgraph.ir.shapes import UNKNOWN, Shape
+from cfgraph.ops.dims import any_of_rank, runtime_axis, static_axis
+from cfgraph.ops.division import truncated_quotient
+from cfgraph.ops.inference import InferenceContext
+from cfgraph.ops.op import Kernel, Op, OpError
+from cfgraph.ops.precision import widened
+from cfgraph.ops.type_sets import ALL_NUMBERS, INDEX, QUANTIZED, REAL, one_of
+
+_FLAGS = f"keep_dims: bool = false, Tidx: {INDEX} = int32"
+
+
+class Reduction(Op, abstract=True):
+    """One value from all that lie along the reduced dimensions.
+
+    `kernel(xp, value, axes, keep)` reduces over some axes.
+    """
+
+    signature = "input: T, reduction_indices: Tidx -> output: T"
+    attrs = f"{_FLAGS}, {one_of(ALL_NUMBERS)}"
+    host_inputs = (1,)
+    constant_inputs = (1,)
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        keep = node.attr("keep_dims")
+        kernel: Any = cls.kernel
+        dtype = node.attrs.get("T", bool_)
+        reduce = widened(lambda value, axes: kernel(xp, value, axes, keep), dtype)
+
+        def reduced(value: Any, indices: Any) -> Any:
+            if value.ndim == 0 and indices.size == 0:
+                return value
+            axes = _axes(value, indices)
+            # as in TensorFlow, a reduction over sizes of 1 only does not touch the values
+            if all(value.shape[axis] == 1 for axis in axes):
+                return value.reshape(_left(value.shape, axes, keep))[()] if axes else value
+            return reduce(value, axes)
+
+        return reduced
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        have, keep = context.inputs[0], context.attr("keep_dims")
+        indices = context.value(1)
+        if have.dims is None:
+            return [UNKNOWN]
+        if indices is None:
+            return [any_of_rank(len(have.dims)) if keep else UNKNOWN]
+        axes = {static_axis(int(axis), len(have.dims)) for axis in indices.reshape(-1)}
+        return [Shape(_left(have.dims, axes, keep))]
+
+
+def _axes(value: Any, indices: Any) -> tuple[int, ...]:
+    axes = tuple(runtime_axis(axis, value.ndim, "reduction axis") for axis in indices.flat)
+    if len(set(axes)) != len(axes):
+        message = f"Axes contains a duplicate dimension: {list(axes)}"
+        raise OpError(message)
+    return axes
+
+
+def _left(sizes: Sequence[Any], axes: Container[int], keep: bool) -> list[Any]:
+    if keep:
+        return [1 if place in axes else size for place, size in enumerate(sizes)]
+    return [size for place, size in enumerate(sizes) if place not in axes]
+
+
+class Sum(Reduction):
+    """The sum."""
+
+    @staticmethod
+    def kernel(xp: ModuleType, value: Any, axes: Any, keep: bool) -> Any:
+        return xp.sum(value, axis=axes, dtype=value.dtype, keepdims=keep)
+
+
+class Prod(Reduction):
+    """The product."""
+
+    @staticmethod
+    def kernel(xp: ModuleType, value: Any, axes: Any, keep: bool) -> Any:
+        return xp.prod(value, axis=axes, dtype=value.dtype, keepdims=keep)
+
+
+class Mean(Reduction):
+    """The sum over the count; of integers, towards zero."""
+
+    @staticmethod
+    def kernel(xp: ModuleType, value: Any, axes: Any, keep: bool) -> Any:
+        total = xp.sum(value, axis=axes, dtype=value.dtype, keepdims=keep)
+        count = math.prod(value.shape[axis] for axis in axes)
+        if value.dtype.kind not in "iu":
+            return total / value.dtype.type(count)
+        return truncated_quotient(xp, total, value.dtype.type(count)) if count else total
+
+
+class EuclideanNorm(Reduction):
+    """The square root of the sum of squares."""
+
+    @staticmethod
+    def kernel(xp: ModuleType, value: Any, axes: Any, keep: bool) -> Any:
+        squares = value * xp.conj(value)
+        total = xp.sum(squares, axis=axes, dtype=value.dtype, keepdims=keep)
+        return xp.sqrt(total).astype(value.dtype)
+
+
+class Max(Reduction):
+    """The largest; of nothing, the least that there is."""
+
+    attrs = f"{_FLAGS}, {one_of(REAL, QUANTIZED)}"
+
+    @staticmethod
+    def kernel(xp: ModuleType, value: Any, axes: Any, keep: bool) -> Any:
+        if value.size == 0:
+            return xp.full(_left(value.shape, axes, keep), least(value.dtype), value.dtype)[()]
+        return xp.max(value, axis=axes, keepdims=keep)
+
+
+class Min(Reduction):
+    """The smallest; of nothing, the greatest that there is."""
+
+    attrs = f"{_FLAGS}, {one_of(REAL, QUANTIZED)}"
+
+    @staticmethod
+    def kernel(xp: ModuleType, value: Any, axes: Any, keep: bool) -> Any:
+        if value.size == 0:
+            return xp.full(_left(value.shape, axes, keep), greatest(value.dtype), value.dtype)[()]
+        return xp.min(value, axis=axes, keepdims=keep)
+
+
+def least(dtype: Any) -> Any:
+    """The value of a NumPy type that none is below."""
+    return np.iinfo(dtype).min if dtype.kind in "iu" else -np.inf
+
+
+def greatest(dtype: Any) -> Any:
+    """The value of a NumPy type that none is above."""
+    return np.iinfo(dtype).max if dtype.kind in "iu" else np.inf
+
+
+class All(Reduction):
+    """Whether all hold."""
+
+    signature = "input: bool, reduction_indices: Tidx -> output: bool"
+    attrs = _FLAGS
+
+    @staticmethod
+    def kernel(xp: ModuleType, value: Any, axes: Any, keep: bool) -> Any:
+        return xp.all(value, axis=axes, keepdims=keep)
+
+
+class AnyOf(Reduction, name="Any"):
+    """Whether any holds."""
+
+    signature = "input: bool, reduction_indices: Tidx -> output: bool"
+    attrs = _FLAGS
+
+    @staticmethod
+    def kernel(xp: ModuleType, value: Any, axes: Any, keep: bool) -> Any:
+        return xp.any(value, axis=axes, keepdims=keep)

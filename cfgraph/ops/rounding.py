@@ -1,0 +1,84 @@
+"""Rounding, clipping, and what kind of number a float is."""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any
+
+from cfgraph.ir.graph import Node
+from cfgraph.ops.array import same
+from cfgraph.ops.op import Kernel
+from cfgraph.ops.pointwise import Pointwise
+from cfgraph.ops.type_sets import ALL_NUMBERS, COMPLEX, FLOATS, SIGNED, one_of
+
+
+class Rounding(Pointwise, abstract=True):
+    """A whole number near the given one."""
+
+    signature = "x: T -> y: T"
+    attrs = one_of(FLOATS)
+
+
+class Floor(Rounding):
+    """Rounded down."""
+
+    function = "floor"
+
+
+class Ceil(Rounding):
+    """Rounded up."""
+
+    function = "ceil"
+
+
+class Rint(Rounding):
+    """Rounded to the nearest, halves to the even one."""
+
+    function = "rint"
+
+
+class Round(Rounding):
+    """Rounded to the nearest, halves to the even one; integers as they are."""
+
+    attrs = one_of(FLOATS, SIGNED, COMPLEX)
+    function = "rint"
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        return same if node.attr("T").is_integer else super().bind(node, xp)
+
+
+class Classification(Pointwise, abstract=True):
+    """What kind of number a float is."""
+
+    signature = "x: T -> y: bool"
+    attrs = one_of(FLOATS)
+
+
+class IsNan(Classification):
+    """Whether it is not a number."""
+
+    function = "isnan"
+
+
+class IsInf(Classification):
+    """Whether it is infinite."""
+
+    function = "isinf"
+
+
+class IsFinite(Classification):
+    """Whether it is neither infinite nor NaN."""
+
+    function = "isfinite"
+
+
+class ClipByValue(Pointwise):
+    """The number, or the bound that it lies beyond."""
+
+    signature = "t: T, clip_value_min: T, clip_value_max: T -> output: T"
+    attrs = one_of(ALL_NUMBERS)
+
+    @staticmethod
+    def kernel(xp: ModuleType, t: Any, low: Any, high: Any) -> Any:
+        return xp.minimum(xp.maximum(t, low), high)
