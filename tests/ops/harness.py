@@ -228,57 +228,48 @@ def tensorflow() -> Any:
 
 
 @cache
-def tf_results(family: str) -> list[list[Any] | Exception]:
-    """The outputs of all cases of a family, or the errors, from one graph and one session."""
+def tf_result(item: Case) -> list[Any] | Exception:
+    """The outputs of a case, or the error that TensorFlow gives.
+
+    In a graph of its own: an op without a kernel spoils every run of the graph that it is in.
+    """
     tf = tensorflow()
-    graph = tf.Graph()
-    built: list[Any] = [_import(tf, graph, item) for item in families()[family]]
+    try:
+        node = node_of(item)
+    except Exception as error:  # noqa: BLE001
+        if not item.error:
+            return AssertionError(f"cfgraph cannot build the node: {error}")
+        node = _bare(item)
     options = tf.compat.v1.ConfigProto(
         inter_op_parallelism_threads=1, intra_op_parallelism_threads=1
     )
     options.graph_options.rewrite_options.disable_meta_optimizer = True
     options.graph_options.optimizer_options.opt_level = -1
-    results: list[list[Any] | Exception] = []
-    with tf.compat.v1.Session(graph=graph, config=options) as session:
-        for number, (item, operation) in enumerate(zip(families()[family], built, strict=True)):
-            if isinstance(operation, Exception):
-                results.append(operation)
-                continue
-            feeds = {f"c{number}/x{i}:0": array for i, array in enumerate(item.inputs)}
-            try:
-                results.append(session.run([operation, list(operation.outputs)], feeds)[1])
-            except Exception as error:
-                results.append(error)
-    return results
-
-
-def _import(tf: Any, graph: Any, item: Case) -> Any:
-    """The case's node in TensorFlow's graph, or the error that TensorFlow gives."""
-    number = item.place[0]
+    feeds = {f"x{slot}:0": array for slot, array in enumerate(item.inputs)}
     try:
-        node = node_of(item)
-    except Exception as error:
-        if not item.error:
-            return AssertionError(f"cfgraph cannot build the node: {error}")
-        node = _bare(item)
+        with tf.Graph().as_default() as graph:
+            tf.import_graph_def(_definition(tf, item, node), name="")
+            operation = graph.get_operation_by_name("op")
+            with tf.compat.v1.Session(graph=graph, config=options) as session:
+                results: list[Any] = session.run([operation, list(operation.outputs)], feeds)[1]
+                return results
+    except Exception as error:  # noqa: BLE001
+        return error
+
+
+def _definition(tf: Any, item: Case, node: Node) -> Any:
+    """The case as a GraphDef: a placeholder for each input, and the node."""
     definition = tf.compat.v1.GraphDef()
     definition.versions.producer = tf.version.GRAPH_DEF_VERSION
     for slot, array in enumerate(item.inputs):
         holder = definition.node.add(name=f"x{slot}", op="Placeholder")
         holder.attr["dtype"].type = type_of(item, slot).number
-        for size in array.shape:
-            holder.attr["shape"].shape.dim.add(size=size)
-        holder.attr["shape"].shape.unknown_rank = False
+        _write_shape(holder.attr["shape"].shape, Shape(array.shape))
     target = definition.node.add(name="op", op=item.op)
     target.input.extend(f"x{slot}" for slot in range(len(item.inputs)))
     for key, value in node.attrs.items():
         _write(tf, target.attr[key], value)
-    try:
-        with graph.as_default():
-            tf.import_graph_def(definition, name=f"c{number}")
-        return graph.get_operation_by_name(f"c{number}/op")
-    except Exception as error:
-        return error
+    return definition
 
 
 def _bare(item: Case) -> Node:

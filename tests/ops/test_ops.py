@@ -30,7 +30,7 @@ def is_good(item: Case) -> bool:
 def test_the_kernel_agrees_with_tensorflow(item: Case) -> None:
     if harness.tensorflow() is None:
         pytest.skip("TensorFlow is not installed (extra `interop`)")
-    assert_agrees(item, harness.tf_results(item.family)[item.place[0]])
+    assert_agrees(item, harness.tf_result(item))
 
 
 @every(lambda item: item.error)
