@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from cfgraph.ir.graph import Node
 from cfgraph.ir.shapes import Shape
 from cfgraph.ops.dims import want_rank, want_rank_at_least
-from cfgraph.ops.gather import index_vectors, with_depth
+from cfgraph.ops.gather import index_vectors
 from cfgraph.ops.inference import InferenceContext
 from cfgraph.ops.op import Kernel, Op, OpError
 from cfgraph.ops.writes import accumulated, written
@@ -24,9 +24,11 @@ def scattered(
 
     `how` is `set`, `add`, `subtract`, `min` or `max`; `ignore` drops updates that point outside.
     """
-    deep, vectors = with_depth(xp, array, indices)
-    depth = vectors.shape[-1]
-    wanted = vectors.shape[:-1] + deep.shape[depth:]
+    if not indices.ndim or not updates.ndim:
+        message = "indices and updates must have rank at least one"
+        raise OpError(message)
+    depth = indices.shape[-1]
+    wanted = indices.shape[:-1] + array.shape[depth:]
     if updates.shape != wanted:
         message = (
             "Dimensions of updates must be those of indices and of the slices: "
@@ -36,13 +38,19 @@ def scattered(
         raise OpError(message)
     if not updates.size:
         return array
-    where, bad = index_vectors(xp, vectors, deep.shape, check=not ignore)
+    if not indices.size or not array.size:
+        message = "Indices and updates specified for empty output shape"
+        raise OpError(message)
+    where, bad = index_vectors(xp, indices, array.shape, check=not ignore)
     if bad is not None:
         where, updates = tuple(part[~bad] for part in where), updates[~bad]
-    result = (
-        written(deep, where, updates) if how == "set" else accumulated(deep, where, updates, how)
-    )
-    return result.reshape(array.shape)
+    if how == "set":
+        return written(array, where, updates)
+    if how in ("min", "max") and array.dtype.kind not in "iu":
+        # what is there stays where it is compared with NaN
+        never = array.dtype.type(float("inf") if how == "min" else float("-inf"))
+        updates = xp.where(xp.isnan(updates), never, updates)
+    return accumulated(array, where, updates, how)
 
 
 class ScatterNd(Op):
@@ -68,9 +76,6 @@ class ScatterNd(Op):
                 message = f"the shape {sizes} must not have negative sizes"
                 raise OpError(message)
             zeros = xp.full(sizes, fill, dtype.numpy)
-            if not zeros.size and indices.size:
-                message = "Indices and updates specified for empty output tensor"
-                raise OpError(message)
             return scattered(xp, zeros, indices, updates, "add", ignore=ignore)
 
         return scatter_nd

@@ -27,9 +27,17 @@ _count = "Tnumsegments: {int32, int64} = int32"
 
 
 def combined(ufunc: Any, start: Any, rows: Any, ids: Any, count: int) -> Any:
-    """`count` segments, each `start` combined with the rows of its number, in order."""
+    """`count` segments, each `start` combined with the rows of its number, in order.
+
+    Compared with NaN the later row stays, whichever of the two it is.
+    """
     result = np.full((count, *rows.shape[1:]), start, rows.dtype)
-    ufunc.at(result, ids, rows)
+    wins = {np.maximum: np.greater, np.minimum: np.less}.get(ufunc)
+    if wins is None or rows.dtype.kind in "iu" or not np.isnan(rows).any():
+        ufunc.at(result, ids, rows)
+        return result
+    for number, row in zip(ids.tolist(), rows, strict=True):
+        result[number] = np.where(wins(result[number], row), result[number], row)
     return result
 
 

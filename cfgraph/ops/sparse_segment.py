@@ -38,7 +38,7 @@ class SparseSegment(Op, abstract=True):
                 message = "Shape must be at least rank 1"
                 raise OpError(message)
             _check_pair(indices, ids)
-            if indices.size and not (0 <= indices.min() and indices.max() < data.shape[0]):
+            if indices.size and not (indices.min() >= 0 and indices.max() < data.shape[0]):
                 message = f"indices {indices.tolist()} are out of range [0, {data.shape[0]})"
                 raise OpError(message)
             check_sorted(ids)
@@ -155,10 +155,10 @@ class SparseSegmentGrad(Op, abstract=True):
         def sparse_segment_grad(grad: Any, indices: Any, ids: Any, rows: Any) -> Any:
             _check_pair(indices, ids)
             size, segments = int(rows), grad.shape[0]
-            if ids.size and not (0 <= ids.min() and ids.max() < segments):
+            if ids.size and not (ids.min() >= 0 and ids.max() < segments):
                 message = f"Segment ids {ids.tolist()} are out of range [0, {segments})"
                 raise OpError(message)
-            if indices.size and not (0 <= indices.min() and indices.max() < size):
+            if indices.size and not (indices.min() >= 0 and indices.max() < size):
                 message = f"Indices {indices.tolist()} are out of range [0, {size})"
                 raise OpError(message)
             wide = grad.astype(_wide(grad.dtype), copy=False)

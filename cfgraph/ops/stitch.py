@@ -82,7 +82,7 @@ class DynamicStitch(Op):
                 if index.size and index.min() < 0:
                     message = f"indices {index.tolist()} are out of range"
                     raise OpError(message)
-                result[index] = item
+                result[index.reshape(-1)] = item.reshape((index.size, *rest))
             return result
 
         return dynamic_stitch
