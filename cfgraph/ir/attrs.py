@@ -51,6 +51,9 @@ class TensorSource(Protocol):
     def array(self) -> Any:
         """The decoded array."""
 
+    def check(self) -> None:
+        """Raise InvalidInput where the encoding contradicts itself, without decoding it."""
+
 
 class Tensor:
     """A constant tensor. What comes from a file is decoded when somebody reads `array`."""
@@ -80,6 +83,11 @@ class Tensor:
     def shape(self) -> Shape:
         """The shape, known without decoding."""
         return self.source.shape() if self.source else Shape(self._array.shape)
+
+    def check(self) -> None:
+        """Raise InvalidInput where the encoding contradicts itself, without decoding it."""
+        if self.source:
+            self.source.check()
 
     def __eq__(self, other: object) -> bool:
         if self is other:

@@ -45,6 +45,10 @@ class EncodedTensor:
         """The content. Raises InvalidInput where it contradicts dtype or shape."""
         return decode_tensor(self.proto)
 
+    def check(self) -> None:
+        """Raise InvalidInput where content and declaration contradict each other."""
+        check_tensor(self.proto)
+
 
 def decode_shape(proto: Any) -> Shape:
     """The Shape of a TensorShapeProto."""
@@ -68,14 +72,14 @@ def encode_shape(shape: Shape, proto: Any) -> None:
             dim.name = shape.names[place]
 
 
-def decode_tensor(proto: Any) -> Any:
-    """The array of a TensorProto, by the rules of the format: content wins over the typed list,
-    a short list repeats its last element, an empty one means zeros, a long one is cut.
+def check_tensor(proto: Any) -> tuple[DType, tuple[int, ...], int]:
+    """The type, sizes and number of elements of a TensorProto, its content not decoded.
+
+    Raises InvalidInput where they do not make a tensor, or the content is not of their length.
     """
     dtype = DType.of(proto.dtype)
-    list_name = _LISTS.get(dtype.base.number)
     shape = decode_shape(proto.tensor_shape)
-    if list_name is None or dtype.is_ref:
+    if dtype.base.number not in _LISTS or dtype.is_ref:
         raise InvalidInput(f"a tensor cannot have the type {dtype.name}", code="CFG020")
     if not shape.is_full or shape.dims is None:
         raise InvalidInput(f"a tensor cannot have the unknown shape {shape}", code="CFG021")
@@ -83,22 +87,28 @@ def decode_tensor(proto: Any) -> Any:
     count = math.prod(sizes)
     if count > MAX_ELEMENTS:
         raise InvalidInput(f"a tensor of shape {shape} has too many elements", code="CFG021")
+    content = proto.tensor_content
+    wanted = 0 if dtype.is_object else count * dtype.numpy.itemsize
+    if content and count and not dtype.is_object and len(content) != wanted:
+        message = f"a tensor of type {dtype} and shape {shape} has {len(content)} bytes"
+        raise InvalidInput(f"{message}, {wanted} wanted", code="CFG022")
+    return dtype, sizes, count
+
+
+def decode_tensor(proto: Any) -> Any:
+    """The array of a TensorProto, by the rules of the format: content wins over the typed list,
+    a short list repeats its last element, an empty one means zeros, a long one is cut.
+    """
+    dtype, sizes, count = check_tensor(proto)
+    list_name = _LISTS[dtype.number]
     if count == 0:
         return np.zeros(sizes, dtype.numpy)
     if dtype.is_object:
         return _objects(proto, dtype, list_name, sizes, count)
     if proto.tensor_content:
-        return _from_content(proto.tensor_content, dtype, sizes, count)
+        return np.frombuffer(proto.tensor_content, dtype.numpy).reshape(sizes)
     flat = _from_list(getattr(proto, list_name), dtype)[:count]
     return _fill(flat, sizes, count)
-
-
-def _from_content(content: bytes, dtype: DType, sizes: tuple[int, ...], count: int) -> Any:
-    itemsize = dtype.numpy.itemsize
-    if len(content) != count * itemsize:
-        message = f"a tensor of type {dtype} and shape {Shape(sizes)} has {len(content)} bytes"
-        raise InvalidInput(f"{message}, {count * itemsize} wanted", code="CFG022")
-    return np.frombuffer(content, dtype.numpy).reshape(sizes)
 
 
 def _from_list(values: Any, dtype: DType) -> Any:
