@@ -9,12 +9,13 @@ from typing import Any
 
 import numpy as np
 
+from cfgraph.analysis.inputs import declared
 #Vfrom cfgraph.analysis.verify import require_valid
 from cfgraph.errors import UsageError
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.runtime.diagnose import dead_fetch, starved_fetch
 from cfgraph.runtime.executor import MISSING, Executor
-from cfgraph.runtime.feeds import declared, fitted
+from cfgraph.runtime.feeds import fitted
 from cfgraph.runtime.plan import make_plan
 from cfgraph.runtime.state import State
 from cfgraph.runtime.step import RunStep
@@ -110,7 +111,7 @@ class Session:
             if item in fed:
                 message = f"{item.name} is fed more than once"
                 raise UsageError(message, node=item.node)
-            fed[item] = _as_fed(item, value)
+            fed[item] = _as_fed(self.graph, item, value)
         return fed
 
     def _executor(
@@ -147,9 +148,9 @@ class Session:
         return value.read() if dtype is not None and dtype.is_ref else value
 
 
-def _as_fed(item: Output, value: Any) -> Any:
+def _as_fed(graph: Graph, item: Output, value: Any) -> Any:
     """What the kernels take of a fed value: an array of the tensor's type, a scalar of rank 0."""
-    wanted, shape = declared(item)
+    wanted, shape = declared(graph, item)
     if wanted is not None and wanted.kind in ("resource", "variant"):
         return value
     try:

@@ -1,0 +1,133 @@
+"""The recorded TensorFlow sessions: how to read them, run them and compare."""
+
+from __future__ import annotations
+
+import base64
+import functools
+import io
+import json
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cfgraph.errors import CfgraphError, Unsupported
+from cfgraph.ir import serde
+from cfgraph.ir.dtypes import DType
+from cfgraph.ir.graph import Graph
+from cfgraph.runtime.session import Session
+from cfgraph.runtime.state import State
+
+ARCHIVE = Path(__file__).parents[2] / "fixtures" / "conformance" / "tensorflow.zip"
+
+# rtol and atol by element type; what is not here must be equal
+TOLERANCES = {
+    "float64": (1e-9, 1e-12),
+    "complex128": (1e-9, 1e-12),
+    "float32": (2e-5, 1e-6),
+    "complex64": (2e-5, 1e-6),
+    "float16": (1e-2, 1e-3),
+    "bfloat16": (1e-2, 1e-3),
+}
+
+
+@functools.cache
+def archive() -> zipfile.ZipFile:
+    """The zip of recorded cases."""
+    return zipfile.ZipFile(ARCHIVE)
+
+
+@functools.cache
+def cases() -> tuple[dict[str, Any], ...]:
+    """All cases, in the order of the archive."""
+    lines = archive().read("cases.jsonl").decode().splitlines()
+    return tuple(json.loads(line) for line in lines)
+
+
+def graph(name: str) -> Graph:
+    """A recorded graph, made anew."""
+    return serde.graph_from_bytes(archive().read(f"graphs/{name}.pb"))
+
+
+def array(name: str) -> Any:
+    """A recorded array; strings as an object array of bytes."""
+    if f"arrays/{name}.npy" in archive().NameToInfo:
+        loaded = np.load(io.BytesIO(archive().read(f"arrays/{name}.npy")), allow_pickle=False)
+        return loaded
+    told = json.loads(archive().read(f"arrays/{name}.json"))
+    flat = np.empty(len(told["strings"]), object)
+    flat[:] = [base64.b64decode(item) for item in told["strings"]]
+    return flat.reshape(told["shape"])
+
+
+def is_functional(case: dict[str, Any]) -> bool:
+    """True if a graph of the case holds a function call or a functional conditional or loop."""
+    from cfgraph.ops.op import lookup
+
+    return any(getattr(lookup(op), "functional", "") or lookup(op) is None for op in case["ops"])
+
+
+def disagreement(case: dict[str, Any], prepare: Callable[[Graph], Graph] = lambda g: g) -> str:
+    """Run a session case; what differs from the record, or ``."""
+    state = State()
+    for place, run in enumerate(case["runs"]):
+        told = _run(run, state, prepare, random="random" in case["tags"])
+        if told:
+            return f"run {place}: {told}"
+    return ""
+
+
+def _run(
+    run: dict[str, Any], state: State, prepare: Callable[[Graph], Graph], *, random: bool
+) -> str:
+    feeds = {name: array(key) for name, key in run["feeds"].items()}
+    expected = run.get("expected") or {}
+    tensors = [name for name in run["fetches"] if ":" in name]
+    targets = [name for name in run["fetches"] if ":" not in name]
+    try:
+        session = Session(prepare(graph(run["graph"])), state=state, soft_placement=True)
+        values = session.run(tensors, feeds, targets, timeout=60)
+    except Unsupported as error:
+        return f"Unsupported: {error.message}"
+    except CfgraphError as error:
+        return "" if run.get("error") else f"{type(error).__name__}: {error}"
+    if run.get("error"):
+        return f"no error, where TensorFlow has {run['error']['message'][:200]}"
+    have = dict(zip(tensors, values, strict=True))
+    return next(filter(None, _compare_all(have, expected, random=random)), "")
+
+
+def _compare_all(have: dict[str, Any], expected: dict[str, str], *, random: bool) -> Iterator[str]:
+    for name, key in expected.items():
+        told = compare(have[name], array(key), shapes_only=random)
+        if told:
+            yield f"{name}: {told}"
+
+
+def compare(have: Any, want: Any, *, shapes_only: bool = False, loosen: float = 1) -> str:
+    """What differs between two arrays beyond the tolerance of their type, or ``."""
+    have = np.asarray(have)
+    if have.shape != want.shape:
+        return f"shape {have.shape}, recorded {want.shape}"
+    if want.dtype.kind == "V":
+        want = want.view(have.dtype)
+    if have.dtype.name == "bfloat16" and want.dtype == np.float32:
+        want = want.astype(have.dtype)  # .npy holds no bfloat16
+    if DType.of_numpy(have.dtype) is not DType.of_numpy(want.dtype):
+        return f"dtype {have.dtype}, recorded {want.dtype}"
+    if shapes_only:
+        return ""
+    if have.dtype == object or have.dtype.name not in TOLERANCES:
+        return "" if np.array_equal(have, want) else f"{_show(have)}, recorded {_show(want)}"
+    rtol, atol = TOLERANCES[have.dtype.name]
+    wide = np.complex128 if have.dtype.kind == "c" else np.float64
+    close = np.allclose(
+        have.astype(wide), want.astype(wide), rtol * loosen, atol * loosen, equal_nan=True
+    )
+    return "" if close else f"{_show(have)}, recorded {_show(want)}"
+
+
+def _show(value: Any) -> str:
+    return np.array2string(np.asarray(value), threshold=8, edgeitems=3).replace("\n", "")
