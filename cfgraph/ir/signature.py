@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+import struct
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -237,7 +238,9 @@ def _literal(text: str, kind: str) -> Any:
         return Shape(None if text == "?" else [None if d < 0 else d for d in json.loads(text)])
     if kind == "bool":
         return text == "true"
-    return float(text) if kind == "float" else int(text)
+    if kind == "float":  # an attribute holds 32 bits
+        return struct.unpack("f", struct.pack("f", float(text)))[0]
+    return int(text)
 
 
 def has_placeholder(attrs: Iterable[Any]) -> bool:

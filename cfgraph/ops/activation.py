@@ -129,7 +129,7 @@ class ActivationGrad(SameShape, abstract=True):
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        kernel = widened(cls.formula(node, xp), node.attr("T"))
+        kernel = cls.formula(node, xp)
 
         def checked(gradients: Any, features: Any) -> Any:
             if gradients.shape != features.shape:
@@ -144,9 +144,9 @@ class ActivationGrad(SameShape, abstract=True):
 
     @classmethod
     def formula(cls, node: Node, xp: ModuleType) -> Kernel:
-        """The kernel, types and shapes seen to."""
+        """The kernel, once shapes are checked."""
         kernel: Any = cls.kernel
-        return lambda gradients, features: kernel(xp, gradients, features)
+        return widened(lambda dy, x: kernel(xp, dy, x), node.attr("T"))
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
@@ -181,7 +181,7 @@ class LeakyReluGrad(ActivationGrad):
     @classmethod
     def formula(cls, node: Node, xp: ModuleType) -> Kernel:
         alpha = node.attr("alpha")
-        return lambda dy, x: xp.where(x > 0, dy, alpha * dy)
+        return widened(lambda dy, x: xp.where(x > 0, dy, alpha * dy), node.attr("T"))
 
 
 class EluGrad(ActivationGrad):
@@ -207,9 +207,11 @@ class SeluGrad(ActivationGrad):
 class SoftplusGrad(ActivationGrad):
     """Gradient of Softplus."""
 
-    @staticmethod
-    def kernel(xp: ModuleType, gradients: Any, features: Any) -> Any:
-        return gradients / (xp.exp(-features) + 1)
+    @classmethod
+    def formula(cls, node: Node, xp: ModuleType) -> Kernel:
+        one = node.attr("T").numpy.type(1)
+        # half-width floats overflow here as in TensorFlow, so they are not widened
+        return lambda dy, x: dy / (xp.exp(-x) + one)
 
 
 class SoftsignGrad(ActivationGrad):

@@ -20,11 +20,7 @@ class FromResult(Pointwise, abstract=True):
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        kernel: Any = cls.kernel
-        dtype = node.attr("T")
-        if dtype.is_complex:
-            return lambda y, dy: kernel(xp, xp.conj(y), dy)
-        return widened(lambda y, dy: kernel(xp, y, dy), dtype)
+        return widened(super().bind(node, xp), node.attr("T"))
 
 
 class SigmoidGrad(FromResult):
@@ -43,7 +39,22 @@ class TanhGrad(FromResult):
         return dy * (1 - y * y)
 
 
-class SqrtGrad(FromResult):
+class Steep(FromResult, abstract=True):
+    """A gradient that can be infinite: times zero it is zero all the same."""
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        kernel: Any = cls.kernel
+        turned = node.attr("T").is_complex
+
+        def guarded(y: Any, dy: Any) -> Any:
+            result = kernel(xp, xp.conj(y) if turned else y, dy)
+            return xp.where(dy == 0, xp.zeros((), dy.dtype), result)
+
+        return widened(guarded, node.attr("T"))
+
+
+class SqrtGrad(Steep):
     """Gradient of Sqrt."""
 
     @staticmethod
@@ -51,7 +62,7 @@ class SqrtGrad(FromResult):
         return dy * 0.5 / y
 
 
-class RsqrtGrad(FromResult):
+class RsqrtGrad(Steep):
     """Gradient of Rsqrt."""
 
     @staticmethod
@@ -59,7 +70,7 @@ class RsqrtGrad(FromResult):
         return dy * -0.5 * y * (y * y)
 
 
-class ReciprocalGrad(FromResult):
+class ReciprocalGrad(Steep):
     """Gradient of Reciprocal."""
 
     @staticmethod

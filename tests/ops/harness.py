@@ -89,6 +89,8 @@ def _attr(value: Any) -> Any:
         return Tensor(value)
     if isinstance(value, type | np.dtype):
         return DType.of_numpy(value)
+    if isinstance(value, float):  # an attribute holds 32 bits
+        return float(np.float32(value))
     return value.item() if isinstance(value, np.generic) else value
 
 
@@ -236,7 +238,7 @@ def tf_result(item: Case) -> list[Any] | Exception:
     tf = tensorflow()
     try:
         node = node_of(item)
-    except Exception as error:  # noqa: BLE001
+    except Exception as error:
         if not item.error:
             return AssertionError(f"cfgraph cannot build the node: {error}")
         node = _bare(item)
@@ -253,7 +255,7 @@ def tf_result(item: Case) -> list[Any] | Exception:
             with tf.compat.v1.Session(graph=graph, config=options) as session:
                 results: list[Any] = session.run([operation, list(operation.outputs)], feeds)[1]
                 return results
-    except Exception as error:  # noqa: BLE001
+    except Exception as error:
         return error
 
 
