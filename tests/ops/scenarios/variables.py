@@ -1,0 +1,150 @@
+"""Scenarios of variables, in both forms."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cfgraph.ir.dtypes import DType, float32, float64, int32, int64, string
+from cfgraph.ir.shapes import UNKNOWN, Shape
+from tests.ops.scene import Runs, Scenario, Sketch
+
+
+def assign_and_update(g: Sketch) -> Runs:
+    v = g("VariableV2", dtype=float32, shape=Shape([2]))
+    init = g("Assign", v, [1.0, 2.0])
+    more = g("AssignAdd", v, [10.0, 20.0])
+    less = g("AssignSub", v, [1.0, 1.0])
+    known = g("IsVariableInitialized", v)
+    read = g("Identity", v)
+    return [[known], [read], [init], [known, read], [more], [less, read], [read]]
+
+
+def the_first_form(g: Sketch) -> Runs:
+    v = g("Variable", dtype=int32, shape=Shape([]))
+    init = g("Assign", v, 3)
+    return [[v], [init], [v], [g("AssignAdd", v, 4)], [g("AssignAdd", v, g.hidden([4]))], [v]]
+
+
+def assign_checks_shapes(g: Sketch) -> Runs:
+    v = g("VariableV2", dtype=float32, shape=UNKNOWN)
+    scalar = g("Assign", v, 1.0)
+    wrong = g("Assign", v, g.hidden([3.0, 3.0]))
+    loose = g("Assign", v, [1.0, 2.0, 3.0], validate_shape=False)
+    runs = [[wrong], [scalar], [wrong], [loose], [v], [scalar], [wrong], [v]]
+    return [*runs, [g("AssignAdd", v, g.hidden([3.0, 3.0]))]]
+
+
+def strings_and_bools(g: Sketch) -> Runs:
+    text = g("VariableV2", dtype=string, shape=Shape([2]))
+    flag = g("VarHandleOp", dtype=DType.named("bool"), shape=Shape([]))
+    write = g("AssignVariableOp", flag, np.bool_(True)).node
+    read = g("ReadVariableOp", flag, dtype=DType.named("bool"))
+    return [[g("Assign", text, ["a", "bc"])], [text], [write], [read]]
+
+
+def shared_by_name(g: Sketch) -> Runs:
+    one = g("VariableV2", dtype=int32, shape=Shape([]), shared_name="v")
+    other = g("VariableV2", dtype=int32, shape=Shape([]), shared_name="v")
+    boxed = g("VariableV2", dtype=int32, shape=Shape([]), shared_name="v", container="c")
+    floats = g("VariableV2", dtype=float32, shape=Shape([]), shared_name="v")
+    return [[g("Assign", one, 7)], [other], [boxed], [floats]]
+
+
+def count_up(g: Sketch) -> Runs:
+    v = g("VariableV2", dtype=int64, shape=Shape([]))
+    h = g("VarHandleOp", dtype=int32, shape=Shape([]))
+    init = [g("Assign", v, np.int64(1)), g("AssignVariableOp", h, 0).node]
+    count = g("CountUpTo", v, limit=3)
+    more = g("ResourceCountUpTo", h, limit=2, T=int32)
+    return [[count], [more], init, [count, more], [count, more], [count], [more], [v]]
+
+
+def temporary(g: Sketch) -> Runs:
+    v = g("TemporaryVariable", dtype=float32, shape=Shape([2]), var_name="t")
+    init = g("Assign", v, [1.0, 2.0])
+    more = g("AssignAdd", init, [1.0, 1.0])
+    end = g("DestroyTemporaryVariable", more, var_name="t")
+    return [[end], [end]]
+
+
+def resource(g: Sketch) -> Runs:
+    v = g("VarHandleOp", dtype=float32, shape=Shape([2]))
+    read = g("ReadVariableOp", v, dtype=float32)
+    known = g("VarIsInitializedOp", v)
+    shape = g("VariableShape", v)
+    long = g("VariableShape", v, out_type=int64)
+    init = g("AssignVariableOp", v, [1.0, 2.0]).node
+    more = g("AssignAddVariableOp", v, [1.0, 1.0]).node
+    less = g("AssignSubVariableOp", v, [3.0, 1.0]).node
+    wrong = g("AssignAddVariableOp", v, g.hidden([1.0, 1.0, 1.0])).node
+    drop = g("DestroyResourceOp", v).node
+    strict = g("DestroyResourceOp", v, ignore_lookup_error=False).node
+    early = [[known], [read], [shape], [more], [strict], [drop]]
+    late = [[init], [known, read, shape, long], [more], [read], [less], [read], [wrong]]
+    return [*early, *late, [drop], [known], [read], [init], [strict], [known]]
+
+
+def resource_types_and_shapes(g: Sketch) -> Runs:
+    v = g("VarHandleOp", dtype=float32, shape=UNKNOWN)
+    init = g("AssignVariableOp", v, [1.0, 2.0]).node
+    loose = g("AssignVariableOp", v, [1.0]).node
+    strict = g("AssignVariableOp", v, g.hidden([1.0, 2.0, 3.0]), validate_shape=True).node
+    read = g("ReadVariableOp", v, dtype=float32)
+    other = g("VarHandleOp", dtype=float64, shape=UNKNOWN, shared_name=v.node.name)
+    double = g("ReadVariableOp", other, dtype=float64)
+    return [[init], [read], [strict], [loose], [read], [strict], [double]]
+
+
+def several_handles(g: Sketch) -> Runs:
+    both = g(
+        "_VarHandlesOp",
+        containers=(b"", b""),
+        shared_names=(b"a", b"b"),
+        N=2,
+        dtypes=(float32, int32),
+        shapes=(Shape([]), Shape([])),
+    ).node
+    a, b = both.output(0), both.output(1)
+    init = [g("AssignVariableOp", a, 1.5).node, g("AssignVariableOp", b, 4).node]
+    read = g("_ReadVariablesOp", a, b, N=2, dtypes=(float32, int32)).node
+    return [[read.output(0)], init, [read.output(0), read.output(1)]]
+
+
+def the_old_array_stays(g: Sketch) -> Runs:
+    v = g("VarHandleOp", dtype=float32, shape=Shape([3]))
+    init = g("AssignVariableOp", v, [1.0, 2.0, 3.0]).node
+    read = g("ReadVariableOp", v, dtype=float32)
+    change = g("ResourceScatterUpdate", v, [0], [9.0], controls=[read]).node
+    old = g("Identity", read, controls=[change])
+    return [[init], [old], [read]]
+
+
+def gather(g: Sketch) -> Runs:
+    v = g("VarHandleOp", dtype=float32, shape=Shape([3, 2]))
+    init = g("AssignVariableOp", v, np.arange(6, dtype=np.float32).reshape(3, 2)).node
+    rows = [
+        g("ResourceGather", v, indices, dtype=float32, batch_dims=batch)
+        for indices, batch in (([2, 0], 0), (1, 0), ([[1], [0], [1]], 1), (g.hidden([3]), 0), (g.hidden([-1]), 0))
+    ]
+    none = g("ResourceGather", v, np.zeros([0], np.int32), dtype=float32)
+    places = [
+        g("ResourceGatherNd", v, indices, dtype=float32)
+        for indices in ([[0, 1], [2, 0]], [[1]], g.hidden([[3, 0]]))
+    ]
+    return [[rows[0]], [init], *([item] for item in [*rows, none, *places])]
+
+
+SCENES: list[Scenario] = [
+    assign_and_update,
+    the_first_form,
+    assign_checks_shapes,
+    strings_and_bools,
+    shared_by_name,
+    count_up,
+    temporary,
+    resource,
+    resource_types_and_shapes,
+    several_handles,
+    the_old_array_stays,
+    gather,
+]

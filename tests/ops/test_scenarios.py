@@ -1,0 +1,47 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from cfgraph.errors import CfgraphError
+from tests.ops import harness
+from tests.ops.scene import Kernels, Scenario, Sketch, run_tensorflow, scenarios
+
+every = pytest.mark.parametrize("scene", scenarios().values(), ids=scenarios().keys())
+ANY = harness.case("Identity", [0])
+
+
+@pytest.mark.interop
+@every
+def test_every_run_agrees_with_tensorflow(scene: Scenario) -> None:
+    if harness.tensorflow() is None:
+        pytest.skip("TensorFlow is not installed (extra `interop`)")
+    sketch = Sketch()
+    runs = scene(sketch)
+    kernels = Kernels(sketch.graph)
+    for number, (run, theirs) in enumerate(
+        zip(runs, run_tensorflow(sketch.graph, runs), strict=True)
+    ):
+        where = f"run {number}"
+        try:
+            with np.errstate(all="ignore"):
+                ours = kernels.run(run)
+        except (CfgraphError, *harness.REFUSED) as error:
+            assert isinstance(theirs, Exception), f"{where}: we refuse: {error}"
+            continue
+        assert not isinstance(theirs, Exception), f"{where}: TensorFlow refuses: {theirs}"
+        assert len(ours) == len(theirs), where
+        for mine, wanted in zip(ours, theirs, strict=True):
+            harness.assert_same(ANY, mine, wanted)
+
+
+@every
+def test_every_run_gives_what_types_and_shapes_say(scene: Scenario) -> None:
+    sketch = Sketch()
+    kernels = Kernels(sketch.graph)
+    for run in scene(sketch):
+        try:
+            with np.errstate(all="ignore"):
+                kernels.run(run)
+        except (CfgraphError, *harness.REFUSED):
+            continue
