@@ -26,7 +26,8 @@ class Definition:
     """What a function is: its signature, its body, and what it returns.
 
     `returns` says for each output which tensor of the body it is, `control_returns` for each
-    control output which node; these nodes run even if nobody reads the outputs.
+    control output which node; these nodes run even if nobody reads the outputs. `arg_attrs` are
+    notes on arguments, by their place.
     """
 
     inputs: tuple[Arg, ...]
@@ -38,6 +39,7 @@ class Definition:
     control_returns: Mapping[str, str] = field(default_factory=dict)
     attrs: Mapping[str, Any] = field(default_factory=dict)
     stateful: bool = False
+    arg_attrs: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
 
 
 class FunctionSource(Protocol):

@@ -9,7 +9,9 @@ from cfgraph.errors import InvalidInput
 from cfgraph.ir.attrs import Func, Placeholder, Raw, Tensor
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.serde_tensor import EncodedTensor, decode_shape, encode_shape, encode_tensor
+from cfgraph.ir.serde_wire import encoded, parse
 from cfgraph.ir.shapes import Shape
+from cfgraph.proto import attr_value_pb2
 
 
 def _func(proto: Any) -> Func:
@@ -130,3 +132,39 @@ def _scalar(value: Any) -> tuple[str, Any]:
     if isinstance(value, DType):
         return "type", value.number
     raise InvalidInput(f"{value!r} is no attribute value", code="CFG111")
+
+
+def write_attrs(attrs: Mapping[str, Any], loaded: Mapping[str, Any], protos: Any) -> None:
+    """Bring a map of AttrValues to `attrs`; those that are still the `loaded` object stay."""
+    for key in loaded.keys() - attrs.keys():
+        del protos[key]
+    for key, value in attrs.items():
+        if key in loaded and loaded[key] is value:
+            continue
+        fresh = attr_value_pb2.AttrValue()
+        encode_attr(value, fresh)
+        protos[key].CopyFrom(fresh)
+
+
+# -- what the readable form needs to lose nothing ------------------------------------------------
+
+
+def attr_data(value: Any) -> bytes:
+    """An attribute value, encoded."""
+    proto = attr_value_pb2.AttrValue()
+    encode_attr(value, proto)
+    return encoded(proto)
+
+
+def attr_from_data(data: bytes) -> Any:
+    """The value of an encoded attribute, or Raw where the value would not give the bytes again.
+
+    Raises InvalidInput where the bytes are no attribute.
+    """
+    return decode_exact(parse(attr_value_pb2.AttrValue(), data, "attribute value"))
+
+
+def decode_exact(proto: Any) -> Any:
+    """The Python value of an AttrValue, or Raw where it would not give the same bytes again."""
+    value, data = decode_attr(proto), encoded(proto)
+    return value if attr_data(value) == data else Raw(data)

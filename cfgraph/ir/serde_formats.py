@@ -8,7 +8,7 @@ from typing import Any
 from google.protobuf import text_format
 
 from cfgraph.errors import InvalidInput
-from cfgraph.ir.serde import parse
+from cfgraph.ir.serde_wire import parse
 from cfgraph.proto import graph_pb2, meta_graph_pb2, saved_model_pb2
 
 

@@ -14,6 +14,10 @@ from cfgraph.ir.dtypes import DType
 from cfgraph.ir.shapes import Shape
 
 MAX_ELEMENTS: Final = 1 << 31
+# NumPy's bound on the number of dimensions
+MAX_RANK: Final = 64
+# a file that lists a few elements shall not fill the memory with repeats of the last
+MAX_FILLED: Final = 1 << 30
 
 # the typed list of each dtype, by number, and how its elements are laid out in it
 _LISTS: Final[dict[int, str]] = (
@@ -84,8 +88,10 @@ def check_tensor(proto: Any) -> tuple[DType, tuple[int, ...], int]:
     if not shape.is_full or shape.dims is None:
         raise InvalidInput(f"a tensor cannot have the unknown shape {shape}", code="CFG021")
     sizes = tuple(int(size) for size in shape.dims if size is not None)
+    if len(sizes) > MAX_RANK:
+        raise InvalidInput(f"a tensor cannot have {len(sizes)} dimensions", code="CFG021")
     count = math.prod(sizes)
-    if count > MAX_ELEMENTS:
+    if count > MAX_ELEMENTS or math.prod(filter(None, sizes)) > MAX_ELEMENTS:
         raise InvalidInput(f"a tensor of shape {shape} has too many elements", code="CFG021")
     content = proto.tensor_content
     wanted = 0 if dtype.is_object else count * dtype.numpy.itemsize
@@ -95,23 +101,42 @@ def check_tensor(proto: Any) -> tuple[DType, tuple[int, ...], int]:
     return dtype, sizes, count
 
 
+def list_name(dtype: DType) -> str:
+    """The field that lists the elements of a type."""
+    return _LISTS[dtype.number]
+
+
 def decode_tensor(proto: Any) -> Any:
     """The array of a TensorProto, by the rules of the format: content wins over the typed list,
     a short list repeats its last element, an empty one means zeros, a long one is cut.
     """
     dtype, sizes, count = check_tensor(proto)
-    list_name = _LISTS[dtype.number]
     if count == 0:
         return np.zeros(sizes, dtype.numpy)
-    if dtype.is_object:
-        return _objects(proto, dtype, list_name, sizes, count)
     if proto.tensor_content:
-        return np.frombuffer(proto.tensor_content, dtype.numpy).reshape(sizes)
-    flat = _from_list(getattr(proto, list_name), dtype)[:count]
-    return _fill(flat, sizes, count)
+        return _from_content(proto.tensor_content, dtype, count).reshape(sizes)
+    flat = from_list(getattr(proto, list_name(dtype)), dtype)[:count]
+    return _fill(flat, dtype, sizes, count)
 
 
-def _from_list(values: Any, dtype: DType) -> Any:
+def _from_content(content: bytes, dtype: DType, count: int) -> Any:
+    if not dtype.is_object:
+        return np.frombuffer(content, dtype.numpy)
+    if dtype is not dtypes.string:
+        raise InvalidInput(f"a constant of type {dtype} has no value", code="CFG020")
+    return _object_array(_string_content(content, count))
+
+
+def _object_array(items: list[Any]) -> Any:
+    flat = np.empty(len(items), object)
+    flat[:] = items
+    return flat
+
+
+def from_list(values: Any, dtype: DType) -> Any:
+    """The elements of a typed list, flat, as many as there are."""
+    if dtype.is_object:
+        return _object_array(list(values))
     if dtype.number in (14, 19):
         return np.array(values, np.int64).astype(np.uint16).view(dtype.numpy)
     if isinstance(values, bytes):
@@ -125,34 +150,24 @@ def _from_list(values: Any, dtype: DType) -> Any:
     return np.array(values).astype(dtype.numpy)
 
 
-def _fill(flat: Any, sizes: tuple[int, ...], count: int) -> Any:
+def _fill(flat: Any, dtype: DType, sizes: tuple[int, ...], count: int) -> Any:
     """Repeat the last element up to `count`; one element alone is a view without memory."""
     if len(flat) == count:
         return flat.reshape(sizes)
-    if len(flat) <= 1:
-        value = flat[0] if len(flat) else np.zeros((), flat.dtype)[()]
-        return np.broadcast_to(np.asarray(value, flat.dtype), sizes)
-    return np.concatenate([flat, np.broadcast_to(flat[-1:], count - len(flat))]).reshape(sizes)
+    rest = np.empty((), flat.dtype)
+    rest[()] = _padding(flat, dtype)
+    if len(flat) <= 1 and dtype is not dtypes.resource:
+        return np.broadcast_to(rest, sizes)
+    if count * flat.itemsize > MAX_FILLED:
+        message = f"a tensor of shape {Shape(sizes)} lists only {len(flat)} of its elements"
+        raise InvalidInput(message, code="CFG021")
+    return np.concatenate([flat, np.broadcast_to(rest, count - len(flat))]).reshape(sizes)
 
 
-def _objects(proto: Any, dtype: DType, list_name: str, sizes: tuple[int, ...], count: int) -> Any:
-    if proto.tensor_content:
-        if dtype is not dtypes.string:
-            message = f"a constant of type {dtype} with raw content has no value"
-            raise InvalidInput(message, code="CFG020")
-        items: list[Any] = _string_content(proto.tensor_content, count)
-    else:
-        items = list(getattr(proto, list_name)[:count])
-    if len(items) < count:
-        last = items[-1] if items and dtype is not dtypes.resource else b""
-        if len(items) <= 1:
-            whole = np.empty((), object)
-            whole[()] = items[0] if items else b""
-            return np.broadcast_to(whole, sizes)
-        items += [last] * (count - len(items))
-    flat = np.empty(count, object)
-    flat[:] = items
-    return flat.reshape(sizes)
+def _padding(flat: Any, dtype: DType) -> Any:
+    if len(flat) and dtype is not dtypes.resource:
+        return flat[-1]
+    return b"" if dtype.is_object else flat.dtype.type(0)
 
 
 def _string_content(content: bytes, count: int) -> list[bytes]:
@@ -183,34 +198,41 @@ def encode_tensor(tensor: Tensor, proto: Any) -> None:
     """Write a Tensor into an empty TensorProto; one that came from a file as it came."""
     if isinstance(tensor.source, EncodedTensor):
         proto.CopyFrom(tensor.source.proto)
-        return
-    array = np.asarray(tensor.array)
-    dtype = tensor.dtype
+    else:
+        write_array(np.asarray(tensor.array), tensor.dtype, proto)
+
+
+def write_array(array: Any, dtype: DType, proto: Any) -> None:
+    """Write an array into an empty TensorProto: one element as a list, more as raw content."""
+    if dtype.is_object and dtype is not dtypes.string:
+        raise InvalidInput(f"a constant of type {dtype} cannot be written", code="CFG020")
     proto.dtype = dtype.number
     proto.tensor_shape.SetInParent()
     encode_shape(Shape(array.shape), proto.tensor_shape)
-    if dtype is dtypes.string:
-        proto.string_val.extend(_as_bytes(item) for item in array.reshape(-1).tolist())
-    elif dtype.is_object:
-        raise InvalidInput(f"a constant of type {dtype} cannot be written", code="CFG020")
-    elif array.size == 1 and dtype.number in _LISTS:
-        _encode_single(array.reshape(1), dtype, proto)
+    if array.size == 1 or dtype is dtypes.string:
+        write_list(array.reshape(-1), dtype, proto)
     else:
         proto.tensor_content = np.ascontiguousarray(array).tobytes()
 
 
-def _encode_single(array: Any, dtype: DType, proto: Any) -> None:
-    name = _LISTS[dtype.number]
+def write_list(flat: Any, dtype: DType, proto: Any) -> None:
+    """Write flat elements into the typed list of a TensorProto."""
+    name = list_name(dtype)
     if name == "float8_val":
-        proto.float8_val = array.tobytes()
+        proto.float8_val = flat.tobytes()
     elif name == "half_val":
-        proto.half_val.append(int(array.view(np.uint16)[0]))
+        proto.half_val.extend(flat.view(np.uint16).tolist())
     elif dtype.is_complex:
-        getattr(proto, name).extend([array[0].real.item(), array[0].imag.item()])
-    elif dtype.kind in ("int", "uint"):
-        getattr(proto, name).append(int(array[0]))
+        getattr(proto, name).extend(flat.view(flat.real.dtype).tolist())
+    elif dtype is dtypes.string:
+        proto.string_val.extend(_as_bytes(item) for item in flat.tolist())
     else:
-        getattr(proto, name).append(array[0].item())
+        getattr(proto, name).extend(flat.astype(_plain(dtype), copy=False).tolist())
+
+
+def _plain(dtype: DType) -> Any:
+    """A type of NumPy itself that holds the elements, which ml_dtypes' own lists do not."""
+    return np.int64 if dtype.kind == "int" else np.uint64 if dtype.kind == "uint" else dtype.numpy
 
 
 def _as_bytes(item: Any) -> bytes:

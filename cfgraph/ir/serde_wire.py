@@ -1,0 +1,53 @@
+"""Messages and bytes: parsing with our errors, stable encoding, what lies beyond known fields."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from google.protobuf.message import DecodeError, EncodeError
+from google.protobuf.unknown_fields import UnknownFieldSet
+
+from cfgraph.errors import InvalidInput
+
+
+def parse(message: Any, data: bytes, what: str) -> Any:
+    """Decode bytes into an empty message. Raises InvalidInput where they are no such message."""
+    try:
+        message.ParseFromString(data)
+    except (DecodeError, RecursionError) as error:
+        hint = "the file may be truncated, or not a graph"
+        text = f"{len(data)} bytes do not parse as a {what}: {error}"
+        raise InvalidInput(text, hint=hint, code="CFG003") from None
+    return message
+
+
+def encoded(message: Any) -> bytes:
+    """The bytes of a message; equal messages give equal bytes.
+
+    Raises InvalidInput for one that is nested too deeply to be read again.
+    """
+    try:
+        data: bytes = message.SerializeToString(deterministic=True)
+    except (EncodeError, ValueError) as error:
+        raise InvalidInput(f"the graph cannot be written: {error}", code="CFG111") from None
+    return data
+
+
+def without(message: Any, known: tuple[str, ...]) -> bytes:
+    """What a message holds beyond the `known` fields, unknown ones included; encoded."""
+    if all(field.name in known for field, _ in message.ListFields()) and not len(
+        UnknownFieldSet(message)
+    ):
+        return b""
+    shell = type(message)()
+    shell.CopyFrom(message)
+    for name in known:
+        shell.ClearField(name)
+    return encoded(shell)
+
+
+def unknown(message: Any) -> bytes:
+    """The unknown fields of a message itself, encoded."""
+    if not len(UnknownFieldSet(message)):
+        return b""
+    return without(message, tuple(field.name for field, _ in message.ListFields()))
