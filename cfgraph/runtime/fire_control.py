@@ -20,21 +20,35 @@ Make = Callable[["NodePlan", "Links"], tuple[Fire, Fire]]
 
 @dataclass(slots=True)
 class Links:
-    """What a node's closures are tied to: the queue, the step, and the readers by output."""
+    """What a node's closures are tied to: the queue, the step, and the readers by output.
+
+    `control` is None where the readers of the control edges are among those of output 0.
+    """
 
     ready: list[tuple[Fire, Iteration]]
     step: RunStep
     ports: list[Edges]
-    control: Edges
+    control: Edges | None
+
+    @property
+    def groups(self) -> list[Edges]:
+        """All readers."""
+        return self.ports if self.control is None else [*self.ports, self.control]
 
     def send_all(self) -> Send:
-        """Deliver one value to the readers of output 0 and of the control edges."""
-        data, control = sender(self.ports[0], self.ready), sender(self.control, self.ready)
-        return lambda it, value: data(it, value) + control(it, value)
+        """Deliver one value to all readers."""
+        sends = [sender(group, self.ready) for group in self.groups]
+        if len(sends) == 1:
+            return sends[0]
+        return lambda it, value: sum(send(it, value) for send in sends)
+
+    def send_control(self) -> Send:
+        """Deliver to the readers of the control edges."""
+        return sender(self.control or Edges(), self.ready)
 
     def kill_all(self) -> Callable[[Iteration], int]:
         """Deliver deadness to all readers."""
-        kill: Callable[[Iteration], int] = killer([*self.ports, self.control], self.ready)
+        kill: Callable[[Iteration], int] = killer(self.groups, self.ready)
         return kill
 
 
@@ -66,7 +80,7 @@ def switch(plan: NodePlan, links: Links) -> tuple[Fire, Fire]:
         killer([other for other in links.ports if other is not port], links.ready)
         for port in links.ports
     ]
-    control = sender(links.control, links.ready)
+    control = links.send_control()
     base, count = plan.base, len(links.ports)
 
     def fire(it: Iteration) -> None:
@@ -88,7 +102,7 @@ def switch(plan: NodePlan, links: Links) -> tuple[Fire, Fire]:
 def merge(plan: NodePlan, links: Links) -> tuple[Fire, Fire]:
     """Hand on the lowest slot that has arrived, and its number."""
     send, index = sender(links.ports[0], links.ready), sender(links.ports[1], links.ready)
-    control = sender(links.control, links.ready)
+    control = links.send_control()
     base, end = plan.base, plan.end
     numbers = [np.int32(slot) for slot in range(end - base)]
 
@@ -118,7 +132,7 @@ def loop_cond(plan: NodePlan, links: Links) -> tuple[Fire, Fire]:
 
 def trigger(plan: NodePlan, links: Links) -> tuple[Fire, Fire]:
     """Live whatever came."""
-    send = sender(links.control, links.ready)
+    send = links.send_control()
 
     def fire(it: Iteration) -> None:
         settle(it, send(it, True) - 1)
@@ -130,7 +144,7 @@ def enter(plan: NodePlan, links: Links) -> tuple[Fire, Fire]:
     """Hand the value, or its deadness, into the child frame of this iteration."""
     constant = bool(plan.node.attr("is_constant"))
     send, kill = links.send_all(), links.kill_all()
-    invariant = _Invariant([links.ports[0], links.control])
+    invariant = _Invariant(links.groups)
     base, child_plan, ready, step = plan.base, plan.child, links.ready, links.step
     assert child_plan is not None
 

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from cfgraph.errors import ExecutionError
-from cfgraph.runtime.deliver import killer, sender
+from cfgraph.runtime.deliver import sender
 from cfgraph.runtime.fire_control import Links, settle
 from cfgraph.runtime.frame_state import MASK, Fire, Iteration, finish
 from cfgraph.runtime.plan import NodePlan
@@ -19,14 +18,14 @@ def ordinary(plan: NodePlan, links: Links) -> tuple[Fire, Fire]:
     """The closures of a node that is no primitive of control flow."""
     dead = dead_fire(plan, links)
     compute = _compute(plan, links)
-    if plan.outputs == 1:
+    if plan.outputs == 1 and links.control is None:
         return _one_output(plan, links, compute), dead
     return _many_outputs(plan, links, compute), dead
 
 
 def dead_fire(plan: NodePlan, links: Links) -> Fire:
     """Do not run; hand the deadness on."""
-    kill = killer([*links.ports, links.control], links.ready)
+    kill = links.kill_all()
     base, end = plan.base, plan.end
     blank = [None] * (end - base)
 
@@ -90,30 +89,22 @@ def _stateful(plan: NodePlan, links: Links) -> Any:
 
 
 def _one_output(plan: NodePlan, links: Links, compute: Any) -> Fire:
-    """Data and control readers of a single output get the same token."""
+    """One token for all readers, those of control edges included."""
     append = links.ready.append
-    data, control = links.ports[0], links.control
+    plain, others = links.ports[0].plain, links.ports[0].others
 
     def fire(it: Iteration) -> None:
         value = compute(it)
         values, pending = it.values, it.pending
         made = -1
-        for slot, counter, live, dead in data.plain:
+        for slot, counter, live, dead in plain:
             values[slot] = value
             left = pending[counter] - 1
             pending[counter] = left
             if not left & MASK:
                 append((dead if left else live, it))
                 made += 1
-        for deliver in data.others:
-            made += deliver(it, value)
-        for _, counter, live, dead in control.plain:
-            left = pending[counter] - 1
-            pending[counter] = left
-            if not left & MASK:
-                append((dead if left else live, it))
-                made += 1
-        for deliver in control.others:
+        for deliver in others:
             made += deliver(it, value)
         if made:
             left = it.outstanding + made
@@ -127,25 +118,17 @@ def _one_output(plan: NodePlan, links: Links, compute: Any) -> Fire:
 def _many_outputs(plan: NodePlan, links: Links, compute: Any) -> Fire:
     """Deliver each output to its readers, then the control edges."""
     sends = [sender(port, links.ready) for port in links.ports]
-    control = sender(links.control, links.ready)
+    control = links.send_control()
     count = plan.outputs
 
     def fire(it: Iteration) -> None:
         results = compute(it)
         made = control(it, True) - 1
-        if count:
-            if len(results) != count:
-                raise wrong_count(plan, len(results))
+        if count == 1:
+            made += sends[0](it, results)
+        elif count:
             for send, value in zip(sends, results, strict=True):
                 made += send(it, value)
         settle(it, made)
 
     return fire
-
-
-def wrong_count(plan: NodePlan, have: int) -> ExecutionError:
-    """The error of a kernel that returns another number of outputs than its signature says."""
-    message = f"{plan.node.op} returned {have} outputs, its signature has {plan.outputs}"
-    return ExecutionError(message, node=plan.node)
-
-

@@ -66,11 +66,21 @@ class _Linker:
         """The readers of one output of a node, or of its control edges."""
         return self.readers.setdefault((node, port), Edges())
 
+    def control(self, node: Node) -> Edges:
+        """The readers of a node's control edges.
+
+        They are those of output 0 where that is the node's only token: one delivery serves both.
+        """
+        plan = self.plan.nodes.get(node)
+        shared = plan is not None and plan.outputs == 1 and plan.op.role not in ("switch", "merge")
+        return self.edges(node, 0 if shared and Output(node, 0) not in self.fed else CONTROL)
+
     def fire(self, plan: NodePlan, wrap: Wrap | None) -> tuple[Fire, Fire]:
         """The two closures of a node; its readers are filled in later."""
         ports = [self._port(plan, port) for port in range(plan.outputs)]
-        control = self.edges(plan.node, CONTROL)
-        links = Links(self.ready, self.step, ports, control)
+        control = self.control(plan.node)
+        extra = None if ports and control is ports[0] else control
+        links = Links(self.ready, self.step, ports, extra)
         make = FIRES.get(plan.op.role, ordinary)
         live, dead = make(plan, links)
         live = _reading(plan, live)
@@ -87,7 +97,7 @@ class _Linker:
         send = sender(self.edges(node, port), self.ready)
         if node not in self.plan.fed_nodes:
             return send
-        control = sender(self.edges(node, CONTROL), self.ready)
+        control = sender(self.control(node), self.ready)
         return lambda it, value: send(it, value) + control(it, value)
 
     def connect(self, linked: Linked) -> None:
@@ -117,7 +127,7 @@ class _Linker:
                 else:
                     edges.plain.append((place, plan.counter, live, dead))
             for source in node.controls:
-                edges = self.edges(source, CONTROL)
+                edges = self.control(source)
                 if merge:
                     count = len(node.inputs)
                     edges.others.append(
