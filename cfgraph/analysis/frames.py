@@ -14,7 +14,7 @@ from typing import Final
 from cfgraph.analysis.findings import Finding, require_none
 from cfgraph.analysis.frame_faults import frame_faults
 from cfgraph.ir.graph import Graph, Node, Output
-from cfgraph.ir.walk import Roles, topological
+from cfgraph.ir.walk import Order, Roles, topological
 
 _NO_CUT: Final[frozenset[Output]] = frozenset()
 DEFAULT_PARALLEL_ITERATIONS: Final = 10
@@ -77,16 +77,17 @@ class Frames:
 
     `of` is the frame that a node runs in, `of_outputs` the one that its outputs are in; they differ
     for Enter and Exit. `all` has parents before children, the root first; `order` is a topological
-    order of the nodes. `faults` says where the nodes do not make well-nested loops; there the
-    frames are a best guess.
+    order of the nodes, `cycles` those that no NextIteration closes. `faults` says where the nodes
+    do not make well-nested loops; there the frames are a best guess.
     """
 
-    def __init__(self, order: tuple[Node, ...]) -> None:
+    def __init__(self, order: Order) -> None:
         self.root = Frame("", None, 0)
         self.all: list[Frame] = [self.root]
         self.of: dict[Node, Frame] = {}
         self.of_outputs: dict[Node, Frame] = {}
-        self.order = order
+        self.order = order.nodes
+        self.cycles = order.cycles
         self.faults: tuple[Finding, ...] = ()
 
     def require_valid(self) -> None:
@@ -103,7 +104,7 @@ def frames(
     reads one reads a value of the root frame.
     """
     chosen = list(graph if nodes is None else nodes)
-    found = Frames(topological(chosen, cut).nodes)
+    found = Frames(topological(chosen, cut))
     finder = _Finder(found, cut)
     finder.place()
     finder.list_members(chosen)

@@ -42,10 +42,24 @@ def topological(nodes: Iterable[Node], cut: Collection[Output] = _NO_CUT) -> Ord
     """
     todo = dict.fromkeys(nodes)
     walk = _Walk(todo, cut, Roles())
+    order = walk.order
     for node in list(todo):
-        if node in todo:
-            walk.visit(node)
-    return Order(tuple(walk.order), tuple(walk.cycles))
+        if node not in todo:
+            continue
+        # most files list sources first
+        for item in node.inputs:
+            if item[0] in todo:
+                walk.visit(node)
+                break
+        else:
+            for control in node.controls:
+                if control in todo:
+                    walk.visit(node)
+                    break
+            else:
+                del todo[node]
+                order.append(node)
+    return Order(tuple(order), tuple(walk.cycles))
 
 
 class _Walk:
@@ -61,12 +75,7 @@ class _Walk:
     def visit(self, start: Node) -> None:
         """Place a node after all that it waits for."""
         todo, order = self.todo, self.order
-        needs = self.needs(start)
-        if not needs:
-            del todo[start]
-            order.append(start)
-            return
-        trail, places, pending = [start], {start: 0}, [iter(needs)]
+        trail, places, pending = [start], {start: 0}, [iter(self.needs(start))]
         # the highest place on the trail, up to each place, that a listed cycle holds
         listed = [-1]
         while trail:

@@ -1,0 +1,153 @@
+"""The types that each node reads and returns, by its op's or its function's signature."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any, Final, NamedTuple
+
+from cfgraph.ir import registry
+from cfgraph.ir.attrs import Placeholder
+from cfgraph.ir.dtypes import DType
+from cfgraph.ir.functions import Function
+from cfgraph.ir.signature import Arg, Signature
+
+# some types, and how many times over
+Run = tuple[tuple[DType | None, ...], int]
+_LONG: Final = 1024
+
+
+class Runs(Sequence[DType | None]):
+    """A long row of types, without the memory that a file which claims millions would take."""
+
+    def __init__(self, runs: Iterable[Run]) -> None:
+        self.runs = tuple(runs)
+
+    def __len__(self) -> int:
+        return min(sum(len(types) * count for types, count in self.runs), sys.maxsize)
+
+    def __getitem__(self, place: Any) -> Any:
+        for types, count in self.runs:
+            if place < len(types) * count:
+                return types[place % len(types)]
+            place -= len(types) * count
+        raise IndexError(place)
+
+
+TypeRow = Sequence[DType | None]
+
+
+class Types(NamedTuple):
+    """What a node reads and returns: None where it cannot be told, for one tensor or for all."""
+
+    inputs: TypeRow | None
+    outputs: TypeRow | None
+
+
+UNKNOWN: Final = Types(None, None)
+
+
+class Signatures:
+    """The signatures of ops and of a library's functions, and the types of nodes, kept by op."""
+
+    def __init__(self, library: Mapping[str, Function]) -> None:
+        self.library = library
+        self._known: dict[str, Signature | None] = {}
+        self._types: dict[str, dict[tuple[Any, ...], Types]] = {}
+
+    def of(self, op: str) -> Signature | None:
+        """The signature of an op or function; None if it is not known."""
+        if op not in self._known:
+            self._known[op] = self._find(op)
+        return self._known[op]
+
+    def _find(self, op: str) -> Signature | None:
+        definition = registry.lookup(op)
+        if definition is not None:
+            parsed: Signature = definition.parsed()
+            return parsed
+        function = self.library.get(op)
+        if function is None:
+            return None
+        body = function.definition
+        return Signature.of(body.inputs, body.outputs, body.attr_defs)
+
+    def types_of_op(self, op: str) -> Callable[[Mapping[str, Any]], Types]:
+        """What nodes of an op read and return, given their attributes."""
+        signature = self.of(op)
+        if signature is None:
+            return lambda attrs: UNKNOWN
+        args = (*signature.inputs, *signature.outputs)
+        names = [name for arg in args for name in (arg.type_attr, arg.count) if name]
+        known = self._types.setdefault(op, {})
+        return partial(_remembered, signature, tuple(dict.fromkeys(names)), known)
+
+
+def _remembered(
+    signature: Signature,
+    names: tuple[str, ...],
+    known: dict[tuple[Any, ...], Types],
+    attrs: Mapping[str, Any],
+) -> Types:
+    key = tuple([attrs.get(name) for name in names])
+    try:
+        return known[key]
+    except KeyError:
+        found = known[key] = types_of(signature, attrs)
+        return found
+    except TypeError:  # an attribute that no file can hold, such as a list
+        return types_of(signature, attrs)
+
+
+def types_of(signature: Signature, attrs: Mapping[str, Any]) -> Types:
+    """The types under these attributes."""
+    return Types(
+        _expand(signature, signature.inputs, attrs), _expand(signature, signature.outputs, attrs)
+    )
+
+
+def _expand(signature: Signature, args: Iterable[Arg], attrs: Mapping[str, Any]) -> TypeRow | None:
+    runs = []
+    for arg in args:
+        run = arg_types(signature, arg, attrs)
+        if run is None:
+            return None
+        runs.append(run)
+    row = Runs(runs)
+    return row if len(row) > _LONG else tuple(t for types, count in runs for t in types * count)
+
+
+def arg_types(signature: Signature, arg: Arg, attrs: Mapping[str, Any]) -> Run | None:
+    """The types of the tensors of one argument; None if their number cannot be told."""
+    types = _element_types(signature, arg, attrs)
+    if types is None:
+        return None
+    if arg.is_ref:
+        types = tuple(t.ref if t else None for t in types)
+    count = _value(signature, arg.count, attrs) if arg.count else 1
+    return (types, count) if type(count) is int and count >= 0 else None
+
+
+def _element_types(
+    signature: Signature, arg: Arg, attrs: Mapping[str, Any]
+) -> tuple[DType | None, ...] | None:
+    if arg.dtype is not None:
+        return (arg.dtype,)
+    name = arg.type_attr or ""
+    value = _value(signature, name, attrs)
+    if isinstance(value, tuple):
+        return value if all(isinstance(item, DType) for item in value) else None
+    if isinstance(value, DType):
+        return (value,)
+    declared = signature.attrs.get(name)
+    listed = declared is not None and declared.kind == "list(type)"
+    # inside a generic function: one tensor, of a type that the caller decides
+    return (None,) if isinstance(value, Placeholder) and not listed else None
+
+
+def _value(signature: Signature, name: str, attrs: Mapping[str, Any]) -> Any:
+    try:
+        return signature.value(name, attrs)
+    except ValueError:
+        return None

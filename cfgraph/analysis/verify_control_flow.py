@@ -1,0 +1,108 @@
+"""Rules on loops: cycles close through NextIteration, frames nest and agree with themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from cfgraph.analysis.findings import Finding
+from cfgraph.analysis.frames import Frame
+from cfgraph.analysis.subject import Subject
+from cfgraph.ir.graph import Node
+
+_SHOWN = 8
+
+
+def cycles(subject: Subject) -> Iterator[Finding]:
+    """Every cycle closes through a NextIteration that feeds a Merge."""
+    found = subject.frames.cycles
+    if not found:
+        return
+    places = {node: place for place, node in enumerate(subject.graph)}
+    for cycle in sorted((_turned(cycle, places) for cycle in found), key=lambda c: places[c[0]]):
+        names = [repr(node.name) for node in (*cycle, cycle[0])]
+        if len(names) > _SHOWN:
+            names[_SHOWN - 2 : -1] = [f"… {len(names) - _SHOWN} more …"]
+        message = f"nodes wait for each other in a cycle: {' -> '.join(names)}"
+        hint = "a loop closes through a NextIteration that feeds a Merge directly"
+        related = tuple(node.name for node in cycle[1:])
+        yield Finding("CFG109", "error", message, cycle[0].name, hint, related)
+
+
+def _turned(cycle: Sequence[Node], places: dict[Node, int]) -> Sequence[Node]:
+    """The cycle, beginning with its first node in graph order."""
+    first = min(range(len(cycle)), key=lambda place: places[cycle[place]])
+    return (*cycle[first:], *cycle[:first])
+
+
+def loops(subject: Subject) -> Iterator[Finding]:
+    """Nodes and frames fit each other."""
+    yield from subject.frames.faults
+
+
+def parallel_iterations(subject: Subject) -> Iterator[Finding]:
+    """The bound on overlapping iterations is at least 1, and one for each frame."""
+    for op, nodes in subject.by_op.items():
+        signature = subject.signatures.of(op)
+        if signature is None or "parallel_iterations" not in signature.attrs:
+            continue
+        for node in nodes:
+            bound = node.attrs.get("parallel_iterations", 1)
+            if type(bound) is int and bound < 1:
+                message = f"parallel_iterations is {bound}; a loop needs at least 1 to run"
+                yield Finding("CFG210", "error", message, node.name)
+    for frame in subject.frames.all:
+        for enter in frame.enters:
+            bound = enter.attrs.get("parallel_iterations", frame.parallel_iterations)
+            if bound != frame.parallel_iterations:
+                first = frame.enters[0].name
+                message = (
+                    f"parallel_iterations is {bound}, but {frame.parallel_iterations} "
+                    f"at {first!r}, the first Enter of the frame, which decides"
+                )
+                yield Finding("CFG211", "warning", message, enter.name, None, (first,), str(frame))
+                break
+
+
+def next_iterations(subject: Subject) -> Iterator[Finding]:
+    """Every NextIteration feeds a Merge."""
+    roles = subject.roles
+    for frame in subject.frames.all[1:]:
+        for node in frame.next_iterations:
+            if not any(use.slot >= 0 and roles[use.node.op] == "merge" for use in node.uses):
+                message = "the NextIteration feeds no Merge, so its value is lost"
+                hint = "let the Merge of the loop variable read it"
+                yield Finding("CFG212", "warning", message, node.name, hint, (), str(frame))
+
+
+def frame_shapes(subject: Subject) -> Iterator[Finding]:
+    """A loop has a LoopCond, an Exit, and a name of its own."""
+    first_of_name: dict[str, Frame] = {}
+    for frame in subject.frames.all[1:]:
+        if not frame.enters:
+            continue
+        enter = frame.enters[0].name
+        if frame.next_iterations and not frame.loop_conds:
+            yield from _without_condition(frame, enter)
+        if frame.next_iterations and not frame.exits:
+            message = "no Exit leads out of the loop; its results cannot be read"
+            yield Finding("CFG214", "note", message, enter, None, (), str(frame))
+        first = first_of_name.setdefault(frame.name, frame)
+        if first.parent is not frame.parent:
+            message = (
+                f"the frame name {frame.name!r} is also used in another frame; cfgraph tells the "
+                "two loops apart, TensorFlow does not"
+            )
+            hint = "give each loop a frame name of its own"
+            related = (first.enters[0].name,) if first.enters else ()
+            yield Finding("CFG216", "note", message, enter, hint, related, str(frame))
+
+
+def _without_condition(frame: Frame, enter: str) -> Iterator[Finding]:
+    devices = sorted({node.device for node in frame.nodes if node.device})
+    if len(devices) > 1:
+        message = f"the loop is asked for on {len(devices)} devices, but has no LoopCond"
+        hint = "without a LoopCond the devices cannot agree when it ends"
+        yield Finding("CFG215", "warning", message, enter, hint, tuple(devices), str(frame))
+    else:
+        message = "the loop has no LoopCond, so it must stay on one device"
+        yield Finding("CFG213", "note", message, enter, None, (), str(frame))
