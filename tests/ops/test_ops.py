@@ -30,7 +30,10 @@ def is_good(item: Case) -> bool:
 def test_the_kernel_agrees_with_tensorflow(item: Case) -> None:
     if harness.tensorflow() is None:
         pytest.skip("TensorFlow is not installed (extra `interop`)")
-    assert_agrees(item, harness.tf_result(item))
+    theirs = harness.tf_result(item)
+    if "No OpKernel was registered" in str(theirs):
+        pytest.skip("TensorFlow has no kernel for this type on a CPU")
+    assert_agrees(item, theirs)
 
 
 @every(lambda item: item.error)

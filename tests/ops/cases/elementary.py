@@ -42,6 +42,10 @@ def complex_(op):
 
 
 BOTH = [
+    *("Neg", "Sign", "Square", "Sqrt", "Rsqrt", "Reciprocal", "Inv", "Exp", "Expm1", "Log", "Log1p"),
+    *("Sin", "Cos", "Tan", "Asin", "Acos", "Atan", "Sinh", "Cosh", "Tanh", "Asinh", "Acosh", "Atanh"),
+    "Sigmoid",
+]
     "Neg",
     "Sign",
     "Square",
