@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from cfgraph.runtime.frame_state import DEAD, MASK, Fire, Iteration, Send
+from cfgraph.runtime.frame_state import DEAD, MASK, Fire, Iteration, Kill, Send
 
 # slot that the value goes to (0: nobody reads it), counter, what to fire if live, if dead
 Plain = tuple[int, int, Fire, Fire]
@@ -46,7 +46,7 @@ def sender(edges: Edges, ready: list[tuple[Fire, Iteration]]) -> Send:
     return send
 
 
-def killer(edges: list[Edges], ready: list[tuple[Fire, Iteration]]) -> Fire | Any:
+def killer(edges: list[Edges], ready: list[tuple[Fire, Iteration]]) -> Kill:
     """Deliver deadness to all readers, in an iteration; returns how many became ready."""
     append = ready.append
 

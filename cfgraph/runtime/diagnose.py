@@ -1,4 +1,7 @@
-"""Why a fetch has no value: the Switch that killed it, or the inputs that never came."""
+"""Why a fetch has no value: the Switch that killed it, or the inputs that never came.
+
+Both answers are read off the counters that the run left in the root frame's iteration.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from collections.abc import Iterator
 from cfgraph.errors import ExecutionError
 from cfgraph.ir.graph import Node, Output
 from cfgraph.runtime.executor import Executor
-from cfgraph.runtime.frame_state import DEAD, MASK, Iteration
+from cfgraph.runtime.frame_state import DEAD, MASK
 from cfgraph.runtime.plan import NodePlan
 
 MAX_LISTED = 5
@@ -15,10 +18,8 @@ MAX_LISTED = 5
 
 def dead_fetch(executor: Executor, item: Output) -> ExecutionError:
     """The error of a fetch that is dead, naming what killed it."""
-    assert executor.root is not None
-    cause = _Search(executor).killer(item, executor.root.newest)
     return ExecutionError(
-        f"{item.name} is dead: {cause}",
+        f"{item.name} is dead: {_Root(executor).killer(item)}",
         node=item.node,
         device=executor.device,
         hint="fetch the Merge behind both branches, or feed the predicate otherwise",
@@ -28,105 +29,122 @@ def dead_fetch(executor: Executor, item: Output) -> ExecutionError:
 
 def starved_fetch(executor: Executor, item: Output) -> ExecutionError:
     """The error of a fetch that nothing computed although the run came to rest."""
-    missing = list(_Search(executor).missing(item.node))
-    listed = "; ".join(missing[:MAX_LISTED])
-    more = f"; and {len(missing) - MAX_LISTED} more" if len(missing) > MAX_LISTED else ""
-    reason = listed + more if listed else "no token reached it"
+    found = list(_Root(executor).missing(item.node))
+    more = f"; and {len(found) - MAX_LISTED} more" if len(found) > MAX_LISTED else ""
+    reason = "; ".join(found[:MAX_LISTED]) + more if found else "no token reached it"
     return ExecutionError(
-        f"{item.name} got no value: nothing is left to run, and {reason}",
+        f"{item.name} got no value, and nothing is left to run: {reason}",
         node=item.node,
         device=executor.device,
-        hint="`cfgraph check` tells what is wrong with a graph that starves",
+        hint="`cfgraph check` tells what makes a graph starve",
         code="CFG707",
     )
 
 
-class _Search:
-    """Walks back over what a run left in the counters of the iterations that still exist."""
+class _Root:
+    """The root frame's iteration after a run, with its nodes."""
 
     def __init__(self, executor: Executor) -> None:
+        assert executor.root is not None
         self.plans = executor.plan.nodes
+        self.frame = executor.root.plan
+        self.iteration = executor.root.newest
 
-    def killer(self, item: Output, iteration: Iteration) -> str:
+    def fired(self, plan: NodePlan) -> bool:
+        """True if a node of the root frame ran, live or dead."""
+        return not self.iteration.pending[plan.counter] & MASK
+
+    def died(self, plan: NodePlan) -> bool:
+        """True if a node of the root frame got a dead token (a Merge: nothing else)."""
+        inputs = len(plan.node.inputs) if plan.op.role == "merge" else 1
+        return self.iteration.pending[plan.counter] >= inputs * DEAD
+
+    def enters(self, plan: NodePlan) -> list[NodePlan]:
+        """The Enters in the root frame of the loop that an Exit leaves."""
+        return [
+            other
+            for other in self.plans.values()
+            if other.child is plan.frame and other.frame is self.frame
+        ]
+
+    # -- dead -------------------------------------------------------------------------------------
+
+    def killer(self, item: Output) -> str:
         """What made an output dead, followed through dead inputs to a Switch that ran."""
         seen: set[Node] = set()
-        while item.node not in seen and (plan := self.plans.get(item.node)):
+        while item.node not in seen:
             seen.add(item.node)
-            where = self._iteration(plan, iteration)
-            if where is None:
-                return self._loop(plan)
-            if plan.op.role == "switch" and not self._is_dead(plan, where):
-                return self._switch(plan, item.port, where)
-            source = self._dead_input(plan, where)
-            if source is None:
-                return f"{item.node.name!r} ({item.node.op}) handed on nothing"
-            item = source
-        return "its inputs are dead"
+            plan = self.plans[item.node]
+            if plan.frame is not self.frame:
+                entered = [other for other in self.enters(plan) if self.died(other)]
+                if not entered:
+                    return f"{item.node.name!r} was live in no iteration of {plan.frame.name!r}"
+                item = Output(entered[0].node, 0)
+            elif plan.op.role == "switch" and not self.died(plan):
+                return self._switch(plan, item.port)
+            else:
+                item = self._dead_input(plan) or item
+        return f"{item.node.name!r} ({item.node.op}) handed on nothing"
 
-    def _iteration(self, plan: NodePlan, root: Iteration) -> Iteration | None:
-        """The iteration that a node ran in, where there is only one such and it is still there."""
-        return root if plan.frame is root.frame.plan else None
-
-    def _is_dead(self, plan: NodePlan, where: Iteration) -> bool:
-        return where.pending[plan.counter] >= DEAD
-
-    def _switch(self, plan: NodePlan, port: int, where: Iteration) -> str:
-        index = where.values[plan.base + 1]
+    def _switch(self, plan: NodePlan, port: int) -> str:
+        index = self.iteration.values[plan.base + 1]
+        taken = str(bool(index)).lower() if plan.outputs == 2 else str(index)
         predicate = plan.node.inputs[1].name
-        taken = str(index).lower() if plan.outputs == 2 else str(index)
         return (
             f"{plan.node.op} {plan.node.name!r} hands nothing to output {port},"
             f" as {predicate} is {taken}"
         )
 
-    def _dead_input(self, plan: NodePlan, where: Iteration) -> Output | None:
-        """A source of a dead node that was dead itself; for a loop's Exit, what its Enters got."""
-        node = plan.node
-        candidates = [*node.inputs, *(Output(source, 0) for source in node.controls)]
-        if plan.op.role == "merge":
-            return node.inputs[0]
-        for item in candidates:
+    def _dead_input(self, plan: NodePlan) -> Output | None:
+        """The first source that gave a node a dead token; an Exit where no other did."""
+        sources = [*plan.node.inputs, *(Output(node, -1) for node in plan.node.controls)]
+        loops: list[Output] = []
+        for item in sources:
             source = self.plans.get(item.node)
             if source is None:
                 continue
-            if source.op.role == "exit" or source.frame is not where.frame.plan:
-                entered = self._entered_dead(source, where)
-                if entered is not None:
-                    return entered
-            elif self._is_dead(source, where) or self._untaken(source, item, where):
+            if source.frame is not self.frame:
+                loops.append(item)
+            elif self.died(source) or self._untaken(source, item.port):
                 return item
-        return None
+        return loops[0] if loops else None
 
-    def _untaken(self, source: NodePlan, item: Output, where: Iteration) -> bool:
-        if source.op.role != "switch" or item in ():
+    def _untaken(self, source: NodePlan, port: int) -> bool:
+        if source.op.role != "switch" or port < 0:
             return False
-        index = where.values[source.base + 1]
-        return index is not None and int(index) != item.port
+        index = int(self.iteration.values[source.base + 1])
+        last = source.outputs - 1
+        return port != (index if 0 <= index <= last else last)
 
-    def _entered_dead(self, plan: NodePlan, where: Iteration) -> Output | None:
-        """A dead input of an Enter of the loop that `plan` leaves."""
-        for other in self.plans.values():
-            if other.child is plan.frame and other.frame is where.frame.plan:
-                if self._is_dead(other, where):
-                    return Output(other.node, 0)
-        return None
-
-    def _loop(self, plan: NodePlan) -> str:
-        return f"the loop {plan.frame.name!r} never handed it out"
+    # -- starved ----------------------------------------------------------------------------------
 
     def missing(self, node: Node) -> Iterator[str]:
-        """For each node before `node` that waits while nothing before it does: what it waits for."""
-        seen, queue = {node}, [node]
+        """For each place where tokens stopped on their way to `node`, what did not come."""
+        seen, queue = {node}, [self.plans[node]]
         while queue:
-            here = queue.pop()
-            plan = self.plans.get(here)
-            if plan is None:
+            plan = queue.pop(0)
+            if plan.frame is not self.frame:
+                waiting = [other for other in self.enters(plan) if not self.fired(other)]
+                queue += [other for other in waiting if other.node not in seen]
+                seen.update(other.node for other in waiting)
+                if not waiting:
+                    yield self._loop(plan)
                 continue
-            sources = [item.node for item in here.inputs] + list(here.controls)
-            for source in sources:
-                if source not in seen:
-                    seen.add(source)
-                    queue.append(source)
-            if plan.op.role == "exit":
-                name = plan.frame.name
-                yield f"{here.name!r} was live in no iteration of the loop {name!r}"
+            for source in [*(item.node for item in plan.node.inputs), *plan.node.controls]:
+                before = self.plans.get(source)
+                if before is None or source in seen:
+                    continue
+                seen.add(source)
+                if before.frame is not self.frame or not self.fired(before):
+                    queue.append(before)
+
+    def _loop(self, plan: NodePlan) -> str:
+        name, exit_name = plan.frame.name, plan.node.name
+        children = self.iteration.children or {}
+        running = children.get(plan.frame)
+        if running is None:
+            return f"{exit_name!r} was live in no iteration of the loop {name!r}"
+        where = running.newest.path
+        if running.entering:
+            return f"{running.entering} Enters of the loop {name!r} never came ({where})"
+        return f"the loop {name!r} came to rest at {where} before {exit_name!r} ran"

@@ -29,7 +29,10 @@ MISSING: Final = _Missing()
 
 
 class Executor:
-    """One device's part of a run. `results[i]` is what fetch i got: a value, None (dead), MISSING."""
+    """One device's part of a run.
+
+    `results[i]` is what fetch i got: a value, None where it is dead, MISSING where nothing came.
+    """
 
     def __init__(self, plan: Plan, step: RunStep, device: str, wrap: Wrap | None = None) -> None:
         self.plan = plan
@@ -71,7 +74,7 @@ class Executor:
         ready = self.ready
         fire, it = ready[0]
         try:
-            for fire, it in islice(ready, BATCH):  # noqa: B020 - the pair that fails is named below
+            for fire, it in islice(ready, BATCH):
                 fire(it)
         except Exception as error:
             raise self._located(error, fire, it) from error.__cause__
@@ -109,9 +112,7 @@ class Executor:
         name = plan.node.name if plan else "?"
         if isinstance(error, _KERNEL_FAILURES):
             text = str(error) or type(error).__name__
-            return ExecutionError(
-                text, node=name, frame=it.path, device=self.device, code="CFG705"
-            )
+            return ExecutionError(text, node=name, frame=it.path, device=self.device, code="CFG705")
         error.add_note(f"while running node '{name}' in frame {it.path}")
         return error
 

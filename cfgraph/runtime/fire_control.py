@@ -11,7 +11,7 @@ import numpy as np
 from cfgraph.errors import ExecutionError
 from cfgraph.ops.op import OpError
 from cfgraph.runtime.deliver import Edges, killer, sender
-from cfgraph.runtime.frame_state import DEAD, MASK, Fire, Frame, Iteration, Send, finish
+from cfgraph.runtime.frame_state import DEAD, MASK, Fire, Frame, Iteration, Kill, Send, finish
 from cfgraph.runtime.plan import NodePlan
 from cfgraph.runtime.step import RunStep
 
@@ -46,10 +46,9 @@ class Links:
         """Deliver to the readers of the control edges."""
         return sender(self.control or Edges(), self.ready)
 
-    def kill_all(self) -> Callable[[Iteration], int]:
+    def kill_all(self) -> Kill:
         """Deliver deadness to all readers."""
-        kill: Callable[[Iteration], int] = killer(self.groups, self.ready)
-        return kill
+        return killer(self.groups, self.ready)
 
 
 def settle(it: Iteration, made: int) -> None:

@@ -20,6 +20,7 @@ MASK: Final = DEAD - 1
 
 Fire = Callable[["Iteration"], None]
 Send = Callable[["Iteration", Any], int]
+Kill = Callable[["Iteration"], int]
 
 
 class Iteration:
@@ -86,7 +87,7 @@ class Frame:
         self.roots: list[Fire] = []
         self.entering = plan.enters
         self.deferred: list[tuple[Send, Any]] = []
-        self.dead_exits: dict[str, Callable[[Iteration], int]] = {}
+        self.dead_exits: dict[str, Kill] = {}
         self.exited: set[str] = set()
         self.alive = 1
         self.newest = Iteration(self, 0)

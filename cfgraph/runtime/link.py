@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 from cfgraph.ir.graph import CONTROL, Node, Output
 from cfgraph.runtime.deliver import Edges, merge_control, merge_data, sender
@@ -130,9 +129,7 @@ class _Linker:
                 edges = self.control(source)
                 if merge:
                     count = len(node.inputs)
-                    edges.others.append(
-                        merge_control(plan.counter, count, live, dead, self.ready)
-                    )
+                    edges.others.append(merge_control(plan.counter, count, live, dead, self.ready))
                 else:
                     edges.plain.append((0, plan.counter, live, dead))
 
@@ -151,5 +148,3 @@ def _reading(plan: NodePlan, live: Fire) -> Fire:
         live(it)
 
     return fire
-
-

@@ -8,8 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from cfgraph.analysis.findings import require_none
 from cfgraph.analysis.frames import Frame, Frames, frames
 from cfgraph.analysis.needed import needed
+from cfgraph.analysis.verify import verify
 from cfgraph.errors import InvalidInput, Unsupported
 from cfgraph.ir import registry
 from cfgraph.ir.graph import Graph, Node, Output
@@ -81,6 +83,7 @@ def make_plan(
     fed_nodes = frozenset(item.node for item in feeds if _is_source(item.node))
     wanted = [item.node for item in fetches if item not in fed]
     chosen = needed(graph, [*wanted, *targets], fed, fed_nodes)
+    _require_valid(graph, chosen)
     ops = _kernels_for(chosen)
     found = frames(graph, chosen, fed)
     found.require_valid()
@@ -90,6 +93,14 @@ def make_plan(
             layouts[frame] = _layout(frame, layouts[frame.parent])
     nodes = {node: _plan_node(node, ops[node.op], found, layouts) for node in chosen}
     return Plan(nodes, layouts[found.root], tuple(fetches), tuple(feeds), fed_nodes)
+
+
+def _require_valid(graph: Graph, nodes: Iterable[Node]) -> None:
+    """Raise InvalidInput for errors on these nodes; what does not take part may be at fault."""
+    errors = [finding for finding in verify(graph) if finding.level == "error"]
+    if errors:
+        names = {node.name for node in nodes}
+        require_none([found for found in errors if found.node is None or found.node in names])
 
 
 def _is_source(node: Node) -> bool:

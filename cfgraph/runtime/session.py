@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from cfgraph.analysis.inputs import declared
-#Vfrom cfgraph.analysis.verify import require_valid
 from cfgraph.errors import UsageError
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.runtime.diagnose import dead_fetch, starved_fetch
@@ -72,9 +71,9 @@ class Session:
     ) -> list[Any]:
         """Compute fetched tensors, and run targets for their effect.
 
-        A fetch is a tensor's name (`y`, `y:1`), a target a node's; a fetch `^y` is a target. `feeds`
-        maps tensor names to arrays. `trace` is told every token. Returns a value for each fetch that
-        is a tensor, in their order: NumPy arrays, or scalars of rank 0.
+        A fetch is a tensor's name (`y`, `y:1`), a target a node's; a fetch `^y` is a target.
+        `feeds` maps tensor names to arrays. `trace` is told every token. Returns a value for each
+        fetch that is a tensor, in their order: NumPy arrays, or scalars of rank 0.
 
         Raises UsageError for unknown names and feeds that do not fit, InvalidInput for a graph that
         cannot run, Unsupported for ops without a kernel, ExecutionError when the run fails (also
@@ -89,9 +88,7 @@ class Session:
         deadline = None if timeout is None else time.monotonic() + timeout
         with np.errstate(all="ignore"):
             executor.run(list(fed.values()), deadline, self._random)
-            return [
-                self._fetched(executor, place, fed) for place in range(len(wanted))
-            ]
+            return [self._fetched(executor, place, fed) for place in range(len(wanted))]
 
     def _resolve(
         self, names: list[str], targets: Iterable[str]
@@ -123,7 +120,6 @@ class Session:
     ) -> Executor:
         """The executor of this fetch-set, made once; a traced one is made for its run alone."""
         if self._edits != self.graph.edits:
-#V            require_valid(self.graph)
             self._executors.clear()
             self._edits = self.graph.edits
         key = (wanted, nodes, fed)

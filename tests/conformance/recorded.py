@@ -54,8 +54,7 @@ def graph(name: str) -> Graph:
 def array(name: str) -> Any:
     """A recorded array; strings as an object array of bytes."""
     if f"arrays/{name}.npy" in archive().NameToInfo:
-        loaded = np.load(io.BytesIO(archive().read(f"arrays/{name}.npy")), allow_pickle=False)
-        return loaded
+        return np.load(io.BytesIO(archive().read(f"arrays/{name}.npy")), allow_pickle=False)
     told = json.loads(archive().read(f"arrays/{name}.json"))
     flat = np.empty(len(told["strings"]), object)
     flat[:] = [base64.b64decode(item) for item in told["strings"]]

@@ -1,0 +1,39 @@
+"""Print the table of figures: `python -m benchmarks [--tiny] [loading running memory startup]`."""
+
+from __future__ import annotations
+
+import sys
+
+from benchmarks import loading, memory, running, startup
+from benchmarks.peer import tensorflow
+from benchmarks.rows import Row
+
+SECTIONS = {"loading": loading, "running": running, "memory": memory, "startup": startup}
+HEAD = ("work", "cfgraph", "peer", "ratio", "budget", "")
+
+
+def main(arguments: list[str]) -> None:
+    """Measure the sections that are named, or all."""
+    tiny = "--tiny" in arguments
+    named = [word for word in arguments if not word.startswith("-")] or list(SECTIONS)
+    tf = tensorflow()
+    peer = f"TensorFlow {tf.__version__}" if tf else "no TensorFlow here, so no ratio against it"
+    print(f"peer: {peer}; of --help: import typer; of memory: the short loop\n")
+    rows = [cells(row) for name in named for row in SECTIONS[name].measure(tf, tiny=tiny)]
+    widths = [max(len(row[place]) for row in [HEAD, *rows]) for place in range(len(HEAD))]
+    for row in [HEAD, *rows]:
+        print(
+            "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
+        )
+
+
+def cells(row: Row) -> tuple[str, ...]:
+    """A row as texts."""
+    peer = "" if row.peer is None else f"{row.peer:.4g}"
+    ratio = "" if row.ratio is None else f"{row.ratio:.2f}"
+    budget = "" if row.budget is None else f"{row.budget:.4g}"
+    return row.work, f"{row.ours:.4g} {row.unit}", peer, ratio, budget, row.verdict
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,44 @@
+"""Seconds to load and to save a graph of many nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import ModuleType
+
+from benchmarks.peer import importer
+from benchmarks.rows import Row, best, in_turn
+from cfgraph.ir import serde
+from cfgraph.ir.attrs import Tensor
+from cfgraph.ir.graph import Graph
+
+NODES = 100_000
+TINY = 200
+
+
+def chain(nodes: int) -> bytes:
+    """An encoded graph: a constant, and additions in a chain."""
+    import numpy as np
+
+    import cfgraph.ops  # noqa: F401 - fills the registry
+    from cfgraph.ir.dtypes import float32
+
+    graph = Graph()
+    one = graph.add("Const", name="one", value=Tensor(np.ones((), np.float32)), dtype=float32)
+    last = one
+    for place in range(nodes - 1):
+        last = graph.add("AddV2", last, one, name=f"sum_{place}")
+    return serde.graph_to_bytes(graph)
+
+
+def measure(tf: ModuleType | None, *, tiny: bool) -> Iterator[Row]:
+    """Loading beside `import_graph_def`, and saving."""
+    nodes = TINY if tiny else NODES
+    data = chain(nodes)
+    peer = importer(tf, data) if tf else None
+    ours, theirs = in_turn(lambda: serde.graph_from_bytes(data), peer, repeats=3)
+    scale = 1e6 / nodes
+    per_node = None if theirs is None else theirs * scale
+    yield Row(f"load {nodes:,} nodes", ours * scale, "µs a node", per_node, 1 / 5)
+    graph = serde.graph_from_bytes(data)
+    saved = best(lambda: serde.graph_to_bytes(graph), repeats=3)
+    yield Row(f"save {nodes:,} nodes", saved * scale, "µs a node")

@@ -1,0 +1,43 @@
+"""TensorFlow on the same files, where the extra `interop` is installed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+
+def tensorflow() -> ModuleType | None:
+    """TensorFlow in graph mode, or None."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    try:
+        import tensorflow as tf
+    except ImportError:
+        return None
+    tf.compat.v1.disable_eager_execution()
+    found: ModuleType = tf
+    return found
+
+
+def importer(tf: ModuleType, data: bytes) -> Callable[[], Any]:
+    """Load an encoded graph into an empty tf.Graph."""
+
+    def load() -> Any:
+        message = tf.compat.v1.GraphDef()
+        message.ParseFromString(data)
+        with tf.Graph().as_default() as graph:
+            tf.import_graph_def(message, name="")
+        return graph
+
+    return load
+
+
+def runner(
+    tf: ModuleType, path: Path, fetches: list[str], feeds: dict[str, Any]
+) -> Callable[[], Any]:
+    """Run a graph file in one session, again and again."""
+    graph = importer(tf, path.read_bytes())()
+    session = tf.compat.v1.Session(graph=graph)
+    return lambda: session.run(fetches, feeds)
