@@ -95,8 +95,8 @@ class Blocks(Op, abstract=True):
     """What the four ops between space and batch share: their static shape."""
 
     to_batch: ClassVar[bool]
-    host_inputs = (1, 2)
-    constant_inputs = (1, 2)
+    host_inputs: ClassVar[tuple[int, ...]] = (1, 2)
+    constant_inputs: ClassVar[tuple[int, ...]] = (1, 2)
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:

@@ -20,8 +20,8 @@ class DepthBlocks(Op, abstract=True):
     """What the two ops between space and depth share: layouts, and their static shape."""
 
     # the result for an image of layout NHWC, and its height, width and depth
-    rearranged: ClassVar[Callable[[Any, int], Any]]
-    static_sizes: ClassVar[Callable[[Sizes, int], list[int | None]]]
+    rearranged: ClassVar[Callable[..., Any]]
+    static_sizes: ClassVar[Callable[..., list[int | None]]]
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from cfgraph.ir.shapes import UNKNOWN, Shape
-from cfgraph.ops.inference import InferenceContext
+from cfgraph.ops.inference import LARGEST_RANK, InferenceContext
 from cfgraph.ops.op import OpError
 
 
@@ -44,7 +44,10 @@ def static_ints(context: InferenceContext, slot: int) -> list[int] | None:
 
 
 def any_of_rank(rank: int | None) -> Shape:
-    """A shape of this rank, no size known."""
+    """A shape of this rank, no size known. Raises ValueError for more than a tensor may have."""
+    if rank is not None and rank > LARGEST_RANK:
+        message = f"a tensor cannot have {rank} dimensions"
+        raise ValueError(message)
     return UNKNOWN if rank is None else Shape([None] * rank)
 
 

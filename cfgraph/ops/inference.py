@@ -1,15 +1,19 @@
-"""What a shape function may ask, and shape inference over a whole graph."""
+"""What a shape function may ask; `shape_inference` asks them for a whole graph."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from cfgraph.ir import registry
 from cfgraph.ir.shapes import UNKNOWN, Shape
 
 if TYPE_CHECKING:
     from cfgraph.ir.graph import Node
+
+
+# the dimensions that a tensor may have
+LARGEST_RANK: Final = 254
 
 
 class InferenceContext:
@@ -39,12 +43,13 @@ class InferenceContext:
         return self._values(slot)
 
     def shape_value(self, slot: int) -> Shape:
-        """The shape that a shape-valued input says; -1 is an unknown size; UNKNOWN if not constant."""
+        """The shape that a shape-valued input says: -1 is an unknown size, UNKNOWN not constant."""
         value = self._values(slot)
         if value is None:
             of = self.inputs[slot]
             count = of.dims[0] if of.dims is not None and len(of.dims) == 1 else None
-            return UNKNOWN if count is None else Shape([None] * count)
-        if value.ndim == 0:
+            known = count is not None and count <= LARGEST_RANK
+            return Shape([None] * (count or 0)) if known else UNKNOWN
+        if value.ndim != 1:
             return UNKNOWN
         return Shape(None if size < 0 else int(size) for size in value)

@@ -44,11 +44,12 @@ def combined(ufunc: Any, start: Any, rows: Any, ids: Any, count: int) -> Any:
 def extreme(dtype: Any, *, largest: bool) -> Any:
     """The largest or smallest finite number of a type."""
     if dtype.kind in "iu":
-        info = np.iinfo(dtype)
+        info: Any = np.iinfo(dtype)
     else:
         import ml_dtypes
 
-        info = ml_dtypes.finfo(dtype)
+        finfo: Any = ml_dtypes.finfo
+        info = finfo(dtype)
     return dtype.type(info.max if largest else info.min)
 
 

@@ -173,7 +173,7 @@ class Bound(SameShape, abstract=True):
 
     signature = "sorted_inputs: T, values: T -> output: out_type"
     attrs = "out_type: {int32, int64} = int32"
-    side: ClassVar[str]
+    side: ClassVar[Any]
     traceable = False
 
     @classmethod

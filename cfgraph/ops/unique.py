@@ -54,7 +54,8 @@ def first_places(x: Any) -> tuple[Any, Any]:
 
 def _numbered(items: list[Any]) -> tuple[Any, Any]:
     seen: dict[Any, int] = {}
-    first, inverse = [], np.empty(len(items), np.int64)
+    first: list[int] = []
+    inverse = np.empty(len(items), np.int64)
     for place, item in enumerate(items):
         number = seen.setdefault(item, len(seen))
         if number == len(first):

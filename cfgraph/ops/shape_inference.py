@@ -1,0 +1,266 @@
+"""Static shapes of a whole graph, loops included."""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from cfgraph.ir import registry
+from cfgraph.ir.graph import Graph, Node, Output, split_tensor_name
+from cfgraph.ir.shapes import SCALAR, UNKNOWN, Shape
+from cfgraph.ops.inference import LARGEST_RANK, InferenceContext
+from cfgraph.ops.op import Op, lookup
+from cfgraph.ops.static_values import Known, Value, compute, decoded, join, same_value
+
+
+class Shapes:
+    """What is known of every output of a graph before it runs.
+
+    `errors` lists the nodes whose inputs cannot fit, with what their shape function says.
+    """
+
+    def __init__(
+        self, outputs: dict[Node, list[Shape]], values: dict[Output, Known], errors: dict[Node, str]
+    ) -> None:
+        self._outputs = outputs
+        self._values = values
+        self.errors: list[tuple[Node, str]] = list(errors.items())
+
+    def __getitem__(self, output: Output) -> Shape:
+        outputs = self._outputs.get(output.node, ())
+        return outputs[output.port] if 0 <= output.port < len(outputs) else UNKNOWN
+
+    def of(self, node: Node) -> Sequence[Shape]:
+        """The shapes of all outputs of a node."""
+        return self._outputs.get(node, ())
+
+    def value(self, output: Output) -> Any | None:
+        """The value of an output as an array where it is known, else None."""
+        value = decoded(self._values.get(output))
+        return None if value is None or value.known is not None else value.array
+
+
+def infer_shapes(graph: Graph, feeds: Mapping[str, Any] | None = None) -> Shapes:
+    """The static shapes of a graph; `feeds` are shapes, or arrays, by tensor name.
+
+    A loop's Merge has the shape that comes in until another comes around; then each size that
+    differs becomes unknown, and what depends on it is looked at again. A size is given up once,
+    so that this ends, in time that grows with the graph.
+    """
+    return _Inference(graph, feeds or {}).run()
+
+
+# roles whose nodes hand a token on as it is
+_HAND_ON: Final = ("switch", "enter", "exit", "next_iteration")
+
+
+class _Context(InferenceContext):
+    """A node whose shape-valued inputs may be known in part."""
+
+    __slots__ = ("_partial",)
+
+    def __init__(self, node: Node, inputs: tuple[Shape, ...], values: Sequence[Known]) -> None:
+        super().__init__(node, inputs, self._whole)
+        self._partial = values
+
+    def _whole(self, slot: int) -> Any | None:
+        value = decoded(self._partial[slot])
+        return None if value is None or value.known is not None else value.array
+
+    def shape_value(self, slot: int) -> Shape:
+        value = decoded(self._partial[slot])
+        if value is None or value.known is None or value.array.ndim != 1:
+            return super().shape_value(slot)
+        return Shape(
+            size if known and size >= 0 else None
+            for size, known in zip(value.array.tolist(), value.known.tolist(), strict=True)
+        )
+
+
+class _Inference:
+    """The work list: nodes never looked at in order of arrival, changed ones before them."""
+
+    def __init__(self, graph: Graph, feeds: Mapping[str, Any]) -> None:
+        self.graph = graph
+        self.shapes: dict[Node, list[Shape]] = {}
+        self.values: dict[Output, Known] = {}
+        self.errors: dict[Node, str] = {}
+        self.rank: dict[Node, int] = {}
+        self.waiting: dict[Node, int] = {}
+        self.fresh: deque[Node] = deque()
+        self.changed: list[tuple[int, Node]] = []
+        self.queued: set[Node] = set()
+        self.fed: dict[Output, tuple[Shape, Known]] = {}
+        for name, feed in feeds.items():
+            base, port = split_tensor_name(name)
+            if base in graph and port is not None:
+                self.fed[Output(graph[base], port)] = _read_feed(feed)
+
+    def run(self) -> Shapes:
+        for node in self.graph:
+            merges = _role(node) == "merge"
+            count = len(node.inputs)
+            self.waiting[node] = min(count, 1) if merges else count
+            if self._fed_outputs(node) is not None:
+                self.waiting[node] = 0
+            if not self.waiting[node]:
+                self._enqueue(node)
+        while self.changed or self.fresh:
+            node = heapq.heappop(self.changed)[1] if self.changed else self.fresh.popleft()
+            self.queued.discard(node)
+            self._look_at(node)
+        for node in self.graph:
+            if node not in self.shapes:
+                self.shapes[node] = [UNKNOWN] * _count(node)
+        for output, (shape, value) in self.fed.items():
+            if output.port < len(self.shapes[output.node]):
+                self.shapes[output.node][output.port] = shape
+                self.values[output] = value
+        return Shapes(self.shapes, self.values, self.errors)
+
+    def _enqueue(self, node: Node) -> None:
+        if node in self.queued:
+            return
+        self.queued.add(node)
+        if node in self.rank:
+            heapq.heappush(self.changed, (self.rank[node], node))
+        else:
+            self.fresh.append(node)
+
+    def _look_at(self, node: Node) -> None:
+        """Infer a node's outputs, weaken what was said before by it, and tell the readers."""
+        first = node not in self.rank
+        self.rank.setdefault(node, len(self.rank))
+        before = self.shapes.get(node)
+        shapes, values = self._infer(node)
+        ports = set(range(len(shapes)))
+        if before is not None:
+            shapes = [a if a == b else a.join(b) for a, b in zip(before, shapes, strict=True)]
+            ports = {port for port, shape in enumerate(shapes) if shape != before[port]}
+        self.shapes[node] = shapes
+        for port, value in enumerate(values):
+            output = Output(node, port)
+            old = self.values.get(output)
+            new = value if first else join(old, value)
+            if first or not same_value(old, new):
+                ports.add(port)
+                if new is None:
+                    self.values.pop(output, None)
+                else:
+                    self.values[output] = new
+        for use in node.uses:
+            if use.slot < 0:
+                continue
+            reader = use.node
+            if first:
+                self.waiting[reader] -= 1
+            port = reader.inputs[use.slot].port
+            if self.waiting[reader] <= 0 and (first or port in ports):
+                self._enqueue(reader)
+
+    def _infer(self, node: Node) -> tuple[list[Shape], Sequence[Known]]:
+        self.errors.pop(node, None)
+        fed = self._fed_outputs(node)
+        if fed is not None:
+            return [shape for shape, _ in fed], [value for _, value in fed]
+        count = _count(node)
+        slots = range(len(node.inputs))
+        role = _role(node)
+        if role == "merge":
+            return self._merge(node, count)
+        inputs = tuple(self._shape(node.inputs[slot]) for slot in slots)
+        values = [self._value(node.inputs[slot]) for slot in slots]
+        if role == "loop_cond":
+            return [SCALAR] * count, values[:1] * count
+        if role in _HAND_ON and inputs:
+            return [inputs[0]] * count, [values[0]] * count
+        shapes = self._shapes_of(node, inputs, values, count)
+        for port in range(count):
+            here = self.fed.get(Output(node, port))
+            if here is not None:
+                shapes[port] = here[0]
+        return shapes, self._values_of(node, inputs, values, shapes)
+
+    def _fed_outputs(self, node: Node) -> list[tuple[Shape, Known]] | None:
+        """The feeds of a node if all that it gives is fed."""
+        ports = range(_count(node)) if self.fed else range(0)
+        fed = [self.fed[output] for port in ports if (output := Output(node, port)) in self.fed]
+        return fed if ports and len(fed) == len(ports) else None
+
+    def _merge(self, node: Node, count: int) -> tuple[list[Shape], Sequence[Known]]:
+        """The join of what has come so far."""
+        data = [item for item in node.inputs if item.node in self.shapes]
+        shape, value = self._shape(data[0]), self._value(data[0])
+        for item in data[1:]:
+            shape = shape.join(self._shape(item))
+            value = join(value, self._value(item))
+        return [shape, *[SCALAR] * (count - 1)], [value, *[None] * (count - 1)]
+
+    def _shapes_of(
+        self, node: Node, inputs: tuple[Shape, ...], values: Sequence[Known], count: int
+    ) -> list[Shape]:
+        op = lookup(node.op)
+        unknown = [UNKNOWN] * count
+        if op is None:
+            return unknown
+        try:
+            found = list(op.shape(_Context(node, inputs, values)))
+        except ValueError as error:
+            self.errors[node] = str(error)
+            return unknown
+        except Exception:
+            # an attribute or an input is missing or of a wrong kind: verification says so
+            return unknown
+        return found if len(found) == count else unknown
+
+    def _values_of(
+        self,
+        node: Node,
+        inputs: tuple[Shape, ...],
+        values: Sequence[Known],
+        shapes: Sequence[Shape],
+    ) -> Sequence[Known]:
+        try:
+            found = list(compute(node, inputs, values, shapes))
+        except Exception:
+            return [None] * len(shapes)
+        if len(found) != len(shapes):
+            return [None] * len(shapes)
+        for port in range(len(found)):
+            fed = self.fed.get(Output(node, port))
+            if fed is not None:
+                found[port] = fed[1]
+        return found
+
+    def _shape(self, output: Output) -> Shape:
+        outputs = self.shapes[output.node]
+        return outputs[output.port] if output.port < len(outputs) else UNKNOWN
+
+    def _value(self, output: Output) -> Known:
+        return self.values.get(output)
+
+
+def _role(node: Node) -> str:
+    op: type[Op] | None = lookup(node.op)
+    return op.role if op else ""
+
+
+def _count(node: Node) -> int:
+    """The number of outputs; of an op that is not known, those that are read."""
+    count = registry.output_count(node)
+    if count is None:
+        read = [use.node.inputs[use.slot].port for use in node.uses if use.slot >= 0]
+        return max(read, default=-1) + 1
+    return count
+
+
+def _read_feed(feed: Any) -> tuple[Shape, Known]:
+    if isinstance(feed, Shape):
+        return feed, None
+    import numpy as np
+
+    array = np.asarray(feed)
+    small = array.dtype != object and array.size <= LARGEST_RANK
+    return Shape(array.shape), Value(array) if small else None

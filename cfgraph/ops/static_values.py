@@ -1,0 +1,245 @@
+"""Values that are known before the run: of constants, and of small integers computed from them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from cfgraph.ir import registry
+from cfgraph.ir.attrs import Tensor
+from cfgraph.ir.graph import Node
+from cfgraph.ir.shapes import Shape
+from cfgraph.ops.array import Const, Identity, PlaceholderWithDefault
+from cfgraph.ops.broadcast import BroadcastTo
+from cfgraph.ops.concat import Concat, ConcatV2, Pack
+from cfgraph.ops.gather import Gather, GatherV2
+from cfgraph.ops.op import Op, lookup
+from cfgraph.ops.reshape import ExpandDims, Reshape, Squeeze
+from cfgraph.ops.reverse import ReverseV2
+from cfgraph.ops.shape_query import Rank, Shape_, ShapeN, Size
+from cfgraph.ops.slicing import Slice
+from cfgraph.ops.split import Split, SplitV, Unpack
+from cfgraph.ops.strided_slice import StridedSlice
+
+# a constant beyond this is not decoded, a result beyond this not computed, and of a vector beyond
+# this not each element is told apart: shapes and axes are smaller, and inference stays linear
+_LARGEST_CONSTANT: Final = 1024
+_LARGEST_RESULT: Final = 64
+_LARGEST_PARTIAL: Final = 8
+
+# what these give are elements of those inputs that have the type of the output, unchanged
+_MOVING: Final[tuple[type[Op], ...]] = (
+    BroadcastTo,
+    Concat,
+    ConcatV2,
+    ExpandDims,
+    Gather,
+    GatherV2,
+    Identity,
+    Pack,
+    Reshape,
+    ReverseV2,
+    Slice,
+    Split,
+    SplitV,
+    Squeeze,
+    StridedSlice,
+    Unpack,
+)
+
+
+class Value(NamedTuple):
+    """A value; where `known` is an array, only the elements that it marks are known."""
+
+    array: Any
+    known: Any | None = None
+
+
+class Encoded(NamedTuple):
+    """A constant that nobody has asked for yet."""
+
+    tensor: Tensor
+
+
+Known = Value | Encoded | None
+
+
+def decoded(value: Known) -> Value | None:
+    """The value itself."""
+    return Value(np.asarray(value.tensor.array)) if isinstance(value, Encoded) else value
+
+
+def join(one: Known, other: Known) -> Known:
+    """What holds for either."""
+    if one is other or one is None or other is None:
+        return one if one is other else None
+    a, b = decoded(one), decoded(other)
+    if a is None or b is None or a.array.shape != b.array.shape or a.array.dtype != b.array.dtype:
+        return None
+    same = np.asarray(a.array == b.array) & _mask(a) & _mask(b)
+    if same.all():
+        return a
+    partial = a.array.dtype.kind in "iu" and a.array.ndim == 1 and same.size <= _LARGEST_PARTIAL
+    return Value(a.array, same) if partial and same.any() else None
+
+
+def same_value(one: Known, other: Known) -> bool:
+    """True if both know the same."""
+    if one is other or one is None or other is None:
+        return one is other
+    a, b = decoded(one), decoded(other)
+    if a is None or b is None:
+        return False
+    return np.array_equal(_mask(a), _mask(b)) and np.array_equal(a.array, b.array)
+
+
+def _mask(value: Value) -> Any:
+    return np.ones(value.array.shape, bool) if value.known is None else value.known
+
+
+def compute(
+    node: Node, inputs: Sequence[Shape], values: Sequence[Known], outputs: Sequence[Shape]
+) -> Sequence[Known]:
+    """What is known of a node's outputs, from what is known of its inputs."""
+    op = lookup(node.op)
+    nothing = [None] * len(outputs)
+    if op is None:
+        return nothing
+    if issubclass(op, Const):
+        tensor = node.attrs.get("value")
+        size = tensor.shape.elements if isinstance(tensor, Tensor) else None
+        small = size is not None and size <= _LARGEST_CONSTANT
+        return [Encoded(tensor)] if small and isinstance(tensor, Tensor) else nothing
+    if issubclass(op, Shape_ | ShapeN | Rank | Size):
+        return [_asked(op, of, node) for of in inputs[: len(outputs)]]
+    missing = None in values
+    if missing and (not issubclass(op, _MOVING) or all(value is None for value in values)):
+        return nothing
+    if not _is_foldable(op, node, outputs):
+        return nothing
+    if missing:
+        values = _with_unknown(op, node, inputs, values)
+        if any(value is None for value in values):
+            return nothing
+    return _folded(op, node, values) or nothing
+
+
+def _with_unknown(
+    op: type[Op], node: Node, inputs: Sequence[Shape], values: Sequence[Known]
+) -> Sequence[Known]:
+    """The values, small ones of which nothing is known made up where their elements just move."""
+    dtype = registry.output_types(node) or []
+    moved = _moved(op, node)
+    return [
+        _unknown(of, dtype[0].numpy) if value is None and slot in moved else value
+        for slot, (of, value) in enumerate(zip(inputs, values, strict=True))
+    ]
+
+
+def _unknown(of: Shape, dtype: Any) -> Known:
+    size = of.elements
+    if of.dims is None or size is None or size > _LARGEST_PARTIAL:
+        return None
+    return Value(np.zeros(of.dims, dtype), np.zeros(of.dims, bool))
+
+
+def _asked(op: type[Op], of: Shape, node: Node) -> Known:
+    """The result of a question for the shape, as far as the shape is known."""
+    if of.dims is None:
+        return None
+    dtype = np.int32 if issubclass(op, Rank) else node.attr("out_type").numpy
+    if issubclass(op, Rank):
+        return Value(np.array(len(of.dims), dtype))
+    if issubclass(op, Size):
+        size = of.elements
+        return None if size is None or size > np.iinfo(dtype).max else Value(np.array(size, dtype))
+    if any(dim is not None and dim > np.iinfo(dtype).max for dim in of.dims):
+        return None
+    array = np.array([dim or 0 for dim in of.dims], dtype)
+    if of.is_full:
+        return Value(array)
+    if len(of.dims) > _LARGEST_PARTIAL:
+        return None
+    return Value(array, np.array([dim is not None for dim in of.dims], bool))
+
+
+def _is_foldable(op: type[Op], node: Node, outputs: Sequence[Shape]) -> bool:
+    """True for a pure op that gives a few integers, always the same for the same inputs."""
+    pure = not (op.stateful or op.random or op.role) and op.runnable
+    if not pure or not node.inputs or issubclass(op, PlaceholderWithDefault):
+        return False
+    if any(shape.elements is None or shape.elements > _LARGEST_RESULT for shape in outputs):
+        return False
+    types = registry.output_types(node)
+    return bool(types) and all(t.kind in ("int", "uint", "bool") for t in types or ())
+
+
+def _folded(op: type[Op], node: Node, values: Sequence[Known]) -> list[Known] | None:
+    whole = [decoded(value) for value in values]
+    if any(item is None or item.array.size > _LARGEST_RESULT for item in whole):
+        return None
+    arrays = [item.array for item in whole if item is not None]
+    masks = [None if item is None else item.known for item in whole]
+    if all(mask is None for mask in masks):
+        found = _run(op, node, arrays)
+        return None if found is None else [Value(array) for array in found]
+    if not issubclass(op, _MOVING):
+        return _cast(op, node, arrays[0], masks[0])
+    moved = _moved(op, node)
+    if any(mask is not None and slot not in moved for slot, mask in enumerate(masks)):
+        return None
+    # what happens to the elements happens to the marks of what is known
+    marks = [
+        array
+        if slot not in moved
+        else np.ones_like(array)
+        if mask is None
+        else mask.astype(array.dtype)
+        for slot, (array, mask) in enumerate(zip(arrays, masks, strict=True))
+    ]
+    found, known = _run(op, node, arrays), _run(op, node, marks)
+    if found is None or known is None:
+        return None
+    return [_partial(array, mark != 0) for array, mark in zip(found, known, strict=True)]
+
+
+def _partial(array: Any, known: Any) -> Known:
+    if known.all():
+        return Value(array)
+    return Value(array, known) if known.any() and array.ndim <= 1 else None
+
+
+def _cast(op: type[Op], node: Node, array: Any, known: Any) -> list[Known] | None:
+    """A cast between integers changes no element that is known, for sizes fit either."""
+    if op is not lookup("Cast") or array.dtype.kind not in "iu":
+        return None
+    found = _run(op, node, [array])
+    if found is None or found[0].dtype.kind not in "iu":
+        return None
+    return [Value(found[0], known)]
+
+
+def _moved(op: type[Op], node: Node) -> set[int]:
+    """The slots whose elements become those of the outputs."""
+    signature, slots, slot = op.parsed(), set[int](), 0
+    for arg in signature.inputs:
+        count = len(signature.arg_types(arg, node.attrs))
+        if arg.type_attr == signature.outputs[0].type_attr and arg.type_attr is not None:
+            slots.update(range(slot, slot + count))
+        slot += count
+    return slots
+
+
+def _run(op: type[Op], node: Node, arrays: Sequence[Any]) -> list[Any] | None:
+    try:
+        with np.errstate(all="ignore"):
+            result = op.bind(node, np)(*arrays)
+    except Exception:
+        # what cannot be computed is not known; the run will say why
+        return None
+    outputs = result if isinstance(result, tuple) else (result,)
+    if any(not isinstance(item, np.ndarray | np.generic) for item in outputs):
+        return None
+    return [np.asarray(item) for item in outputs]
