@@ -8,10 +8,10 @@ from typing import Final
 
 from cfgraph.analysis.needed import needed
 from cfgraph.errors import UsageError
-from cfgraph.ir import registry
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.shapes import UNKNOWN, Shape
+from cfgraph.ops.op import lookup
 
 # up to this version of the producer a Placeholder says shape [] where it means any shape
 _LOOSE_SCALARS: Final = 21
@@ -19,7 +19,7 @@ _LOOSE_SCALARS: Final = 21
 
 def is_input(node: Node) -> bool:
     """True for a node that is there to be fed."""
-    op = registry.lookup(node.op)
+    op = lookup(node.op)
     return bool(op and op.is_input)
 
 

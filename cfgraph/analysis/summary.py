@@ -1,0 +1,190 @@
+"""What a graph is, in numbers and names: what `show` prints of it."""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from cfgraph.analysis.frames import Frame, Frames, frames
+from cfgraph.analysis.inputs import described, feed_option, is_input, must_be_fed
+from cfgraph.ir import registry
+from cfgraph.ir.attrs import Tensor
+from cfgraph.ir.functions import Function
+from cfgraph.ir.graph import Graph, Node, Output
+from cfgraph.ir.signature import Arg
+from cfgraph.ops.op import lookup
+
+_OPAQUE = ("resource", "variant")
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """A tensor that comes in or goes out: its type as `float32[?,4]`, and its value if unfed."""
+
+    name: str
+    type: str
+    default: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FrameSummary:
+    """One loop: how many of its iterations may run at once, and what drives it."""
+
+    path: str
+    depth: int
+    nodes: int
+    parallel_iterations: int
+    variables: int
+    invariants: int
+    predicate: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionSummary:
+    """One function of the library, with its signature."""
+
+    name: str
+    signature: str
+    nodes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """Counts, and the names that a person needs to go on; all in a fixed order."""
+
+    nodes: int
+    edges: int
+    control_edges: int
+    producer: int
+    constant_bytes: int
+    ops: tuple[tuple[str, int], ...]
+    unknown_ops: tuple[str, ...]
+    devices: tuple[tuple[str, int], ...]
+    frames: tuple[FrameSummary, ...]
+    faults: int
+    functions: tuple[FunctionSummary, ...]
+    inputs: tuple[Endpoint, ...]
+    outputs: tuple[Endpoint, ...]
+
+
+def summarize(graph: Graph) -> Summary:
+    """Count what is in a graph, and guess what goes in and comes out."""
+    found = frames(graph)
+    ops = Counter(node.op for node in graph)
+    return Summary(
+        nodes=len(graph),
+        edges=sum(len(node.inputs) for node in graph),
+        control_edges=sum(len(node.controls) for node in graph),
+        producer=graph.versions.producer,
+        constant_bytes=sum(_constant_bytes(node) for node in graph),
+        ops=_by_count(ops),
+        unknown_ops=tuple(op for op in sorted(ops) if not (lookup(op) or op in graph.functions)),
+        devices=_by_count(Counter(node.device for node in graph)),
+        frames=tuple(_frame(frame) for frame in _as_tree(found)),
+        faults=len(found.faults),
+        functions=tuple(_function(graph.functions[name]) for name in sorted(graph.functions)),
+        inputs=tuple(_input(graph, node) for node in graph if is_input(node)),
+        outputs=tuple(Endpoint(item.name, described(graph, item)) for item in sinks(graph, found)),
+    )
+
+
+def sinks(graph: Graph, found: Frames | None = None) -> list[Output]:
+    """The likely outputs: those of nodes that nothing reads, their values in no loop."""
+    found = frames(graph) if found is None else found
+    return [
+        item
+        for node in graph
+        if not node.uses and not is_input(node) and found.of_outputs.get(node) is found.root
+        for item in _outputs(node)
+    ]
+
+
+def _outputs(node: Node) -> Iterable[Output]:
+    count = registry.output_count(node)
+    ports = [node.output(port) for port in range(1 if count is None else count)]
+    return [item for item in ports if item.dtype is None or item.dtype.kind not in _OPAQUE]
+
+
+def next_command(graph: Graph, path: str, summary: Summary) -> str:
+    """The command line to type next: one that runs the graph, or else one that says why not."""
+    if summary.faults or summary.unknown_ops or not summary.outputs:
+        return shlex.join(["cfgraph", "check", path])
+    needed = [feed_option(graph, node.output()) for node in graph if must_be_fed(node)]
+    fetches = [f"--fetch {shlex.quote(item.name)}" for item in summary.outputs[:_MAX_FETCHES]]
+    return " ".join([shlex.join(["cfgraph", "run", path]), *needed, *fetches])
+
+
+_MAX_FETCHES = 3
+
+
+def _by_count(counts: Counter[str]) -> tuple[tuple[str, int], ...]:
+    return tuple(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
+
+
+def _constant_bytes(node: Node) -> int:
+    return sum(_bytes(value) for value in node.attrs.values() if isinstance(value, Tensor))
+
+
+def _bytes(tensor: Tensor) -> int:
+    elements = tensor.shape.elements
+    if elements is None or tensor.dtype.is_object:
+        return 0
+    try:
+        return int(elements * tensor.dtype.numpy.itemsize)
+    except TypeError:
+        return 0
+
+
+def _as_tree(found: Frames) -> list[Frame]:
+    """The frames but the root, each before its own children, these in graph order."""
+    children: dict[Frame | None, list[Frame]] = {}
+    for frame in found.all:
+        children.setdefault(frame.parent, []).append(frame)
+    ordered, stack = [], list(reversed(children.get(found.root, [])))
+    while stack:
+        frame = stack.pop()
+        ordered.append(frame)
+        stack.extend(reversed(children.get(frame, [])))
+    return ordered
+
+
+def _frame(frame: Frame) -> FrameSummary:
+    invariants = len(frame.invariants)
+    conditions = [node.inputs[0].name for node in frame.loop_conds if node.inputs]
+    return FrameSummary(
+        frame.path,
+        frame.depth,
+        len(frame.nodes),
+        frame.parallel_iterations,
+        len(frame.enters) - invariants,
+        invariants,
+        conditions[0] if len(conditions) == 1 else None,
+    )
+
+
+def _function(function: Function) -> FunctionSummary:
+    definition = function.definition
+    inputs = ", ".join(_argument(item) for item in definition.inputs)
+    outputs = ", ".join(_argument(item) for item in definition.outputs)
+    return FunctionSummary(function.name, f"({inputs}) -> ({outputs})", len(definition.nodes))
+
+
+def _argument(item: Arg) -> str:
+    kind = str(item.dtype) if item.dtype else str(item.type_attr)
+    kind = f"Ref({kind})" if item.is_ref else kind
+    return f"{item.name}: {f'{item.count}*' if item.count else ''}{kind}"
+
+
+def _input(graph: Graph, node: Node) -> Endpoint:
+    item = node.output()
+    default = None if must_be_fed(node) else _value(node.inputs[0])
+    return Endpoint(item.name, described(graph, item), default)
+
+
+def _value(item: Output) -> str:
+    """The value of a small constant, or the name of the tensor."""
+    value = item.node.attrs.get("value")
+    small = isinstance(value, Tensor) and value.shape.dims == () and not value.dtype.is_object
+    return str(value.array.item()) if small and isinstance(value, Tensor) else item.name

@@ -1,0 +1,1 @@
+"""What a person sees and types: tables, values, traces, JSON, files in and out."""

@@ -1,0 +1,112 @@
+"""Tables: one description, printed as aligned text, as tab-separated lines or as JSON."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+_CONTROLS: Final = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160))}
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column: its key in JSON and its title, which is the key unless it says otherwise."""
+
+    key: str
+    title: str | None = None
+    right: bool = False
+    style: str = ""
+
+    @property
+    def heading(self) -> str:
+        """What stands above the column."""
+        return self.key if self.title is None else self.title
+
+
+@dataclass(slots=True)
+class Table:
+    """Columns and rows; a cell is printed as text, None as nothing."""
+
+    columns: Sequence[Column]
+    rows: list[Sequence[Any]] = field(default_factory=list)
+    headings: bool = True
+
+    def texts(self) -> Iterator[tuple[str, ...]]:
+        """The rows as they are printed, the headings first."""
+        if self.headings:
+            yield tuple(column.heading for column in self.columns)
+        for row in self.rows:
+            yield tuple(cell_text(cell) for cell in row)
+
+    def to_json(self) -> list[dict[str, Any]]:
+        """The rows as objects."""
+        keys = [column.key for column in self.columns]
+        return [dict(zip(keys, row, strict=True)) for row in self.rows]
+
+
+def cell_text(cell: Any) -> str:
+    """How a cell is printed."""
+    if cell is None:
+        return ""
+    if isinstance(cell, list | tuple):
+        return ", ".join(cell_text(item) for item in cell)
+    return clean(str(cell))
+
+
+def clean(text: str) -> str:
+    """A text from a file without the control characters that a terminal would obey."""
+    return text if text.isprintable() else text.translate(_CONTROLS)
+
+
+def width(text: str) -> int:
+    """The columns that a text takes on a terminal."""
+    if text.isascii():
+        return len(text)
+    return sum(map(_char_width, text))
+
+
+def _char_width(char: str) -> int:
+    if unicodedata.combining(char):
+        return 0
+    return 2 if unicodedata.east_asian_width(char) in "WF" else 1
+
+
+def pad(text: str, columns: int, right: bool = False) -> str:
+    """A text filled up with blanks."""
+    blanks = " " * (columns - width(text))
+    return blanks + text if right else text + blanks
+
+
+def aligned(table: Table, indent: str = "") -> Iterator[str]:
+    """The lines of a table as plain text; nothing is ever cut."""
+    rows = list(table.texts())
+    if not rows:
+        return
+    widths = [max(map(width, cells)) for cells in zip(*rows, strict=True)]
+    for row in rows:
+        cells = [
+            pad(cell, columns, column.right)
+            for cell, columns, column in zip(row, widths, table.columns, strict=True)
+        ]
+        yield (indent + "  ".join(cells)).rstrip()
+
+
+def tab_separated(table: Table) -> Iterator[str]:
+    """The lines of a table with tabs between the cells; no cell holds one."""
+    for row in table.texts():
+        yield "\t".join(row)
+
+
+def flowed(items: Sequence[str], columns: int = 78, indent: str = "  ") -> Iterator[str]:
+    """Items with commas between them, in lines of about that width; no item is broken."""
+    line = indent
+    for place, item in enumerate(items):
+        text = item + ("," if place < len(items) - 1 else "")
+        if line != indent and width(line) + width(text) > columns:
+            yield line.rstrip()
+            line = indent
+        line += text + " "
+    if line.strip():
+        yield line.rstrip()

@@ -1,0 +1,188 @@
+"""Print values: short enough to read, exact enough to be read back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from cfgraph.console.tables import flowed
+from cfgraph.ir.dtypes import DType
+from cfgraph.ir.shapes import Shape
+
+MAX_ELEMENTS: Final = 1024
+LINE: Final = 78
+_EDGE: Final = 3
+_GAP: Final = "…"
+_SMALL: Final = 8
+
+
+def type_text(value: Any) -> str:
+    """Type and shape of a value, as in `float32[2,3]`."""
+    array = _array(value)
+    return f"{_dtype_name(array)}{Shape(array.shape)}"
+
+
+def _array(value: Any) -> Any:
+    """A value as an array; NumPy must not look into a resource as if it were a sequence."""
+    if isinstance(value, np.ndarray | np.generic | bool | int | float | complex):
+        return np.asarray(value)
+    held = np.empty((), object)
+    held[()] = value
+    return held
+
+
+def _is_opaque(array: Any) -> bool:
+    """True for an array of resources or variants."""
+    return array.dtype == object and not all(isinstance(item, bytes | str) for item in array.flat)
+
+
+def _dtype_name(array: Any) -> str:
+    if _is_opaque(array):
+        return type(array.flat[0]).__name__
+    try:
+        return DType.of_numpy(array.dtype).name
+    except TypeError:
+        return str(array.dtype.name)
+
+
+def value_text(value: Any, full: bool = False) -> str:
+    """A value in the JSON that `--feed` reads, over several lines where one would be long.
+
+    More than 1024 elements are elided unless `full`.
+    """
+    array = _array(value)
+    element = _element_text(array)
+    if array.ndim == 0:
+        return element(array[()])
+    edge = None if full or array.size <= MAX_ELEMENTS else _EDGE
+    nested = _nested(array, element, edge)
+    line = _on_one_line(nested, array.ndim)
+    return line if len(line) <= LINE else "\n".join(_on_lines(nested, array.ndim))
+
+
+def _element_text(array: Any) -> Callable[[Any], str]:
+    """What prints one element: numbers in the fewest digits that give the same number again."""
+    kind = array.dtype.kind
+    if kind == "b":
+        return lambda item: "true" if item else "false"
+    if kind in "iu":
+        return str
+    if kind == "f":
+        return _float_text
+    if kind == "c":
+        return _complex_text
+    if kind == "V":
+        return _extended_text
+    return _object_text
+
+
+def _object_text(item: Any) -> str:
+    if isinstance(item, bytes):
+        item = item.decode("utf-8", "backslashreplace")
+    if isinstance(item, str):
+        return json.dumps(item, ensure_ascii=False)
+    return f"<{type(item).__name__}>"  # not its own text, which may hold an address
+
+
+def _float_text(item: Any) -> str:
+    if np.isfinite(item):
+        return str(item)
+    return "NaN" if np.isnan(item) else "Infinity" if item > 0 else "-Infinity"
+
+
+def _complex_text(item: Any) -> str:
+    real, imaginary = (str(part) for part in (item.real, item.imag))
+    return f"{real}{'' if imaginary.startswith('-') else '+'}{imaginary}j"
+
+
+def _extended_text(item: Any) -> str:
+    """A number of a type of ml_dtypes, whose own text has more digits than it needs."""
+    kind, value = type(item), float(item)
+    if "int" in np.dtype(kind).name:
+        return str(int(item))
+    if not np.isfinite(value):
+        return _float_text(value)
+    texts = (f"{value:.{digits}g}" for digits in range(1, 9))
+    text = next(text for text in texts if float(kind(float(text))) == value)
+    return text if set(text) & set(".e") else f"{text}.0"
+
+
+def _nested(array: Any, element: Callable[[Any], str], edge: int | None) -> list[Any]:
+    """The elements as texts in nested lists, the middle of long lists left out."""
+    size = array.shape[0]
+    places: Sequence[int | None] = range(size)
+    if edge is not None and size > 2 * edge:
+        places = [*range(edge), None, *range(size - edge, size)]
+    if array.ndim == 1:
+        return [_GAP if place is None else element(array[place]) for place in places]
+    return [_GAP if place is None else _nested(array[place], element, edge) for place in places]
+
+
+def _on_one_line(nested: Any, rank: int) -> str:
+    if isinstance(nested, str):
+        return nested
+    return f"[{', '.join(_on_one_line(item, rank - 1) for item in nested)}]"
+
+
+def _on_lines(nested: list[Any], rank: int) -> Iterator[str]:
+    """The innermost lists on lines of their own, which are broken where they are long."""
+    if rank == 1:
+        lines = list(flowed(nested, LINE, " ")) or [" "]
+        yield "[" + lines[0][1:] + ("]" if len(lines) == 1 else "")
+        yield from lines[1:-1]
+        if len(lines) > 1:
+            yield lines[-1] + "]"
+        return
+    for place, item in enumerate(nested):
+        last = place == len(nested) - 1
+        lines = [item] if isinstance(item, str) else list(_on_lines(item, rank - 1))
+        for number, line in enumerate(lines):
+            opened = "[" if place == number == 0 else " "
+            ended = number == len(lines) - 1
+            yield opened + line + (("]" if last else ",") if ended else "")
+
+
+def value_json(value: Any, full: bool = False) -> dict[str, Any]:
+    """A value as a member of a JSON document; a large one without its elements unless `full`."""
+    array = _array(value)
+    found: dict[str, Any] = {"dtype": _dtype_name(array), "shape": list(array.shape)}
+    if array.size > MAX_ELEMENTS and not full:
+        return {**found, "elided": True}
+    items = [_element_json(item, array.dtype.kind) for item in _items(array)]
+    return {**found, "data": _shaped(items, array.shape)}
+
+
+def _items(array: Any) -> Iterator[Any]:
+    flat = array.reshape(-1)
+    return (flat[place] for place in range(flat.size))
+
+
+def _element_json(item: Any, kind: str) -> Any:
+    if kind in "biu":
+        return item.item()
+    if kind == "O":
+        return item if isinstance(item, bytes | str) else _object_text(item)
+    if kind == "c":
+        return _complex_text(item)
+    text = _float_text(item) if kind == "f" else _extended_text(item)
+    return json.loads(text) if np.isfinite(float(item)) else text
+
+
+def _shaped(items: list[Any], shape: tuple[int, ...]) -> Any:
+    for size in reversed(shape[1:]):
+        count = len(items) // size if size else int(np.prod(shape[:-1]))
+        items = [items[place * size : (place + 1) * size] for place in range(count)]
+    return items if shape else items[0]
+
+
+def summary_text(value: Any, limit: int = 40) -> str:
+    """Type, and the value where it is small enough for a line of a trace."""
+    array = _array(value)
+    kind = type_text(array)
+    if array.size > _SMALL or _is_opaque(array):
+        return kind
+    text = value_text(array)
+    return f"{kind} {text}" if len(text) <= limit else kind
