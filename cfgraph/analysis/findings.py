@@ -27,7 +27,7 @@ class Finding:
     def of_error(cls, error: CfgraphError) -> Finding:
         """A fault that came as an error, as a finding."""
         return cls(
-            error.code or "CFG000", "error", error.message, error.node, error.hint, (), error.frame
+            error.code or "", "error", error.message, error.node, error.hint, (), error.frame
         )
 
     def __str__(self) -> str:

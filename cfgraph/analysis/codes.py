@@ -1,0 +1,39 @@
+"""What each code means: the catalogue that `explain CODE` prints. Its text is in `codes.toml`."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+
+from cfgraph.errors import UsageError
+from cfgraph.ir.graph import did_you_mean
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """One kind of fault: a title, its level, what it means, and what to do."""
+
+    code: str
+    title: str
+    level: str
+    explanation: str
+    fix: str
+
+
+@cache
+def catalogue() -> dict[str, Code]:
+    """All codes, in order."""
+    text = resources.files("cfgraph.analysis").joinpath("codes.toml").read_text("utf-8")
+    return {code: Code(code, **entry) for code, entry in sorted(tomllib.loads(text).items())}
+
+
+def explain(code: str) -> Code:
+    """The entry of a code, in either case of letters. Raises UsageError where there is none."""
+    known = catalogue()
+    found = known.get(code.upper())
+    if found is None:
+        hint = did_you_mean(code.upper(), known)
+        raise UsageError(f"there is no code {code!r}", hint=hint)
+    return found
