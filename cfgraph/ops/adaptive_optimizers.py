@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
 from cfgraph.ops.training import ALL, Rule, forms
 
 Options = Mapping[str, Any]
+_SHRINK_SIGNS: Final = {"lr": "positive", "l1": "non-negative", "l2": "non-negative"}
+_FTRL_SIGNS: Final = _SHRINK_SIGNS | {"l2_shrinkage": "non-negative", "lr_power": "non-positive"}
 
 
 @forms(*ALL)
@@ -87,6 +89,7 @@ class ProximalAdagrad(Rule, abstract=True):
 
     slots = "accum"
     inputs = "lr l1 l2 grad"
+    signs = _SHRINK_SIGNS
 
     @staticmethod
     def update(
@@ -136,6 +139,8 @@ class Ftrl(Rule, abstract=True):
     slots = "accum linear"
     inputs = "grad lr l1 l2 lr_power"
     options = "multiply_linear_by_lr: bool = false"
+    signs = _FTRL_SIGNS
+    signs_of_sparse = True
 
     @staticmethod
     def update(
@@ -159,6 +164,8 @@ class FtrlV2(Rule, abstract=True):
     slots = "accum linear"
     inputs = "grad lr l1 l2 l2_shrinkage lr_power"
     options = "multiply_linear_by_lr: bool = false"
+    signs = _FTRL_SIGNS
+    signs_of_sparse = True
 
     @staticmethod
     def update(

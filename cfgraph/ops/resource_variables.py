@@ -35,7 +35,10 @@ def _handle(container: str, name: str, dtype: Any, shape: Shape) -> Callable[[An
 
 
 class VarHandleOp(Op):
-    """The handle of a variable that outlives the run."""
+    """The handle of a variable that outlives the run.
+
+    Handles without a shared name share one variable, as in TensorFlow: the node's name is not used.
+    """
 
     signature = "-> resource: resource"
     attrs = (
@@ -46,10 +49,8 @@ class VarHandleOp(Op):
 
     @classmethod
     def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
-        name = node.attr("shared_name").decode() or node.name
-        return _handle(
-            node.attr("container").decode(), name, node.attr("dtype"), node.attr("shape")
-        )
+        container, name = node.attr("container").decode(), node.attr("shared_name").decode()
+        return _handle(container, name, node.attr("dtype"), node.attr("shape"))
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:

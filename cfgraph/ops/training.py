@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import ModuleType
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 import numpy as np
 
@@ -24,8 +24,10 @@ class Rule(Op, abstract=True):
     """How a step changes a variable and its slots.
 
     `slots` and `inputs` are names, an input of another type than the variable's is written
-    `name:type`; `options` are attributes. `update(options, var, *slots, *inputs)` returns the new
-    values of the variable and its slots, elementwise.
+    `name:type`; `options` are attributes. `signs` says which inputs must be `positive`,
+    `non-negative` or `non-positive`, with `signs_of_sparse` in the sparse forms only.
+    `update(options, var, *slots, *inputs)` returns the new values of the variable and its slots,
+    elementwise.
     """
 
     stateful = True
@@ -33,6 +35,8 @@ class Rule(Op, abstract=True):
     slots: ClassVar[str] = ""
     inputs: ClassVar[str]
     options: ClassVar[str] = ""
+    signs: ClassVar[Mapping[str, str]] = {}
+    signs_of_sparse: ClassVar[bool] = False
     update: ClassVar[Callable[..., Sequence[Any]]]
 
     @classmethod
@@ -95,6 +99,35 @@ def _place(rule: type[Rule]) -> int:
     return next(place for place, name in enumerate(names) if name in ("grad", "delta"))
 
 
+def _check_signs(rule: type[Rule], options: Mapping[str, Any], *, sparse: bool) -> Kernel:
+    """What raises OpError unless the inputs of a node have the signs that the rule wants."""
+    names = [name.partition(":")[0] for name in rule.inputs.split()]
+    first = len(_cells(rule))
+    signs = dict(rule.signs)
+    if options.get("multiply_linear_by_lr"):  # then nothing is divided by it
+        signs["lr"] = "non-negative"
+    wanted = {
+        first + place + (sparse and place > names.index("grad")): (name, _SIGNS[sign], sign)
+        for place, name in enumerate(names)
+        if (sign := signs.get(name)) and (sparse or not rule.signs_of_sparse)
+    }
+
+    def check(inputs: Sequence[Any]) -> None:
+        for place, (name, holds, sign) in wanted.items():
+            if not holds(inputs[place]):
+                message = f"{name} is not a {sign} scalar: {inputs[place]}"
+                raise OpError(message)
+
+    return check
+
+
+_SIGNS: Final[Mapping[str, Callable[[Any], Any]]] = {
+    "positive": lambda value: value > 0,
+    "non-negative": lambda value: value >= 0,
+    "non-positive": lambda value: value <= 0,
+}
+
+
 def _read(cells: Sequence[Variable]) -> list[Any]:
     values = [cell.read() for cell in cells]
     for cell, value in zip(cells, values, strict=True):
@@ -114,8 +147,10 @@ class Dense(Rule, abstract=True):
     def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
         update, options, count = cls.update, _options(cls, node), len(_cells(cls))
         grad_at, returns = _place(cls), bool(cls.parsed().outputs)
+        check = _check_signs(cls, options, sparse=False)
 
         def apply(step: Any, *inputs: Any) -> Any:
+            check(inputs)
             cells = inputs[:count]
             values = _read(cells)
             grad = inputs[grad_at]
@@ -139,8 +174,10 @@ class Sparse(Rule, abstract=True):
     def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
         update, options, count = cls.update, _options(cls, node), len(_cells(cls))
         grad_at, returns = _place(cls), bool(cls.parsed().outputs)
+        check = _check_signs(cls, options, sparse=True)
 
         def apply(step: Any, *inputs: Any) -> Any:
+            check(inputs)
             cells, grad, indices = inputs[:count], inputs[grad_at], inputs[grad_at + 1]
             values = _read(cells)
             _check_rows(values[0], grad, indices)

@@ -61,8 +61,9 @@ class Variable:
 
     def _missing(self) -> str:
         if self.resource:
+            name = self.name or "without a name"
             return (
-                f"Could not find variable {self.name}. This could mean that the variable has been "
+                f"Could not find variable {name}. This could mean that the variable has been "
                 f"deleted, or that it is uninitialized."
             )
         return f"Attempting to use uninitialized value {self.name}"

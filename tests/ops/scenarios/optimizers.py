@@ -33,11 +33,16 @@ SCALARS = {
     "sign_decay": 0.8,
 }
 VAR = np.array([[1.0, -2.0], [3.0, 0.5], [-0.25, 0.01]])
-GRADS = [np.array([[0.1, 0.2], [-0.3, 0.0], [1.5, -2.0]]), np.array([[1.0, -0.2], [0.3, 1.0], [0.5, 2.0]])]
+GRADS = [
+    np.array([[0.1, 0.2], [-0.3, 0.0], [1.5, -2.0]]),
+    np.array([[1.0, -0.2], [0.3, 1.0], [0.5, 2.0]]),
+]
 INDICES = [[2, 0, 1], [0, 0, 2]]
 
 
-def steps(op: str, dtype: Any = np.float32, change: dict[str, float] | None = None, **attrs: Any) -> Scenario:
+def steps(
+    op: str, dtype: Any = np.float32, change: dict[str, float] | None = None, **attrs: Any
+) -> Scenario:
     """Two steps of an optimizer, reading the variable and its slots after each."""
 
     def scene(g: Sketch) -> Runs:
@@ -61,7 +66,9 @@ def steps(op: str, dtype: Any = np.float32, change: dict[str, float] | None = No
                             init.append(g("Assign", cells[-1], start))
                             reads.append(g("Identity", cells[-1]))
                         else:
-                            cells.append(g("VarHandleOp", dtype=of, shape=shape))
+                            cells.append(
+                                g("VarHandleOp", dtype=of, shape=shape, shared_name=f"v{place}")
+                            )
                             init.append(g("AssignVariableOp", cells[-1], start).node)
                             reads.append(g("ReadVariableOp", cells[-1], dtype=of))
                     inputs.append(cells[place])

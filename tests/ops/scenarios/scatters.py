@@ -15,7 +15,9 @@ ROWS = ("Update", "Add", "Sub", "Mul", "Div", "Min", "Max")
 PLACES = ("Update", "Add", "Sub", "Min", "Max")
 
 
-def both_forms(g: Sketch, op: str, start: Any, changes: list[tuple[Any, Any]], **attrs: Any) -> Runs:
+def both_forms(
+    g: Sketch, op: str, start: Any, changes: list[tuple[Any, Any]], **attrs: Any
+) -> Runs:
     """Apply changes one after the other, reading the variable after each."""
     dtype = DType.of_numpy(start.dtype)
     ref = g("VariableV2", dtype=dtype, shape=Shape(start.shape))

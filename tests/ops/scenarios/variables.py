@@ -84,6 +84,15 @@ def resource(g: Sketch) -> Runs:
     return [*early, *late, [drop], [known], [read], [init], [strict], [known]]
 
 
+def handles_without_a_name_share(g: Sketch) -> Runs:
+    one = g("VarHandleOp", dtype=float32, shape=Shape([]))
+    other = g("VarHandleOp", dtype=float32, shape=Shape([]))
+    named = g("VarHandleOp", dtype=float32, shape=Shape([]), shared_name="named")
+    boxed = g("VarHandleOp", dtype=float32, shape=Shape([]), container="box")
+    init = g("AssignVariableOp", one, 1.0).node
+    return [[init], *([g("ReadVariableOp", v, dtype=float32)] for v in (other, named, boxed))]
+
+
 def resource_types_and_shapes(g: Sketch) -> Runs:
     v = g("VarHandleOp", dtype=float32, shape=UNKNOWN)
     init = g("AssignVariableOp", v, [1.0, 2.0]).node
@@ -124,7 +133,13 @@ def gather(g: Sketch) -> Runs:
     init = g("AssignVariableOp", v, np.arange(6, dtype=np.float32).reshape(3, 2)).node
     rows = [
         g("ResourceGather", v, indices, dtype=float32, batch_dims=batch)
-        for indices, batch in (([2, 0], 0), (1, 0), ([[1], [0], [1]], 1), (g.hidden([3]), 0), (g.hidden([-1]), 0))
+        for indices, batch in (
+            ([2, 0], 0),
+            (1, 0),
+            ([[1], [0], [1]], 1),
+            (g.hidden([3]), 0),
+            (g.hidden([-1]), 0),
+        )
     ]
     none = g("ResourceGather", v, np.zeros([0], np.int32), dtype=float32)
     places = [
@@ -145,6 +160,7 @@ SCENES: list[Scenario] = [
     resource,
     resource_types_and_shapes,
     several_handles,
+    handles_without_a_name_share,
     the_old_array_stays,
     gather,
 ]
