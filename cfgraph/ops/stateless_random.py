@@ -1,0 +1,333 @@
+"""Random numbers that are a function of a seed, or of a key and counter: TensorFlow's own."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from types import ModuleType
+from typing import Any, ClassVar
+
+import numpy as np
+
+from cfgraph.ir.graph import Node
+from cfgraph.ir.shapes import SCALAR, UNKNOWN, Shape, vector
+from cfgraph.ops import philox
+from cfgraph.ops.inference import InferenceContext
+from cfgraph.ops.op import Kernel, Op, OpError
+from cfgraph.ops.philox import Stream
+
+_FLOAT = "dtype: {float16, bfloat16, float32, float64} = float32, "
+_SEEDED = "T: {int32, int64} = int32, Tseed: {int32, int64} = int64"
+_KEYED = "Tshape: {int32, int64} = int32"
+_PHILOX, _AUTO = 1, 3
+
+Draw = Callable[..., Any]
+
+
+def checked_shape(shape: Any) -> tuple[int, ...]:
+    """The shape that a tensor says."""
+    if shape.ndim != 1:
+        message = f"shape must be a vector of {{int32,int64}}, got shape {list(shape.shape)}"
+        raise OpError(message)
+    sizes = tuple(int(n) for n in shape)
+    if any(n < 0 for n in sizes):
+        message = f"Dimension sizes must be non-negative, got {list(sizes)}"
+        raise OpError(message)
+    return sizes
+
+
+def seeded(seed: Any) -> Stream:
+    """The stream of a seed tensor."""
+    if seed.shape != (2,):
+        message = f"seed must have shape [2], not {list(seed.shape)}"
+        raise OpError(message)
+    return philox.from_seed((int(seed[0]) & (1 << 64) - 1, int(seed[1]) & (1 << 64) - 1))
+
+
+def keyed(key: Any, counter: Any, alg: Any) -> Stream:
+    """The stream of a key and a counter."""
+    if int(alg) not in (_PHILOX, _AUTO):
+        message = f"Unsupported algorithm id: {int(alg)}; known are 1 (Philox) and 3 (auto)"
+        raise OpError(message)
+    if key.shape != (1,):
+        message = f"key must have shape [1], not {list(key.shape)}"
+        raise OpError(message)
+    if counter.ndim != 1 or len(counter) < 2:
+        message = f"counter must hold at least 2 numbers, got shape {list(counter.shape)}"
+        raise OpError(message)
+    return Stream(int(key[0]), int(counter[0]), int(counter[1]))
+
+
+def drawn(draw: Draw, stream: Stream, shape: Any, *more: Any) -> Any:
+    """So many numbers as a shape holds, in that shape."""
+    sizes = checked_shape(shape)
+    return draw(stream, math.prod(sizes), *more).reshape(sizes)
+
+
+class Stateless(Op, abstract=True):
+    """An op that draws from a stream of its own, in a shape that input 0 says."""
+
+    traceable = False
+    random = True
+    host_inputs: ClassVar[tuple[int, ...]] = (0, 1)
+    constant_inputs = (0,)
+    draw: ClassVar[Draw]
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        return [context.shape_value(0)]
+
+
+class BySeed(Stateless, abstract=True):
+    """Drawn from a seed of two numbers."""
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        draw, dtype = cls.draw, node.attr("dtype").numpy
+        return lambda shape, seed: drawn(draw, seeded(seed), shape, dtype)
+
+
+class ByKey(Stateless, abstract=True):
+    """Drawn from a key and a counter."""
+
+    host_inputs = (0, 3)
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        draw, dtype = cls.draw, node.attr("dtype").numpy
+        return lambda shape, key, counter, alg: drawn(draw, keyed(key, counter, alg), shape, dtype)
+
+
+class StatelessRandomUniform(BySeed):
+    """Uniform numbers in [0, 1), from a seed."""
+
+    signature = "shape: T, seed: Tseed -> output: dtype"
+    attrs = _FLOAT + _SEEDED
+    draw = staticmethod(philox.uniforms)
+
+
+class StatelessRandomNormal(BySeed):
+    """Normal numbers, from a seed."""
+
+    signature = "shape: T, seed: Tseed -> output: dtype"
+    attrs = _FLOAT + _SEEDED
+    draw = staticmethod(philox.normals)
+
+
+class StatelessTruncatedNormal(BySeed):
+    """Normal numbers less than two from zero, from a seed."""
+
+    signature = "shape: T, seed: Tseed -> output: dtype"
+    attrs = _FLOAT + _SEEDED
+    draw = staticmethod(philox.truncated_normals)
+
+
+class StatelessRandomUniformFullInt(BySeed):
+    """Integers over the whole range of their type, from a seed."""
+
+    signature = "shape: T, seed: Tseed -> output: dtype"
+    attrs = (
+        "dtype: {int32, int64, uint32, uint64} = uint64, T: {int32, int64} = int32, "
+        "Tseed: {int32, int64, uint32, uint64} = int64"
+    )
+    draw = staticmethod(philox.integers)
+
+
+class StatelessRandomUniformV2(ByKey):
+    """Uniform numbers in [0, 1), from a key and a counter."""
+
+    signature = "shape: Tshape, key: uint64, counter: uint64, alg: int32 -> output: dtype"
+    attrs = _FLOAT + _KEYED
+    draw = staticmethod(philox.uniforms)
+
+
+class StatelessRandomNormalV2(ByKey):
+    """Normal numbers, from a key and a counter."""
+
+    signature = "shape: Tshape, key: uint64, counter: uint64, alg: int32 -> output: dtype"
+    attrs = _FLOAT + _KEYED
+    draw = staticmethod(philox.normals)
+
+
+class StatelessTruncatedNormalV2(ByKey):
+    """Normal numbers less than two from zero, from a key and a counter."""
+
+    signature = "shape: Tshape, key: uint64, counter: uint64, alg: int32 -> output: dtype"
+    attrs = _FLOAT + _KEYED
+    draw = staticmethod(philox.truncated_normals)
+
+
+class StatelessRandomUniformFullIntV2(ByKey):
+    """Integers over the whole range of their type, from a key and a counter."""
+
+    signature = "shape: Tshape, key: uint64, counter: uint64, alg: int32 -> output: dtype"
+    attrs = "dtype: {int32, int64, uint32, uint64} = uint64, " + _KEYED
+    draw = staticmethod(philox.integers)
+
+
+def ranged(stream: Stream, shape: Any, low: Any, high: Any, dtype: Any) -> Any:
+    """Integers from `low` up to `high`, in a shape."""
+    check_range(shape, low, high)
+    return drawn(philox.between, stream, shape, low, high, dtype)
+
+
+def check_range(shape: Any, low: Any, high: Any) -> None:
+    """Refuse bounds that are no scalars, or enclose nothing where something is wanted."""
+    for name, bound in (("minval", low), ("maxval", high)):
+        if bound.ndim:
+            message = f"{name} must be 0-D, got shape {list(bound.shape)}"
+            raise OpError(message)
+    if low >= high and 0 not in shape:
+        message = f"Need minval < maxval, got {low} >= {high}"
+        raise OpError(message)
+
+
+class StatelessRandomUniformInt(Stateless):
+    """Integers between two bounds, from a seed."""
+
+    signature = "shape: T, seed: Tseed, minval: dtype, maxval: dtype -> output: dtype"
+    attrs = "dtype: {int32, int64}, T: {int32, int64}, Tseed: {int32, int64} = int64"
+    host_inputs = (0, 1, 2, 3)
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        dtype = node.attr("dtype").numpy
+        return lambda shape, seed, low, high: ranged(seeded(seed), shape, low, high, dtype)
+
+
+class StatelessRandomUniformIntV2(Stateless):
+    """Integers between two bounds, from a key and a counter."""
+
+    signature = (
+        "shape: Tshape, key: uint64, counter: uint64, alg: int32, minval: dtype, maxval: dtype"
+        " -> output: dtype"
+    )
+    attrs = "dtype: {int32, int64, uint32, uint64}, " + _KEYED
+    host_inputs = (0, 3, 4, 5)
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        dtype = node.attr("dtype").numpy
+        return lambda shape, key, counter, alg, low, high: ranged(
+            keyed(key, counter, alg), shape, low, high, dtype
+        )
+
+
+class StatelessRandomGetKeyCounter(Op):
+    """The key and the counter of a seed."""
+
+    signature = "seed: Tseed -> key: uint64, counter: uint64"
+    attrs = "Tseed: {int32, int64} = int64"
+    traceable = False
+    host_inputs = (0,)
+
+    @staticmethod
+    def kernel(xp: ModuleType, seed: Any) -> Any:
+        stream = seeded(seed)
+        return np.array([stream.key], np.uint64), np.array([stream.low, stream.high], np.uint64)
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        return [vector(1), vector(2)]
+
+
+class StatelessRandomGetKeyCounterAlg(Op):
+    """The key and the counter of a seed, and the number of the algorithm."""
+
+    signature = "seed: Tseed -> key: uint64, counter: uint64, alg: int32"
+    attrs = "Tseed: {int32, int64} = int64"
+    traceable = False
+    host_inputs = (0,)
+
+    @staticmethod
+    def kernel(xp: ModuleType, seed: Any) -> Any:
+        key, counter = StatelessRandomGetKeyCounter.kernel(xp, seed)
+        return key, counter, np.int32(_PHILOX)
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        return [vector(1), vector(2), SCALAR]
+
+
+class StatelessRandomGetAlg(Op):
+    """The number of the algorithm."""
+
+    signature = "-> alg: int32"
+    stateful = True
+
+    @classmethod
+    def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
+        number = np.int32(_PHILOX)
+        return lambda step: number
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        return [SCALAR]
+
+
+class StatelessMultinomial(Op):
+    """Classes drawn with the probabilities that rows of logits say, from a seed."""
+
+    signature = "logits: T, num_samples: int32, seed: Tseed -> output: output_dtype"
+    attrs = (
+        "T: {float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16, "
+        "uint32, uint64}, Tseed: {int32, int64} = int64, output_dtype: {int32, int64} = int64"
+    )
+    traceable = False
+    random = True
+    host_inputs = (1, 2)
+    constant_inputs = (1,)
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        dtype = node.attr("output_dtype").numpy
+
+        def sample(logits: Any, count: Any, seed: Any) -> Any:
+            check_logits(logits, count)
+            stream = seeded(seed)
+            points = philox.unit_double(stream.sequence(2 * len(logits) * int(count)))
+            return classes(logits, points.reshape(len(logits), int(count)), dtype)
+
+        return sample
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        return [sampled_shape(context)]
+
+
+def sampled_shape(context: InferenceContext) -> Shape:
+    """Rows of logits by samples."""
+    logits, count = context.inputs[0], context.value(1)
+    rows = logits[:1] if logits.rank == 2 else UNKNOWN
+    rows = Shape((None,)) if rows.rank is None else rows
+    return rows + vector(None if count is None or count < 0 else int(count))
+
+
+def check_logits(logits: Any, count: Any) -> None:
+    """Refuse what is no matrix of logits, or no number of samples."""
+    if logits.ndim != 2:
+        message = f"logits should be a matrix, got shape {list(logits.shape)}"
+        raise OpError(message)
+    if count.ndim:
+        message = f"num_samples should be a scalar, got shape {list(count.shape)}"
+        raise OpError(message)
+    if count < 0:
+        message = f"num_samples should be nonnegative, got {count}"
+        raise OpError(message)
+    if logits.shape[1] == 0:
+        message = f"num_classes should be positive, got {logits.shape[1]}"
+        raise OpError(message)
+
+
+def classes(logits: Any, points: Any, dtype: Any) -> Any:
+    """The class at each point in [0, 1) of the cumulated probabilities of its row."""
+    wide = logits.astype(np.float64)
+    finite = np.isfinite(wide)
+    top = np.max(np.where(finite, wide, -np.inf), axis=1, keepdims=True)
+    weights = np.where(finite, np.exp(wide - np.where(np.isfinite(top), top, 0)), 0)
+    totals = np.cumsum(weights, axis=1)
+    found = [
+        np.searchsorted(row, point * row[-1], side="right")
+        for row, point in zip(totals, points, strict=True)
+    ]
+    return np.array(found, dtype).reshape(points.shape)
