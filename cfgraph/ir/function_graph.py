@@ -1,0 +1,250 @@
+"""The body of a function as a graph of its own, its attribute placeholders filled in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from cfgraph.errors import InvalidInput, Unsupported
+from cfgraph.ir.attrs import Func, Placeholder
+from cfgraph.ir.dtypes import DType
+from cfgraph.ir.functions import BodyNode, Definition, Function
+from cfgraph.ir.graph import Graph, Node, Output
+from cfgraph.ir.ports import Ports
+from cfgraph.ir.signature import Arg, Signature
+
+ARGUMENT: Final = "_Arg"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FunctionGraph:
+    """A function's body as a graph, attributes filled in.
+
+    Each argument tensor is a node of the op `_Arg`. `returns` and `control_returns` are what the
+    function gives back and what runs even if nobody reads it. `guessed` names the nodes of unknown
+    ops whose one output that is read was taken for their first.
+    """
+
+    name: str
+    graph: Graph
+    arguments: tuple[Node, ...]
+    returns: tuple[Output, ...]
+    control_returns: tuple[Node, ...]
+    input_types: tuple[DType, ...]
+    output_types: tuple[DType, ...]
+    guessed: tuple[str, ...]
+
+
+class Instances:
+    """The functions of a library as graphs, each made once for each set of attributes."""
+
+    def __init__(self, library: Mapping[str, Function]) -> None:
+        self.library = library
+        self._waits: dict[str, tuple[str, ...]] = {}
+        self._known: dict[tuple[str, tuple[Any, ...]], FunctionGraph] = {}
+
+    def get(self, name: str, attrs: Mapping[str, Any]) -> FunctionGraph:
+        """The function under these attributes.
+
+        Raises InvalidInput where there is no such function, or it does not fit together.
+        """
+        function = self.library.get(name)
+        if function is None:
+            message = f"there is no function {name!r} in the library"
+            raise InvalidInput(message, code="CFG133")
+        if name not in self._waits:
+            self._waits[name] = tuple(dict.fromkeys(_awaited(function.definition)))
+        key = (name, tuple([attrs.get(attr) for attr in self._waits[name]]))
+        known = self._known.get(key)
+        if known is None:
+            known = self._known[key] = instantiate(function, attrs, self.library)
+        return known
+
+
+def instantiate(
+    function: Function, attrs: Mapping[str, Any], library: Mapping[str, Function]
+) -> FunctionGraph:
+    """The body of a function as a graph, its attribute placeholders filled in from `attrs`.
+
+    Raises InvalidInput where the body does not fit together or an attribute is missing;
+    Unsupported where an unknown op has several outputs, since their order is not known.
+    """
+    return _Maker(function, attrs, library).make()
+
+
+def _awaited(definition: Definition) -> Iterator[str]:
+    """The attributes that decide what an instance looks like."""
+    for arg in (*definition.inputs, *definition.outputs):
+        yield from (name for name in (arg.type_attr, arg.count) if name)
+    for node in definition.nodes:
+        for value in node.attrs.values():
+            yield from _placeholders(value)
+
+
+def _placeholders(value: Any) -> Iterator[str]:
+    if type(value) is Placeholder:
+        yield value.name
+    elif type(value) is Func:
+        for inner in value.attrs.values():
+            yield from _placeholders(inner)
+    elif type(value) is tuple:
+        for inner in value:
+            if type(inner) is Func:
+                yield from _placeholders(inner)
+
+
+class _Maker:
+    """Makes one FunctionGraph: arguments, nodes, then edges."""
+
+    def __init__(
+        self, function: Function, attrs: Mapping[str, Any], library: Mapping[str, Function]
+    ) -> None:
+        self.name = function.name
+        self.definition = function.definition
+        self.attrs = attrs
+        self.graph = Graph()
+        self.ports = Ports(library)
+        self.arguments: dict[str, list[Node]] = {}
+        self.read: dict[Node, str] = {}
+
+    def make(self) -> FunctionGraph:
+        """Do it."""
+        definition = self.definition
+        signature = Signature.of(definition.inputs, definition.outputs, definition.attr_defs)
+        taken = {node.name for node in definition.nodes}
+        for arg in definition.inputs:
+            self.arguments[arg.name] = [
+                self.add_argument(arg, dtype, taken) for dtype in self.types(signature, arg)
+            ]
+        nodes = [self.add_node(node) for node in definition.nodes]
+        for node, body in zip(nodes, definition.nodes, strict=True):
+            self.connect(node, body)
+        arguments = tuple(node for group in self.arguments.values() for node in group)
+        for index, node in enumerate(arguments):
+            node.attrs["index"] = index
+        return FunctionGraph(
+            self.name,
+            self.graph,
+            arguments,
+            tuple(self.returned(arg, signature)),
+            tuple(self.control_return(name) for name in definition.control_outputs),
+            tuple(node.attrs["T"] for node in arguments),
+            tuple(t for arg in definition.outputs for t in self.types(signature, arg)),
+            tuple(node.name for node in self.read),
+        )
+
+    def types(self, signature: Signature, arg: Arg) -> list[DType]:
+        """The types of one argument's tensors."""
+        try:
+            return signature.arg_types(arg, self.attrs)
+        except ValueError as error:
+            message = f"function {self.name!r}: {error}"
+            raise InvalidInput(message, node=self.name, code="CFG110") from None
+
+    def add_argument(self, arg: Arg, dtype: DType, taken: set[str]) -> Node:
+        """A node that stands for one tensor of an argument."""
+        name, number = arg.name, 0
+        while name in self.graph or (number and name in taken):
+            number += 1
+            name = f"{arg.name}_{number}"
+        return self.graph.create(name, ARGUMENT, attrs={"T": dtype})
+
+    def add_node(self, body: BodyNode) -> Node:
+        """A node of the body, not yet connected."""
+        attrs = {key: self.filled(body, value) for key, value in body.attrs.items()}
+        node = self.graph.create(body.name, body.op, attrs=attrs, device=body.device)
+        node.origin = body.origin
+        return node
+
+    def filled(self, body: BodyNode, value: Any) -> Any:
+        """An attribute's value with its placeholders filled in."""
+        if type(value) is Placeholder:
+            return self.value_of(value.name, body)
+        if type(value) is Func and value.attrs:
+            return Func(value.name, {k: self.filled(body, v) for k, v in value.attrs.items()})
+        if type(value) is tuple and any(type(inner) is Func for inner in value):
+            return tuple(self.filled(body, inner) for inner in value)
+        return value
+
+    def value_of(self, attr: str, body: BodyNode) -> Any:
+        """What the function was given for one of its attributes."""
+        if attr in self.attrs:
+            return self.attrs[attr]
+        declared = self.definition.attr_defs.get(attr)
+        if declared is not None and declared.has_default:
+            return declared.default
+        message = f"function {self.name!r} needs the attribute {attr!r}, which its caller lacks"
+        raise InvalidInput(message, node=f"{self.name}/{body.name}", code="CFG110")
+
+    def connect(self, node: Node, body: BodyNode) -> None:
+        """Set the edges into a node."""
+        inputs = [self.tensor(text, body.name) for text in body.inputs if text[:1] != "^"]
+        # `^argument` holds nothing back: arguments are there when the function starts
+        names = [text[1:] for text in body.inputs if text[:1] == "^"]
+        controls = [self.node(name, body.name) for name in names if name not in self.arguments]
+        self.graph.connect(node, inputs, controls)
+
+    def returned(self, arg: Arg, signature: Signature) -> Iterator[Output]:
+        """The tensors of one output argument."""
+        text = self.definition.returns.get(arg.name)
+        if text is None:
+            message = f"function {self.name!r} does not say what its output {arg.name!r} is"
+            raise InvalidInput(message, node=self.name, code="CFG131")
+        count = len(self.types(signature, arg))
+        if count == 1:
+            yield self.tensor(text, self.name)
+            return
+        name, _, rest = text.partition(":")
+        start = text if name in self.arguments or ":" in rest else f"{text}:0"
+        base, _, first = start.rpartition(":") if ":" in start else (start, "", "0")
+        for index in range(count):
+            yield self.tensor(f"{base}:{int(first) + index}", self.name)
+
+    def control_return(self, name: str) -> Node:
+        """The node of one control output."""
+        target = self.definition.control_returns.get(name, "")
+        return self.node(target, self.name)
+
+    def node(self, name: str, reader: str) -> Node:
+        """A node of the body by name."""
+        found = self.graph.nodes.get(name)
+        if found is None or name in self.arguments:
+            raise self.unresolved(f"^{name}", reader)
+        return found
+
+    def tensor(self, text: str, reader: str) -> Output:
+        """The output that `arg`, `arg:i`, `node:name` or `node:name:i` says."""
+        name, *rest = text.split(":")
+        index = rest[-1] if rest and rest[-1].isdecimal() else None
+        group = self.arguments.get(name)
+        if group is not None:
+            place = int(index or 0)
+            if place >= len(group) or len(rest) > 1:
+                raise self.unresolved(text, reader)
+            return Output(group[place])
+        node = self.graph.nodes.get(name)
+        if node is None or not rest or rest[0].isdecimal() or len(rest) > 2:
+            raise self.unresolved(text, reader)
+        if not self.ports.knows(node.op):
+            return Output(node, self.guess(node, rest[0], int(index or 0)))
+        port = self.ports.find(node, rest[0], int(index or 0))
+        if port is None:
+            raise self.unresolved(text, reader)
+        return Output(node, port)
+
+    def guess(self, node: Node, output: str, index: int) -> int:
+        """The port of an unknown op's output, if it is the only one that is read."""
+        if self.read.setdefault(node, output) == output:
+            return index
+        message = (
+            f"op {node.op!r} is not known, so the order of its outputs "
+            f"{self.read[node]!r} and {output!r} is not either"
+        )
+        where = f"{self.name}/{node.name}"
+        raise Unsupported(message, node=where, code="CFG135")
+
+    def unresolved(self, text: str, reader: str) -> InvalidInput:
+        """The error for a text that names nothing."""
+        message = f"input {text!r} names nothing in the body of function {self.name!r}"
+        return InvalidInput(message, node=reader, code="CFG130")
