@@ -95,7 +95,7 @@ class NotEqual(Equality):
 
 
 class ApproximateEqual(Pointwise):
-    """Whether two tensors of one shape are closer than the tolerance."""
+    """Whether two tensors of one shape differ by no more than the tolerance."""
 
     signature = "x: T, y: T -> z: bool"
     attrs = f"{one_of(ALL_NUMBERS)}, tolerance: float = 1e-05"
@@ -113,7 +113,7 @@ class ApproximateEqual(Pointwise):
                     f"x shape: {list(x.shape)}. y shape: {list(y.shape)}"
                 )
                 raise OpError(message)
-            return xp.abs(x - y) < tolerance
+            return xp.abs(x - y) <= tolerance
 
         return close
 

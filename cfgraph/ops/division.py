@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from types import ModuleType
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import numpy as np
 
@@ -16,27 +16,29 @@ from cfgraph.ops.type_sets import COMPLEX, FLOATS, REAL, one_of
 
 
 class Division(Binary, abstract=True):
-    """A quotient or remainder: `function` of floats, `whole` of integers, never by zero."""
+    """A quotient or remainder: `function` or `kernel` of floats, `whole` of integers."""
 
-    whole: ClassVar[Kernel]
+    whole: ClassVar[str | Kernel]
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
         dtype = node.attr("T")
         if not dtype.is_integer:
             return widened(super().bind(node, xp), dtype)
-        whole = cls.whole
-        if xp is np:
-            return lambda x, y: whole(np, x, y) if np.all(y) else _refuse()
-        return lambda x, y: whole(xp, x, y)
+        whole: Any = getattr(xp, cls.whole) if isinstance(cls.whole, str) else cls.whole
+        if xp is not np:
+            return cast(Kernel, whole)
+
+        def divide(x: Any, y: Any) -> Any:
+            if not (y.all() if y.ndim else y):
+                message = "Integer division by zero"
+                raise OpError(message)
+            return whole(x, y)
+
+        return divide
 
 
-def _refuse() -> Any:
-    message = "Integer division by zero"
-    raise OpError(message)
-
-
-def truncated_quotient(xp: ModuleType, x: Any, y: Any) -> Any:
+def truncated_quotient(x: Any, y: Any) -> Any:
     """The quotient of integers, rounded towards zero."""
     quotient = x // y
     behind = (x < 0) ^ (y < 0)
@@ -55,9 +57,12 @@ class Div(RealDiv):
 
 
 class TruncateDiv(Division):
-    """The quotient, of integers towards zero."""
+    """The quotient, rounded towards zero."""
 
-    function = operator.truediv
+    @staticmethod
+    def kernel(xp: ModuleType, x: Any, y: Any) -> Any:
+        return xp.trunc(x / y)
+
     whole = staticmethod(truncated_quotient)
 
 
@@ -68,9 +73,7 @@ class FloorDiv(Division):
     def kernel(xp: ModuleType, x: Any, y: Any) -> Any:
         return xp.floor(x / y)
 
-    @staticmethod
-    def whole(xp: ModuleType, x: Any, y: Any) -> Any:
-        return x // y
+    whole = operator.floordiv
 
 
 class FloorMod(Division):
@@ -78,10 +81,7 @@ class FloorMod(Division):
 
     attrs = one_of(REAL)
     function = operator.mod
-
-    @staticmethod
-    def whole(xp: ModuleType, x: Any, y: Any) -> Any:
-        return x % y
+    whole = operator.mod
 
 
 class TruncateMod(Division):
@@ -89,10 +89,7 @@ class TruncateMod(Division):
 
     attrs = one_of("int32, int64", FLOATS)
     function = "fmod"
-
-    @staticmethod
-    def whole(xp: ModuleType, x: Any, y: Any) -> Any:
-        return xp.fmod(x, y)
+    whole = "fmod"
 
 
 class Mod(TruncateMod):

@@ -102,7 +102,7 @@ class Mean(Reduction):
         count = math.prod(value.shape[axis] for axis in axes)
         if value.dtype.kind not in "iu":
             return total / value.dtype.type(count)
-        return truncated_quotient(xp, total, value.dtype.type(count)) if count else total
+        return truncated_quotient(total, value.dtype.type(count)) if count else total
 
 
 class EuclideanNorm(Reduction):
