@@ -80,7 +80,7 @@ def tensor_of(layout: Layout) -> Tensor:
 
 
 def _proto_of(layout: Layout) -> Any:
-    proto = tensor_pb2.TensorProto()
+    proto: Any = tensor_pb2.TensorProto()
     if layout.form == "dense":
         write_array(layout.values, layout.dtype, proto)
         return proto

@@ -1,0 +1,57 @@
+"""Type and count attributes that the readable form may leave out: they follow from the inputs."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from functools import cache
+from typing import Any
+
+from cfgraph.ir import registry
+from cfgraph.ir.graph import Node
+
+
+@cache
+def _from_inputs(definition: Any) -> frozenset[str]:
+    """The names of the attributes of an op that the types and number of its inputs tell."""
+    inputs = definition.parsed().inputs
+    names = [name for arg in inputs for name in (arg.type_attr, arg.count) if name]
+    return frozenset(names)
+
+
+def lacks_attrs(node: Node) -> bool:
+    """True if the node carries less than its inputs may tell."""
+    definition = registry.lookup(node.op)
+    return definition is not None and not _from_inputs(definition) <= node.attrs.keys()
+
+
+def attrs_from_inputs(node: Node) -> dict[str, Any]:
+    """The attributes that a node lacks and its inputs tell, but for those that are the default."""
+    definition = registry.lookup(node.op)
+    if definition is None:
+        return {}
+    signature = definition.parsed()
+    try:
+        attrs = signature.infer([source.dtype for source in node.inputs], node.attrs)
+    except ValueError:
+        return {}
+    return {
+        key: value
+        for key, value in attrs.items()
+        if key not in node.attrs
+        and not (signature.attrs[key].has_default and signature.attrs[key].default == value)
+    }
+
+
+def complete_attrs(nodes: Iterable[Node]) -> None:
+    """Give nodes the attributes that their inputs tell, and go on to those that read them."""
+    waiting = deque(node for node in nodes if lacks_attrs(node))
+    left = set(waiting)
+    while waiting:
+        node = waiting.popleft()
+        found = attrs_from_inputs(node)
+        if not found:
+            continue
+        node.attrs.update(found)
+        left.discard(node)
+        waiting.extend(use.node for use in node.uses if use.slot >= 0 and use.node in left)

@@ -1,0 +1,142 @@
+"""The words of the readable form: a line cut into tokens that know their place."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from cfgraph.errors import InvalidInput
+from cfgraph.ir.graph import NODE_NAME
+
+# a string without its end is a token too, so that no text is read twice
+_TOKEN: Final = re.compile(
+    r"""
+    "(?:[^"\\]++|\\.)*+"?      # a string
+    | \#.*                     # a comment
+    | -> | >=
+    | [A-Za-z0-9_.+\-/>]+      # a name, a number
+    | \S
+    """,
+    re.VERBOSE,
+)
+_STRING: Final = re.compile(r'"(?:[^"\\]++|\\.)*+"').fullmatch
+_WORD: Final = re.compile(r"[A-Za-z0-9_.+\-/>]").match
+_ESCAPE: Final = re.compile(rb"\\(x[0-9a-fA-F]{2}|.)", re.DOTALL)
+_ESCAPES: Final = {b"n": b"\n", b"r": b"\r", b"t": b"\t", b'"': b'"', b"\\": b"\\"}
+_MAX_QUOTED: Final = 40
+
+
+class Line:
+    """The tokens of one line, read from left to right."""
+
+    __slots__ = ("number", "place", "text", "tokens")
+
+    def __init__(self, text: str, number: int) -> None:
+        self.text = text
+        self.number = number
+        self.place = 0
+        self.tokens: list[str] = _TOKEN.findall(text)
+        if self.tokens and self.tokens[-1][0] == "#":
+            self.tokens.pop()
+        self.tokens.append("")
+
+    @property
+    def token(self) -> str:
+        """The next token; empty at the end."""
+        return self.tokens[self.place]
+
+    def next(self) -> str:
+        """Read one token."""
+        token = self.tokens[self.place]
+        if token:
+            self.place += 1
+        return token
+
+    def take(self, token: str) -> bool:
+        """Read this token if it is the next one."""
+        if self.tokens[self.place] != token:
+            return False
+        self.place += 1
+        return True
+
+    def expect(self, token: str) -> None:
+        """Read this token. Raises InvalidInput where there is another one."""
+        if self.tokens[self.place] != token:
+            raise self.error(f"{token!r} was expected" if token else "nothing more was expected")
+        self.place += 1
+
+    def name(self, what: str) -> str:
+        """Read a name, plain or in quotes. Raises InvalidInput where there is none."""
+        token = self.tokens[self.place]
+        if token[:1] == '"':
+            return self.string(what)
+        if not _WORD(token):
+            raise self.error(f"{what} was expected")
+        self.place += 1
+        return token
+
+    def string(self, what: str) -> str:
+        """Read a string in quotes as text. Raises InvalidInput where there is none."""
+        place = self.place
+        try:
+            return self.data(what).decode()
+        except UnicodeDecodeError:
+            self.place = place
+            raise self.error(f"{what} must be UTF-8") from None
+
+    def data(self, what: str) -> bytes:
+        """Read a string in quotes as bytes. Raises InvalidInput where there is none."""
+        token = self.tokens[self.place]
+        if token[:1] != '"':
+            raise self.error(f"{what} was expected")
+        if not _STRING(token):
+            raise self.error("the string has no end")
+        try:
+            data = token[1:-1].encode()
+        except UnicodeEncodeError:
+            raise self.error("the string is not Unicode") from None
+        if b"\\" in data:
+            data = _ESCAPE.sub(self._escape, data)
+        self.place += 1
+        return data
+
+    def _escape(self, match: re.Match[bytes]) -> bytes:
+        code = match[1]
+        if len(code) == 3:
+            return bytes((int(code[1:], 16),))
+        if code not in _ESCAPES:
+            raise self.error(r"an escape is one of \" \\ \n \r \t \x00")
+        return _ESCAPES[code]
+
+    def error(self, wanted: str) -> InvalidInput:
+        """An error at the next token: where it is, what was wanted, what is there."""
+        token, column = self.token, len(self.text) + 1
+        for place, match in enumerate(_TOKEN.finditer(self.text)):
+            if place == self.place:
+                column = match.start() + 1
+        found = repr(token[:_MAX_QUOTED]) if token else "the end of the line"
+        message = f"line {self.number}, column {column}: {wanted}, found {found}"
+        return InvalidInput(message, code="CFG004")
+
+
+def name_text(name: str) -> str:
+    """A name as the readable form writes it: in quotes unless it is plain."""
+    return name if NODE_NAME(name) else string_text(name.encode())
+
+
+def string_text(data: bytes) -> str:
+    """Bytes as a string in quotes; what is no printable text is escaped."""
+    text = data.decode(errors="surrogateescape")
+    if text.isprintable() and '"' not in text and "\\" not in text:
+        return f'"{text}"'
+    return '"' + "".join(map(_escaped, text)) + '"'
+
+
+def _escaped(char: str) -> str:
+    if char in '"\\':
+        return "\\" + char
+    if char.isprintable():
+        return char
+    known = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}.get(char)
+    data = char.encode(errors="surrogateescape")
+    return known or "".join(f"\\x{byte:02x}" for byte in data)
