@@ -41,12 +41,10 @@ class Reduction(Op, abstract=True):
         reduce = widened(lambda value, axes: kernel(xp, value, axes, keep), dtype)
 
         def reduced(value: Any, indices: Any) -> Any:
-            if value.ndim == 0 and indices.size == 0:
-                return value
-            axes = _axes(value, indices)
-            # as in TensorFlow, a reduction over sizes of 1 only does not touch the values
-            if all(value.shape[axis] == 1 for axis in axes):
-                return value.reshape(_left(value.shape, axes, keep))[()] if axes else value
+            axes = tuple(runtime_axis(a, value.ndim, "reduction axis") for a in indices.flat)
+            if len(set(axes)) != len(axes):
+                message = f"Axes contains a duplicate dimension: {list(axes)}"
+                raise OpError(message)
             return reduce(value, axes)
 
         return reduced
@@ -61,14 +59,6 @@ class Reduction(Op, abstract=True):
             return [any_of_rank(len(have.dims)) if keep else UNKNOWN]
         axes = {static_axis(int(axis), len(have.dims)) for axis in indices.reshape(-1)}
         return [Shape(_left(have.dims, axes, keep))]
-
-
-def _axes(value: Any, indices: Any) -> tuple[int, ...]:
-    axes = tuple(runtime_axis(axis, value.ndim, "reduction axis") for axis in indices.flat)
-    if len(set(axes)) != len(axes):
-        message = f"Axes contains a duplicate dimension: {list(axes)}"
-        raise OpError(message)
-    return axes
 
 
 def _left(sizes: Sequence[Any], axes: Container[int], keep: bool) -> list[Any]:
