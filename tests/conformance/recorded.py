@@ -68,25 +68,34 @@ def is_functional(case: dict[str, Any]) -> bool:
     return any(getattr(lookup(op), "functional", "") or lookup(op) is None for op in case["ops"])
 
 
-def disagreement(case: dict[str, Any], prepare: Callable[[Graph], Graph] = lambda g: g) -> str:
-    """Run a session case; what differs from the record, or ``."""
-    state = State()
+def disagreement(
+    case: dict[str, Any], prepare: Callable[[Graph], Graph] = lambda g: g, **options: Any
+) -> str:
+    """Run a session case, its graphs prepared and its sessions with options.
+
+    Returns what differs from the record, or ``.
+    """
+    options = {"state": State(), "soft_placement": True, **options}
     for place, run in enumerate(case["runs"]):
-        told = _run(run, state, prepare, random="random" in case["tags"])
+        told = _run(run, prepare, options, random="random" in case["tags"])
         if told:
             return f"run {place}: {told}"
     return ""
 
 
 def _run(
-    run: dict[str, Any], state: State, prepare: Callable[[Graph], Graph], *, random: bool
+    run: dict[str, Any],
+    prepare: Callable[[Graph], Graph],
+    options: dict[str, Any],
+    *,
+    random: bool,
 ) -> str:
     feeds = {name: array(key) for name, key in run["feeds"].items()}
     expected = run.get("expected") or {}
     tensors = [name for name in run["fetches"] if ":" in name]
     targets = [name for name in run["fetches"] if ":" not in name]
     try:
-        session = Session(prepare(graph(run["graph"])), state=state, soft_placement=True)
+        session = Session(prepare(graph(run["graph"])), **options)
         values = session.run(tensors, feeds, targets, timeout=60)
     except Unsupported as error:
         return f"Unsupported: {error.message}"
