@@ -50,13 +50,15 @@ def loads(data: bytes, format: str | None = None) -> Graph:
 def open_graph(path: str | os.PathLike[str], format: str | None = None) -> Loaded:
     """Read a graph, and say what kind of file it was. Raises like `load`."""
     try:
-        return decode(_read(Path(path)), format)
+        return decode(read_file(path), format)
     except InvalidInput as error:
         error.path = error.path or str(path)
         raise
 
 
-def _read(path: Path) -> bytes:
+def read_file(path: str | os.PathLike[str]) -> bytes:
+    """The bytes of a graph file, or of the graph in a SavedModel's folder. Raises InvalidInput."""
+    path = Path(path)
     if path.is_dir():
         path = path / "saved_model.pb"
     try:
