@@ -66,8 +66,12 @@ def missing_feeds(graph: Graph, lacking: list[Output]) -> UsageError:
 
 
 def described(graph: Graph, tensor: Output) -> str:
-    """Type and shape of a tensor, as in `float32[?,4]`."""
-    dtype, shape = declared(graph, tensor)
+    """Type and shape of a tensor by its node's word, as in `float32[?,4]`."""
+    return type_text(*declared(graph, tensor))
+
+
+def type_text(dtype: DType | None, shape: Shape) -> str:
+    """Type and shape, as in `float32[?,4]`; a `?` where the type is not known."""
     return f"{dtype or '?'}{'' if shape.dims is None else shape}"
 
 

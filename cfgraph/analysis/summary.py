@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from cfgraph.analysis.frames import Frame, Frames, frames
-from cfgraph.analysis.inputs import described, feed_option, is_input, must_be_fed
+from cfgraph.analysis.inputs import described, feed_option, is_input, must_be_fed, type_text
 from cfgraph.ir import registry
 from cfgraph.ir.attrs import Tensor
 from cfgraph.ir.functions import Function
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.signature import Arg
-from cfgraph.ops.op import lookup
+from cfgraph.ops.op import lookup, role
+from cfgraph.ops.shape_inference import infer_shapes
 
 _OPAQUE = ("resource", "variant")
 
@@ -32,6 +33,7 @@ class Endpoint:
 class FrameSummary:
     """One loop: how many of its iterations may run at once, and what drives it."""
 
+    name: str
     path: str
     depth: int
     nodes: int
@@ -60,7 +62,7 @@ class Summary:
     producer: int
     constant_bytes: int
     ops: tuple[tuple[str, int], ...]
-    unknown_ops: tuple[str, ...]
+    unrunnable_ops: tuple[str, ...]
     devices: tuple[tuple[str, int], ...]
     frames: tuple[FrameSummary, ...]
     faults: int
@@ -80,18 +82,26 @@ def summarize(graph: Graph) -> Summary:
         producer=graph.versions.producer,
         constant_bytes=sum(_constant_bytes(node) for node in graph),
         ops=_by_count(ops),
-        unknown_ops=tuple(op for op in sorted(ops) if not (lookup(op) or op in graph.functions)),
+        unrunnable_ops=tuple(op for op in sorted(ops) if not _runs(op)),
         devices=_by_count(Counter(node.device for node in graph)),
         frames=tuple(_frame(frame) for frame in _as_tree(found)),
         faults=len(found.faults),
         functions=tuple(_function(graph.functions[name]) for name in sorted(graph.functions)),
         inputs=tuple(_input(graph, node) for node in graph if is_input(node)),
-        outputs=tuple(Endpoint(item.name, described(graph, item)) for item in sinks(graph, found)),
+        outputs=tuple(_outputs_of(graph, found)),
     )
 
 
+def _outputs_of(graph: Graph, found: Frames) -> Iterator[Endpoint]:
+    """The likely outputs: values that leave a loop unused stand behind the others."""
+    shapes = infer_shapes(graph)
+    items = sinks(graph, found)
+    for item in sorted(items, key=lambda item: role(item.node) == "exit"):
+        yield Endpoint(item.name, type_text(item.dtype, shapes[item]))
+
+
 def sinks(graph: Graph, found: Frames | None = None) -> list[Output]:
-    """The likely outputs: those of nodes that nothing reads, their values in no loop."""
+    """The outputs in no loop of nodes that nothing reads, in graph order."""
     found = frames(graph) if found is None else found
     return [
         item
@@ -101,7 +111,7 @@ def sinks(graph: Graph, found: Frames | None = None) -> list[Output]:
     ]
 
 
-def _outputs(node: Node) -> Iterable[Output]:
+def _outputs(node: Node) -> list[Output]:
     count = registry.output_count(node)
     ports = [node.output(port) for port in range(1 if count is None else count)]
     return [item for item in ports if item.dtype is None or item.dtype.kind not in _OPAQUE]
@@ -109,14 +119,20 @@ def _outputs(node: Node) -> Iterable[Output]:
 
 def next_command(graph: Graph, path: str, summary: Summary) -> str:
     """The command line to type next: one that runs the graph, or else one that says why not."""
-    if summary.faults or summary.unknown_ops or not summary.outputs:
+    if summary.faults or summary.unrunnable_ops or not summary.outputs:
         return shlex.join(["cfgraph", "check", path])
     needed = [feed_option(graph, node.output()) for node in graph if must_be_fed(node)]
-    fetches = [f"--fetch {shlex.quote(item.name)}" for item in summary.outputs[:_MAX_FETCHES]]
+    names = [item.name for item in summary.outputs if role(graph.tensor(item.name).node) != "exit"]
+    fetches = [f"--fetch {shlex.quote(name)}" for name in names[:_MAX_FETCHES]]
     return " ".join([shlex.join(["cfgraph", "run", path]), *needed, *fetches])
 
 
 _MAX_FETCHES = 3
+
+
+def _runs(op: str) -> bool:
+    definition = lookup(op)
+    return bool(definition and definition.runnable)
 
 
 def _by_count(counts: Counter[str]) -> tuple[tuple[str, int], ...]:
@@ -154,6 +170,7 @@ def _frame(frame: Frame) -> FrameSummary:
     invariants = len(frame.invariants)
     conditions = [node.inputs[0].name for node in frame.loop_conds if node.inputs]
     return FrameSummary(
+        frame.name,
         frame.path,
         frame.depth,
         len(frame.nodes),

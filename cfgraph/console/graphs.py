@@ -1,0 +1,80 @@
+"""The graphs that a command reads and writes: files, folders, `-`, and pipes."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from dataclasses import dataclass
+from typing import Any, Final
+
+import cfgraph.ops  # noqa: F401 - fills the registry
+from cfgraph.console.page import note
+from cfgraph.errors import InvalidInput, UsageError
+from cfgraph.ir.files import FORMATS, decode, dumps, format_of, read_file, save
+from cfgraph.ir.graph import Graph
+
+STDIN: Final = "-"
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A graph with the name that it was asked for by, its format and its bytes."""
+
+    graph: Graph
+    path: str
+    format: str
+    data: bytes
+
+    def to_json(self) -> dict[str, Any]:
+        """Its entry among the inputs of a JSON document."""
+        return {
+            "path": self.path,
+            "format": self.format,
+            "sha256": hashlib.sha256(self.data).hexdigest(),
+            "nodes": len(self.graph),
+        }
+
+
+def read_graph(path: str, format: str | None = None, quiet: bool = False) -> Source:
+    """Read a graph from a file, a SavedModel's folder, or standard input.
+
+    Raises InvalidInput where there is none, UsageError where standard input is a terminal.
+    """
+    data = _read_stdin() if path == STDIN else read_file(path)
+    try:
+        loaded = decode(data, format)
+    except InvalidInput as error:
+        error.path = error.path or ("standard input" if path == STDIN else path)
+        raise
+    if loaded.format in _WRAPPED:
+        note(f"note: {path} is a {_WRAPPED[loaded.format]}; its graph is used", quiet)
+    return Source(loaded.graph, path, loaded.format, data)
+
+
+_WRAPPED: Final = {"meta": "MetaGraphDef", "saved_model": "SavedModel"}
+
+
+def _read_stdin() -> bytes:
+    if sys.stdin is None or sys.stdin.isatty():
+        hint = "pipe a graph in, or name a file"
+        raise UsageError("standard input is a terminal, not a graph", hint=hint)
+    return sys.stdin.buffer.read()
+
+
+def write_graph(graph: Graph, output: str | None, to: str | None) -> str | None:
+    """Write a graph to a file, or to standard output if it is no terminal; returns the path.
+
+    Raises UsageError where a binary graph would go to a terminal.
+    """
+    if to is not None and to not in FORMATS:
+        raise UsageError(f"unknown format {to!r}", hint=f"one of {', '.join(FORMATS)}")
+    if output is not None and output != STDIN:
+        save(graph, output, to or format_of(output))
+        return output
+    kind = to or "pb"
+    if kind == "pb" and output is None and sys.stdout.isatty():
+        hint = "use -o FILE, --to graph to read it here, or -o - to write it all the same"
+        raise UsageError("a binary graph would go to the terminal", hint=hint)
+    sys.stdout.buffer.write(dumps(graph, kind))
+    sys.stdout.buffer.flush()
+    return None

@@ -1,0 +1,114 @@
+"""Print tables and lines: plain text to a file or a pipe, with rich to a terminal."""
+
+from __future__ import annotations
+
+import sys
+from typing import IO, Any, Protocol
+
+from cfgraph.console.tables import Table, aligned, clean
+from cfgraph.options import Color, use_color
+
+_UNBOUNDED = 100_000
+
+
+class Page(Protocol):
+    """Where an answer is printed; texts are taken as they are, never as markup."""
+
+    def heading(self, text: str, note: str = "") -> None:
+        """A line above what follows, with a remark behind it."""
+
+    def line(self, text: str = "", style: str = "") -> None:
+        """One line."""
+
+    def table(self, table: Table) -> None:
+        """A table."""
+
+
+class PlainPage:
+    """Lines without colour; nothing is ever cut."""
+
+    def __init__(self, stream: IO[str]) -> None:
+        self.stream = stream
+
+    def heading(self, text: str, note: str = "") -> None:
+        """A line of its own."""
+        self.line(f"{text}  {note}" if note else text)
+
+    def line(self, text: str = "", style: str = "") -> None:
+        """One line; the style is for terminals."""
+        print("\n".join(clean(part) for part in text.split("\n")), file=self.stream)
+
+    def table(self, table: Table) -> None:
+        """Columns under each other."""
+        for line in aligned(table, "  "):
+            print(line, file=self.stream)
+
+
+class RichPage:
+    """The same on a terminal: colours, and long cells folded rather than the line."""
+
+    def __init__(self, stream: IO[str]) -> None:
+        from rich.console import Console
+
+        bound = None if stream.isatty() else _UNBOUNDED
+        self.console = Console(
+            file=stream, force_terminal=True, highlight=False, markup=False, width=bound
+        )
+
+    def heading(self, text: str, note: str = "") -> None:
+        """A bold line, its remark in grey."""
+        from rich.text import Text
+
+        self.console.print(Text.assemble((clean(text), "bold"), "  ", (clean(note), "dim")))
+
+    def line(self, text: str = "", style: str = "") -> None:
+        """One line, left to the terminal to wrap, so that it can be copied."""
+        from rich.text import Text
+
+        for part in text.split("\n"):
+            self.console.print(Text(clean(part), style), soft_wrap=True)
+
+    def table(self, table: Table) -> None:
+        """Columns under each other; the last one that must is folded."""
+        from rich.padding import Padding
+
+        self.console.print(Padding(rich_table(table), (0, 0, 0, 2)))
+
+
+def rich_table(table: Table) -> Any:
+    """A table as rich draws it."""
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
+    made = RichTable(
+        box=None,
+        show_header=table.headings,
+        header_style="dim",
+        pad_edge=False,
+        padding=(0, 2, 0, 0),
+    )
+    for column in table.columns:
+        justify: Any = "right" if column.right else "left"
+        made.add_column(
+            column.heading,
+            justify=justify,
+            style=column.style,
+            overflow="fold",
+            no_wrap=column.right,
+        )
+    rows = list(table.texts())
+    for row in rows[1:] if table.headings else rows:
+        made.add_row(*(Text(cell) for cell in row))
+    return made
+
+
+def page(color: Color = Color.auto, stream: IO[str] | None = None) -> Page:
+    """Where to print: with rich where colour is wanted, else as plain text."""
+    stream = sys.stdout if stream is None else stream
+    return RichPage(stream) if use_color(color, stream) else PlainPage(stream)
+
+
+def note(text: str, quiet: bool = False) -> None:
+    """A remark on stderr."""
+    if not quiet:
+        print(clean(text), file=sys.stderr)
