@@ -46,7 +46,10 @@ CONTROL = -1
 
 # TensorFlow's rule; a leading `_` is for nodes that its runtime makes
 NODE_NAME: Final = re.compile(r"[A-Za-z0-9._][A-Za-z0-9_./>-]*\Z").match
+# guessing what was meant takes time: for so many names, of such a length, in so many faults
 _MAX_GUESSES: Final = 20_000
+_MAX_GUESSED: Final = 200
+_MAX_HINTS: Final = 3
 
 # name, op, inputs as the file writes them, device, attrs, origin
 NodeRecord = tuple[str, str, Iterable[str], str, dict[str, Any], Any]
@@ -233,7 +236,8 @@ class Graph:
                 base, maybe = split_tensor_name(text)
                 source, port = nodes.get(base), CONTROL if maybe is None else maybe
                 if source is None:
-                    faults.append(_unknown_input(node, text, base, nodes))
+                    near = nodes if len(faults) < _MAX_HINTS else ()
+                    faults.append(_unknown_input(node, text, base, near))
                     continue
             if port == CONTROL:
                 controls[source] = None
@@ -350,7 +354,7 @@ class Versions(NamedTuple):
     bad_consumers: tuple[int, ...] = ()
 
 
-def _unknown_input(node: Node, text: str, base: str, nodes: dict[str, Node]) -> InvalidInput:
+def _unknown_input(node: Node, text: str, base: str, nodes: Iterable[str]) -> InvalidInput:
     message = f"input {text!r} names no node of the graph"
     hint = did_you_mean(base, nodes)
     return InvalidInput(message, node=node, hint=hint, code="CFG105")
@@ -384,8 +388,8 @@ def split_tensor_name(name: str) -> tuple[str, int | None]:
 
 def did_you_mean(name: str, known: Iterable[str]) -> str | None:
     """A hint with the closest known name, or None."""
-    candidates = list(known)
-    if len(candidates) > _MAX_GUESSES:
+    candidates = [item for item in known if len(item) <= _MAX_GUESSED]
+    if len(candidates) > _MAX_GUESSES or len(name) > _MAX_GUESSED:
         return None
     close = difflib.get_close_matches(name, candidates, 1)
     return f"did you mean {close[0]!r}?" if close else None

@@ -177,8 +177,8 @@ class Signature:
         if self.attrs[arg.type_attr].kind == "list(type)" and not arg.count:
             if None not in known:
                 attrs.setdefault(arg.type_attr, tuple(known))
-        elif known and known[0] is not None:
-            attrs.setdefault(arg.type_attr, known[0])
+        elif told := [t for t in known if t is not None]:
+            attrs.setdefault(arg.type_attr, told[0])
 
 
 def _split(text: str) -> list[str]:

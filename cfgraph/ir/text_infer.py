@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 from functools import cache
-from typing import Any
+from typing import Any, Final
 
 from cfgraph.ir import registry
 from cfgraph.ir.graph import Node
+
+_FIRST_TRIES: Final = 4
 
 
 @cache
@@ -33,7 +35,7 @@ def attrs_from_inputs(node: Node) -> dict[str, Any]:
     signature = definition.parsed()
     try:
         attrs = signature.infer([source.dtype for source in node.inputs], node.attrs)
-    except ValueError:
+    except (TypeError, ValueError):
         return {}
     return {
         key: value
@@ -44,14 +46,28 @@ def attrs_from_inputs(node: Node) -> dict[str, Any]:
 
 
 def complete_attrs(nodes: Iterable[Node]) -> None:
-    """Give nodes the attributes that their inputs tell, and go on to those that read them."""
+    """Give nodes the attributes that their inputs tell, and go on to those that read them.
+
+    A node is tried at first, and again when inputs have become known: at the first few, then ever
+    more rarely, and at the last.
+    """
     waiting = deque(node for node in nodes if lacks_attrs(node))
     left = set(waiting)
+    missing = {node: sum(source.node in left for source in node.inputs) for node in waiting}
+    known = dict.fromkeys(waiting, 0)
     while waiting:
         node = waiting.popleft()
-        found = attrs_from_inputs(node)
+        found = attrs_from_inputs(node) if node in left else {}
         if not found:
             continue
         node.attrs.update(found)
         left.discard(node)
-        waiting.extend(use.node for use in node.uses if use.slot >= 0 and use.node in left)
+        for use in node.uses:
+            if use.slot >= 0 and use.node in left:
+                known[use.node] += 1
+                if _is_time(known[use.node], missing[use.node]):
+                    waiting.append(use.node)
+
+
+def _is_time(known: int, missing: int) -> bool:
+    return known <= _FIRST_TRIES or known == missing or known & (known - 1) == 0
