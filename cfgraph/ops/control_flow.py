@@ -54,8 +54,7 @@ class Join(Op, abstract=True):
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        data = context.inputs[: context.attr("N")]
-        return [reduce(Shape.join, data) if data else UNKNOWN, SCALAR]
+        return [reduce(Shape.join, context.inputs, context.inputs[0]), SCALAR]
 
 
 class Merge(Join):
@@ -71,9 +70,9 @@ class RefMerge(Join):
 
 
 class _XlaMerge(Join):
-    """Merge that also waits for a trigger; TensorFlow makes it around compiled clusters."""
+    """Merge of a compiled cluster and its fallback; TensorFlow makes it around clusters."""
 
-    signature = "inputs: N*T, trigger: Trigger -> output: T, value_index: int32"
+    signature = "partitioned_call: T, xla_run: T -> output: T, value_index: int32"
     runnable = False
 
 
