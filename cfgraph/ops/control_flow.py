@@ -69,10 +69,11 @@ class RefMerge(Join):
     signature = "inputs: N*Ref(T) -> output: Ref(T), value_index: int32"
 
 
-class _XlaMerge(Join):
+class _XlaMerge(SameShape):
     """Merge of a compiled cluster and its fallback; TensorFlow makes it around clusters."""
 
-    signature = "partitioned_call: T, xla_run: T -> output: T, value_index: int32"
+    signature = "partitioned_call: T, xla_run: T -> output: T"
+    role = "merge"
     runnable = False
 
 
