@@ -7,8 +7,8 @@ from typing import Any
 
 from cfgraph.ir.graph import Node
 from cfgraph.ops.array import same
-from cfgraph.ops.op import Kernel
-from cfgraph.ops.pointwise import Pointwise
+from cfgraph.ops.op import Kernel, OpError
+from cfgraph.ops.pointwise import Pointwise, SameShape
 from cfgraph.ops.type_sets import ALL_NUMBERS, COMPLEX, FLOATS, SIGNED, one_of
 
 
@@ -73,12 +73,20 @@ class IsFinite(Classification):
     function = "isfinite"
 
 
-class ClipByValue(Pointwise):
-    """The number, or the bound that it lies beyond."""
+class ClipByValue(SameShape):
+    """The number, or the bound that it lies beyond; a bound that is NaN is none."""
 
     signature = "t: T, clip_value_min: T, clip_value_max: T -> output: T"
     attrs = one_of(ALL_NUMBERS)
 
     @staticmethod
     def kernel(xp: ModuleType, t: Any, low: Any, high: Any) -> Any:
-        return xp.minimum(xp.maximum(t, low), high)
+        for bound in (low, high):
+            if bound.ndim and bound.shape != t.shape:
+                message = (
+                    "clip_value_min and clip_value_max must be either of the same shape as input, "
+                    f"or a scalar: input shape {list(t.shape)}, not {list(bound.shape)}"
+                )
+                raise OpError(message)
+        capped = xp.where(high < t, high, t)
+        return xp.where(low > capped, low, capped)
