@@ -42,11 +42,15 @@ _HOMES = {
     "loads": "cfgraph.ir.files",
     "save": "cfgraph.ir.files",
 }
+# whoever holds a graph asks it for types and attributes, which the ops declare
+_NEED_OPS = {"Graph", "load", "loads"}
 
 
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'cfgraph' has no attribute '{name}'")
+    if name in _NEED_OPS:
+        importlib.import_module("cfgraph.ops")
     value = getattr(importlib.import_module(_HOMES[name]), name)
     globals()[name] = value
     return value
