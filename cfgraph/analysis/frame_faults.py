@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from cfgraph.analysis.findings import Finding
+from cfgraph.ir import registry
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.walk import Roles
 
@@ -70,23 +71,29 @@ def _mixed(found: Frames, node: Node, cut: Collection[Output], roles: Roles) -> 
         f"inputs come from different frames: {name!r} is in {shown(here)}, "
         f"{other!r} in {shown(frame)}"
     )
-    hint = _mixed_hint(other, stranger, frame, here)
-    return Finding(
-        "CFG201", "error", message, node.name, hint, (source.name, stranger.name), str(here)
+    hint = _mixed_hint((name, here), (other, stranger, frame))
+    related = (source.name, stranger.name)
+    return Finding("CFG201", "error", message, node.name, hint, related, str(here))
+
+
+def _mixed_hint(inside: tuple[str, Frame], outside: tuple[str, Node, Frame]) -> str:
+    name, here = inside
+    other, stranger, frame = outside
+    if not here.is_within(frame):
+        return f"read the Exit of the loop that {other!r} is in, not the tensor inside"
+    if other.startswith("^"):
+        return f"let the Enters of the loop wait for {stranger.name!r}"
+    if not stranger.inputs and not stranger.controls and not _is_fed(stranger):
+        return f"give {stranger.name!r} a control input from inside the loop"
+    return (
+        f"lead {other!r} into the loop by a constant Enter, "
+        f"or read the loop's Exit instead of {name!r}"
     )
 
 
-def _mixed_hint(name: str, stranger: Node, frame: Frame, here: Frame) -> str:
-    if not here.is_within(frame):
-        return f"read the Exit of the loop that {name!r} is in, not the tensor inside"
-    if not stranger.inputs and not stranger.controls:
-        return (
-            f"give {stranger.name!r} a control input from inside the loop, "
-            "or lead it in by a constant Enter"
-        )
-    if name.startswith("^"):
-        return f"let the Enters of the loop wait for {stranger.name!r}"
-    return f"lead {name!r} into the loop by a constant Enter"
+def _is_fed(node: Node) -> bool:
+    definition = registry.lookup(node.op)
+    return definition is not None and definition.is_input
 
 
 def _enter(node: Node) -> Iterator[Finding]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from cfgraph.analysis.findings import Finding
-from cfgraph.analysis.frames import Frame
+from cfgraph.analysis.frames import DEFAULT_PARALLEL_ITERATIONS, Frame
 from cfgraph.analysis.subject import Subject
 from cfgraph.ir.graph import Node
 
@@ -35,8 +35,15 @@ def _turned(cycle: Sequence[Node], places: dict[Node, int]) -> Sequence[Node]:
 
 
 def loops(subject: Subject) -> Iterator[Finding]:
-    """Nodes and frames fit each other."""
-    yield from subject.frames.faults
+    """Nodes and frames fit each other; where cycles are in the way, nobody knows the frames."""
+    if not subject.frames.cycles:
+        yield from subject.frames.faults
+
+
+def _loops(subject: Subject) -> list[Frame]:
+    """The frames of a graph whose frames are sound, but for the root."""
+    found = subject.frames
+    return [] if found.cycles or found.faults else found.all[1:]
 
 
 def parallel_iterations(subject: Subject) -> Iterator[Finding]:
@@ -50,9 +57,9 @@ def parallel_iterations(subject: Subject) -> Iterator[Finding]:
             if type(bound) is int and bound < 1:
                 message = f"parallel_iterations is {bound}; a loop needs at least 1 to run"
                 yield Finding("CFG210", "error", message, node.name)
-    for frame in subject.frames.all:
+    for frame in _loops(subject):
         for enter in frame.enters:
-            bound = enter.attrs.get("parallel_iterations", frame.parallel_iterations)
+            bound = enter.attrs.get("parallel_iterations", DEFAULT_PARALLEL_ITERATIONS)
             if bound != frame.parallel_iterations:
                 first = frame.enters[0].name
                 message = (
@@ -66,7 +73,7 @@ def parallel_iterations(subject: Subject) -> Iterator[Finding]:
 def next_iterations(subject: Subject) -> Iterator[Finding]:
     """Every NextIteration feeds a Merge."""
     roles = subject.roles
-    for frame in subject.frames.all[1:]:
+    for frame in _loops(subject):
         for node in frame.next_iterations:
             if not any(use.slot >= 0 and roles[use.node.op] == "merge" for use in node.uses):
                 message = "the NextIteration feeds no Merge, so its value is lost"
@@ -77,9 +84,7 @@ def next_iterations(subject: Subject) -> Iterator[Finding]:
 def frame_shapes(subject: Subject) -> Iterator[Finding]:
     """A loop has a LoopCond, an Exit, and a name of its own."""
     first_of_name: dict[str, Frame] = {}
-    for frame in subject.frames.all[1:]:
-        if not frame.enters:
-            continue
+    for frame in _loops(subject):
         enter = frame.enters[0].name
         if frame.next_iterations and not frame.loop_conds:
             yield from _without_condition(frame, enter)
@@ -93,7 +98,7 @@ def frame_shapes(subject: Subject) -> Iterator[Finding]:
                 "two loops apart, TensorFlow does not"
             )
             hint = "give each loop a frame name of its own"
-            related = (first.enters[0].name,) if first.enters else ()
+            related = (first.enters[0].name,)
             yield Finding("CFG216", "note", message, enter, hint, related, str(frame))
 
 

@@ -103,7 +103,7 @@ def _same(mine: TypeRow, theirs: TypeRow) -> bool:
 def _listed(row: Sequence[DType | None]) -> str:
     if not row:
         return "nothing"
-    names = ["?" if dtype is None else str(dtype) for dtype in row[:_SHOWN]]
+    names = ["any type" if dtype is None else str(dtype) for dtype in row[:_SHOWN]]
     more = f", … ({len(row)} in all)" if len(row) > _SHOWN else ""
     return f"({', '.join(names)}{more})"
 
