@@ -263,23 +263,43 @@ def _concat(
                 raise OpError(message)
             rest = merge_shapes(rest, _any_length(Shape(value.shape)))
     row = rest[1:]
-    if (not values or None in values) and not row.is_full:
+    blank = any(value is None for value in values)
+    if (not values or blank) and not row.is_full:
         message = (
             f"All except the first dimension must be fully defined when concating an empty tensor "
             f"list, or uninitialized elements. element_shape: {shape}"
         )
         raise OpError(message)
-    pieces = []
+    lengths = _lengths(values, merge_shapes(shape, handle.element_shape), leading)
+    pieces = [
+        zeros(xp, dtype, (length, *row)) if value is None else value
+        for value, length in zip(values, lengths, strict=True)
+    ]
+    tensor = xp.concatenate(pieces) if pieces else zeros(xp, dtype, (0, *row))
+    return tensor, np.array(lengths, np.int64)
+
+
+def _lengths(values: Sequence[Any], shape: Shape, leading: Sequence[int]) -> list[int]:
+    """The length of each element: its own; of one without a value what `leading` says, else the
+    shape, else the length that all others share.
+    """
+    known = {len(value) for value in values if value is not None}
+    first = shape.dims[0] if shape.dims else None
+    if first is None and len(known) == 1:
+        (first,) = known
+    lengths = []
     for place, value in enumerate(values):
-        if value is None and place >= len(leading):
+        length = first if value is None else len(value)
+        if value is None and place < len(leading):
+            length = leading[place]
+        if length is None:
             message = (
                 f"List contains uninitialized tensor at index {place} but leading_dims has only "
                 f"{len(leading)} elements."
             )
             raise OpError(message)
-        pieces.append(zeros(xp, dtype, (leading[place], *row)) if value is None else value)
-    lengths = np.array([len(piece) for piece in pieces], np.int64)
-    return (xp.concatenate(pieces) if pieces else zeros(xp, dtype, (0, *row))), lengths
+        lengths.append(length)
+    return lengths
 
 
 class TensorListSplit(ListOp):
