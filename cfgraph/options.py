@@ -63,6 +63,15 @@ Target = Annotated[
     list[str],
     typer.Option("--target", metavar="NODE", help="A node to run for its effect; repeats."),
 ]
+Filter = Annotated[
+    list[str],
+    typer.Option(
+        "--filter",
+        metavar="GLOB",
+        help="Only nodes whose name matches; also op:X, device:X, frame:X; repeats.",
+    ),
+]
+Full = Annotated[bool, typer.Option("--full", help="Print large values whole.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print no notes and no progress.")]
 ColorChoice = Annotated[
     Color, typer.Option("--color", help="When to use colour: auto, always, never.", metavar="WHEN")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 import cfgraph.ops  # noqa: F401 - fills the registry
@@ -78,3 +79,12 @@ def write_graph(graph: Graph, output: str | None, to: str | None) -> str | None:
     sys.stdout.buffer.write(dumps(graph, kind))
     sys.stdout.buffer.flush()
     return None
+
+
+def artifact(kind: str, path: str) -> dict[str, Any]:
+    """The entry of a written file in a JSON document."""
+    return {
+        "kind": kind,
+        "path": path,
+        "sha256": hashlib.sha256(Path(path).read_bytes()).hexdigest(),
+    }

@@ -1,0 +1,147 @@
+"""Show what is in a graph: a summary, or tables of its nodes, ops, loops, functions, devices."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+from cfgraph.analysis.frames import Frames, frames
+from cfgraph.analysis.select import select
+from cfgraph.analysis.summary import Summary, next_command, summarize
+from cfgraph.console import show_tables as tables
+from cfgraph.console.answer import print_document
+from cfgraph.console.dot import dot_lines
+from cfgraph.console.graphs import Source, read_graph
+from cfgraph.console.page import Page, note, page
+from cfgraph.console.show_node import node_json, print_node
+from cfgraph.console.show_summary import print_summary
+from cfgraph.console.tables import Table, tab_separated
+from cfgraph.errors import UsageError
+from cfgraph.ir.graph import Node
+from cfgraph.ops.shape_inference import Shapes, infer_shapes
+from cfgraph.options import Color
+
+FORMATS: Final = ("text", "json", "tsv", "dot")
+SECTIONS: Final = ("nodes", "ops", "frames", "functions", "devices")
+
+
+@dataclass(frozen=True, slots=True)
+class ShowOptions:
+    """What to show: some sections, one node, or, without either, a summary."""
+
+    sections: tuple[str, ...] = ()
+    node: str | None = None
+    filters: tuple[str, ...] = ()
+    format: str = "text"
+    full: bool = False
+    color: Color = Color.auto
+
+
+def show(path: str, options: ShowOptions) -> None:
+    """Print what is in a graph. Raises UsageError for an unknown node, filter or format."""
+    if options.format not in FORMATS:
+        raise UsageError(f"unknown format {options.format!r}", hint=f"one of {', '.join(FORMATS)}")
+    _Show(read_graph(path), options).print()
+
+
+class _Show:
+    """One `show`; what is costly is found out when it is asked for."""
+
+    def __init__(self, source: Source, options: ShowOptions) -> None:
+        self.source = source
+        self.graph = source.graph
+        self.options = options
+        self.found: Frames = frames(self.graph)
+        self._summary: Summary | None = None
+        self._shapes: Shapes | None = None
+
+    @property
+    def summary(self) -> Summary:
+        """The summary, made once."""
+        if self._summary is None:
+            self._summary = summarize(self.graph)
+        return self._summary
+
+    @property
+    def shapes(self) -> Shapes:
+        """The static shapes, inferred once."""
+        if self._shapes is None:
+            self._shapes = infer_shapes(self.graph)
+        return self._shapes
+
+    def print(self) -> None:
+        """Print what the options say."""
+        options = self.options
+        chosen = self.chosen()
+        if options.format == "dot":
+            print("\n".join(dot_lines(chosen, self.found)))
+        elif options.format == "json":
+            result = self.result(chosen)
+            print_document("show", inputs=[self.source.to_json()], result=result)
+        elif options.format == "tsv":
+            for section in self.sections() or ("nodes",):
+                print("\n".join(tab_separated(self.table(section, chosen, tree=False))))
+        else:
+            self.text(page(options.color), chosen)
+
+    def chosen(self) -> list[Node]:
+        """The nodes that the filters leave, or the one that is named."""
+        if self.options.node is not None:
+            name, _, port = self.options.node.rpartition(":")
+            return [self.graph[name if name and port.isdigit() else self.options.node]]
+        return select(self.graph, self.found, self.options.filters)
+
+    def sections(self) -> tuple[str, ...]:
+        """The sections that are asked for; a filter alone asks for the nodes."""
+        if self.options.sections or not self.options.filters:
+            return self.options.sections
+        return ("nodes",)
+
+    def table(self, section: str, chosen: list[Node], tree: bool = True) -> Table:
+        """The table of a section."""
+        if section == "nodes":
+            return tables.nodes_table(chosen, self.found, self.shapes)
+        if section == "ops":
+            return tables.ops_table(chosen)
+        if section == "frames":
+            return tables.frames_table(self.summary.frames, tree)
+        if section == "functions":
+            return tables.functions_table(self.summary.functions)
+        return tables.devices_table(self.summary)
+
+    def result(self, chosen: list[Node]) -> dict[str, Any]:
+        """The `result` member of the JSON document."""
+        if self.options.node is not None:
+            return {
+                "nodes": [
+                    node_json(node, self.found, self.shapes, self.options.full) for node in chosen
+                ]
+            }
+        if sections := self.sections():
+            return {name: self.table(name, chosen, tree=False).to_json() for name in sections}
+        found = asdict(self.summary)
+        for name in ("ops", "devices"):
+            found[name] = dict(found[name])
+        return {**found, "next": next_command(self.graph, self.source.path, self.summary)}
+
+    def text(self, out: Page, chosen: list[Node]) -> None:
+        """Print as text."""
+        if self.options.node is not None:
+            for node in chosen:
+                print_node(out, node, self.found, self.shapes, self.options.full)
+        elif sections := self.sections():
+            for place, section in enumerate(sections):
+                if len(sections) > 1:
+                    out.heading(f"{'' if place == 0 else chr(10)}{section}")
+                self.section(out, section, chosen)
+        else:
+            command = next_command(self.graph, self.source.path, self.summary)
+            print_summary(out, self.source, self.summary, command)
+
+    def section(self, out: Page, section: str, chosen: list[Node]) -> None:
+        """Print one section, or say that there is nothing in it."""
+        table = self.table(section, chosen)
+        if table.rows:
+            out.table(table)
+        else:
+            note(f"no {section}" + (" pass the filters" if self.options.filters else ""))

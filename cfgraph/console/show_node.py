@@ -1,0 +1,98 @@
+"""What `show --node` says of a node: where it runs, what it reads, who reads it, its attributes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from cfgraph.analysis.frames import Frames
+from cfgraph.analysis.inputs import type_text
+from cfgraph.console.page import Page
+from cfgraph.console.show_tables import output_types
+from cfgraph.console.tables import Column, Table
+from cfgraph.console.values import type_text as value_type
+from cfgraph.console.values import value_json, value_text
+from cfgraph.ir.attrs import Tensor
+from cfgraph.ir.graph import Node
+from cfgraph.ir.text_print_values import AttrPrinter
+from cfgraph.ops.op import lookup
+from cfgraph.ops.shape_inference import Shapes
+
+MAX_READERS: Final = 8
+
+Row = tuple[str, str, str]
+
+
+def print_node(page: Page, node: Node, found: Frames, shapes: Shapes, full: bool) -> None:
+    """Print all that is known of one node."""
+    op = lookup(node.op)
+    about = (op.__doc__ or "").splitlines()[0] if op else "an op that cfgraph does not know"
+    page.heading(f"{node.name}  {node.op}", about)
+    columns = [Column("what", style="dim"), Column("which", style="cyan"), Column("more")]
+    rows: list[Any] = list(_rows(node, found, shapes, full))
+    page.table(Table(columns, rows, headings=False))
+    for name, value in sorted(node.attrs.items()):
+        if isinstance(value, Tensor):
+            page.line(f"  {name} = {_tensor_text(value, full)}")
+
+
+def _rows(node: Node, found: Frames, shapes: Shapes, full: bool) -> Iterator[Row]:
+    yield "device", node.device or "(any)", ""
+    frame = found.of[node]
+    yield "frame", frame.path, "" if frame is found.root else "inside a loop"
+    for slot, item in enumerate(node.inputs):
+        yield f"input {slot}", item.name, type_text(item.dtype, shapes[item])
+    for source in node.controls:
+        yield "after", f"^{source.name}", ""
+    for port, text in enumerate(output_types(node, shapes)):
+        yield f"output {port}", f"{node.name}:{port}", _read_by(text, _readers(node, port), full)
+    for reader in node.control_readers:
+        yield "before", f"^{reader.name}", ""
+    printer = AttrPrinter()
+    for name, value in sorted(node.attrs.items()):
+        if not isinstance(value, Tensor):
+            yield "attr", name, printer.value_text(value)
+
+
+def _readers(node: Node, port: int) -> list[str]:
+    return list(dict.fromkeys(use.node.name for use in node.readers(port)))
+
+
+def _read_by(text: str, readers: list[str], full: bool) -> str:
+    if not readers:
+        return text
+    shown = readers if full else readers[:MAX_READERS]
+    more = f" and {len(readers) - len(shown)} more" if len(readers) > len(shown) else ""
+    return f"{text}  read by {', '.join(shown)}{more}"
+
+
+def _tensor_text(tensor: Tensor, full: bool) -> str:
+    text = value_text(tensor.array, full)
+    return f"{value_type(tensor.array)} {text}" if "\n" not in text else f"\n{text}"
+
+
+def node_json(node: Node, found: Frames, shapes: Shapes, full: bool) -> dict[str, Any]:
+    """A node as a member of a JSON document."""
+    printer = AttrPrinter()
+    return {
+        "name": node.name,
+        "op": node.op,
+        "device": node.device,
+        "frame": found.of[node].path,
+        "inputs": [
+            {"tensor": item.name, "type": type_text(item.dtype, shapes[item])}
+            for item in node.inputs
+        ],
+        "controls": [item.name for item in node.controls],
+        "outputs": [
+            {"tensor": f"{node.name}:{port}", "type": text, "readers": _readers(node, port)}
+            for port, text in enumerate(output_types(node, shapes))
+        ],
+        "control_readers": [reader.name for reader in node.control_readers],
+        "attrs": {
+            name: value_json(value.array, full)
+            if isinstance(value, Tensor)
+            else printer.value_text(value)
+            for name, value in sorted(node.attrs.items())
+        },
+    }

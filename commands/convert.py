@@ -1,0 +1,28 @@
+"""Write a graph in another format: pb, pbtxt, or the readable graph."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from cfgraph.options import Graph, Json, Output, Quiet, To
+
+
+def main(
+    graph: Graph,
+    output: Output = None,
+    to: To = None,
+    from_format: Annotated[
+        str | None,
+        typer.Option(
+            "--from", metavar="FORMAT", help="Read as pb, pbtxt or graph; else by content."
+        ),
+    ] = None,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Write a graph in another format: pb, pbtxt, or the readable graph."""
+    from cfgraph.console.convert import convert
+
+    convert(graph, output, to, from_format, json, quiet)

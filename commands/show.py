@@ -1,0 +1,38 @@
+"""Show what is in a graph: ops, loops, likely inputs and outputs, and what to type next."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from cfgraph.options import Color, ColorChoice, Filter, Full, Graph, Json
+
+
+def main(
+    graph: Graph,
+    node: Annotated[
+        str | None, typer.Option("--node", metavar="NAME", help="All about one node.")
+    ] = None,
+    filter: Filter = [],  # noqa: B006 - typer copies it
+    nodes: Annotated[bool, typer.Option("--nodes", help="List the nodes.")] = False,
+    ops: Annotated[bool, typer.Option("--ops", help="Count the ops.")] = False,
+    frames: Annotated[bool, typer.Option("--frames", help="List the loops.")] = False,
+    functions: Annotated[bool, typer.Option("--functions", help="List the functions.")] = False,
+    devices: Annotated[
+        bool, typer.Option("--devices", help="Count the devices asked for.")
+    ] = False,
+    format: Annotated[
+        str, typer.Option("--format", metavar="FORMAT", help="text, json, tsv or dot.")
+    ] = "text",
+    full: Full = False,
+    json: Json = False,
+    color: ColorChoice = Color.auto,
+) -> None:
+    """Show what is in a graph: ops, loops, likely inputs and outputs, and what to type next."""
+    from cfgraph.console.show import SECTIONS, ShowOptions, show
+
+    asked = (nodes, ops, frames, functions, devices)
+    sections = tuple(name for name, wanted in zip(SECTIONS, asked, strict=True) if wanted)
+    format = "json" if json else format
+    show(graph, ShowOptions(sections, node, tuple(filter), format, full, color))
