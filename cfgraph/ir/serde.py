@@ -10,7 +10,7 @@ from typing import Any, Final
 from cfgraph.errors import InvalidInput
 from cfgraph.ir.functions import BodyNode, Function
 from cfgraph.ir.graph import Graph, Node, NodeRecord, Versions
-from cfgraph.ir.serde_attrs import attr_data, decode_attr, write_attrs
+from cfgraph.ir.serde_attrs import attr_data, decode_attr, decode_attrs, write_attrs
 from cfgraph.ir.serde_functions import EncodedFunction, function_to_bytes, write_function
 from cfgraph.ir.serde_wire import encoded, parse, unknown, without
 from cfgraph.proto import graph_pb2, node_def_pb2, op_def_pb2
@@ -64,7 +64,7 @@ def _load_function(graph: Graph, proto: Any) -> None:
 
 def _records(nodes: Any) -> Iterator[NodeRecord]:
     for proto in nodes:
-        attrs = {key: decode_attr(value) for key, value in proto.attr.items()}
+        attrs = decode_attrs(proto.attr)
         yield proto.name, proto.op, proto.input, proto.device, attrs, (proto, attrs.copy())
 
 

@@ -40,8 +40,8 @@ _DECODERS: Final[dict[str, Callable[[Any], Any]]] = {
 
 
 def decode_attrs(protos: Mapping[str, Any]) -> dict[str, Any]:
-    """The Python values of a map of AttrValues."""
-    return {name: decode_attr(proto) for name, proto in protos.items()}
+    """The Python values of a map of AttrValues, by name: the map's own order is by chance."""
+    return {name: decode_attr(protos[name]) for name in sorted(protos)}
 
 
 def decode_attr(proto: Any) -> Any:
