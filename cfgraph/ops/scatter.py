@@ -27,6 +27,9 @@ def scattered(
     if not indices.ndim or not updates.ndim:
         message = "indices and updates must have rank at least one"
         raise OpError(message)
+    if indices.ndim == 1:
+        # a vector is read as so many indices, not as one index vector
+        indices = indices[:, None]
     depth = indices.shape[-1]
     wanted = indices.shape[:-1] + array.shape[depth:]
     if updates.shape != wanted:
@@ -51,6 +54,18 @@ def scattered(
         never = array.dtype.type(float("inf") if how == "min" else float("-inf"))
         updates = xp.where(xp.isnan(updates), never, updates)
     return accumulated(array, where, updates, how)
+
+
+def _check_static(tensor: Shape, indices: Shape, updates: Shape) -> None:
+    want_rank_at_least(indices, 1)
+    want_rank_at_least(updates, 1)
+    depth = None if indices.dims is None else indices.dims[-1]
+    if depth is None or tensor.dims is None:
+        return
+    if depth > len(tensor.dims):
+        message = f"index vectors of {depth} for a tensor of shape {tensor}"
+        raise ValueError(message)
+    updates.merge(indices[:-1] + tensor[depth:])
 
 
 class ScatterNd(Op):
@@ -83,8 +98,9 @@ class ScatterNd(Op):
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
         want_rank(context.inputs[2], 1)
-        want_rank_at_least(context.inputs[0], 1)
-        return [context.shape_value(2)]
+        result = context.shape_value(2)
+        _check_static(result, *context.inputs[:2])
+        return [result]
 
 
 class TensorScatter(Op, abstract=True):
@@ -102,13 +118,7 @@ class TensorScatter(Op, abstract=True):
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
         tensor, indices, updates = context.inputs
-        want_rank_at_least(indices, 1)
-        depth = None if indices.dims is None else indices.dims[-1]
-        if depth is not None and tensor.dims is not None:
-            if depth > len(tensor.dims):
-                message = f"index vectors of {depth} for a tensor of shape {tensor}"
-                raise ValueError(message)
-            updates.merge(indices[:-1] + tensor[depth:])
+        _check_static(tensor, indices, updates)
         return [tensor]
 
 

@@ -120,6 +120,12 @@ class SplitV(Op):
 
 
 def _part_sizes(sizes: list[int], whole: int) -> list[int]:
+    if len(sizes) == 1 and sizes[0] != whole:
+        message = (
+            "If there is only one output, it must have the same size as the input. "
+            f"Input size: {whole} output size: {sizes[0]}"
+        )
+        raise OpError(message)
     known = sum(size for size in sizes if size != -1)
     free = sizes.count(-1)
     if free > 1:
