@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from types import ModuleType
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -20,12 +20,23 @@ def zeros_of(value: Any) -> Any:
     return each(_zero_of_item, value) if value.dtype == object else np.zeros_like(value)
 
 
+def zeros_of_element(value: Any) -> Any:
+    """Zeros like an element of a list. Raises OpError for strings, of which there are none."""
+    if getattr(value, "dtype", None) == object and any(isinstance(v, bytes) for v in value.flat):
+        message = "Trying to compute zeros_like for unsupported dtype string"
+        raise OpError(message)
+    return zeros_of(value)
+
+
 def _zero_of_item(item: Any) -> Any:
     return b"" if isinstance(item, bytes) else zeros_of(item)
 
 
 def sum_of(one: Any, other: Any) -> Any:
     """The sum of two values: arrays, variants, or arrays of variants."""
+    if isinstance(one, bytes):
+        message = "there is no sum of strings"
+        raise OpError(message)
     if hasattr(one, "add"):
         return one.add(other)
     if one.shape != other.shape:
@@ -42,10 +53,36 @@ def each(function: Any, *arrays: Any) -> Any:
     return result
 
 
+class EmptyVariant:
+    """A variant that was never given a value; nothing can be done with it but hand it on."""
+
+    __slots__ = ()
+    shape = ()
+    ndim = 0
+
+    def zeros_like(self) -> Any:
+        """Raise OpError."""
+        message = "an empty variant has no zeros"
+        raise OpError(message)
+
+    def add(self, other: Any) -> Any:
+        """Raise OpError."""
+        message = "an empty variant has no sum"
+        raise OpError(message)
+
+    def __repr__(self) -> str:
+        return "<empty variant>"
+
+
+EMPTY: Final = EmptyVariant()
+
+
 def zeros(xp: ModuleType, dtype: DType, shape: Sequence[int]) -> Any:
-    """Zeros, or empty strings. Raises OpError for a type that has neither."""
+    """Zeros, empty strings, or empty variants. Raises OpError for resources."""
     if dtype.kind == "string":
         return np.full(shape, b"", object)
+    if dtype.kind == "variant":
+        return np.full(shape, EMPTY, object) if len(shape) else EMPTY
     if dtype.is_object:
         message = f"there is no zero of type {dtype}"
         raise OpError(message)
@@ -76,3 +113,11 @@ def unstack(value: Any) -> list[Any]:
 def scalar(item: Any) -> Any:
     """One item of an object array as a value: strings as arrays, variants bare."""
     return np.array(item, object) if isinstance(item, bytes) else item
+
+
+def bare(value: Any) -> Any:
+    """A variant or resource of rank 0 as its object; every other value as it is."""
+    if isinstance(value, np.ndarray) and not value.ndim and value.dtype == object:
+        item = value[()]
+        return value if isinstance(item, bytes) else item
+    return value

@@ -17,6 +17,7 @@ from cfgraph.ops.dims import (
     static_int,
     want_rank_at_least,
 )
+from cfgraph.ops.elements import scalar
 from cfgraph.ops.inference import InferenceContext
 from cfgraph.ops.op import Kernel, Op, OpError
 
@@ -91,7 +92,7 @@ def take(xp: ModuleType, params: Any, indices: Any, axis: int) -> Any:
         result = params.take(unsigned, axis)
     except IndexError:
         raise OpError(_outside(indices, params.shape[axis])) from None
-    return result if isinstance(result, np.ndarray | np.generic) else np.array(result, object)
+    return result if isinstance(result, np.ndarray | np.generic) else scalar(result)
 
 
 def _outside(indices: Any, size: int) -> str:

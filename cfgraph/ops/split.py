@@ -16,6 +16,7 @@ from cfgraph.ops.dims import (
     static_int,
     static_ints,
 )
+from cfgraph.ops.elements import bare
 from cfgraph.ops.inference import InferenceContext
 from cfgraph.ops.op import Kernel, Op, OpError
 
@@ -167,7 +168,7 @@ class Unpack(Op):
                 raise OpError(message)
             before = (slice(None),) * (axis % rank)
             if is_object:
-                return as_outputs([value[(*before, place, ...)] for place in range(count)])
+                return as_outputs([bare(value[(*before, place, ...)]) for place in range(count)])
             return as_outputs([value[(*before, place)] for place in range(count)])
 
         return unpack

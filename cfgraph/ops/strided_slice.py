@@ -11,6 +11,7 @@ import numpy as np
 from cfgraph.ir.graph import Node
 from cfgraph.ir.shapes import UNKNOWN, Shape
 from cfgraph.ops.dims import want_rank
+from cfgraph.ops.elements import bare
 from cfgraph.ops.inference import InferenceContext
 from cfgraph.ops.op import Kernel, Op, OpError
 from cfgraph.ops.pointwise import SameShape
@@ -46,7 +47,7 @@ class StridedSlice(Op):
             # an index of integers only would give the element and not an array
             where = index(begin, end, strides)
             try:
-                return value[where if Ellipsis in where else (*where, ...)]
+                return bare(value[where if Ellipsis in where else (*where, ...)])
             except IndexError:
                 raise OpError(_out_of_bounds(value, where)) from None
 
