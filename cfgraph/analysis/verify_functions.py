@@ -89,6 +89,7 @@ _CONTRACTS: Final = {
     "if": _as_it_is,
     "case": _as_it_is,
     "call": _as_it_is,
+    "launch": _as_it_is,
     "while": _loop,
     "for": _counted_loop,
 }

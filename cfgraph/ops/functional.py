@@ -164,7 +164,7 @@ class XlaLaunch(Functional):
         "Tconstants: list(type) >= 0, Targs: list(type) >= 0, Nresources: int >= 0,"
         " Tresults: list(type) >= 0, function: func"
     )
-    functional = "call"
+    functional = "launch"
     functions = ("function",)
     stateful = True
 
