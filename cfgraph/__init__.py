@@ -51,7 +51,11 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'cfgraph' has no attribute '{name}'")
     if name in _NEED_OPS:
         importlib.import_module("cfgraph.ops")
-    value = getattr(importlib.import_module(_HOMES[name]), name)
+    home = _HOMES[name]
+    if home.startswith("cfgraph.ir."):
+        # graphs know the types of their outputs from the registry of ops
+        importlib.import_module("cfgraph.ops")
+    value = getattr(importlib.import_module(home), name)
     globals()[name] = value
     return value
 

@@ -11,7 +11,8 @@ from typing import Any, Final
 import cfgraph.ops  # noqa: F401 - fills the registry
 from cfgraph.console.page import note
 from cfgraph.errors import InvalidInput, UsageError
-from cfgraph.ir.files import FORMATS, decode, dumps, format_of, read_file, save
+from cfgraph.ir.file_bytes import read_file, read_stream
+from cfgraph.ir.files import FORMATS, decode, dumps, format_of, save
 from cfgraph.ir.graph import Graph
 
 STDIN: Final = "-"
@@ -59,7 +60,7 @@ def _read_stdin() -> bytes:
     if sys.stdin is None or sys.stdin.isatty():
         hint = "pipe a graph in, or name a file"
         raise UsageError("standard input is a terminal, not a graph", hint=hint)
-    return sys.stdin.buffer.read()
+    return read_stream(sys.stdin.buffer)
 
 
 def write_graph(graph: Graph, output: str | None, to: str | None) -> str | None:

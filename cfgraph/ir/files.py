@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import gzip
-import io
 import os
 import re
-import tempfile
-import zlib
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 from cfgraph.errors import InvalidInput, UsageError
 from cfgraph.ir import serde, serde_formats, text
-from cfgraph.ir.graph import Graph, did_you_mean
+from cfgraph.ir.file_bytes import read_file, unpack, write_atomically
+from cfgraph.ir.graph import Graph
 
 FORMATS: Final = ("pb", "pbtxt", "graph")
-MAX_BYTES: Final = 2 << 30
-_GZIP: Final = b"\x1f\x8b"
+_BOM: Final = b"\xef\xbb\xbf"
+_TEXT: Final = bytes(range(32, 256)) + b"\t\n\r\f"
+_HEAD: Final = 4096
 _PBTXT: Final = re.compile(rb"\s*(#[^\n]*\n\s*)*[A-Za-z_]\w*\s*[:{<]")
 
 
@@ -56,40 +54,13 @@ def open_graph(path: str | os.PathLike[str], format: str | None = None) -> Loade
         raise
 
 
-def read_file(path: str | os.PathLike[str]) -> bytes:
-    """The bytes of a graph file, or of the graph in a SavedModel's folder. Raises InvalidInput."""
-    path = Path(path)
-    if path.is_dir():
-        path = path / "saved_model.pb"
-    try:
-        size = path.stat().st_size
-        if size > MAX_BYTES:
-            raise InvalidInput(f"the file has {size} bytes, at most {MAX_BYTES}", code="CFG002")
-        return path.read_bytes()
-    except FileNotFoundError:
-        hint = _similar(path)
-        raise InvalidInput("no such file", path=path, hint=hint, code="CFG001") from None
-    except OSError as error:
-        message = f"the file cannot be read: {error.strerror}"
-        raise InvalidInput(message, path=path, code="CFG001") from None
-
-
-def _similar(path: Path) -> str | None:
-    if not path.parent.is_dir():
-        return None
-    return did_you_mean(path.name, (item.name for item in path.parent.iterdir()))
-
-
 def decode(data: bytes, format: str | None = None) -> Loaded:
     """Read a graph from bytes, and say what kind they were. Raises like `loads`."""
+    _check_format(format)
     size = len(data)
-    if data[:2] == _GZIP:
-        data = _decompress(data)
+    data = unpack(data).removeprefix(_BOM)
     if not data:
         raise InvalidInput("the file is empty", code="CFG002")
-    if format is not None and format not in FORMATS:
-        message = f"unknown format {format!r}"
-        raise UsageError(message, hint=f"one of {', '.join(FORMATS)}")
     kind = format or _text_format(data)
     if kind in ("pbtxt", "graph"):
         return Loaded(_from_text(data, kind), kind, size)
@@ -97,35 +68,29 @@ def decode(data: bytes, format: str | None = None) -> Loaded:
     return Loaded(serde.graph_from_proto(proto), kind, size)
 
 
-def _decompress(data: bytes) -> bytes:
-    try:
-        with gzip.GzipFile(fileobj=io.BytesIO(data)) as file:
-            content = file.read(MAX_BYTES + 1)
-    except (OSError, EOFError, zlib.error) as error:
-        raise InvalidInput(f"the gzip data is damaged: {error}", code="CFG003") from None
-    if len(content) > MAX_BYTES:
-        message = f"the file unpacks to more than {MAX_BYTES} bytes"
-        raise InvalidInput(message, code="CFG002")
-    return content
-
-
 def _text_format(data: bytes) -> str | None:
-    """`pbtxt` or `graph` where the data is text, else None."""
-    head = data[:4096]
-    if any(byte < 32 and byte not in b"\t\n\r\f" for byte in head):
+    """`pbtxt` or `graph` where the data are text, else None."""
+    if data[:_HEAD].translate(None, _TEXT) or data.translate(None, _TEXT):
         return None
-    return "pbtxt" if _PBTXT.match(data[:65536]) else "graph"
+    return "pbtxt" if _PBTXT.match(data) else "graph"
 
 
 def _from_text(data: bytes, kind: str) -> Graph:
     try:
         content = data.decode()
     except UnicodeDecodeError as error:
-        message = f"the text is not UTF-8: byte {error.start} is {data[error.start]:#04x}"
+        line = data.count(b"\n", 0, error.start) + 1
+        message = f"line {line} is not UTF-8: it has the byte {data[error.start]:#04x}"
         raise InvalidInput(message, code="CFG004") from None
     if kind == "graph":
         return text.parse_graph(content)
     return serde.graph_from_proto(serde_formats.from_pbtxt(content))
+
+
+def _check_format(format: str | None) -> None:
+    if format is not None and format not in FORMATS:
+        message = f"unknown format {format!r}"
+        raise UsageError(message, hint=f"one of {', '.join(FORMATS)}")
 
 
 def format_of(path: str | os.PathLike[str]) -> str:
@@ -138,14 +103,12 @@ def format_of(path: str | os.PathLike[str]) -> str:
 
 def dumps(graph: Graph, format: str = "pb") -> bytes:
     """The bytes of a graph as `pb`, `pbtxt` or `graph`. Raises UsageError for another format."""
+    _check_format(format)
     if format == "pb":
         return serde.graph_to_bytes(graph)
     if format == "pbtxt":
         return serde_formats.to_pbtxt(serde.graph_to_proto(graph))
-    if format == "graph":
-        return text.print_graph(graph).encode()
-    message = f"unknown format {format!r}"
-    raise UsageError(message, hint=f"one of {', '.join(FORMATS)}")
+    return text.print_graph(graph).encode()
 
 
 def save(graph: Graph, path: str | os.PathLike[str], format: str | None = None) -> None:
@@ -157,33 +120,3 @@ def save(graph: Graph, path: str | os.PathLike[str], format: str | None = None) 
     if str(path).endswith(".gz"):
         data = gzip.compress(data, mtime=0)
     write_atomically(path, data)
-
-
-def write_atomically(path: str | os.PathLike[str], data: bytes) -> None:
-    """Write a file whole or not at all. Raises UsageError where that is not possible."""
-    target = Path(os.path.realpath(path))
-    if target.exists() and not target.is_file():
-        target.write_bytes(data)
-        return
-    try:
-        descriptor, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
-    except OSError as error:
-        raise UsageError(f"cannot write: {error.strerror}", path=path) from None
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-        os.chmod(name, _mode(target))
-        os.replace(name, target)
-    except BaseException as error:
-        os.unlink(name)
-        if isinstance(error, OSError):
-            raise UsageError(f"cannot write: {error.strerror}", path=path) from None
-        raise
-
-
-def _mode(target: Path) -> int:
-    if target.exists():
-        return target.stat().st_mode & 0o777
-    mask = os.umask(0)
-    os.umask(mask)
-    return 0o666 & ~mask
