@@ -38,6 +38,16 @@ def names(subject: Subject) -> Iterator[Finding]:
             yield Finding("CFG102", "error", message, node.name, hint)
         if not node.op:
             yield Finding("CFG103", "error", "the node has no op", node.name)
+    yield from _internal_names(subject)
+
+
+def _internal_names(subject: Subject) -> Iterator[Finding]:
+    nodes = [node for node in subject.nodes if node.name.startswith("_")]
+    if nodes and not subject.function:
+        others = f" ({len(nodes)} nodes)" if len(nodes) > 1 else ""
+        message = f"the name begins with an underscore{others}; TensorFlow does not import it"
+        related = tuple(node.name for node in nodes[1:])
+        yield Finding("CFG117", "note", message, nodes[0].name, None, related)
 
 
 def unknown_ops(subject: Subject) -> Iterator[Finding]:

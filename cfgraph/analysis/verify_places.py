@@ -38,7 +38,11 @@ def colocation(subject: Subject) -> Iterator[Finding]:
     """Every node that another one wants to be beside exists."""
     for node in subject.nodes:
         groups = node.attrs.get("_class")
-        if not groups or not isinstance(groups, tuple):
+        if groups is None:
+            continue
+        if not isinstance(groups, tuple):
+            message = "attribute '_class' is no list of names, so nothing is placed beside the node"
+            yield Finding("CFG401", "warning", message, node.name)
             continue
         for group in groups:
             if not isinstance(group, bytes) or not group.startswith(_COLOCATED):
