@@ -8,15 +8,16 @@ from google.protobuf.message import DecodeError, EncodeError
 from google.protobuf.unknown_fields import UnknownFieldSet
 
 from cfgraph.errors import InvalidInput
+from cfgraph.ir.serde_position import explain
 
 
 def parse(message: Any, data: bytes, what: str) -> Any:
     """Decode bytes into an empty message. Raises InvalidInput where they are no such message."""
     try:
         message.ParseFromString(data)
-    except (DecodeError, RecursionError) as error:
+    except (DecodeError, RecursionError):
         hint = "the file may be truncated, or not a graph"
-        text = f"{len(data)} bytes do not parse as a {what}: {error}"
+        text = f"{len(data)} bytes are no {what}: {explain(data, type(message)())}"
         raise InvalidInput(text, hint=hint, code="CFG003") from None
     return message
 
