@@ -87,9 +87,16 @@ class Recurrent(Op, abstract=True):
         return Cell(xp, w, used, b, bias, clip, cls.order)
 
 
-def check_state(x: Any, cs_prev: Any, h_prev: Any, w: Any, b: Any) -> None:
+def check_state(x: Any, cs_prev: Any, h_prev: Any, w: Any, peepholes: Any, b: Any) -> None:
     """Refuse a step's input whose shapes do not fit the weights."""
+    if cs_prev.ndim != 2:
+        message = f"cs_prev must be a matrix, but it has shape {list(cs_prev.shape)}"
+        raise OpError(message)
     batch, units = cs_prev.shape
+    for name, peephole in zip(("wci", "wcf", "wco"), peepholes, strict=True):
+        if peephole.shape != (units,):
+            message = f"{name} must have the shape [{units}], but it has {list(peephole.shape)}"
+            raise OpError(message)
     rows = x.shape[-1] + units
     fits = (
         x.shape[-2] == batch
@@ -114,7 +121,7 @@ class LSTMBlockCell(Recurrent):
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
         def step(x: Any, cs: Any, h: Any, w: Any, wci: Any, wcf: Any, wco: Any, b: Any) -> Any:
-            check_state(x, cs, h, w, b)
+            check_state(x, cs, h, w, (wci, wcf, wco), b)
             return cls.cell(node, xp, w, (wci, wcf, wco), b).forward(x, cs, h)
 
         return widened(step, node.attr("T"))
@@ -137,7 +144,7 @@ class LSTMBlockCellGrad(Recurrent):
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
         def back(x: Any, cs_prev: Any, h_prev: Any, w: Any, *rest: Any) -> Any:
             peepholes, b, values, (cs_grad, h_grad) = rest[:3], rest[3], rest[4:10], rest[10:]
-            check_state(x, cs_prev, h_prev, w, b)
+            check_state(x, cs_prev, h_prev, w, peepholes, b)
             cell = cls.cell(node, xp, w, peepholes, b)
             cs_prev_grad, gates, sums = cell.backward(cs_prev, values, cs_grad, h_grad)
             return (cs_prev_grad, gates, *sums)
@@ -166,7 +173,7 @@ class BlockLSTM(Recurrent):
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
         def run(length: Any, x: Any, cs: Any, h: Any, w: Any, *rest: Any) -> Any:
             check_sequence(length, x)
-            check_state(x, cs, h, w, rest[3])
+            check_state(x, cs, h, w, rest[:3], rest[3])
             cell = cls.cell(node, xp, w, rest[:3], rest[3])
             steps = []
             for t in range(int(length)):
@@ -223,7 +230,7 @@ class BlockLSTMGrad(Recurrent):
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
         def back(length: Any, x: Any, cs_prev: Any, h_prev: Any, w: Any, *rest: Any) -> Any:
             check_sequence(length, x)
-            check_state(x, cs_prev, h_prev, w, rest[3])
+            check_state(x, cs_prev, h_prev, w, rest[:3], rest[3])
             peepholes, (i, cs, f, o, ci, co, h) = rest[:3], rest[4:11]
             cell, wide = cls.cell(node, xp, w, peepholes, None), x.shape[2]
             cs_back, h_back = xp.zeros_like(cs_prev), xp.zeros_like(h_prev)
