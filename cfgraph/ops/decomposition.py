@@ -1,0 +1,244 @@
+"""Decompositions of matrices: Cholesky, QR, LU, singular values, eigenvalues."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from cfgraph.ir.graph import Node
+from cfgraph.ir.shapes import UNKNOWN, Shape, vector
+from cfgraph.ops.determinant import (
+    MATRICES,
+    REAL_MATRICES,
+    OfMatrices,
+    SquareToSquare,
+    matrices,
+    square,
+)
+from cfgraph.ops.host_only import on_host
+from cfgraph.ops.inference import InferenceContext
+from cfgraph.ops.matmul import adjoint
+from cfgraph.ops.op import Kernel
+from cfgraph.ops.type_sets import COMPLEX, INDEX, one_of
+
+
+class Cholesky(SquareToSquare):
+    """The lower triangle whose product with its adjoint is the matrix."""
+
+    @staticmethod
+    def kernel(xp: ModuleType, x: Any) -> Any:
+        return xp.linalg.cholesky(x)
+
+    @staticmethod
+    def failure(error: Exception) -> str:
+        return "Cholesky decomposition was not successful. The input might not be valid."
+
+
+class BatchCholesky(Cholesky):
+    """The lower triangle whose product with its adjoint is the matrix."""
+
+    attrs = REAL_MATRICES
+
+
+class CholeskyGrad(SquareToSquare):
+    """Gradient of Cholesky, from its result."""
+
+    signature = "l: T, grad: T -> output: T"
+    attrs = one_of("float16", "float32", "float64")
+
+    @staticmethod
+    def kernel(xp: ModuleType, l: Any, grad: Any) -> Any:  # noqa: E741
+        l = xp.tril(l)  # noqa: E741
+        middle = xp.tril(adjoint(l) @ xp.tril(grad))
+        diagonal = xp.eye(l.shape[-1], dtype=l.dtype)
+        middle = middle * (1 - 0.5 * diagonal).astype(l.dtype)
+        inverse = xp.linalg.inv(l)
+        result = adjoint(inverse) @ middle @ inverse
+        return (result + adjoint(result)) * l.dtype.type(0.5)
+
+
+class BatchCholeskyGrad(CholeskyGrad):
+    """Gradient of Cholesky, from its result."""
+
+    attrs = one_of("float32", "float64")
+
+
+class Qr(OfMatrices):
+    """An orthogonal and an upper triangular factor."""
+
+    signature = "input: T -> q: T, r: T"
+    attrs = f"full_matrices: bool = false, {MATRICES}"
+
+    @classmethod
+    def function(cls, node: Node, xp: ModuleType) -> Kernel:
+        mode = "complete" if node.attr("full_matrices") else "reduced"
+        return lambda x: tuple(xp.linalg.qr(x, mode=mode))
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        batch, rows, columns = matrices(context.inputs[0])
+        inner = rows if context.attr("full_matrices") else smaller(rows, columns)
+        return [batch + Shape((rows, inner)), batch + Shape((inner, columns))]
+
+
+def smaller(rows: int | None, columns: int | None) -> int | None:
+    """The smaller of two sizes, if both are known."""
+    return None if rows is None or columns is None else min(rows, columns)
+
+
+class Svd(OfMatrices):
+    """Singular values, and the two orthogonal factors that go with them."""
+
+    signature = "input: T -> s: T, u: T, v: T"
+    attrs = f"compute_uv: bool = true, full_matrices: bool = false, {MATRICES}"
+
+    @classmethod
+    def function(cls, node: Node, xp: ModuleType) -> Kernel:
+        full, factors = node.attr("full_matrices"), node.attr("compute_uv")
+
+        def svd(x: Any) -> Any:
+            if not factors:
+                nothing = xp.zeros(0, x.dtype)
+                return xp.linalg.svd(x, compute_uv=False).astype(x.dtype), nothing, nothing
+            u, s, vh = xp.linalg.svd(x, full_matrices=full)
+            return s.astype(x.dtype), u, adjoint(vh)
+
+        return svd
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        batch, rows, columns = matrices(context.inputs[0])
+        inner = smaller(rows, columns)
+        values = batch + vector(inner)
+        if not context.attr("compute_uv"):
+            return [values, vector(0), vector(0)]
+        full = context.attr("full_matrices")
+        u = batch + Shape((rows, rows if full else inner))
+        return [values, u, batch + Shape((columns, columns if full else inner))]
+
+
+class BatchSvd(Svd):
+    """Singular values, and the two orthogonal factors that go with them."""
+
+    attrs = f"compute_uv: bool = true, full_matrices: bool = false, {one_of('float64', 'float32', COMPLEX)}"
+
+
+class EigenPairs(OfMatrices, abstract=True):
+    """Eigenvalues, and eigenvectors where `compute_v` asks for them."""
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        batch, size = square(context.inputs[0])
+        values = batch + vector(size)
+        return [values, batch + Shape((size, size)) if context.attr("compute_v") else vector(0)]
+
+
+class SelfAdjointEigV2(EigenPairs):
+    """Eigenvalues in ascending order and eigenvectors of self-adjoint matrices."""
+
+    signature = "input: T -> e: T, v: T"
+    attrs = f"compute_v: bool = true, {MATRICES}"
+
+    @classmethod
+    def function(cls, node: Node, xp: ModuleType) -> Kernel:
+        vectors = node.attr("compute_v")
+
+        def eigen(x: Any) -> Any:
+            if not vectors:
+                return xp.linalg.eigvalsh(x).astype(x.dtype), xp.zeros(0, x.dtype)
+            e, v = xp.linalg.eigh(x)
+            return e.astype(x.dtype), v
+
+        return eigen
+
+
+class BatchSelfAdjointEigV2(SelfAdjointEigV2):
+    """Eigenvalues in ascending order and eigenvectors of self-adjoint matrices."""
+
+    attrs = f"compute_v: bool = true, {REAL_MATRICES}"
+
+
+class SelfAdjointEig(OfMatrices):
+    """Eigenvalues in the first row, eigenvectors below, of self-adjoint matrices."""
+
+    signature = "input: T -> output: T"
+    attrs = one_of("float64", "float32", "float16")
+
+    @staticmethod
+    def kernel(xp: ModuleType, x: Any) -> Any:
+        e, v = xp.linalg.eigh(x)
+        return xp.concatenate((e[..., None, :], v), axis=-2)
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        batch, size = square(context.inputs[0])
+        return [batch + Shape((None if size is None else size + 1, size))]
+
+
+class BatchSelfAdjointEig(SelfAdjointEig):
+    """Eigenvalues in the first row, eigenvectors below, of self-adjoint matrices."""
+
+    attrs = REAL_MATRICES
+
+
+class Eig(EigenPairs):
+    """Eigenvalues and eigenvectors of square matrices."""
+
+    signature = "input: T -> e: Tout, v: Tout"
+    attrs = (
+        f"compute_v: bool = true, {one_of('float32', 'float64', COMPLEX)}, "
+        f"{one_of(COMPLEX, attr='Tout')}"
+    )
+    traceable = False
+
+    @classmethod
+    def function(cls, node: Node, xp: ModuleType) -> Kernel:
+        vectors, wanted = node.attr("compute_v"), node.attr("Tout").numpy
+
+        def eigen(x: Any) -> Any:
+            if not vectors:
+                return np.linalg.eigvals(x).astype(wanted), np.zeros(0, wanted)
+            e, v = np.linalg.eig(x)
+            return e.astype(wanted), v.astype(wanted)
+
+        return on_host(xp, eigen)
+
+
+class Lu(OfMatrices):
+    """Both triangular factors in one matrix, and the permutation of the rows."""
+
+    signature = "input: T -> lu: T, p: output_idx_type"
+    attrs = f"{MATRICES}, output_idx_type: {INDEX} = int32"
+    traceable = False
+
+    @classmethod
+    def function(cls, node: Node, xp: ModuleType) -> Kernel:
+        index = node.attr("output_idx_type").numpy
+
+        def lu(x: Any) -> Any:
+            factors = np.empty(x.shape, x.dtype)
+            rows = np.empty(x.shape[:-1], index)
+            for place in np.ndindex(x.shape[:-2]):
+                factors[place], rows[place] = _lu(x[place])
+            return factors, rows
+
+        return on_host(xp, lu)
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        batch, size = square(context.inputs[0])
+        if batch.dims is None:
+            return [UNKNOWN, UNKNOWN]
+        return [batch + Shape((size, size)), batch + vector(size)]
+
+
+def _lu(x: Any) -> tuple[Any, Any]:
+    from scipy.linalg import lu
+
+    rows, lower, upper = lu(x, p_indices=True)
+    if not np.all(np.diagonal(upper)):
+        raise np.linalg.LinAlgError
+    return np.tril(lower, -1) + upper, np.argsort(rows)

@@ -1,0 +1,23 @@
+"""Functions that only the host has, called from another device: values go there and back."""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from cfgraph.ops.op import Kernel
+
+
+def on_host(xp: ModuleType, function: Kernel) -> Kernel:
+    """The function of NumPy arrays, for arrays of a namespace."""
+    if xp is np:
+        return function
+    fetch = getattr(xp, "asnumpy", np.asarray)
+
+    def call(*inputs: Any) -> Any:
+        result = function(*map(fetch, inputs))
+        return tuple(map(xp.asarray, result)) if isinstance(result, tuple) else xp.asarray(result)
+
+    return call

@@ -1,0 +1,85 @@
+"""Functions of matrices as of numbers: exponential, logarithm, square root; cross products."""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any, ClassVar
+
+import numpy as np
+
+from cfgraph.ir.graph import Node
+from cfgraph.ops.determinant import SquareToSquare
+from cfgraph.ops.host_only import on_host
+from cfgraph.ops.op import Kernel, OpError
+from cfgraph.ops.pointwise import SameShape
+from cfgraph.ops.precision import widened
+from cfgraph.ops.type_sets import COMPLEX, REAL, one_of
+
+
+class MatrixFunction(SquareToSquare, abstract=True):
+    """A function of each matrix; `named` says which one of SciPy's."""
+
+    named: ClassVar[str]
+    traceable = False
+
+    @classmethod
+    def function(cls, node: Node, xp: ModuleType) -> Kernel:
+        from scipy import linalg
+
+        each = getattr(linalg, cls.named)
+
+        def of_all(x: Any) -> Any:
+            result = np.empty(x.shape, x.dtype)
+            for place in np.ndindex(x.shape[:-2]):
+                value = each(x[place])
+                if np.iscomplexobj(value) and not np.iscomplexobj(x):
+                    raise np.linalg.LinAlgError
+                result[place] = value
+            return result
+
+        return on_host(xp, of_all)
+
+
+class MatrixExponential(MatrixFunction):
+    """The exponential of each matrix."""
+
+    named = "expm"
+
+
+class MatrixLogarithm(MatrixFunction):
+    """The principal logarithm of each matrix."""
+
+    attrs = one_of(COMPLEX)
+    named = "logm"
+
+
+class MatrixSquareRoot(MatrixFunction):
+    """The principal square root of each matrix."""
+
+    named = "sqrtm"
+
+    @staticmethod
+    def failure(error: Exception) -> str:
+        return "A real matrix of this kind has no real square root."
+
+
+class Cross(SameShape):
+    """The cross product of vectors of three."""
+
+    signature = "a: T, b: T -> product: T"
+    attrs = one_of(REAL)
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        def cross(a: Any, b: Any) -> Any:
+            if a.shape != b.shape or not a.ndim or a.shape[-1] != 3:
+                message = (
+                    "Both inputs must be of one shape, with inner dimension 3: "
+                    f"{list(a.shape)} vs. {list(b.shape)}"
+                )
+                raise OpError(message)
+            x, y = (a[..., 1], a[..., 2], a[..., 0]), (b[..., 2], b[..., 0], b[..., 1])
+            u, v = (a[..., 2], a[..., 0], a[..., 1]), (b[..., 1], b[..., 2], b[..., 0])
+            return xp.stack([p * q - r * s for p, q, r, s in zip(x, y, u, v, strict=True)], axis=-1)
+
+        return widened(cross, node.attr("T"))

@@ -1,0 +1,232 @@
+"""Solutions of linear equations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from cfgraph.ir.graph import Node
+from cfgraph.ir.shapes import Shape
+from cfgraph.ops.determinant import MATRICES, REAL_MATRICES, OfMatrices, matrices, square
+from cfgraph.ops.host_only import on_host
+from cfgraph.ops.inference import InferenceContext
+from cfgraph.ops.matmul import adjoint
+from cfgraph.ops.op import Kernel, OpError
+from cfgraph.ops.type_sets import COMPLEX, one_of
+
+
+class Solve(OfMatrices, abstract=True):
+    """The x for which matrix x = rhs."""
+
+    signature = "matrix: T, rhs: T -> output: T"
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        batch, size = square(context.inputs[0])
+        other, rows, columns = matrices(context.inputs[1])
+        Shape((size,)).merge(Shape((rows,)))
+        return [batch.merge(other) + Shape((size if rows is None else rows, columns))]
+
+
+def check_rows(matrix: Any, rhs: Any, *, same_batch: bool = True) -> None:
+    """Raises OpError where a right-hand side does not go with the matrix."""
+    if rhs.ndim < 2 or matrix.shape[-2] != rhs.shape[-2]:
+        message = f"Input matrix and rhs are incompatible: {list(matrix.shape)}, {list(rhs.shape)}"
+        raise OpError(message)
+    if same_batch and matrix.shape[:-2] != rhs.shape[:-2]:
+        message = f"All input tensors must have the same outer dimensions: {list(matrix.shape)}"
+        raise OpError(f"{message}, {list(rhs.shape)}")
+
+
+class MatrixSolve(Solve):
+    """The x for which matrix x = rhs; the matrix or its adjoint."""
+
+    attrs = f"adjoint: bool = false, {MATRICES}"
+
+    @classmethod
+    def function(cls, node: Node, xp: ModuleType) -> Kernel:
+        turned = node.attr("adjoint")
+
+        def solve(matrix: Any, rhs: Any) -> Any:
+            check_rows(matrix, rhs)
+            return xp.linalg.solve(adjoint(matrix) if turned else matrix, rhs)
+
+        return solve
+
+
+class BatchMatrixSolve(MatrixSolve):
+    """The x for which matrix x = rhs; the matrix or its adjoint."""
+
+    attrs = f"adjoint: bool = false, {REAL_MATRICES}"
+
+
+class MatrixTriangularSolve(Solve):
+    """The x for which matrix x = rhs, of which one triangle is read; outer dimensions broadcast."""
+
+    attrs = (
+        "lower: bool = true, adjoint: bool = false, "
+        f"{one_of('bfloat16', 'float64', 'float32', 'float16', COMPLEX)}"
+    )
+
+    @classmethod
+    def function(cls, node: Node, xp: ModuleType) -> Kernel:
+        triangle = xp.tril if node.attr("lower") else xp.triu
+        turned = node.attr("adjoint")
+
+        def solve(matrix: Any, rhs: Any) -> Any:
+            check_rows(matrix, rhs, same_batch=False)
+            read = triangle(matrix)
+            return xp.linalg.solve(adjoint(read) if turned else read, rhs)
+
+        return solve
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        batch, size = square(context.inputs[0])
+        other, rows, columns = matrices(context.inputs[1])
+        Shape((size,)).merge(Shape((rows,)))
+        return [batch.broadcast(other) + Shape((size if rows is None else rows, columns))]
+
+
+class BatchMatrixTriangularSolve(MatrixTriangularSolve):
+    """The x for which matrix x = rhs, of which one triangle is read."""
+
+    attrs = f"lower: bool = true, adjoint: bool = false, {REAL_MATRICES}"
+
+
+class BandedTriangularSolve(MatrixTriangularSolve):
+    """MatrixTriangularSolve of a matrix given by its diagonals, one a row."""
+
+    attrs = f"lower: bool = true, adjoint: bool = false, {MATRICES}"
+
+    @classmethod
+    def function(cls, node: Node, xp: ModuleType) -> Kernel:
+        lower, turned = node.attr("lower"), node.attr("adjoint")
+
+        def solve(bands: Any, rhs: Any) -> Any:
+            count, size = bands.shape[-2:]
+            full = np.zeros((*bands.shape[:-2], size, size), bands.dtype)
+            for row in range(count):
+                if lower:
+                    places = np.arange(row, size)
+                    full[..., places, places - row] = bands[..., row, row:]
+                else:
+                    away = count - 1 - row
+                    places = np.arange(size - away)
+                    full[..., places, places + away] = bands[..., row, away:]
+            check_rows(full, rhs, same_batch=False)
+            return np.linalg.solve(adjoint(full) if turned else full, rhs)
+
+        return on_host(xp, solve)
+
+    traceable = False
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        batch, _, size = matrices(context.inputs[0])
+        other, rows, columns = matrices(context.inputs[1])
+        Shape((size,)).merge(Shape((rows,)))
+        return [batch.broadcast(other) + Shape((size if rows is None else rows, columns))]
+
+
+class MatrixSolveLs(OfMatrices):
+    """The x that comes nearest to matrix x = rhs, by least squares, kept small by a regularizer."""
+
+    signature = "matrix: T, rhs: T, l2_regularizer: float64 -> output: T"
+    attrs = f"{MATRICES}, fast: bool = true"
+    host_inputs = (2,)
+
+    @classmethod
+    def function(cls, node: Node, xp: ModuleType) -> Kernel:
+        fast = node.attr("fast")
+
+        def solve(matrix: Any, rhs: Any, regularizer: Any) -> Any:
+            check_rows(matrix, rhs)
+            if not fast:
+                return xp.linalg.pinv(matrix) @ rhs
+            turned, (rows, columns) = adjoint(matrix), matrix.shape[-2:]
+            weight = xp.eye(min(rows, columns), dtype=matrix.dtype) * matrix.dtype.type(regularizer)
+            if rows >= columns:
+                return xp.linalg.solve(turned @ matrix + weight, turned @ rhs)
+            return turned @ xp.linalg.solve(matrix @ turned + weight, rhs)
+
+        return solve
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        batch, rows, columns = matrices(context.inputs[0])
+        other, others, right = matrices(context.inputs[1])
+        Shape((rows,)).merge(Shape((others,)))
+        return [batch.merge(other) + Shape((columns, right))]
+
+
+class BatchMatrixSolveLs(MatrixSolveLs):
+    """The x that comes nearest to matrix x = rhs, by least squares, kept small by a regularizer."""
+
+    attrs = f"{REAL_MATRICES}, fast: bool = true"
+
+
+class TridiagonalSolve(OfMatrices):
+    """The x for which matrix x = rhs, the matrix given by its three diagonals."""
+
+    signature = "diagonals: T, rhs: T -> output: T"
+    attrs = (
+        "partial_pivoting: bool = true, perturb_singular: bool = false, "
+        f"{one_of('float64', 'float32', COMPLEX)}"
+    )
+    traceable = False
+
+    @classmethod
+    def function(cls, node: Node, xp: ModuleType) -> Kernel:
+        return on_host(xp, _tridiagonal)
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        batch, rows, size = matrices(context.inputs[0])
+        Shape((rows,)).merge(Shape((3,)))
+        other, others, columns = matrices(context.inputs[1])
+        Shape((size,)).merge(Shape((others,)))
+        return [batch.merge(other) + Shape((size if others is None else others, columns))]
+
+
+def _tridiagonal(diagonals: Any, rhs: Any) -> Any:
+    from scipy.linalg import solve_banded
+
+    if diagonals.shape[-2] != 3:
+        message = f"Expected 3 diagonals, got {diagonals.shape[-2]}"
+        raise OpError(message)
+    check_rows(adjoint(diagonals), rhs)
+    above, main, below = (np.moveaxis(diagonals, -2, 0)[place] for place in range(3))
+    bands = np.zeros_like(diagonals)
+    bands[..., 0, 1:], bands[..., 1, :], bands[..., 2, :-1] = above[..., :-1], main, below[..., 1:]
+    result = np.empty(rhs.shape, rhs.dtype)
+    for place in np.ndindex(rhs.shape[:-2]):
+        result[place] = solve_banded((1, 1), bands[place], rhs[place])
+    return result
+
+
+class TridiagonalMatMul(OfMatrices):
+    """The product of a matrix, given by its three diagonals, with another."""
+
+    signature = "superdiag: T, maindiag: T, subdiag: T, rhs: T -> output: T"
+    attrs = one_of("float64", "float32", COMPLEX)
+
+    @staticmethod
+    def kernel(xp: ModuleType, above: Any, main: Any, below: Any, rhs: Any) -> Any:
+        above, main, below = (xp.swapaxes(band, -1, -2) for band in (above, main, below))
+        if main.shape[-1] != 1 or main.shape[-2] != rhs.shape[-2]:
+            message = f"Diagonals and rhs do not fit: {list(main.shape)}, {list(rhs.shape)}"
+            raise OpError(message)
+        edge = xp.zeros_like(rhs[..., :1, :])
+        down = xp.concatenate((rhs[..., 1:, :] * above[..., :-1, :], edge), axis=-2)
+        up = xp.concatenate((edge, rhs[..., :-1, :] * below[..., 1:, :]), axis=-2)
+        return rhs * main + down + up
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        for band in context.inputs[:3]:
+            matrices(band)
+        return [context.inputs[3]]
