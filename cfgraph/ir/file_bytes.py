@@ -6,15 +6,14 @@ import gzip
 import io
 import os
 import stat
-import tempfile
 import zlib
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO, Final
 
 from cfgraph.errors import InvalidInput, UsageError
 from cfgraph.ir.graph import did_you_mean
+from cfgraph.ir.staged import StagedFiles
 
 # the largest message that protobuf reads
 MAX_BYTES: Final = 2 << 30
@@ -112,33 +111,10 @@ def _unpacked(data: bytes) -> Iterator[bytes]:
 
 def write_atomically(path: str | os.PathLike[str], data: bytes) -> None:
     """Write a file whole or not at all. Raises UsageError where that is not possible."""
-    try:
-        target = Path(os.path.realpath(path))
-        if target.exists() and not target.is_file():
-            target.write_bytes(data)
-        else:
-            _replace(target, data)
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else error
-        raise UsageError(f"the file cannot be written: {reason}", path=path) from None
-
-
-def _replace(target: Path, data: bytes) -> None:
-    descriptor, name = tempfile.mkstemp(prefix=".cfgraph-", dir=target.parent)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
+    with StagedFiles() as files:
+        file = files.open(path)
+        try:
             file.write(data)
-        os.chmod(name, _mode(target))
-        os.replace(name, target)
-    except BaseException:
-        with suppress(FileNotFoundError):
-            os.unlink(name)
-        raise
-
-
-def _mode(target: Path) -> int:
-    if target.exists():
-        return target.stat().st_mode & 0o777
-    mask = os.umask(0)
-    os.umask(mask)
-    return 0o666 & ~mask
+        except OSError as error:
+            message = f"the file cannot be written: {error.strerror}"
+            raise UsageError(message, path=path) from None

@@ -1,0 +1,99 @@
+"""Write files that appear whole and together, or not at all."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import IO
+
+from cfgraph.errors import UsageError
+
+
+class StagedFiles:
+    """Files written beside their places, and moved there when the `with` block succeeds.
+
+    What is no regular file (a pipe, a device) is written in the end. Raises UsageError where a
+    file cannot be written, or is named twice.
+    """
+
+    def __init__(self) -> None:
+        self._staged: dict[Path, tuple[str, str, IO[bytes]]] = {}
+
+    def open(self, path: str | os.PathLike[str]) -> IO[bytes]:
+        """A binary file that will be at `path`."""
+        try:
+            target = Path(os.path.realpath(path))
+            if target.is_dir():
+                raise IsADirectoryError(0, "it is a folder")
+            folder = target.parent if target.is_file() or not target.exists() else None
+            descriptor, name = tempfile.mkstemp(prefix=".cfgraph-", dir=folder)
+        except (OSError, ValueError) as error:
+            raise _cannot_write(path, error) from None
+        file = os.fdopen(descriptor, "wb")
+        if target in self._staged:
+            file.close()
+            os.unlink(name)
+            raise UsageError("the file is to be written twice", path=path)
+        self._staged[target] = (str(path), name, file)
+        return file
+
+    def __enter__(self) -> StagedFiles:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        try:
+            if kind is None:
+                self._move()
+        finally:
+            self.discard()
+
+    def _move(self) -> None:
+        """Close all files first, so that a full disk shows before anything is replaced."""
+        for path, _, file in self._staged.values():
+            try:
+                file.close()
+            except OSError as error:
+                raise _cannot_write(path, error) from None
+        for target, (path, name, _) in self._staged.items():
+            try:
+                _place(name, target)
+            except OSError as error:
+                raise _cannot_write(path, error) from None
+
+    def discard(self) -> None:
+        """Remove what is staged and not yet in its place."""
+        for _, name, file in self._staged.values():
+            with suppress(OSError):
+                file.close()
+            with suppress(FileNotFoundError):
+                os.unlink(name)
+        self._staged.clear()
+
+
+def _place(name: str, target: Path) -> None:
+    if target.exists() and not target.is_file():
+        target.write_bytes(Path(name).read_bytes())
+        return
+    os.chmod(name, _mode(target))
+    os.replace(name, target)
+
+
+def _cannot_write(path: object, error: Exception) -> UsageError:
+    reason = error.strerror if isinstance(error, OSError) else error
+    return UsageError(f"the file cannot be written: {reason}", path=path)
+
+
+def _mode(target: Path) -> int:
+    if target.exists():
+        return target.stat().st_mode & 0o777
+    mask = os.umask(0)
+    os.umask(mask)
+    return 0o666 & ~mask
