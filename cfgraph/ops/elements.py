@@ -22,7 +22,7 @@ def zeros_of(value: Any) -> Any:
 
 def zeros_of_element(value: Any) -> Any:
     """Zeros like an element of a list. Raises OpError for strings, of which there are none."""
-    if getattr(value, "dtype", None) == object and any(isinstance(v, bytes) for v in value.flat):
+    if isinstance(value, np.ndarray) and any(isinstance(v, bytes) for v in value.flat[:1]):
         message = "Trying to compute zeros_like for unsupported dtype string"
         raise OpError(message)
     return zeros_of(value)
@@ -34,6 +34,8 @@ def _zero_of_item(item: Any) -> Any:
 
 def sum_of(one: Any, other: Any) -> Any:
     """The sum of two values: arrays, variants, or arrays of variants."""
+    if isinstance(one, np.ndarray) and one.dtype == object and not one.ndim:
+        one = one[()]
     if isinstance(one, bytes):
         message = "there is no sum of strings"
         raise OpError(message)

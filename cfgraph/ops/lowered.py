@@ -9,12 +9,13 @@ from typing import Any
 
 import numpy as np
 
+from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node
 from cfgraph.ir.shapes import SCALAR, UNKNOWN, Shape
 from cfgraph.ops.array import same
+from cfgraph.ops.elements import EMPTY
 from cfgraph.ops.inference import InferenceContext
-from cfgraph.ops.op import Kernel, Op
-from cfgraph.ops.optional import Optional
+from cfgraph.ops.op import Kernel, Op, OpError
 
 
 class ToBool(Op):
@@ -24,7 +25,10 @@ class ToBool(Op):
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        return _string_truth if node.attr("T").kind == "string" else _truth
+        dtype = node.attr("T")
+        if dtype.is_complex or dtype.kind in ("resource", "variant"):
+            return lambda value: _no_truth(dtype, value)
+        return _string_truth if dtype.kind == "string" else _truth
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
@@ -33,6 +37,13 @@ class ToBool(Op):
 
 def _truth(value: Any) -> Any:
     return value != 0 if value.ndim == 0 else np.bool_(value.size > 0)
+
+
+def _no_truth(dtype: DType, value: Any) -> Any:
+    if value.ndim:
+        return np.bool_(value.size > 0)
+    message = f"{dtype} cannot be converted to a boolean"
+    raise OpError(message)
 
 
 def _string_truth(value: Any) -> Any:
@@ -49,8 +60,7 @@ class FakeParam(Op):
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
         dtype, shape = node.attr("dtype"), node.attr("shape")
         if dtype.kind in ("variant", "resource"):
-            nothing = Optional(None)
-            return lambda: nothing
+            return lambda: EMPTY
         sizes = [0 if size is None else size for size in shape.dims or ()]
         fill = b"" if dtype.kind == "string" else 0
         stand_in = np.full([0] if shape.dims is None else sizes, fill, dtype.numpy)

@@ -10,7 +10,7 @@ import numpy as np
 
 from cfgraph.ir.graph import Node
 from cfgraph.ir.shapes import SCALAR, Shape
-from cfgraph.ops.elements import sum_of, zeros_of
+from cfgraph.ops.elements import sum_of, zeros_of_element
 from cfgraph.ops.inference import InferenceContext
 from cfgraph.ops.op import Kernel, Op, OpError
 
@@ -27,10 +27,11 @@ class Optional:
 
     def zeros_like(self) -> Optional:
         """The same with zeros for values; nothing stays nothing."""
-        return self if self.values is None else Optional(tuple(map(zeros_of, self.values)))
+        return self if self.values is None else Optional(tuple(map(zeros_of_element, self.values)))
 
-    def add(self, other: Optional) -> Optional:
+    def add(self, other: Any) -> Optional:
         """The sums of the values. Raises OpError where only one side has any."""
+        other = opened(other)
         if self.values is None and other.values is None:
             return self
         if self.values is None or other.values is None:
@@ -43,6 +44,16 @@ class Optional:
 
     def __repr__(self) -> str:
         return "<Optional nothing>" if self.values is None else f"<Optional {self.values!r}>"
+
+
+def opened(optional: Any) -> Optional:
+    """The optional that a variant is. Raises OpError where it is something else."""
+    if isinstance(optional, np.ndarray) and not optional.ndim:
+        optional = optional[()]
+    if not isinstance(optional, Optional):
+        message = f"The given variant does not hold an optional but {optional!r}"
+        raise OpError(message)
+    return optional
 
 
 class OptionalNone(Op):
@@ -85,7 +96,7 @@ class OptionalHasValue(Op):
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        return lambda optional: np.bool_(optional.values is not None)
+        return lambda optional: np.bool_(opened(optional).values is not None)
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
@@ -103,8 +114,8 @@ class OptionalGetValue(Op):
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
         shapes = node.attr("output_shapes")
 
-        def get(optional: Optional) -> Any:
-            values = optional.values
+        def get(optional: Any) -> Any:
+            values = opened(optional).values
             if values is None:
                 message = "The given optional does not have a value."
                 raise OpError(message)

@@ -25,7 +25,6 @@ class TensorArray:
         "_exact",
         "_flags",
         "_gradients",
-        "_summed",
         "_values",
         "_xp",
         "clear_after_read",
@@ -66,7 +65,6 @@ class TensorArray:
         self._values: list[Any] = [None] * size
         self._flags = [0] * size
         self._gradients: dict[str, TensorArray] = {}
-        self._summed = False
         self._pin(element_shape)
 
     def read(self) -> TensorArray:
@@ -133,13 +131,11 @@ class TensorArray:
     def gradient(self, source: str, prepend: Sequence[int] = ()) -> TensorArray:
         """The gradient array of that source, made the first time; this array's size is final."""
         size = self.size
+        if self.is_gradient:
+            self._fail("a gradient array has no gradient array of its own.")
         found = self._gradients.get(source)
         if found is not None:
             return found
-        if self._summed:
-            self._fail(
-                "Gradients TensorArray cannot be made: multiple writes were performed to one index."
-            )
         self.dynamic = False
         made = TensorArray(
             self._xp,
@@ -206,10 +202,7 @@ class TensorArray:
                 f"{Shape(shape)} but the new input shape is {Shape(value.shape)}."
             )
             self._fail(message)
-        if flags & _SHAPE_ONLY:
-            return value
-        self._summed = True
-        return sum_of(old, value)
+        return value if flags & _SHAPE_ONLY else sum_of(old, value)
 
     def _unusual(self, index: int, flags: int) -> Any:
         """The value of an element that is not simply written: read before, or never written."""
@@ -227,6 +220,8 @@ class TensorArray:
                 f"Could not read from TensorArray index {index}.  Furthermore, the element shape "
                 f"is not fully defined: {self.element_shape}.  It has not been written to."
             )
+        if self.dtype.is_object:
+            self._fail(f"Could not read index {index}: there is no zero of type {self.dtype}.")
         return zeros(self._xp, self.dtype, shape)
 
     def _refuse(self, index: int, why: str) -> NoReturn:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from types import ModuleType
 from typing import Any
 
@@ -156,18 +157,17 @@ def pack(
     xp: ModuleType, array: TensorArray, indices: Sequence[int], dtype: Any, shape: Shape
 ) -> Any:
     """The elements of these indices, stacked. Raises OpError where their shapes do not fit."""
-    wanted = _merged(array, shape)
     values = array.get_many(indices, dtype)
-    if not values and not wanted.is_full:
+    if not values and not shape.is_full:
         message = (
-            f"TensorArray has size zero, but element shape {wanted} is not fully defined. "
+            f"TensorArray has size zero, but element shape {shape} is not fully defined. "
             f"Currently only static shapes are supported when packing zero-size TensorArrays."
         )
         raise OpError(message)
-    first = values[0].shape if values else wanted.dims
-    if not wanted.accepts(first):
+    first = values[0].shape if values else shape.dims
+    if not shape.accepts(first):
         message = (
-            f"TensorArray was passed element_shape {wanted} which does not match the element at "
+            f"TensorArray was passed element_shape {shape} which does not match the element at "
             f"index 0: {Shape(first)}"
         )
         raise OpError(message)
@@ -179,13 +179,6 @@ def pack(
             )
             raise OpError(message)
     return stack(xp, dtype, values, first)
-
-
-def _merged(array: TensorArray, shape: Shape) -> Shape:
-    try:
-        return array.element_shape.merge(shape)
-    except ValueError as error:
-        raise OpError(str(error)) from None
 
 
 class TensorArrayScatterV3(ArrayOp):
@@ -308,8 +301,7 @@ def split_rows(value: Any, lengths: Any) -> list[Any]:
         )
         raise OpError(message)
     ends = np.cumsum(lengths).tolist()
-    starts = [0, *ends[:-1]]
-    return [value[start:end] for start, end in zip(starts, ends, strict=True)]
+    return [value[start:end] for start, end in pairwise([0, *ends])]
 
 
 class TensorArraySizeV3(ArrayOp):

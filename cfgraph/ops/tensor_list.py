@@ -11,9 +11,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.shapes import Shape
-from cfgraph.ops.elements import sum_of, zeros_of
+from cfgraph.ops.elements import sum_of, zeros_of_element
 from cfgraph.ops.op import OpError
 
 _MINIMUM = 32
@@ -133,10 +135,11 @@ class TensorList:
 
     def zeros_like(self) -> TensorList:
         """The list of the zeros of all elements."""
-        return self.replaced([None if v is None else zeros_of(v) for v in self.all()])
+        return self.replaced([None if v is None else zeros_of_element(v) for v in self.all()])
 
-    def add(self, other: TensorList) -> TensorList:
+    def add(self, other: Any) -> TensorList:
         """The list of the sums. Raises OpError where type, length or shape differ."""
+        other = opened(other)
         if self.element_dtype is not other.element_dtype:
             message = (
                 f"Trying to add two lists of tensors of different dtypes. One is "
@@ -161,6 +164,22 @@ def _sum(one: Any, other: Any) -> Any:
     if one is None or other is None:
         return other if one is None else one
     return sum_of(one, other)
+
+
+def opened(handle: Any, dtype: DType | None = None) -> TensorList:
+    """The list that a handle's value is. Raises OpError for none, or one of another type."""
+    if not isinstance(handle, TensorList):
+        if isinstance(handle, np.ndarray) and not handle.ndim:
+            handle = handle[()]
+        if not isinstance(handle, TensorList):
+            message = f"Input handle is not a list. Saw: {handle!r}"
+            raise OpError(message)
+    if dtype is not None and handle.element_dtype is not dtype:
+        message = (
+            f"Invalid data types; op elements {dtype} but list elements {handle.element_dtype}"
+        )
+        raise OpError(message)
+    return handle
 
 
 def merge_shapes(one: Shape, other: Shape) -> Shape:

@@ -15,7 +15,7 @@ from cfgraph.ir.shapes import SCALAR, UNKNOWN, Shape
 from cfgraph.ops.elements import unstack, zeros
 from cfgraph.ops.inference import InferenceContext
 from cfgraph.ops.op import Kernel, Op, OpError
-from cfgraph.ops.tensor_list import TensorList, merge_shapes, shape_of_input
+from cfgraph.ops.tensor_list import TensorList, merge_shapes, opened, shape_of_input
 
 
 class ListOp(Op, abstract=True):
@@ -27,15 +27,6 @@ class ListOp(Op, abstract=True):
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
         return [SCALAR] * context.output_count
-
-
-def check_dtype(handle: TensorList, dtype: DType) -> None:
-    """Raise OpError unless the list's elements are of this type."""
-    if handle.element_dtype is not dtype:
-        message = (
-            f"Invalid data types; op elements {dtype} but list elements {handle.element_dtype}"
-        )
-        raise OpError(message)
 
 
 def check_element(handle: TensorList, value: Any) -> None:
@@ -117,7 +108,7 @@ class TensorListPushBack(ListOp):
 
 
 def _push(handle: TensorList, value: Any, dtype: DType) -> TensorList:
-    check_dtype(handle, dtype)
+    handle = opened(handle, dtype)
     check_element(handle, value)
     if 0 <= handle.max_elements <= handle.length:
         message = (
@@ -170,7 +161,7 @@ class TensorListPopBack(ListOp):
         dtype = node.attr("element_dtype")
 
         def pop(handle: TensorList, shape: Any) -> tuple[TensorList, Any]:
-            check_dtype(handle, dtype)
+            handle = opened(handle, dtype)
             values = handle.all()
             if not values:
                 message = "Trying to pop from an empty list."
@@ -200,7 +191,7 @@ class TensorListLength(ListOp):
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        return lambda handle: np.int32(handle.length)
+        return lambda handle: np.int32(opened(handle).length)
 
 
 class TensorListElementShape(ListOp):
@@ -214,7 +205,7 @@ class TensorListElementShape(ListOp):
         dtype = node.attr("shape_type").numpy
 
         def shape_of(handle: TensorList) -> Any:
-            dims = handle.element_shape.dims
+            dims = opened(handle).element_shape.dims
             return np.array(-1 if dims is None else [-1 if d is None else d for d in dims], dtype)
 
         return shape_of
@@ -240,6 +231,7 @@ def _resize(handle: TensorList, size: Any) -> TensorList:
     if size < 0:
         message = f"TensorListResize expects size to be non-negative. Got: {size}"
         raise OpError(message)
+    handle = opened(handle)
     values = handle.all()
     return handle.replaced(values[:size] + [None] * (size - len(values)))
 
@@ -256,7 +248,7 @@ class TensorListGetItem(ListOp):
         dtype = node.attr("element_dtype")
 
         def get(handle: TensorList, index: Any, shape: Any) -> Any:
-            check_dtype(handle, dtype)
+            handle = opened(handle, dtype)
             values = handle.all()
             place = as_index(index)
             if not 0 <= place < len(values):
@@ -284,7 +276,7 @@ class TensorListSetItem(ListOp):
         dtype, resize = node.attr("element_dtype"), node.attr("resize_if_index_out_of_bounds")
 
         def put(handle: TensorList, index: Any, value: Any) -> TensorList:
-            check_dtype(handle, dtype)
+            handle = opened(handle, dtype)
             place = as_index(index)
             length = handle.length
             if resize and place >= length:

@@ -15,14 +15,13 @@ from cfgraph.ops.elements import each, stack, unstack, zeros
 from cfgraph.ops.inference import InferenceContext
 from cfgraph.ops.op import Kernel, OpError
 from cfgraph.ops.tensor_array_ops import split_rows
-from cfgraph.ops.tensor_list import TensorList, merge_shapes, shape_of_input
-from cfgraph.ops.tensor_list_ops import ListOp, check_dtype, element_shape, known_shape
+from cfgraph.ops.tensor_list import TensorList, merge_shapes, opened, shape_of_input
+from cfgraph.ops.tensor_list_ops import ListOp, element_shape, known_shape
 
 
 def _stacked(
     xp: ModuleType, handle: TensorList, dtype: DType, values: Sequence[Any], wanted: Any
 ) -> Any:
-    check_dtype(handle, dtype)
     shape = known_shape(handle, wanted, values)
     if shape.dims is None or not shape.is_full:
         message = (
@@ -53,6 +52,7 @@ class TensorListStack(ListOp):
         dtype, count = node.attr("element_dtype"), node.attr("num_elements")
 
         def stack_all(handle: TensorList, shape: Any) -> Any:
+            handle = opened(handle, dtype)
             values = handle.all()
             if count not in (-1, len(values)):
                 message = (
@@ -83,6 +83,7 @@ class TensorListGather(ListOp):
         dtype = node.attr("element_dtype")
 
         def gather(handle: TensorList, indices: Any, shape: Any) -> Any:
+            handle = opened(handle, dtype)
             values = handle.all()
             places = indices.tolist()
             for place in places:
@@ -192,7 +193,7 @@ class TensorListScatterIntoExistingList(ListOp):
         dtype = node.attr("element_dtype")
 
         def scatter(handle: TensorList, value: Any, indices: Any) -> TensorList:
-            check_dtype(handle, dtype)
+            handle = opened(handle, dtype)
             if value.ndim == 0 or not handle.element_shape.accepts(value.shape[1:]):
                 message = (
                     f"Specified a list with shape {handle.element_shape} from a tensor with shape "
@@ -253,13 +254,19 @@ class TensorListConcat(ListOp):
 def _concat(
     xp: ModuleType, handle: TensorList, dtype: DType, shape: Shape, leading: Sequence[int]
 ) -> tuple[Any, Any]:
-    check_dtype(handle, dtype)
+    handle = opened(handle, dtype)
     values = handle.all()
     rest = merge_shapes(_any_length(shape), _any_length(handle.element_shape))
     for value in values:
         if value is not None:
             if value.ndim == 0:
                 message = "Concat requires elements to be at least vectors, found scalars instead."
+                raise OpError(message)
+            if shape.dims and shape.dims[0] not in (None, len(value)):
+                message = (
+                    f"First entry of element_shape input does not match the first dim of a list "
+                    f"element. Expected: {shape.dims[0]} Actual: {len(value)}"
+                )
                 raise OpError(message)
             rest = merge_shapes(rest, _any_length(Shape(value.shape)))
     row = rest[1:]
@@ -356,7 +363,11 @@ class TensorListConcatLists(ListOp):
 
 
 def _joined(one: TensorList, other: TensorList, dtype: DType) -> TensorList:
-    check_dtype(one, dtype)
-    check_dtype(other, dtype)
-    shape = merge_shapes(one.element_shape, other.element_shape)
-    return one.replaced(one.all() + other.all(), shape)
+    one, other = opened(one, dtype), opened(other, dtype)
+    if one.element_shape.dims != other.element_shape.dims:
+        message = (
+            f"input_a and input_b TensorList element shapes are not identical. Saw "
+            f"{one.element_shape} vs. {other.element_shape}"
+        )
+        raise OpError(message)
+    return one.replaced(one.all() + other.all())

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from cfgraph.ir.attrs import Tensor
-from cfgraph.ir.graph import Graph, Node, Output
+from cfgraph.ir.graph import Graph, Node, Output, Versions
 from cfgraph.ir.registry import input_types, output_dtype
 from cfgraph.ir.serde import graph_to_bytes
 from cfgraph.ir.shapes import UNKNOWN, Shape
@@ -34,6 +34,7 @@ class Sketch:
 
     def __init__(self) -> None:
         self.graph = Graph()
+        self.graph.versions = Versions(producer=21)
 
     def __call__(self, op: str, *inputs: Any, **attrs: Any) -> Output:
         """Add a node; returns its first output."""
@@ -49,15 +50,18 @@ class Sketch:
         return Output(self.graph.add("Const", value=tensor, dtype=tensor.dtype), 0)
 
     def hidden(self, value: Any) -> Output:
-        """Add a constant whose shape and value no shape function sees."""
-        return self("PlaceholderWithDefault", self.const(value), shape=UNKNOWN)
+        """A tensor, or a constant, of which no shape function sees anything."""
+        tensor = value if isinstance(value, Output) else self.const(value)
+        return self("PlaceholderWithDefault", tensor, shape=UNKNOWN)
 
 
 def array_of(value: Any) -> Any:
-    """An array of what a scenario writes: Python numbers are int32 and float32."""
+    """An array of what a scenario writes: Python numbers are int32 and float32, an empty list is int32."""
     if isinstance(value, np.ndarray | np.generic):
         return np.asarray(value)
     array = np.asarray(value)
+    if not array.size:
+        return array.astype(np.int32)
     if array.dtype.kind in "SU":
         texts = np.empty(array.shape, object)
         for place in np.ndindex(array.shape):
@@ -179,7 +183,6 @@ def run_tensorflow(graph: Graph, runs: Sequence[Run]) -> list[list[Any] | Except
     tf = harness.tensorflow()
     definition = tf.compat.v1.GraphDef()
     definition.ParseFromString(graph_to_bytes(graph))
-    definition.versions.producer = 21
     theirs = tf.Graph()
     with theirs.as_default():
         tf.import_graph_def(definition, name="")

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from cfgraph.ir.dtypes import float32, float64, int32, string
-from cfgraph.ir.graph import Output
+from cfgraph.ir.graph import Output, Versions
 from cfgraph.ir.shapes import UNKNOWN, Shape
 from tests.ops.scene import Runs, Scenario, Sketch
 
@@ -19,6 +19,8 @@ class Array:
         self, g: Sketch, size: Any, version: str = "V3", dtype: Any = float32, **attrs: Any
     ) -> None:
         self.g, self.version, self.dtype = g, version, dtype
+        if not version:
+            g.graph.versions = Versions(producer=15)  # later ones have the third version only
         self.handle = g(f"TensorArray{version}", size, dtype=dtype, **attrs)
         self.flow = self.handle.node.output(1) if version == "V3" else g.const(0.0)
         self.last: list[Output] = []
@@ -181,7 +183,7 @@ def scatter_faults(g: Sketch, version: str) -> Runs:
         [Array(g, 2, version).scatter(g.hidden([0]), g.hidden(1.0))],
         [Array(g, 2, version).scatter(g.hidden([0, 0]), [1.0, 2.0])],
         [Array(g, 2, version).scatter([0], [1])],
-        [Array(g, 2, version, element_shape=Shape([3])).scatter([0], [[1.0]])],
+        [Array(g, 2, version, element_shape=Shape([3])).scatter([0], g.hidden([[1.0]]))],
     ]
 
 
@@ -210,7 +212,6 @@ def concat_and_split(g: Sketch, version: str) -> Runs:
         [Array(g, 2, version).split(g.hidden([1.0, 2.0]), [1, 0])],
         [Array(g, 3, version).split([1.0, 2.0], [1, 1])],
         [Array(g, 2, version).split(g.hidden(1.0), [1, 1])],
-        [Array(g, 2, version).split([1.0, 2.0], [3, -1])],
     ]
 
 
@@ -290,7 +291,7 @@ def gradient_of_a_stack(g: Sketch, version: str) -> Runs:
     a.last = [whole]
     d = a.gradient()
     d.scatter([0, 1], [[1.0, 1.0], [2.0, 2.0]])
-    return [[whole, d.gather([0, 1])], [d.concat()]]
+    return [[whole, d.gather([0, 1])]]
 
 
 def gradient_with_shape(g: Sketch) -> Runs:
