@@ -25,10 +25,12 @@ class StagedFiles:
     def open(self, path: str | os.PathLike[str]) -> IO[bytes]:
         """A binary file that will be at `path`."""
         try:
-            target = Path(os.path.realpath(path))
+            target, folder = Path(path), None
             if target.is_dir():
                 raise IsADirectoryError(0, "it is a folder")
-            folder = target.parent if target.is_file() or not target.exists() else None
+            if target.is_file() or not target.exists():
+                target = Path(os.path.realpath(path))  # what a link leads to is replaced
+                folder = target.parent
             descriptor, name = tempfile.mkstemp(prefix=".cfgraph-", dir=folder)
         except (OSError, ValueError) as error:
             raise _cannot_write(path, error) from None
