@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from google.protobuf import text_format
+from google.protobuf.message import DecodeError
 
 from cfgraph.errors import InvalidInput
 from cfgraph.ir.serde_wire import parse
 from cfgraph.proto import graph_pb2, meta_graph_pb2, saved_model_pb2
+
+_PLACE: Final = re.compile(r"^(\d+):(\d+) : ")
+_FIRST_FIELD: Final = re.compile(r"\s*(?:#[^\n]*\n\s*)*(\w*)")
 
 
 def to_pbtxt(proto: Any) -> bytes:
@@ -17,55 +22,80 @@ def to_pbtxt(proto: Any) -> bytes:
     return text_format.MessageToString(proto).encode()
 
 
+def _graph_of_saved(saved: Any) -> Any:
+    if not saved.meta_graphs:
+        raise InvalidInput("the SavedModel holds no graph", code="CFG003")
+    return saved.meta_graphs[0].graph_def
+
+
 def from_pbtxt(content: str) -> Any:
-    """The GraphDef of protobuf text, also of a MetaGraphDef's or SavedModel's."""
+    """The GraphDef of protobuf text; its first field tells a MetaGraphDef and a SavedModel.
+
+    Raises InvalidInput, with line and column, where it is none.
+    """
+    match = _FIRST_FIELD.match(content)
+    first = match[1] if match else ""
+    if first in meta_graph_pb2.MetaGraphDef.DESCRIPTOR.fields_by_name:
+        return _parse_text(content, meta_graph_pb2.MetaGraphDef()).graph_def
+    if first in saved_model_pb2.SavedModel.DESCRIPTOR.fields_by_name:
+        return _graph_of_saved(_parse_text(content, saved_model_pb2.SavedModel()))
+    return _parse_text(content, graph_pb2.GraphDef())
+
+
+def _parse_text(content: str, message: Any) -> Any:
     try:
-        return text_format.Parse(content, graph_pb2.GraphDef())
-    except (text_format.ParseError, RecursionError) as error:
-        failure = error
-    unwrap: tuple[tuple[Any, Callable[[Any], Any]], ...] = (
-        (meta_graph_pb2.MetaGraphDef, lambda meta: meta.graph_def),
-        (saved_model_pb2.SavedModel, lambda saved: saved.meta_graphs[0].graph_def),
-    )
-    for message, graph_of in unwrap:
-        try:
-            return graph_of(text_format.Parse(content, message()))
-        except (text_format.ParseError, RecursionError, IndexError):
-            continue
-    message = f"line:column {failure}" if isinstance(failure, text_format.ParseError) else failure
-    raise InvalidInput(f"the text is no graph: {message}", code="CFG004") from None
+        return text_format.Parse(content, message)
+    except text_format.ParseError as error:
+        reason = _PLACE.sub(r"line \1, column \2: ", str(error))
+    except RecursionError:
+        reason = "it is nested too deeply"
+    except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+        reason = str(error)
+    raise InvalidInput(f"the protobuf text is no graph: {reason}", code="CFG004") from None
 
 
 def from_binary(data: bytes) -> tuple[Any, str]:
-    """The GraphDef in binary data, and what it was wrapped in.
+    """The GraphDef in binary data, and what it was wrapped in: `pb`, `meta`, `saved_model`.
 
-    A SavedModel begins with its schema version (0x08), which no GraphDef does; a MetaGraphDef
-    read as a GraphDef fails, or has nodes without name or op.
+    A SavedModel begins with its schema version (0x08), which no GraphDef does. A container that is
+    read as a GraphDef fails, or has nodes or functions without names.
     """
     if data[0] == 0x08:
         saved = parse(saved_model_pb2.SavedModel(), data, "SavedModel")
-        if not saved.meta_graphs:
-            raise InvalidInput("the SavedModel holds no graph", code="CFG003")
-        return saved.meta_graphs[0].graph_def, "saved_model"
+        return _graph_of_saved(saved), "saved_model"
+    failure = None
+    graph = graph_pb2.GraphDef()
     try:
-        proto = parse(graph_pb2.GraphDef(), data, "GraphDef")
-        failure = None
+        parse(graph, data, "GraphDef")
     except InvalidInput as error:
-        proto, failure = None, error
-    if proto is not None and all(node.name and node.op for node in proto.node):
-        return proto, "pb"
-    meta = _as_meta_graph(data)
-    if meta is not None:
-        return meta.graph_def, "meta"
+        failure = error
+    if failure is None and _is_plausible(graph):
+        return graph, "pb"
+    for message, graph_of, kind in _WRAPPERS:
+        wrapped = _unwrap(data, message(), graph_of)
+        if wrapped is not None:
+            return wrapped, kind
     if failure is not None:
         raise failure
-    return proto, "pb"
+    return graph, "pb"
 
 
-def _as_meta_graph(data: bytes) -> Any | None:
+_WRAPPERS: Final[tuple[tuple[Any, Callable[[Any], Any], str], ...]] = (
+    (meta_graph_pb2.MetaGraphDef, lambda meta: meta.graph_def, "meta"),
+    (saved_model_pb2.SavedModel, _graph_of_saved, "saved_model"),
+)
+
+
+def _unwrap(data: bytes, message: Any, graph_of: Callable[[Any], Any]) -> Any | None:
     try:
-        meta = parse(meta_graph_pb2.MetaGraphDef(), data, "MetaGraphDef")
-    except InvalidInput:
+        message.ParseFromString(data)
+        graph = graph_of(message)
+    except (DecodeError, InvalidInput, RecursionError):
         return None
-    nodes = meta.graph_def.node
-    return meta if nodes and all(node.name and node.op for node in nodes) else None
+    return graph if graph.node and _is_plausible(graph) else None
+
+
+def _is_plausible(graph: Any) -> bool:
+    return all(node.name and node.op for node in graph.node) and all(
+        function.signature.name for function in graph.library.function
+    )

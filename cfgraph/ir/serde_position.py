@@ -7,7 +7,7 @@ from itertools import islice
 from typing import Any, Final, NamedTuple
 
 from google.protobuf.descriptor import FieldDescriptor
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError, Message
 
 _VARINT: Final = 0
 _FIXED64: Final = 1
@@ -72,7 +72,8 @@ def _broken_part(data: bytes, start: int, end: int, message: Any) -> Any:
             if descriptor is None or field.wire != _LENGTH:
                 continue
             count = counts[field.number] = counts.get(field.number, -1) + 1
-            word = f"{descriptor.name}[{count}]" if _repeated(descriptor) else descriptor.name
+            repeated = not isinstance(getattr(message, descriptor.name), Message | str)
+            word = f"{descriptor.name}[{count}]" if repeated else descriptor.name
             if descriptor.type == FieldDescriptor.TYPE_STRING:
                 if not _is_utf8(data[field.value : field.end]):
                     return word, field, None
@@ -83,10 +84,6 @@ def _broken_part(data: bytes, start: int, end: int, message: Any) -> Any:
     except _Broken as broken:
         return f"breaks off at byte {broken.place}: {broken.reason}"
     return f"at byte {start} is nested too deeply, or malformed"
-
-
-def _repeated(descriptor: Any) -> bool:
-    return bool(descriptor.label == FieldDescriptor.LABEL_REPEATED)
 
 
 def _is_utf8(data: bytes) -> bool:
