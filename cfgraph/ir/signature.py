@@ -92,6 +92,11 @@ class Signature:
         single = all(not self._is_list(arg) for arg in self.outputs)
         return len(self.outputs) if single else None
 
+    @cached_property
+    def has_references(self) -> bool:
+        """True if an output is a reference."""
+        return any(arg.is_ref for arg in self.outputs)
+
     def _is_list(self, arg: Arg) -> bool:
         listed = arg.type_attr and self.attrs[arg.type_attr].kind == "list(type)"
         return bool(arg.count or listed)
@@ -107,6 +112,8 @@ class Signature:
     def arg_types(self, arg: Arg, attrs: Mapping[str, Any]) -> list[DType]:
         """The types of the tensors of one argument."""
         value = arg.dtype if arg.dtype else self.value(arg.type_attr or "", attrs)
+        if not arg.count and isinstance(value, DType):
+            return [value.ref if arg.is_ref else value]
         types = list(value) if isinstance(value, tuple) else [value]
         if any(not isinstance(t, DType) for t in types):
             message = f"attribute {arg.type_attr!r} is no type"
@@ -202,7 +209,8 @@ def _split(text: str) -> list[str]:
 
 _ATTR: Final = re.compile(
     r"(?P<name>\w+)\s*:\s*(?P<kind>list\(\w+\)|\w+|list\(\{[^}]*\}\)|\{[^}]*\})"
-    r"(?:\s*>=\s*(?P<minimum>-?\d+))?(?:\s*=\s*(?P<default>.+))?$"
+    r"(?:\s*>=\s*(?P<minimum>-?\d+))?(?:\s*=\s*(?P<default>.+))?$",
+    re.DOTALL,
 )
 
 

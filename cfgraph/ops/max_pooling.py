@@ -11,7 +11,7 @@ import numpy as np
 from cfgraph.ir.graph import Node
 from cfgraph.ir.shapes import UNKNOWN, Shape
 from cfgraph.ops.inference import InferenceContext
-from cfgraph.ops.op import Kernel, OpError
+from cfgraph.ops.op import Kernel
 from cfgraph.ops.pooling import Pooling, Window, check_same, first
 from cfgraph.ops.window import added
 
@@ -223,110 +223,3 @@ class MaxPool3DGradGrad(MaxPoolingSecondGradient):
     signature = "orig_input: T, orig_output: T, grad: T -> output: T"
     attrs = _SOLID + f"T: {_REAL}"
     rank = 5
-
-
-class Argmax(Pooling, abstract=True):
-    """Pooling that tells, by a flat index, where each greatest value lies."""
-
-    @classmethod
-    def batches(cls, xp: ModuleType, node: Node, shape: Sequence[int]) -> Any:
-        """What to add to an index within an image to make it one within the whole batch."""
-        count, image = shape[0], int(np.prod(shape[1:]))
-        return (xp.arange(count) * image).reshape((count, *(1,) * (len(shape) - 1)))
-
-
-class MaxPoolWithArgmax(Argmax):
-    """Greatest value of each window, and where it lies."""
-
-    signature = "input: T -> output: T, argmax: Targmax"
-    attrs = (
-        _WINDOW + "Targmax: {int32, int64} = int64, padding: {'SAME', 'VALID'}, "
-        f"include_batch_in_index: bool = false, T: {_REAL}"
-    )
-
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        window = cls.window(node)
-        window.check_flat("MaxPoolWithArgmax")
-        kind = node.attr("Targmax").numpy
-        whole = node.attr("include_batch_in_index")
-
-        def pool(x: Any) -> Any:
-            fit = window.fit(x)
-            best, where = first(xp, fit, x)
-            places = np.indices(fit.window).reshape(len(fit.window), -1)
-            index: Any = 0
-            for d, size in enumerate(fit.sizes):
-                start = xp.arange(fit.out[d]) * fit.slide.strides[d] - fit.pads[d][0]
-                start = start.reshape((-1, *(1,) * (len(fit.sizes) - d)))
-                index = index * size + start + xp.asarray(places[d])[where]
-            index = index * x.shape[-1] + xp.arange(x.shape[-1])
-            if whole:
-                index = index + cls.batches(xp, node, x.shape)
-            return best, index.astype(kind)
-
-        return pool
-
-    @classmethod
-    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        return [cls.pooled(context, context.inputs[0], cls.window(context.node))] * 2
-
-
-class MaxPoolGradWithArgmax(Argmax):
-    """Gradient of MaxPoolWithArgmax: each gradient is added where its index says."""
-
-    signature = "input: T, grad: T, argmax: Targmax -> output: T"
-    attrs = (
-        _WINDOW + "padding: {'SAME', 'VALID'}, include_batch_in_index: bool = false, "
-        f"Targmax: {{int32, int64}}, T: {_REAL}"
-    )
-    traceable = False
-
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        whole = node.attr("include_batch_in_index")
-
-        def gradient(x: Any, dy: Any, index: Any) -> Any:
-            check_same("argmax", index, dy.shape)
-            where = index if whole else index + cls.batches(xp, node, (x.shape[0], *x.shape[1:]))
-            check_indices(where, x.size)
-            result = xp.zeros(x.size, dtype=x.dtype)
-            xp.add.at(result, where.ravel(), dy.ravel())
-            return result.reshape(x.shape)
-
-        return gradient
-
-    @classmethod
-    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        return [context.inputs[0]]
-
-
-class MaxPoolGradGradWithArgmax(Argmax):
-    """Gradient of MaxPoolGradWithArgmax with respect to the gradient it is given."""
-
-    signature = "input: T, grad: T, argmax: Targmax -> output: T"
-    attrs = MaxPoolGradWithArgmax.attrs
-    traceable = False
-
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        whole = node.attr("include_batch_in_index")
-
-        def second(x: Any, ddx: Any, index: Any) -> Any:
-            check_same("grad", ddx, x.shape)
-            where = index if whole else index + cls.batches(xp, node, x.shape)
-            check_indices(where, x.size)
-            return ddx.ravel()[where]
-
-        return second
-
-    @classmethod
-    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        return [cls.pooled(context, context.inputs[0], cls.window(context.node))]
-
-
-def check_indices(where: Any, count: int) -> None:
-    """Refuse indices that lie outside."""
-    if where.size and (where.min() < 0 or where.max() >= count):
-        message = f"invalid output index: argmax lies outside of [0, {count})"
-        raise OpError(message)

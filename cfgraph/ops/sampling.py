@@ -13,11 +13,8 @@ from cfgraph.ir.shapes import UNKNOWN, Shape
 from cfgraph.ops.inference import InferenceContext
 from cfgraph.ops.op import Kernel, Op, OpError
 from cfgraph.ops.stateless_random import (
-    check_logits,
     check_range,
     checked_shape,
-    classes,
-    sampled_shape,
 )
 from cfgraph.ops.step import Step
 
@@ -169,28 +166,6 @@ class RandomShuffle(Sampler):
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
         return [context.inputs[0]]
-
-
-class Multinomial(Sampler):
-    """Classes drawn with the probabilities that rows of logits say."""
-
-    signature = "logits: T, num_samples: int32 -> output: output_dtype"
-    attrs = (
-        _SEEDS + "T: {float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, "
-        "float16, uint32, uint64}, output_dtype: {int32, int64} = int64"
-    )
-    host_inputs = (1,)
-    constant_inputs = (1,)
-
-    @staticmethod
-    def draw(generator: Generator, node: Node, logits: Any, count: Any) -> Any:
-        check_logits(logits, count)
-        points = generator.random((len(logits), int(count)))
-        return classes(logits, points, node.attr("output_dtype").numpy)
-
-    @classmethod
-    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        return [sampled_shape(context)]
 
 
 class PerParameter(Sampler, abstract=True):
