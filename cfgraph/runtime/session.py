@@ -11,6 +11,7 @@ import numpy as np
 
 from cfgraph.analysis.inputs import declared
 from cfgraph.errors import UsageError
+from cfgraph.ir.collector import without_collector
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.runtime.diagnose import dead_fetch, starved_fetch
 from cfgraph.runtime.executor import MISSING, Executor
@@ -68,12 +69,14 @@ class Session:
         trace: Observer | None = None,
         max_iterations: int | None = None,
         timeout: float | None = None,
+        allow_dead: bool = False,
     ) -> list[Any]:
         """Compute fetched tensors, and run targets for their effect.
 
         A fetch is a tensor's name (`y`, `y:1`), a target a node's; a fetch `^y` is a target.
         `feeds` maps tensor names to arrays. `trace` is told every token. Returns a value for each
-        fetch that is a tensor, in their order: NumPy arrays, or scalars of rank 0.
+        fetch that is a tensor, in their order: NumPy arrays, or scalars of rank 0; with
+        `allow_dead` None for one that is dead.
 
         Raises UsageError for unknown names and feeds that do not fit, InvalidInput for a graph that
         cannot run, Unsupported for ops without a kernel, ExecutionError when the run fails (also
@@ -88,7 +91,8 @@ class Session:
         deadline = None if timeout is None else time.monotonic() + timeout
         with np.errstate(all="ignore"):
             executor.run(list(fed.values()), deadline, self._random)
-            return [self._fetched(executor, place, fed) for place in range(len(wanted))]
+            places = range(len(wanted))
+            return [self._fetched(executor, place, fed, allow_dead) for place in places]
 
     def _resolve(
         self, names: list[str], targets: Iterable[str]
@@ -125,19 +129,24 @@ class Session:
         key = (wanted, nodes, fed)
         if trace is None and key in self._executors:
             return self._executors[key]
-        plan = make_plan(self.graph, wanted, nodes, fed)
-        wrap = None if trace is None else traced(trace, self.device)
-        executor = Executor(plan, self._step, self.device, wrap)
+        with without_collector():
+            plan = make_plan(self.graph, wanted, nodes, fed)
+            wrap = None if trace is None else traced(trace, self.device)
+            executor = Executor(plan, self._step, self.device, wrap)
         if trace is None:
             self._executors[key] = executor
         return executor
 
-    def _fetched(self, executor: Executor, place: int, fed: Mapping[Output, Any]) -> Any:
+    def _fetched(
+        self, executor: Executor, place: int, fed: Mapping[Output, Any], allow_dead: bool
+    ) -> Any:
         item, value = executor.plan.fetches[place], executor.results[place]
         if item in fed:
             return fed[item]
         if value is MISSING:
             raise starved_fetch(executor, item)
+        if value is None and allow_dead:
+            return None
         if value is None:
             raise dead_fetch(executor, item)
         dtype = item.dtype

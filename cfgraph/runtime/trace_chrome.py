@@ -1,0 +1,137 @@
+"""Write a trace as the JSON that Perfetto and chrome://tracing read.
+
+A device is a process. Its kernels are slices on lanes, in each of which they follow one another;
+an iteration of a loop is an asynchronous slice, as iterations overlap; a transfer is a flow from
+the slice that sends to the one that receives; a dead token is an instant.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import IO, Any, Final
+
+from cfgraph.runtime.trace import ROOT_FRAME, TraceEvent
+from cfgraph.runtime.trace_jsonl import SCHEMA
+
+_KERNELS: Final = ("op", "send", "recv")
+
+
+class ChromeWriter:
+    """An observer that writes each event as it comes, and iterations when `close` is called."""
+
+    def __init__(self, file: IO[bytes], describe: Callable[[Any], str]) -> None:
+        self._file = file
+        self._describe = describe
+        self._separator = b"\n"
+        self._lanes: dict[str, list[int]] = {}
+        self._processes: dict[str, int] = {}
+        self._iterations: dict[tuple[int, str], list[int]] = {}
+        self._open_flows: dict[str, tuple[int, int, int]] = {}
+        self._transfers = 0
+        head = {"schema": SCHEMA}
+        text = f'{{"displayTimeUnit":"ns","otherData":{json.dumps(head)},"traceEvents":['
+        file.write(text.encode())
+
+    def event(self, event: TraceEvent) -> None:
+        """Write one event."""
+        process = self._process(event.device)
+        if event.frame != ROOT_FRAME:
+            self._see_iterations(process, event)
+        arguments = {"node": event.node, "op": event.op, "frame": event.frame}
+        if event.kind not in _KERNELS or event.dead:
+            arguments["outputs"] = "dead" if event.dead else ""
+            self._write("i", event.node, event.kind, event.start_ns, process, s="t", args=arguments)
+            return
+        arguments["outputs"] = ", ".join(
+            "dead" if item is None else self._describe(item) for item in event.outputs
+        )
+        if event.bytes:
+            arguments["bytes"] = str(event.bytes)
+        lane = self._lane(event)
+        spent = (event.end_ns - event.start_ns) / 1000
+        self._write(
+            "X", event.node, event.op, event.start_ns, process, lane, dur=spent, args=arguments
+        )
+        if event.flow is not None:
+            self._flow(event.flow, event, process, lane)
+
+    def close(self) -> None:
+        """Write the iterations, each from its first event to its last, and the end."""
+        for (process, path), (start, end) in self._iterations.items():
+            name = f"{process}:{path}"
+            self._write("b", path, "iteration", start, process, id=name)
+            self._write("e", path, "iteration", end, process, id=name)
+        self._file.write(b"\n]}\n")
+
+    def _process(self, device: str) -> int:
+        """The number of a device; its name is written when it is first seen."""
+        known = self._processes.get(device)
+        if known is not None:
+            return known
+        number = self._processes[device] = len(self._processes) + 1
+        self._lanes[device] = []
+        self._write("M", "process_name", "", 0, number, args={"name": device})
+        self._write("M", "process_sort_index", "", 0, number, args={"sort_index": number})
+        return number
+
+    def _lane(self, event: TraceEvent) -> int:
+        """The first lane of the device that is free when the event begins."""
+        lanes = self._lanes[event.device]
+        for place, end in enumerate(lanes):
+            if end <= event.start_ns:
+                lanes[place] = event.end_ns
+                return place + 1
+        lanes.append(event.end_ns)
+        arguments = {"name": f"kernels {len(lanes)}"}
+        process = self._processes[event.device]
+        self._write("M", "thread_name", "", 0, process, len(lanes), args=arguments)
+        return len(lanes)
+
+    def _see_iterations(self, process: int, event: TraceEvent) -> None:
+        """Stretch the slices of the iteration and of those around it."""
+        path = event.frame
+        while path:
+            span = self._iterations.get((process, path))
+            if span is None:
+                self._iterations[process, path] = [event.start_ns, event.end_ns]
+            else:
+                span[0] = min(span[0], event.start_ns)
+                span[1] = max(span[1], event.end_ns)
+            outer = path.rfind("]/")
+            path = path[: outer + 1] if outer >= 0 else ""
+
+    def _flow(self, flow: str, event: TraceEvent, process: int, lane: int) -> None:
+        """Write both ends of a transfer once both are known."""
+        here = (event.start_ns, process, lane)
+        other = self._open_flows.pop(flow, None)
+        if other is None:
+            self._open_flows[flow] = here
+            return
+        sent, received = (here, other) if event.kind == "send" else (other, here)
+        self._transfers += 1
+        self._write("s", "transfer", "transfer", *sent, id=self._transfers)
+        self._write("f", "transfer", "transfer", *received, id=self._transfers, bp="e")
+
+    def _write(
+        self,
+        phase: str,
+        name: str,
+        category: str,
+        ns: int,
+        process: int,
+        lane: int = 0,
+        **more: Any,
+    ) -> None:
+        line = {
+            "ph": phase,
+            "name": name,
+            "cat": category,
+            "ts": round(ns / 1000, 3),
+            "pid": process,
+            "tid": lane,
+            **more,
+        }
+        text = json.dumps(line, separators=(",", ":"))
+        self._file.write(self._separator + text.encode())
+        self._separator = b",\n"
