@@ -1,0 +1,239 @@
+"""Quantization that is simulated in floating point, and its gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from cfgraph.ir.graph import Node
+from cfgraph.ir.shapes import SCALAR, Shape
+from cfgraph.ops.dims import want_rank
+from cfgraph.ops.inference import InferenceContext
+from cfgraph.ops.op import Kernel, Op, OpError
+from cfgraph.ops.pointwise import SameShape
+
+_BITS = "num_bits: int = 8, narrow_range: bool = false"
+_RANGE = f"min: float = -6.0, max: float = 6.0, {_BITS}"
+
+
+class Steps(NamedTuple):
+    """A range moved so that zero is one of its steps, the size of a step, and how many in one."""
+
+    low: Any
+    high: Any
+    size: Any
+    each: Any
+
+
+def _steps(node: Node, xp: ModuleType, low: Any, high: Any) -> Steps:
+    first = np.float32(1 if node.attr("narrow_range") else 0)
+    last = np.float32(2 ** node.attr("num_bits") - 1)
+    size, each = (high - low) / (last - first), (last - first) / (high - low)
+    zero = first - low / size
+    nudged = xp.where(zero < first, first, xp.where(zero > last, last, xp.floor(zero + 0.5)))
+    nudged = nudged.astype(np.float32)
+    return Steps((first - nudged) * size, (last - nudged) * size, size, each)
+
+
+def _check_bits(node: Node) -> None:
+    bits = node.attr("num_bits")
+    if not 2 <= bits <= 16:
+        message = f"num_bits must be between 2 and 16, inclusive, it is {bits}"
+        raise OpError(message)
+
+
+def _quantized(xp: ModuleType, inputs: Any, steps: Steps, *, divide: bool) -> Any:
+    """`divide` by the size of a step, or multiply by its inverse: they differ halfway."""
+    half = np.float32(0.5)
+    zero = xp.floor((-steps.low / steps.size if divide else -steps.low * steps.each) + half)
+    inside = xp.clip(inputs, steps.low, steps.high) - steps.low
+    number = xp.floor((inside / steps.size if divide else inside * steps.each) - zero + half)
+    return number * steps.size
+
+
+def _fake_quant(
+    node: Node, xp: ModuleType, inputs: Any, low: Any, high: Any, *, divide: bool
+) -> Any:
+    """With an empty range everything is zero."""
+    quantized = _quantized(xp, inputs, _steps(node, xp, low, high), divide=divide)
+    empty = (low == 0) & (high == 0)
+    return xp.where(empty, np.float32(0), quantized).astype(np.float32)
+
+
+class FakeQuantWithMinMaxArgs(SameShape):
+    """The inputs rounded to the steps of a range, which attributes say."""
+
+    signature = "inputs: float32 -> outputs: float32"
+    attrs = _RANGE
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        steps = _steps(node, np, *_bounds(node))
+        return lambda inputs: _quantized(xp, inputs, steps, divide=False)
+
+
+def _bounds(node: Node) -> tuple[Any, Any]:
+    _check_bits(node)
+    low, high = np.float32(node.attr("min")), np.float32(node.attr("max"))
+    if low >= high:
+        message = f"min has to be smaller than max, was: {low} >= {high}"
+        raise OpError(message)
+    return low, high
+
+
+class FakeQuantWithMinMaxArgsGradient(SameShape):
+    """The gradient where the inputs are in the range, else zero."""
+
+    signature = "gradients: float32, inputs: float32 -> backprops: float32"
+    attrs = _RANGE
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        steps = _steps(node, np, *_bounds(node))
+
+        def gradient(grad: Any, inputs: Any) -> Any:
+            _same_shapes(grad, inputs)
+            inside = (inputs >= steps.low) & (inputs <= steps.high)
+            return xp.where(inside, grad, np.float32(0))
+
+        return gradient
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        return [context.inputs[0].merge(context.inputs[1])]
+
+
+def _same_shapes(grad: Any, inputs: Any) -> None:
+    if grad.shape != inputs.shape:
+        message = (
+            "gradient and input must be the same size, "
+            f"not {list(grad.shape)} and {list(inputs.shape)}"
+        )
+        raise OpError(message)
+
+
+class FakeQuantWithMinMaxVars(SameShape):
+    """The inputs rounded to the steps of a range, which two scalars say."""
+
+    signature = "inputs: float32, min: float32, max: float32 -> outputs: float32"
+    attrs = _BITS
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        _check_bits(node)
+
+        def fake_quant(inputs: Any, low: Any, high: Any) -> Any:
+            _check_range(low, high, ())
+            return _fake_quant(node, xp, inputs, low, high, divide=True)
+
+        return fake_quant
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        want_rank(context.inputs[1], 0)
+        want_rank(context.inputs[2], 0)
+        return [context.inputs[0]]
+
+
+def _check_range(low: Any, high: Any, wanted: tuple[int, ...]) -> None:
+    if low.shape != wanted or high.shape != wanted:
+        message = f"min and max must have the shape {list(wanted)}"
+        raise OpError(message)
+
+
+class FakeQuantWithMinMaxVarsPerChannel(SameShape):
+    """The inputs rounded to the steps of a range for each place of their last dimension."""
+
+    signature = "inputs: float32, min: float32, max: float32 -> outputs: float32"
+    attrs = _BITS
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        _check_bits(node)
+
+        def fake_quant(inputs: Any, low: Any, high: Any) -> Any:
+            _check_range(low, high, inputs.shape[-1:] or (1,))
+            return _fake_quant(node, xp, inputs, low, high, divide=False)
+
+        return fake_quant
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        ends = want_rank(context.inputs[1].merge(context.inputs[2]), 1)
+        data = context.inputs[0]
+        if data.dims:
+            data[-1:].merge(ends)
+        return [data]
+
+
+class FakeQuantWithMinMaxVarsGradient(Op):
+    """The gradients with respect to the inputs and to both ends of the range."""
+
+    signature = (
+        "gradients: float32, inputs: float32, min: float32, max: float32 -> "
+        "backprops_wrt_input: float32, backprop_wrt_min: float32, backprop_wrt_max: float32"
+    )
+    attrs = _BITS
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        _check_bits(node)
+
+        def gradient(grad: Any, inputs: Any, low: Any, high: Any) -> Any:
+            _check_range(low, high, ())
+            return _gradients(node, xp, grad, inputs, low, high, None)
+
+        return gradient
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        want_rank(context.inputs[2], 0)
+        want_rank(context.inputs[3], 0)
+        return [context.inputs[0].merge(context.inputs[1]), SCALAR, SCALAR]
+
+
+def _gradients(
+    node: Node, xp: ModuleType, grad: Any, inputs: Any, low: Any, high: Any, axis: Any
+) -> Any:
+    _same_shapes(grad, inputs)
+    steps = _steps(node, xp, low, high)
+    empty = (low == 0) & (high == 0)
+    below, above = (inputs < steps.low) & ~empty, (inputs > steps.high) & ~empty
+    inside = empty | ((inputs >= steps.low) & (inputs <= steps.high))
+    none = np.float32(0)
+    return (
+        xp.where(inside, grad, none),
+        xp.where(below, grad, none).sum(axis=axis, dtype=np.float32),
+        xp.where(above, grad, none).sum(axis=axis, dtype=np.float32),
+    )
+
+
+class FakeQuantWithMinMaxVarsPerChannelGradient(Op):
+    """The gradients with respect to the inputs and to both ends of each channel's range."""
+
+    signature = (
+        "gradients: float32, inputs: float32, min: float32, max: float32 -> "
+        "backprops_wrt_input: float32, backprop_wrt_min: float32, backprop_wrt_max: float32"
+    )
+    attrs = _BITS
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        _check_bits(node)
+
+        def gradient(grad: Any, inputs: Any, low: Any, high: Any) -> Any:
+            _check_range(low, high, inputs.shape[-1:] or (1,))
+            return _gradients(node, xp, grad, inputs, low, high, tuple(range(inputs.ndim - 1)))
+
+        return gradient
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        data = context.inputs[0].merge(context.inputs[1])
+        ends = want_rank(context.inputs[2].merge(context.inputs[3]), 1)
+        if data.dims:
+            ends = ends.merge(data[-1:])
+        return [data, ends, ends]
