@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from typing import Any, Final
 
 from cfgraph.errors import InvalidInput
+from cfgraph.ir.collector import without_collector
 from cfgraph.ir.functions import BodyNode, Function
 from cfgraph.ir.graph import Graph, Node, NodeRecord, Versions
 from cfgraph.ir.serde_attrs import attr_data, decode_attr, decode_attrs, write_attrs
@@ -19,18 +18,6 @@ from cfgraph.proto import graph_pb2, node_def_pb2, op_def_pb2
 def graph_from_bytes(data: bytes) -> Graph:
     """The graph of an encoded GraphDef. Raises InvalidInput where it is none."""
     return graph_from_proto(parse(graph_pb2.GraphDef(), data, "GraphDef"))
-
-
-@contextmanager
-def without_collector() -> Iterator[None]:
-    """A graph is built of many objects and no garbage; the collector would go over them in vain."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def graph_from_proto(proto: Any) -> Graph:

@@ -7,6 +7,7 @@ from typing import Final
 
 from cfgraph.errors import InvalidInput
 from cfgraph.ir import serde
+from cfgraph.ir.collector import without_collector
 from cfgraph.ir.graph import Graph, Versions
 from cfgraph.ir.text_infer import complete_attrs
 from cfgraph.ir.text_lex import Line
@@ -22,7 +23,7 @@ def read_graph(text: str) -> Graph:
     graph = Graph()
     nodes: list[ParsedNode] = []
     lines = _lines(text)
-    with serde.without_collector():
+    with without_collector():
         for line in lines:
             if is_node(line):
                 nodes.append(parse_node(line))

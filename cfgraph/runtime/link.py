@@ -63,7 +63,11 @@ class _Linker:
 
     def edges(self, node: Node, port: int) -> Edges:
         """The readers of one output of a node, or of its control edges."""
-        return self.readers.setdefault((node, port), Edges())
+        key = (node, port)
+        found = self.readers.get(key)
+        if found is None:
+            found = self.readers[key] = Edges()
+        return found
 
     def control(self, node: Node) -> Edges:
         """The readers of a node's control edges.

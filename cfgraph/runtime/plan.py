@@ -153,20 +153,11 @@ def _plan_node(
     else:
         frame.pending.append(len(node.inputs) + len(node.controls))
     outputs = registry.output_count(node)
-    wants = registry.input_types(node)
-    if outputs is None or wants is None:
-        message = f"the attributes of {node.op} do not say what it reads and returns"
+    if outputs is None:
+        message = f"the attributes of {node.op} do not say what it returns"
         raise InvalidInput(message, node=node, code="CFG110")
-    if len(wants) != len(node.inputs):
-        message = f"{node.op} reads {len(wants)} inputs, {len(node.inputs)} are given"
-        raise InvalidInput(message, node=node, code="CFG107")
-    reads = tuple(
-        slot
-        for slot, (item, want) in enumerate(zip(node.inputs, wants, strict=True))
-        if not want.is_ref and _is_reference(item)
-    )
     kernel = _kernel(node, op)
-    return NodePlan(node, op, frame, child, base, counter, outputs, kernel, reads)
+    return NodePlan(node, op, frame, child, base, counter, outputs, kernel, _reads(node))
 
 
 def _kernel(node: Node, op: type[Op]) -> Callable[..., Any]:
@@ -176,6 +167,18 @@ def _kernel(node: Node, op: type[Op]) -> Callable[..., Any]:
     return op.prepare(node, np) if op.stateful else op.bind(node, np)
 
 
+def _reads(node: Node) -> tuple[int, ...]:
+    """The slots that get a reference where the op wants its value."""
+    references = [slot for slot, item in enumerate(node.inputs) if _is_reference(item)]
+    if not references:
+        return ()
+    wants = registry.input_types(node) or []
+    return tuple(slot for slot in references if not wants[slot].is_ref)
+
+
 def _is_reference(item: Output) -> bool:
+    definition = registry.lookup(item.node.op)
+    if definition is None or not definition.parsed().has_references:
+        return False
     dtype = item.dtype
     return dtype is not None and dtype.is_ref
