@@ -60,10 +60,11 @@ class Line:
         return True
 
     def expect(self, token: str) -> None:
-        """Read this token. Raises InvalidInput where there is another one."""
+        """Read this token, or the end. Raises InvalidInput where there is something else."""
         if self.tokens[self.place] != token:
             raise self.error(f"{token!r} was expected" if token else "nothing more was expected")
-        self.place += 1
+        if token:
+            self.place += 1
 
     def name(self, what: str) -> str:
         """Read a name, plain or in quotes. Raises InvalidInput where there is none."""
