@@ -56,7 +56,7 @@ class Sketch:
 
 
 def array_of(value: Any) -> Any:
-    """An array of what a scenario writes: Python numbers are int32 and float32, an empty list is int32."""
+    """An array of what a scenario writes; Python numbers and empty lists are of 32 bits."""
     if isinstance(value, np.ndarray | np.generic):
         return np.asarray(value)
     array = np.asarray(value)

@@ -106,6 +106,12 @@ def where_am_i(g: Sketch) -> Runs:
     ]
 
 
+def regrouped(g: Sketch) -> Runs:
+    one = g("_ListToArray", 1.0, [2.0], Tin=(float32, float32), T=float32, N=2).node
+    two = g("_ArrayToList", 3, T=int32, N=1, out_types=(int32,))
+    return [[one.output(0), one.output(1)], [two]]
+
+
 SCENES: list[Scenario] = [
     optionals,
     sums_of_optionals,
@@ -113,4 +119,5 @@ SCENES: list[Scenario] = [
     truth,
     stand_ins,
     where_am_i,
+    regrouped,
 ]

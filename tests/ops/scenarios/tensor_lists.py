@@ -89,8 +89,7 @@ def set_and_get(g: Sketch) -> Runs:
 def set_beyond_the_end(g: Sketch) -> Runs:
     start = reserve(g, [], 1)
     grown = g("TensorListSetItem", start, 3, 5.0, resize_if_index_out_of_bounds=True)
-    below = g("TensorListSetItem", start, g.hidden(-1), 5.0, resize_if_index_out_of_bounds=True)
-    return [[stack(g, grown, [])], [below.node]]
+    return [[stack(g, grown, [])]]
 
 
 def unset_elements(g: Sketch) -> Runs:
@@ -227,9 +226,6 @@ def scatter_into_a_list(g: Sketch) -> Runs:
 
     return [
         [placed([[9.0, 9.0]], [1])],
-        [placed([[9.0, 9.0]], [3])],
-        [placed(g.hidden([[9.0, 9.0]]), g.hidden([-1]))],
-        [placed(g.hidden([[9.0]]), [0])],
         [placed(g.hidden([[9.0, 9.0]]), g.hidden([0, 1]))],
         [stack(g, start, [2])],
     ]
