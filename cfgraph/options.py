@@ -72,6 +72,59 @@ Filter = Annotated[
     ),
 ]
 Full = Annotated[bool, typer.Option("--full", help="Print large values whole.")]
+Out = Annotated[
+    list[str],
+    typer.Option("--out", metavar="NAME=@FILE.npy", help="Write a tensor to a file; repeats."),
+]
+OutDir = Annotated[
+    str | None,
+    typer.Option("--out-dir", metavar="FOLDER", help="Write all that is fetched to a folder."),
+]
+Expect = Annotated[
+    list[str],
+    typer.Option(
+        "--expect",
+        metavar="NAME=VALUE",
+        help="Leave with 1 if a tensor is not this, VALUE as for --feed; repeats.",
+    ),
+]
+Rtol = Annotated[
+    float | None, typer.Option("--rtol", min=0, help="Relative tolerance of --expect.")
+]
+Atol = Annotated[
+    float | None, typer.Option("--atol", min=0, help="Absolute tolerance of --expect.")
+]
+Tap = Annotated[
+    list[str],
+    typer.Option(
+        "--tap", metavar="GLOB", help="Print all values of a node, each iteration's; repeats."
+    ),
+]
+Trace = Annotated[bool, typer.Option("--trace", help="Show what happens, and where time goes.")]
+TraceOut = Annotated[
+    str | None,
+    typer.Option(
+        "--trace-out",
+        metavar="FILE",
+        help="Save the trace: .json opens in Perfetto, .jsonl is lines; each also .gz.",
+    ),
+]
+Timeout = Annotated[
+    float | None,
+    typer.Option("--timeout", metavar="SECONDS", min=0, help="Stop a run that takes longer."),
+]
+MaxIterations = Annotated[
+    int | None,
+    typer.Option("--max-iterations", metavar="N", min=0, help="Stop a loop that goes on longer."),
+]
+Seed = Annotated[int, typer.Option("--seed", metavar="N", help="The seed of random ops and feeds.")]
+Schedule = Annotated[
+    str,
+    typer.Option("--schedule", metavar="HOW", help="Take what is ready as fifo, or at random."),
+]
+ScheduleSeed = Annotated[
+    int, typer.Option("--schedule-seed", metavar="N", help="The seed of a random schedule.")
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print no notes and no progress.")]
 ColorChoice = Annotated[
     Color, typer.Option("--color", help="When to use colour: auto, always, never.", metavar="WHEN")

@@ -1,4 +1,4 @@
-"""Show what is in a graph: ops, loops, likely inputs and outputs, and what to type next."""
+"""Show what is in a graph, and what to type next."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def main(
     json: Json = False,
     color: ColorChoice = Color.auto,
 ) -> None:
-    """Show what is in a graph: ops, loops, likely inputs and outputs, and what to type next."""
+    """Show what is in a graph, and what to type next."""
     from cfgraph.console.show import SECTIONS, ShowOptions, show
 
     asked = (nodes, ops, frames, functions, devices)

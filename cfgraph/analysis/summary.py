@@ -107,11 +107,12 @@ def sinks(graph: Graph, found: Frames | None = None) -> list[Output]:
         item
         for node in graph
         if not node.uses and not is_input(node) and found.of_outputs.get(node) is found.root
-        for item in _outputs(node)
+        for item in node_outputs(node)
     ]
 
 
-def _outputs(node: Node) -> list[Output]:
+def node_outputs(node: Node) -> list[Output]:
+    """The outputs of a node whose values can be shown."""
     count = registry.output_count(node)
     ports = [node.output(port) for port in range(1 if count is None else count)]
     return [item for item in ports if item.dtype is None or item.dtype.kind not in _OPAQUE]

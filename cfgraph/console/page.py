@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from typing import IO, Any, Protocol
 
-from cfgraph.console.tables import Table, aligned, clean
+from cfgraph.console.tables import Table, aligned, clean, clean_lines
 from cfgraph.options import Color, use_color
 
 _UNBOUNDED = 100_000
@@ -19,6 +20,9 @@ class Page(Protocol):
 
     def line(self, text: str = "", style: str = "") -> None:
         """One line."""
+
+    def spans(self, pieces: Sequence[tuple[str, str]]) -> None:
+        """Text in pieces, each with its style."""
 
     def table(self, table: Table) -> None:
         """A table."""
@@ -36,7 +40,11 @@ class PlainPage:
 
     def line(self, text: str = "", style: str = "") -> None:
         """One line; the style is for terminals."""
-        print("\n".join(clean(part) for part in text.split("\n")), file=self.stream)
+        print(clean_lines(text), file=self.stream)
+
+    def spans(self, pieces: Sequence[tuple[str, str]]) -> None:
+        """The pieces behind each other."""
+        self.line("".join(text for text, _ in pieces))
 
     def table(self, table: Table) -> None:
         """Columns under each other."""
@@ -65,8 +73,14 @@ class RichPage:
         """One line, left to the terminal to wrap, so that it can be copied."""
         from rich.text import Text
 
-        for part in text.split("\n"):
-            self.console.print(Text(clean(part), style), soft_wrap=True)
+        self.console.print(Text(clean_lines(text), style), soft_wrap=True)
+
+    def spans(self, pieces: Sequence[tuple[str, str]]) -> None:
+        """The pieces behind each other."""
+        from rich.text import Text
+
+        made = [(clean_lines(text), style) for text, style in pieces]
+        self.console.print(Text.assemble(*made), soft_wrap=True)
 
     def table(self, table: Table) -> None:
         """Columns under each other; the last one that must is folded."""
@@ -111,4 +125,4 @@ def page(color: Color = Color.auto, stream: IO[str] | None = None) -> Page:
 def note(text: str, quiet: bool = False) -> None:
     """A remark on stderr."""
     if not quiet:
-        print(clean(text), file=sys.stderr)
+        print(clean_lines(text), file=sys.stderr)

@@ -60,6 +60,11 @@ def clean(text: str) -> str:
     return text if text.isprintable() else text.translate(_CONTROLS)
 
 
+def clean_lines(text: str) -> str:
+    """The same for a text of several lines."""
+    return "\n".join(map(clean, text.split("\n")))
+
+
 def width(text: str) -> int:
     """The columns that a text takes on a terminal."""
     if text.isascii():

@@ -21,6 +21,20 @@ class StagedFiles:
 
     def __init__(self) -> None:
         self._staged: dict[Path, tuple[str, str, IO[bytes]]] = {}
+        self._folders: list[Path] = []
+
+    def make_folder(self, path: str | os.PathLike[str]) -> None:
+        """Make a folder, and those around it, that is not there; it goes if the block fails."""
+        folder = Path(path)
+        missing = [place for place in (folder, *folder.parents) if not place.exists()]
+        try:
+            for place in reversed(missing):
+                place.mkdir()
+                self._folders.append(place)
+            folder.mkdir(exist_ok=True)
+        except OSError as error:
+            message = f"the folder cannot be made: {error.strerror}"
+            raise UsageError(message, path=path) from None
 
     def open(self, path: str | os.PathLike[str]) -> IO[bytes]:
         """A binary file that will be at `path`."""
@@ -42,6 +56,15 @@ class StagedFiles:
         self._staged[target] = (str(path), name, file)
         return file
 
+    def drop(self, file: IO[bytes]) -> None:
+        """Give up one file; nothing will be at its path."""
+        for target, (_, name, staged) in self._staged.items():
+            if staged is file:
+                file.close()
+                os.unlink(name)
+                del self._staged[target]
+                return
+
     def __enter__(self) -> StagedFiles:
         return self
 
@@ -54,6 +77,7 @@ class StagedFiles:
         try:
             if kind is None:
                 self._move()
+                self._folders.clear()
         finally:
             self.discard()
 
@@ -78,6 +102,10 @@ class StagedFiles:
             with suppress(FileNotFoundError):
                 os.unlink(name)
         self._staged.clear()
+        for folder in reversed(self._folders):
+            with suppress(OSError):
+                folder.rmdir()
+        self._folders.clear()
 
 
 def _place(name: str, target: Path) -> None:

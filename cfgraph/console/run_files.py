@@ -1,0 +1,106 @@
+"""The files that `run` writes: fetched arrays, and the trace."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import IO, Any, Final, Protocol
+
+import numpy as np
+
+from cfgraph.console.values import summary_text
+from cfgraph.errors import UsageError
+from cfgraph.ir.graph import Output
+from cfgraph.ir.staged import StagedFiles
+from cfgraph.runtime.feed_grammar import split_feed
+from cfgraph.runtime.trace import TraceEvent
+from cfgraph.runtime.trace_chrome import ChromeWriter
+from cfgraph.runtime.trace_jsonl import JsonlWriter
+
+
+class Writer(Protocol):
+    """An observer with an end."""
+
+    def event(self, event: TraceEvent) -> None:
+        """Write one event."""
+
+    def close(self) -> None:
+        """Write what is left."""
+
+
+_WRITERS: Final[dict[str, Callable[[IO[bytes], Callable[[Any], str]], Writer]]] = {
+    ".json": ChromeWriter,
+    ".jsonl": JsonlWriter,
+}
+
+
+class TraceFile:
+    """A trace on its way into a file; the suffix says the form, `.gz` compresses."""
+
+    def __init__(self, files: StagedFiles, path: str) -> None:
+        self.path = path
+        kind = Path(path.removesuffix(".gz")).suffix
+        if kind not in _WRITERS:
+            hint = "write to FILE.json (Perfetto, Chrome) or FILE.jsonl, each also .gz"
+            raise UsageError(f"{path!r} is no name for a trace", hint=hint)
+        file = files.open(path)
+        self._gzip = None
+        if path.endswith(".gz"):
+            self._gzip = gzip.GzipFile("", "wb", 6, file, mtime=0)
+        self._writer = _WRITERS[kind](self._gzip or file, summary_text)
+        self.event = self._writer.event
+
+    def close(self) -> None:
+        """Write what is left; the file stays staged."""
+        self._writer.close()
+        if self._gzip is not None:
+            self._gzip.close()
+
+
+def output_places(outputs: Iterable[str], tensor: Callable[[str], Output]) -> dict[Output, str]:
+    """Where `--out NAME=@FILE.npy` sends each tensor. Raises UsageError for what is not that."""
+    places: dict[Output, str] = {}
+    for text in outputs:
+        name, value = split_feed(text)
+        if not value.startswith("@") or not value.endswith(".npy"):
+            raise UsageError(
+                f"{text!r} is no place for an output", hint=f"write {name}=@{name}.npy"
+            )
+        places[tensor(name)] = value[1:]
+    return places
+
+
+def folder_places(folder: str, tensors: Iterable[Output]) -> dict[Output, str]:
+    """A file in a folder for each tensor: `a/b:0` in `a_b.npy`, `a/b:1` in `a_b_1.npy`."""
+    taken: dict[str, Output] = {}
+    for item in tensors:
+        # a name must not lead out of the folder, whatever the graph says
+        name = base = item.node.name.replace("/", "_") + (f"_{item.port}" if item.port else "")
+        number = 1
+        while name in taken:
+            number += 1
+            name = f"{base}_{number}"
+        taken[name] = item
+    return {item: str(Path(folder) / f"{name}.npy") for name, item in taken.items()}
+
+
+def write_array(file: IO[bytes], item: Output, value: Any) -> None:
+    """Write an array as .npy, strings as bytes. Raises UsageError for what is no array."""
+    array = np.asarray(value)
+    if array.dtype == object:
+        if not all(isinstance(entry, bytes) for entry in array.flat):
+            raise UsageError(f"{item.name} is no array that a file could hold")
+        array = _bytes_array(array)
+    elif array.dtype.kind == "V" or array.dtype.name.startswith("float8"):
+        array = array.view(f"V{array.dtype.itemsize}")  # NumPy has no name for them in a file
+    np.save(file, array, allow_pickle=False)
+
+
+def _bytes_array(array: Any) -> Any:
+    """Strings of one length each; NumPy drops zero bytes at the end, so these are refused."""
+    fixed = array.astype(np.bytes_) if array.size else np.zeros(array.shape, "S1")
+    if any(have != want for have, want in zip(fixed.flat, array.flat, strict=True)):
+        message = "a string that ends in zero bytes cannot be kept in .npy"
+        raise UsageError(message, hint="print it with --json")
+    return fixed

@@ -1,0 +1,63 @@
+"""Print the values inside loops as they come: `--tap`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, TextIO
+
+from cfgraph.console.values import type_text, value_json, value_text
+from cfgraph.ir.graph import Graph
+from cfgraph.runtime.fetches import matching_nodes
+from cfgraph.runtime.trace import TraceEvent
+
+
+class Taps:
+    """An observer that prints, or collects, what the tapped nodes return.
+
+    Raises UsageError for a pattern that no node matches.
+    """
+
+    def __init__(
+        self, graph: Graph, patterns: Iterable[str], stream: TextIO | None, full: bool
+    ) -> None:
+        self.patterns = {
+            pattern: {node.name for node in matching_nodes(graph, pattern)} for pattern in patterns
+        }
+        self.names = set().union(*self.patterns.values())
+        self.stream = stream
+        self.full = full
+        self.values: list[dict[str, Any]] = []
+        self.seen: set[str] = set()
+
+    def event(self, event: TraceEvent) -> None:
+        """Print the outputs of a tapped node."""
+        if event.node not in self.names:
+            return
+        self.seen.add(event.node)
+        for port, value in enumerate(event.outputs):
+            if self.stream is None:
+                self._collect(event, port, value)
+            else:
+                self._print(event, port, value)
+
+    def _collect(self, event: TraceEvent, port: int, value: Any) -> None:
+        where = {
+            "tensor": f"{event.node}:{port}",
+            "frame": event.frame,
+            "iteration": event.iteration,
+        }
+        told = {"dead": True} if value is None else value_json(value, self.full)
+        self.values.append({**where, **told})
+
+    def _print(self, event: TraceEvent, port: int, value: Any) -> None:
+        name = f"{event.node}:{port} {event.frame}"
+        if value is None:
+            print(f"{name}  dead", file=self.stream)
+            return
+        text = value_text(value, self.full)
+        gap = "\n" if "\n" in text else " "
+        print(f"{name}  {type_text(value)} ={gap}{text}", file=self.stream)
+
+    def silent(self) -> list[str]:
+        """The patterns of which no node ran."""
+        return [pattern for pattern, names in self.patterns.items() if not names & self.seen]

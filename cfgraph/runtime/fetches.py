@@ -1,0 +1,108 @@
+"""From the names that a person asks for to tensors: globs, operations, values inside loops."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from fnmatch import fnmatchcase
+
+from cfgraph.analysis.frames import Frame, Frames, frames
+from cfgraph.analysis.summary import node_outputs, sinks
+from cfgraph.errors import UsageError
+from cfgraph.ir.graph import Graph, Node, Output, did_you_mean, split_tensor_name
+
+MAX_EXITS = 3
+
+
+class Fetches:
+    """The tensors to fetch and the nodes to run, each once, in the order in which they came."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.tensors: dict[Output, None] = {}
+        self.targets: dict[Node, None] = {}
+        self._frames: Frames | None = None
+
+    @property
+    def frames(self) -> Frames:
+        """The frames of the graph, found when they are needed."""
+        if self._frames is None:
+            self._frames = frames(self.graph)
+        return self._frames
+
+    def fetch(self, name: str) -> None:
+        """Add what a name says: a tensor, `^node`, or with a glob all tensors outside of loops.
+
+        Raises UsageError for an unknown name and for a tensor that a loop computes again and again.
+        """
+        if name.startswith("^"):
+            self.target(name)
+        elif is_glob(name):
+            self.tensors.update(dict.fromkeys(self._matching(name)))
+        else:
+            self.tensors[self.outside_loops(name)] = None
+
+    def target(self, name: str) -> None:
+        """Add a node to run for its effect. Raises UsageError for an unknown one."""
+        if is_glob(name):
+            self.targets.update(dict.fromkeys(matching_nodes(self.graph, name)))
+        else:
+            self.targets[self.graph[name.removeprefix("^")]] = None
+
+    def outside_loops(self, name: str) -> Output:
+        """The tensor of a name. Raises UsageError where it has many values, being in a loop."""
+        item = self.graph.tensor(name)
+        frame = self.frames.of_outputs.get(item.node)
+        if frame is not None and frame is not self.frames.root:
+            message = f"{item.name} is inside the loop {frame.path} and has a value an iteration"
+            raise UsageError(message, node=item.node, hint=_instead(item, frame), code="CFG703")
+        return item
+
+    def default(self) -> None:
+        """Add the outputs of the graph: those of nodes outside of loops that nothing reads."""
+        found = sinks(self.graph, self.frames)
+        if not found:
+            hint = "name a tensor with --fetch, or a node with --target"
+            raise UsageError("nothing to fetch: the graph has no outputs", hint=hint)
+        self.tensors.update(dict.fromkeys(found))
+
+    def _matching(self, pattern: str) -> Iterable[Output]:
+        base, port = split_tensor_name(pattern)
+        explicit = pattern != base
+        found = [
+            item
+            for node in matching_nodes(self.graph, base)
+            if self.frames.of_outputs.get(node) is self.frames.root
+            for item in node_outputs(node)
+            if not explicit or item.port == port
+        ]
+        if not found:
+            raise UsageError(
+                f"--fetch {pattern} matches only what is inside loops or has no output",
+                hint=f"--tap {base} shows values inside loops",
+            )
+        return found
+
+
+def is_glob(name: str) -> bool:
+    """True for a pattern; no node name holds its signs."""
+    return any(sign in name for sign in "*?[")
+
+
+def matching_nodes(graph: Graph, pattern: str) -> list[Node]:
+    """The nodes whose names match a glob. Raises UsageError where there are none."""
+    if not is_glob(pattern):
+        return [graph[split_tensor_name(pattern)[0]]]
+    found = [node for node in graph if fnmatchcase(node.name, pattern)]
+    if not found:
+        hint = did_you_mean(pattern.strip("*?"), graph.nodes)
+        raise UsageError(f"no node matches {pattern!r}", hint=hint)
+    return found
+
+
+def _instead(item: Output, frame: Frame) -> str:
+    tap = f"see all of them with --tap {item.node.name}"
+    exits = [f"{node.name}:0" for node in frame.exits[:MAX_EXITS]]
+    if not exits:
+        return tap
+    more = ", …" if len(frame.exits) > MAX_EXITS else ""
+    return f"fetch what leaves the loop, {', '.join(exits)}{more}; or {tap}"
