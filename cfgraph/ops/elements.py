@@ -120,6 +120,6 @@ def scalar(item: Any) -> Any:
 def bare(value: Any) -> Any:
     """A variant or resource of rank 0 as its object; every other value as it is."""
     if isinstance(value, np.ndarray) and not value.ndim and value.dtype == object:
-        item = value[()]
+        item: Any = value[()]
         return value if isinstance(item, bytes) else item
     return value

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 from types import ModuleType
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from cfgraph.ir.graph import Node
 from cfgraph.ir.shapes import SCALAR, UNKNOWN, Shape, vector
-from cfgraph.ops.elements import stack, unstack
+from cfgraph.ops.elements import stack, unstack, zeros
 from cfgraph.ops.inference import InferenceContext
 from cfgraph.ops.op import Kernel, Op, OpError
 from cfgraph.ops.tensor_array import TensorArray
@@ -21,7 +21,7 @@ class ArrayOp(Op, abstract=True):
     """An op whose input 0 is a TensorArray; its outputs are scalars unless it says more."""
 
     stateful = True
-    host_inputs = (0,)
+    host_inputs: ClassVar[tuple[int, ...]] = (0,)
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
@@ -164,7 +164,7 @@ def pack(
             f"Currently only static shapes are supported when packing zero-size TensorArrays."
         )
         raise OpError(message)
-    first = values[0].shape if values else shape.dims
+    first: Any = values[0].shape if values else shape.dims
     if not shape.accepts(first):
         message = (
             f"TensorArray was passed element_shape {shape} which does not match the element at "
@@ -249,14 +249,14 @@ def _concat(xp: ModuleType, array: TensorArray, dtype: Any, rest: Shape) -> tupl
             raise OpError(message)
     if values:
         return xp.concatenate(values), np.array([len(value) for value in values], np.int64)
-    if rest.dims is None or not rest.is_full:
+    if not rest.is_full:
         message = (
             f"TensorArray has size zero, but element_shape_except0 {rest} is not fully defined. "
             f"Currently only static shapes are supported when concatenating zero-size "
             f"TensorArrays."
         )
         raise OpError(message)
-    return stack(xp, dtype, [], rest.dims), np.zeros(0, np.int64)
+    return zeros(xp, dtype, (0, *(size or 0 for size in rest))), np.zeros(0, np.int64)
 
 
 class TensorArraySplitV3(ArrayOp):

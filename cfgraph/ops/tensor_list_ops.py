@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from operator import index as as_index
 from types import ModuleType
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -22,7 +22,7 @@ class ListOp(Op, abstract=True):
     """An op on tensor lists; its outputs are lists, which are scalars, unless it says more."""
 
     traceable = False
-    host_inputs = (0,)
+    host_inputs: ClassVar[tuple[int, ...]] = (0,)
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from types import ModuleType
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -138,7 +138,7 @@ class TensorListScatter(ListOp):
         "tensor: element_dtype, indices: int32, element_shape: shape_type -> output_handle: variant"
     )
     attrs = "shape_type: {int32, int64}"
-    host_inputs = (1, 2)
+    host_inputs: ClassVar[tuple[int, ...]] = (1, 2)
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
