@@ -30,11 +30,12 @@ class Cholesky(SquareToSquare):
 
     @staticmethod
     def kernel(xp: ModuleType, x: Any) -> Any:
-        return xp.linalg.cholesky(x)
-
-    @staticmethod
-    def failure(error: Exception) -> str:
-        return "Cholesky decomposition was not successful. The input might not be valid."
+        try:
+            return xp.linalg.cholesky(x)
+        except np.linalg.LinAlgError:
+            if x.ndim == 2:  # as in TensorFlow, no error but no numbers
+                return xp.tril(xp.full(x.shape, xp.nan, x.dtype))
+            return xp.stack([Cholesky.kernel(xp, each) for each in x])
 
 
 class BatchCholesky(Cholesky):
@@ -123,7 +124,10 @@ class Svd(OfMatrices):
 class BatchSvd(Svd):
     """Singular values, and the two orthogonal factors that go with them."""
 
-    attrs = f"compute_uv: bool = true, full_matrices: bool = false, {one_of('float64', 'float32', COMPLEX)}"
+    attrs = (
+        "compute_uv: bool = true, full_matrices: bool = false, "
+        f"{one_of('float64', 'float32', COMPLEX)}"
+    )
 
 
 class EigenPairs(OfMatrices, abstract=True):

@@ -67,8 +67,8 @@ class Einsum(Op):
 
 
 def parse(equation: str, count: int) -> tuple[list[str], str]:
-    """The labels of each input and of the result. Raises OpError where there is no such equation."""
-    left, arrow, result = equation.replace(" ", "").partition("->")
+    """The labels of each input and of the result. Raises OpError where it is no equation."""
+    left, arrow, result = equation.partition("->")
     terms = left.split(",")
     if not arrow or len(terms) != count:
         message = f"Expecting {count} labels in input subscript and one arrow in {equation!r}"

@@ -206,7 +206,7 @@ def band_around(k: Any, diagonals: Sequence[Any], rows: int, columns: int) -> Ba
     if short or (rows != least_rows and columns != least_columns):
         message = f"{rows} rows and {columns} columns do not fit diagonals of length {length}"
         raise OpError(message)
-    return band_of(k, rows, columns)
+    return Band(low, high, rows, columns)
 
 
 class BatchMatrixDiag(MatrixDiag):

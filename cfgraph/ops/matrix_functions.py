@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from types import ModuleType
 from typing import Any, ClassVar
 
@@ -30,11 +31,12 @@ class MatrixFunction(SquareToSquare, abstract=True):
 
         def of_all(x: Any) -> Any:
             result = np.empty(x.shape, x.dtype)
-            for place in np.ndindex(x.shape[:-2]):
-                value = each(x[place])
-                if np.iscomplexobj(value) and not np.iscomplexobj(x):
-                    raise np.linalg.LinAlgError
-                result[place] = value
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # SciPy's doubts about its accuracy
+                for place in np.ndindex(x.shape[:-2]):
+                    value = each(x[place])
+                    real = np.iscomplexobj(x) or not np.iscomplexobj(value)
+                    result[place] = value if real else np.nan
             return result
 
         return on_host(xp, of_all)
@@ -54,13 +56,9 @@ class MatrixLogarithm(MatrixFunction):
 
 
 class MatrixSquareRoot(MatrixFunction):
-    """The principal square root of each matrix."""
+    """The principal square root of each matrix; NaN where a real one has no real root."""
 
     named = "sqrtm"
-
-    @staticmethod
-    def failure(error: Exception) -> str:
-        return "A real matrix of this kind has no real square root."
 
 
 class Cross(SameShape):

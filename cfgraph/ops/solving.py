@@ -75,11 +75,15 @@ class MatrixTriangularSolve(Solve):
     def function(cls, node: Node, xp: ModuleType) -> Kernel:
         triangle = xp.tril if node.attr("lower") else xp.triu
         turned = node.attr("adjoint")
+        upper = node.attr("lower") == turned
 
         def solve(matrix: Any, rhs: Any) -> Any:
             check_rows(matrix, rhs, same_batch=False)
-            read = triangle(matrix)
-            return xp.linalg.solve(adjoint(read) if turned else read, rhs)
+            read = adjoint(triangle(matrix)) if turned else triangle(matrix)
+            try:
+                return xp.linalg.solve(read, rhs)
+            except np.linalg.LinAlgError:  # as in TensorFlow, what follows is not finite
+                return _substituted(read, rhs, upper=upper)
 
         return solve
 
@@ -89,6 +93,21 @@ class MatrixTriangularSolve(Solve):
         other, rows, columns = matrices(context.inputs[1])
         Shape((size,)).merge(Shape((rows,)))
         return [batch.broadcast(other) + Shape((size if rows is None else rows, columns))]
+
+
+def _substituted(matrix: Any, rhs: Any, *, upper: bool) -> Any:
+    """Row after row, each from those that are known."""
+    size = matrix.shape[-1]
+    batch = np.broadcast_shapes(matrix.shape[:-2], rhs.shape[:-2])
+    result = np.zeros(batch + rhs.shape[-2:], rhs.dtype)
+    for row in reversed(range(size)) if upper else range(size):
+        known = slice(row + 1, size) if upper else slice(row)
+        left = (
+            rhs[..., row, :]
+            - (matrix[..., row : row + 1, known] @ result[..., known, :])[..., 0, :]
+        )
+        result[..., row, :] = left / matrix[..., row, row, None]
+    return result
 
 
 class BatchMatrixTriangularSolve(MatrixTriangularSolve):
@@ -116,7 +135,7 @@ class BandedTriangularSolve(MatrixTriangularSolve):
                 else:
                     away = count - 1 - row
                     places = np.arange(size - away)
-                    full[..., places, places + away] = bands[..., row, away:]
+                    full[..., places, places + away] = bands[..., row, : size - away]
             check_rows(full, rhs, same_batch=False)
             return np.linalg.solve(adjoint(full) if turned else full, rhs)
 
@@ -181,7 +200,7 @@ class TridiagonalSolve(OfMatrices):
 
     @classmethod
     def function(cls, node: Node, xp: ModuleType) -> Kernel:
-        return on_host(xp, _tridiagonal)
+        return on_host(xp, _pivoted if node.attr("partial_pivoting") else _eliminated)
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
@@ -192,19 +211,41 @@ class TridiagonalSolve(OfMatrices):
         return [batch.merge(other) + Shape((size if others is None else others, columns))]
 
 
-def _tridiagonal(diagonals: Any, rhs: Any) -> Any:
-    from scipy.linalg import solve_banded
-
+def _bands(diagonals: Any, rhs: Any) -> tuple[Any, Any, Any]:
     if diagonals.shape[-2] != 3:
         message = f"Expected 3 diagonals, got {diagonals.shape[-2]}"
         raise OpError(message)
     check_rows(adjoint(diagonals), rhs)
-    above, main, below = (np.moveaxis(diagonals, -2, 0)[place] for place in range(3))
+    return diagonals[..., 0, :], diagonals[..., 1, :], diagonals[..., 2, :]
+
+
+def _pivoted(diagonals: Any, rhs: Any) -> Any:
+    from scipy.linalg import solve_banded
+
+    above, main, below = _bands(diagonals, rhs)
     bands = np.zeros_like(diagonals)
     bands[..., 0, 1:], bands[..., 1, :], bands[..., 2, :-1] = above[..., :-1], main, below[..., 1:]
     result = np.empty(rhs.shape, rhs.dtype)
     for place in np.ndindex(rhs.shape[:-2]):
-        result[place] = solve_banded((1, 1), bands[place], rhs[place])
+        try:
+            result[place] = solve_banded((1, 1), bands[place], rhs[place])
+        except np.linalg.LinAlgError:
+            result[place] = np.nan
+    return result
+
+
+def _eliminated(diagonals: Any, rhs: Any) -> Any:
+    """Thomas's algorithm: no exchange of rows, so that a zero on the diagonal ends in NaN."""
+    above, main, below = (band[..., None] for band in _bands(diagonals, rhs))
+    main, result = main.copy(), rhs.copy()
+    for row in range(1, rhs.shape[-2]):
+        factor = below[..., row, :] / main[..., row - 1, :]
+        main[..., row, :] -= factor * above[..., row - 1, :]
+        result[..., row, :] -= factor * result[..., row - 1, :]
+    for row in reversed(range(rhs.shape[-2])):
+        if row + 1 < rhs.shape[-2]:
+            result[..., row, :] -= above[..., row, :] * result[..., row + 1, :]
+        result[..., row, :] /= main[..., row, :]
     return result
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import inspect
 import os
+import re
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -248,15 +249,28 @@ def tf_result(item: Case) -> list[Any] | Exception:
     options.graph_options.rewrite_options.disable_meta_optimizer = True
     options.graph_options.optimizer_options.opt_level = -1
     feeds = {f"x{slot}:0": array for slot, array in enumerate(item.inputs)}
+    definition = _definition(tf, item, node)
     try:
         with tf.Graph().as_default() as graph:
-            tf.import_graph_def(_definition(tf, item, node), name="")
+            _import(tf, definition)
             operation = graph.get_operation_by_name("op")
             with tf.compat.v1.Session(graph=graph, config=options) as session:
                 results: list[Any] = session.run([operation, list(operation.outputs)], feeds)[1]
                 return results
     except Exception as error:
         return error
+
+
+def _import(tf: Any, definition: Any) -> None:
+    """Import a graph; what was removed from TensorFlow still runs in graphs of its time."""
+    try:
+        tf.import_graph_def(definition, name="")
+    except Exception as error:
+        removed = re.search(r"removed in version (\d+)", str(error))
+        if removed is None:
+            raise
+        definition.versions.producer = int(removed[1]) - 1
+        tf.import_graph_def(definition, name="")
 
 
 def _definition(tf: Any, item: Case, node: Node) -> Any:
