@@ -35,7 +35,9 @@ class Shape_(Op, name="Shape"):
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
         dtype, array = node.attr("out_type").numpy, np.array
-        return lambda value: array(sizes_of(value), dtype)
+        if node.attr("T").is_object:
+            return lambda value: array(sizes_of(value), dtype)
+        return lambda value: array(value.shape, dtype)
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
