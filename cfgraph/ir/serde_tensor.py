@@ -145,9 +145,8 @@ def from_list(values: Any, dtype: DType) -> Any:
         part = np.float32 if dtype is dtypes.complex64 else np.float64
         pairs = np.array(values, part)
         return pairs[: len(pairs) // 2 * 2].view(dtype.numpy)
-    if len(values) == 0:
-        return np.zeros(0, dtype.numpy)
-    return np.array(values).astype(dtype.numpy)
+    # without a type NumPy would make floats of numbers beyond int64
+    return np.array(values, _plain(dtype)).astype(dtype.numpy)
 
 
 def _fill(flat: Any, dtype: DType, sizes: tuple[int, ...], count: int) -> Any:

@@ -1,0 +1,41 @@
+"""Protobuf's wire format by hand: messages that no binding would write."""
+
+from __future__ import annotations
+
+import struct
+
+
+def varint(value: int) -> bytes:
+    """A number, seven bits a byte; negative ones in ten bytes."""
+    value &= (1 << 64) - 1
+    data = bytearray()
+    while value >= 0x80:
+        data.append(value & 0x7F | 0x80)
+        value >>= 7
+    data.append(value)
+    return bytes(data)
+
+
+def field(number: int, value: bytes | str | int | float) -> bytes:
+    """A field: bytes and text by their length, integers as varints, floats in four bytes."""
+    if isinstance(value, int):
+        return varint(number << 3) + varint(value)
+    if isinstance(value, float):
+        return varint(number << 3 | 5) + struct.pack("<f", value)
+    data = value.encode() if isinstance(value, str) else value
+    return varint(number << 3 | 2) + varint(len(data)) + data
+
+
+def message(*fields: tuple[int, bytes | str | int | float]) -> bytes:
+    """The fields of a message, in this order."""
+    return b"".join(field(number, value) for number, value in fields)
+
+
+def entry(key: str, value: bytes) -> bytes:
+    """An entry of a map of messages."""
+    return message((1, key), (2, value))
+
+
+def node(name: str = "x", op: str = "Thing", *more: tuple[int, bytes | str | int | float]) -> bytes:
+    """A NodeDef."""
+    return message((1, name), (2, op), *more)
