@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 from cfgraph.ir.graph import Node
 from cfgraph.ir.shapes import Shape, vector
+from cfgraph.ops.dims import want_rank_at_least
 from cfgraph.ops.inference import InferenceContext
 from cfgraph.ops.op import Kernel, Op, OpError
 from cfgraph.ops.pointwise import SameShape
@@ -46,6 +47,11 @@ class BiasAddV1(SameShape):
 
         return add
 
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        first = cls.formatted and context.attr("data_format") == b"NCHW"
+        return [want_rank_at_least(context.inputs[0], 3 if first else 2)]
+
 
 class BiasAdd(BiasAddV1):
     """Add a vector to the channels."""
@@ -76,8 +82,6 @@ class BiasAddGrad(Op):
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        dims = context.inputs[0].dims
-        if not dims:
-            return [vector()]
-        first = context.attr("data_format") == b"NCHW" and len(dims) > 1
-        return [vector(dims[1] if first else dims[-1])]
+        first = context.attr("data_format") == b"NCHW"
+        dims = want_rank_at_least(context.inputs[0], 3 if first else 2).dims
+        return [vector(dims[1 if first else -1] if dims else None)]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from types import ModuleType
 from typing import Any, ClassVar
 
 from cfgraph.ir.graph import Node
-from cfgraph.ir.shapes import UNKNOWN, Shape
+from cfgraph.ir.shapes import Shape
+from cfgraph.ops.dims import want_rank
 from cfgraph.ops.inference import InferenceContext
 from cfgraph.ops.matrix_convolution import (
     check_depths,
@@ -54,15 +54,10 @@ class ConvolutionForward(Convolution, abstract=True):
         layout, move = cls.layout(node), cls.move(node)
 
         def convolution(x: Any, w: Any) -> Any:
-            lead = x.shape[: max(x.ndim - layout.rank + 1, 1)]
-            if len(lead) > 1:
-                x = x.reshape((math.prod(lead), *x.shape[len(lead) :]))
             check_ranks(layout.rank, x, w)
             x, w = layout.channels_last(xp, x), cls.grouped(w)
             check_depths(x.shape[-1], w)
-            result = convolve(xp, move.fit(x.shape[1:-1], w.shape[:-2]), x, w)
-            result = layout.restore(xp, result)
-            return result.reshape((*lead, *result.shape[1:])) if len(lead) > 1 else result
+            return layout.restore(xp, convolve(xp, move.fit(x.shape[1:-1], w.shape[:-2]), x, w))
 
         return widened(convolution, node.attr("T"))
 
@@ -70,9 +65,8 @@ class ConvolutionForward(Convolution, abstract=True):
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
         image, w = context.inputs
         layout, move = cls.layout(context.node), cls.move(context.node)
-        if image.dims is None or len(image.dims) != layout.rank:
-            return [UNKNOWN]
-        window = w.dims if w.dims is not None else (None,) * layout.rank
+        image, w = want_rank(image, layout.rank), want_rank(w, layout.rank)
+        window = tuple(w)
         channels = window[-1]
         if cls.depthwise:
             channels = None if None in window[-2:] else window[-1] * window[-2]  # type: ignore[operator]

@@ -72,7 +72,10 @@ def check_ranks(rank: int, *arrays: Any) -> None:
 def check_depths(channels: int, w: Any) -> None:
     """Refuse a filter whose depth or number does not divide into the image's channels."""
     depth, filters = w.shape[-2:]
-    if depth == 0 or channels % depth:
+    if w.size == 0:
+        message = "filter must not have zero elements (i.e. all dimensions must be non-zero)"
+        raise OpError(message)
+    if channels % depth:
         message = f"input depth must be evenly divisible by filter depth: {channels} vs {depth}"
         raise OpError(message)
     if channels and filters % (channels // depth):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from types import ModuleType
 from typing import Any, ClassVar
 
@@ -13,7 +13,7 @@ from cfgraph.ir.shapes import UNKNOWN, Shape
 from cfgraph.ops.inference import InferenceContext
 from cfgraph.ops.op import Kernel
 from cfgraph.ops.pooling import Pooling, Window, check_same, first
-from cfgraph.ops.window import added
+from cfgraph.ops.window import Fit, added
 
 _REAL = (
     "{float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16, "
@@ -127,14 +127,19 @@ class MaxPoolingGradient(Pooling, abstract=True):
             fit = window.fit(x)
             check_same("orig_output", y, (x.shape[0], *fit.out, x.shape[-1]))
             check_same("grad", dy, y.shape)
-            _, where = first(xp, fit, x)
             padded = fit.pad(xp, xp.zeros(x.shape, dtype=dy.dtype))
-            for place, (_, view) in enumerate(fit.views()):
-                share = xp.where(where == place, dy, xp.zeros((), dtype=dy.dtype))
-                padded = added(padded, view, share)
+            for view, wins in cls.winners(xp, fit, x, y):
+                padded = added(padded, view, xp.where(wins, dy, xp.zeros((), dtype=dy.dtype)))
             return window.layout.restore(xp, fit.crop(padded))
 
         return gradient
+
+    @classmethod
+    def winners(cls, xp: ModuleType, fit: Fit, x: Any, y: Any) -> Iterator[tuple[Any, Any]]:
+        """For each place in the window what it meets, and which windows have their peak there."""
+        _, where = first(xp, fit, x)
+        for place, (_, view) in enumerate(fit.views()):
+            yield view, where == place
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
@@ -159,7 +164,7 @@ class MaxPoolGradV2(MaxPoolingGradient):
 
 
 class MaxPool3DGrad(MaxPoolingGradient):
-    """Gradient of MaxPool3D."""
+    """Gradient of MaxPool3D; all that are equal to the greatest value get the whole of it."""
 
     signature = "orig_input: TInput, orig_output: TInput, grad: T -> output: T"
     attrs = (
@@ -167,6 +172,12 @@ class MaxPool3DGrad(MaxPoolingGradient):
         "TInput: {float16, bfloat16, float32} = float32"
     )
     rank = 5
+
+    @classmethod
+    def winners(cls, xp: ModuleType, fit: Fit, x: Any, y: Any) -> Iterator[tuple[Any, Any]]:
+        padded = fit.pad(xp, x)
+        for _, view in fit.views():
+            yield view, padded[view] == y
 
 
 class MaxPoolingSecondGradient(Pooling, abstract=True):

@@ -22,7 +22,8 @@ class Multinomial(Sampler):
 
     signature = "logits: T, num_samples: int32 -> output: output_dtype"
     attrs = (
-        "seed: int = 0, seed2: int = 0, T: {float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, "
+        "seed: int = 0, seed2: int = 0, "
+        "T: {float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, "
         "float16, uint32, uint64}, output_dtype: {int32, int64} = int64"
     )
     host_inputs = (1,)

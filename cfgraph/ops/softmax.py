@@ -89,9 +89,7 @@ class SoftmaxCrossEntropyWithLogits(CrossEntropy):
         if features.size == 0:
             return xp.zeros(features.shape[:1], dtype=features.dtype), features
         logs = log_softmax(xp, features)
-        # a label of zero costs nothing, whatever its logit
-        terms = xp.where(labels == 0, xp.zeros_like(logs), labels * logs)
-        return -xp.sum(terms, axis=1), xp.exp(logs) - labels
+        return xp.sum(labels * -logs, axis=1), xp.exp(logs) - labels
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:

@@ -89,10 +89,11 @@ class Slide(NamedTuple):
             return -(-size // self.strides[d])
         if size is None or extent is None:
             return None
-        count, _ = self._fit(d, size, (extent - 1) * self.dilations[d] + 1)
-        if count < 0:
-            message = f"a window of {extent} does not fit into an image of {size}"
+        reach = (extent - 1) * self.dilations[d] + 1
+        if size + sum(self.explicit[d]) < reach and self.padding != "SAME":
+            message = f"a window of {reach} does not fit into an image of {size}"
             raise ValueError(message)
+        count, _ = self._fit(d, size, reach)
         return count
 
 
