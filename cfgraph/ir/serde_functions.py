@@ -73,7 +73,8 @@ def write_function(function: Function, proto: Any) -> None:
     """Write a function into an empty FunctionDef."""
     if isinstance(function.source, EncodedFunction):
         proto.CopyFrom(function.source.proto)
-        proto.signature.name = function.name
+        if proto.signature.name != function.name:
+            proto.signature.name = function.name
     else:
         _write_definition(function.name, function.definition, proto)
 

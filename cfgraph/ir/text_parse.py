@@ -80,7 +80,9 @@ def _versions(line: Line, graph: Graph) -> None:
 def _numbers(line: Line) -> tuple[int, ...]:
     start = line.place
     numbers = parse_value(line)
-    if not isinstance(numbers, tuple) or not all(number in _INT32 for number in numbers):
+    if not isinstance(numbers, tuple) or not all(
+        type(number) is int and number in _INT32 for number in numbers
+    ):
         line.place = start
         raise line.error("numbers such as (1, 2) were expected")
     return numbers

@@ -14,7 +14,7 @@ import numpy as np
 
 from cfgraph.errors import InvalidInput
 from cfgraph.ir.attrs import Func, Placeholder, Tensor
-from cfgraph.ir.dtypes import DType
+from cfgraph.ir.dtypes import DType, string
 from cfgraph.ir.serde_attrs import attr_from_data
 from cfgraph.ir.serde_layout import Layout, tensor_of
 from cfgraph.ir.serde_tensor import MAX_ELEMENTS
@@ -189,6 +189,8 @@ def _dtype_or_tensor(line: Line) -> DType | Tensor:
 
 
 def _tensor(line: Line, dtype: DType) -> Tensor:
+    if dtype.is_object and dtype is not string:
+        raise line.error(f"no elements were expected, for a {dtype} cannot be written")
     start = line.place
     shape = _shape(line, 0)
     if not shape.is_full or shape.dims is None or shape.names or len(shape.dims) > _MAX_RANK:
