@@ -67,6 +67,7 @@ from cfgraph.ops import (
     solving,
     sorting,
     sparse,
+    sparse_rows,
     sparse_segment,
     special,
     split,
@@ -88,6 +89,7 @@ from cfgraph.ops import (
     transfer,
     transpose,
     unique,
+    unsorted_segment,
     variables,
 )
 
@@ -158,6 +160,7 @@ __all__ = [
     "solving",
     "sorting",
     "sparse",
+    "sparse_rows",
     "sparse_segment",
     "special",
     "split",
@@ -179,5 +182,6 @@ __all__ = [
     "transfer",
     "transpose",
     "unique",
+    "unsorted_segment",
     "variables",
 ]

@@ -1,4 +1,4 @@
-"""Rows combined by segments: sorted (SegmentSum, …) and unsorted (UnsortedSegmentSum, …)."""
+"""Rows combined by sorted segment numbers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from cfgraph.ir.graph import Node
-from cfgraph.ir.shapes import UNKNOWN, Shape, vector
+from cfgraph.ir.shapes import Shape, vector
 from cfgraph.ops.dims import static_int, want_rank, want_rank_at_least
 from cfgraph.ops.inference import InferenceContext
 from cfgraph.ops.op import Kernel, Op, OpError
@@ -22,8 +22,8 @@ NUMERIC = (
     "{float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8, qint32, "
     "bfloat16, qint16, quint16, uint16, complex128, float16, uint32, uint64}"
 )
-_ids = "Tindices: {int32, int64}"
-_count = "Tnumsegments: {int32, int64} = int32"
+IDS = "Tindices: {int32, int64}"
+COUNT = "Tnumsegments: {int32, int64} = int32"
 
 
 def combined(ufunc: Any, start: Any, rows: Any, ids: Any, count: int) -> Any:
@@ -120,7 +120,7 @@ class SegmentSum(Segment):
     """The sum of the rows of each segment."""
 
     signature = "data: T, segment_ids: Tindices -> output: T"
-    attrs = f"T: {NUMERIC}, {_ids}"
+    attrs = f"T: {NUMERIC}, {IDS}"
     ufunc = np.add
 
 
@@ -128,7 +128,7 @@ class SegmentProd(Segment):
     """The product of the rows of each segment; 1 where there is none."""
 
     signature = "data: T, segment_ids: Tindices -> output: T"
-    attrs = f"T: {NUMERIC}, {_ids}"
+    attrs = f"T: {NUMERIC}, {IDS}"
     ufunc = np.multiply
     missing = 1
 
@@ -137,7 +137,7 @@ class SegmentMean(Segment):
     """The mean of the rows of each segment; 0 where there is none."""
 
     signature = "data: T, segment_ids: Tindices -> output: T"
-    attrs = f"T: {NUMERIC}, {_ids}"
+    attrs = f"T: {NUMERIC}, {IDS}"
 
     @classmethod
     def reduced(cls, rows: Any, ids: Any, count: int) -> Any:
@@ -168,7 +168,7 @@ class SegmentMax(Extremes):
     """The maximum of the rows of each segment."""
 
     signature = "data: T, segment_ids: Tindices -> output: T"
-    attrs = f"T: {REAL}, {_ids}"
+    attrs = f"T: {REAL}, {IDS}"
     ufunc = np.maximum
     largest = False
 
@@ -177,7 +177,7 @@ class SegmentMin(Extremes):
     """The minimum of the rows of each segment."""
 
     signature = "data: T, segment_ids: Tindices -> output: T"
-    attrs = f"T: {REAL}, {_ids}"
+    attrs = f"T: {REAL}, {IDS}"
     ufunc = np.minimum
     largest = True
 
@@ -186,121 +186,25 @@ class SegmentSumV2(SegmentSum):
     """SegmentSum with the number of segments given."""
 
     signature = "data: T, segment_ids: Tindices, num_segments: Tnumsegments -> output: T"
-    attrs = f"T: {NUMERIC}, {_ids}, {_count}"
+    attrs = f"T: {NUMERIC}, {IDS}, {COUNT}"
 
 
 class SegmentProdV2(SegmentProd):
     """SegmentProd with the number of segments given."""
 
     signature = "data: T, segment_ids: Tindices, num_segments: Tnumsegments -> output: T"
-    attrs = f"T: {NUMERIC}, {_ids}, {_count}"
+    attrs = f"T: {NUMERIC}, {IDS}, {COUNT}"
 
 
 class SegmentMaxV2(SegmentMax):
     """SegmentMax with the number of segments given."""
 
     signature = "data: T, segment_ids: Tindices, num_segments: Tnumsegments -> output: T"
-    attrs = f"T: {REAL}, {_ids}, {_count}"
+    attrs = f"T: {REAL}, {IDS}, {COUNT}"
 
 
 class SegmentMinV2(SegmentMin):
     """SegmentMin with the number of segments given."""
 
     signature = "data: T, segment_ids: Tindices, num_segments: Tnumsegments -> output: T"
-    attrs = f"T: {REAL}, {_ids}, {_count}"
-
-
-class UnsortedSegment(Op, abstract=True):
-    """Slices of equal segment numbers become one; those of negative numbers are dropped."""
-
-    ufunc: ClassVar[Any]
-    host_inputs = (2,)
-    constant_inputs = (2,)
-    traceable = False
-
-    @classmethod
-    def start(cls, dtype: Any) -> Any:
-        """What a segment without slices is."""
-        return dtype.type(0)
-
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        start, ufunc = cls.start(node.attr("T").numpy), cls.ufunc
-
-        def unsorted_segment(data: Any, ids: Any, num_segments: Any) -> Any:
-            count = int(num_segments)
-            if count < 0:
-                message = "Input num_segments == " + str(count) + " must not be negative."
-                raise OpError(message)
-            if data.shape[: ids.ndim] != ids.shape:
-                message = (
-                    f"data.shape = {list(data.shape)} does not start with segment_ids.shape = "
-                    f"{list(ids.shape)}"
-                )
-                raise OpError(message)
-            rows, flat = data.reshape((ids.size, *data.shape[ids.ndim :])), ids.reshape(-1)
-            if flat.size and flat.max() >= count:
-                place = int((flat >= count).argmax())
-                message = f"segment_ids[{place}] = {flat[place]} is out of range [0, {count})"
-                raise OpError(message)
-            if flat.size and flat.min() < 0:
-                rows, flat = rows[flat >= 0], flat[flat >= 0]
-            return combined(ufunc, start, rows, flat, count)
-
-        return unsorted_segment
-
-    @classmethod
-    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        data, ids = context.inputs[:2]
-        count = static_int(context, 2)
-        if count is not None and count < 0:
-            message = f"num_segments must not be negative, got {count}"
-            raise ValueError(message)
-        if data.dims is None or ids.rank is None:
-            return [UNKNOWN]
-        data[: ids.rank].merge(ids)
-        return [vector(count) + data[ids.rank :]]
-
-
-class UnsortedSegmentSum(UnsortedSegment):
-    """The sum of the slices of each segment."""
-
-    signature = "data: T, segment_ids: Tindices, num_segments: Tnumsegments -> output: T"
-    attrs = f"T: {NUMERIC}, Tindices: {{int16, int32, int64}}, {_count}"
-    ufunc = np.add
-
-
-class UnsortedSegmentProd(UnsortedSegment):
-    """The product of the slices of each segment."""
-
-    signature = "data: T, segment_ids: Tindices, num_segments: Tnumsegments -> output: T"
-    attrs = f"T: {NUMERIC}, {_ids}, {_count}"
-    ufunc = np.multiply
-
-    @classmethod
-    def start(cls, dtype: Any) -> Any:
-        return dtype.type(1)
-
-
-class UnsortedSegmentMax(UnsortedSegment):
-    """The maximum of the slices of each segment; the lowest number where there is none."""
-
-    signature = "data: T, segment_ids: Tindices, num_segments: Tnumsegments -> output: T"
-    attrs = f"T: {REAL}, {_ids}, {_count}"
-    ufunc = np.maximum
-
-    @classmethod
-    def start(cls, dtype: Any) -> Any:
-        return extreme(dtype, largest=False)
-
-
-class UnsortedSegmentMin(UnsortedSegment):
-    """The minimum of the slices of each segment; the largest number where there is none."""
-
-    signature = "data: T, segment_ids: Tindices, num_segments: Tnumsegments -> output: T"
-    attrs = f"T: {REAL}, {_ids}, {_count}"
-    ufunc = np.minimum
-
-    @classmethod
-    def start(cls, dtype: Any) -> Any:
-        return extreme(dtype, largest=True)
+    attrs = f"T: {REAL}, {IDS}, {COUNT}"

@@ -45,7 +45,12 @@ RESHAPES = [
     case("Reshape", [np.array([b"x"], object), i32()]),
     case("Reshape", [np.zeros((0, 3)), i32(0, 5)]),
     case("Reshape", [np.zeros((0, 3)), i32(-1, 3)]),
-    case("Reshape", [np.zeros((0, 3)), i32(0, -1)], error=True),
+    case("Reshape", [np.zeros((0, 3)), i32(0, -1)]),
+    case("Reshape", [np.zeros((0, 3)), i32(-1, 0)]),
+    case("Reshape", [np.zeros((0,)), i32(0, -1)]),
+    case("Reshape", [np.zeros((0, 4)), i64(2, -1, 0)]),
+    case("Reshape", [np.zeros((0, 3)), i32(2, -1)]),
+    case("Reshape", [np.zeros((0, 3)), i32(0, -1, -1)], error=True),
     *(
         case("Reshape", [X, s], error=True)
         for s in (i32(5), i32(-1, 5), i32(-1, -1), i32(-2, 12), i32(), i32([24]), i32(0, -1))

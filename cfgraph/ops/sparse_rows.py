@@ -1,0 +1,135 @@
+"""Sparse tensors put in order, filled up, and put together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from cfgraph.ir.graph import Node
+from cfgraph.ir.shapes import UNKNOWN, Shape, vector
+from cfgraph.ops.dims import want_rank
+from cfgraph.ops.inference import InferenceContext
+from cfgraph.ops.op import Kernel, Op, OpError
+from cfgraph.ops.sparse import check_inside
+
+
+class SparseReorder(Op):
+    """The coordinates in row-major order, and their values."""
+
+    signature = (
+        "input_indices: int64, input_values: T, input_shape: int64 "
+        "-> output_indices: int64, output_values: T"
+    )
+    traceable = False
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        def reorder(indices: Any, values: Any, shape: Any) -> Any:
+            if indices.ndim != 2 or values.ndim != 1 or shape.shape != indices.shape[1:]:
+                message = "Input indices must be a matrix, values and shape vectors that fit it"
+                raise OpError(message)
+            order = np.lexsort(indices.T[::-1])
+            return indices[order], values[order]
+
+        return reorder
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        return [want_rank(context.inputs[0], 2), want_rank(context.inputs[1], 1)]
+
+
+class SparseFillEmptyRows(Op):
+    """A sparse matrix with a default value in each row that had none."""
+
+    signature = (
+        "indices: int64, values: T, dense_shape: int64, default_value: T -> output_indices: int64, "
+        "output_values: T, empty_row_indicator: bool, reverse_index_map: int64"
+    )
+    traceable = False
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        def fill(indices: Any, values: Any, shape: Any, default: Any) -> Any:
+            if indices.ndim != 2 or values.ndim != 1 or shape.ndim != 1 or default.ndim:
+                message = "indices must be a matrix, values and shape vectors, the default a scalar"
+                raise OpError(message)
+            if len(indices) != values.size or indices.shape[1] != shape.size or not shape.size:
+                message = "indices, values and dense_shape do not fit each other"
+                raise OpError(message)
+            rows, count = indices[:, 0], int(shape[0])
+            check_inside(indices[:, :1], [count])
+            empty = np.bincount(rows, minlength=count) == 0
+            missing = np.zeros((int(empty.sum()), indices.shape[1]), np.int64)
+            missing[:, 0] = np.flatnonzero(empty)
+            order = np.argsort(np.concatenate([rows, missing[:, 0]]), kind="stable")
+            back = np.empty(order.size, np.int64)
+            back[order] = np.arange(order.size)
+            filled = np.full(len(missing), default, values.dtype)
+            return (
+                np.concatenate([indices, missing])[order],
+                np.concatenate([values, filled])[order],
+                empty,
+                back[: len(rows)],
+            )
+
+        return fill
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        indices = want_rank(context.inputs[0], 2)
+        value = context.value(2)
+        rows = int(value[0]) if value is not None and value.ndim == 1 and value.size else None
+        columns = vector() if indices.dims is None else indices[1:]
+        return [vector() + columns, vector(), vector(rows), indices[:1]]
+
+
+class SparseConcat(Op):
+    """Sparse tensors one after the other along a dimension."""
+
+    signature = (
+        "indices: N*int64, values: N*T, shapes: N*int64 "
+        "-> output_indices: int64, output_values: T, output_shape: int64"
+    )
+    attrs = "concat_dim: int, N: int >= 2"
+    traceable = False
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        count, axis = node.attr("N"), node.attr("concat_dim")
+
+        def concat(*inputs: Any) -> Any:
+            indices = inputs[:count]
+            values, shapes = inputs[count : 2 * count], inputs[2 * count :]
+            rank = shapes[0].size
+            if not -rank <= axis < rank:
+                message = f"Concat dimension must be in range [{-rank}, {rank}), got {axis}"
+                raise OpError(message)
+            place, start, moved = axis % rank, 0, []
+            result = shapes[0].copy()
+            for item, shape in zip(indices, shapes, strict=True):
+                other = (
+                    np.where(np.arange(rank) == place, shape, result)
+                    if (shape.size == rank)
+                    else None
+                )
+                if other is None or not np.array_equal(other, shape):
+                    message = f"Expected shapes to agree: {shapes[0].tolist()}, {shape.tolist()}"
+                    raise OpError(message)
+                step = np.zeros(rank, np.int64)
+                step[place] = start
+                moved.append(item + step)
+                start += int(shape[place])
+            result[place] = start
+            rows, found = np.concatenate(moved), np.concatenate(values)
+            order = np.lexsort(rows.T[::-1])
+            return rows[order], found[order], result
+
+        return concat
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        rank = want_rank(context.inputs[-1], 1)
+        return [vector() + rank if rank.dims is not None else UNKNOWN, vector(), rank]
