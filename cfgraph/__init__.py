@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from cfgraph.ir.graph import Graph as Graph
     from cfgraph.ir.graph import Node as Node
     from cfgraph.ir.graph import Output as Output
+    from cfgraph.passes.lower.lower import lower as lower
     from cfgraph.runtime.session import Session as Session
 
 __version__ = "0.1.0"
@@ -40,6 +41,7 @@ _HOMES = {
     "dumps": "cfgraph.ir.files",
     "load": "cfgraph.ir.files",
     "loads": "cfgraph.ir.files",
+    "lower": "cfgraph.passes.lower.lower",
     "save": "cfgraph.ir.files",
 }
 # whoever holds a graph asks it for types and attributes, which the ops declare

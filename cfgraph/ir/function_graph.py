@@ -127,7 +127,7 @@ class _Maker:
             self.name,
             self.graph,
             arguments,
-            tuple(self.returned(arg, signature)),
+            tuple(t for arg in definition.outputs for t in self.returned(arg, signature)),
             tuple(self.control_return(name) for name in definition.control_outputs),
             tuple(node.attrs["T"] for node in arguments),
             tuple(t for arg in definition.outputs for t in self.types(signature, arg)),

@@ -1,0 +1,1 @@
+"""Lowering: conditionals, loops and calls to the five primitives."""

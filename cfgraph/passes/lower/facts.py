@@ -1,0 +1,196 @@
+"""What lowering wants to know of a function: what it hands through, what it does besides.
+
+An effect is a node that must run even if nobody reads it, and before whatever waits for the
+function: a control output, a stateful node, a call with effects in it. Random ops are none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+
+from cfgraph.analysis.frames import frames
+from cfgraph.ir.function_graph import ARGUMENT, FunctionGraph
+from cfgraph.ir.graph import Node, Output
+from cfgraph.ir.walk import Roles, topological
+from cfgraph.ops.array import Identity
+from cfgraph.ops.identity import IdentityN
+from cfgraph.ops.op import lookup
+from cfgraph.passes.lower.construct import Construct
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Facts:
+    """What is known of one function.
+
+    `order` is its nodes, sources first. `passes` says which argument each output is, unchanged.
+    `last` are the effects that no other effect comes after, each with the set of outputs (bits)
+    that come after it anyway; `opening` are those that no other comes before. `doubtful` says that
+    one of the last may be dead. `guarded` nodes stand behind a Switch or in a loop of the body.
+    """
+
+    order: tuple[Node, ...]
+    constructs: Mapping[Node, Construct]
+    passes: tuple[int | None, ...]
+    last: tuple[tuple[Node, int], ...]
+    opening: frozenset[Node]
+    doubtful: bool
+    guarded: frozenset[Node]
+
+    def members(self, function: FunctionGraph, outputs: int) -> tuple[Node, ...]:
+        """The nodes that these outputs (bits) and the effects need, sources first."""
+        todo = [node for node, _ in self.last]
+        todo += [item.node for k, item in enumerate(function.returns) if outputs >> k & 1]
+        needed: set[Node] = set()
+        while todo:
+            node = todo.pop()
+            if node not in needed:
+                needed.add(node)
+                todo.extend(item.node for item in node.inputs)
+                todo.extend(node.controls)
+        return tuple(node for node in self.order if node in needed)
+
+    def arguments(self, function: FunctionGraph) -> set[int]:
+        """The arguments that the function's first output depends on, or that its effects read."""
+        readers = [item for node in self.members(function, 1) for item in node.inputs]
+        sources = (item.node for item in (function.returns[0], *readers))
+        return {node.attrs["index"] for node in sources if node.op == ARGUMENT}
+
+
+def facts_of(
+    function: FunctionGraph,
+    constructs: Mapping[Node, Construct],
+    known: Mapping[FunctionGraph, Facts],
+) -> Facts:
+    """The facts of a function, given those of the functions that it runs."""
+    order = tuple(n for n in topological(function.graph).nodes if n.op != ARGUMENT)
+    effects = {node: None for node in order if is_effect(node, constructs.get(node), known)}
+    effects.update(dict.fromkeys(function.control_returns))
+    guarded = behind_primitives(order)
+    if guarded:
+        effects = dict.fromkeys(_outside_loops(function, effects))
+    last = _last(function, order, effects)
+    switched = _switched(function, order) if guarded else frozenset()
+    return Facts(
+        order,
+        constructs,
+        handed_through(function, constructs, known),
+        last,
+        _opening(order, effects),
+        any(node in switched for node, _ in last),
+        guarded,
+    )
+
+
+def is_effect(
+    node: Node, construct: Construct | None, known: Mapping[FunctionGraph, Facts]
+) -> bool:
+    """True if a node must run even if nobody reads it."""
+    if construct is not None:
+        return any(known[function].last for function in construct.functions)
+    op = lookup(node.op)
+    return op is None or (op.stateful and not op.random)
+
+
+def handed_through(
+    function: FunctionGraph,
+    constructs: Mapping[Node, Construct],
+    known: Mapping[FunctionGraph, Facts],
+) -> tuple[int | None, ...]:
+    """Which argument each output is, followed through Identity, loops, branches and calls."""
+    place = {node: index for index, node in enumerate(function.arguments)}
+    found: dict[Output, int | None] = {}
+    for start in function.returns:
+        trail, here = [], start
+        while here not in found:
+            trail.append(here)
+            if here.node in place:
+                found[here] = place[here.node]
+            elif (source := _source(here, constructs, known)) is not None:
+                here = source
+            else:
+                found[here] = None
+        for item in trail:
+            found[item] = found[here]
+    return tuple(found[item] for item in function.returns)
+
+
+def _source(
+    output: Output, constructs: Mapping[Node, Construct], known: Mapping[FunctionGraph, Facts]
+) -> Output | None:
+    """The tensor that this one is, unchanged."""
+    node, port = output
+    construct = constructs.get(node)
+    if construct is not None:
+        passes = {function: known[function].passes for function in construct.functions}
+        slot = construct.passes(port, passes)
+        return None if slot is None else node.inputs[slot]
+    op = lookup(node.op)
+    if op is not None and issubclass(op, Identity | IdentityN):
+        return node.inputs[port]
+    return None
+
+
+def behind_primitives(order: Iterable[Node]) -> frozenset[Node]:
+    """The nodes behind a Switch, an Enter or a Recv: they may be dead, or in a loop."""
+    roles, found = Roles(), set()
+    for node in order:
+        if (
+            roles[node.op] in ("switch", "enter", "recv")
+            or any(item.node in found for item in node.inputs)
+            or any(control in found for control in node.controls)
+        ):
+            found.add(node)
+    return frozenset(found)
+
+
+def _outside_loops(function: FunctionGraph, effects: Iterable[Node]) -> list[Node]:
+    """The effects, those in a loop of the body replaced by the Exits of the outermost loop."""
+    placed, found = frames(function.graph), []
+    for node in effects:
+        frame = placed.of[node]
+        if frame.parent is None:
+            found.append(node)
+            continue
+        while frame.parent is not None and frame.parent.parent is not None:
+            frame = frame.parent
+        found.extend(frame.exits)
+    return found
+
+
+def _switched(function: FunctionGraph, order: Iterable[Node]) -> frozenset[Node]:
+    """The nodes behind a Switch that is no loop's: they may be dead."""
+    placed, roles, found = frames(function.graph), Roles(), set()
+    for node in order:
+        inside = placed.of[node].parent is not None
+        if (roles[node.op] == "switch" and not inside) or (
+            any(item.node in found for item in node.inputs)
+            or any(control in found for control in node.controls)
+        ):
+            found.add(node)
+    return frozenset(found)
+
+
+def _last(
+    function: FunctionGraph, order: tuple[Node, ...], effects: Collection[Node]
+) -> tuple[tuple[Node, int], ...]:
+    outputs: dict[Node, int] = {}
+    for k, item in enumerate(function.returns):
+        outputs[item.node] = outputs.get(item.node, 0) | 1 << k
+    followed: set[Node] = set()
+    for node in reversed(order):
+        for use in node.uses:
+            if use.node in effects or use.node in followed:
+                followed.add(node)
+            if after := outputs.get(use.node):
+                outputs[node] = outputs.get(node, 0) | after
+    return tuple((n, outputs.get(n, 0)) for n in order if n in effects and n not in followed)
+
+
+def _opening(order: tuple[Node, ...], effects: Collection[Node]) -> frozenset[Node]:
+    after: set[Node] = set()
+    for node in order:
+        sources = [*(item.node for item in node.inputs), *node.controls]
+        if any(source in effects or source in after for source in sources):
+            after.add(node)
+    return frozenset(node for node in effects if node not in after)

@@ -1,0 +1,156 @@
+"""Look at all that is to be lowered, and refuse what cannot be, before anything changes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from cfgraph.errors import InvalidInput, Unsupported, UsageError
+from cfgraph.ir.function_graph import ARGUMENT, FunctionGraph, Instances
+from cfgraph.ir.graph import Graph, Node, Output, did_you_mean
+from cfgraph.ir.walk import topological
+from cfgraph.ops.array import Const, Identity
+from cfgraph.ops.op import lookup
+from cfgraph.passes.lower.construct import Construct, construct_of, kind_of
+from cfgraph.passes.lower.facts import Facts, behind_primitives, facts_of
+
+LOWERED = frozenset({"if", "case", "while", "for", "call"})
+
+
+class Survey:
+    """The functional nodes of a graph, and the facts of every function that they run."""
+
+    def __init__(self, graph: Graph, only: Iterable[str] | None, keep_calls: bool) -> None:
+        self.instances = Instances(graph.functions)
+        self.keep_calls = keep_calls
+        self.only = None if only is None else frozenset(only)
+        self.facts: dict[FunctionGraph, Facts] = {}
+        self.guarded: frozenset[Node] = frozenset()
+        self.constructs: dict[Node, Construct] = {}
+        self._members: dict[tuple[FunctionGraph, int], tuple[Node, ...]] = {}
+        self._require_known(graph)
+        self._read(graph)
+
+    def members(self, function: FunctionGraph, outputs: int) -> tuple[Node, ...]:
+        """The nodes of a function that these outputs (bits) and its effects need."""
+        key = (function, outputs)
+        if key not in self._members:
+            self._members[key] = self.facts[function].members(function, outputs)
+        return self._members[key]
+
+    def warnings(self) -> Iterator[str]:
+        """What somebody should know about the functions that are lowered."""
+        for function in self.facts:
+            for node in function.guessed:
+                op = function.graph[node].op
+                yield (
+                    f"op {op!r} of node '{function.name}/{node}' is not known: the output that is "
+                    f"read is taken for its first"
+                )
+
+    def _require_known(self, graph: Graph) -> None:
+        for name in sorted(self.only or ()):
+            if name not in graph.functions:
+                message = f"no function {name!r} in the library"
+                raise UsageError(message, hint=did_you_mean(name, graph.functions))
+
+    def _read(self, graph: Graph) -> None:
+        if not any(kind_of(node, self.instances) for node in graph):
+            return
+        order = topological(graph).nodes
+        for node in order:
+            construct = self._construct(node, None)
+            if construct is None or not self._chosen(construct):
+                continue
+            self.constructs[node] = construct
+            for function in construct.functions:
+                self._study(function, node)
+        self.guarded = behind_primitives(order)
+
+    def _chosen(self, construct: Construct) -> bool:
+        return self.only is None or any(f.name in self.only for f in construct.functions)
+
+    def _construct(self, node: Node, function: FunctionGraph | None) -> Construct | None:
+        """A node read, if it is functional and is to be lowered."""
+        kind = kind_of(node, self.instances)
+        if not kind or (kind == "call" and self.keep_calls):
+            return None
+        where = node.name if function is None else f"{function.name}/{node.name}"
+        if kind == "gradient":
+            message = "the gradient of a function is not lowered"
+            raise Unsupported(message, node=where, code="CFG501")
+        if kind not in LOWERED:
+            return None
+        try:
+            construct = construct_of(node, self.instances)
+        except InvalidInput as error:
+            error.node = error.node or where
+            raise
+        _require_target(node, construct, where)
+        return construct
+
+    def _study(self, start: FunctionGraph, caller: Node) -> None:
+        """Find the facts of a function, after those of the functions that it runs."""
+        if start in self.facts:
+            return
+        path: dict[str, None] = {start.name: None}
+        trail = [(start, self._body(start))]
+        pending = [_run_by(trail[0][1])]
+        while trail:
+            for function in pending[-1]:
+                if function in self.facts:
+                    continue
+                if function.name in path:
+                    raise _recursive([*path], function.name, caller)
+                path[function.name] = None
+                trail.append((function, self._body(function)))
+                pending.append(_run_by(trail[-1][1]))
+                break
+            else:
+                function, constructs = trail.pop()
+                pending.pop()
+                del path[function.name]
+                self.facts[function] = facts_of(function, constructs, self.facts)
+
+    def _body(self, function: FunctionGraph) -> dict[Node, Construct]:
+        """The functional nodes of a function."""
+        read = {node: self._construct(node, function) for node in function.graph}
+        return {node: construct for node, construct in read.items() if construct is not None}
+
+
+def _run_by(constructs: dict[Node, Construct]) -> Iterator[FunctionGraph]:
+    return (function for construct in constructs.values() for function in construct.functions)
+
+
+def _recursive(path: list[str], name: str, caller: Node) -> Unsupported:
+    chain = [*path[path.index(name) :], name]
+    shown = " → ".join(chain if len(chain) <= 12 else [*chain[:6], "…", *chain[-6:]])
+    message = f"function {name!r} calls itself: {shown}"
+    hint = "a recursion has no finite lowered form; write it as a While"
+    return Unsupported(message, node=caller, hint=hint, code="CFG134")
+
+
+def _require_target(node: Node, construct: Construct, where: str) -> None:
+    """The device of a RemoteCall must be a constant."""
+    if construct.kind == "call" and construct.first and target_of(node) is None:
+        message = f"the device that {node.op} runs its function on is computed, not constant"
+        raise Unsupported(message, node=where, code="CFG410")
+
+
+def target_of(node: Node) -> str | None:
+    """The device that input 0 of a RemoteCall names; None if that is no constant."""
+    value = constant_of(node.inputs[0])
+    if value is None or value.size != 1:
+        return None
+    text = value.reshape(-1)[0]
+    return text.decode("utf-8", "replace") if isinstance(text, bytes) else None
+
+
+def constant_of(output: Output) -> Any:
+    """The array of a Const, also behind Identity; None for anything else."""
+    node = output.node
+    while (op := lookup(node.op)) is not None and issubclass(op, Identity):
+        node = node.inputs[0].node
+    if node.op == ARGUMENT or op is None or not issubclass(op, Const):
+        return None
+    return node.attr("value").array
