@@ -18,6 +18,7 @@ from typer.main import get_command
 from cfgraph import __version__
 from cfgraph.document import document, render
 from cfgraph.errors import CfgraphError, ExecutionError, InvalidInput, UsageError
+from cfgraph.examples import EXAMPLES
 
 EXIT_CODES = """\b
 Exit codes:
@@ -53,7 +54,7 @@ class CommandFiles(Mapping[str, TyperCommand]):
         app = typer.Typer(
             add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False
         )
-        app.command(name)(module.main)
+        app.command(name, epilog=_examples(name))(module.main)
         command = get_command(app)
         assert isinstance(command, TyperCommand)
         command.params.append(_debug_option())
@@ -72,6 +73,11 @@ class CommandFiles(Mapping[str, TyperCommand]):
         """Read the first line of the command's docstring without importing the command."""
         with self.files[name].open(encoding="utf-8") as file:
             return file.readline().strip().strip('"')
+
+
+def _examples(name: str) -> str | None:
+    lines = EXAMPLES.get(name)
+    return lines and "\n".join(["\b", "Examples:", *(f"  {line}" for line in lines)])
 
 
 class CommandGroup(TyperGroup):

@@ -89,10 +89,10 @@ Expect = Annotated[
     ),
 ]
 Rtol = Annotated[
-    float | None, typer.Option("--rtol", min=0, help="Relative tolerance of --expect.")
+    float | None, typer.Option("--rtol", metavar="R", min=0, help="Relative tolerance of --expect.")
 ]
 Atol = Annotated[
-    float | None, typer.Option("--atol", min=0, help="Absolute tolerance of --expect.")
+    float | None, typer.Option("--atol", metavar="A", min=0, help="Absolute tolerance of --expect.")
 ]
 Tap = Annotated[
     list[str],

@@ -5,7 +5,6 @@ from __future__ import annotations
 import typer
 
 from cfgraph import options as given
-from cfgraph.options import Color
 
 
 def main(
@@ -30,7 +29,7 @@ def main(
     full: given.Full = False,
     json: given.Json = False,
     quiet: given.Quiet = False,
-    color: given.ColorChoice = Color.auto,
+    color: given.ColorChoice = given.Color.auto,
 ) -> None:
     """Run a graph and print what it computes."""
     from cfgraph.console.run import RunOptions, run

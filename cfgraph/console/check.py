@@ -1,0 +1,176 @@
+"""Check graphs and print what was found."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any, Final
+
+from cfgraph.analysis.check import CheckReport, check, report_on
+from cfgraph.analysis.codes import catalogue
+from cfgraph.analysis.findings import LEVELS, Finding
+from cfgraph.console.answer import print_document
+from cfgraph.console.graphs import STDIN, Source, read_graph
+from cfgraph.console.page import Page, page
+from cfgraph.console.tables import Column, Table, clean_lines, tab_separated
+from cfgraph.errors import InvalidInput, UsageError
+from cfgraph.ir.graph import did_you_mean
+from cfgraph.options import Color
+
+FORMATS: Final = ("text", "json", "tsv")
+MAX_ALIKE: Final = 10
+_UNREADABLE: Final = "CFG0"
+_STYLES: Final = {"error": "red", "warning": "yellow", "note": "dim"}
+
+
+@dataclass(frozen=True, slots=True)
+class CheckOptions:
+    """Which findings count, and how they are printed."""
+
+    fail_level: str = "error"
+    select: tuple[str, ...] = ()
+    ignore: tuple[str, ...] = ()
+    format: str = "text"
+    exit_zero: bool = False
+    full: bool = False
+    color: Color = Color.auto
+
+
+@dataclass(slots=True)
+class Checked:
+    """One input: the findings on it, or the reason why it is no graph at all."""
+
+    path: str
+    report: CheckReport
+    source: Source | None = None
+    failure: InvalidInput | None = None
+
+
+def check_graphs(paths: Sequence[str], options: CheckOptions) -> int:
+    """Check graphs; returns the exit code: 3 if one cannot be read, 1 if there are findings."""
+    if options.format not in FORMATS:
+        raise UsageError(f"unknown format {options.format!r}", hint=f"one of {', '.join(FORMATS)}")
+    if options.fail_level not in LEVELS:
+        hint = f"one of {', '.join(LEVELS)}"
+        raise UsageError(f"unknown level {options.fail_level!r}", hint=hint)
+    if list(paths).count(STDIN) > 1:
+        raise UsageError("standard input can be read once only")
+    for pattern in (*options.select, *options.ignore):
+        _require_known(pattern)
+    checked = [_check(path, options) for path in paths]
+    code = _exit_code(checked, options)
+    if options.format == "json":
+        _print_json(checked, code)
+        return code
+    for item in checked:
+        if item.failure is not None:
+            _complain(item.failure)
+    if options.format == "tsv":
+        print("\n".join(tab_separated(_table(checked))))
+    else:
+        _print_text(page(options.color), checked, options.full)
+    return code
+
+
+def _require_known(pattern: str) -> None:
+    """Raise UsageError for a pattern of no code, which would hide what it was to show."""
+    if not any(fnmatchcase(code, pattern.upper()) for code in catalogue()):
+        hint = did_you_mean(pattern.upper(), catalogue()) or "as in CFG201 or CFG2*"
+        raise UsageError(f"there is no code {pattern!r}", hint=hint)
+
+
+def _check(path: str, options: CheckOptions) -> Checked:
+    try:
+        source = read_graph(path, quiet=options.format != "text")
+    except InvalidInput as error:
+        error.path = error.path or path
+        failure = error if (error.code or _UNREADABLE).startswith(_UNREADABLE) else None
+        report = report_on(error)
+        if failure is None:
+            report = report.only(options.select, options.ignore)
+        return Checked(path, report, failure=failure)
+    report = check(source.graph).only(options.select, options.ignore)
+    return Checked(path, report, source)
+
+
+def _exit_code(checked: Sequence[Checked], options: CheckOptions) -> int:
+    if any(item.failure is not None for item in checked):
+        return InvalidInput.exit_code
+    if options.exit_zero:
+        return 0
+    return int(any(item.report.reaches(options.fail_level) for item in checked))
+
+
+def _complain(error: InvalidInput) -> None:
+    code = f"[{error.code}]" if error.code else ""
+    print(clean_lines(f"error{code}: {error}"), file=sys.stderr)
+
+
+def _print_text(out: Page, checked: Sequence[Checked], full: bool) -> None:
+    for item in checked:
+        if item.failure is not None:
+            continue
+        seen: Counter[str] = Counter()
+        for finding in item.report.findings:
+            seen[finding.code] += 1
+            if full or seen[finding.code] <= MAX_ALIKE:
+                _print_finding(out, item.path, finding)
+        for code, count in seen.items():
+            if not full and count > MAX_ALIKE:
+                out.line(f"and {count - MAX_ALIKE} more of {code}; --full prints them", "dim")
+        out.line(f"{item.path}: {_counted(item.report)}", "" if seen else "green")
+
+
+def _print_finding(out: Page, path: str, finding: Finding) -> None:
+    level = (f"{finding.level}[{finding.code}]", _STYLES[finding.level])
+    out.spans([level, (f": {finding.message}", "")])
+    where = [path]
+    if finding.node:
+        where.append(f"node '{finding.node}'")
+    if finding.frame:
+        where.append(f"frame '{finding.frame}'")
+    out.line(f"  at {', '.join(where)}")
+    if finding.related:
+        out.line(f"  with {', '.join(finding.related)}")
+    if finding.hint:
+        out.line(f"  hint: {finding.hint}", "green")
+
+
+def _counted(report: CheckReport) -> str:
+    counts = [(level, report.count(level)) for level in LEVELS]
+    told = [f"{count} {level}{'s' * (count > 1)}" for level, count in counts if count]
+    return ", ".join(told) or "no findings"
+
+
+def _table(checked: Sequence[Checked]) -> Table:
+    keys = ("path", "level", "code", "node", "frame", "message", "hint")
+    rows: list[Sequence[Any]] = [
+        (item.path, found.level, found.code, found.node, found.frame, found.message, found.hint)
+        for item in checked
+        for found in item.report.findings
+    ]
+    return Table([Column(key) for key in keys], rows)
+
+
+def _print_json(checked: Sequence[Checked], code: int) -> None:
+    findings = []
+    for item in checked:
+        for finding in item.report.findings:
+            told = finding.to_json()
+            findings.append({**told, "where": {"path": item.path, **told["where"]}})
+    failures = [item.failure for item in checked if item.failure is not None]
+    print_document(
+        "check",
+        inputs=[_input(item) for item in checked],
+        summary={level: sum(item.report.count(level) for item in checked) for level in LEVELS},
+        findings=findings,
+        error=failures[0].to_json() if failures else None,
+        exit_code=code,
+    )
+
+
+def _input(item: Checked) -> dict[str, Any]:
+    return item.source.to_json() if item.source else {"path": item.path}

@@ -1,0 +1,30 @@
+"""A few lines to type for each command; they work in the folder `fixtures/graphs`."""
+
+from __future__ import annotations
+
+from typing import Final
+
+EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
+    "show": (
+        "cfgraph show lstm.pb",
+        "cfgraph show lstm.pb --node lstm/Switch",
+        "cfgraph show lstm.pb --filter 'lstm/*' --filter op:Enter",
+        "cfgraph show counter.pb --format dot",
+    ),
+    "check": (
+        "cfgraph check *.pb",
+        "cfgraph check lstm.pb --fail-level warning --ignore CFG3* --json",
+    ),
+    "convert": (
+        "cfgraph convert counter.pb --to graph",
+        "cfgraph convert counter.pb -o counter.pbtxt.gz",
+        "cfgraph convert counter.pb --to pb | cfgraph show -",
+    ),
+    "run": (
+        "cfgraph run counter.pb --feed n=3 --fetch count:0 --trace",
+        "cfgraph run deadness_mismatch.pb --feed p=true --feed 'v=[1, 2]' --json",
+        "cfgraph run lstm.pb --feed W=normal --feed 'x=f32[9,32,256]:ones' --out loss=@loss.npy",
+        "cfgraph run counter.pb --feed n=3 --tap 'while/add' --expect count=3",
+        "cfgraph run counter.pb --trace-out trace.json.gz",
+    ),
+}

@@ -1,0 +1,39 @@
+"""Find faults in graphs, each with a code and a hint."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from cfgraph.options import Color, ColorChoice, Full, Graphs, Json
+
+
+def main(
+    graphs: Graphs,
+    fail_level: Annotated[
+        str, typer.Option("--fail-level", metavar="LEVEL", help="Leave with 1 from this level on.")
+    ] = "error",
+    select: Annotated[
+        str, typer.Option("--select", metavar="CODES", help="Only these codes: CFG201,CFG3*.")
+    ] = "",
+    ignore: Annotated[str, typer.Option("--ignore", metavar="CODES", help="Not these codes.")] = "",
+    exit_zero: Annotated[
+        bool, typer.Option("--exit-zero", help="Leave with 0 whatever is found.")
+    ] = False,
+    format: Annotated[
+        str, typer.Option("--format", metavar="FORMAT", help="text, json or tsv.")
+    ] = "text",
+    full: Full = False,
+    json: Json = False,
+    color: ColorChoice = Color.auto,
+) -> None:
+    """Find faults in graphs, each with a code and a hint."""
+    from cfgraph.console.check import CheckOptions, check_graphs
+
+    codes = [
+        tuple(part.strip() for part in text.split(",") if part.strip()) for text in (select, ignore)
+    ]
+    format = "json" if json else format
+    options = CheckOptions(fail_level, *codes, format, exit_zero, full, color)
+    raise typer.Exit(check_graphs(graphs, options))
