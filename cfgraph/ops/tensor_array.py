@@ -35,6 +35,7 @@ class TensorArray:
         "identical",
         "is_gradient",
         "name",
+        "parts",
     )
     shape = ()
 
@@ -61,6 +62,7 @@ class TensorArray:
         self.is_gradient = is_gradient
         self.name = name
         self.closed = False
+        self.parts: int | None = None
         self._xp = xp
         self._values: list[Any] = [None] * size
         self._flags = [0] * size
@@ -77,6 +79,16 @@ class TensorArray:
         if self.closed:
             self._fail("has already been closed.")
         return len(self._values)
+
+    @property
+    def packed_size(self) -> int:
+        """The number of elements that are put together.
+
+        On a gradient array these are the `parts` that one tensor was split into: what was written
+        behind them has its gradient elsewhere.
+        """
+        size = self.size
+        return size if self.parts is None or not self.is_gradient else self.parts
 
     def put(self, index: Any, value: Any, dtype: DType) -> None:
         """Write an element; on a gradient array, add to it."""
@@ -146,6 +158,7 @@ class TensorArray:
             is_gradient=True,
             name=f"{self.name}@{source}",
         )
+        made.parts = self.parts
         made._mark(self, tuple(prepend))
         self._gradients[source] = made
         return made

@@ -170,7 +170,7 @@ class TensorArrayPack(ArrayOp):
     @classmethod
     def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
         dtype, shape = node.attr("dtype"), node.attr("element_shape")
-        return lambda step, array, flow: pack(xp, array, range(array.size), dtype, shape)
+        return lambda step, array, flow: pack(xp, array, range(array.packed_size), dtype, shape)
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
@@ -193,6 +193,7 @@ class TensorArrayUnpack(ArrayOp):
                     f"({Shape(value.shape)} vs. {array.size})"
                 )
                 raise OpError(message)
+            array.parts = len(value)
             unpack(array, range(len(value)), unstack(value), dtype)
             return flow
 

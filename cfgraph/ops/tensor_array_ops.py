@@ -232,7 +232,7 @@ class TensorArrayConcatV3(ArrayOp):
 
 
 def _concat(xp: ModuleType, array: TensorArray, dtype: Any, rest: Shape) -> tuple[Any, Any]:
-    values = array.get_many(range(array.size), dtype)
+    values = array.get_many(range(array.packed_size), dtype)
     for place, value in enumerate(values):
         if value.ndim == 0:
             message = (
@@ -279,6 +279,7 @@ class TensorArraySplitV3(ArrayOp):
                     f"{len(pieces)}), and the TensorArray is not marked as dynamically resizeable"
                 )
                 raise OpError(message)
+            array.parts = len(pieces)
             for index, piece in enumerate(pieces):
                 array.put(index, piece, dtype)
             return flow

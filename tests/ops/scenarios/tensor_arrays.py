@@ -294,6 +294,20 @@ def gradient_of_a_stack(g: Sketch, version: str) -> Runs:
     return [[whole, d.gather([0, 1])]]
 
 
+def gradients_put_together(g: Sketch, version: str) -> Runs:
+    """As many parts of a gradient array are concatenated as the array was split into."""
+    runs = []
+    for size in (0, 2):
+        a = Array(g, size, version, dynamic_size=True, clear_after_read=False)
+        a.split([1.0, 2.0], [1, 1])
+        a.write(2, [3.0])
+        d = a.gradient()
+        for index in range(3):
+            d.write(index, [float(index)])
+        runs += [[d.concat()], [d.size()]]
+    return runs
+
+
 def gradient_with_shape(g: Sketch) -> Runs:
     a = Array(g, 2, "V3", clear_after_read=False, element_shape=Shape([2]))
     a.write(0, [1.0, 2.0])
@@ -334,7 +348,19 @@ def pack_and_unpack(g: Sketch) -> Runs:
     scalar = Array(g, 2, "").op("Unpack", g.hidden(1.0))
     dynamic = Array(g, 1, "", dynamic_size=True)
     dynamic.op("Unpack", [1.0, 2.0, 3.0])
-    return [[whole], [wrong], [scalar], [dynamic.op("Pack", dtype=float32)]]
+    marked = Array(g, 2, "", dynamic_size=True, clear_after_read=False)
+    marked.op("Unpack", [1.0, 2.0])
+    marked.write(2, 3.0)
+    grad = marked.gradient()
+    for index in range(3):
+        grad.write(index, float(index))
+    return [
+        [whole],
+        [wrong],
+        [scalar],
+        [dynamic.op("Pack", dtype=float32)],
+        [grad.op("Pack", dtype=float32)],
+    ]
 
 
 def bad_sizes(g: Sketch) -> Runs:
@@ -359,6 +385,7 @@ SCENES: list[Scenario] = [
             gradient_ends_growth,
             gradient_of_a_gradient,
             gradient_of_a_stack,
+            gradients_put_together,
         )
         for scene in versions(family)
     ),
