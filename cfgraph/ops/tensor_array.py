@@ -133,6 +133,11 @@ class TensorArray:
         for index, value in zip(reversed(indices), reversed(values), strict=True):
             self.put(index, value, dtype)
 
+    def mark(self, parts: int) -> None:
+        """Remember the number of parts that one tensor was split into; not on a gradient array."""
+        if not self.is_gradient:
+            self.parts = parts
+
     def grow_to(self, size: int) -> None:
         """Make room for `size` elements, where the array is dynamic."""
         missing = size - len(self._values)
@@ -159,7 +164,7 @@ class TensorArray:
             name=f"{self.name}@{source}",
         )
         made.parts = self.parts
-        made._mark(self, tuple(prepend))
+        made._take_shapes(self, tuple(prepend))
         self._gradients[source] = made
         return made
 
@@ -173,7 +178,7 @@ class TensorArray:
         self.element_shape = shape
         self._exact: Any = shape.dims if shape.is_full else None
 
-    def _mark(self, forward: TensorArray, prepend: tuple[int, ...]) -> None:
+    def _take_shapes(self, forward: TensorArray, prepend: tuple[int, ...]) -> None:
         """Take over the shapes of what was written: reads of those give zeros."""
         for index, flags in enumerate(forward._flags):
             if flags & _WRITTEN:

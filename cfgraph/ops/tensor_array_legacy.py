@@ -193,7 +193,7 @@ class TensorArrayUnpack(ArrayOp):
                     f"({Shape(value.shape)} vs. {array.size})"
                 )
                 raise OpError(message)
-            array.parts = len(value)
+            array.mark(len(value))
             unpack(array, range(len(value)), unstack(value), dtype)
             return flow
 

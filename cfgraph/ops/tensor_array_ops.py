@@ -279,7 +279,7 @@ class TensorArraySplitV3(ArrayOp):
                     f"{len(pieces)}), and the TensorArray is not marked as dynamically resizeable"
                 )
                 raise OpError(message)
-            array.parts = len(pieces)
+            array.mark(len(pieces))
             for index, piece in enumerate(pieces):
                 array.put(index, piece, dtype)
             return flow

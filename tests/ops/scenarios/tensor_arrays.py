@@ -305,7 +305,12 @@ def gradients_put_together(g: Sketch, version: str) -> Runs:
         for index in range(3):
             d.write(index, [float(index)])
         runs += [[d.concat()], [d.size()]]
-    return runs
+    a = Array(g, 0, version, dynamic_size=True)
+    a.split([1.0, 2.0, 3.0], [3])
+    a.write(1, [4.0])
+    d = a.gradient()
+    d.split([1.0, 2.0, 3.0, 4.0], [3, 1])
+    return [*runs, [d.concat()]]
 
 
 def gradient_with_shape(g: Sketch) -> Runs:
