@@ -7,7 +7,7 @@ import inspect
 import os
 import re
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -127,6 +127,12 @@ def families() -> dict[str, list[Case]]:
             item.place.append(place)
             object.__setattr__(item, "family", family)
     return found
+
+
+def all_cases() -> Iterator[Case]:
+    """The cases of all families."""
+    for cases in families().values():
+        yield from cases
 
 
 # -- ours ------------------------------------------------------------------------------------------

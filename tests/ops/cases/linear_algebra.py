@@ -303,9 +303,9 @@ for dtype in SOLVABLE:
         flags = {"partial_pivoting": pivoting}
         CASES.append(case("TridiagonalSolve", [diagonals, rhs], flags, **more))
         CASES.append(case("TridiagonalSolve", [diagonals[0], rhs[0]], flags, **more))
-    CASES.append(
-        case("TridiagonalSolve", [np.zeros((3, 4), dtype), rhs[0]], {"partial_pivoting": False})
-    )
+    if dtype not in COMPLEX:  # there TensorFlow has zeros
+        flags = {"partial_pivoting": False}
+        CASES.append(case("TridiagonalSolve", [np.zeros((3, 4), dtype), rhs[0]], flags))
     CASES.append(case("TridiagonalSolve", [diagonals[0], rhs[0, :2]], error=True))
     CASES.append(case("TridiagonalSolve", [diagonals[:, :, :1], rhs[:, :1]], **more))
     bands = [diagonals[:, i : i + 1] for i in range(3)]
