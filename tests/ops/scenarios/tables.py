@@ -1,0 +1,126 @@
+"""Scenarios of lookup tables, in both versions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from cfgraph.ir.dtypes import float32, int32, int64, string
+from cfgraph.ir.graph import Output
+from cfgraph.ir.shapes import Shape
+from tests.ops.scene import Runs, Scenario, Sketch
+
+
+def words(*texts: str) -> Any:
+    return np.array([text.encode() for text in texts], object)
+
+
+def versions(scene: Any) -> list[Scenario]:
+    """The scenario in both versions."""
+
+    def of(version: str) -> Scenario:
+        def one(g: Sketch) -> Runs:
+            runs: Runs = scene(g, version)
+            return runs
+
+        one.__name__ = f"{scene.__name__}_{version or 'V1'}"
+        return one
+
+    return [of(version) for version in ("V2", "")]
+
+
+def filled_once(g: Sketch, version: str) -> Runs:
+    table = g(f"HashTable{version}", key_dtype=string, value_dtype=int64, shared_name="t")
+    numbers = np.array([1, 2], np.int64)
+    fill = g(f"InitializeTable{version}", table, words("a", "b"), numbers).node
+    more = g(f"InitializeTable{version}", table, words("c", "d"), numbers).node
+    clash = g(f"InitializeTable{version}", table, words("a", "a"), numbers).node
+    find = g(f"LookupTableFind{version}", table, words("b", "x", "a"), np.int64(-1))
+    square = words("b", "x").reshape(1, 2)
+    nested = g(f"LookupTableFind{version}", table, square, np.int64(-1))
+    size = g(f"LookupTableSize{version}", table)
+    return [
+        [find],
+        [size],
+        [clash],
+        [fill],
+        [find, nested, size],
+        [fill],
+        [more],
+        [find],
+        [g(f"InitializeTable{version}", table, words("c"), numbers[:1]).node],
+    ]
+
+
+def changing(g: Sketch, version: str) -> Runs:
+    table = g(f"MutableHashTable{version}", key_dtype=int64, value_dtype=float32)
+    keys = np.array([1, 2], np.int64)
+    insert = g(f"LookupTableInsert{version}", table, keys, [1.5, 2.5]).node
+    again = g(f"LookupTableInsert{version}", table, keys[1:], [9.0]).node
+    replace = g(f"LookupTableImport{version}", table, keys[:1], [7.0]).node
+    wrong = g(f"LookupTableInsert{version}", table, keys, g.hidden([1.0])).node
+    find = g(f"LookupTableFind{version}", table, np.array([[2, 3]], np.int64), -1.0)
+    each = g(f"LookupTableFind{version}", table, np.array([2, 3], np.int64), [-1.0, -2.0])
+    size = g(f"LookupTableSize{version}", table)
+    exported = g(f"LookupTableExport{version}", table, Tkeys=int64, Tvalues=float32).node
+    both = [exported.output(0), exported.output(1)]
+    return [
+        [find, size],
+        both,
+        [insert],
+        [find, each, size],
+        [again],
+        [find, size],
+        [wrong],
+        [replace],
+        [find, size, *both],
+    ]
+
+
+def of_tensors(g: Sketch, version: str) -> Runs:
+    table = g(
+        f"MutableHashTableOfTensors{version}",
+        key_dtype=string,
+        value_dtype=int32,
+        value_shape=Shape([2]),
+    )
+    insert = g(f"LookupTableInsert{version}", table, words("a"), [[1, 2]]).node
+    find = g(f"LookupTableFind{version}", table, words("z", "a"), [0, 0])
+    return [[find], [insert], [find], [g(f"LookupTableSize{version}", table)]]
+
+
+def removing(g: Sketch) -> Runs:
+    table = g("MutableHashTableV2", key_dtype=string, value_dtype=int64)
+    insert = g("LookupTableInsertV2", table, words("a", "b"), np.array([1, 2], np.int64)).node
+    remove = g("LookupTableRemoveV2", table, words("a", "q")).node
+    find = g("LookupTableFindV2", table, words("a", "b"), np.int64(0))
+    return [[insert], [find], [remove], [find], [g("LookupTableSizeV2", table)]]
+
+
+def anonymous(g: Sketch) -> Runs:
+    def filled(op: str, do: str, **attrs: Any) -> Output:
+        table = g(op, key_dtype=int64, value_dtype=float32, **attrs)
+        values = [[1.0], [2.0]] if attrs else [1.0, 2.0]
+        done = g(do, table, np.array([1, 2], np.int64), values)
+        default = [0.0] if attrs else 0.0
+        return g("LookupTableFindV2", table, np.array([2, 5], np.int64), default, controls=[done])
+
+    return [
+        [filled("AnonymousHashTable", "InitializeTableV2")],
+        [filled("AnonymousMutableHashTable", "LookupTableInsertV2")],
+        [
+            filled(
+                "AnonymousMutableHashTableOfTensors", "LookupTableInsertV2", value_shape=Shape([1])
+            )
+        ],
+    ]
+
+
+SCENES: list[Scenario] = [
+    *versions(filled_once),
+    *versions(changing),
+    *versions(of_tensors),
+    removing,
+    anonymous,
+]
