@@ -150,12 +150,16 @@ class Select(Op):
 
     signature = "condition: bool, t: T, e: T -> output: T"
 
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        return _either if xp is np else super().bind(node, xp)
+
     @staticmethod
     def kernel(xp: ModuleType, condition: Any, t: Any, e: Any) -> Any:
-        if condition.shape == ():
-            _same_shape(t, e)
-            return xp.where(condition, t, e)
-        if condition.shape != t.shape:
+        if t.shape != e.shape:
+            message = f"'then' and 'else' must be of one shape: {list(t.shape)}, {list(e.shape)}"
+            raise OpError(message)
+        if condition.ndim and condition.shape != t.shape:
             if condition.ndim != 1 or t.ndim == 0 or condition.shape[0] != t.shape[0]:
                 message = (
                     "'condition' must be a scalar, of the shape of 't', or a vector of its rows: "
@@ -163,7 +167,6 @@ class Select(Op):
                 )
                 raise OpError(message)
             condition = condition.reshape((-1, *(1,) * (t.ndim - 1)))
-        _same_shape(t, e)
         return xp.where(condition, t, e)
 
     @classmethod
@@ -171,10 +174,10 @@ class Select(Op):
         return [context.inputs[1].merge(context.inputs[2])]
 
 
-def _same_shape(t: Any, e: Any) -> None:
-    if t.shape != e.shape:
-        message = f"'then' and 'else' must have the same size: {list(t.shape)} vs. {list(e.shape)}"
-        raise OpError(message)
+def _either(condition: Any, t: Any, e: Any) -> Any:
+    if condition.ndim or t.shape != e.shape:
+        return Select.kernel(np, condition, t, e)
+    return t if condition else e
 
 
 class SelectV2(Pointwise):
@@ -182,3 +185,13 @@ class SelectV2(Pointwise):
 
     signature = "condition: bool, t: T, e: T -> output: T"
     function = "where"
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        return _either_broadcast if xp is np else super().bind(node, xp)
+
+
+def _either_broadcast(condition: Any, t: Any, e: Any) -> Any:
+    if condition.ndim or t.shape != e.shape:
+        return np.where(condition, t, e)
+    return t if condition else e

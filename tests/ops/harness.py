@@ -113,7 +113,8 @@ def modules() -> dict[str, ModuleType]:
         assert spec is not None
         assert spec.loader is not None
         found[path.stem] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(found[path.stem])
+        with np.errstate(all="ignore"):
+            spec.loader.exec_module(found[path.stem])
     return found
 
 
