@@ -94,6 +94,8 @@ class StringSplitV2(Splitting):
                 return sparse([text.split(mark, most) for text in texts.tolist()])
             if most == 0:
                 return sparse([[text] for text in texts.tolist()])
-            return sparse([text.split(None, most) for text in texts.tolist()])
+            rows = [text.split(None, most) for text in texts.tolist()]
+            # the rest is a part, even where nothing is left of it
+            return sparse([[*row, b""] if len(row) == most else row for row in rows])
 
         return split

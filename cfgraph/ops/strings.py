@@ -58,13 +58,18 @@ class Cased(EachText, abstract=True):
         return super().bind(node, xp)
 
 
+def unicode(text: bytes) -> str:
+    """A string as characters, up to the first null, where TensorFlow's conversion ends."""
+    return text.partition(b"\0")[0].decode(errors="replace")
+
+
 class StringUpper(Cased):
     """Upper case."""
 
     @staticmethod
     def change(node: Node, text: bytes) -> bytes:
         if node.attr("encoding"):
-            return text.decode(errors="replace").upper().encode()
+            return unicode(text).upper().encode()
         return text.upper()
 
 
@@ -74,7 +79,7 @@ class StringLower(Cased):
     @staticmethod
     def change(node: Node, text: bytes) -> bytes:
         if node.attr("encoding"):
-            return text.decode(errors="replace").lower().encode()
+            return unicode(text).lower().encode()
         return text.lower()
 
 
@@ -128,7 +133,8 @@ class Substr(Op):
 def part(text: bytes, place: int, count: int, by_byte: bool, index: int) -> bytes:
     """A part of one string. Raises OpError where it begins outside."""
     edges = range(len(text)) if by_byte else starts(text)
-    if not -len(edges) <= place <= len(edges):
+    wild = place < 0 and count < 0 and not by_byte
+    if wild or not -len(edges) <= place <= len(edges):
         shown = f" {text!s}" if by_byte else ""
         message = f"pos {place} out of range for string{shown} at index {index}"
         raise OpError(message)

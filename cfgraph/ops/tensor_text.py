@@ -94,6 +94,8 @@ def nested(value: Any, limit: int) -> bytes:
     if not shows(array):
         marks = b" ".join([b"?"] * most) + (b"..." if 0 <= limit < array.size else b"")
         return b"[" + marks + b"]" if array.ndim else marks
+    if array.ndim == 0 and most == 0:
+        return b"..."
     return _nested_rows(array, most, 0, array.ndim)
 
 
