@@ -169,7 +169,7 @@ def extra_of_graph(graph: Graph) -> bytes:
 def _keep_library(graph: Graph, rest: Any) -> None:
     library = graph.origin.library
     extra = without(library, ("function", "gradient"))
-    if extra or not (graph.functions or graph.gradient_functions):
+    if extra or not (library.function or library.gradient):
         rest.library.MergeFromString(extra)
     for pair in library.gradient:
         if unknown(pair):
