@@ -9,11 +9,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from cfgraph.ir.graph import Node
-from cfgraph.ir.shapes import SCALAR, Shape, vector
-from cfgraph.ops.gather import index_vectors, take, take_batched, with_depth
+from cfgraph.ir.graph import Node, Output
+from cfgraph.ir.shapes import SCALAR, UNKNOWN, Shape, vector
+from cfgraph.ops.array import Identity
+from cfgraph.ops.control_flow import Forward
+from cfgraph.ops.identity import Same
 from cfgraph.ops.inference import InferenceContext
-from cfgraph.ops.op import Kernel, Op, OpError
+from cfgraph.ops.op import Kernel, Op, OpError, lookup
 from cfgraph.ops.variables import CountUpTo, Variable
 
 # TensorFlow's mark of a handle that nothing shares by name.
@@ -83,6 +85,23 @@ class _VarHandlesOp(Op):
         return [SCALAR] * context.output_count
 
 
+def declared_shape(handle: Output) -> Shape:
+    """The shape that a variable was declared with, where its handle's origin is in sight."""
+    seen = set[Node]()
+    node = handle.node
+    while node not in seen and node.inputs:
+        op = lookup(node.op)
+        if op is None or not issubclass(op, Forward | Same | Identity):
+            return UNKNOWN
+        seen.add(node)
+        node = node.inputs[0].node
+    known = lookup(node.op)
+    if known is None or not issubclass(known, VarHandleOp):
+        return UNKNOWN
+    shape: Shape = node.attr("shape")
+    return shape
+
+
 class ReadVariableOp(Op):
     """The value of a variable."""
 
@@ -91,10 +110,16 @@ class ReadVariableOp(Op):
 
     @classmethod
     def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
-        return _reader(node.attr("dtype"))
+        return reader(node.attr("dtype"))
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        return [declared_shape(context.node.inputs[0])]
 
 
-def _reader(dtype: Any) -> Kernel:
+def reader(dtype: Any) -> Kernel:
+    """What reads a variable that must have this type."""
+
     def read(step: Any, cell: Variable) -> Any:
         if cell.dtype is not dtype:
             message = (
@@ -116,12 +141,16 @@ class _ReadVariablesOp(Op):
 
     @classmethod
     def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
-        readers = [_reader(dtype) for dtype in node.attr("dtypes")]
+        readers = [reader(dtype) for dtype in node.attr("dtypes")]
         if len(readers) == 1:
             return readers[0]
         return lambda step, *cells: tuple(
             read(step, cell) for read, cell in zip(readers, cells, strict=True)
         )
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        return [declared_shape(handle) for handle in context.node.inputs]
 
 
 class AssignVariableOp(Op):
@@ -246,56 +275,10 @@ class VariableShape(Op):
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        return [vector()]
+        return [vector(declared_shape(context.node.inputs[0]).rank)]
 
 
 class ResourceCountUpTo(CountUpTo):
     """The variable's value, which then grows by one; an error once it has reached the limit."""
 
     signature = "resource: resource -> output: T"
-
-
-class ResourceGather(Op):
-    """The rows of a variable that indices name, the first dimensions batched."""
-
-    signature = "resource: resource, indices: Tindices -> output: dtype"
-    attrs = (
-        "batch_dims: int = 0, validate_indices: bool = true, dtype: type, Tindices: {int32, int64}"
-    )
-    stateful = True
-
-    @classmethod
-    def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
-        read, batch = _reader(node.attr("dtype")), node.attr("batch_dims")
-
-        def gather(step: Any, cell: Variable, indices: Any) -> Any:
-            array = read(step, cell)
-            if not array.ndim:
-                message = "the variable must have rows, its shape is []"
-                raise OpError(message)
-            return (
-                take_batched(xp, array, indices, batch, batch)
-                if batch
-                else take(xp, array, indices, 0)
-            )
-
-        return gather
-
-
-class ResourceGatherNd(Op):
-    """The slices of a variable that index vectors name."""
-
-    signature = "resource: resource, indices: Tindices -> output: dtype"
-    attrs = "dtype: type, Tindices: {int32, int64}"
-    stateful = True
-
-    @classmethod
-    def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
-        read = _reader(node.attr("dtype"))
-
-        def gather(step: Any, cell: Variable, indices: Any) -> Any:
-            array, indices = with_depth(xp, read(step, cell), indices)
-            where, _ = index_vectors(xp, indices, array.shape, check=True)
-            return array[(*where, ...)]
-
-        return gather
