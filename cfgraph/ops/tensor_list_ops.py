@@ -31,7 +31,8 @@ class ListOp(Op, abstract=True):
 
 def check_element(handle: TensorList, value: Any) -> None:
     """Raise OpError unless the list takes elements of this shape."""
-    if not handle.element_shape.accepts(value.shape):
+    shape = handle.element_shape
+    if shape.dims != value.shape and not shape.accepts(value.shape):
         message = (
             f"Tried to put a tensor with incompatible shape into a list. Op element shape: "
             f"{Shape(value.shape)} list shape: {handle.element_shape}"
