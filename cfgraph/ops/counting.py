@@ -133,6 +133,7 @@ class HistogramFixedWidth(Op):
     attrs = f"{one_of(_COUNTED)}, dtype: {INDEX} = int32"
     host_inputs = (1, 2)
     constant_inputs = (1, 2)
+    traceable = False
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:

@@ -83,7 +83,7 @@ class Diagonals(Op, abstract=True):
         return cls.aligned or node.attr("align")
 
 
-_MAIN = np.zeros((), np.int32)
+_MAIN: Any = np.zeros((), np.int32)
 
 
 class MatrixDiagPart(Diagonals):
@@ -170,7 +170,8 @@ class MatrixDiag(Diagonals):
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
         have = want_rank_at_least(context.inputs[0], 1)
-        k, rows, columns = _MAIN, None, None
+        k: Any = _MAIN
+        rows = columns = None
         if len(context.inputs) > 1:
             k, rows, columns = (context.value(slot) for slot in (1, 2, 3))
             if k is None or rows is None or columns is None:
