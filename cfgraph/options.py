@@ -131,6 +131,11 @@ ColorChoice = Annotated[
 ]
 
 
+def split_list(text: str) -> tuple[str, ...]:
+    """The parts of a text with commas between them."""
+    return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
 def use_color(choice: Color, stream: IO[Any] | None) -> bool:
     """Decide on colour: the option, NO_COLOR, FORCE_COLOR, then whether a terminal reads it."""
     if choice is not Color.auto:

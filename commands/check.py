@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from cfgraph.options import Color, ColorChoice, Full, Graphs, Json
+from cfgraph.options import Color, ColorChoice, Full, Graphs, Json, split_list
 
 
 def main(
@@ -31,9 +31,7 @@ def main(
     """Find faults in graphs, each with a code and a hint."""
     from cfgraph.console.check import CheckOptions, check_graphs
 
-    codes = [
-        tuple(part.strip() for part in text.split(",") if part.strip()) for text in (select, ignore)
-    ]
     format = "json" if json else format
+    codes = (split_list(select), split_list(ignore))
     options = CheckOptions(fail_level, *codes, format, exit_zero, full, color)
     raise typer.Exit(check_graphs(graphs, options))

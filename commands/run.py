@@ -1,7 +1,5 @@
 """Run a graph and print what it computes."""
 
-from __future__ import annotations
-
 import typer
 
 from cfgraph import options as given
@@ -9,16 +7,16 @@ from cfgraph import options as given
 
 def main(
     graph: given.Graph,
-    feed: given.Feed = [],  # noqa: B006 - typer copies the lists
-    feeds: given.Feeds = [],  # noqa: B006
-    fetch: given.Fetch = [],  # noqa: B006
-    target: given.Target = [],  # noqa: B006
-    out: given.Out = [],  # noqa: B006
+    feed: given.Feed = [],
+    feeds: given.Feeds = [],
+    fetch: given.Fetch = [],
+    target: given.Target = [],
+    out: given.Out = [],
     out_dir: given.OutDir = None,
-    expect: given.Expect = [],  # noqa: B006
+    expect: given.Expect = [],
     rtol: given.Rtol = None,
     atol: given.Atol = None,
-    tap: given.Tap = [],  # noqa: B006
+    tap: given.Tap = [],
     trace: given.Trace = False,
     trace_out: given.TraceOut = None,
     timeout: given.Timeout = None,
@@ -32,9 +30,11 @@ def main(
     color: given.ColorChoice = given.Color.auto,
 ) -> None:
     """Run a graph and print what it computes."""
-    from cfgraph.console.run import RunOptions, run
+    from cfgraph.console import run_options as of
+    from cfgraph.console.run import run
 
-    lists = (tuple(feed), tuple(feeds), tuple(fetch), tuple(target), tuple(out))
-    checks = (out_dir, tuple(expect), rtol, atol, tuple(tap), trace, trace_out)
-    limits = (timeout, max_iterations, seed, schedule, schedule_seed)
-    raise typer.Exit(run(graph, RunOptions(*lists, *checks, *limits, json, full, quiet, color)))
+    wanted = of.Wanted(feed, feeds, fetch, target, out, out_dir)
+    expected, watched = of.Expected(expect, rtol, atol), of.Watched(tap, trace, trace_out)
+    limits = of.Limits(timeout, max_iterations, seed, schedule, schedule_seed)
+    asked = of.RunOptions(wanted, expected, watched, limits, of.Style(json, full, quiet, color))
+    raise typer.Exit(run(graph, asked))

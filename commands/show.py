@@ -14,7 +14,7 @@ def main(
     node: Annotated[
         str | None, typer.Option("--node", metavar="NAME", help="All about one node.")
     ] = None,
-    filter: Filter = [],  # noqa: B006 - typer copies it
+    filter: Filter = [],
     nodes: Annotated[bool, typer.Option("--nodes", help="List the nodes.")] = False,
     ops: Annotated[bool, typer.Option("--ops", help="Count the ops.")] = False,
     frames: Annotated[bool, typer.Option("--frames", help="List the loops.")] = False,

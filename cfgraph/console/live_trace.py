@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Iterable
 from typing import IO, Any, Final
 
+from cfgraph.analysis.frames import frames
 from cfgraph.console.page import Page, PlainPage, page
 from cfgraph.console.tables import Column, Table, clean, pad
 from cfgraph.console.values import summary_text
@@ -18,17 +19,27 @@ from cfgraph.runtime.trace_summary import Total, Totals
 HEAD: Final = 100
 TAIL: Final = 20
 TOP: Final = 10
-_COLUMNS: Final = ("time", "device", "frame", "node", "op", "outputs")
+PATIENCE_NS: Final = 300_000_000
+_STYLES: Final = ("dim", "dim", "cyan", "", "magenta", "green")
+_COLUMNS: Final = ("ms", "device", "frame", "node", "op", "outputs")
 
 Row = tuple[str, str, str, str, str, str]
 
 
-def row_of(event: TraceEvent) -> Row:
-    """An event as the cells of a line."""
-    frame = "" if event.frame == ROOT_FRAME else event.frame
+def row_of(event: TraceEvent, short: bool = False) -> Row:
+    """An event as the cells of a line; `short` leaves out what TensorFlow adds to loops' names."""
+    frame = "" if event.frame == ROOT_FRAME else clean(event.frame)
+    if short:
+        frame = frame.replace("/while_context[", "[").removeprefix("/")
     told = "dead" if event.dead else _outputs(event)
-    time = f"{event.start_ns / 1000:.1f} us"
-    return time, event.device, frame, clean(event.node), clean(event.op), told
+    return (
+        f"{event.start_ns / 1e6:.3f}",
+        event.device,
+        frame,
+        clean(event.node),
+        clean(event.op),
+        told,
+    )
 
 
 def _outputs(event: TraceEvent) -> str:
@@ -43,7 +54,8 @@ class PlainTrace:
         self.stream = stream
         nodes = max((len(node.name) for node in graph), default=4)
         ops = max((len(node.op) for node in graph), default=2)
-        self.widths = [12, 6, 5, nodes, ops]
+        paths = max(len(frame.path) + 3 * frame.depth for frame in frames(graph).all)
+        self.widths = [12, 6, max(5, paths), nodes, ops]
         self._write(_COLUMNS)
 
     def event(self, event: TraceEvent) -> None:
@@ -65,59 +77,67 @@ class PlainTrace:
 
 
 class TerminalTrace:
-    """Shows the newest events while they come, and keeps the first and the last ones to print."""
+    """Shows the newest events of a long run, and keeps the first and the last ones to print."""
 
     def __init__(self, out: Any) -> None:
-        from rich.live import Live
-
         self.console = out
-        self.head: list[Row] = []
-        self.tail: deque[Row] = deque(maxlen=TAIL)
+        self.head: list[TraceEvent] = []
+        self.tail: deque[TraceEvent] = deque(maxlen=TAIL)
         self.count = 0
-        self._live = Live(
-            console=out, refresh_per_second=8, transient=True, get_renderable=self._newest
-        )
-        self._live.start()
+        self._live: Any = None
 
     def event(self, event: TraceEvent) -> None:
         """Keep one event."""
         self.count += 1
-        if len(self.head) < HEAD:
-            self.head.append(row_of(event))
-        else:
-            self.tail.append(row_of(event))
+        kept = self.head if len(self.head) < HEAD else self.tail
+        kept.append(event)
+        if self._live is None and event.end_ns > PATIENCE_NS:
+            self._show_newest()
+
+    def _show_newest(self) -> None:
+        from rich.live import Live
+
+        self._live = Live(
+            console=self.console, refresh_per_second=8, transient=True, get_renderable=self._newest
+        )
+        self._live.start()
 
     def _newest(self) -> Any:
-        rows = list(self.tail) or self.head
+        newest = list(self.tail) or self.head
         room = max(4, min(TAIL, self.console.height - 4))
-        return self._table(rows[-room:])
-
-    def _table(self, rows: Iterable[Row]) -> Any:
-        from rich.table import Table as RichTable
-        from rich.text import Text
-
-        made = RichTable(box=None, header_style="dim", pad_edge=False, padding=(0, 2, 0, 0))
-        for name in _COLUMNS:
-            right = name == "time"
-            made.add_column(
-                name, justify="right" if right else "left", no_wrap=right, overflow="fold"
-            )
-        for row in rows:
-            dead = row[-1] == "dead"
-            styles = ["dim"] * 6 if dead else ["dim", "dim", "cyan", "", "magenta", "green"]
-            made.add_row(*(Text(cell, style) for cell, style in zip(row, styles, strict=True)))
-        return made
+        return _terminal_table(newest[-room:], fold=False)
 
     def close(self) -> None:
-        """Put the first and the last events where the newest ones were shown."""
-        self._live.stop()
+        """Print the first and the last events."""
+        if self._live is not None:
+            self._live.stop()
         hidden = self.count - len(self.head) - len(self.tail)
         if not hidden:
-            self.console.print(self._table([*self.head, *self.tail]))
+            self.console.print(_terminal_table([*self.head, *self.tail]))
             return
-        self.console.print(self._table(self.head))
+        self.console.print(_terminal_table(self.head))
         self.console.print(f"… {hidden} more; --trace-out FILE.json keeps them all …", style="dim")
-        self.console.print(self._table(self.tail))
+        self.console.print(_terminal_table(self.tail))
+
+
+def _terminal_table(events: Iterable[TraceEvent], fold: bool = True) -> Any:
+    """Events in colour, dead ones in grey; what is too wide is folded, or else cut."""
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
+    made = RichTable(box=None, header_style="dim", pad_edge=False, padding=(0, 2, 0, 0))
+    for name in _COLUMNS:
+        right = name == _COLUMNS[0]
+        made.add_column(
+            name,
+            justify="right" if right else "left",
+            no_wrap=right or not fold,
+            overflow="fold" if fold else "ellipsis",
+        )
+    for event in events:
+        row, styles = row_of(event, short=True), ["dim"] * 6 if event.dead else _STYLES
+        made.add_row(*(Text(cell, style) for cell, style in zip(row, styles, strict=True)))
+    return made
 
 
 class ShownTrace:

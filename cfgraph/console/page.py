@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from typing import IO, Any, Protocol
 
-from cfgraph.console.tables import Table, aligned, clean, clean_lines
+from cfgraph.console.tables import Table, aligned, clean, clean_lines, natural_width
 from cfgraph.options import Color, use_color
 
 _UNBOUNDED = 100_000
@@ -48,7 +48,7 @@ class PlainPage:
 
     def table(self, table: Table) -> None:
         """Columns under each other."""
-        for line in aligned(table, "  "):
+        for line in aligned(table.compact(), "  "):
             print(line, file=self.stream)
 
 
@@ -83,9 +83,18 @@ class RichPage:
         self.console.print(Text.assemble(*made), soft_wrap=True)
 
     def table(self, table: Table) -> None:
-        """Columns under each other; the last one that must is folded."""
+        """Columns under each other, long cells folded; a spare column may find no room."""
         from rich.padding import Padding
 
+        table = table.compact()
+        last = len(table.columns) - 1
+        crowded = natural_width(table) + 2 > self.console.width
+        if crowded and table.columns[last].spare:
+            left_out = table.columns[last].heading
+            table = table.without([last])
+            self.console.print(Padding(rich_table(table), (0, 0, 0, 2)))
+            self.line(f"  no room for {left_out}; --format tsv shows them", "dim")
+            return
         self.console.print(Padding(rich_table(table), (0, 0, 0, 2)))
 
 

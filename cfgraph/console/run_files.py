@@ -45,10 +45,11 @@ class TraceFile:
             hint = "write to FILE.json (Perfetto, Chrome) or FILE.jsonl, each also .gz"
             raise UsageError(f"{path!r} is no name for a trace", hint=hint)
         file = files.open(path)
-        self._gzip = None
+        self._gzip: gzip.GzipFile | None = None
+        target: Any = file
         if path.endswith(".gz"):
-            self._gzip = gzip.GzipFile("", "wb", 6, file, mtime=0)
-        self._writer = _WRITERS[kind](self._gzip or file, summary_text)
+            self._gzip = target = gzip.GzipFile("", "wb", 6, file, mtime=0)
+        self._writer = _WRITERS[kind](target, summary_text)
         self.event = self._writer.event
 
     def close(self) -> None:

@@ -19,7 +19,11 @@ def ops_table(nodes: Iterable[Node]) -> Table:
     """How often each op occurs, and what we can do with it."""
     counts = Counter(node.op for node in nodes)
     ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-    columns = [Column("op", style="cyan"), Column("nodes", right=True), Column("support")]
+    columns = [
+        Column("op", style="cyan"),
+        Column("nodes", right=True),
+        Column("support", optional=True),
+    ]
     return Table(columns, [(op, count, _support(op)) for op, count in ordered])
 
 
@@ -36,9 +40,9 @@ def nodes_table(nodes: Iterable[Node], found: Frames, shapes: Shapes) -> Table:
         Column("name", style="cyan"),
         Column("op"),
         Column("outputs"),
-        Column("frame", style="dim"),
-        Column("device", style="dim"),
-        Column("inputs"),
+        Column("frame", style="dim", optional=True),
+        Column("device", style="dim", optional=True),
+        Column("inputs", optional=True, spare=True),
     ]
     return Table(columns, [_node_row(node, found, shapes) for node in nodes])
 
@@ -68,7 +72,7 @@ def frames_table(frames: Iterable[FrameSummary], tree: bool = True) -> Table:
         Column("variables", right=True),
         Column("invariants", right=True),
         Column("parallel_iterations", "at once", right=True),
-        Column("predicate", "runs while"),
+        Column("predicate", "runs while", optional=True),
     ]
     return Table(
         columns,
@@ -100,7 +104,11 @@ def devices_table(summary: Summary) -> Table:
 
 def endpoints_table(endpoints: Iterable[Endpoint]) -> Table:
     """The likely inputs or outputs."""
-    columns = [Column("name", style="cyan"), Column("type"), Column("default", style="dim")]
+    columns = [
+        Column("name", style="cyan"),
+        Column("type"),
+        Column("default", style="dim", optional=True),
+    ]
     rows = [
         (item.name, item.type, item.default and f"{item.default} unless fed") for item in endpoints
     ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -12,12 +12,18 @@ _CONTROLS: Final = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column: its key in JSON and its title, which is the key unless it says otherwise."""
+    """One column: its key in JSON and its title, which is the key unless it says otherwise.
+
+    An `optional` one is left out of text where it is empty, a `spare` one at the end of a table
+    where a terminal has no room for it.
+    """
 
     key: str
     title: str | None = None
     right: bool = False
     style: str = ""
+    optional: bool = False
+    spare: bool = False
 
     @property
     def heading(self) -> str:
@@ -39,6 +45,21 @@ class Table:
             yield tuple(column.heading for column in self.columns)
         for row in self.rows:
             yield tuple(cell_text(cell) for cell in row)
+
+    def without(self, places: Collection[int]) -> Table:
+        """The table without some columns."""
+        kept = [place for place in range(len(self.columns)) if place not in places]
+        rows: list[Sequence[Any]] = [[row[place] for place in kept] for row in self.rows]
+        return Table([self.columns[place] for place in kept], rows, self.headings)
+
+    def compact(self) -> Table:
+        """The table without optional columns that are empty."""
+        empty = [
+            place
+            for place, column in enumerate(self.columns)
+            if column.optional and not any(cell_text(row[place]) for row in self.rows)
+        ]
+        return self.without(empty) if empty else self
 
     def to_json(self) -> list[dict[str, Any]]:
         """The rows as objects."""
@@ -87,15 +108,23 @@ def pad(text: str, columns: int, right: bool = False) -> str:
 def aligned(table: Table, indent: str = "") -> Iterator[str]:
     """The lines of a table as plain text; nothing is ever cut."""
     rows = list(table.texts())
-    if not rows:
-        return
-    widths = [max(map(width, cells)) for cells in zip(*rows, strict=True)]
+    widths = _widths(rows)
     for row in rows:
         cells = [
             pad(cell, columns, column.right)
             for cell, columns, column in zip(row, widths, table.columns, strict=True)
         ]
         yield (indent + "  ".join(cells)).rstrip()
+
+
+def _widths(rows: Sequence[Sequence[str]]) -> list[int]:
+    return [max(map(width, cells)) for cells in zip(*rows, strict=True)]
+
+
+def natural_width(table: Table) -> int:
+    """The columns that a table takes if nothing is folded."""
+    widths = _widths(list(table.texts()))
+    return sum(widths) + 2 * max(0, len(widths) - 1)
 
 
 def tab_separated(table: Table) -> Iterator[str]:

@@ -1,0 +1,57 @@
+"""What a `run` will do, made ready and refused before anything runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from cfgraph.analysis.inputs import require_feeds
+from cfgraph.console.graphs import Source
+from cfgraph.console.run_files import folder_places, output_places
+from cfgraph.console.run_options import RunOptions
+from cfgraph.ir.graph import Node, Output
+from cfgraph.runtime.feed_grammar import split_feed
+from cfgraph.runtime.feeds import read_feeds, read_value
+from cfgraph.runtime.fetches import Fetches
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What to fetch, run and feed, what to expect, and the file for each array that is kept.
+
+    Where nothing was named the graph's outputs are fetched, and a dead one is no error.
+    """
+
+    fetches: tuple[Output, ...]
+    targets: tuple[Node, ...]
+    feeds: dict[str, Any]
+    expected: dict[Output, Any]
+    places: dict[Output, str]
+    allow_dead: bool
+
+
+def make_job(source: Source, options: RunOptions) -> Job:
+    """Understand the options. Raises UsageError where they do not fit the graph."""
+    wanted, graph, seed = options.wanted, source.graph, options.limits.seed
+    asked = Fetches(graph)
+    for name in wanted.fetches:
+        asked.fetch(name)
+    for name in wanted.targets:
+        asked.target(name)
+    places = output_places(wanted.outputs, asked.outside_loops)
+    texts = dict(map(split_feed, options.expected.values))
+    compared = {asked.outside_loops(name): text for name, text in texts.items()}
+    asked.tensors.update(dict.fromkeys((*places, *compared)))
+    nothing_named = not (asked.tensors or asked.targets)
+    if nothing_named:
+        asked.default()
+    if wanted.out_dir is not None:
+        places = {**folder_places(wanted.out_dir, asked.tensors), **places}
+    feeds = read_feeds(graph, wanted.feeds, wanted.archives, seed)
+    require_feeds(graph, asked.tensors, asked.targets, {graph.tensor(name) for name in feeds})
+    expected = {
+        item: read_value(text, graph, item, f"expected value of {item.name}", seed)
+        for item, text in compared.items()
+    }
+    fetches, targets = tuple(asked.tensors), tuple(asked.targets)
+    return Job(fetches, targets, feeds, expected, places, nothing_named)

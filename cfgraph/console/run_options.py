@@ -1,0 +1,70 @@
+"""What `run` is asked to do, by theme."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from cfgraph.options import Color
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What to feed and to fetch, and the files that fetched arrays go to."""
+
+    feeds: Sequence[str] = ()
+    archives: Sequence[str] = ()
+    fetches: Sequence[str] = ()
+    targets: Sequence[str] = ()
+    outputs: Sequence[str] = ()
+    out_dir: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """What values should be, and how close is close enough."""
+
+    values: Sequence[str] = ()
+    rtol: float | None = None
+    atol: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """What to show of the run itself."""
+
+    taps: Sequence[str] = ()
+    trace: bool = False
+    trace_out: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """When to stop, and what chance depends on."""
+
+    timeout: float | None = None
+    max_iterations: int | None = None
+    seed: int = 0
+    schedule: str = "fifo"
+    schedule_seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Style:
+    """How to print."""
+
+    json: bool = False
+    full: bool = False
+    quiet: bool = False
+    color: Color = Color.auto
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """All of it."""
+
+    wanted: Wanted = field(default_factory=Wanted)
+    expected: Expected = field(default_factory=Expected)
+    watched: Watched = field(default_factory=Watched)
+    limits: Limits = field(default_factory=Limits)
+    style: Style = field(default_factory=Style)

@@ -1,0 +1,132 @@
+"""What a `run` came to, as text or as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from cfgraph.compare.values import Difference
+from cfgraph.console.answer import print_document
+from cfgraph.console.graphs import Source, artifact
+from cfgraph.console.page import Page, note, page
+from cfgraph.console.run_options import RunOptions, Style
+from cfgraph.console.tables import pad, width
+from cfgraph.console.taps import Taps
+from cfgraph.console.values import type_text, value_json, value_text
+from cfgraph.ir.graph import Output
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The fetched values, None for a dead one; what differs; and the files that were written."""
+
+    values: dict[Output, Any]
+    differences: dict[Output, Difference]
+    files: dict[Output, str]
+    trace: str | None
+    taps: Taps | None
+    compared: int
+
+    @property
+    def exit_code(self) -> int:
+        """1 if a value is not the expected one."""
+        return 1 if self.differences else 0
+
+
+def print_outcome(source: Source, outcome: Outcome, options: RunOptions) -> None:
+    """Print the values and the differences."""
+    if options.style.json:
+        _print_json(source, outcome, options.style)
+        return
+    out = page(options.style.color)
+    _print_values(out, outcome, options.style.full)
+    for item, gap in outcome.differences.items():
+        _print_difference(out, item, gap)
+    for text in _notes(outcome, options):
+        note(text, options.style.quiet)
+
+
+def _print_values(out: Page, outcome: Outcome, full: bool) -> None:
+    """Print `name  type  = value` for each fetched tensor, or the file that it went to."""
+    values = outcome.values
+    kinds = {item: _kind(item, value) for item, value in values.items()}
+    names = max((width(item.name) for item in values), default=0)
+    types = max(map(width, kinds.values()), default=0)
+    for item, value in values.items():
+        head = [(pad(item.name, names), "cyan"), ("  " + pad(kinds[item], types) + "  ", "dim")]
+        if value is None:
+            out.spans([*head, ("dead", "dim")])
+        elif item in outcome.files:
+            out.spans([*head, ("-> ", "dim"), (outcome.files[item], "")])
+        else:
+            text = value_text(value, full)
+            out.spans([*head, ("=\n" if "\n" in text else "= ", "dim"), (text, "")])
+
+
+def _kind(item: Output, value: Any) -> str:
+    return str(item.dtype or "") if value is None else type_text(value)
+
+
+def _print_difference(out: Page, item: Output, gap: Difference) -> None:
+    out.line(f"{item.name}: {gap.message}", "red")
+    if gap.index is None:
+        return
+    out.line(f"  expected {value_text(gap.expected)}, got {value_text(gap.actual)}")
+    if gap.max_abs is not None:
+        limits = f"rtol {gap.rtol:g}, atol {gap.atol:g}"
+        out.line(f"  largest gap {gap.max_abs:g}, relative {gap.max_rel:g} ({limits})")
+
+
+def _notes(outcome: Outcome, options: RunOptions) -> list[str]:
+    found = []
+    if outcome.compared and not outcome.differences:
+        found.append("as expected")
+    if outcome.differences and (
+        options.wanted.outputs or options.wanted.out_dir or options.watched.trace_out
+    ):
+        found.append("no file is written, as a value differs")
+    for pattern in outcome.taps.silent() if outcome.taps else ():
+        found.append(f"--tap {pattern} saw nothing: what is fetched does not need it")
+    return found
+
+
+def _print_json(source: Source, outcome: Outcome, style: Style) -> None:
+    result: dict[str, Any] = {
+        "values": [
+            _value_json(item, value, outcome.files, style.full)
+            for item, value in outcome.values.items()
+        ]
+    }
+    if outcome.taps:
+        result["taps"] = outcome.taps.values
+    artifacts = [artifact("array", path) for path in outcome.files.values()]
+    if outcome.trace:
+        artifacts.append(artifact("trace", outcome.trace))
+    print_document(
+        "run",
+        inputs=[source.to_json()],
+        result=result,
+        summary={"compared": outcome.compared, "different": len(outcome.differences)},
+        findings=[_finding(item, gap) for item, gap in outcome.differences.items()],
+        artifacts=artifacts,
+        exit_code=outcome.exit_code,
+    )
+
+
+def _value_json(
+    item: Output, value: Any, files: Mapping[Output, str], full: bool
+) -> dict[str, Any]:
+    if value is None:
+        return {"tensor": item.name, "dead": True}
+    place = {"path": files[item]} if item in files else {}
+    return {"tensor": item.name, **value_json(value, full), **place}
+
+
+def _finding(item: Output, gap: Difference) -> dict[str, Any]:
+    return {
+        "code": None,
+        "level": "error",
+        "where": {"node": item.node.name, "tensor": item.name},
+        **gap.to_json(),
+    }
