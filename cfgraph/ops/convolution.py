@@ -77,8 +77,8 @@ class ConvolutionInput(Convolution, abstract=True):
     """The gradient of a convolution with respect to its image."""
 
     sizes_given: ClassVar[bool] = True
-    host_inputs = (0,)
-    constant_inputs = (0,)
+    host_inputs: ClassVar[tuple[int, ...]] = (0,)
+    constant_inputs: ClassVar[tuple[int, ...]] = (0,)
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -122,8 +122,8 @@ class ConvolutionFilter(Convolution, abstract=True):
     """The gradient of a convolution with respect to its filter."""
 
     sizes_given: ClassVar[bool] = True
-    host_inputs = (1,)
-    constant_inputs = (1,)
+    host_inputs: ClassVar[tuple[int, ...]] = (1,)
+    constant_inputs: ClassVar[tuple[int, ...]] = (1,)
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:

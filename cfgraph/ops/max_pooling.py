@@ -66,11 +66,10 @@ def lowest(dtype: Any) -> Any:
     """The least finite value of a type."""
     if np.issubdtype(dtype, np.integer):
         return np.iinfo(dtype).min
-    if np.issubdtype(dtype, np.floating):
-        return np.finfo(dtype).min
     import ml_dtypes
 
-    return ml_dtypes.finfo(dtype).min
+    limits: Any = ml_dtypes.finfo
+    return limits(dtype).min
 
 
 class MaxPool(MaxPooling):

@@ -45,7 +45,7 @@ def shows(array: Any) -> bool:
     """True for the types whose elements can be shown."""
     if array.dtype == object:
         return all(isinstance(value, bytes) for value in array.ravel())
-    return array.dtype.kind != "c"
+    return bool(array.dtype.kind != "c")
 
 
 def flat(value: Any, limit: int) -> bytes:

@@ -32,7 +32,7 @@ class EachText(SameShape, abstract=True):
 
     signature = "input: string -> output: string"
     traceable = False
-    change: ClassVar[Callable[[Node, bytes], bytes]]
+    change: ClassVar[Callable[..., bytes]]
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:

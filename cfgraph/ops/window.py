@@ -83,7 +83,7 @@ class Slide(NamedTuple):
         pad = self.explicit[d] if self.padding == "EXPLICIT" else (0, 0)
         return int((size + sum(pad) - extent + stride) / stride), pad
 
-    def count(self, d: int, size: int | None, extent: int | None) -> int | None:
+    def windows(self, d: int, size: int | None, extent: int | None) -> int | None:
         """The number of windows in one dimension, None where it is not known."""
         if self.padding == "SAME" and size is not None:
             return -(-size // self.strides[d])
@@ -192,5 +192,5 @@ def output_shape(layout: Axes, move: Slide, image: Shape, window: Any, channels:
         dims = (None,) * layout.rank
     if len(dims) != layout.rank:
         return UNKNOWN
-    sizes = [move.count(d, dims[axis], window[d]) for d, axis in enumerate(layout.spatial)]
+    sizes = [move.windows(d, dims[axis], window[d]) for d, axis in enumerate(layout.spatial)]
     return Shape(layout.place(sizes, dims[0], channels))
