@@ -1,0 +1,205 @@
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cfgraph.errors import InvalidInput, UsageError
+from cfgraph.ir.files import FORMATS, decode, dumps, format_of, load, loads, open_graph, save
+from cfgraph.ir.graph import Graph
+from cfgraph.ir.text import parse_graph
+from cfgraph.proto import graph_pb2, meta_graph_pb2, saved_model_pb2
+from tests.ir.wire import field, message, node
+
+TEXT = """\
+versions producer=27
+x = Placeholder() {dtype=float32}
+y = Identity(x, ^x) {T=float32}
+"""
+
+
+@pytest.fixture
+def graph() -> Graph:
+    return parse_graph(TEXT)
+
+
+def meta(graph: Graph) -> Any:
+    wrapped = meta_graph_pb2.MetaGraphDef()
+    wrapped.meta_info_def.tags.append("serve")
+    wrapped.meta_info_def.tensorflow_version = "2.21.0"
+    wrapped.meta_info_def.stripped_op_list.op.add().name = "Identity"
+    wrapped.graph_def.ParseFromString(dumps(graph))
+    wrapped.saver_def.filename_tensor_name = "save/Const:0"
+    wrapped.collection_def["ops"].node_list.value.append("x")
+    return wrapped
+
+
+def saved_model(graph: Graph) -> Any:
+    return saved_model_pb2.SavedModel(saved_model_schema_version=1, meta_graphs=[meta(graph)])
+
+
+def names(graph: Graph) -> list[str]:
+    return list(graph.nodes)
+
+
+# -- formats are found from the content ------------------------------------------------------------
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("pack", [bytes, gzip.compress], ids=["plain", "gz"])
+def test_the_format_is_found_from_the_content(graph: Graph, format: str, pack: Any) -> None:
+    data = pack(dumps(graph, format))
+    loaded = decode(data)
+    assert loaded.format == format
+    assert loaded.size == len(data)
+    assert dumps(loaded.graph) == dumps(graph)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_format_that_is_given_is_taken(graph: Graph, format: str) -> None:
+    assert names(loads(dumps(graph, format), format)) == ["x", "y"]
+    for other in set(FORMATS) - {format}:
+        with pytest.raises(InvalidInput):
+            loads(dumps(graph, format), other)
+
+
+def test_an_unknown_format_is_refused(graph: Graph) -> None:
+    with pytest.raises(UsageError, match="unknown format 'json'") as caught:
+        loads(b"{}", "json")
+    assert caught.value.hint == "one of pb, pbtxt, graph"
+    with pytest.raises(UsageError, match="unknown format 'json'"):
+        dumps(graph, "json")
+
+
+def test_the_suffix_does_not_matter_for_reading(graph: Graph, tmp_path: Path) -> None:
+    path = tmp_path / "graph.pbtxt.gz"
+    path.write_bytes(dumps(graph))
+    assert open_graph(path).format == "pb"
+
+
+@pytest.mark.parametrize("wrap", [meta, saved_model])
+def test_the_graph_of_a_container_is_taken(graph: Graph, wrap: Any) -> None:
+    loaded = decode(wrap(graph).SerializeToString())
+    assert loaded.format == wrap.__name__
+    assert dumps(loaded.graph) == dumps(graph)
+
+
+@pytest.mark.parametrize("wrap", [meta, saved_model])
+def test_the_graph_of_a_container_in_protobuf_text_is_taken(graph: Graph, wrap: Any) -> None:
+    loaded = decode(b"# made by hand\n" + str(wrap(graph)).encode())
+    assert loaded.format == "pbtxt"
+    assert dumps(loaded.graph) == dumps(graph)
+
+
+def test_a_bare_meta_graph_is_not_taken_for_a_library(graph: Graph) -> None:
+    data = meta_graph_pb2.MetaGraphDef(graph_def=graph_pb2.GraphDef.FromString(dumps(graph)))
+    loaded = decode(data.SerializeToString())
+    assert (loaded.format, names(loaded.graph)) == ("meta", ["x", "y"])
+
+
+def test_a_saved_model_without_a_version_is_found(graph: Graph) -> None:
+    data = saved_model_pb2.SavedModel(meta_graphs=[meta(graph)]).SerializeToString()
+    assert data[0] != 0x08
+    assert names(loads(data)) == ["x", "y"]
+
+
+def test_a_saved_model_without_a_graph_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="the SavedModel holds no graph"):
+        loads(saved_model_pb2.SavedModel(saved_model_schema_version=1).SerializeToString())
+    with pytest.raises(InvalidInput, match="the SavedModel holds no graph"):
+        loads(b"saved_model_schema_version: 1")
+
+
+def test_a_library_alone_is_a_graph() -> None:
+    data = field(2, field(1, field(1, field(1, "f"))))
+    loaded = decode(data)
+    assert (loaded.format, list(loaded.graph.functions)) == ("pb", ["f"])
+
+
+@pytest.mark.parametrize("length", [9, 10, 12, 13, 32, 5000])
+def test_a_binary_graph_is_never_taken_for_text(length: int) -> None:
+    # such lengths are bytes that text has too
+    data = field(1, node("n" * length, "o" * length))
+    assert decode(data).format == "pb"
+
+
+@pytest.mark.parametrize(
+    "text", ["x = A()", "# nothing: but a comment {\nx = A()", "\n\n  x=A()", "node = A()"]
+)
+def test_the_readable_form_is_never_taken_for_protobuf_text(text: str) -> None:
+    assert decode(text.encode()).format == "graph"
+
+
+@pytest.mark.parametrize(
+    "text", ["node { name: 'x' op: 'A' }", "# x = A()\n node:<name:'x' op:'A'>"]
+)
+def test_protobuf_text_is_never_taken_for_the_readable_form(text: str) -> None:
+    loaded = decode(text.encode())
+    assert (loaded.format, names(loaded.graph)) == ("pbtxt", ["x"])
+
+
+def test_text_may_begin_with_a_byte_order_mark(graph: Graph) -> None:
+    for format in ("pbtxt", "graph"):
+        assert decode(b"\xef\xbb\xbf" + dumps(graph, format)).format == format
+
+
+# -- what is written -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "format"),
+    [
+        *(("g.pb", "pb"), ("g.pbtxt", "pbtxt"), ("g.pb.txt", "pbtxt"), ("g.graph", "graph")),
+        *(("g.graph.gz", "graph"), ("g.pbtxt.gz", "pbtxt"), ("g.gz", "pb"), ("g", "pb")),
+        ("graph", "pb"),
+    ],
+)
+def test_the_suffix_says_what_is_written(
+    name: str, format: str, graph: Graph, tmp_path: Path
+) -> None:
+    assert format_of(name) == format
+    save(graph, tmp_path / name)
+    data = (tmp_path / name).read_bytes()
+    assert (data[:2] == b"\x1f\x8b") == name.endswith(".gz")
+    assert decode(data).format == format
+    assert dumps(load(tmp_path / name)) == dumps(graph)
+
+
+@pytest.mark.parametrize("name", ["g.pb", "g.pbtxt.gz", "g.graph.gz"])
+def test_saving_twice_gives_the_same_bytes(name: str, graph: Graph, tmp_path: Path) -> None:
+    save(graph, tmp_path / name)
+    first = (tmp_path / name).read_bytes()
+    save(load(tmp_path / name), tmp_path / name)
+    assert (tmp_path / name).read_bytes() == first
+
+
+def test_a_format_may_be_asked_for(graph: Graph, tmp_path: Path) -> None:
+    save(graph, tmp_path / "g.pb", "graph")
+    assert (tmp_path / "g.pb").read_text() == TEXT
+
+
+@pytest.mark.parametrize("name", ["saved_model.pb", "saved_model.pbtxt"])
+def test_the_folder_of_a_saved_model_is_read(name: str, graph: Graph, tmp_path: Path) -> None:
+    saved = saved_model(graph)
+    data = saved.SerializeToString() if name.endswith(".pb") else str(saved).encode()
+    (tmp_path / name).write_bytes(data)
+    (tmp_path / "variables").mkdir()
+    assert names(load(tmp_path)) == ["x", "y"]
+    assert names(load(str(tmp_path))) == ["x", "y"]
+
+
+def test_protobuf_text_says_where_it_breaks() -> None:
+    with pytest.raises(
+        InvalidInput, match=r'line 2, column 16: Message type "cfgraph\.NodeDef" has'
+    ):
+        loads(b"node { op: 'A' }\nnode { op: 'B' what: 3 }")
+
+
+def test_a_message_of_one_function_twice_is_one_function() -> None:
+    once = field(1, field(1, message((1, "f"))))
+    assert list(loads(field(2, once + once)).functions) == ["f"]
+    other = field(1, field(1, message((1, "f"), (5, "different"))))
+    with pytest.raises(InvalidInput, match="'f' is given to two different functions"):
+        loads(field(2, once + other))
