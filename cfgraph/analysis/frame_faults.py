@@ -140,7 +140,7 @@ def _merge(found: Frames, node: Node, cut: Collection[Output], roles: Roles) -> 
         return
     for item in back:
         have = found.of_outputs.get(item.node)
-        if have is not None and have is not frame:
+        if have is not None and have is not frame and have is not found.root:
             message = (
                 f"the loop does not close: the Merge is in {shown(frame)}, "
                 f"its NextIteration {item.node.name!r} in {shown(have)}"

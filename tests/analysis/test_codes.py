@@ -1,0 +1,40 @@
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+import cfgraph
+from cfgraph.analysis.codes import catalogue, explain
+from cfgraph.analysis.findings import LEVELS
+
+
+def test_the_catalogue_lists_the_codes_that_the_source_uses_and_no_other(root: Path) -> None:
+    files = [*root.glob("cfgraph/**/*.py"), *root.glob("commands/*.py")]
+    used = {code for file in files for code in re.findall(r"CFG\d{3}", file.read_text())}
+    listed = set(catalogue())
+    assert used - listed == set(), "add them to cfgraph/analysis/codes.toml"
+    assert listed - used == set()
+
+
+@pytest.mark.parametrize("code", sorted(catalogue()))
+def test_every_code_says_what_it_means_and_what_to_do(code: str) -> None:
+    entry = catalogue()[code]
+    assert entry.level in LEVELS
+    assert entry.title[0].islower()
+    assert not entry.title.endswith(".")
+    for text in (entry.explanation, entry.fix):
+        assert text[0].isupper() or text[0] == "`"
+        assert text.endswith(".")
+
+
+def test_a_code_is_explained_in_any_case() -> None:
+    assert explain("cfg201") == explain("CFG201")
+    assert explain("CFG201").title == "inputs from different frames"
+
+
+def test_an_unknown_code_is_answered_with_one_that_is_close() -> None:
+    with pytest.raises(cfgraph.UsageError, match="CFG999") as caught:
+        explain("CFG999")
+    assert re.search("did you mean 'CFG...'", caught.value.hint or "")

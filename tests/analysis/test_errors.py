@@ -1,0 +1,44 @@
+"""Every fault that verification knows has a small graph in `fixtures/errors` that shows it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from cfgraph.analysis.codes import catalogue
+from tests.analysis.written import coded, findings
+
+FOLDER = Path(__file__).parents[2] / "fixtures" / "errors"
+FILES = sorted(FOLDER.glob("*.graph"))
+# the modules that look at graphs; the codes of the others are about files, values and runs
+SOURCES = ("cfgraph/analysis/*.py", "cfgraph/ir/graph.py", "cfgraph/ir/serde_tensor.py")
+# no file can hold it: loading drops the second edge (tests/analysis/test_verify.py has it)
+IN_MEMORY = {"CFG116"}
+# no fault of the graph: what a run lacks
+OF_A_RUN = {"CFG036"}
+EXPECT = re.compile(r"# expect (CFG\d{3}) ?(\S*)\n")
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_each_file_gives_exactly_the_finding_that_it_shows(file: Path) -> None:
+    text = file.read_text()
+    expected = EXPECT.match(text)
+    assert expected is not None
+    code, node = expected.groups()
+    assert coded(findings(text)) == [(code, node or None)]
+    assert file.stem.startswith(code)
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_each_finding_has_the_level_that_the_catalogue_says(file: Path) -> None:
+    (finding,) = findings(file.read_text())
+    assert finding.level == catalogue()[finding.code].level
+
+
+def test_every_code_of_a_graph_has_a_file(root: Path) -> None:
+    sources = [file.read_text() for pattern in SOURCES for file in root.glob(pattern)]
+    emitted = {code for source in sources for code in re.findall(r"\"(CFG[0-6]\d\d)\"", source)}
+    shown = {file.stem[:6] for file in FILES}
+    assert emitted - shown - IN_MEMORY - OF_A_RUN == set()
