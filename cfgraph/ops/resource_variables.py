@@ -252,6 +252,10 @@ class DestroyResourceOp(Op):
         ignore = node.attr("ignore_lookup_error")
 
         def destroy(step: Any, found: Any) -> None:
+            if not isinstance(found, Variable):
+                if name := getattr(found, "name", None):
+                    step.forget(getattr(found, "container", ""), name)
+                return
             if not found.initialized and not ignore:
                 message = f"Resource {found.container or 'localhost'}/{found.name} does not exist."
                 raise OpError(message)

@@ -98,6 +98,13 @@ def removing(g: Sketch) -> Runs:
     return [[insert], [find], [remove], [find], [g("LookupTableSizeV2", table)]]
 
 
+def destroyed(g: Sketch) -> Runs:
+    table = g("MutableHashTableV2", key_dtype=int64, value_dtype=float32, shared_name="t")
+    insert = g("LookupTableInsertV2", table, np.array([1], np.int64), [1.0]).node
+    size = g("LookupTableSizeV2", table)
+    return [[insert], [size], [g("DestroyResourceOp", table).node], [size]]
+
+
 def anonymous(g: Sketch) -> Runs:
     def filled(op: str, do: str, **attrs: Any) -> Output:
         table = g(op, key_dtype=int64, value_dtype=float32, **attrs)
@@ -123,4 +130,5 @@ SCENES: list[Scenario] = [
     *versions(of_tensors),
     removing,
     anonymous,
+    destroyed,
 ]
