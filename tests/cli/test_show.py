@@ -1,0 +1,267 @@
+"""`cfgraph show`: what a person or a script sees of a graph."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import cfgraph
+from cfgraph.ir import dtypes
+from cfgraph.ir.attrs import Tensor
+from cfgraph.ir.graph import Graph
+
+NAMES = sorted(file.stem for file in (Path(__file__).parents[2] / "fixtures/graphs").glob("*.pb"))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_summary_of_a_graph_to_try_is_as_recorded(
+    name: str,
+    command: Any,
+    graphs: Path,
+    fixtures: Path,
+    update: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(graphs)
+    done = command("show", f"{name}.pb")
+    golden = fixtures / "show" / f"{name}.txt"
+    if update:
+        golden.parent.mkdir(exist_ok=True)
+        golden.write_text(done.out)
+    assert done.code == 0
+    assert done.err == ""
+    assert done.out == golden.read_text()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_next_command_does_what_it_promises(name: str, command: Any, graphs: Path) -> None:
+    line = shlex.split(command("show", graphs / f"{name}.pb").lines[-1])
+    assert line[0] == "cfgraph"
+    assert command(*line[1:]).code == 0
+
+
+def test_two_runs_print_the_same_bytes(command: Any, graphs: Path) -> None:
+    for options in ([], ["--nodes"], ["--json"], ["--format", "dot"], ["--format", "tsv"]):
+        first, second = (command("show", graphs / "lstm_grad.pb", *options) for _ in range(2))
+        assert first.data == second.data
+
+
+def test_standard_input_is_a_graph(command: Any, counter: Path) -> None:
+    done = command("show", "-", stdin=counter.read_bytes())
+    assert done.lines[0].startswith("-  15 nodes")
+    assert done.lines[-1] == "  cfgraph run - --fetch count:0"
+
+
+def test_a_terminal_is_no_graph(command: Any) -> None:
+    done = command("show", "-")
+    assert done.code == 2
+    assert "terminal" in done.err
+
+
+def test_a_section_is_a_table(command: Any, graphs: Path) -> None:
+    done = command("show", graphs / "nested.pb", "--frames")
+    assert [line.split()[0] for line in done.lines] == [
+        "loop",
+        "while/while_context",
+        "while/while/while_context",
+    ]
+    assert done.lines[2].startswith("    while")
+
+
+def test_several_sections_have_headings(command: Any, graphs: Path) -> None:
+    done = command("show", graphs / "eight_devices.pb", "--devices", "--ops")
+    assert "ops" in done.lines
+    assert "devices" in done.lines
+    assert done.lines.index("ops") < done.lines.index("devices")
+
+
+@pytest.mark.parametrize(
+    ("filters", "names"),
+    [
+        (["while/L*"], ["while/Less", "while/Less/Enter", "while/LoopCond"]),
+        (["op:Enter"], ["while/Enter", "while/Less/Enter"]),
+        (["op:Enter", "while/L*"], ["while/Less/Enter"]),
+        (["frame:while/*", "op:Const"], ["while/add/y"]),
+        (["frame:/", "op:C*"], ["Const", "Const_1"]),
+        (["device:*GPU*"], []),
+    ],
+)
+def test_filters_narrow_the_nodes(
+    filters: list[str], names: list[str], command: Any, counter: Path
+) -> None:
+    options = [part for text in filters for part in ("--filter", text)]
+    done = command("show", counter, *options, "--format", "tsv")
+    assert [line.split("\t")[0] for line in done.lines[1:]] == names
+
+
+def test_a_filter_that_nothing_passes_leaves_a_note(command: Any, counter: Path) -> None:
+    done = command("show", counter, "--filter", "nothing")
+    assert (done.code, done.out) == (0, "")
+    assert "no nodes" in done.err
+
+
+def test_a_filter_by_what_there_is_not_is_refused(command: Any, counter: Path) -> None:
+    done = command("show", counter, "--filter", "pp:Enter")
+    assert done.code == 2
+    assert "op" in done.err
+
+
+def test_one_node_is_told_in_full(command: Any, counter: Path) -> None:
+    done = command("show", counter, "--node", "while/Switch")
+    assert done.lines[0].startswith("while/Switch  Switch  Hand the data to output 1")
+    text = " ".join(done.out.split())
+    assert "frame /while/while_context inside a loop" in text
+    assert "input 1 while/LoopCond:0 bool[]" in text
+    assert "output 0 while/Switch:0 int32[] read by while/Exit" in text
+    assert 'attr _class ("loc:@while/Merge")' in text
+
+
+def test_the_value_of_a_constant_is_shown(command: Any, counter: Path) -> None:
+    assert "  value = int32[] 20000" in command("show", counter, "--node", "Const").lines
+
+
+def test_an_unknown_node_brings_a_suggestion(command: Any, counter: Path) -> None:
+    done = command("show", counter, "--node", "while/Swich")
+    assert done.code == 2
+    assert "did you mean 'while/Switch'?" in done.err
+
+
+def test_large_constants_are_elided_unless_asked_for(command: Any, tmp_path: Path) -> None:
+    graph = Graph()
+    value = Tensor(np.full(2000, 7, np.int32))
+    graph.add("Const", name="c", dtype=dtypes.int32, value=value)
+    cfgraph.save(graph, tmp_path / "g.pb")
+    short = command("show", tmp_path / "g.pb", "--node", "c").out
+    full = command("show", tmp_path / "g.pb", "--node", "c", "--full").out
+    assert "…" in short
+    assert short.count("7") < 20
+    assert full.count("7") >= 2000
+
+
+@pytest.mark.parametrize(
+    ("options", "key"),
+    [
+        ([], "ops"),
+        (["--nodes"], "nodes"),
+        (["--ops"], "ops"),
+        (["--frames"], "frames"),
+        (["--functions"], "functions"),
+        (["--devices"], "devices"),
+        (["--node", "while/Merge"], "nodes"),
+        (["--filter", "op:Const"], "nodes"),
+    ],
+)
+def test_the_json_document_has_what_is_asked_for(
+    options: list[str], key: str, command: Any, counter: Path
+) -> None:
+    answer = command("show", counter, *options, "--json").json
+    assert answer["schema"] == "cfgraph.show/1"
+    assert answer["status"] == "ok"
+    assert answer["inputs"][0]["nodes"] == 15
+    assert len(answer["inputs"][0]["sha256"]) == 64
+    assert key in answer["result"]
+
+
+def test_the_summary_in_json_holds_the_next_command(command: Any, counter: Path) -> None:
+    result = command("show", counter, "--format", "json").json["result"]
+    assert result["next"] == f"cfgraph run {counter} --fetch count:0"
+    assert result["inputs"] == [{"name": "n:0", "type": "int32[]", "default": "20000"}]
+    assert result["outputs"] == [{"name": "count:0", "type": "int32[]", "default": None}]
+    (frame,) = result["frames"]
+    assert frame["predicate"] == "while/Less:0"
+    assert frame["parallel_iterations"] == 10
+
+
+def test_a_missing_file_is_invalid_input_also_in_json(command: Any, graphs: Path) -> None:
+    done = command("show", graphs / "countr.pb", "--json")
+    assert done.code == done.json["exit_code"] == 3
+    assert done.json["schema"] == "cfgraph.show/1"
+    assert "counter.pb" in done.json["error"]["hint"]
+
+
+def test_an_empty_file_is_invalid_input(command: Any, empty: Path) -> None:
+    assert command("show", empty).code == 3
+
+
+def test_an_unknown_format_is_a_usage_error(command: Any, counter: Path) -> None:
+    done = command("show", counter, "--format", "svg")
+    assert done.code == 2
+    assert "text, json, tsv, dot" in done.err
+
+
+def test_dot_draws_loops_as_boxes_and_back_edges_in_red(command: Any, graphs: Path) -> None:
+    out = command("show", graphs / "nested.pb", "--format", "dot").out
+    assert out.count("subgraph cluster_") == 2
+    assert out.count("color=red") == 4
+    assert out.count("{") == out.count("}")
+
+
+@pytest.mark.skipif(shutil.which("dot") is None, reason="needs Graphviz")
+def test_dot_is_accepted_by_graphviz(command: Any, graphs: Path) -> None:
+    out = command("show", graphs / "lstm_grad.pb", "--format", "dot").data
+    subprocess.run(["dot", "-Tsvg"], input=out, capture_output=True, check=True, timeout=60)
+
+
+def test_off_a_terminal_nothing_is_cut_or_coloured(command: Any, tmp_path: Path) -> None:
+    graph, name = Graph(), "a/" + "very_long_name/" * 40 + "x"
+    graph.add("Placeholder", name=name, dtype=dtypes.float32)
+    cfgraph.save(graph, tmp_path / "g.pb")
+    for options in ([], ["--nodes"], ["--node", name]):
+        out = command("show", tmp_path / "g.pb", *options).out
+        assert name in out
+        assert "\x1b" not in out
+
+
+def test_on_a_terminal_there_is_colour_and_nothing_is_lost(
+    command: Any, counter: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    out = command("show", counter, "--nodes", terminal=True).out
+    assert "\x1b[" in out
+    assert "while/Switch" in out
+    assert "…" not in out
+
+
+@pytest.mark.parametrize("options", [["--color", "never"], []])
+def test_colour_can_be_turned_off(
+    options: list[str], command: Any, counter: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not options:
+        monkeypatch.setenv("NO_COLOR", "1")
+    assert "\x1b" not in command("show", counter, *options, terminal=True).out
+
+
+def test_names_are_no_markup_and_control_characters_are_harmless(
+    command: Any, tmp_path: Path
+) -> None:
+    graph = Graph()
+    graph.create("a", "[red]Op[/red]", device="\x1b[31mred\x07")
+    cfgraph.save(graph, tmp_path / "g.pb")
+    for terminal in (False, True):
+        done = command("show", tmp_path / "g.pb", "--nodes", terminal=terminal)
+        assert done.code == 0
+        assert "[red]Op[/red]" in done.out
+        assert "\x07" not in done.out
+        assert "\x1b[31mred" not in done.out
+
+
+def test_unknown_ops_are_shown_and_named(command: Any, tmp_path: Path) -> None:
+    graph = Graph()
+    graph.create("a", "NoSuchOp")
+    cfgraph.save(graph, tmp_path / "g.pb")
+    out = command("show", tmp_path / "g.pb").out
+    assert "cannot be run as it is: NoSuchOp" in out
+    assert out.splitlines()[-1] == f"  cfgraph check {tmp_path}/g.pb"
+    assert "unknown" in command("show", tmp_path / "g.pb", "--ops").out
+
+
+def test_an_empty_graph_is_no_failure(command: Any, tmp_path: Path) -> None:
+    (tmp_path / "g.pbtxt").write_text("versions { producer: 27 }\n")
+    for options in ([], ["--nodes"], ["--json"], ["--format", "dot"], ["--frames"]):
+        assert command("show", tmp_path / "g.pbtxt", *options).code == 0
