@@ -201,19 +201,11 @@ class _Inference:
     def _shapes_of(
         self, node: Node, inputs: tuple[Shape, ...], values: Sequence[Known], count: int
     ) -> list[Shape]:
-        op = lookup(node.op)
-        unknown = [UNKNOWN] * count
-        if op is None:
-            return unknown
         try:
-            found = list(op.shape(_Context(node, inputs, values)))
+            return _shapes_of(node, inputs, values, count)
         except ValueError as error:
             self.errors[node] = str(error)
-            return unknown
-        except Exception:
-            # an attribute or an input is missing or of a wrong kind: verification says so
-            return unknown
-        return found if len(found) == count else unknown
+            return [UNKNOWN] * count
 
     def _values_of(
         self,
@@ -222,12 +214,7 @@ class _Inference:
         values: Sequence[Known],
         shapes: Sequence[Shape],
     ) -> Sequence[Known]:
-        try:
-            found = list(compute(node, inputs, values, shapes))
-        except Exception:
-            return [None] * len(shapes)
-        if len(found) != len(shapes):
-            return [None] * len(shapes)
+        found = _values_of(node, inputs, values, shapes)
         for port in range(len(found)):
             fed = self.fed.get(Output(node, port))
             if fed is not None:
@@ -240,6 +227,52 @@ class _Inference:
 
     def _value(self, output: Output) -> Known:
         return self.values.get(output)
+
+
+def infer_node(
+    node: Node, inputs: Sequence[Shape], values: Sequence[Known]
+) -> tuple[Sequence[Shape], Sequence[Known]]:
+    """What is known of one node's outputs, from what is known of its inputs.
+
+    Of a Merge nothing is: other values may come around a loop. Raises ValueError where the inputs
+    cannot fit.
+    """
+    count = _count(node)
+    role = _role(node)
+    if role == "merge":
+        return [UNKNOWN, *[SCALAR] * (count - 1)], [None] * count
+    if role in _HAND_ON and inputs:
+        return [inputs[0]] * count, [None] * count
+    shapes = _shapes_of(node, tuple(inputs), values, count)
+    return shapes, _values_of(node, inputs, values, shapes)
+
+
+def _shapes_of(
+    node: Node, inputs: tuple[Shape, ...], values: Sequence[Known], count: int
+) -> list[Shape]:
+    """What the op says of its outputs. Raises ValueError where the inputs cannot fit."""
+    op = lookup(node.op)
+    unknown = [UNKNOWN] * count
+    if op is None:
+        return unknown
+    try:
+        found = list(op.shape(_Context(node, inputs, values)))
+    except ValueError:
+        raise
+    except Exception:
+        # an attribute or an input is missing or of a wrong kind: verification says so
+        return unknown
+    return found if len(found) == count else unknown
+
+
+def _values_of(
+    node: Node, inputs: Sequence[Shape], values: Sequence[Known], shapes: Sequence[Shape]
+) -> list[Known]:
+    try:
+        found = list(compute(node, inputs, values, shapes))
+    except Exception:
+        return [None] * len(shapes)
+    return found if len(found) == len(shapes) else [None] * len(shapes)
 
 
 def _role(node: Node) -> str:
