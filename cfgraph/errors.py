@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
+
+# a hostile file has names of megabytes; what nobody can read is not shown
+_MAX_SHOWN: Final = 10_000
 
 
 class CfgraphError(Exception):
@@ -23,9 +26,10 @@ class CfgraphError(Exception):
         path: object = None,
         findings: Iterable[Any] = (),
     ) -> None:
+        message = _clipped(message)
         super().__init__(message)
         self.message = message
-        self.node = None if node is None else str(getattr(node, "name", node))
+        self.node = None if node is None else _clipped(str(getattr(node, "name", node)))
         self.frame = None if frame is None else str(frame)
         self.device = None if device is None else str(device)
         self.path = None if path is None else str(path)
@@ -66,6 +70,10 @@ class CfgraphError(Exception):
             "hint": self.hint,
             "where": {name: value for name, value in where.items() if value is not None},
         }
+
+
+def _clipped(text: str) -> str:
+    return text if len(text) <= _MAX_SHOWN else text[:_MAX_SHOWN] + "…"
 
 
 class UsageError(CfgraphError):

@@ -85,11 +85,11 @@ def check_tensor(proto: Any) -> tuple[DType, tuple[int, ...], int]:
     shape = decode_shape(proto.tensor_shape)
     if dtype.base.number not in _LISTS or dtype.is_ref:
         raise InvalidInput(f"a tensor cannot have the type {dtype.name}", code="CFG020")
+    if shape.rank is not None and shape.rank > MAX_RANK:
+        raise InvalidInput(f"a tensor cannot have {shape.rank} dimensions", code="CFG021")
     if not shape.is_full or shape.dims is None:
         raise InvalidInput(f"a tensor cannot have the unknown shape {shape}", code="CFG021")
     sizes = tuple(int(size) for size in shape.dims if size is not None)
-    if len(sizes) > MAX_RANK:
-        raise InvalidInput(f"a tensor cannot have {len(sizes)} dimensions", code="CFG021")
     count = math.prod(sizes)
     if count > MAX_ELEMENTS or math.prod(filter(None, sizes)) > MAX_ELEMENTS:
         raise InvalidInput(f"a tensor of shape {shape} has too many elements", code="CFG021")
