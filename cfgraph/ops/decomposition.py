@@ -31,11 +31,16 @@ class Cholesky(SquareToSquare):
     @staticmethod
     def kernel(xp: ModuleType, x: Any) -> Any:
         try:
-            return xp.linalg.cholesky(x)
+            return xp.linalg.cholesky(x if xp is np else _mirrored(xp, x))
         except np.linalg.LinAlgError:
             if x.ndim == 2:  # as in TensorFlow, no error but no numbers
                 return xp.tril(xp.full(x.shape, xp.nan, x.dtype))
             return xp.stack([Cholesky.kernel(xp, each) for each in x])
+
+
+def _mirrored(xp: ModuleType, x: Any) -> Any:
+    """The lower triangle on both sides: not every namespace leaves the upper one unread."""
+    return xp.tril(x) + adjoint(xp.tril(x, -1))
 
 
 class BatchCholesky(Cholesky):
@@ -151,6 +156,7 @@ class SelfAdjointEigV2(EigenPairs):
         vectors = node.attr("compute_v")
 
         def eigen(x: Any) -> Any:
+            x = x if xp is np else _mirrored(xp, x)
             if not vectors:
                 return xp.linalg.eigvalsh(x).astype(x.dtype), xp.zeros(0, x.dtype)
             e, v = xp.linalg.eigh(x)
@@ -173,7 +179,7 @@ class SelfAdjointEig(OfMatrices):
 
     @staticmethod
     def kernel(xp: ModuleType, x: Any) -> Any:
-        e, v = xp.linalg.eigh(x)
+        e, v = xp.linalg.eigh(x if xp is np else _mirrored(xp, x))
         return xp.concatenate((e[..., None, :], v), axis=-2)
 
     @classmethod

@@ -167,7 +167,9 @@ class MatrixSolveLs(OfMatrices):
             if not fast:
                 return xp.linalg.pinv(matrix) @ rhs
             turned, (rows, columns) = adjoint(matrix), matrix.shape[-2:]
-            weight = xp.eye(min(rows, columns), dtype=matrix.dtype) * matrix.dtype.type(regularizer)
+            weight = xp.eye(min(rows, columns), dtype=matrix.dtype) * regularizer.astype(
+                matrix.dtype
+            )
             if rows >= columns:
                 return xp.linalg.solve(turned @ matrix + weight, turned @ rhs)
             return turned @ xp.linalg.solve(matrix @ turned + weight, rhs)
