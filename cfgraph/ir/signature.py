@@ -147,8 +147,8 @@ class Signature:
         """
         attrs = dict(given)
         rest = list(types)
-        for place, arg in enumerate(self.inputs):
-            take = self._take(arg, rest, attrs, last=place == len(self.inputs) - 1)
+        for arg in self.inputs:
+            take = self._take(arg, rest, attrs)
             mine, rest = rest[:take], rest[take:]
             self._bind_arg(arg, mine, attrs)
         if rest:
@@ -158,9 +158,8 @@ class Signature:
             self.arg_types(arg, attrs)
         return attrs
 
-    def _take(
-        self, arg: Arg, rest: list[DType | None], attrs: Mapping[str, Any], *, last: bool
-    ) -> int:
+    def _take(self, arg: Arg, rest: list[DType | None], attrs: Mapping[str, Any]) -> int:
+        """How many of the inputs that are left belong to an argument."""
         if not self._is_list(arg):
             wanted = 1
         elif arg.count and arg.count in attrs:
@@ -169,7 +168,13 @@ class Signature:
             wanted = len(attrs[arg.type_attr])
         else:
             later = self.inputs[self.inputs.index(arg) + 1 :]
-            wanted = len(rest) if last else len(rest) - len(later)
+            sharing = 1 + sum(arg.count is not None and arg.count == a.count for a in later)
+            wanted, over = divmod(len(rest) - len(later) + sharing - 1, sharing)
+            if over:
+                message = (
+                    f"{len(rest)} inputs cannot be shared out in {sharing} lists of one length"
+                )
+                raise ValueError(message)
         if wanted < 0 or wanted > len(rest):
             message = f"input {arg.name!r} is missing"
             raise ValueError(message)
