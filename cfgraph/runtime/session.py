@@ -150,7 +150,7 @@ class Session:
         if value is None:
             raise dead_fetch(executor, item)
         dtype = item.dtype
-        return value.read() if dtype is not None and dtype.is_ref else value
+        return _own(value.read() if dtype is not None and dtype.is_ref else value)
 
 
 def _as_fed(graph: Graph, item: Output, value: Any) -> Any:
@@ -163,4 +163,11 @@ def _as_fed(graph: Graph, item: Output, value: Any) -> Any:
     except UsageError as error:
         error.message = f"feed {item.name}: {error.message}"
         raise
-    return array[()] if array.dtype != object else array
+    if array.ndim == 0:
+        return array[()] if array.dtype != object else array.copy()
+    return array.copy() if np.may_share_memory(array, value) else array
+
+
+def _own(value: Any) -> Any:
+    """A value that the caller may write to: no variable or constant shares it."""
+    return value.copy() if isinstance(value, np.ndarray) else value

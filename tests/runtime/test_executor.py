@@ -299,6 +299,22 @@ read = Identity(v)
         session(text).run(["read:0"])
 
 
+def test_what_the_caller_writes_into_its_arrays_changes_no_variable() -> None:
+    text = """
+v = VarHandleOp() {dtype=float32, shape=[2], shared_name="v"}
+x = Placeholder() {dtype=float32, shape=[2]}
+init = AssignVariableOp(v, x) {dtype=float32}
+read = ReadVariableOp(v) {dtype=float32}
+"""
+    sharing = session(text)
+    fed = np.ones(2, np.float32)
+    sharing.run([], {"x": fed}, ["init"])
+    fed[:] = 5
+    (got,) = sharing.run(["read:0"])
+    got[:] = 7
+    assert sharing.run(["read:0"])[0].tolist() == [1, 1]
+
+
 def test_random_numbers_differ_by_run_and_iteration_and_not_by_schedule() -> None:
     text = loop() + (
         "shape = Const(^body) {dtype=int32, value=int32[0]:[]}\n"
