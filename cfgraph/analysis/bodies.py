@@ -9,7 +9,8 @@ from cfgraph.analysis.signatures import Signatures, Types, arg_types
 from cfgraph.analysis.subject import Subject
 from cfgraph.ir.attrs import Placeholder
 from cfgraph.ir.functions import BodyNode, Function
-from cfgraph.ir.graph import Graph, Node, Output, did_you_mean
+from cfgraph.ir.graph import Graph, Node, Output
+from cfgraph.ir.names import did_you_mean
 from cfgraph.ir.signature import Arg, Signature
 
 

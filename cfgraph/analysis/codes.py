@@ -8,7 +8,7 @@ from functools import cache
 from importlib import resources
 
 from cfgraph.errors import UsageError
-from cfgraph.ir.graph import did_you_mean
+from cfgraph.ir.names import did_you_mean
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,8 @@ from typing import Final
 
 from cfgraph.analysis.frames import Frames
 from cfgraph.errors import UsageError
-from cfgraph.ir.graph import Graph, Node, did_you_mean
+from cfgraph.ir.graph import Graph, Node
+from cfgraph.ir.names import did_you_mean
 
 FIELDS: Final = ("op", "device", "frame")
 

@@ -9,7 +9,8 @@ from functools import cached_property
 from cfgraph.analysis.findings import Finding
 from cfgraph.analysis.frames import Frames, frames
 from cfgraph.analysis.signatures import Signatures, TypeRow, Types
-from cfgraph.ir.graph import Graph, Node, did_you_mean
+from cfgraph.ir.graph import Graph, Node
+from cfgraph.ir.names import did_you_mean
 from cfgraph.ir.walk import Roles
 
 

@@ -12,7 +12,8 @@ from cfgraph.analysis.subject import Subject
 from cfgraph.ir import dtypes, registry
 from cfgraph.ir.attrs import Func
 from cfgraph.ir.dtypes import DType
-from cfgraph.ir.graph import Graph, Node, did_you_mean
+from cfgraph.ir.graph import Graph, Node
+from cfgraph.ir.names import did_you_mean
 
 _SHOWN = 8
 

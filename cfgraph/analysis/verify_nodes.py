@@ -11,7 +11,8 @@ from cfgraph.errors import InvalidInput
 from cfgraph.ir import registry
 from cfgraph.ir.attrs import Func, Placeholder, Tensor
 from cfgraph.ir.dtypes import DType
-from cfgraph.ir.graph import NODE_NAME, Node
+from cfgraph.ir.graph import Node
+from cfgraph.ir.names import NODE_NAME
 from cfgraph.ir.shapes import Shape
 from cfgraph.ir.signature import Attr, Signature
 

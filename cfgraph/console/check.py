@@ -17,7 +17,7 @@ from cfgraph.console.graphs import STDIN, Source, read_graph
 from cfgraph.console.page import Page, page
 from cfgraph.console.tables import Column, Table, clean_lines, tab_separated
 from cfgraph.errors import InvalidInput, UsageError
-from cfgraph.ir.graph import did_you_mean
+from cfgraph.ir.names import did_you_mean
 from cfgraph.options import Color
 
 FORMATS: Final = ("text", "json", "tsv")

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import BinaryIO, Final
 
 from cfgraph.errors import InvalidInput, UsageError
-from cfgraph.ir.graph import did_you_mean
+from cfgraph.ir.names import did_you_mean
 from cfgraph.ir.staged import StagedFiles
 
 # the largest message that protobuf reads

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from cfgraph.errors import InvalidInput, UsageError
 from cfgraph.ir import registry
+from cfgraph.ir.names import NODE_NAME, did_you_mean, split_tensor_name
 
 if TYPE_CHECKING:
     from cfgraph.ir.dtypes import DType
@@ -44,11 +43,7 @@ class Use(NamedTuple):
 
 CONTROL = -1
 
-# TensorFlow's rule; a leading `_` is for nodes that its runtime makes
-NODE_NAME: Final = re.compile(r"[A-Za-z0-9._][A-Za-z0-9_./>-]*\Z").match
-# guessing what was meant takes time: for so many names, of such a length, in so many faults
-_MAX_GUESSES: Final = 20_000
-_MAX_GUESSED: Final = 200
+# guessing what was meant takes time, so it is done for so many faults
 _MAX_HINTS: Final = 3
 
 # name, op, inputs as the file writes them, device, attrs, origin
@@ -258,46 +253,65 @@ class Graph:
 
     def set_inputs(self, node: Node, inputs: Iterable[Output]) -> None:
         """Replace all data inputs of a node."""
+        sources = tuple(inputs)
         self.edits += 1
         for slot, old in enumerate(node.inputs):
             del old.node.uses[Use(node, slot)]
-        node.inputs = tuple(inputs)
-        for slot, new in enumerate(node.inputs):
+        node.inputs = sources
+        for slot, new in enumerate(sources):
             new.node.uses[Use(node, slot)] = None
 
     def set_input(self, node: Node, slot: int, source: Output) -> None:
         """Replace one data input."""
+        self._redirect(node, (slot,), source)
+
+    def _redirect(self, node: Node, slots: Iterable[int], source: Output) -> None:
+        """Let some data inputs of a node read `source`."""
+        inputs = list(node.inputs)
+        for slot in slots:
+            if not 0 <= slot < len(inputs):
+                message = f"{node.name!r} has {len(inputs)} inputs, no input {slot}"
+                raise IndexError(message)
+            del inputs[slot].node.uses[Use(node, slot)]
+            inputs[slot] = source
+            source.node.uses[Use(node, slot)] = None
         self.edits += 1
-        del node.inputs[slot].node.uses[Use(node, slot)]
-        node.inputs = (*node.inputs[:slot], source, *node.inputs[slot + 1 :])
-        source.node.uses[Use(node, slot)] = None
+        node.inputs = tuple(inputs)
 
     def set_controls(self, node: Node, controls: Iterable[Node]) -> None:
         """Replace all control inputs; duplicates collapse."""
+        sources = tuple(dict.fromkeys(controls))
         self.edits += 1
         for old in node.controls:
             del old.uses[Use(node, CONTROL)]
-        node.controls = tuple(dict.fromkeys(controls))
-        for new in node.controls:
+        node.controls = sources
+        for new in sources:
             new.uses[Use(node, CONTROL)] = None
 
     def add_control(self, node: Node, before: Node) -> None:
         """Make `node` wait for `before`."""
-        if before not in node.controls:
+        use = Use(node, CONTROL)
+        if use not in before.uses:
             self.edits += 1
             node.controls = (*node.controls, before)
-            before.uses[Use(node, CONTROL)] = None
+            before.uses[use] = None
 
     def remove_control(self, node: Node, before: Node) -> None:
         """Remove one control edge, if it is there."""
-        if before in node.controls:
-            self.set_controls(node, [item for item in node.controls if item is not before])
+        use = Use(node, CONTROL)
+        if use in before.uses:
+            self.edits += 1
+            node.controls = tuple(item for item in node.controls if item is not before)
+            del before.uses[use]
 
     def replace_uses(self, old: Output, new: Output) -> int:
         """Let every reader of `old` read `new`; returns how many did."""
         uses = old.node.readers(old.port)
+        slots: dict[Node, list[int]] = {}
         for use in uses:
-            self.set_input(use.node, use.slot, new)
+            slots.setdefault(use.node, []).append(use.slot)
+        for node, mine in slots.items():
+            self._redirect(node, mine, new)
         return len(uses)
 
     def set_attr(self, node: Node, key: str, value: Any) -> None:
@@ -315,6 +329,8 @@ class Graph:
 
         Raises InvalidInput if the name is taken.
         """
+        if name == node.name:
+            return
         if name in self.nodes:
             message = f"the name {name!r} is given to two nodes"
             raise InvalidInput(message, node=name, code="CFG104")
@@ -324,14 +340,21 @@ class Graph:
         node.name = name
 
     def remove(self, *nodes: Node) -> None:
-        """Remove nodes. Raises ValueError if a node that stays reads one of them."""
-        going = set(nodes)
-        for node in nodes:
+        """Remove nodes.
+
+        Raises ValueError, with nothing removed, if a node that stays reads one of them, or one of
+        them is not in the graph.
+        """
+        going = dict.fromkeys(nodes)
+        for node in going:
+            if self.nodes.get(node.name) is not node:
+                message = f"{node.name!r} is not in the graph"
+                raise ValueError(message)
             for use in node.uses:
                 if use.node not in going:
                     message = f"{node.name!r} is still read by {use.node.name!r}"
                     raise ValueError(message)
-        for node in nodes:
+        for node in going:
             self.connect(node, (), ())
             del self.nodes[node.name]
 
@@ -371,25 +394,3 @@ def faults_error(faults: list[InvalidInput]) -> InvalidInput:
         code=first.code,
         findings=faults,
     )
-
-
-def split_tensor_name(name: str) -> tuple[str, int | None]:
-    """`a` is output 0 of a, `a:1` output 1, `^a` the operation itself (None).
-
-    Digits after the last colon win over a leading `^`, as in TensorFlow.
-    """
-    base, colon, digits = name.rpartition(":")
-    if colon and base and digits.isascii() and digits.isdigit():
-        return base, int(digits)
-    if name.startswith("^"):
-        return name[1:], None
-    return name, 0
-
-
-def did_you_mean(name: str, known: Iterable[str]) -> str | None:
-    """A hint with the closest known name, or None."""
-    candidates = [item for item in known if len(item) <= _MAX_GUESSED]
-    if len(candidates) > _MAX_GUESSES or len(name) > _MAX_GUESSED:
-        return None
-    close = difflib.get_close_matches(name, candidates, 1)
-    return f"did you mean {close[0]!r}?" if close else None

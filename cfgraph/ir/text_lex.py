@@ -6,7 +6,7 @@ import re
 from typing import Final
 
 from cfgraph.errors import InvalidInput
-from cfgraph.ir.graph import NODE_NAME
+from cfgraph.ir.names import NODE_NAME
 
 # a string without its end is a token too, so that no text is read twice
 _TOKEN: Final = re.compile(

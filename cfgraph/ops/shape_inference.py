@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from cfgraph.ir import registry
-from cfgraph.ir.graph import Graph, Node, Output, split_tensor_name
+from cfgraph.ir.graph import Graph, Node, Output
+from cfgraph.ir.names import split_tensor_name
 from cfgraph.ir.shapes import SCALAR, UNKNOWN, Shape
 from cfgraph.ops.inference import LARGEST_RANK, InferenceContext
 from cfgraph.ops.op import Op, lookup

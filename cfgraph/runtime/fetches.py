@@ -8,7 +8,8 @@ from fnmatch import fnmatchcase
 from cfgraph.analysis.frames import Frame, Frames, frames
 from cfgraph.analysis.summary import node_outputs, sinks
 from cfgraph.errors import UsageError
-from cfgraph.ir.graph import Graph, Node, Output, did_you_mean, split_tensor_name
+from cfgraph.ir.graph import Graph, Node, Output
+from cfgraph.ir.names import did_you_mean, split_tensor_name
 
 MAX_EXITS = 3
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.lib import format as npy_format
 
 from cfgraph.errors import InvalidInput, UsageError
-from cfgraph.ir.graph import did_you_mean
+from cfgraph.ir.names import did_you_mean
 
 MAX_BYTES: Final = 2 << 30
 _MAGIC: Final = b"\x93NUMPY"

@@ -7,7 +7,8 @@ from typing import Any
 
 from cfgraph.errors import InvalidInput, Unsupported, UsageError
 from cfgraph.ir.function_graph import ARGUMENT, FunctionGraph, Instances
-from cfgraph.ir.graph import Graph, Node, Output, did_you_mean
+from cfgraph.ir.graph import Graph, Node, Output
+from cfgraph.ir.names import did_you_mean
 from cfgraph.ir.walk import topological
 from cfgraph.ops.array import Const, Identity
 from cfgraph.ops.op import lookup

@@ -1,0 +1,37 @@
+"""Names of nodes and tensors: what they look like, and which one was meant."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable
+from typing import Final
+
+# TensorFlow's rule; a leading `_` is for nodes that its runtime makes
+NODE_NAME: Final = re.compile(r"[A-Za-z0-9._][A-Za-z0-9_./>-]*\Z").match
+_MAX_DIGITS: Final = 20  # more than any port has
+# guessing what was meant takes time: among so many names, of such a length
+_MAX_GUESSES: Final = 20_000
+_MAX_GUESSED: Final = 200
+
+
+def split_tensor_name(name: str) -> tuple[str, int | None]:
+    """`a` is output 0 of a, `a:1` output 1, `^a` the operation itself (None).
+
+    Digits after the last colon win over a leading `^`, as in TensorFlow.
+    """
+    base, colon, digits = name.rpartition(":")
+    if colon and base and digits.isascii() and digits.isdigit() and len(digits) < _MAX_DIGITS:
+        return base, int(digits)
+    if name.startswith("^"):
+        return name[1:], None
+    return name, 0
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str | None:
+    """A hint with the closest known name, or None."""
+    candidates = [item for item in known if len(item) <= _MAX_GUESSED]
+    if len(candidates) > _MAX_GUESSES or len(name) > _MAX_GUESSED:
+        return None
+    close = difflib.get_close_matches(name, candidates, 1)
+    return f"did you mean {close[0]!r}?" if close else None
