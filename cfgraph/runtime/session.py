@@ -165,7 +165,8 @@ def _as_fed(graph: Graph, item: Output, value: Any) -> Any:
         raise
     if array.ndim == 0:
         return array[()] if array.dtype != object else array.copy()
-    return array.copy() if np.may_share_memory(array, value) else array
+    shared = isinstance(value, np.ndarray) and np.may_share_memory(array, value)
+    return array.copy() if shared else array
 
 
 def _own(value: Any) -> Any:
