@@ -18,14 +18,25 @@ Plain = tuple[int, int, Fire, Fire]
 
 @dataclass(slots=True)
 class Edges:
-    """The readers of one output, or of a node's control edges; filled when all nodes are known."""
+    """The readers of one output, or of a node's control edges; filled when all nodes are known.
 
+    `wired` says beforehand whether there will be any.
+    """
+
+    wired: bool = True
     plain: list[Plain] = field(default_factory=list)
     others: list[Send] = field(default_factory=list)
 
 
+def nobody(it: Iteration, value: Any) -> int:
+    """Deliver to no reader."""
+    return 0
+
+
 def sender(edges: Edges, ready: list[tuple[Fire, Iteration]]) -> Send:
     """Deliver a value to the readers, in an iteration; returns how many became ready."""
+    if not edges.wired:
+        return nobody
     append = ready.append
     plain, others = edges.plain, edges.others
 
@@ -49,6 +60,7 @@ def sender(edges: Edges, ready: list[tuple[Fire, Iteration]]) -> Send:
 def killer(edges: list[Edges], ready: list[tuple[Fire, Iteration]]) -> Kill:
     """Deliver deadness to all readers, in an iteration; returns how many became ready."""
     append = ready.append
+    edges = [group for group in edges if group.wired]
 
     def kill(it: Iteration) -> int:
         pending = it.pending

@@ -10,7 +10,7 @@ import numpy as np
 
 from cfgraph.errors import ExecutionError
 from cfgraph.ops.op import OpError
-from cfgraph.runtime.deliver import Edges, killer, sender
+from cfgraph.runtime.deliver import Edges, killer, nobody, sender
 from cfgraph.runtime.frame_state import DEAD, MASK, Fire, Frame, Iteration, Kill, Send, finish
 from cfgraph.runtime.plan import NodePlan
 from cfgraph.runtime.step import RunStep
@@ -42,9 +42,10 @@ class Links:
             return sends[0]
         return lambda it, value: sum(send(it, value) for send in sends)
 
-    def send_control(self) -> Send:
-        """Deliver to the readers of the control edges."""
-        return sender(self.control or Edges(), self.ready)
+    def send_control(self) -> Send | None:
+        """Deliver to the readers of the control edges; None where there are none."""
+        wired = self.control is not None and self.control.wired
+        return sender(self.control, self.ready) if self.control and wired else None
 
     def kill_all(self) -> Kill:
         """Deliver deadness to all readers."""
@@ -91,7 +92,9 @@ def switch(plan: NodePlan, links: Links) -> tuple[Fire, Fire]:
         taken = int(index)
         if not 0 <= taken < count:
             taken = count - 1
-        made = sends[taken](it, value) + kills[taken](it) + control(it, True) - 1
+        made = sends[taken](it, value) + kills[taken](it) - 1
+        if control is not None:
+            made += control(it, True)
         if made:
             settle(it, made)
 
@@ -101,7 +104,7 @@ def switch(plan: NodePlan, links: Links) -> tuple[Fire, Fire]:
 def merge(plan: NodePlan, links: Links) -> tuple[Fire, Fire]:
     """Hand on the lowest slot that has arrived, and its number."""
     send, index = sender(links.ports[0], links.ready), sender(links.ports[1], links.ready)
-    control = links.send_control()
+    has_index, control = links.ports[1].wired, links.send_control()
     base, end = plan.base, plan.end
     numbers = [np.int32(slot) for slot in range(end - base)]
 
@@ -111,7 +114,11 @@ def merge(plan: NodePlan, links: Links) -> tuple[Fire, Fire]:
         while (value := values[slot]) is None:
             slot += 1
         values[slot] = None
-        made = send(it, value) + index(it, numbers[slot - base]) + control(it, True) - 1
+        made = send(it, value) - 1
+        if has_index:
+            made += index(it, numbers[slot - base])
+        if control is not None:
+            made += control(it, True)
         if made:
             settle(it, made)
 
@@ -131,7 +138,7 @@ def loop_cond(plan: NodePlan, links: Links) -> tuple[Fire, Fire]:
 
 def trigger(plan: NodePlan, links: Links) -> tuple[Fire, Fire]:
     """Live whatever came."""
-    send = links.send_control()
+    send = links.send_control() or nobody
 
     def fire(it: Iteration) -> None:
         settle(it, send(it, True) - 1)
@@ -282,7 +289,10 @@ def next_iteration(plan: NodePlan, links: Links) -> tuple[Fire, Fire]:
                 return
             following = frame.start()
         following.outstanding += send(following, value)
-        settle(it, -1)
+        left = it.outstanding - 1
+        it.outstanding = left
+        if not left:
+            finish(it)
 
     def dead(it: Iteration) -> None:
         it.values[base] = None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from cfgraph.runtime.deliver import sender
+from cfgraph.runtime.deliver import nobody, sender
 from cfgraph.runtime.fire_control import Links, settle
 from cfgraph.runtime.frame_state import MASK, Fire, Iteration, finish
 from cfgraph.runtime.plan import NodePlan
@@ -118,7 +118,7 @@ def _one_output(plan: NodePlan, links: Links, compute: Any) -> Fire:
 def _many_outputs(plan: NodePlan, links: Links, compute: Any) -> Fire:
     """Deliver each output to its readers, then the control edges."""
     sends = [sender(port, links.ready) for port in links.ports]
-    control = links.send_control()
+    control = links.send_control() or nobody
     count = plan.outputs
 
     def fire(it: Iteration) -> None:

@@ -38,7 +38,7 @@ def link(
 
     `wrap` may put something around the two closures of each node (tracing does).
     """
-    linker = _Linker(plan, ready, step)
+    linker = _Linker(plan, ready, step, traced=wrap is not None)
     linked = Linked()
     for node, node_plan in plan.nodes.items():
         live, dead = linker.fire(node_plan, wrap)
@@ -54,29 +54,38 @@ def link(
 
 
 class _Linker:
-    def __init__(self, plan: Plan, ready: Ready, step: RunStep) -> None:
+    def __init__(self, plan: Plan, ready: Ready, step: RunStep, *, traced: bool) -> None:
         self.plan = plan
+        self.traced = traced
         self.ready = ready
         self.step = step
         self.fed = frozenset(plan.feeds)
         self.readers: dict[tuple[Node, int], Edges] = {}
+        self.wired: set[tuple[Node, int]] = {*plan.fetches}
+        for node in plan.nodes:
+            self.wired.update(node.inputs)
+            self.wired.update((source, self.control_port(source)) for source in node.controls)
 
     def edges(self, node: Node, port: int) -> Edges:
         """The readers of one output of a node, or of its control edges."""
         key = (node, port)
         found = self.readers.get(key)
         if found is None:
-            found = self.readers[key] = Edges()
+            found = self.readers[key] = Edges(self.traced or key in self.wired)
         return found
 
-    def control(self, node: Node) -> Edges:
-        """The readers of a node's control edges.
+    def control_port(self, node: Node) -> int:
+        """Where the readers of a node's control edges are listed.
 
-        They are those of output 0 where that is the node's only token: one delivery serves both.
+        Among those of output 0 where that is the node's only token: one delivery serves both.
         """
         plan = self.plan.nodes.get(node)
         shared = plan is not None and plan.outputs == 1 and plan.op.role not in ("switch", "merge")
-        return self.edges(node, 0 if shared and Output(node, 0) not in self.fed else CONTROL)
+        return 0 if shared and Output(node, 0) not in self.fed else CONTROL
+
+    def control(self, node: Node) -> Edges:
+        """The readers of a node's control edges."""
+        return self.edges(node, self.control_port(node))
 
     def fire(self, plan: NodePlan, wrap: Wrap | None) -> tuple[Fire, Fire]:
         """The two closures of a node; its readers are filled in later."""
@@ -92,7 +101,7 @@ class _Linker:
     def _port(self, plan: NodePlan, port: int) -> Edges:
         """The readers of an output; nobody where it is fed."""
         if Output(plan.node, port) in self.fed:
-            return Edges()
+            return Edges(self.traced)
         return self.edges(plan.node, port)
 
     def feed(self, node: Node, port: int) -> Send:
