@@ -55,6 +55,25 @@ class CopyHost(Copy):
     attrs = "tensor_name: string = '', debug_ops_spec: list(string) = []"
 
 
+class DebugIdentity(Same):
+    """Its input, for a debugger to look at."""
+
+    attrs = (
+        "device_name: string = '', tensor_name: string = '', debug_urls: list(string) = [], "
+        "gated_grpc: bool = false"
+    )
+
+
+class DebugGradientIdentity(Same):
+    """Its input; a debugger finds its gradient by it."""
+
+
+class DebugGradientRefIdentity(Same):
+    """The reference; a debugger finds its gradient by it."""
+
+    signature = "input: Ref(T) -> output: Ref(T)"
+
+
 class RefIdentity(Same):
     """The reference."""
 

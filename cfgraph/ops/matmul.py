@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import Any, ClassVar
 
+import numpy as np
+
 from cfgraph.ir.graph import Node
 from cfgraph.ir.shapes import Shape
 from cfgraph.ops.dims import want_rank, want_rank_at_least
@@ -37,6 +39,11 @@ class MatMul(Op):
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        return widened(cls.product(node), node.attr("T"))
+
+    @classmethod
+    def product(cls, node: Node) -> Kernel:
+        """The product, the operands transposed as the flags say."""
         turn_a, turn_b = node.attr("transpose_a"), node.attr("transpose_b")
 
         def product(a: Any, b: Any) -> Any:
@@ -45,7 +52,7 @@ class MatMul(Op):
                 raise OpError(message)
             return (a.T if turn_a else a) @ (b.T if turn_b else b)
 
-        return widened(product, node.attr("T"))
+        return product
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
@@ -56,6 +63,22 @@ class MatMul(Op):
             b = b[::-1]
         Shape(a[1:]).merge(Shape(b[:1]))
         return [Shape((a[0], b[1]))]
+
+
+class SparseMatMul(MatMul):
+    """The product in float32 of two matrices with many zeros, each as it is or transposed."""
+
+    signature = "a: Ta, b: Tb -> product: float32"
+    attrs = (
+        "transpose_a: bool = false, transpose_b: bool = false, "
+        "a_is_sparse: bool = false, b_is_sparse: bool = false, "
+        "Ta: {float32, bfloat16} = float32, Tb: {float32, bfloat16} = float32"
+    )
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        product = cls.product(node)
+        return lambda a, b: product(a.astype(np.float32), b.astype(np.float32))
 
 
 class BatchMatMulV2(Op):

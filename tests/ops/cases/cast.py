@@ -135,4 +135,10 @@ CASES += [
     case("ClipByValue", [np.ones((2, 3)), np.ones(2), np.float64(1)], error=True),
     case("ClipByValue", [np.ones((2, 3)), np.zeros(3), np.ones((2, 1))], error=True),
 ]
-WITHOUT_CASE = {"RefIdentity": "a reference comes from a variable"}
+WITHOUT_CASE = dict.fromkeys(
+    ["RefIdentity", "DebugGradientRefIdentity"], "a reference comes from a variable"
+)
+CASES += [
+    case("DebugGradientIdentity", VALUES[:1]),
+    case("DebugIdentity", VALUES[:1], {"tensor_name": "x0:0"}),
+]

@@ -46,6 +46,11 @@ for dtype in (*FLOATS, *COMPLEX, *WHOLE):
     CASES.append(case("MatMul", [a[:, :0], b[:0]]))
     CASES.append(case("MatMul", [a[:0], b]))
     CASES.append(case("MatMul", [a, b], {"grad_a": True, "grad_b": True}))
+for dtype in ("float32", ml_dtypes.bfloat16):
+    a, b = values(2, 3, dtype=dtype), values(3, 4, dtype="float32")
+    CASES.append(case("SparseMatMul", [a, b], {"a_is_sparse": True}))
+    turned_both = {"transpose_a": True, "transpose_b": True}
+    CASES.append(case("SparseMatMul", [a.T, b.T], turned_both))
 for op in ("BatchMatMul", "BatchMatMulV2", "BatchMatMulV3"):
     for dtype in (*FLOATS, *COMPLEX, "int32", "int64"):
         make = whole if dtype in WHOLE else values
