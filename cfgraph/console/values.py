@@ -89,7 +89,9 @@ def _object_text(item: Any) -> str:
 
 def _float_text(item: Any) -> str:
     if np.isfinite(item):
-        return str(item)
+        text = str(item)
+        plain = "e" in text and 1e-4 <= abs(float(item)) < 1e16
+        return np.format_float_positional(item, trim="0") if plain else text
     return "NaN" if np.isnan(item) else "Infinity" if item > 0 else "-Infinity"
 
 

@@ -1,0 +1,175 @@
+"""`cfgraph convert`: graphs in and out, in every format, whole or not at all."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import cfgraph
+
+FORMATS = {"pb": b"\n", "pbtxt": b"node {", "graph": b"versions "}
+
+
+@pytest.mark.parametrize("to", FORMATS)
+def test_a_graph_goes_to_a_pipe_in_the_format_asked_for(
+    to: str, command: Any, counter: Path
+) -> None:
+    done = command("convert", counter, "--to", to)
+    assert (done.code, done.err) == (0, "")
+    assert done.data.startswith(FORMATS[to])
+    assert len(cfgraph.loads(done.data)) == 15
+
+
+@pytest.mark.parametrize(
+    ("name", "start"),
+    [
+        ("g.pb", b"\n"),
+        ("g.pbtxt", b"node {"),
+        ("g.graph", b"versions "),
+        ("g", b"\n"),
+        ("g.graph.gz", b"\x1f\x8b"),
+    ],
+)
+def test_the_suffix_says_the_format(
+    name: str, start: bytes, command: Any, counter: Path, tmp_path: Path
+) -> None:
+    done = command("convert", counter, "-o", tmp_path / name)
+    assert (done.code, done.data) == (0, b"")
+    assert (tmp_path / name).read_bytes().startswith(start)
+    assert len(cfgraph.load(tmp_path / name)) == 15
+
+
+def test_the_format_that_is_asked_for_beats_the_suffix(
+    command: Any, counter: Path, tmp_path: Path
+) -> None:
+    command("convert", counter, "-o", tmp_path / "g.pb", "--to", "graph")
+    assert (tmp_path / "g.pb").read_bytes().startswith(b"versions ")
+
+
+def test_a_chain_of_formats_loses_nothing(command: Any, graphs: Path) -> None:
+    for file in sorted(graphs.glob("*.pb")):
+        once = command("convert", file).data
+        text = command("convert", "-", "--to", "graph", stdin=once).data
+        assert command("convert", "-", "--to", "pb", stdin=text).data == once
+        proto = command("convert", "-", "--to", "pbtxt", stdin=once).data
+        assert command("convert", "-", stdin=gzip.compress(proto)).data == once
+
+
+def test_the_bytes_do_not_change_from_run_to_run(command: Any, graphs: Path) -> None:
+    for to in FORMATS:
+        first, second = (command("convert", graphs / "lstm.pb", "--to", to) for _ in range(2))
+        assert first.data == second.data
+
+
+def test_binary_data_does_not_go_to_a_terminal_unasked(command: Any, counter: Path) -> None:
+    done = command("convert", counter, terminal=True)
+    assert (done.code, done.data) == (2, b"")
+    assert "-o FILE" in done.err
+    assert command("convert", counter, "-o", "-", terminal=True).code == 0
+    assert command("convert", counter, "--to", "graph", terminal=True).code == 0
+
+
+def test_json_says_what_was_written(command: Any, counter: Path, tmp_path: Path) -> None:
+    answer = command("convert", counter, "-o", tmp_path / "g.graph", "--json").json
+    assert answer["schema"] == "cfgraph.convert/1"
+    (artifact,) = answer["artifacts"]
+    assert artifact["path"] == str(tmp_path / "g.graph")
+    assert len(artifact["sha256"]) == 64
+
+
+def test_json_and_the_graph_cannot_share_standard_output(command: Any, counter: Path) -> None:
+    done = command("convert", counter, "--json")
+    assert done.code == done.json["exit_code"] == 2
+
+
+@pytest.mark.parametrize("options", [["--to", "onnx"], ["--from", "onnx"]])
+def test_an_unknown_format_is_a_usage_error(
+    options: list[str], command: Any, counter: Path
+) -> None:
+    done = command("convert", counter, *options)
+    assert done.code == 2
+    assert "pb, pbtxt, graph" in done.err
+
+
+def test_a_format_can_be_forced(command: Any, counter: Path) -> None:
+    assert command("convert", counter, "--from", "pb").code == 0
+    assert command("convert", counter, "--from", "pbtxt").code == 3
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"\x0a\xff\xff\xff\xff\x0f", b"no graph {", b"\x1f\x8b\x08"]
+)
+def test_a_bad_file_leaves_no_output(content: bytes, command: Any, tmp_path: Path) -> None:
+    (tmp_path / "bad").write_bytes(content)
+    (tmp_path / "out.pb").write_bytes(b"before")
+    done = command("convert", tmp_path / "bad", "-o", tmp_path / "out.pb")
+    assert done.code == 3
+    assert (tmp_path / "out.pb").read_bytes() == b"before"
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["bad", "out.pb"]
+
+
+def test_a_file_may_be_replaced_by_itself_and_keeps_its_mode(
+    command: Any, counter: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "g.pb"
+    path.write_bytes(counter.read_bytes())
+    path.chmod(0o640)
+    assert command("convert", path, "-o", path, "--to", "graph").code == 0
+    assert path.read_bytes().startswith(b"versions ")
+    assert stat.S_IMODE(path.stat().st_mode) == 0o640
+
+
+def test_a_link_stays_a_link(command: Any, counter: Path, tmp_path: Path) -> None:
+    (tmp_path / "real.pb").touch()
+    (tmp_path / "link.pb").symlink_to("real.pb")
+    assert command("convert", counter, "-o", tmp_path / "link.pb").code == 0
+    assert (tmp_path / "link.pb").is_symlink()
+    assert len(cfgraph.load(tmp_path / "real.pb")) == 15
+
+
+def test_a_place_that_cannot_be_written_is_a_usage_error(
+    command: Any, counter: Path, tmp_path: Path
+) -> None:
+    for path in (tmp_path / "no" / "such" / "folder.pb", tmp_path):
+        done = command("convert", counter, "-o", path)
+        assert done.code == 2
+        assert "cannot be written" in done.err
+        assert str(path) in done.err
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_read_only_folder_is_a_usage_error(command: Any, counter: Path, tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    done = command("convert", counter, "-o", tmp_path / "g.pb")
+    tmp_path.chmod(0o700)
+    assert done.code == 2
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_full_disk_is_an_error_in_words(command: Any, counter: Path) -> None:
+    done = command("convert", counter, "-o", "/dev/full")
+    assert done.code == 2
+    assert "No space left" in done.err
+
+
+def test_what_wraps_a_graph_is_noted(command: Any, counter: Path, tmp_path: Path) -> None:
+    meta = b"\x12" + _varint(len(counter.read_bytes())) + counter.read_bytes()
+    (tmp_path / "g.meta").write_bytes(meta)
+    done = command("convert", tmp_path / "g.meta", "--to", "graph")
+    assert done.code == 0
+    assert "MetaGraphDef" in done.err
+    assert command("convert", tmp_path / "g.meta", "--to", "graph", "-q").err == ""
+
+
+def _varint(value: int) -> bytes:
+    parts = []
+    while value > 127:
+        parts.append(value & 127 | 128)
+        value >>= 7
+    return bytes([*parts, value])
