@@ -60,24 +60,18 @@ def leave(work: Rewriter, site: Site, loop: Loop, variables: Mapping[int, int]) 
     ordered = bool(site.controls) or any(
         work.survey.facts[function].last for function in site.construct.functions
     )
-    exits: dict[int, Node] = {}
-
-    def exit_of(index: int) -> Node:
-        if index not in exits:
-            exits[index] = loop.exit(index)
-        return exits[index]
-
+    ports = [port for port in range(len(types)) if outputs >> port & 1]
+    exits = {port: loop.exit(variables[port]) for port in ports if port in variables}
+    unchanged = [port for port in ports if port not in variables]
+    over: list[Node] = list(exits.values())[:1]
+    if not over and (site.surface or site.node.control_readers or (unchanged and ordered)):
+        over = [loop.exit(loop.lead)]
     results: list[Result | None] = [None] * len(types)
-    for port in range(len(types)):
-        if not outputs >> port & 1:
-            continue
-        if port in variables:
-            results[port] = Result(Output(exit_of(variables[port])))
-        else:
-            results[port] = Result(arguments[port], (exit_of(0),) if ordered else ())
-    waited = site.surface or site.node.control_readers
-    first = next(iter(exits), 0)
-    work.finish(site, results, [exit_of(first)] if waited else [])
+    for port, node in exits.items():
+        results[port] = Result(Output(node))
+    for port in unchanged:
+        results[port] = Result(arguments[port], tuple(over) if ordered else ())
+    work.finish(site, results, over)
 
 
 def arguments(

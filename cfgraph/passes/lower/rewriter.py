@@ -130,8 +130,12 @@ class Rewriter:
         """The outputs (bits) that something reads, or may fetch."""
         if site.surface:
             return (1 << count) - 1
+        return self.read_ports(site.node)
+
+    def read_ports(self, node: Node) -> int:
+        """The outputs (bits) of a node that something reads."""
         bits = 0
-        for reader, slot in site.node.uses:
+        for reader, slot in node.uses:
             if slot != CONTROL:
                 bits |= 1 << reader.inputs[slot].port
         return bits
@@ -152,10 +156,13 @@ class Rewriter:
             self._vanish(site, results, done)
 
     def _survive(self, site: Site, results: Sequence[Result], done: Sequence[Node]) -> None:
-        """Keep the name: as Identity, IdentityN or NoOp."""
+        """Keep the name: as Identity, IdentityN or NoOp. Readers pass it by where they can."""
         node, types = site.node, site.construct.output_types
         outputs = [result.output for result in results]
-        self.rewire(site, {k: r.output for k, r in enumerate(results) if not r.waits})
+        if len(outputs) == 1:
+            self.rewire(site, {} if results[0].waits else {0: outputs[0]})
+        else:
+            self.rewire(site, self.gated(site, results))
         waits = [*done, *(wait for result in results for wait in result.waits)]
         waits.extend(self.conduits(site))
         known = {output.node for output in outputs if self.roles[output.node.op] != "switch"}
@@ -169,19 +176,8 @@ class Rewriter:
 
     def _vanish(self, site: Site, results: Sequence[Result | None], done: Sequence[Node]) -> None:
         """Leave nothing under the name, but a NoOp where control edges meet."""
-        node, types = site.node, site.construct.output_types
-        new: dict[int, Output] = {}
-        for port, result in enumerate(results):
-            if result is None:
-                continue
-            new[port] = result.output
-            if result.waits:
-                name = f"{node.name}/Identity"
-                waited = self.add(
-                    name, "Identity", (result.output,), result.waits, node.device, T=types[port]
-                )
-                new[port] = Output(waited)
-        self.rewire(site, new)
+        node = site.node
+        self.rewire(site, self.gated(site, results))
         if not node.control_readers:
             self.graph.remove(node)
             return
@@ -190,6 +186,22 @@ class Rewriter:
             pivot = site.pivot()
             waits.update({} if pivot is None else {pivot: None})
         self.become(node, "NoOp", (), waits)
+
+    def gated(self, site: Site, results: Sequence[Result | None]) -> dict[int, Output]:
+        """The results that are read, by port; one that must wait for more passes an Identity."""
+        node, types, found = site.node, site.construct.output_types, {}
+        read = self.read_ports(node)
+        for port, result in enumerate(results):
+            if result is None or not read >> port & 1:
+                continue
+            found[port] = result.output
+            if result.waits:
+                name, inputs = f"{node.name}/Identity", (result.output,)
+                waited = self.add(
+                    name, "Identity", inputs, result.waits, node.device, T=types[port]
+                )
+                found[port] = Output(waited)
+        return found
 
     def conduits(self, site: Site) -> tuple[Node, ...]:
         """What an order must be kept with that goes through the site: its inputs, if any waits."""

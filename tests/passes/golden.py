@@ -1,0 +1,96 @@
+"""Golden files of passes: the graph before, `# expect`, the graph after; and runs of it.
+
+    # lower keep_calls=true
+    # run x=1 y=[2,3] -> z=[3,5] ^init
+    x = Placeholder() {dtype=float32, shape=[]}
+    …
+    # expect
+    …
+
+The first line names the pass and its options. Each `# run` feeds, fetches and compares on the graph
+after the pass; the runs of one file share their variables. A comment that is no run is just that.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import cfgraph
+from cfgraph.ir.graph import Graph
+from cfgraph.runtime.session import Session
+from cfgraph.runtime.state import State
+
+_EXPECT = "# expect\n"
+
+
+@dataclass(frozen=True)
+class Golden:
+    """One golden file."""
+
+    path: Path
+    name: str
+    options: dict[str, Any]
+    runs: list[tuple[dict[str, Any], dict[str, Any]]]
+    before: str
+    after: str
+
+    @classmethod
+    def read(cls, path: Path) -> Golden:
+        """Read a golden file."""
+        before, _, after = path.read_text(encoding="utf-8").partition(_EXPECT)
+        lines = before.splitlines()
+        name, *options = lines[0].removeprefix("# ").split()
+        runs = [_run(line) for line in lines if line.startswith("# run ")]
+        return cls(path, name, _pairs(options), runs, before, after)
+
+    def graph(self) -> Graph:
+        """The graph before the pass."""
+        return cfgraph.loads(self.before.encode(), "graph")
+
+    def apply(self, graph: Graph) -> Any:
+        """Apply the pass; its report."""
+        return getattr(cfgraph, self.name)(graph, **self.options)
+
+    def write(self, after: str) -> None:
+        """Write the half that the pass gives anew."""
+        self.path.write_text(self.before + _EXPECT + after, encoding="utf-8")
+
+    def check_runs(self, graph: Graph) -> None:
+        """Compare what the runs give with what the file says."""
+        state = State()
+        for feeds, wanted in self.runs:
+            fetches = [name for name in wanted if not name.startswith("^")]
+            targets = [name[1:] for name in wanted if name.startswith("^")]
+            values = Session(graph, state=state, soft_placement=True).run(
+                fetches, {name: _fed(graph, name, value) for name, value in feeds.items()}, targets
+            )
+            found = {name: _plain(value) for name, value in zip(fetches, values, strict=True)}
+            assert found == {name: wanted[name] for name in fetches}
+
+
+def _pairs(words: list[str]) -> dict[str, Any]:
+    pairs = (word.partition("=") for word in words)
+    return {name: json.loads(value) if value else None for name, _, value in pairs}
+
+
+def _run(line: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    feeds, _, wanted = line.removeprefix("# run ").partition("->")
+    return _pairs(feeds.split()), _pairs(wanted.split())
+
+
+def _fed(graph: Graph, name: str, value: Any) -> Any:
+    dtype = graph.tensor(name).dtype
+    assert dtype is not None
+    return np.asarray(value, dtype.numpy)
+
+
+def _plain(value: Any) -> Any:
+    array = np.asarray(value)
+    if array.dtype == object:
+        return json.loads(json.dumps(array.tolist(), default=bytes.decode))
+    return array.tolist()

@@ -1,0 +1,32 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import cfgraph
+from cfgraph.analysis.verify import require_valid
+from tests.passes.golden import Golden
+
+FOLDER = Path(__file__).parents[2] / "fixtures" / "passes"
+FILES = sorted(FOLDER.rglob("*.graph"))
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}/{path.stem}")
+def test_a_pass_gives_the_golden_graph(path: Path, update: bool) -> None:
+    golden = Golden.read(path)
+    graph = golden.graph()
+    assert golden.apply(graph)
+    after = cfgraph.dumps(graph, "graph").decode()
+    require_valid(graph)
+    if "functions" not in golden.options:  # these are gone
+        assert not golden.apply(graph)
+    assert cfgraph.dumps(graph, "graph").decode() == after
+    golden.check_runs(graph)
+    if update:
+        golden.write(after)
+    assert after == Golden.read(path).after
+
+
+def test_there_are_golden_files() -> None:
+    assert FILES
