@@ -1,0 +1,151 @@
+"""The commands as processes: pipes, readers that leave, signals, the terminal's width."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cfgraph.examples import EXAMPLES
+
+ENDLESS = ["--feed", "n=2000000000", "--tap", "while/add"]
+LINES = [line for lines in EXAMPLES.values() for line in lines]
+
+
+def start(*args: str | Path, **settings: Any) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "cfgraph", *map(str, args)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **settings)
+
+
+def test_commands_make_a_pipe(counter: Path) -> None:
+    line = (
+        f'set -o pipefail; C="{sys.executable} -m cfgraph"; $C convert {counter} --to pbtxt'
+        " | $C convert - | $C run - --feed n=4"
+    )
+    done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=True)
+    assert done.stdout == "count:0  int32[]  = 4\n"
+    assert done.stderr == ""
+
+
+def test_a_reader_that_leaves_stops_the_run_quietly(counter: Path) -> None:
+    with start("run", counter, *ENDLESS) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline()
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait(timeout=60) == 141
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_an_interrupted_run_leaves_no_file(
+    number: int, code: int, counter: Path, tmp_path: Path
+) -> None:
+    files = ["--trace-out", tmp_path / "t.json", "--out-dir", tmp_path / "out"]
+    with start("run", counter, *ENDLESS, *files) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline()
+        process.send_signal(number)
+        process.stdout.read()
+        assert process.wait(timeout=60) == code
+    assert not list(tmp_path.iterdir())
+
+
+def on_terminal(args: list[str], columns: int) -> str:
+    """What a command prints to a terminal of that width."""
+    leader, follower = pty.openpty()
+    env = {key: value for key, value in os.environ.items() if key not in {"NO_COLOR", "COLUMNS"}}
+    command = [sys.executable, "-m", "cfgraph", *args]
+    env |= {"TERM": "xterm", "COLUMNS": str(columns)}
+    with subprocess.Popen(command, stdout=follower, stderr=follower, env=env) as process:
+        os.close(follower)
+        data = b""
+        until = time.monotonic() + 60
+        while time.monotonic() < until:
+            try:
+                chunk = os.read(leader, 65536)
+            except OSError:
+                break
+            if not chunk:
+                break
+            data += chunk
+        process.wait(timeout=60)
+    os.close(leader)
+    return data.decode()
+
+
+def test_a_terminal_gets_colours_and_folded_tables(graphs: Path) -> None:
+    text = on_terminal(["show", str(graphs / "lstm_grad.pb"), "--frames"], 60)
+    assert "\x1b[" in text
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", text).splitlines()
+    assert max(len(line) for line in plain) <= 60
+
+
+def test_a_trace_is_shown_live_on_a_terminal(counter: Path) -> None:
+    text = on_terminal(["run", str(counter), "--feed", "n=2", "--trace"], 100)
+    assert "while[1]" in text
+    assert "by node" in text
+    assert "count:0" in text
+
+
+def test_a_wide_pipe_is_not_folded(graphs: Path) -> None:
+    with start(
+        "show", graphs / "lstm_grad.pb", "--nodes", env={**os.environ, "COLUMNS": "20"}
+    ) as p:
+        out = p.communicate(timeout=60)[0].decode()
+    assert len(out.splitlines()) == 179
+    assert "\x1b" not in out
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_the_examples_of_the_help_work(line: str, graphs: Path, tmp_path: Path) -> None:
+    for file in graphs.glob("*.pb"):
+        (tmp_path / file.name).symlink_to(file)
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        ["bash", "-o", "pipefail", "-c", line],
+        cwd=tmp_path,
+        env={**os.environ, "PATH": path},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("name", ["show", "check", "convert", "run"])
+def test_the_help_of_a_command_has_examples(name: str, command: Any, capfd: Any) -> None:
+    out = command(name, "--help").out
+    for line in EXAMPLES[name]:
+        assert line in out
+
+
+def test_a_dry_command_does_not_load_the_library() -> None:
+    script = (
+        "import sys, cfgraph.cli; cfgraph.cli.run(['run', '--help']);"
+        "print([name for name in ('numpy', 'google', 'rich') if name in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_rich_is_not_loaded_without_a_terminal(counter: Path) -> None:
+    script = (
+        f"import sys, cfgraph.cli; cfgraph.cli.run(['run', {str(counter)!r}, '--trace',"
+        " '--feed', 'n=2']); print('rich' in sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.splitlines()[-1] == "False"
