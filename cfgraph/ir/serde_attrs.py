@@ -13,6 +13,11 @@ from cfgraph.ir.serde_wire import encoded, parse
 from cfgraph.ir.shapes import Shape
 from cfgraph.proto import attr_value_pb2
 
+# a reader takes messages a hundred deep; an attribute of a node lies at the fourth
+_MAX_LEVELS: Final = 96
+# a function, the entry of its attribute, the value of that
+_FUNC_LEVELS: Final = 3
+
 
 def _func(proto: Any) -> Func:
     return Func(proto.name, decode_attrs(proto.attr))
@@ -69,15 +74,15 @@ def _decode_list(proto: Any) -> Any:
     return tuple(decode(value) for value in values)
 
 
-def encode_attr(value: Any, proto: Any) -> None:
-    """Write a Python value into an empty AttrValue.
+def encode_attr(value: Any, proto: Any, level: int = 0) -> None:
+    """Write a Python value into an empty AttrValue that lies so many messages deep in another.
 
     Raises InvalidInput for what is no attribute value.
     """
     if isinstance(value, Raw):
         proto.MergeFromString(value.data)
     elif isinstance(value, tuple | list):
-        _encode_list(value, proto.list)
+        _encode_list(value, proto.list, level + 1)
     elif isinstance(value, Placeholder):
         proto.placeholder = value.name
     elif isinstance(value, Shape):
@@ -88,20 +93,23 @@ def encode_attr(value: Any, proto: Any) -> None:
         encode_tensor(value, proto.tensor)
     elif isinstance(value, Func):
         proto.func.SetInParent()
-        encode_func(value, proto.func)
+        encode_func(value, proto.func, level)
     else:
         arm, plain = _scalar(value)
         setattr(proto, arm, plain)
 
 
-def encode_func(func: Func, proto: Any) -> None:
-    """Write a Func into an empty NameAttrList."""
+def encode_func(func: Func, proto: Any, level: int = 0) -> None:
+    """Write a Func into an empty NameAttrList. Raises like `encode_attr`."""
+    if level + _FUNC_LEVELS > _MAX_LEVELS:
+        message = "attributes of functions are nested too deeply to be written"
+        raise InvalidInput(message, code="CFG111")
     proto.name = func.name
     for name, value in func.attrs.items():
-        encode_attr(value, proto.attr[name])
+        encode_attr(value, proto.attr[name], level + _FUNC_LEVELS)
 
 
-def _encode_list(values: tuple[Any, ...] | list[Any], proto: Any) -> None:
+def _encode_list(values: tuple[Any, ...] | list[Any], proto: Any, level: int) -> None:
     proto.SetInParent()
     for value in values:
         if isinstance(value, Shape):
@@ -109,7 +117,7 @@ def _encode_list(values: tuple[Any, ...] | list[Any], proto: Any) -> None:
         elif isinstance(value, Tensor):
             encode_tensor(value, proto.tensor.add())
         elif isinstance(value, Func):
-            encode_func(value, proto.func.add())
+            encode_func(value, proto.func.add(), level)
         else:
             arm, plain = _scalar(value)
             getattr(proto, arm).append(plain)

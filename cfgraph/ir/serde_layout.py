@@ -56,7 +56,7 @@ def layout_of(tensor: Tensor) -> Layout | None:
 def _guess(proto: Any) -> Layout | None:
     dtype, dims, count = check_tensor(proto)
     if proto.tensor_content:
-        if dtype.is_object or count == 1 or count > MAX_SPELLED:
+        if dtype.is_object or count < 2 or count > MAX_SPELLED:
             return Layout(dtype, dims, "content", proto.tensor_content)
         array = np.frombuffer(proto.tensor_content, dtype.numpy).reshape(dims)
         return Layout(dtype, dims, "dense", array)

@@ -145,8 +145,7 @@ def from_list(values: Any, dtype: DType) -> Any:
         part = np.float32 if dtype is dtypes.complex64 else np.float64
         pairs = np.array(values, part)
         return pairs[: len(pairs) // 2 * 2].view(dtype.numpy)
-    # without a type NumPy would make floats of numbers beyond int64
-    return np.array(values, _plain(dtype)).astype(dtype.numpy)
+    return np.array(values, _wide(dtype)).astype(dtype.numpy)
 
 
 def _fill(flat: Any, dtype: DType, sizes: tuple[int, ...], count: int) -> Any:
@@ -226,12 +225,14 @@ def write_list(flat: Any, dtype: DType, proto: Any) -> None:
     elif dtype is dtypes.string:
         proto.string_val.extend(_as_bytes(item) for item in flat.tolist())
     else:
-        getattr(proto, name).extend(flat.astype(_plain(dtype), copy=False).tolist())
+        getattr(proto, name).extend(flat.astype(_wide(dtype), copy=False).tolist())
 
 
-def _plain(dtype: DType) -> Any:
-    """A type of NumPy itself that holds the elements, which ml_dtypes' own lists do not."""
-    return np.int64 if dtype.kind == "int" else np.uint64 if dtype.kind == "uint" else dtype.numpy
+def _wide(dtype: DType) -> Any:
+    """The type in which NumPy holds whatever a typed list can hold, before it is cut to size."""
+    if dtype is dtypes.uint64:
+        return np.uint64
+    return np.int64 if dtype.is_integer else dtype.numpy
 
 
 def _as_bytes(item: Any) -> bytes:

@@ -21,8 +21,8 @@ from cfgraph.ir.serde_tensor import MAX_ELEMENTS
 from cfgraph.ir.shapes import Shape
 from cfgraph.ir.text_lex import Line
 
-# protobuf's own limit is a hundred messages, three for each function in a function's attributes
-_MAX_DEPTH: Final = 30
+# a file nests messages a hundred deep, three for each function in a function's attributes
+_MAX_DEPTH: Final = 32
 _MAX_RANK: Final = 64
 _INT64: Final = range(-(1 << 63), 1 << 63)
 _MAX_DIGITS: Final = 20
@@ -145,7 +145,7 @@ def _list(line: Line, depth: int) -> tuple[Any, ...]:
             break
         if line.token[:1] in ("$", "(") or line.token == "raw":
             raise line.error("an element of a list was expected")
-        items.append(parse_value(line, depth + 1))
+        items.append(parse_value(line, depth))
         if type(items[-1]) is not type(items[0]):
             line.place -= 1
             raise line.error("elements of one kind were expected")

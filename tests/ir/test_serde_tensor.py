@@ -178,6 +178,13 @@ def test_bfloat16_in_raw_content_is_two_bytes_little_endian() -> None:
     assert got.tolist() == [1.0, -2.0]
 
 
+@pytest.mark.parametrize(("dtype", "wanted"), [(UINT8, 255), (INT8, -1), (UINT16, 65535)])
+def test_numbers_beyond_the_type_are_cut_to_its_bits(dtype: int, wanted: int) -> None:
+    assert array(proto(dtype, (1,), (7, varints(-1)))).tolist() == [wanted]
+    assert array(proto(dtype, (1,), (7, varints(2**31 - 1)))).tolist() == [wanted]
+    assert array(proto(dtype, (1,), (7, varints(-(2**31))))).tolist() == [0]
+
+
 def test_nan_keeps_its_bits() -> None:
     bits = bytes.fromhex("0100c07f 0000c0ff")
     assert array(proto(FLOAT, (2,), (4, bits))).tobytes() == bits

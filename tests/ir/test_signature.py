@@ -14,7 +14,7 @@ def test_lists_of_one_count_share_the_inputs() -> None:
 
 
 def test_inputs_that_do_not_share_out_are_refused() -> None:
-    with pytest.raises(ValueError, match="3 inputs cannot be shared out in 2 lists"):
+    with pytest.raises(ValueError, match="3 inputs do not make 2 lists"):
         STITCH.infer([int32, int32, float32], {})
 
 

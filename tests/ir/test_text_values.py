@@ -219,7 +219,7 @@ def test_tensors_may_be_written_in_other_words(text: str, array: Any) -> None:
 def test_attributes_nest_as_deep_as_a_file_allows() -> None:
     value = attr_value_pb2.AttrValue()
     inner = value
-    for _ in range(30):
+    for _ in range(32):
         inner.func.name = "f"
         inner = inner.func.attr["a"]
     inner.i = 1
@@ -227,8 +227,8 @@ def test_attributes_nest_as_deep_as_a_file_allows() -> None:
         1, message((1, "x"), (2, "A"), (5, message((1, "a"), (2, value.SerializeToString()))))
     )
     text = print_graph(graph_from_bytes(data))
-    assert text == "x = A() {a=" + "@f{a=" * 30 + "1" + "}" * 31 + "\n"
+    assert text == "x = A() {a=" + "@f{a=" * 32 + "1" + "}" * 33 + "\n"
     assert graph_to_bytes(parse_graph(text)) == data
     deeper = text.replace("@f{a=1}", "@f{a=@f{a=1}}")
-    with pytest.raises(InvalidInput, match="no more than 30 levels of nesting"):
+    with pytest.raises(InvalidInput, match="no more than 32 levels of nesting"):
         parse_graph(deeper)
