@@ -9,6 +9,7 @@ from cfgraph.analysis.findings import Finding
 from cfgraph.analysis.subject import Subject
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node
+from cfgraph.ir.signature import MAX_COUNT
 
 _CASTABLE = ("float", "int", "uint", "complex", "bool")
 
@@ -26,7 +27,7 @@ def edges(subject: Subject) -> Iterator[Finding]:
         for slot, (source, port) in enumerate(inputs):
             outputs = gives.get(source, missing)
             if outputs is None:
-                if port < 0:
+                if not 0 <= port < MAX_COUNT:
                     yield _no_port(node, slot, source, port, None)
             elif outputs is missing:
                 yield _stranger(node, f"input {slot}", source)

@@ -11,6 +11,7 @@ from cfgraph.ir import registry
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.names import split_tensor_name
 from cfgraph.ir.shapes import SCALAR, UNKNOWN, Shape
+from cfgraph.ir.signature import MAX_COUNT
 from cfgraph.ops.inference import LARGEST_RANK, InferenceContext
 from cfgraph.ops.op import Op, lookup
 from cfgraph.ops.static_values import Known, Value, compute, decoded, join, same_value
@@ -286,7 +287,7 @@ def _count(node: Node) -> int:
     count = registry.output_count(node)
     if count is None:
         read = [use.node.inputs[use.slot].port for use in node.uses if use.slot >= 0]
-        return max(read, default=-1) + 1
+        return min(max(read, default=-1) + 1, MAX_COUNT)
     return count
 
 

@@ -12,6 +12,7 @@ from cfgraph.analysis.verify import require_valid, verify
 from cfgraph.ir import dtypes
 from cfgraph.ir.attrs import Raw, Tensor
 from cfgraph.ir.graph import Output, Versions
+from cfgraph.ops.shape_inference import infer_shapes
 from tests.analysis.written import LOOP, coded, findings, graph
 from tests.conformance import recorded
 
@@ -113,6 +114,12 @@ def test_a_negative_port_is_an_error_even_of_an_unknown_op() -> None:
     of = graph(X, "u = Frobnicate(x)")
     of.create("y", "Neg", (Output(of["u"], -1),), attrs={"T": dtypes.float32})
     assert errors(of) == [("CFG108", "y")]
+
+
+def test_no_op_has_so_many_outputs_as_a_damaged_file_may_claim() -> None:
+    of = graph("u = Frobnicate()", f"y = Neg(u:{10**18}) {{T=float32}}")
+    assert errors(of) == [("CFG108", "y")]
+    assert infer_shapes(of)[of["y"].output()].dims is None
 
 
 def test_a_python_value_that_is_no_attribute_is_an_error() -> None:
