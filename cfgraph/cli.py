@@ -77,7 +77,9 @@ class CommandFiles(Mapping[str, TyperCommand]):
 
 def _examples(name: str) -> str | None:
     lines = EXAMPLES.get(name)
-    return lines and "\n".join(["\b", "Examples:", *(f"  {line}" for line in lines)])
+    if not lines:
+        return None
+    return "\n".join(["\b", "Examples:", *(f"  {line}" for line in lines)])
 
 
 class CommandGroup(TyperGroup):
