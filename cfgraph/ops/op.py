@@ -44,6 +44,7 @@ class Op:
     traceable: ClassVar[bool] = True
     runnable: ClassVar[bool] = True
     random: ClassVar[bool] = False
+    reads_only: ClassVar[bool] = False  # stateful, and changes nothing
     is_input: ClassVar[bool] = False  # there to be fed; without an input of its own it must be
     role: ClassVar[str] = ""
 

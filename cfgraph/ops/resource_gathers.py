@@ -23,6 +23,7 @@ class ResourceGather(Op):
         "batch_dims: int = 0, validate_indices: bool = true, dtype: type, Tindices: {int32, int64}"
     )
     stateful = True
+    reads_only = True
 
     @classmethod
     def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -53,6 +54,7 @@ class ResourceGatherNd(Op):
     signature = "resource: resource, indices: Tindices -> output: dtype"
     attrs = "dtype: type, Tindices: {int32, int64}"
     stateful = True
+    reads_only = True
 
     @classmethod
     def prepare(cls, node: Node, xp: ModuleType) -> Kernel:

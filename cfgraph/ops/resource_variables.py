@@ -107,6 +107,7 @@ class ReadVariableOp(Op):
 
     signature = "resource: resource -> value: dtype"
     stateful = True
+    reads_only = True
 
     @classmethod
     def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -138,6 +139,7 @@ class _ReadVariablesOp(Op):
     signature = "resources: N*resource -> values: dtypes"
     attrs = "N: int >= 0, dtypes: list(type) >= 1"
     stateful = True
+    reads_only = True
 
     @classmethod
     def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -230,6 +232,7 @@ class VarIsInitializedOp(Op):
 
     signature = "resource: resource -> is_initialized: bool"
     stateful = True
+    reads_only = True
 
     @classmethod
     def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -271,6 +274,7 @@ class VariableShape(Op):
     signature = "input: resource -> output: out_type"
     attrs = "out_type: {int32, int64} = int32"
     stateful = True
+    reads_only = True
 
     @classmethod
     def prepare(cls, node: Node, xp: ModuleType) -> Kernel:

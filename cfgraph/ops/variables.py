@@ -165,6 +165,7 @@ class IsVariableInitialized(Op):
 
     signature = "ref: Ref(dtype) -> is_initialized: bool"
     stateful = True
+    reads_only = True
     allows_uninitialized = (0,)
 
     @classmethod
