@@ -172,7 +172,7 @@ class Signature:
             wanted, over = divmod(len(rest) - len(later) + sharing - 1, sharing)
             if over:
                 message = (
-                    f"{len(rest)} inputs cannot be shared out in {sharing} lists of one length"
+                    f"{len(rest)} inputs do not make {sharing} lists of one length"
                 )
                 raise ValueError(message)
         if wanted < 0 or wanted > len(rest):
