@@ -16,6 +16,7 @@ from typer.core import TyperCommand, TyperGroup, TyperOption
 from typer.main import get_command
 
 from cfgraph import __version__
+from cfgraph.console.tables import clean_lines
 from cfgraph.document import document, render
 from cfgraph.errors import CfgraphError, ExecutionError, InvalidInput, UsageError
 from cfgraph.examples import EXAMPLES
@@ -196,7 +197,7 @@ def _report(failure: Exception, ctx: Any, args: Sequence[str]) -> int:
     error = _as_ours(failure)
     code = error.exit_code if error else _BUG
     for line in _lines(failure, error):
-        typer.echo(line, err=True)
+        typer.echo(clean_lines(line), err=True)
     if _wants_json(args):
         command = (ctx.invoked_subcommand if ctx is not None else None) or "error"
         member = error.to_json() if error else _bug(failure)

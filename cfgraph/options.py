@@ -53,7 +53,9 @@ Feed = Annotated[
 ]
 Feeds = Annotated[
     list[str],
-    typer.Option("--feeds", metavar="FILE.npz", help="Feed each array under its name; repeats."),
+    typer.Option(
+        "--feeds", metavar="FILE.npz", help="Feed each array under its name; also .json; repeats."
+    ),
 ]
 Fetch = Annotated[
     list[str],

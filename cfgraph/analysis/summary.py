@@ -71,9 +71,9 @@ class Summary:
     outputs: tuple[Endpoint, ...]
 
 
-def summarize(graph: Graph) -> Summary:
+def summarize(graph: Graph, found: Frames | None = None) -> Summary:
     """Count what is in a graph, and guess what goes in and comes out."""
-    found = frames(graph)
+    found = frames(graph) if found is None else found
     ops = Counter(node.op for node in graph)
     return Summary(
         nodes=len(graph),

@@ -31,7 +31,7 @@ def row_of(event: TraceEvent, short: bool = False) -> Row:
     frame = "" if event.frame == ROOT_FRAME else clean(event.frame)
     if short:
         frame = frame.replace("/while_context[", "[").removeprefix("/")
-    told = "dead" if event.dead else _outputs(event)
+    told = "dead" if event.dead else clean(_outputs(event))
     return (
         f"{event.start_ns / 1e6:.3f}",
         event.device,

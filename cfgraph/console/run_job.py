@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from cfgraph.analysis.inputs import require_feeds
-from cfgraph.console.graphs import Source
+from cfgraph.console.graphs import STDIN, Source
 from cfgraph.console.run_files import folder_places, output_places
 from cfgraph.console.run_options import RunOptions
+from cfgraph.errors import UsageError
 from cfgraph.ir.graph import Node, Output
 from cfgraph.runtime.feed_grammar import split_feed
 from cfgraph.runtime.feeds import read_feeds, read_value
@@ -33,6 +34,7 @@ class Job:
 def make_job(source: Source, options: RunOptions) -> Job:
     """Understand the options. Raises UsageError where they do not fit the graph."""
     wanted, graph, seed = options.wanted, source.graph, options.limits.seed
+    _require_one_stdin(source, [*wanted.feeds, *options.expected.values])
     asked = Fetches(graph)
     for name in wanted.fetches:
         asked.fetch(name)
@@ -55,3 +57,9 @@ def make_job(source: Source, options: RunOptions) -> Job:
     }
     fetches, targets = tuple(asked.tensors), tuple(asked.targets)
     return Job(fetches, targets, feeds, expected, places, nothing_named)
+
+
+def _require_one_stdin(source: Source, texts: list[str]) -> None:
+    readers = sum(text.partition("=")[2].strip() == "@-" for text in texts)
+    if readers + (source.path == STDIN) > 1:
+        raise UsageError("standard input can be read once only", hint="use a file for the other")

@@ -59,7 +59,7 @@ class _Show:
     def summary(self) -> Summary:
         """The summary, made once."""
         if self._summary is None:
-            self._summary = summarize(self.graph)
+            self._summary = summarize(self.graph, self.found)
         return self._summary
 
     @property

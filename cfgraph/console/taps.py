@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, TextIO
 
+from cfgraph.console.tables import clean, clean_lines
 from cfgraph.console.values import type_text, value_json, value_text
 from cfgraph.ir.graph import Graph
 from cfgraph.runtime.fetches import matching_nodes
@@ -50,13 +51,13 @@ class Taps:
         self.values.append({**where, **told})
 
     def _print(self, event: TraceEvent, port: int, value: Any) -> None:
-        name = f"{event.node}:{port} {event.frame}"
+        name = clean(f"{event.node}:{port} {event.frame}")
         if value is None:
             print(f"{name}  dead", file=self.stream)
             return
         text = value_text(value, self.full)
         gap = "\n" if "\n" in text else " "
-        print(f"{name}  {type_text(value)} ={gap}{text}", file=self.stream)
+        print(clean_lines(f"{name}  {type_text(value)} ={gap}{text}"), file=self.stream)
 
     def silent(self) -> list[str]:
         """The patterns of which no node ran."""

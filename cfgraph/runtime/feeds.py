@@ -124,6 +124,8 @@ def _from_file(spec: Spec, wanted: DType | None, shape: Shape, name: str, seed: 
     if spec.key is not None:
         return npy.read_npz_key(spec.text, spec.key)
     if spec.text == "-":
+        if sys.stdin.isatty():
+            raise UsageError("standard input is a terminal, not an .npy file", code="CFG033")
         return npy.decode_npy(sys.stdin.buffer.read(), "standard input")
     if spec.text.endswith(".npz"):
         arrays = dict(npy.read_npz(spec.text))

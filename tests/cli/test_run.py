@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
 import pickle
 from pathlib import Path
@@ -59,6 +60,28 @@ def test_two_runs_print_the_same_bytes_under_any_schedule(command: Any, lstm: Pa
     for options in ([], ["--schedule", "random", "--schedule-seed", "7"], ["--trace"]):
         assert command("run", lstm, *feeds, *options).data == first.data
     assert command("run", lstm, *feeds, "--seed", "1").data != first.data
+
+
+def test_standard_input_is_read_once(command: Any, counter: Path) -> None:
+    done = command("run", "-", "--feed", "n=@-", stdin=counter.read_bytes())
+    assert done.code == 2
+    assert "once" in done.err
+    stream = io.BytesIO()
+    np.save(stream, np.int32(3))
+    done = command("run", counter, "--feed", "n=@-", stdin=stream.getvalue())
+    assert done.lines == ["count:0  int32[]  = 3"]
+    assert command("run", counter, "--feed", "n=@-").code == 2
+
+
+def test_control_characters_reach_no_terminal(command: Any, tmp_path: Path) -> None:
+    graph = Graph()
+    graph.create("a", "Op\x1b[2J")
+    cfgraph.save(graph, tmp_path / "g.pb")
+    assert "\x1b" not in command("run", tmp_path / "g.pb").err
+    path = echo(dtypes.string, tmp_path)
+    done = command("run", path, "--feed", 'x="\u009b2J"', "--tap", "y", "--trace")
+    assert done.code == 0
+    assert "\x9b" not in done.out + done.err
 
 
 # -- fetches -----------------------------------------------------------------------------------

@@ -1,0 +1,84 @@
+"""Lower a graph from a file to a file, and say what changed."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from cfgraph.console.answer import print_document
+from cfgraph.console.graphs import STDIN, artifact, read_graph, write_graph
+from cfgraph.console.page import note, page
+from cfgraph.console.tables import Column, Table
+from cfgraph.document import render
+from cfgraph.errors import UsageError
+from cfgraph.ir.staged import StagedFiles
+from cfgraph.passes.lower.lower import lower
+from cfgraph.passes.report import Report
+
+
+def lower_file(
+    path: str,
+    output: str | None,
+    to: str | None,
+    functions: Sequence[str],
+    keep_calls: bool,
+    map_out: str | None,
+    json: bool,
+    quiet: bool,
+) -> None:
+    """Read, lower and write a graph; the ops before and after go to stderr.
+
+    Raises UsageError where two answers would go to one place.
+    """
+    if json and output in (None, STDIN):
+        message = "the JSON answer takes standard output"
+        raise UsageError(message, hint="say where the graph goes: -o FILE")
+    if map_out is not None and output is not None and _same(map_out, output):
+        raise UsageError("the graph and the names go to one file", path=map_out)
+    source = read_graph(path, quiet=quiet)
+    report = lower(source.graph, functions=functions or None, keep_calls=keep_calls)
+    with StagedFiles() as files:
+        if map_out is not None:
+            files.open(map_out).write(f"{render(report.names)}\n".encode())
+        written = write_graph(source.graph, output, to)
+    for warning in report.warnings:
+        note(f"warning: {warning}", quiet)
+    if not quiet:
+        _print_counts(report)
+    if json:
+        artifacts = [artifact("graph", written)] if written else []
+        artifacts += [artifact("names", map_out)] if map_out else []
+        print_document(
+            "lower",
+            inputs=[source.to_json()],
+            summary={"rewrites": report.rewrites, "nodes": list(_totals(report))},
+            result={"ops": _counts(report).to_json(), "warnings": report.warnings},
+            artifacts=artifacts,
+        )
+
+
+def _same(one: str, other: str) -> bool:
+    return Path(one).resolve() == Path(other).resolve()
+
+
+def _print_counts(report: Report) -> None:
+    out = page(stream=sys.stderr)
+    if not report:
+        out.line("nothing to lower")
+        return
+    nodes = "node" if report.rewrites == 1 else "nodes"
+    out.heading(f"lowered {report.rewrites} functional {nodes}")
+    table = _counts(report)
+    table.rows.append(("all", *_totals(report)))
+    out.table(table)
+
+
+def _counts(report: Report) -> Table:
+    columns = [Column("op"), Column("before", right=True), Column("after", right=True)]
+    return Table(columns, [*report.changes()])
+
+
+def _totals(report: Report) -> tuple[int, int]:
+    """The nodes before and after."""
+    return sum(report.before.values()), sum(report.after.values())
