@@ -1,224 +1,323 @@
 from __future__ import annotations
 
-import random
-from collections.abc import Iterator
-from itertools import pairwise
-
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from cfgraph.errors import InvalidInput
+import cfgraph.ops  # noqa: F401 - fills the registry
+from cfgraph.errors import InvalidInput, UsageError
+from cfgraph.ir import dtypes
 from cfgraph.ir.graph import CONTROL, Graph, Node, Output, Use
+from cfgraph.ir.names import did_you_mean, split_tensor_name
+from cfgraph.ir.text import parse_graph, print_graph
 
 
-def chain(*names: str) -> Graph:
-    """Nodes that each read the one before."""
-    graph = Graph()
-    for name in names:
-        graph.create(name, "Op")
-    for before, after in pairwise(names):
-        graph.set_inputs(graph[after], (graph[before].output(),))
-    return graph
-
-
-def assert_true_uses(graph: Graph) -> None:
-    """Uses say what inputs and controls say, no more and no less."""
-    said = {node: set(node.uses) for node in graph}
-    read: dict[Node, set[Use]] = {node: set() for node in graph}
+def recomputed_uses(graph: Graph) -> dict[Node, set[Use]]:
+    """The uses of every node, from the edges of their readers."""
+    uses: dict[Node, set[Use]] = {node: set() for node in graph}
     for node in graph:
-        for slot, (source, _) in enumerate(node.inputs):
-            read[source].add(Use(node, slot))
-        for source in node.controls:
-            read[source].add(Use(node, CONTROL))
-        assert len(set(node.controls)) == len(node.controls)
-    assert said == read
-    assert all(graph.nodes[node.name] is node for node in graph)
+        for slot, source in enumerate(node.inputs):
+            uses[source.node].add(Use(node, slot))
+        for control in node.controls:
+            uses[control].add(Use(node, CONTROL))
+    return uses
 
 
-def test_every_edit_keeps_uses_true() -> None:
-    draw = random.Random(7)
-    graph = Graph()
-    for number in range(12):
-        graph.create(f"n{number}", "Op")
+class Edits(RuleBasedStateMachine):
+    """Random edits of a graph; nodes and ports are drawn by number."""
 
-    def any_node() -> Node:
-        return draw.choice(list(graph))
+    def __init__(self) -> None:
+        super().__init__()
+        self.graph = Graph()
+        self.edits = 0
 
-    def any_output() -> Output:
-        return Output(any_node(), draw.randrange(3))
+    def node(self, number: int) -> Node:
+        return list(self.graph)[number % len(self.graph)]
 
-    def any_nodes() -> list[Node]:
-        return [any_node() for _ in range(draw.randrange(4))]
+    def ports(self, numbers: list[int]) -> list[Output]:
+        return [self.node(number).output(number % 3) for number in numbers]
 
-    def set_input() -> None:
-        node = any_node()
-        if node.inputs:
-            graph.set_input(node, draw.randrange(len(node.inputs)), any_output())
+    @rule(inputs=st.lists(st.integers(0, 99), max_size=3), controls=st.lists(st.integers(0, 99)))
+    def create(self, inputs: list[int], controls: list[int]) -> None:
+        before = bool(len(self.graph))
+        self.graph.create(
+            self.graph.unique_name("n"),
+            "Thing",
+            self.ports(inputs) if before else (),
+            [self.node(number) for number in controls] if before else (),
+        )
 
-    def remove_and_add() -> None:
-        node = any_node()
-        if all(use.node is node for use in node.uses):
-            graph.remove(node)
-            graph.create(node.name, "Op", (any_output(),))
+    @precondition(lambda self: len(self.graph))
+    @rule(number=st.integers(0, 99), inputs=st.lists(st.integers(0, 99), max_size=4))
+    def set_inputs(self, number: int, inputs: list[int]) -> None:
+        node, ports = self.node(number), self.ports(inputs)
+        self.graph.set_inputs(node, iter(ports))
+        assert node.inputs == tuple(ports)
 
-    edits = [
-        lambda: graph.set_inputs(any_node(), [any_output() for _ in range(draw.randrange(4))]),
-        lambda: graph.set_controls(any_node(), any_nodes()),
-        lambda: graph.connect(any_node(), [any_output()], any_nodes()),
-        lambda: graph.add_control(any_node(), any_node()),
-        lambda: graph.remove_control(any_node(), any_node()),
-        lambda: graph.replace_uses(any_output(), any_output()),
-        lambda: graph.rename(any_node(), f"m{graph.edits}"),
-        set_input,
-        remove_and_add,
-    ]
-    for _ in range(2_000):
-        draw.choice(edits)()
-        assert_true_uses(graph)
+    @precondition(lambda self: len(self.graph))
+    @rule(number=st.integers(0, 99), slot=st.integers(0, 9), source=st.integers(0, 99))
+    def set_input(self, number: int, slot: int, source: int) -> None:
+        node = self.node(number)
+        if slot >= len(node.inputs):
+            with pytest.raises(IndexError):
+                self.graph.set_input(node, slot, self.node(source).output())
+            return
+        self.graph.set_input(node, slot, self.ports([source])[0])
+        assert node.inputs[slot] == self.ports([source])[0]
+
+    @precondition(lambda self: len(self.graph))
+    @rule(number=st.integers(0, 99), controls=st.lists(st.integers(0, 99), max_size=4))
+    def set_controls(self, number: int, controls: list[int]) -> None:
+        nodes = [self.node(each) for each in controls]
+        self.graph.set_controls(self.node(number), iter(nodes))
+        assert self.node(number).controls == tuple(dict.fromkeys(nodes))
+
+    @precondition(lambda self: len(self.graph))
+    @rule(number=st.integers(0, 99), before=st.integers(0, 99))
+    def add_control(self, number: int, before: int) -> None:
+        self.graph.add_control(self.node(number), self.node(before))
+        assert self.node(number).controls.count(self.node(before)) == 1
+
+    @precondition(lambda self: len(self.graph))
+    @rule(number=st.integers(0, 99), before=st.integers(0, 99))
+    def remove_control(self, number: int, before: int) -> None:
+        self.graph.remove_control(self.node(number), self.node(before))
+        assert self.node(before) not in self.node(number).controls
+
+    @precondition(lambda self: len(self.graph))
+    @rule(old=st.integers(0, 99), new=st.integers(0, 99))
+    def replace_uses(self, old: int, new: int) -> None:
+        source, target = self.ports([old, new])
+        wanted = sum(item == source for node in self.graph for item in node.inputs)
+        assert self.graph.replace_uses(source, target) == wanted
+        assert source == target or not source.node.readers(source.port)
+
+    @precondition(lambda self: len(self.graph))
+    @rule(number=st.integers(0, 99))
+    def rename(self, number: int) -> None:
+        node, order = self.node(number), list(self.graph)
+        self.graph.rename(node, self.graph.unique_name("renamed"))
+        assert list(self.graph) == order
+
+    @precondition(lambda self: len(self.graph))
+    @rule(numbers=st.lists(st.integers(0, 99), min_size=1, max_size=3))
+    def remove(self, numbers: list[int]) -> None:
+        nodes = [self.node(number) for number in numbers]
+        stay = [node for node in self.graph if node not in nodes]
+        if any(use.node in stay for node in nodes for use in node.uses):
+            with pytest.raises(ValueError, match="still read"):
+                self.graph.remove(*nodes)
+            return
+        self.graph.remove(*nodes)
+        assert list(self.graph) == stay
+
+    @invariant()
+    def uses_are_true(self) -> None:
+        assert {node: set(node.uses) for node in self.graph} == recomputed_uses(self.graph)
+
+    @invariant()
+    def names_are_true(self) -> None:
+        assert all(name == node.name for name, node in self.graph.nodes.items())
+
+    @invariant()
+    def edits_are_counted(self) -> None:
+        assert self.graph.edits >= self.edits
+        self.edits = self.graph.edits
+
+    @invariant()
+    def readers_agree_with_uses(self) -> None:
+        for node in self.graph:
+            ports = {source.port for reader in self.graph for source in reader.inputs}
+            readers = [use for port in ports for use in node.readers(port)]
+            controls = [Use(reader, CONTROL) for reader in node.control_readers]
+            assert {*readers, *controls} == set(node.uses)
+            assert len(readers) + len(controls) == len(node.uses)
+
+    @invariant()
+    def the_readable_form_tells_all(self) -> None:
+        text = print_graph(self.graph)
+        again = parse_graph(text)
+        assert print_graph(again) == text
+        assert [node.inputs for node in again] == [
+            tuple(again[source.node.name].output(source.port) for source in node.inputs)
+            for node in self.graph
+        ]
 
 
-def test_an_edit_that_fails_changes_nothing() -> None:
-    graph = chain("a", "b")
-    before = graph.edits
+Edits.TestCase.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
+TestEdits = Edits.TestCase
 
-    def broken() -> Iterator[Output]:
-        yield graph["a"].output()
-        raise KeyError("no such node")
 
-    with pytest.raises(KeyError):
-        graph.set_inputs(graph["b"], broken())
-    with pytest.raises(KeyError):
-        graph.set_controls(graph["b"], (item.node for item in broken()))
-    with pytest.raises(IndexError, match="no input 1"):
-        graph.set_input(graph["b"], 1, graph["a"].output())
-    with pytest.raises(IndexError, match="no input -1"):
-        graph.set_input(graph["b"], -1, graph["a"].output())
-    assert graph["b"].inputs == (graph["a"].output(),)
-    assert graph.edits == before
-    assert_true_uses(graph)
+@pytest.fixture
+def graph() -> Graph:
+    return parse_graph(
+        """
+        x = Placeholder() {dtype=float32}
+        y = Identity(x)
+        s = Switch(x, p)
+        p = Placeholder() {dtype=bool}
+        z = Mul(s, s:1, ^y)
+        n = NoOp(^z)
+        """
+    )
 
 
 @pytest.mark.parametrize(
     "edit",
     [
-        lambda graph: graph.create("c", "Op"),
-        lambda graph: graph.set_inputs(graph["b"], ()),
-        lambda graph: graph.set_input(graph["b"], 0, graph["b"].output(1)),
-        lambda graph: graph.set_controls(graph["b"], (graph["a"],)),
-        lambda graph: graph.add_control(graph["b"], graph["a"]),
-        lambda graph: graph.replace_uses(graph["a"].output(), graph["a"].output(1)),
-        lambda graph: graph.set_attr(graph["b"], "k", 1),
-        lambda graph: graph.set_device(graph["b"], "/cpu:0"),
-        lambda graph: graph.rename(graph["b"], "c"),
-        lambda graph: graph.remove(graph["b"]),
+        lambda g: g.create("new", "NoOp"),
+        lambda g: g.add("Neg", g["x"]),
+        lambda g: g.set_input(g["y"], 0, g["s"].output()),
+        lambda g: g.set_inputs(g["y"], ()),
+        lambda g: g.set_controls(g["y"], ()),
+        lambda g: g.add_control(g["y"], g["p"]),
+        lambda g: g.remove_control(g["z"], g["y"]),
+        lambda g: g.replace_uses(g["x"].output(), g["y"].output()),
+        lambda g: g.set_attr(g["x"], "a", 1),
+        lambda g: g.set_device(g["x"], "/cpu:0"),
+        lambda g: g.rename(g["x"], "new"),
+        lambda g: g.remove(g["n"]),
+        lambda g: g.load([("new", "A", ("x",), "", {}, None)]),
     ],
 )
-def test_every_edit_is_counted(edit: object) -> None:
-    graph = chain("a", "b")
+def test_every_edit_is_counted(edit: object, graph: Graph) -> None:
     before = graph.edits
     edit(graph)  # type: ignore[operator]
     assert graph.edits > before
+    assert {node: set(node.uses) for node in graph} == recomputed_uses(graph)
 
 
-def test_what_changes_nothing_is_no_edit() -> None:
-    graph = chain("a", "b")
-    graph.add_control(graph["b"], graph["a"])
-    before = graph.edits
-    graph.add_control(graph["b"], graph["a"])
-    graph.remove_control(graph["a"], graph["b"])
-    graph.rename(graph["a"], "a")
-    graph.replace_uses(graph["b"].output(), graph["a"].output())
-    assert graph.edits == before
+def test_a_new_node_takes_its_types_from_its_inputs(graph: Graph) -> None:
+    node = graph.add("Mul", graph["x"], graph["y"].output(), name="x")
+    assert node.name == "x_1"
+    assert node.attrs == {"T": dtypes.float32}
+    assert node.output().dtype is dtypes.float32
+    assert graph.add("Mul", graph["x"], graph["y"], name="x").name == "x_2"
 
 
-def test_all_uses_of_one_output_move_and_those_of_others_stay() -> None:
-    graph = chain("a", "b")
-    many = graph.create("m", "Op", [Output(graph["a"], port) for port in (0, 1, 0)])
-    assert graph.replace_uses(graph["a"].output(), graph["b"].output(2)) == 3
-    assert many.inputs == (Output(graph["b"], 2), Output(graph["a"], 1), Output(graph["b"], 2))
-    assert graph["a"].readers(0) == []
-    assert graph["a"].readers(1) == [Use(many, 1)]
-    assert_true_uses(graph)
+def test_a_new_node_whose_inputs_do_not_fit_is_refused(graph: Graph) -> None:
+    with pytest.raises(InvalidInput, match="input 1 is p:0 of type bool") as caught:
+        graph.add("Mul", graph["x"], graph["p"])
+    assert caught.value.hint == "insert a Cast"
+    with pytest.raises(InvalidInput, match="Mul"):
+        graph.add("Mul", graph["x"])
+    assert "Mul" not in graph
 
 
-def test_uses_are_listed_in_the_order_in_which_they_came_to_be() -> None:
-    graph = chain("a")
-    source = graph["a"].output()
-    for name in "zyx":
-        graph.create(name, "Op", (source,), (graph["a"],))
-    graph.remove_control(graph["y"], graph["a"])
-    graph.add_control(graph["y"], graph["a"])
-    assert [use.node.name for use in graph["a"].readers(0)] == ["z", "y", "x"]
-    assert [node.name for node in graph["a"].control_readers] == ["z", "x", "y"]
+def test_a_name_that_is_taken_is_refused(graph: Graph) -> None:
+    for edit in (lambda: graph.create("x", "A"), lambda: graph.rename(graph["y"], "x")):
+        with pytest.raises(InvalidInput, match="'x' is given to two nodes") as caught:
+            edit()
+        assert caught.value.code == "CFG104"
+    graph.rename(graph["x"], "x")
 
 
-def test_controls_keep_their_order_and_collapse() -> None:
-    graph = chain("a", "b", "c")
-    graph.set_controls(graph["c"], [graph["b"], graph["a"], graph["b"]])
-    assert graph["c"].controls == (graph["b"], graph["a"])
-    graph.remove_control(graph["c"], graph["b"])
-    assert graph["c"].controls == (graph["a"],)
+def test_a_node_that_is_read_is_not_removed(graph: Graph) -> None:
+    with pytest.raises(ValueError, match="'y' is still read by 'z'"):
+        graph.remove(graph["y"])
+    graph.remove(graph["n"], graph["z"], graph["y"])
+    assert list(graph.nodes) == ["x", "s", "p"]
+    assert [use.node.name for use in graph["x"].uses] == ["s"]
 
 
-def test_a_node_may_read_and_wait_for_itself() -> None:
-    graph = chain("a")
-    graph.connect(graph["a"], [graph["a"].output()], [graph["a"]])
-    assert_true_uses(graph)
-    graph.remove(graph["a"])
-    assert len(graph) == 0
+def test_a_node_is_not_removed_twice(graph: Graph) -> None:
+    node = graph["n"]
+    graph.remove(node, node)
+    with pytest.raises(ValueError, match="'n' is not in the graph"):
+        graph.remove(node)
 
 
-def test_nodes_that_read_each_other_are_removed_together() -> None:
-    graph = chain("a", "b", "c")
-    with pytest.raises(ValueError, match="'a' is still read by 'b'"):
-        graph.remove(graph["a"])
-    graph.remove(graph["b"], graph["c"], graph["b"])
-    assert list(graph.nodes) == ["a"]
-    assert_true_uses(graph)
+def test_a_missing_node_names_a_similar_one(graph: Graph) -> None:
+    graph.create("counter", "A")
+    with pytest.raises(UsageError, match="no node 'countre' in the graph") as caught:
+        _ = graph["countre"]
+    assert caught.value.hint == "did you mean 'counter'?"
 
 
-def test_a_removal_that_fails_removes_nothing() -> None:
-    graph, other = chain("a", "b", "c"), chain("c")
-    with pytest.raises(ValueError, match="'c' is not in the graph"):
-        graph.remove(graph["c"], other["c"])
-    assert list(graph.nodes) == ["a", "b", "c"]
-    assert_true_uses(graph)
+@pytest.mark.parametrize(("name", "wanted"), [("s", "s:0"), ("s:0", "s:0"), ("s:1", "s:1")])
+def test_a_tensor_is_found_by_its_name(name: str, wanted: str, graph: Graph) -> None:
+    assert graph.tensor(name).name == wanted
+    assert str(graph.tensor(name)) == wanted
 
 
-def test_a_renamed_node_keeps_its_place_and_its_readers() -> None:
-    graph = chain("a", "b", "c")
-    graph.rename(graph["b"], "d")
-    assert list(graph.nodes) == ["a", "d", "c"]
-    assert graph["c"].inputs[0].name == "d:0"
-    assert "b" not in graph
-    with pytest.raises(InvalidInput, match="two nodes") as caught:
-        graph.rename(graph["d"], "c")
-    assert caught.value.code == "CFG104"
+@pytest.mark.parametrize(
+    ("name", "message", "hint"),
+    [
+        ("s:2", "'s' (Switch) has 2 outputs, no output 2", None),
+        ("x:1", "'x' (Placeholder) has 1 output, no output 1", None),
+        ("n", "'n' (NoOp) has 0 outputs, no output 0", "run it as a target: ^n"),
+        ("^n", "'^n' names an operation, not a tensor", "write 'n' or 'n:0'"),
+        ("nowhere:1", "no node 'nowhere' in the graph", None),
+    ],
+)
+def test_what_is_no_tensor_is_refused(
+    name: str, message: str, hint: str | None, graph: Graph
+) -> None:
+    with pytest.raises(UsageError) as caught:
+        graph.tensor(name)
+    assert caught.value.message == message
+    assert caught.value.hint == hint
 
 
-def test_unique_names_count_up_and_skip_what_is_taken() -> None:
-    graph = chain("a", "a_2")
-    assert graph.unique_name("b") == "b"
-    assert graph.unique_name("a") == "a_1"
-    graph.create("a_1", "Op")
-    assert graph.unique_name("a") == "a_3"
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("a", ("a", 0)),
+        ("a:0", ("a", 0)),
+        ("a:12", ("a", 12)),
+        ("^a", ("a", None)),
+        ("^a:1", ("^a", 1)),
+        ("a:", ("a:", 0)),
+        (":1", (":1", 0)),
+        ("a:b:1", ("a:b", 1)),
+        ("a:-1", ("a:-1", 0)),
+        ("a:٣", ("a:٣", 0)),
+    ],
+)
+def test_the_name_of_a_tensor_is_read_from_its_end(text: str, wanted: object) -> None:
+    assert split_tensor_name(text) == wanted
 
 
-def test_a_wide_node_is_rewired_in_linear_time() -> None:
-    graph = chain("a", "b")
-    wide = graph.create("w", "Op", [graph["a"].output()] * 50_000)
-    assert graph.replace_uses(graph["a"].output(), graph["b"].output()) == 50_001
-    assert set(wide.inputs) == {graph["b"].output()}
+def test_guessing_what_was_meant_is_bounded() -> None:
+    assert did_you_mean("counte", ["counter"]) == "did you mean 'counter'?"
+    assert did_you_mean("something else", ["counter"]) is None
+    assert did_you_mean("n" * 1000, ["n" * 999]) is None
+    assert did_you_mean("n1", (f"n{number}" for number in range(10**5))) is None
 
 
-def test_inputs_may_be_written_in_any_order() -> None:
+def test_an_attribute_falls_back_to_its_default(graph: Graph) -> None:
+    enter = graph.add("Enter", graph["x"], name="enter", frame_name=b"f")
+    assert enter.attr("parallel_iterations") == 10
+    assert enter.attr("frame_name") == b"f"
+    with pytest.raises(InvalidInput, match="attribute 'what' is missing") as caught:
+        enter.attr("what")
+    assert caught.value.node == "enter"
+
+
+def test_all_faults_of_a_file_are_found_at_once() -> None:
+    records = [
+        ("x", "A", ("nowhere", "^x", "x"), "", {}, None),
+        ("x", "A", (), "", {}, None),
+        ("a b", "", (), "", {}, None),
+    ]
+    with pytest.raises(InvalidInput) as caught:
+        Graph().load(records)
+    codes = [finding.code for finding in caught.value.findings]
+    assert codes == ["CFG104", "CFG103", "CFG102", "CFG105", "CFG106"]
+    assert caught.value.message == "the name 'x' is given to two nodes (and 4 more faults)"
+
+
+@given(st.lists(st.sampled_from(["a", "a_1", "a_2", "b"]), max_size=12))
+def test_unique_names_are_unique(bases: list[str]) -> None:
     graph = Graph()
-    graph.load(
-        [
-            ("b", "Op", ["a:1", "^c", "^a", "^c"], "", {}, None),
-            ("a", "Op", [], "/cpu:0", {}, None),
-            ("c", "Op", ["b"], "", {}, None),
-        ]
-    )
-    assert graph["b"].inputs == (Output(graph["a"], 1),)
-    assert graph["b"].controls == (graph["c"], graph["a"])
-    assert_true_uses(graph)
+    for base in bases:
+        graph.create(graph.unique_name(base), "A")
+    assert len(graph) == len(bases)
+
+
+def test_many_nodes_may_ask_for_one_name() -> None:
+    graph = Graph()
+    for _ in range(20_000):
+        graph.create(graph.unique_name("n"), "A")
+    assert list(graph.nodes)[-1] == "n_19999"
