@@ -85,12 +85,6 @@ class Spence(Special):
     function = "spence"
 
 
-class Expint(Special):
-    """The exponential integral."""
-
-    function = "expi"
-
-
 class BesselI0(Special):
     """The modified Bessel function of the first kind, order 0."""
 
@@ -116,9 +110,15 @@ class BesselI1e(Special):
 
 
 class Untraceable(Special, abstract=True):
-    """A special function that jax does not have."""
+    """A special function that jax does not have, or not at its poles."""
 
     traceable = False
+
+
+class Expint(Untraceable):
+    """The exponential integral."""
+
+    function = "expi"
 
 
 class Dawsn(Untraceable):
