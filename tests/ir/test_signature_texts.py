@@ -1,0 +1,152 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cfgraph.ir import dtypes
+from cfgraph.ir.dtypes import DType, bool_, float32, float64, int32, int64, string
+from cfgraph.ir.shapes import Shape
+from cfgraph.ir.signature import MAX_COUNT, Arg, Attr, Signature
+
+
+def test_arguments_have_a_type_a_count_and_perhaps_a_reference() -> None:
+    signature = Signature("x: T, y: N*float32, r: Ref(T), l: L -> z: Ref(int32)", "L: list(type)")
+    assert signature.inputs == (
+        Arg("x", None, "T"),
+        Arg("y", float32, None, "N"),
+        Arg("r", None, "T", is_ref=True),
+        Arg("l", None, "L"),
+    )
+    assert signature.outputs == (Arg("z", int32, None, is_ref=True),)
+
+
+def test_attributes_that_are_only_named_are_declared() -> None:
+    signature = Signature("x: N*T -> y: T")
+    assert signature.attrs == {"T": Attr("T", "type"), "N": Attr("N", "int", minimum=1)}
+
+
+@pytest.mark.parametrize("text", ["", "->", " -> "])
+def test_an_op_may_have_nothing(text: str) -> None:
+    signature = Signature(text)
+    assert (signature.inputs, signature.outputs, signature.attrs) == ((), (), {})
+    assert signature.simple_outputs == 0
+
+
+ATTRS: list[tuple[str, Attr]] = [
+    ("a: int", Attr("a", "int")),
+    ("a: int >= 2", Attr("a", "int", minimum=2)),
+    ("a: int >= -1 = 3", Attr("a", "int", 3, True, -1)),
+    ("a: float = 0.5", Attr("a", "float", 0.5, True)),
+    ("a: bool = false", Attr("a", "bool", False, True)),
+    ("a: string = ''", Attr("a", "string", b"", True)),
+    ("a: string = 'x, y'", Attr("a", "string", b"x, y", True)),
+    ("a: type = float32", Attr("a", "type", float32, True)),
+    ("a: shape = ?", Attr("a", "shape", Shape(None), True)),
+    ("a: shape = [2,-1]", Attr("a", "shape", Shape((2, None)), True)),
+    ("a: {int32, int64} = int32", Attr("a", "type", int32, True, None, (int32, int64))),
+    ("a: {'min', 'max'}", Attr("a", "string", allowed=(b"min", b"max"))),
+    ("a: list(type) >= 1", Attr("a", "list(type)", minimum=1)),
+    ("a: list(int) = [1, 2]", Attr("a", "list(int)", (1, 2), True)),
+    ("a: list(string) = []", Attr("a", "list(string)", (), True)),
+    ("a: list({int32, string})", Attr("a", "list(type)", allowed=(int32, string))),
+    ("a: func", Attr("a", "func")),
+    ("a: tensor", Attr("a", "tensor")),
+]
+
+
+@pytest.mark.parametrize(("text", "wanted"), ATTRS, ids=[row[0] for row in ATTRS])
+def test_an_attribute_has_a_kind_bounds_and_a_default(text: str, wanted: Attr) -> None:
+    attrs = Signature("", f"before: int, {text}, after: bool").attrs
+    assert list(attrs) == ["before", "a", "after"]
+    assert attrs["a"] == wanted
+
+
+@pytest.mark.parametrize("text", ["a", "a: ", "a: int >=", "a: {", "a b: int"])
+def test_a_malformed_attribute_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="malformed"):
+        Signature("", text)
+
+
+def test_an_attribute_wins_over_a_type_of_its_name() -> None:
+    signature = Signature("x: half -> y: half", "half: type")
+    assert signature.inputs[0] == Arg("x", None, "half")
+
+
+LISTS = Signature(
+    "x: T, many: N*T, list: L, r: Ref(T) -> y: T, out: L, more: N*bool, s: Ref(T)", "L: list(type)"
+)
+FILLED: dict[str, Any] = {"T": float32, "N": 2, "L": (int32, string)}
+
+
+def test_types_follow_from_attributes() -> None:
+    ref = float32.ref
+    assert LISTS.input_types(FILLED) == [float32, float32, float32, int32, string, ref]
+    assert LISTS.output_types(FILLED) == [float32, int32, string, bool_, bool_, ref]
+    assert LISTS.simple_outputs is None
+    assert Signature("-> a: T, b: int32").simple_outputs == 2
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"T": None}, "attribute 'T' is no type"),
+        ({"T": 3}, "attribute 'T' is no type"),
+        ({"N": "2"}, "attribute 'N' is no count"),
+        ({"N": -1}, "attribute 'N' is no count"),
+        ({"N": MAX_COUNT + 1}, "attribute 'N' asks for"),
+        ({"L": (1, 2)}, "attribute 'L' is no type"),
+    ],
+)
+def test_attributes_of_another_kind_are_refused(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        LISTS.input_types(FILLED | change)
+
+
+@pytest.mark.parametrize("name", ["T", "N", "L"])
+def test_attributes_that_are_missing_are_named(name: str) -> None:
+    attrs = {key: value for key, value in FILLED.items() if key != name}
+    with pytest.raises(ValueError, match=f"attribute '{name}' is missing"):
+        LISTS.input_types(attrs)
+
+
+def test_a_default_stands_in_for_what_is_missing() -> None:
+    signature = Signature("x: T -> y: out", "T: type = int64, out: type = float64")
+    assert signature.input_types({}) == [int64]
+    assert signature.output_types({"out": string}) == [string]
+    assert signature.value("out", {}) is float64
+
+
+def test_attributes_follow_from_types() -> None:
+    assert Signature("x: T, y: T -> z: T").infer([float32, float32], {}) == {"T": float32}
+    assert Signature("x: N*T -> z: T").infer([int32] * 3, {}) == {"N": 3, "T": int32}
+    listed = Signature("x: L -> y: L", "L: list(type)")
+    assert listed.infer([int32, string], {}) == {"L": (int32, string)}
+    assert listed.infer([], {}) == {"L": ()}
+
+
+def test_the_type_of_a_reference_is_that_of_its_base() -> None:
+    signature = Signature("r: Ref(T), v: T -> out: Ref(T)")
+    assert signature.infer([float32.ref, float32], {}) == {"T": float32}
+    assert signature.infer([float32.ref, float32.ref], {}) == {"T": float32}
+
+
+def test_the_first_input_whose_type_is_known_tells_it() -> None:
+    signature = Signature("x: N*T -> y: T")
+    assert signature.infer([None, dtypes.bool_], {}) == {"N": 2, "T": bool_}
+
+
+def test_what_cannot_be_told_is_an_error() -> None:
+    with pytest.raises(ValueError, match="attribute 'T' is missing"):
+        Signature("x: T -> y: T").infer([None], {})
+    with pytest.raises(ValueError, match="attribute 'out' is missing"):
+        Signature("x: T -> y: out").infer([int32], {})
+    with pytest.raises(ValueError, match="2 inputs given, 1 wanted"):
+        Signature("x: T -> y: T").infer([int32, int32], {})
+
+
+def test_attributes_that_are_given_stay() -> None:
+    signature = Signature("x: T -> y: T")
+    given = {"T": DType.of(57), "_note": b"n"}
+    assert signature.infer([int32], given) == given
+    assert given == {"T": DType.of(57), "_note": b"n"}
