@@ -8,6 +8,8 @@ from typing import IO, Annotated, Any
 
 import typer
 
+Exit = typer.Exit
+
 
 class Color(StrEnum):
     """When to use colour."""
@@ -126,6 +128,10 @@ Schedule = Annotated[
 ]
 ScheduleSeed = Annotated[
     int, typer.Option("--schedule-seed", metavar="N", help="The seed of a random schedule.")
+]
+Init = Annotated[
+    list[str],
+    typer.Option("--init", metavar="NODE", help="A node to run first, alone; repeats, in order."),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print no notes and no progress.")]
 ColorChoice = Annotated[

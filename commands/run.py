@@ -1,7 +1,5 @@
 """Run a graph and print what it computes."""
 
-import typer
-
 from cfgraph import options as given
 
 
@@ -11,6 +9,7 @@ def main(
     feeds: given.Feeds = [],
     fetch: given.Fetch = [],
     target: given.Target = [],
+    init: given.Init = [],
     out: given.Out = [],
     out_dir: given.OutDir = None,
     expect: given.Expect = [],
@@ -33,8 +32,8 @@ def main(
     from cfgraph.console import run_options as of
     from cfgraph.console.run import run
 
-    wanted = of.Wanted(feed, feeds, fetch, target, out, out_dir)
+    wanted = of.Wanted(feed, feeds, fetch, target, init, out, out_dir)
     expected, watched = of.Expected(expect, rtol, atol), of.Watched(tap, trace, trace_out)
     limits = of.Limits(timeout, max_iterations, seed, schedule, schedule_seed)
     asked = of.RunOptions(wanted, expected, watched, limits, of.Style(json, full, quiet, color))
-    raise typer.Exit(run(graph, asked))
+    raise given.Exit(run(graph, asked))

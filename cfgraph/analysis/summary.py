@@ -69,6 +69,7 @@ class Summary:
     functions: tuple[FunctionSummary, ...]
     inputs: tuple[Endpoint, ...]
     outputs: tuple[Endpoint, ...]
+    targets: tuple[str, ...]
 
 
 def summarize(graph: Graph, found: Frames | None = None) -> Summary:
@@ -89,6 +90,7 @@ def summarize(graph: Graph, found: Frames | None = None) -> Summary:
         functions=tuple(_function(graph.functions[name]) for name in sorted(graph.functions)),
         inputs=tuple(_input(graph, node) for node in graph if is_input(node)),
         outputs=tuple(_outputs_of(graph, found)),
+        targets=tuple(_targets(graph, found)),
     )
 
 
@@ -109,6 +111,13 @@ def sinks(graph: Graph, found: Frames | None = None) -> list[Output]:
         if not node.uses and not is_input(node) and found.of_outputs.get(node) is found.root
         for item in node_outputs(node)
     ]
+
+
+def _targets(graph: Graph, found: Frames) -> Iterator[str]:
+    """Nodes that are run for their effect: nothing waits for them, and they return nothing."""
+    for node in graph:
+        if not node.uses and found.of.get(node) is found.root and registry.output_count(node) == 0:
+            yield node.name
 
 
 def node_outputs(node: Node) -> list[Output]:

@@ -71,6 +71,8 @@ def _execute(
     observers: list[Observer] = [item for item in (taps, saved, shown) if item]
     try:
         with redirect_stdout(sys.stderr):
+            for node in job.inits:
+                session.run([], job.feeds, [node.name], timeout=limits.timeout)
             values = session.run(
                 [item.name for item in job.fetches],
                 job.feeds,

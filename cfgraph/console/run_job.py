@@ -20,11 +20,14 @@ from cfgraph.runtime.fetches import Fetches
 class Job:
     """What to fetch, run and feed, what to expect, and the file for each array that is kept.
 
+    `inits` run before, one after the other.
+
     Where nothing was named the graph's outputs are fetched, and a dead one is no error.
     """
 
     fetches: tuple[Output, ...]
     targets: tuple[Node, ...]
+    inits: tuple[Node, ...]
     feeds: dict[str, Any]
     expected: dict[Output, Any]
     places: dict[Output, str]
@@ -56,7 +59,8 @@ def make_job(source: Source, options: RunOptions) -> Job:
         for item, text in compared.items()
     }
     fetches, targets = tuple(asked.tensors), tuple(asked.targets)
-    return Job(fetches, targets, feeds, expected, places, nothing_named)
+    inits = tuple(graph[name.removeprefix("^")] for name in wanted.inits)
+    return Job(fetches, targets, inits, feeds, expected, places, nothing_named)
 
 
 def _require_one_stdin(source: Source, texts: list[str]) -> None:

@@ -16,6 +16,7 @@ class Wanted:
     archives: Sequence[str] = ()
     fetches: Sequence[str] = ()
     targets: Sequence[str] = ()
+    inits: Sequence[str] = ()
     outputs: Sequence[str] = ()
     out_dir: str | None = None
 

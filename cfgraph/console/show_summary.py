@@ -25,6 +25,11 @@ def print_summary(out: Page, source: Source, summary: Summary, command: str) -> 
         _section(out, "devices", tables.devices_table(summary))
     _endpoints(out, "inputs", summary.inputs)
     _endpoints(out, "outputs", summary.outputs)
+    if summary.targets:
+        out.line()
+        out.heading("targets", "run for their effect")
+        for line in flowed(summary.targets[:MAX_LISTED]):
+            out.line(line)
     _remarks(out, summary)
     out.line()
     out.heading("next")

@@ -154,6 +154,25 @@ def test_missing_feeds_are_listed_with_lines_to_paste(command: Any, lstm: Path) 
     )
 
 
+VARIABLE = """
+h = VarHandleOp() {dtype=float32, shape=[], shared_name="v"}
+one = Const() {dtype=float32, value=float32[]:1.0}
+start = AssignVariableOp(h, one) {dtype=float32}
+more = AssignAddVariableOp(h, one) {dtype=float32}
+v = ReadVariableOp(h) {dtype=float32}
+"""
+
+
+def test_initialisers_run_first_and_in_order(command: Any, tmp_path: Path) -> None:
+    (tmp_path / "g.graph").write_text(VARIABLE)
+    options = ["--init", "start", "--init", "more", "--init", "more", "--fetch", "v"]
+    done = command("run", tmp_path / "g.graph", *options)
+    assert (done.code, done.lines) == (0, ["v:0  float32[]  = 3.0"])
+    assert command("run", tmp_path / "g.graph", "--fetch", "v").code == 5
+    assert command("run", tmp_path / "g.graph", "--init", "stat", "--fetch", "v").code == 2
+    assert "  start, more" in command("show", tmp_path / "g.graph").lines
+
+
 def test_a_graph_without_outputs_needs_to_be_told_what_to_do(command: Any, tmp_path: Path) -> None:
     (tmp_path / "g.graph").write_text("a = NoOp()\n")
     done = command("run", tmp_path / "g.graph")
