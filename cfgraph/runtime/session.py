@@ -16,6 +16,7 @@ from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.runtime.diagnose import dead_fetch, starved_fetch
 from cfgraph.runtime.executor import MISSING, Executor
 from cfgraph.runtime.feeds import fitted
+from cfgraph.runtime.lowered import lowered_run
 from cfgraph.runtime.plan import make_plan
 from cfgraph.runtime.state import State
 from cfgraph.runtime.step import RunStep
@@ -91,8 +92,10 @@ class Session:
         deadline = None if timeout is None else time.monotonic() + timeout
         with np.errstate(all="ignore"):
             executor.run(list(fed.values()), deadline, self._random)
-            places = range(len(wanted))
-            return [self._fetched(executor, place, fed, allow_dead) for place in places]
+            return [
+                fed[item] if item in fed else _fetched(executor, place, allow_dead)
+                for place, item in enumerate(wanted)
+            ]
 
     def _resolve(
         self, names: list[str], targets: Iterable[str]
@@ -130,27 +133,25 @@ class Session:
         if trace is None and key in self._executors:
             return self._executors[key]
         with without_collector():
-            plan = make_plan(self.graph, wanted, nodes, fed)
+            plan = make_plan(*lowered_run(self.graph, wanted, nodes, fed))
             wrap = None if trace is None else traced(trace, self.device)
             executor = Executor(plan, self._step, self.device, wrap)
         if trace is None:
             self._executors[key] = executor
         return executor
 
-    def _fetched(
-        self, executor: Executor, place: int, fed: Mapping[Output, Any], allow_dead: bool
-    ) -> Any:
-        item, value = executor.plan.fetches[place], executor.results[place]
-        if item in fed:
-            return fed[item]
-        if value is MISSING:
-            raise starved_fetch(executor, item)
-        if value is None and allow_dead:
-            return None
-        if value is None:
-            raise dead_fetch(executor, item)
-        dtype = item.dtype
-        return _own(value.read() if dtype is not None and dtype.is_ref else value)
+
+def _fetched(executor: Executor, place: int, allow_dead: bool) -> Any:
+    """What a fetch got, or the error that says why it got nothing."""
+    item, value = executor.plan.fetches[place], executor.results[place]
+    if value is MISSING:
+        raise starved_fetch(executor, item)
+    if value is None and allow_dead:
+        return None
+    if value is None:
+        raise dead_fetch(executor, item)
+    dtype = item.dtype
+    return _own(value.read() if dtype is not None and dtype.is_ref else value)
 
 
 def _as_fed(graph: Graph, item: Output, value: Any) -> Any:
