@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from cfgraph.analysis.check import check as check
+    from cfgraph.build.builder import Builder as Builder
     from cfgraph.errors import CfgraphError as CfgraphError
     from cfgraph.errors import ExecutionError as ExecutionError
     from cfgraph.errors import InvalidInput as InvalidInput
@@ -27,6 +28,7 @@ __version__ = "0.1.0"
 
 # imported when first used: `cfgraph --help` needs none of them
 _HOMES = {
+    "Builder": "cfgraph.build.builder",
     "CfgraphError": "cfgraph.errors",
     "ExecutionError": "cfgraph.errors",
     "Graph": "cfgraph.ir.graph",

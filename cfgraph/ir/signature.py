@@ -164,16 +164,14 @@ class Signature:
             wanted = 1
         elif arg.count and arg.count in attrs:
             wanted = int(attrs[arg.count])
-        elif arg.type_attr in attrs and not arg.count:
+        elif arg.type_attr and arg.type_attr in attrs and not arg.count:
             wanted = len(attrs[arg.type_attr])
         else:
             later = self.inputs[self.inputs.index(arg) + 1 :]
             sharing = 1 + sum(arg.count is not None and arg.count == a.count for a in later)
             wanted, over = divmod(len(rest) - len(later) + sharing - 1, sharing)
             if over:
-                message = (
-                    f"{len(rest)} inputs do not make {sharing} lists of one length"
-                )
+                message = f"{len(rest)} inputs do not make {sharing} lists of one length"
                 raise ValueError(message)
         if wanted < 0 or wanted > len(rest):
             message = f"input {arg.name!r} is missing"

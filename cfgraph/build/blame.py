@@ -1,0 +1,37 @@
+"""Errors of the Builder name the line of the program that called it."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from pathlib import Path
+from typing import Final
+
+from cfgraph.errors import CfgraphError, UsageError
+
+# frames of these files are ours, whoever called them
+_OURS: Final = str(Path(__file__).parent)
+_BETWEEN: Final = contextlib.__file__
+
+
+def users_line() -> str:
+    """`file:line` of the innermost call from outside of this package."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None:
+        file = frame.f_code.co_filename
+        if not file.startswith(_OURS) and file != _BETWEEN:
+            break
+        frame = frame.f_back
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+
+
+def misuse(message: str, *, hint: str | None = None, node: object = None) -> UsageError:
+    """The error for a call that is wrong, at the line of the user."""
+    return UsageError(message, hint=hint, node=node, path=users_line())
+
+
+def at_users_line(error: CfgraphError) -> CfgraphError:
+    """The same error, at the line of the user unless it names a place already."""
+    if error.path is None:
+        error.path = users_line()
+    return error

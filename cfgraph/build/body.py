@@ -1,0 +1,211 @@
+"""A body that is being written: the graph itself, a branch, a loop's condition, a function."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from cfgraph.build.blame import at_users_line, misuse, users_line
+from cfgraph.build.effects import Effects
+from cfgraph.build.tensor import Operation, Tensor
+from cfgraph.errors import CfgraphError, InvalidInput
+from cfgraph.ir.define import define
+from cfgraph.ir.functions import Function
+from cfgraph.ir.graph import Graph, Node, Output
+from cfgraph.ir.names import NODE_NAME
+from cfgraph.ir.shapes import UNKNOWN, Shape
+from cfgraph.ops.shape_inference import infer_node
+from cfgraph.ops.static_values import Known
+
+if TYPE_CHECKING:
+    from cfgraph.build.builder import Builder
+    from cfgraph.ir.dtypes import DType
+
+
+class Body:
+    """Nodes that become one function, or the graph itself where there is no `parent`.
+
+    `arguments` stand for what the function is called with; `captures` are those of them that the
+    body itself asked for, by the tensor of the parent that each stands for. `label` is what errors
+    call the body.
+    """
+
+    def __init__(self, builder: Builder, parent: Body | None, label: str) -> None:
+        self.builder = builder
+        self.parent = parent
+        self.label = label
+        self.line = users_line()
+        self.graph = Graph()
+        self.shapes: dict[Output, Shape] = {}
+        self.values: dict[Output, Known] = {}
+        self.arguments: list[Output] = []
+        self.captures: dict[Output, Output] = {}
+        self.effects = Effects()
+        self.outer_controls: dict[Node, Operation] = {}
+        self.prefix = ""
+        self.device: str = parent.device if parent else ""
+        self.controls: tuple[Operation, ...] = parent.controls if parent else ()
+        self._scopes: dict[str, int] = {}
+
+    # -- names -----------------------------------------------------------------------------------
+
+    def name_for(self, wanted: str) -> str:
+        """A name in the current scope that no node has. Raises UsageError for one that is none."""
+        name = self.prefix + wanted
+        if not NODE_NAME(name):
+            message = f"{wanted!r} is no name for a node"
+            raise misuse(message, hint="letters, digits and . _ / > - , not beginning with _")
+        return self.graph.unique_name(name)
+
+    def scope_for(self, wanted: str) -> str:
+        """The prefix of a new scope inside the current one."""
+        base = self.prefix + wanted
+        if not NODE_NAME(base):
+            message = f"{wanted!r} is no name for a scope"
+            raise misuse(message, hint="letters, digits and . _ / > - , not beginning with _")
+        number = self._scopes.get(base, 0)
+        self._scopes[base] = number + 1
+        return f"{base}_{number}/" if number else f"{base}/"
+
+    # -- nodes -----------------------------------------------------------------------------------
+
+    def add(self, op: str, inputs: Sequence[Output], name: str, attrs: Mapping[str, Any]) -> Node:
+        """Add a node under the current device and controls; its shapes are known from then on.
+
+        Raises UsageError or InvalidInput, at the line of the user, where it does not fit.
+        """
+        try:
+            node = self.graph.add(op, *inputs, name=name, device=self.device, attrs=attrs)
+        except CfgraphError as error:
+            error.node = name
+            raise at_users_line(error) from None
+        try:
+            self._infer(node)
+        except ValueError as error:
+            self.graph.remove(node)
+            message = f"{op}: {error}"
+            raise at_users_line(InvalidInput(message, node=name, code="CFG303")) from None
+        self.graph.set_controls(node, self._controls())
+        if self.parent is not None:
+            for before in self.effects.order(node):
+                self.graph.add_control(node, before)
+        return node
+
+    def const(self, tensor: Any, name: str) -> Output:
+        """Add a constant. It waits for nothing, so that it is there once for all."""
+        attrs = {"value": tensor, "dtype": tensor.dtype}
+        node = self.graph.add("Const", name=name, device=self.device, attrs=attrs)
+        self._infer(node)
+        return Output(node)
+
+    def _infer(self, node: Node) -> None:
+        shapes = [self.shapes.get(item, UNKNOWN) for item in node.inputs]
+        values = [self.values.get(item) for item in node.inputs]
+        found, known = infer_node(node, shapes, values)
+        for port, (shape, value) in enumerate(zip(found, known, strict=True)):
+            output = Output(node, port)
+            self.shapes[output] = shape
+            if value is not None:
+                self.values[output] = value
+
+    def _controls(self) -> list[Node]:
+        """The nodes of this body that a new one waits for; the others hold back the whole body."""
+        mine: list[Node] = []
+        for operation in self.controls:
+            if operation.body is self:
+                mine.append(operation.node)
+            else:
+                self.owner_of(operation.body, operation.name)
+                self.outer_controls[operation.node] = operation
+        return mine
+
+    # -- what is outside -------------------------------------------------------------------------
+
+    def owner_of(self, owner: Body, what: str) -> list[Body]:
+        """The bodies between this one and that of a tensor, this one first.
+
+        Raises UsageError where the tensor's body does not enclose this one.
+        """
+        chain: list[Body] = []
+        body: Body | None = self
+        while body is not None and body is not owner:
+            chain.append(body)
+            body = body.parent
+        if body is None:
+            message = (
+                f"{what!r} was made in {owner.label} ({owner.line}), and {self.label} reads it"
+            )
+            hint = f"hand it out of {owner.label} as one of its results"
+            if owner.builder is not self.builder:
+                message, hint = f"{what!r} belongs to the graph of another Builder", ""
+            raise misuse(message, hint=hint or None)
+        return chain
+
+    def resolve(self, tensor: Tensor) -> Output:
+        """The tensor as this body knows it; what is outside becomes an argument on the way in."""
+        source, output = tensor.body, tensor.output
+        if source is self:
+            return output
+        for body in reversed(self.owner_of(source, output.name)):
+            output, source = body.capture(output, source), body
+        return output
+
+    def capture(self, outer: Output, source: Body) -> Output:
+        """The argument that stands for a tensor of the parent."""
+        known = self.captures.get(outer)
+        if known is None:
+            dtype = outer.dtype
+            assert dtype is not None
+            shape = source.shapes.get(outer, UNKNOWN)
+            known = self.captures[outer] = self.argument(outer.node.name, dtype.base, shape)
+            if outer in source.values:
+                self.values[known] = source.values[outer]
+        return known
+
+    def argument(self, name: str, dtype: DType, shape: Shape) -> Output:
+        """A new argument, last of all."""
+        attrs = {"dtype": dtype, "shape": shape}
+        output = Output(self.graph.add("Placeholder", name=_argument_name(name), attrs=attrs))
+        self.shapes[output] = shape
+        self.arguments.append(output)
+        return output
+
+    def require(self, operation: Operation) -> None:
+        """Let a node run even if nobody reads it."""
+        if operation.body is not self:
+            self.owner_of(operation.body, operation.name)
+        else:
+            self.effects.must_run[operation.node] = None
+
+    # -- the function ----------------------------------------------------------------------------
+
+    def define(
+        self,
+        name: str,
+        arguments: Iterable[Output],
+        outputs: Sequence[Output],
+        names: Sequence[str],
+        library: Mapping[str, Function],
+    ) -> Function:
+        """The function that this body is; `names` are those of its outputs."""
+        inputs = {output.node.name: output for output in arguments}
+        returned: dict[str, Output] = {}
+        for wanted, output in zip(names, outputs, strict=True):
+            returned[_unlike(_argument_name(wanted), returned, inputs)] = output
+        control = {node.name: node for node in self.effects.must_run}
+        return define(name, self.graph, inputs, returned, control, library)
+
+
+def _argument_name(name: str) -> str:
+    """A name as TensorFlow has them for arguments: lower case, letters, digits and `_`."""
+    found = re.sub(r"\W", "_", name.lower(), flags=re.ASCII).strip("_")
+    return found if found[:1].isalpha() else f"arg_{found}".rstrip("_")
+
+
+def _unlike(name: str, *taken: Mapping[str, Any]) -> str:
+    number, found = 0, name
+    while any(found in names for names in taken):
+        number += 1
+        found = f"{name}_{number}"
+    return found

@@ -1,0 +1,257 @@
+"""The Builder: graphs written in Python, a few lines each."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final
+
+from cfgraph.build.attributes import as_dtype, as_shape
+from cfgraph.build.blame import misuse, users_line
+from cfgraph.build.body import Body
+from cfgraph.build.calling import call_op, constant
+from cfgraph.build.conditional import Branches, scalar
+from cfgraph.build.function import BuiltFunction
+from cfgraph.build.loop import Loop
+from cfgraph.build.tensor import Operation, Operators, Tensor
+from cfgraph.build.variable import Variable
+from cfgraph.errors import UsageError
+from cfgraph.ir import device_name, dtypes, registry
+from cfgraph.ir.dtypes import DType
+from cfgraph.ir.graph import Graph, Versions
+from cfgraph.ir.names import did_you_mean
+
+# the TensorFlow whose ops these are
+_VERSIONS: Final = Versions(producer=2474, min_consumer=12)
+
+
+class UnknownOp(UsageError, AttributeError):
+    """The Builder has neither a method nor an op of this name."""
+
+
+class Builder:
+    """Writes a graph. Every op is a method: `b.MatMul(x, w, transpose_a=True, name="y")`.
+
+    Inputs are tensors or Python values, which become constants of the type that fits. An op gives
+    its output as a tensor, several as a named tuple, none as an operation. `cond`, `case` and
+    `while_loop` take Python functions; what these read from outside is found by itself. `graph`
+    is the graph so far.
+
+    Calls that are wrong raise UsageError or InvalidInput, with file and line of the call.
+    """
+
+    def __init__(self) -> None:
+        root = Body(self, None, "the graph itself")
+        root.graph.versions = _VERSIONS
+        self._bodies = [root]
+        self._initializers: list[Operation] = []
+        self._reserved: dict[str, int] = {}
+
+    @property
+    def graph(self) -> Graph:
+        """The graph, with the functions written so far in its library."""
+        return self._bodies[0].graph
+
+    @property
+    def body(self) -> Body:
+        """What is being written at the moment."""
+        return self._bodies[-1]
+
+    # -- values ----------------------------------------------------------------------------------
+
+    def placeholder(self, name: str, dtype: Any = "float32", shape: Any = None) -> Tensor:
+        """A tensor to be fed; `shape` None is of unknown rank, None in it an unknown size."""
+        if self.body.parent is not None:
+            message = (
+                f"the placeholder {name!r} is made in {self.body.label}, where none can be fed"
+            )
+            raise misuse(message, hint="make it outside and read it there")
+        given = {"dtype": as_dtype(dtype), "shape": as_shape(shape), "name": name}
+        made: Tensor = self.call("Placeholder", (), given)
+        return made
+
+    def const(self, value: Any, dtype: Any = None, name: str = "Const") -> Tensor:
+        """A constant; without `dtype` of the type that the value takes best."""
+        wanted = None if dtype is None else as_dtype(dtype)
+        return Tensor(self.body, constant(self.body, value, wanted, self.body.name_for(name)))
+
+    def variable(
+        self, initial: Any, dtype: Any = None, shape: Any = None, name: str = "Variable"
+    ) -> Variable:
+        """A variable with its first value; `shape` where it may take others later."""
+        wanted = None if dtype is None else as_dtype(dtype)
+        made = Variable(self, initial, wanted, None if shape is None else as_shape(shape), name)
+        self._initializers.append(made.initializer)
+        return made
+
+    def initializer(self, name: str = "init") -> Operation:
+        """An operation that gives all variables their first values."""
+        return self.group(*self._initializers, name=name)
+
+    def group(self, *operations: Any, name: str = "group") -> Operation:
+        """An operation that is done when all these are."""
+        with self.control(*operations):
+            made: Operation = self.call("NoOp", (), {"name": name})
+        return made
+
+    def tensor(self, value: Any, dtype: DType | None = None, name: str = "Const") -> Tensor:
+        """A tensor as it is, anything else as one: a variable is read, a value a constant."""
+        if isinstance(value, Operators):
+            return value.as_tensor()
+        if isinstance(value, Operation):
+            message = f"{value!r} has no value to read"
+            raise misuse(message, hint="wait for it: `with builder.control(operation):`")
+        return self.const(value, dtype, name)
+
+    # -- ops -------------------------------------------------------------------------------------
+
+    def call(self, op: str, inputs: Sequence[Any], given: dict[str, Any]) -> Any:
+        """An op by name; `given` are inputs and attributes by name, and the node's `name`."""
+        return call_op(self.body, op, inputs, given)
+
+    def __getattr__(self, op: str) -> Callable[..., Any]:
+        definition = registry.lookup(op)
+        if definition is None:
+            if op.startswith("__"):
+                raise AttributeError(op)
+            public = [name for name in vars(Builder) if not name.startswith("_")]
+            message = f"there is no op {op!r}"
+            hint = did_you_mean(op, [*public, *registry.names()])
+            raise UnknownOp(message, hint=hint, path=users_line())
+
+        def add(*inputs: Any, **given: Any) -> Any:
+            return self.call(op, inputs, given)
+
+        add.__name__, add.__doc__ = op, f"{definition.__doc__}\n\n{definition.signature}"
+        return add
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *registry.names()})
+
+    # -- control flow ----------------------------------------------------------------------------
+
+    def cond(
+        self,
+        pred: Any,
+        true_fn: Callable[[], Any],
+        false_fn: Callable[[], Any],
+        name: str = "cond",
+    ) -> Any:
+        """What `true_fn` gives where `pred` is true, else what `false_fn` gives.
+
+        Both give tensors in the same structure and of the same types.
+        """
+        selector = scalar(self, pred, dtypes.bool_, "predicate")
+        branches = Branches(self, name, ("then", "else"))
+        for function in (true_fn, false_fn):
+            with self.writing(branches.begin()):
+                branches.take(function())
+        return branches.finish("If", selector)
+
+    def case(self, index: Any, branches: Sequence[Callable[[], Any]], name: str = "case") -> Any:
+        """What the branch of this number gives; the last one where there is none of it."""
+        if not branches:
+            message = f"{name!r} has no branches"
+            raise misuse(message)
+        selector = scalar(self, index, dtypes.int32, "index")
+        written = Branches(self, name, [f"branch{place}" for place in range(len(branches))])
+        for function in branches:
+            with self.writing(written.begin()):
+                written.take(function())
+        return written.finish("Case", selector)
+
+    def while_loop(
+        self,
+        cond: Callable[..., Any],
+        body: Callable[..., Any],
+        loop_vars: Any,
+        *,
+        parallel_iterations: int = 10,
+        maximum_iterations: Any = None,
+        shape_invariants: Any = None,
+        name: str = "while",
+    ) -> Any:
+        """The loop variables after `body` as often as `cond` holds.
+
+        A list or tuple of loop variables is handed to both as arguments, anything else as one. A
+        variable keeps its type, and its shape unless `shape_invariants` says which part of it.
+        """
+        loop = Loop(self, name, body, loop_vars, shape_invariants)
+        with self.writing(loop.cond):
+            loop.take_condition(cond(*loop.arguments(loop.cond)))
+        with self.writing(loop.body):
+            loop.take_body(body(*loop.arguments(loop.body)))
+        return loop.finish(parallel_iterations, maximum_iterations)
+
+    def function(
+        self, function: Callable[..., Any] | None = None, *, name: str | None = None
+    ) -> Any:
+        """A function of the graph's library; calling it adds a call. Works as a decorator too."""
+        if function is None:
+            return lambda found: self.function(found, name=name)
+        given = str(name or getattr(function, "__name__", ""))
+        return BuiltFunction(self, function, given if given.isidentifier() else "function")
+
+    # -- contexts --------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def scope(self, name: str) -> Iterator[str]:
+        """Names made inside begin with `name/`, and with the scopes around it."""
+        body, before = self.body, self.body.prefix
+        body.prefix = body.scope_for(name)
+        try:
+            yield body.prefix
+        finally:
+            body.prefix = before
+
+    @contextlib.contextmanager
+    def device(self, name: str | None) -> Iterator[None]:
+        """Nodes made inside ask for this device, in the rest for that around; None for none."""
+        body, before = self.body, self.body.device
+        if name is not None and device_name.DeviceName.parse(name) is None:
+            message = f"{name!r} is no device"
+            raise misuse(message, hint="write one like '/gpu:0' or '/job:worker/device:CPU:1'")
+        body.device = "" if name is None else device_name.merge(name, before)
+        try:
+            yield
+        finally:
+            body.device = before
+
+    @contextlib.contextmanager
+    def control(self, *operations: Any) -> Iterator[None]:
+        """Nodes made inside wait for these operations, or for what makes these tensors."""
+        body, before = self.body, self.body.controls
+        body.controls = (*before, *map(_operation, operations))
+        try:
+            yield
+        finally:
+            body.controls = before
+
+    @contextlib.contextmanager
+    def writing(self, body: Body) -> Iterator[Body]:
+        """What is added inside belongs to this body."""
+        self._bodies.append(body)
+        try:
+            yield body
+        finally:
+            self._bodies.pop()
+
+    # -- what the parts of the Builder ask -------------------------------------------------------
+
+    def function_name(self, wanted: str) -> str:
+        """A name for a function that nothing else has."""
+        base = wanted.replace("/", "_").lstrip("_")
+        number = self._reserved.get(base, 0)
+        self._reserved[base] = number + 1
+        if not number:
+            return base
+        return self.function_name(f"{base}_{number}")
+
+
+def _operation(item: Any) -> Operation:
+    if isinstance(item, Operation):
+        return item
+    if isinstance(item, Operators):
+        return item.as_tensor().op
+    message = f"{item!r} is no operation to wait for"
+    raise misuse(message)

@@ -1,0 +1,167 @@
+"""`cond` and `case`: one node with a function for each branch."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from cfgraph.build.blame import misuse
+from cfgraph.build.body import Body
+from cfgraph.build.constants import natural_dtype
+from cfgraph.build.functional import add_functional, base_dtype, share_captures
+from cfgraph.build.structure import Different, Flat, flatten, in_order_of, pack
+from cfgraph.build.tensor import Operation, Operators, Tensor
+from cfgraph.ir import dtypes
+from cfgraph.ir.attrs import Func
+from cfgraph.ir.dtypes import DType
+from cfgraph.ir.graph import Output
+from cfgraph.ir.shapes import UNKNOWN, Shape
+
+if TYPE_CHECKING:
+    from cfgraph.build.builder import Builder
+
+
+class Branches:
+    """The branches of one conditional: written one after the other, then joined."""
+
+    def __init__(self, builder: Builder, name: str, labels: Sequence[str]) -> None:
+        self.builder = builder
+        self.outer = builder.body
+        self.name = name
+        self.labels = labels
+        self.functions = [builder.function_name(f"{name}_{label}") for label in labels]
+        self.bodies: list[Body] = []
+        self.results: list[Flat] = []
+
+    def begin(self) -> Body:
+        """The body of the next branch."""
+        label = f"the {self.labels[len(self.bodies)]} branch of {self.name!r}"
+        self.bodies.append(Body(self.builder, self.outer, label))
+        return self.bodies[-1]
+
+    def take(self, result: Any) -> None:
+        """What the branch gave."""
+        self.results.append(flatten(result))
+        for operation in self.results[-1].operations:
+            self.bodies[-1].require(operation)
+
+    def finish(self, op: str, selector: Tensor) -> Any:
+        """Add the node; what it gives, in the form of the branches' results."""
+        leaves = self._leaves()
+        types = [self._dtype(place, row) for place, row in enumerate(zip(*leaves, strict=True))]
+        outputs = [
+            self._outputs(body, row, types) for body, row in zip(self.bodies, leaves, strict=True)
+        ]
+        shapes = tuple(self._shape(row) for row in zip(*outputs, strict=True))
+        captured = share_captures(self.outer, self.bodies)
+        stateful = self._define(captured, outputs)
+        node = add_functional(
+            self.outer,
+            self.bodies,
+            op if stateful else f"Stateless{op}",
+            [self.outer.resolve(selector), *captured],
+            self.name,
+            self._attrs(op, captured, types, shapes),
+        )
+        if not types:
+            return Operation(self.outer, node)
+        tensors = [Tensor(self.outer, Output(node, port)) for port in range(len(types))]
+        return pack(self.results[0].structure, tensors)
+
+    # -- results ---------------------------------------------------------------------------------
+
+    def _leaves(self) -> list[tuple[Any, ...]]:
+        first = self.results[0]
+        rows = [first.leaves]
+        for label, result in zip(self.labels[1:], self.results[1:], strict=True):
+            try:
+                rows.append(in_order_of(first.structure, result))
+            except Different as found:
+                where = f" at output {found.path}" if found.path else ""
+                message = (
+                    f"the branches of {self.name!r} differ{where}: {found.wanted} in "
+                    f"{self.labels[0]!r}, {found.found} in {label!r}"
+                )
+                hint = "return the same structure from all branches"
+                raise misuse(message, hint=hint) from None
+        return rows
+
+    def _dtype(self, place: int, row: tuple[Any, ...]) -> DType:
+        """The type of one output: that of the branches' tensors, or what their constants take."""
+        told = {
+            label: leaf.dtype.base
+            for label, leaf in zip(self.labels, row, strict=True)
+            if isinstance(leaf, Operators)
+        }
+        if len(set(told.values())) > 1:
+            said = ", ".join(f"{dtype} in {label!r}" for label, dtype in told.items())
+            message = f"output {self._path(place)} of {self.name!r} has two types: {said}"
+            raise misuse(message, hint="insert a Cast in one of the branches")
+        if told:
+            return next(iter(told.values()))
+        found = natural_dtype(row)
+        if found is None:
+            message = f"output {self._path(place)} of {self.name!r} has no one type: {row}"
+            raise misuse(message, hint="return values of one type from all branches")
+        return found
+
+    def _path(self, place: int) -> str:
+        return self.results[0].paths[place] or "0"
+
+    def _outputs(self, body: Body, row: tuple[Any, ...], types: list[DType]) -> list[Output]:
+        with self.builder.writing(body):
+            tensors = [
+                self.builder.tensor(leaf, dtype, name=f"output_{place}")
+                for place, (leaf, dtype) in enumerate(zip(row, types, strict=True))
+            ]
+            return [body.resolve(tensor) for tensor in tensors]
+
+    def _shape(self, row: Sequence[Output]) -> Shape:
+        shapes = [
+            body.shapes.get(item, UNKNOWN) for body, item in zip(self.bodies, row, strict=True)
+        ]
+        return functools.reduce(Shape.join, shapes)
+
+    # -- functions -------------------------------------------------------------------------------
+
+    def _define(self, captured: list[Output], outputs: list[list[Output]]) -> bool:
+        """Put the branches into the library; true if one of them has side effects."""
+        library = self.builder.graph.functions
+        names = [_output_name(path) for path in self.results[0].paths]
+        for name, body, row in zip(self.functions, self.bodies, outputs, strict=True):
+            arguments = [body.captures[outer] for outer in captured]
+            library[name] = body.define(name, arguments, row, names, library)
+        return any(library[name].definition.stateful for name in self.functions)
+
+    def _attrs(
+        self, op: str, captured: list[Output], types: list[DType], shapes: tuple[Shape, ...]
+    ) -> dict[str, Any]:
+        functions = [Func(name) for name in self.functions]
+        branches: dict[str, Any] = {"branches": tuple(functions)}
+        if op == "If":
+            branches = dict(zip(("then_branch", "else_branch"), functions, strict=True))
+        return {
+            **branches,
+            "Tin": tuple(base_dtype(item) for item in captured),
+            "Tout": tuple(types),
+            "output_shapes": shapes,
+        }
+
+
+def scalar(builder: Builder, value: Any, dtype: DType, what: str) -> Tensor:
+    """A value that chooses a branch. Raises UsageError where it is no scalar of that type."""
+    given = isinstance(value, Operators)
+    tensor: Tensor = value.as_tensor() if given else builder.tensor(value, dtype, name=what)
+    if tensor.dtype.base is not dtype:
+        message = f"the {what} {tensor.name} is {tensor.dtype}, not {dtype}"
+        hint = "compare it with something, as in `x > 0`" if dtype is dtypes.bool_ else "use Cast"
+        raise misuse(message, hint=hint)
+    if tensor.shape.rank not in (None, 0):
+        message = f"the {what} {tensor.name} has the shape {tensor.shape}, and is no scalar"
+        raise misuse(message, hint="reduce it, as with All or Any, or pick one element")
+    return tensor
+
+
+def _output_name(path: str) -> str:
+    return f"output_{path}" if path[:1].isdigit() else path or "output"

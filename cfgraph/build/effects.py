@@ -1,0 +1,48 @@
+"""The order of side effects inside a body: on each resource that of the program."""
+
+from __future__ import annotations
+
+from cfgraph.ir.graph import Node, Output
+from cfgraph.ops.op import lookup
+
+
+class Effects:
+    """Which nodes of a body must run, and what each waits for.
+
+    What reads or writes one resource runs in the order in which it was written down; so do the
+    effects on the outside world (printing, assertions).
+    """
+
+    def __init__(self) -> None:
+        self.must_run: dict[Node, None] = {}
+        self._written: dict[Output | None, Node] = {}
+        self._read: dict[Output | None, list[Node]] = {}
+
+    def order(self, node: Node) -> list[Node]:
+        """Take note of a new node; what it has to wait for."""
+        op = lookup(node.op)
+        if op is None or not op.stateful:
+            return []
+        keys: list[Output | None] = [item for item in node.inputs if _is_shared(item)]
+        if not keys and (op.random or _is_shared(Output(node))):
+            return []
+        if not keys or hasattr(op, "functional"):
+            keys.append(None)
+        before: dict[Node, None] = {}
+        for key in keys:
+            if key in self._written:
+                before[self._written[key]] = None
+            if op.reads_only:
+                self._read.setdefault(key, []).append(node)
+            else:
+                before.update(dict.fromkeys(self._read.pop(key, ())))
+                self._written[key] = node
+        if not op.reads_only:
+            self.must_run[node] = None
+        before.pop(node, None)
+        return list(before)
+
+
+def _is_shared(item: Output) -> bool:
+    dtype = item.dtype
+    return dtype is not None and (dtype.is_ref or dtype.kind == "resource")

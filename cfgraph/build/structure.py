@@ -1,0 +1,147 @@
+"""Tuples, lists, dicts and named tuples of tensors, nested: taken apart and put together again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from cfgraph.build.tensor import Operation
+
+
+@dataclass(frozen=True, slots=True)
+class Structure:
+    """The form of a value: a `leaf`, `nothing` (None, an operation), or parts by key.
+
+    Lists and tuples are both a `sequence`.
+    """
+
+    kind: str
+    type: type | None = None
+    keys: tuple[Any, ...] = ()
+    parts: tuple[Structure, ...] = ()
+
+    def __str__(self) -> str:
+        if self.kind in ("leaf", "nothing"):
+            return "*" if self.kind == "leaf" else "None"
+        if self.kind == "sequence":
+            return f"({', '.join(map(str, self.parts))})"
+        pairs = zip(self.keys, self.parts, strict=True)
+        return "{" + ", ".join(f"{key}: {part}" for key, part in pairs) + "}"
+
+
+@dataclass(frozen=True, slots=True)
+class Flat:
+    """A value taken apart: its leaves, what each is called, and the operations among them."""
+
+    structure: Structure
+    leaves: tuple[Any, ...]
+    paths: tuple[str, ...]
+    operations: tuple[Operation, ...]
+
+
+class Different(Exception):
+    """Two values differ in structure; `path` says where."""
+
+    def __init__(self, path: str, wanted: Structure, found: Structure) -> None:
+        super().__init__(path)
+        self.path, self.wanted, self.found = path, wanted, found
+
+
+def flatten(value: Any) -> Flat:
+    """Take a value apart."""
+    leaves: list[Any] = []
+    paths: list[str] = []
+    operations: list[Operation] = []
+
+    def take(value: Any, path: str) -> Structure:
+        if isinstance(value, Operation):
+            operations.append(value)
+        if value is None or isinstance(value, Operation):
+            return Structure("nothing")
+        items = _items(value)
+        if items is None:
+            leaves.append(value)
+            paths.append(path)
+            return Structure("leaf")
+        kind, keys, parts = items
+        taken = [take(part, _inside(path, key)) for key, part in zip(keys, parts, strict=True)]
+        return Structure(kind, type(value), tuple(keys), tuple(taken))
+
+    structure = take(value, "")
+    return Flat(structure, tuple(leaves), tuple(paths), tuple(operations))
+
+
+def in_order_of(reference: Structure, flat: Flat) -> tuple[Any, ...]:
+    """The leaves of a value in the order of another of the same structure.
+
+    Raises Different where the structures differ. Keys of dicts may stand in any order.
+    """
+    leaves = iter(flat.leaves)
+    placed: list[tuple[tuple[Any, ...], Any]] = []
+    order: list[tuple[Any, ...]] = []
+    _match(reference, flat.structure, "", (), order, placed, leaves)
+    found = dict(placed)
+    return tuple(found[key] for key in order)
+
+
+def _match(
+    reference: Structure,
+    structure: Structure,
+    path: str,
+    key: tuple[Any, ...],
+    order: list[tuple[Any, ...]],
+    placed: list[tuple[tuple[Any, ...], Any]],
+    leaves: Iterator[Any],
+) -> None:
+    same_keys = set(reference.keys) == set(structure.keys)
+    if reference.kind != structure.kind or not same_keys:
+        raise Different(path, reference, structure)
+    if reference.kind == "leaf":
+        placed.append((key, next(leaves)))
+        order.append(key)
+        return
+    wanted = dict(zip(reference.keys, reference.parts, strict=True))
+    inner: dict[Any, list[tuple[Any, ...]]] = {}
+    for name, part in zip(structure.keys, structure.parts, strict=True):
+        inner[name] = []
+        below = _inside(path, name)
+        _match(wanted[name], part, below, (*key, name), inner[name], placed, leaves)
+    for name in reference.keys:
+        order.extend(inner[name])
+
+
+def pack(structure: Structure, leaves: Sequence[Any]) -> Any:
+    """Put a value together again."""
+    rest = iter(leaves)
+
+    def make(structure: Structure) -> Any:
+        if structure.kind == "leaf":
+            return next(rest)
+        if structure.kind == "nothing":
+            return None
+        parts = [make(part) for part in structure.parts]
+        if structure.kind == "sequence":
+            return parts if structure.type is list else tuple(parts)
+        if structure.kind == "named" and structure.type is not None:
+            return structure.type(*parts)
+        return dict(zip(structure.keys, parts, strict=True))
+
+    return make(structure)
+
+
+def _items(value: Any) -> tuple[str, Sequence[Any], Sequence[Any]] | None:
+    """The kind, keys and parts of a value that has parts."""
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return "named", value._fields, value
+    if isinstance(value, list | tuple):
+        return "sequence", range(len(value)), value
+    if isinstance(value, dict):
+        return "dict", list(value), list(value.values())
+    return None
+
+
+def _inside(path: str, key: Any) -> str:
+    if not path:
+        return str(key)
+    return f"{path}[{key}]" if isinstance(key, int) else f"{path}.{key}"
