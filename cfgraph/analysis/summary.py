@@ -14,10 +14,12 @@ from cfgraph.ir.attrs import Tensor
 from cfgraph.ir.functions import Function
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.signature import Arg
+from cfgraph.ops.functional import Functional
 from cfgraph.ops.op import lookup, role
 from cfgraph.ops.shape_inference import infer_shapes
 
 _OPAQUE = ("resource", "variant")
+_CANNOT = ("unknown", "no kernel")
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +85,7 @@ def summarize(graph: Graph, found: Frames | None = None) -> Summary:
         producer=graph.versions.producer,
         constant_bytes=sum(_constant_bytes(node) for node in graph),
         ops=_by_count(ops),
-        unrunnable_ops=tuple(op for op in sorted(ops) if not _runs(op)),
+        unrunnable_ops=tuple(op for op in sorted(ops) if support(graph, op) in _CANNOT),
         devices=_by_count(Counter(node.device for node in graph)),
         frames=tuple(_frame(frame) for frame in _as_tree(found)),
         faults=len(found.faults),
@@ -140,9 +142,14 @@ def next_command(graph: Graph, path: str, summary: Summary) -> str:
 _MAX_FETCHES = 3
 
 
-def _runs(op: str) -> bool:
+def support(graph: Graph, op: str) -> str:
+    """What becomes of an op in a run: `` where it has a kernel, else `lowered` or why it cannot."""
     definition = lookup(op)
-    return bool(definition and definition.runnable)
+    if op in graph.functions or (definition and issubclass(definition, Functional)):
+        return "lowered"
+    if definition is None:
+        return "unknown"
+    return "" if definition.runnable else "no kernel"
 
 
 def _by_count(counts: Counter[str]) -> tuple[tuple[str, int], ...]:

@@ -102,7 +102,7 @@ class _Show:
         if section == "nodes":
             return tables.nodes_table(chosen, self.found, self.shapes)
         if section == "ops":
-            return tables.ops_table(chosen)
+            return tables.ops_table(self.graph, chosen)
         if section == "frames":
             return tables.frames_table(self.summary.frames, tree)
         if section == "functions":

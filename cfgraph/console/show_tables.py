@@ -7,16 +7,21 @@ from collections.abc import Iterable
 
 from cfgraph.analysis.frames import Frames
 from cfgraph.analysis.inputs import type_text
-from cfgraph.analysis.summary import Endpoint, FrameSummary, FunctionSummary, Summary
+from cfgraph.analysis.summary import (
+    Endpoint,
+    FrameSummary,
+    FunctionSummary,
+    Summary,
+    support,
+)
 from cfgraph.console.tables import Column, Table
 from cfgraph.ir import registry
-from cfgraph.ir.graph import Node
-from cfgraph.ops.op import lookup
+from cfgraph.ir.graph import Graph, Node
 from cfgraph.ops.shape_inference import Shapes
 
 
-def ops_table(nodes: Iterable[Node]) -> Table:
-    """How often each op occurs, and what we can do with it."""
+def ops_table(graph: Graph, nodes: Iterable[Node]) -> Table:
+    """How often each op occurs, and what becomes of it in a run."""
     counts = Counter(node.op for node in nodes)
     ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     columns = [
@@ -24,14 +29,7 @@ def ops_table(nodes: Iterable[Node]) -> Table:
         Column("nodes", right=True),
         Column("support", optional=True),
     ]
-    return Table(columns, [(op, count, _support(op)) for op, count in ordered])
-
-
-def _support(op: str) -> str:
-    definition = lookup(op)
-    if definition is None:
-        return "unknown"
-    return "" if definition.runnable else "no kernel"
+    return Table(columns, [(op, count, support(graph, op)) for op, count in ordered])
 
 
 def nodes_table(nodes: Iterable[Node], found: Frames, shapes: Shapes) -> Table:

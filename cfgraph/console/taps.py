@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from fnmatch import fnmatchcase
 from typing import Any, TextIO
 
 from cfgraph.console.tables import clean, clean_lines
 from cfgraph.console.values import type_text, value_json, value_text
-from cfgraph.ir.graph import Graph
+from cfgraph.ir.graph import Graph, split_tensor_name
 from cfgraph.runtime.fetches import matching_nodes
 from cfgraph.runtime.trace import TraceEvent
 
@@ -15,31 +16,40 @@ from cfgraph.runtime.trace import TraceEvent
 class Taps:
     """An observer that prints, or collects, what the tapped nodes return.
 
-    Raises UsageError for a pattern that no node matches.
+    Raises UsageError for a pattern that no node matches, unless functions may bring such a node.
     """
 
     def __init__(
         self, graph: Graph, patterns: Iterable[str], stream: TextIO | None, full: bool
     ) -> None:
-        self.patterns = {
-            pattern: {node.name for node in matching_nodes(graph, pattern)} for pattern in patterns
-        }
-        self.names = set().union(*self.patterns.values())
+        self.unseen = dict.fromkeys(patterns)
+        if not graph.functions:
+            for pattern in self.unseen:
+                matching_nodes(graph, pattern)
+        self.patterns = tuple(split_tensor_name(pattern)[0] for pattern in self.unseen)
         self.stream = stream
         self.full = full
         self.values: list[dict[str, Any]] = []
-        self.seen: set[str] = set()
+        self._known: dict[str, bool] = {}
 
     def event(self, event: TraceEvent) -> None:
         """Print the outputs of a tapped node."""
-        if event.node not in self.names:
+        wanted = self._known.get(event.node)
+        if wanted is None:
+            wanted = self._known[event.node] = self._is_tapped(event.node)
+        if not wanted:
             return
-        self.seen.add(event.node)
         for port, value in enumerate(event.outputs):
             if self.stream is None:
                 self._collect(event, port, value)
             else:
                 self._print(event, port, value)
+
+    def _is_tapped(self, name: str) -> bool:
+        found = [text for text in self.unseen if fnmatchcase(name, split_tensor_name(text)[0])]
+        for text in found:
+            del self.unseen[text]
+        return bool(found) or any(fnmatchcase(name, pattern) for pattern in self.patterns)
 
     def _collect(self, event: TraceEvent, port: int, value: Any) -> None:
         where = {
@@ -61,4 +71,4 @@ class Taps:
 
     def silent(self) -> list[str]:
         """The patterns of which no node ran."""
-        return [pattern for pattern, names in self.patterns.items() if not names & self.seen]
+        return list(self.unseen)

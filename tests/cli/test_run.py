@@ -462,6 +462,13 @@ def test_a_tap_of_what_is_not_needed_leaves_a_note(command: Any, counter: Path) 
     assert "--tap while/add saw nothing" in done.err
 
 
+def test_a_tap_reaches_into_a_loop_that_is_a_function(command: Any, graphs: Path) -> None:
+    options = ["--feed", "n=2", "--fetch", "out", "--tap", "*/body/Add"]
+    done = command("run", graphs / "while_functional.pb", *options)
+    assert done.lines[-1] == "out:0  int32[]  = 2"
+    assert [line.rpartition("= ")[2] for line in done.lines[:2]] == ["1", "2"]
+
+
 def test_a_trace_is_told_on_stderr_only(command: Any, counter: Path) -> None:
     done = command("run", counter, "--feed", "n=2", "--trace")
     assert done.lines == ["count:0  int32[]  = 2"]

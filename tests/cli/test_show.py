@@ -261,6 +261,11 @@ def test_unknown_ops_are_shown_and_named(command: Any, tmp_path: Path) -> None:
     assert "unknown" in command("show", tmp_path / "g.pb", "--ops").out
 
 
+def test_functional_ops_are_lowered_before_a_run(command: Any, graphs: Path) -> None:
+    rows = command("show", graphs / "while_functional.pb", "--ops", "--format", "tsv").lines
+    assert "StatelessWhile\t1\tlowered" in rows
+
+
 def test_an_empty_graph_is_no_failure(command: Any, tmp_path: Path) -> None:
     (tmp_path / "g.pbtxt").write_text("versions { producer: 27 }\n")
     for options in ([], ["--nodes"], ["--json"], ["--format", "dot"], ["--frames"]):
