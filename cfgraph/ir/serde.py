@@ -11,7 +11,7 @@ from cfgraph.ir.functions import BodyNode, Function
 from cfgraph.ir.graph import Graph, Node, NodeRecord, Versions
 from cfgraph.ir.serde_attrs import attr_data, decode_attr, decode_attrs, write_attrs
 from cfgraph.ir.serde_functions import EncodedFunction, function_to_bytes, write_function
-from cfgraph.ir.serde_wire import encoded, parse, unknown, without
+from cfgraph.ir.serde_wire import encoded, has_unknown, parse, unknown, without
 from cfgraph.proto import graph_pb2, node_def_pb2, op_def_pb2
 
 
@@ -132,6 +132,7 @@ def _data(texts: list[str]) -> list[str]:
 # -- what the readable form needs to lose nothing ------------------------------------------------
 
 _NODE_FIELDS: Final = ("name", "op", "input", "device", "attr")
+_RARE_FIELDS: Final = ("experimental_debug_info", "experimental_type")
 
 
 def encoded_attrs(node: Node | BodyNode) -> list[tuple[str, bytes]]:
@@ -147,7 +148,11 @@ def encoded_attrs(node: Node | BodyNode) -> list[tuple[str, bytes]]:
 
 def extra_of_node(node: Node | BodyNode) -> bytes:
     """What the file held of a node beyond name, op, inputs, device and attributes; encoded."""
-    return b"" if node.origin is None else without(node.origin[0], _NODE_FIELDS)
+    if node.origin is None:
+        return b""
+    proto = node.origin[0]
+    more = any(map(proto.HasField, _RARE_FIELDS)) or has_unknown(proto)
+    return without(proto, _NODE_FIELDS) if more else b""
 
 
 def extra_of_graph(graph: Graph) -> bytes:

@@ -34,11 +34,14 @@ def encoded(message: Any) -> bytes:
     return data
 
 
+def has_unknown(message: Any) -> bool:
+    """True if a message itself has fields that nobody knows."""
+    return len(UnknownFieldSet(message)) > 0
+
+
 def without(message: Any, known: tuple[str, ...]) -> bytes:
     """What a message holds beyond the `known` fields, unknown ones included; encoded."""
-    if all(field.name in known for field, _ in message.ListFields()) and not len(
-        UnknownFieldSet(message)
-    ):
+    if all(field.name in known for field, _ in message.ListFields()) and not has_unknown(message):
         return b""
     shell = type(message)()
     shell.CopyFrom(message)
@@ -49,6 +52,6 @@ def without(message: Any, known: tuple[str, ...]) -> bytes:
 
 def unknown(message: Any) -> bytes:
     """The unknown fields of a message itself, encoded."""
-    if not len(UnknownFieldSet(message)):
+    if not has_unknown(message):
         return b""
     return without(message, tuple(field.name for field, _ in message.ListFields()))

@@ -18,13 +18,15 @@ may be left out where the op is known; a node that really lacks them is marked `
 from __future__ import annotations
 
 from cfgraph.ir.graph import Graph
+from cfgraph.ir.serde import without_collector
 from cfgraph.ir.text_parse import read_graph
 from cfgraph.ir.text_print import lines_of
 
 
 def print_graph(graph: Graph) -> str:
     """The readable form of a graph; equal graphs give equal texts."""
-    return "".join(f"{line}\n" for line in lines_of(graph))
+    with without_collector():
+        return "".join([f"{line}\n" for line in lines_of(graph)])
 
 
 def parse_graph(text: str) -> Graph:

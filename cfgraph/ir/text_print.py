@@ -55,16 +55,11 @@ def _node_line(node: Node | BodyNode, inputs: Iterable[str], printer: AttrPrinte
     line = f"{name_text(node.name)} = {name_text(node.op)}({texts})"
     attrs = serde.encoded_attrs(node)
     if attrs:
-        items = (f"{_key_text(key)}={printer.text(data)}" for key, data in attrs)
-        line += " {" + ", ".join(items) + "}"
+        line += " {" + ", ".join([printer.pair(key, data) for key, data in attrs]) + "}"
     if node.device:
         line += " @" + string_text(node.device.encode())
     extra = serde.extra_of_node(node)
     return f"{line} extra {raw_text(extra)}" if extra else line
-
-
-def _key_text(key: str) -> str:
-    return key if key.isidentifier() and key.isascii() else name_text(key)
 
 
 def _tensor_text(text: str) -> str:

@@ -28,6 +28,14 @@ class AttrPrinter:
 
     def __init__(self) -> None:
         self._known: dict[bytes, str] = {}
+        self._keys: dict[str, str] = {}
+
+    def pair(self, key: str, data: bytes) -> str:
+        """The text of an attribute with its name."""
+        name = self._keys.get(key)
+        if name is None:
+            name = self._keys[key] = name_text(key)
+        return f"{name}={self._known.get(data) or self.text(data)}"
 
     def text(self, data: bytes) -> str:
         """The text of an encoded attribute."""
