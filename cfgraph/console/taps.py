@@ -8,7 +8,8 @@ from typing import Any, TextIO
 
 from cfgraph.console.tables import clean, clean_lines
 from cfgraph.console.values import type_text, value_json, value_text
-from cfgraph.ir.graph import Graph, split_tensor_name
+from cfgraph.ir.graph import Graph
+from cfgraph.ir.names import split_tensor_name
 from cfgraph.runtime.fetches import matching_nodes
 from cfgraph.runtime.trace import TraceEvent
 
