@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from cfgraph.analysis.findings import Finding
 from cfgraph.analysis.signatures import Signatures, Types, arg_types
@@ -12,6 +12,8 @@ from cfgraph.ir.functions import BodyNode, Function
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.names import did_you_mean
 from cfgraph.ir.signature import Arg, Signature
+
+_MAX_DIGITS: Final = 19  # more than any port has
 
 
 class Body(NamedTuple):
@@ -110,22 +112,22 @@ class _Reader:
 
     def resolve(self, text: str) -> Output | None:
         """The tensor of `arg`, `arg:i`, `node:out` or `node:out:i`; None if there is none."""
-        name, *rest = text.split(":")
+        name, *rest = text.split(":", 2)
         node = self.graph.nodes.get(name)
-        if node is None or len(rest) > 2:
+        if node is None:
             return None
         if node in self.arguments:
-            return _indexed(node, 0, rest, len(rest) < 2)
-        if not rest or (len(rest) == 2 and not rest[1].isdecimal()):
+            return _indexed(node, 0, rest)
+        if not rest:
             return None
         signature = self.signatures.of(node.op)
         if signature is None:
             # the names of an unknown op's outputs are not known; its first one is as good as any
-            return Output(node, int(rest[1]) if len(rest) == 2 else 0)
+            return _indexed(node, 0, rest[1:])
         port = 0
         for arg in signature.outputs:
             if arg.name == rest[0]:
-                return _indexed(node, port, rest[1:], True)
+                return _indexed(node, port, rest[1:])
             run = arg_types(signature, arg, node.attrs)
             port += len(run[0]) * run[1] if run else 1
         return None
@@ -156,9 +158,11 @@ def _row(signature: Signature, arg: Arg, attrs: dict[str, Any]) -> Any:
     return run[0] * run[1] if run else None
 
 
-def _indexed(node: Node, port: int, rest: list[str], allowed: bool) -> Output | None:
-    if not allowed:
-        return None
+def _indexed(node: Node, first: int, rest: list[str]) -> Output | None:
+    """An output from the index that ends its text; 0 where there is none."""
     if not rest:
-        return Output(node, port)
-    return Output(node, port + int(rest[0])) if rest[0].isdecimal() else None
+        return Output(node, first)
+    index = rest[0]
+    if len(rest) > 1 or not index.isascii() or not index.isdigit() or len(index) > _MAX_DIGITS:
+        return None
+    return Output(node, first + int(index))

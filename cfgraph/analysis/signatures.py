@@ -93,11 +93,12 @@ def _remembered(
     key = tuple([attrs.get(name) for name in names])
     try:
         return known[key]
-    except KeyError:
-        found = known[key] = types_of(signature, attrs)
+    except (KeyError, TypeError):
+        found = types_of(signature, attrs)
+        # else some attribute is no type or count, and may be costly or impossible to compare
+        if found.inputs is not None and found.outputs is not None:
+            known[key] = found
         return found
-    except TypeError:  # an attribute that no file can hold, such as a list
-        return types_of(signature, attrs)
 
 
 def types_of(signature: Signature, attrs: Mapping[str, Any]) -> Types:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any, Final
 
 from cfgraph.analysis.bodies import Body
@@ -53,7 +54,7 @@ def calls(subject: Subject) -> Iterator[Finding]:
 
 def _calls_of(subject: Subject, node: Node, caller: Any) -> Iterator[Finding]:
     reads, returns = subject.wants[node], subject.gives[node]
-    if reads is None or returns is None:
+    if reads is None or returns is None or len(reads) != len(node.inputs):
         return
     for key, func in _functions_of({key: node.attrs.get(key) for key in caller.functions}):
         signature = subject.signatures.of(func.name)
@@ -105,7 +106,7 @@ def _same(mine: TypeRow, theirs: TypeRow) -> bool:
 def _listed(row: Sequence[DType | None]) -> str:
     if not row:
         return "nothing"
-    names = ["any type" if dtype is None else str(dtype) for dtype in row[:_SHOWN]]
+    names = ["any type" if dtype is None else str(dtype) for dtype in islice(row, _SHOWN)]
     more = f", … ({len(row)} in all)" if len(row) > _SHOWN else ""
     return f"({', '.join(names)}{more})"
 

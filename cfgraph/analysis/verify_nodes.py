@@ -160,13 +160,15 @@ def _described(value: Any) -> str:
 
 def _out_of_bounds(node: Node, attr: Attr, value: Any) -> Finding | None:
     parts = value if isinstance(value, tuple) else (value,)
-    strange = [part for part in parts if attr.allowed is not None and part not in attr.allowed]
+    # a function's own declarations come from the file, and may say anything
+    allowed = attr.allowed if isinstance(attr.allowed, tuple) else parts
+    strange = [part for part in parts if part not in allowed]
     if strange:
-        shown = ", ".join(map(_shown, attr.allowed or ()))
+        shown = ", ".join(map(_shown, allowed))
         message = f"attribute {attr.name!r} is {_shown(strange[0])}, not one of {shown}"
         return Finding("CFG114", "error", message, node.name)
     size = len(value) if isinstance(value, tuple) else value
-    if attr.minimum is not None and size < attr.minimum:
+    if attr.minimum is not None and type(size) is int and size < attr.minimum:
         what = "has length" if isinstance(value, tuple) else "is"
         message = f"attribute {attr.name!r} {what} {size}, at least {attr.minimum} wanted"
         return Finding("CFG115", "error", message, node.name)

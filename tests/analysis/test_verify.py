@@ -11,7 +11,9 @@ import cfgraph
 from cfgraph.analysis.verify import require_valid, verify
 from cfgraph.ir import dtypes
 from cfgraph.ir.attrs import Raw, Tensor
+from cfgraph.ir.functions import BodyNode, Definition, Function
 from cfgraph.ir.graph import Output, Versions
+from cfgraph.ir.signature import Arg, Attr
 from cfgraph.ops.shape_inference import infer_shapes
 from tests.analysis.written import LOOP, coded, findings, graph
 from tests.conformance import recorded
@@ -205,6 +207,12 @@ def test_a_count_of_billions_takes_neither_time_nor_memory() -> None:
     assert errors(of) == [("CFG107", "m"), ("CFG108", "z")]
 
 
+def test_a_constant_in_the_place_of_a_type_is_not_decoded() -> None:
+    huge = 'raw"Qg0IARIJEgcIgICAgIAg"'
+    lines = [f"y{number} = Neg(x) {{T={huge}}}" for number in range(2)]
+    assert coded(verify(graph(X, *lines)))[:2] == [("CFG113", "y0"), ("CFG113", "y1")]
+
+
 # -- functions -------------------------------------------------------------------------------------
 
 GENERIC = """
@@ -277,6 +285,31 @@ def test_a_list_argument_has_as_many_tensors_as_the_caller_says() -> None:
     assert verify(of) == ()
     of.set_attr(of["y"], "Ts", (dtypes.float32,))
     assert errors(of) == [("CFG107", "y")]
+
+
+@pytest.mark.parametrize(
+    "text", ["n:y:" + "9" * 5000, "n:y:0:0", "n:y:٣", "a:0:0", "n:0", "n", '""']
+)
+def test_an_input_that_is_no_tensor_of_a_body_is_an_error(text: str) -> None:
+    of = graph(X, "y = f(x)")
+    nodes = (
+        BodyNode("n", "Neg", ("a",), attrs={"T": dtypes.float32}),
+        BodyNode("m", "Neg", (text,), attrs={"T": dtypes.float32}),
+    )
+    a, b = Arg("a", dtypes.float32, None), Arg("b", dtypes.float32, None)
+    of.functions["f"] = Function("f", Definition((a,), (b,), nodes=nodes, returns={"b": "m:y:0"}))
+    assert errors(of) == [("CFG130", "f/m")]
+
+
+def test_what_a_function_declares_of_its_attributes_may_be_nonsense() -> None:
+    of = graph(X, 'y = f(x) {K="k", L=3}')
+    a = Arg("a", dtypes.float32, None)
+    declared = {
+        "K": Attr("K", "string", minimum=3, allowed=Raw(b"\x18\x01")),  # type: ignore[arg-type]
+        "L": Attr("L", "list(", minimum=3),
+    }
+    of.functions["f"] = Function("f", Definition((a,), (a,), declared, returns={"a": "a"}))
+    assert errors(of) == [("CFG113", "y")]
 
 
 def test_a_control_input_in_a_function_resolves() -> None:
