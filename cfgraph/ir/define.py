@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping
 
 from cfgraph.errors import InvalidInput, Unsupported
 from cfgraph.ir import registry
-from cfgraph.ir.dtypes import DType
 from cfgraph.ir.functions import BodyNode, Definition, Function
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.ports import Ports
@@ -37,8 +36,8 @@ def define(
     writer = _Writer(name, arguments, Ports(library or {}), set(members) - stand_ins)
     body = tuple(writer.body_node(node) for node in members if node not in stand_ins)
     definition = Definition(
-        inputs=tuple(_arg(arg, output) for arg, output in inputs.items()),
-        outputs=tuple(_arg(arg, output) for arg, output in outputs.items()),
+        inputs=tuple(writer.arg(arg, output) for arg, output in inputs.items()),
+        outputs=tuple(writer.arg(arg, output) for arg, output in outputs.items()),
         nodes=body,
         returns={arg: writer.text(output) for arg, output in outputs.items()},
         control_outputs=tuple(controls),
@@ -81,17 +80,15 @@ class _Writer:
         message = f"{output.name} is neither inside of function {self.name!r} nor one of its inputs"
         raise InvalidInput(message, node=reader or output.node, code="CFG130")
 
-
-def _arg(name: str, output: Output) -> Arg:
-    return Arg(name, _type(output), None)
-
-
-def _type(output: Output) -> DType:
-    dtype = output.dtype
-    if dtype is None:
-        message = f"the type of {output.name} is not known, so it cannot enter or leave a function"
-        raise Unsupported(message, node=output.node, code="CFG135")
-    return dtype.base
+    def arg(self, name: str, output: Output) -> Arg:
+        """An argument of the type of a tensor."""
+        dtype = self.ports.dtype(output)
+        if dtype is None:
+            message = (
+                f"the type of {output.name} is not known, so it cannot enter or leave a function"
+            )
+            raise Unsupported(message, node=output.node, code="CFG135")
+        return Arg(name, dtype.base, None)
 
 
 def _stateful(node: Node, library: Mapping[str, Function]) -> bool:

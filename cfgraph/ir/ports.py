@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from cfgraph.errors import InvalidInput, Unsupported
 from cfgraph.ir import registry
+from cfgraph.ir.dtypes import DType
 from cfgraph.ir.functions import Function
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.signature import Arg, Signature
@@ -60,6 +61,17 @@ class Ports:
                 return f"{node.name}:{arg.name}:{port - start}"
         message = f"op {node.op!r} is not known, so what its outputs are called is not either"
         raise Unsupported(message, node=node, code="CFG135")
+
+    def dtype(self, output: Output) -> DType | None:
+        """The type of an output, also of a call; None if it is not known."""
+        node, port = output
+        if node.op not in self.library:
+            return output.dtype
+        for arg, start, count in self._spans(node):
+            if start <= port < start + count:
+                signature = self.signature(node.op)
+                return signature.arg_types(arg, node.attrs)[port - start] if signature else None
+        return None
 
     def _spans(self, node: Node) -> Iterator[tuple[Arg, int, int]]:
         signature = self.signature(node.op)

@@ -10,8 +10,10 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from cfgraph.analysis.frames import frames
+from cfgraph.ir import registry
+from cfgraph.ir.dtypes import resource
 from cfgraph.ir.function_graph import ARGUMENT, FunctionGraph
-from cfgraph.ir.graph import Node, Output
+from cfgraph.ir.graph import CONTROL, Node, Output
 from cfgraph.ir.walk import Roles, topological
 from cfgraph.ops.array import Identity
 from cfgraph.ops.identity import IdentityN
@@ -34,6 +36,7 @@ class Facts:
     passes: tuple[int | None, ...]
     last: tuple[tuple[Node, int], ...]
     opening: frozenset[Node]
+    held: Mapping[Node, tuple[Node, ...]]
     doubtful: bool
     guarded: frozenset[Node]
 
@@ -69,14 +72,16 @@ def facts_of(
     guarded = behind_primitives(order)
     if guarded:
         effects = dict.fromkeys(_outside_loops(function, effects))
-    last = _last(function, order, effects)
+    ordered = _Order(order, effects, constructs)
+    last = ordered.last(function.returns)
     switched = _switched(function, order) if guarded else frozenset()
     return Facts(
         order,
         constructs,
         handed_through(function, constructs, known),
         last,
-        _opening(order, effects),
+        ordered.opening(),
+        ordered.held,
         any(node in switched for node, _ in last),
         guarded,
     )
@@ -89,7 +94,13 @@ def is_effect(
     if construct is not None:
         return any(known[function].last for function in construct.functions)
     op = lookup(node.op)
-    return op is None or (op.stateful and not op.random)
+    return op is None or (op.stateful and not op.random and not _is_handle(node))
+
+
+def _is_handle(node: Node) -> bool:
+    """True for what only says where something is: a variable, a table, a queue."""
+    types = registry.output_types(node)
+    return not node.inputs and bool(types) and all(t.is_ref or t is resource for t in types or ())
 
 
 def handed_through(
@@ -129,6 +140,16 @@ def _source(
     if op is not None and issubclass(op, Identity | IdentityN):
         return node.inputs[port]
     return None
+
+
+def held_by(
+    order: tuple[Node, ...],
+    constructs: Mapping[Node, Construct],
+    known: Mapping[FunctionGraph, Facts],
+) -> dict[Node, tuple[Node, ...]]:
+    """The inputs that functional nodes with effects wait for, as they come after other effects."""
+    effects = {node: None for node in order if is_effect(node, constructs.get(node), known)}
+    return _Order(order, effects, constructs).held
 
 
 def behind_primitives(order: Iterable[Node]) -> frozenset[Node]:
@@ -171,26 +192,69 @@ def _switched(function: FunctionGraph, order: Iterable[Node]) -> frozenset[Node]
     return frozenset(found)
 
 
-def _last(
-    function: FunctionGraph, order: tuple[Node, ...], effects: Collection[Node]
-) -> tuple[tuple[Node, int], ...]:
-    outputs: dict[Node, int] = {}
-    for k, item in enumerate(function.returns):
-        outputs[item.node] = outputs.get(item.node, 0) | 1 << k
-    followed: set[Node] = set()
-    for node in reversed(order):
-        for use in node.uses:
-            if use.node in effects or use.node in followed:
-                followed.add(node)
-            if after := outputs.get(use.node):
-                outputs[node] = outputs.get(node, 0) | after
-    return tuple((n, outputs.get(n, 0)) for n in order if n in effects and n not in followed)
+class _Order:
+    """Which effects come before what, once the functional nodes are lowered.
 
+    A lowered node does not wait for all of its inputs, so an order that comes from reading is lost
+    in it. Where it has effects itself, `held` says which of its inputs it must wait for.
+    """
 
-def _opening(order: tuple[Node, ...], effects: Collection[Node]) -> frozenset[Node]:
-    after: set[Node] = set()
-    for node in order:
-        sources = [*(item.node for item in node.inputs), *node.controls]
-        if any(source in effects or source in after for source in sources):
-            after.add(node)
-    return frozenset(node for node in effects if node not in after)
+    def __init__(
+        self,
+        order: tuple[Node, ...],
+        effects: Collection[Node],
+        constructs: Collection[Node],
+    ) -> None:
+        self.order = order
+        self.effects = effects
+        self.constructs = constructs
+        self.after: set[Node] = set()
+        self.held: dict[Node, tuple[Node, ...]] = {}
+        for node in order:
+            self._place(node)
+
+    def _place(self, node: Node) -> None:
+        read = [item.node for item in node.inputs if self.comes_late(item.node)]
+        if node in self.constructs:
+            if node not in self.effects:
+                read = []
+            elif read:
+                self.held[node] = tuple(dict.fromkeys(read))
+        if read or any(self.comes_late(control) for control in node.controls):
+            self.after.add(node)
+
+    def comes_late(self, node: Node) -> bool:
+        """True for an effect and for what comes after one."""
+        return node in self.effects or node in self.after
+
+    def opening(self) -> frozenset[Node]:
+        """The effects that no other comes before."""
+        return frozenset(node for node in self.effects if node not in self.after)
+
+    def last(self, returns: Iterable[Output]) -> tuple[tuple[Node, int], ...]:
+        """The effects that no other comes after, each with the outputs (bits) that come after."""
+        outputs: dict[Node, int] = {}
+        for k, item in enumerate(returns):
+            outputs[item.node] = outputs.get(item.node, 0) | 1 << k
+        followed: set[Node] = set()
+        for node in reversed(self.order):
+            for reader, slot in node.uses:
+                if (
+                    slot != CONTROL
+                    and reader in self.constructs
+                    and node not in self.waited(reader)
+                ):
+                    continue
+                if reader in self.effects or reader in followed:
+                    followed.add(node)
+                if after := outputs.get(reader):
+                    outputs[node] = outputs.get(node, 0) | after
+        return tuple(
+            (node, outputs.get(node, 0))
+            for node in self.order
+            if node in self.effects and node not in followed
+        )
+
+    def waited(self, construct: Node) -> tuple[Node, ...]:
+        """The inputs that a functional node waits for before anything in it runs."""
+        return self.held.get(construct, ())

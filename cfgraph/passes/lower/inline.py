@@ -112,11 +112,13 @@ class _Copier:
     def connect(self, node: Node, copy: Node) -> None:
         """Set the edges into a copy, and tie it to the scope if no edge does."""
         inputs = [self.output(item) for item in node.inputs]
-        controls = [self.copies[control] for control in node.controls]
+        held = self.facts.held.get(node, ())
+        controls = [self.copies[control] for control in (*node.controls, *held)]
         if "_class" in copy.attrs:
             copy.attrs["_class"] = self.colocated(copy.attrs["_class"])
         inside = bool(controls) or any(item.node in self.copies for item in node.inputs)
-        if not inside:
+        # what is lowered later does not wait for its inputs: it must be held itself
+        if not controls and (not inside or node in self.facts.constructs):
             controls.extend(self.scope.hold)
         loose = [item for item in inputs if item.node in self.scope.loose]
         if loose and self.work.roles[node.op] == "merge":

@@ -59,6 +59,8 @@ def lower(
     _require_whole(graph)
     called = called_functions(graph)
     work = Rewriter(graph, survey)
+    for node, sources in survey.held.items():
+        graph.set_controls(node, [*node.controls, *sources])
     groups = {node: _lower_all(work, node) for node in survey.constructs}
     remove_unread(graph, [node for group in groups.values() for node in group])
     for group in groups.values():

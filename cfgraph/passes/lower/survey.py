@@ -13,7 +13,7 @@ from cfgraph.ir.walk import topological
 from cfgraph.ops.array import Const, Identity
 from cfgraph.ops.op import lookup
 from cfgraph.passes.lower.construct import Construct, construct_of, kind_of
-from cfgraph.passes.lower.facts import Facts, behind_primitives, facts_of
+from cfgraph.passes.lower.facts import Facts, behind_primitives, facts_of, held_by
 
 LOWERED = frozenset({"if", "case", "while", "for", "call"})
 
@@ -27,6 +27,7 @@ class Survey:
         self.only = None if only is None else frozenset(only)
         self.facts: dict[FunctionGraph, Facts] = {}
         self.guarded: frozenset[Node] = frozenset()
+        self.held: dict[Node, tuple[Node, ...]] = {}
         self.constructs: dict[Node, Construct] = {}
         self._members: dict[tuple[FunctionGraph, int], tuple[Node, ...]] = {}
         self._require_known(graph)
@@ -67,6 +68,7 @@ class Survey:
             for function in construct.functions:
                 self._study(function, node)
         self.guarded = behind_primitives(order)
+        self.held = held_by(order, self.constructs, self.facts)
 
     def _chosen(self, construct: Construct) -> bool:
         return self.only is None or any(f.name in self.only for f in construct.functions)
