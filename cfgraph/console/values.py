@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from typing import Any, Final
 
 import numpy as np
@@ -182,9 +183,18 @@ def _shaped(items: list[Any], shape: tuple[int, ...]) -> Any:
 
 def summary_text(value: Any, limit: int = 40) -> str:
     """Type, and the value where it is small enough for a line of a trace."""
+    if isinstance(value, np.generic):  # most values in a loop are, so these are quick
+        kind, element = _scalar_printer(type(value))
+        return f"{kind} {element(value)}"
     array = _array(value)
     kind = type_text(array)
     if array.size > _SMALL or _is_opaque(array):
         return kind
     text = value_text(array)
     return f"{kind} {text}" if len(text) <= limit else kind
+
+
+@cache
+def _scalar_printer(kind: type) -> tuple[str, Callable[[Any], str]]:
+    array = np.zeros((), kind)
+    return type_text(array), _element_text(array)

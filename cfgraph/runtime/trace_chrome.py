@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import IO, Any, Final
 
 from cfgraph.runtime.trace import ROOT_FRAME, TraceEvent
-from cfgraph.runtime.trace_jsonl import SCHEMA
+from cfgraph.runtime.trace_jsonl import SCHEMA, encode
 
 _KERNELS: Final = ("op", "send", "recv")
 
@@ -132,6 +132,6 @@ class ChromeWriter:
             "tid": lane,
             **more,
         }
-        text = json.dumps(line, separators=(",", ":"))
+        text = encode(line)
         self._file.write(self._separator + text.encode())
         self._separator = b",\n"

@@ -9,6 +9,7 @@ from typing import IO, Any, Final
 from cfgraph.runtime.trace import TraceEvent
 
 SCHEMA: Final = "cfgraph.trace/1"
+encode: Final = json.JSONEncoder(separators=(",", ":")).encode
 
 
 class JsonlWriter:
@@ -44,4 +45,4 @@ class JsonlWriter:
         """Nothing is left to write."""
 
     def _write(self, line: dict[str, Any]) -> None:
-        self._file.write(json.dumps(line, separators=(",", ":")).encode() + b"\n")
+        self._file.write(encode(line).encode() + b"\n")
