@@ -11,6 +11,7 @@ from cfgraph.ir.functions import BodyNode, Function
 from cfgraph.ir.graph import Graph, Node, NodeRecord, Versions
 from cfgraph.ir.serde_attrs import attr_data, decode_attr, decode_attrs, write_attrs
 from cfgraph.ir.serde_functions import EncodedFunction, function_to_bytes, write_function
+from cfgraph.ir.serde_types import FullType, decode_type, encode_type
 from cfgraph.ir.serde_wire import encoded, has_unknown, parse, unknown, without
 from cfgraph.proto import graph_pb2, node_def_pb2, op_def_pb2
 
@@ -146,13 +147,19 @@ def encoded_attrs(node: Node | BodyNode) -> list[tuple[str, bytes]]:
     ]
 
 
-def extra_of_node(node: Node | BodyNode) -> bytes:
-    """What the file held of a node beyond name, op, inputs, device and attributes; encoded."""
+def extra_of_node(node: Node | BodyNode) -> tuple[FullType | None, bytes]:
+    """What the file held of a node beyond name, op, inputs, device and attributes.
+
+    That is its full type, where it has one, and the rest, encoded.
+    """
     if node.origin is None:
-        return b""
+        return None, b""
     proto = node.origin[0]
+    full = decode_type(proto.experimental_type) if proto.HasField("experimental_type") else None
+    if full is not None:
+        return full, without(proto, (*_NODE_FIELDS, "experimental_type"))
     more = any(map(proto.HasField, _RARE_FIELDS)) or has_unknown(proto)
-    return without(proto, _NODE_FIELDS) if more else b""
+    return None, without(proto, _NODE_FIELDS) if more else b""
 
 
 def extra_of_graph(graph: Graph) -> bytes:
@@ -182,14 +189,19 @@ def _keep_library(graph: Graph, rest: Any) -> None:
 
 
 def node_origin(
-    extra: bytes, inputs: Iterable[str] = (), attrs: Mapping[str, bytes] | None = None
+    extra: bytes,
+    full: FullType | None = None,
+    inputs: Iterable[str] = (),
+    attrs: Mapping[str, bytes] | None = None,
 ) -> tuple[Any, dict[str, Any]]:
     """The `origin` of a node that is read from the readable form: what has no place in the Node.
 
-    These are an extra, input texts in unusual words, encoded attributes. Raises InvalidInput
-    where the bytes are none of that.
+    These are an extra, a full type, input texts in unusual words, encoded attributes. Raises
+    InvalidInput where the bytes are none of that.
     """
     proto = parse(node_def_pb2.NodeDef(), extra, "NodeDef")
+    if full is not None:
+        proto.experimental_type.CopyFrom(encode_type(full))
     proto.input.extend(inputs)
     for key, data in (attrs or {}).items():
         parse(proto.attr[key], data, "attribute value")

@@ -10,6 +10,7 @@
       return z = mul:z:0
     }
 
+A node's line may go on with its full type (`type product[tensor[float]]`).
 It holds whatever a file can hold. What has no words is kept in base64: `raw"…"`. Nodes may stand
 in any order, and `#` begins a comment. Type and count attributes that follow from a node's inputs
 may be left out where the op is known; a node that really lacks them is marked `exact`.
@@ -17,8 +18,8 @@ may be left out where the op is known; a node that really lacks them is marked `
 
 from __future__ import annotations
 
+from cfgraph.ir.collector import without_collector
 from cfgraph.ir.graph import Graph
-from cfgraph.ir.serde import without_collector
 from cfgraph.ir.text_parse import read_graph
 from cfgraph.ir.text_print import lines_of
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from cfgraph.errors import InvalidInput
 from cfgraph.ir import serde
 from cfgraph.ir.attrs import Raw
+from cfgraph.ir.serde_types import FullType
 from cfgraph.ir.text_lex import Line
 from cfgraph.ir.text_parse_values import parse_attrs, parse_raw
+from cfgraph.ir.text_types import parse_type
 
 
 @dataclass(slots=True)
@@ -39,20 +42,16 @@ def parse_node(line: Line) -> ParsedNode:
         node.attrs = parse_attrs(line)
     if line.take("@"):
         node.device = line.string("a device in quotes")
-    extra = parse_extra(line) if line.take("extra") else b""
+    full = parse_type(line) if line.take("type") else None
+    extra = parse_raw(line) if line.take("extra") else b""
     node.exact = line.take("exact")
     line.expect("")
     raws = {key: value.data for key, value in node.attrs.items() if type(value) is Raw}
     unusual = node.inputs if _is_unusual(node.inputs) else ()
-    if extra or raws or unusual:
-        node.origin = _origin(line, extra, unusual, raws)
+    if full or extra or raws or unusual:
+        node.origin = _origin(line, extra, full, unusual, raws)
         node.attrs |= node.origin[1]
     return node
-
-
-def parse_extra(line: Line) -> bytes:
-    """Read what has no words."""
-    return parse_raw(line)
 
 
 def _inputs(line: Line) -> list[str]:
@@ -84,9 +83,11 @@ def _is_unusual(inputs: list[str]) -> bool:
     return len(set(controls)) < len(controls) or any(text.endswith(":0") for text in inputs)
 
 
-def _origin(line: Line, extra: bytes, inputs: Any, raws: dict[str, bytes]) -> Any:
+def _origin(
+    line: Line, extra: bytes, full: FullType | None, inputs: Iterable[str], raws: dict[str, bytes]
+) -> Any:
     try:
-        return serde.node_origin(extra, inputs, raws)
+        return serde.node_origin(extra, full, inputs, raws)
     except InvalidInput as error:
         line.place = 0
         raise line.error(f"a node whose base64 can be decoded was expected ({error})") from None

@@ -15,6 +15,7 @@ from cfgraph.ir.signature import Arg, Attr
 from cfgraph.ir.text_infer import attrs_from_inputs, lacks_attrs
 from cfgraph.ir.text_lex import name_text, string_text
 from cfgraph.ir.text_print_values import AttrPrinter, raw_text
+from cfgraph.ir.text_types import type_text
 
 _TENSOR: Final = re.compile(r"\^?[A-Za-z0-9._][A-Za-z0-9_./>-]*(?::[A-Za-z0-9_]+)*").fullmatch
 _KIND: Final = re.compile(r"\w+|list\(\w+\)").fullmatch
@@ -58,7 +59,9 @@ def _node_line(node: Node | BodyNode, inputs: Iterable[str], printer: AttrPrinte
         line += " {" + ", ".join([printer.pair(key, data) for key, data in attrs]) + "}"
     if node.device:
         line += " @" + string_text(node.device.encode())
-    extra = serde.extra_of_node(node)
+    full, extra = serde.extra_of_node(node)
+    if full is not None:
+        line += f" type {type_text(full)}"
     return f"{line} extra {raw_text(extra)}" if extra else line
 
 

@@ -58,6 +58,23 @@ def test_versions_and_gradients_are_lines() -> None:
 
 
 @pytest.mark.parametrize(
+    ("pbtxt", "text"),
+    [
+        ("", "unset"),
+        ("type_id: TFT_TENSOR args { type_id: TFT_FLOAT }", "tensor[float]"),
+        (
+            "type_id: TFT_PRODUCT args { type_id: TFT_VAR s: 'T' } args { type_id: 57 i: -3 }",
+            'product[var"T", 57=-3]',
+        ),
+        ("type_id: TFT_LITERAL s: ''", 'literal""'),
+    ],
+)
+def test_a_full_type_follows_the_device(pbtxt: str, text: str) -> None:
+    node = f'node {{ name: "x" op: "A" device: "d" experimental_type {{ {pbtxt} }} }}'
+    assert text_of(node) == f'x = A() @"d" type {text}\n'
+
+
+@pytest.mark.parametrize(
     "pbtxt",
     ["versions { }", "library { }", "version: 3", "library { } versions { producer: 1 }"],
 )
@@ -133,8 +150,7 @@ def test_a_node_that_really_lacks_an_attribute_is_exact() -> None:
 
 def test_what_has_no_words_is_an_extra() -> None:
     node = """node { name: "x" op: "A"
-        experimental_debug_info { original_node_names: "m" }
-        experimental_type { type_id: TFT_TENSOR args { type_id: TFT_FLOAT } } }"""
+        experimental_debug_info { original_node_names: "m" } }"""
     graph = """debug_info { files: "a.py" } version: 3
         library { registered_gradients { gradient_func: "g" registered_op_type: "A" } }"""
     text = text_of(node + graph)
