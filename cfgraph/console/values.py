@@ -184,7 +184,7 @@ def _shaped(items: list[Any], shape: tuple[int, ...]) -> Any:
 def summary_text(value: Any, limit: int = 40) -> str:
     """Type, and the value where it is small enough for a line of a trace."""
     if isinstance(value, np.generic):  # most values in a loop are, so these are quick
-        kind, element = _scalar_printer(type(value))
+        kind, element = _scalar_printer(value.dtype)
         return f"{kind} {element(value)}"
     array = _array(value)
     kind = type_text(array)
@@ -195,6 +195,6 @@ def summary_text(value: Any, limit: int = 40) -> str:
 
 
 @cache
-def _scalar_printer(kind: type) -> tuple[str, Callable[[Any], str]]:
-    array = np.zeros((), kind)
+def _scalar_printer(dtype: Any) -> tuple[str, Callable[[Any], str]]:
+    array = np.zeros((), dtype)
     return type_text(array), _element_text(array)
