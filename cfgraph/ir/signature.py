@@ -13,6 +13,7 @@ import struct
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate
 from typing import Any, Final
 
 from cfgraph.ir.attrs import Placeholder
@@ -108,6 +109,10 @@ class Signature:
     def output_types(self, attrs: Mapping[str, Any]) -> list[DType]:
         """The type of every output, in order. Raises ValueError where an attribute is missing."""
         return [t for arg in self.outputs for t in self.arg_types(arg, attrs)]
+
+    def input_ends(self, attrs: Mapping[str, Any]) -> list[int]:
+        """How many inputs there are up to and with each argument."""
+        return list(accumulate(len(self.arg_types(arg, attrs)) for arg in self.inputs))
 
     def arg_types(self, arg: Arg, attrs: Mapping[str, Any]) -> list[DType]:
         """The types of the tensors of one argument."""

@@ -153,6 +153,14 @@ class ActivationGrad(SameShape, abstract=True):
         return [context.inputs[0].merge(context.inputs[1])]
 
 
+def _kept(xp: ModuleType, gradients: Any, where: Any) -> Any:
+    """The gradients in some places, elsewhere zero times them: NaN stays NaN."""
+    if xp is np:
+        return gradients * where
+    # compilers take a product with a mask for a choice, and would lose the NaN
+    return xp.where(where, gradients, gradients * gradients.dtype.type(0))
+
+
 class ReluGrad(ActivationGrad):
     """Gradient of Relu."""
 
@@ -160,7 +168,7 @@ class ReluGrad(ActivationGrad):
 
     @staticmethod
     def kernel(xp: ModuleType, gradients: Any, features: Any) -> Any:
-        return gradients * (features > 0)
+        return _kept(xp, gradients, features > 0)
 
 
 class Relu6Grad(ActivationGrad):
@@ -170,7 +178,7 @@ class Relu6Grad(ActivationGrad):
 
     @staticmethod
     def kernel(xp: ModuleType, gradients: Any, features: Any) -> Any:
-        return gradients * ((features > 0) & (features < 6))
+        return _kept(xp, gradients, (features > 0) & (features < 6))
 
 
 class LeakyReluGrad(ActivationGrad):

@@ -31,6 +31,8 @@ class ConcatV2(Op):
 
     signature = "values: N*T, axis: Tidx -> output: T"
     attrs = "N: int >= 2, Tidx: {int32, int64} = int32"
+    host_inputs = (1,)
+    constant_inputs = (1,)
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -110,9 +112,8 @@ class ConcatOffset(Op):
 
     signature = "concat_dim: int32, shape: N*shape_type -> offset: N*shape_type"
     attrs = "N: int >= 2, shape_type: {int32, int64} = int32"
-    host_inputs = (0,)
-    constant_inputs = (0,)
-    traceable = False
+    host_inputs = (0, 1)
+    constant_inputs = (0, 1)
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:

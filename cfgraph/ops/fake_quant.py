@@ -68,6 +68,7 @@ class FakeQuantWithMinMaxArgs(SameShape):
 
     signature = "inputs: float32 -> outputs: float32"
     attrs = _RANGE
+    traceable = False  # a compiler fuses product and sum, and halves round to the other side
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -120,6 +121,7 @@ class FakeQuantWithMinMaxVars(SameShape):
 
     signature = "inputs: float32, min: float32, max: float32 -> outputs: float32"
     attrs = _BITS
+    traceable = False
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -149,6 +151,7 @@ class FakeQuantWithMinMaxVarsPerChannel(SameShape):
 
     signature = "inputs: float32, min: float32, max: float32 -> outputs: float32"
     attrs = _BITS
+    traceable = False
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -177,6 +180,7 @@ class FakeQuantWithMinMaxVarsGradient(Op):
         "backprops_wrt_input: float32, backprop_wrt_min: float32, backprop_wrt_max: float32"
     )
     attrs = _BITS
+    traceable = False
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -219,6 +223,7 @@ class FakeQuantWithMinMaxVarsPerChannelGradient(Op):
         "backprops_wrt_input: float32, backprop_wrt_min: float32, backprop_wrt_max: float32"
     )
     attrs = _BITS
+    traceable = False
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:

@@ -25,14 +25,18 @@ class Incomplete(Pointwise, abstract=True):
     attrs = one_of(FLOATS)
     function: ClassVar[str]
     at_zero: ClassVar[float]
+    at_infinity: ClassVar[float]
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
         function, at_zero = getattr(special(xp), cls.function), cls.at_zero
+        at_infinity = cls.at_infinity
 
         def incomplete(a: Any, x: Any) -> Any:
             none = x.dtype.type(xp.nan)
             value = xp.where((x < 0) | (a <= 0), none, function(a, x))
+            infinite = (a == xp.inf) & (x >= 0) & (x < xp.inf)
+            value = xp.where(infinite, x.dtype.type(at_infinity), value)
             return xp.where((x == 0) & (xp.isnan(a) | (a <= 0)), x.dtype.type(at_zero), value)
 
         return widened(incomplete, node.attr("T"))
@@ -43,6 +47,7 @@ class Igamma(Incomplete):
 
     function = "gammainc"
     at_zero = 0.0
+    at_infinity = 0.0
 
 
 class Igammac(Incomplete):
@@ -50,6 +55,7 @@ class Igammac(Incomplete):
 
     function = "gammaincc"
     at_zero = float("nan")
+    at_infinity = 1.0
 
 
 class IgammaGradA(Pointwise):

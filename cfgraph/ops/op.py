@@ -28,6 +28,10 @@ class OpError(CfgraphError):
 class Op:
     """The definition of one op. A subclass registers under its own name unless `abstract`.
 
+    `host_inputs` and `constant_inputs` are places in the signature, where a list is one argument;
+    `slots` says which inputs of a node they are. `traceable`: the kernel can be traced by jax, the
+    constant inputs given as NumPy arrays; what is stateful or moves control never is, nor is text.
+
     A pure op gives `bind`, a stateful one `run` (or `prepare`). One output is returned bare,
     several as a tuple, none as None. Every value is a NumPy array or NumPy scalar of the dtype
     that the signature says; strings are object arrays of bytes, always arrays.
@@ -54,6 +58,7 @@ class Op:
         if abstract:
             return
         cls.name = name or cls.__name__
+        cls.traceable = cls.traceable and cls.runnable and not (cls.stateful or cls.role)
         cls._parsed = None
         registry.register(cls.name, cls)
 
@@ -63,6 +68,18 @@ class Op:
         if cls._parsed is None:
             cls._parsed = Signature(cls.signature, cls.attrs)
         return cls._parsed
+
+    @classmethod
+    def slots(cls, node: Node, arguments: Sequence[int]) -> frozenset[int]:
+        """The inputs of a node that belong to arguments, given by their places in the signature.
+
+        Raises ValueError where an attribute of the node that counts inputs is missing.
+        """
+        if not arguments:
+            return frozenset()
+        ends = cls.parsed().input_ends(node.attrs)
+        starts = [0, *ends]
+        return frozenset(slot for place in arguments for slot in range(starts[place], ends[place]))
 
     kernel: ClassVar[Callable[..., Any] | None] = None
     gradient: ClassVar[Callable[..., Any] | None] = None

@@ -45,7 +45,10 @@ def scattered(
         message = "Indices and updates specified for empty output shape"
         raise OpError(message)
     where, bad = index_vectors(xp, indices, array.shape, check=not ignore)
-    if bad is not None:
+    if bad is not None and hasattr(array, "at"):
+        # what is written outside of a traced array is dropped
+        where = (xp.where(bad, array.shape[0], where[0]), *where[1:])
+    elif bad is not None:
         where, updates = tuple(part[~bad] for part in where), updates[~bad]
     if how == "set":
         return written(array, where, updates)

@@ -28,7 +28,7 @@ class SliceAssign(Op, abstract=True):
         def assign(
             step: Any, cell: Variable, begin: Any, end: Any, strides: Any, value: Any
         ) -> Any:
-            cell.value = with_slice(cell.read(), index(begin, end, strides), value)
+            cell.value = with_slice(xp, cell.read(), index(begin, end, strides), value)
             return cell if returns else None
 
         return assign

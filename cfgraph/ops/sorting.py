@@ -93,6 +93,7 @@ class NthElement(Op):
     signature = "input: T, n: int32 -> values: T"
     attrs = f"reverse: bool = false, T: {REAL}"
     host_inputs = (1,)
+    constant_inputs = (1,)
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:

@@ -118,7 +118,13 @@ class Untraceable(Special, abstract=True):
 class Expint(Untraceable):
     """The exponential integral."""
 
-    function = "expi"
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        function = special(xp).expi
+        # jax has NaN at the pole
+        return widened(
+            lambda x: xp.where(x == 0, x.dtype.type(-xp.inf), function(x)), node.attr("T")
+        )
 
 
 class Dawsn(Untraceable):

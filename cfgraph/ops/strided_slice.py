@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
-import numpy as np
-
 from cfgraph.ir.graph import Node
 from cfgraph.ir.shapes import UNKNOWN, Shape
 from cfgraph.ops.dims import want_rank
@@ -173,7 +171,7 @@ def _with_part(whole: Any, index: tuple[Any, ...], part: Any, what: str) -> Any:
     return written(whole, index, part)
 
 
-def with_slice(whole: Any, index: tuple[Any, ...], value: Any) -> Any:
+def with_slice(xp: ModuleType, whole: Any, index: tuple[Any, ...], value: Any) -> Any:
     """A copy of `whole` with `value`, broadcast, in a part.
 
     Raises OpError where the part does not exist or the value does not fit.
@@ -185,7 +183,7 @@ def with_slice(whole: Any, index: tuple[Any, ...], value: Any) -> Any:
         raise OpError(_out_of_bounds(whole, index)) from None
     if value.shape != wanted:
         try:
-            value = np.broadcast_to(value, wanted)
+            value = xp.broadcast_to(value, wanted)
         except ValueError:
             message = f"cannot assign a value of shape {list(value.shape)} to {list(wanted)}"
             raise OpError(message) from None
@@ -204,5 +202,5 @@ class TensorStridedSliceUpdate(SameShape):
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
         index = cached_index(Masks(node.attr))
         return lambda whole, begin, end, strides, value: with_slice(
-            whole, index(begin, end, strides), value
+            xp, whole, index(begin, end, strides), value
         )

@@ -24,7 +24,8 @@ def accumulated(array: Any, index: Any, value: Any, how: str) -> Any:
     if hasattr(array, "at"):
         if how == "subtract":
             return array.at[index].add(-value)
-        return getattr(array.at[index], how)(value)
+        either = how == "add" and array.dtype == bool
+        return getattr(array.at[index], "max" if either else how)(value)
     result = array.copy()
     if not isinstance(result, np.ndarray):
         _accumulate_on_device(result, index, value, how)

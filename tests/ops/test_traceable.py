@@ -1,0 +1,120 @@
+"""What an op says of tracing is true: its kernel, compiled by jax, gives what NumPy gives."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cfgraph.ir import registry
+from cfgraph.ops.op import Op, lookup
+from tests.ops import harness
+from tests.ops.harness import Case, assert_same, node_of, run_ours
+from tests.ops.test_ops import check
+
+FEW = 3
+
+
+@cache
+def jax() -> Any:
+    """jax on the CPU with all 64 bits, or None where it is not installed."""
+    try:
+        import jax
+    except ImportError:
+        return None
+    jax.config.update("jax_platforms", "cpu")
+    jax.config.update("jax_enable_x64", True)
+    return jax
+
+
+def is_traced(item: Case) -> bool:
+    op = lookup(item.op)
+    if op is None or not op.traceable or op.stateful or item.error:
+        return False
+    return all(array.dtype != object for array in item.inputs)  # text is never traced
+
+
+@cache
+def representatives() -> dict[str, list[Case]]:
+    """A few cases of each traceable op: other types and ranks, as far apart as they come."""
+    kinds: dict[str, dict[Any, Case]] = {}
+    for item in harness.all_cases():
+        if is_traced(item):
+            kind = tuple((array.dtype.kind, min(array.ndim, 2)) for array in item.inputs)
+            kinds.setdefault(item.op, {}).setdefault((kind, tuple(item.attrs)), item)
+    return {op: spread(list(cases.values())) for op, cases in sorted(kinds.items())}
+
+
+def spread(cases: list[Case]) -> list[Case]:
+    """The first case and others, evenly apart."""
+    step = max(1, len(cases) / FEW)
+    return [cases[int(place * step)] for place in range(min(FEW, len(cases)))]
+
+
+def free_kernel(op: type[Op], item: Case, constant: Sequence[int]) -> tuple[Any, list[Any]]:
+    """A function of all inputs but the constant arguments, which are closed over; and those."""
+    node = node_of(item)
+    kernel = op.bind(node, jax().numpy)
+    free = sorted(set(range(len(item.inputs))) - op.slots(node, constant))
+
+    def compute(*values: Any) -> Any:
+        inputs: list[Any] = list(item.inputs)
+        for slot, value in zip(free, values, strict=True):
+            inputs[slot] = value
+        return kernel(*inputs)
+
+    return compute, [item.inputs[slot] for slot in free]
+
+
+def traced(op: type[Op], item: Case) -> list[Any]:
+    """The outputs under `jax.jit`."""
+    compute, inputs = free_kernel(op, item, op.constant_inputs)
+    result = jax().jit(compute)(*inputs)
+    if result is None:
+        return []
+    return list(result) if isinstance(result, tuple) else [result]
+
+
+def can_trace(op: type[Op], item: Case, constant: Sequence[int]) -> bool:
+    compute, inputs = free_kernel(op, item, constant)
+    try:
+        jax().eval_shape(compute, *inputs)
+    except Exception:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("name", representatives())
+def test_a_traceable_kernel_compiles_to_the_same(name: str) -> None:
+    if jax() is None:
+        pytest.skip("jax is not installed (extra `xla`)")
+    op = lookup(name)
+    assert op is not None
+
+    def alike(item: Case) -> None:
+        ours = run_ours(item)
+        for compiled, value in zip(traced(op, item), ours, strict=True):
+            assert_same(item, np.asarray(compiled), value)
+
+    check(representatives()[name], alike)
+
+
+@pytest.mark.parametrize("name", representatives())
+def test_no_input_is_called_constant_that_may_be_traced(name: str) -> None:
+    if jax() is None:
+        pytest.skip("jax is not installed (extra `xla`)")
+    op = lookup(name)
+    assert op is not None
+    for argument in op.constant_inputs:
+        others = [place for place in op.constant_inputs if place != argument]
+        assert not all(can_trace(op, item, others) for item in representatives()[name])
+
+
+def test_what_has_effects_or_moves_control_is_never_traced() -> None:
+    ops = [lookup(name) for name in registry.names()]
+    traced = [op for op in ops if op is not None and op.traceable]
+    assert traced
+    assert not [op.name for op in traced if op.stateful or op.role or not op.runnable]
