@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import islice
 from typing import Any, Final
 
@@ -15,8 +15,9 @@ from cfgraph.runtime.link import Wrap, link
 from cfgraph.runtime.plan import Plan
 from cfgraph.runtime.step import RunStep
 
-# tokens between two looks at the clock
+# tokens between two looks at the clock; fewer where there is a deadline
 BATCH: Final = 512
+TIMED_BATCH: Final = 16
 _KERNEL_FAILURES: Final = (ValueError, TypeError, IndexError, ArithmeticError, MemoryError)
 
 
@@ -63,40 +64,38 @@ class Executor:
             send(iteration, value)
         self.ready.extend((fire, iteration) for fire in self.linked.roots)
         iteration.outstanding = len(self.ready) + 1
-        drain = self._in_order if pick is None else self._at_random(pick)
+        batch = BATCH if deadline is None else TIMED_BATCH
         while self.ready:
-            drain()
+            if pick is None:
+                self._in_order(batch)
+            else:
+                self._at_random(batch, pick)
             if deadline is not None and time.monotonic() > deadline:
                 raise self._timeout()
 
-    def _in_order(self) -> None:
+    def _in_order(self, batch: int) -> None:
         """Fire a batch of tokens, first in, first out."""
         ready = self.ready
         fire, it = ready[0]
         try:
-            for fire, it in islice(ready, BATCH):
+            for fire, it in islice(ready, batch):
                 fire(it)
         except Exception as error:
             raise self._located(error, fire, it) from error.__cause__
-        del ready[:BATCH]
+        del ready[:batch]
 
-    def _at_random(self, pick: random.Random) -> Callable[[], None]:
+    def _at_random(self, batch: int, pick: random.Random) -> None:
         """Fire a batch of tokens in random order."""
         ready = self.ready
-
-        def drain() -> None:
-            for _ in range(BATCH):
-                if not ready:
-                    return
-                place = pick.randrange(len(ready))
-                ready[place], ready[-1] = ready[-1], ready[place]
-                fire, it = ready.pop()
-                try:
-                    fire(it)
-                except Exception as error:
-                    raise self._located(error, fire, it) from error.__cause__
-
-        return drain
+        while ready and batch:
+            batch -= 1
+            place = pick.randrange(len(ready))
+            ready[place], ready[-1] = ready[-1], ready[place]
+            fire, it = ready.pop()
+            try:
+                fire(it)
+            except Exception as error:
+                raise self._located(error, fire, it) from error.__cause__
 
     def _located(self, error: Exception, fire: Fire, it: Iteration) -> Exception:
         """An error with the node, the frame and the device that it came from."""

@@ -49,7 +49,6 @@ class RunStep:
         return np.random.Generator(np.random.Philox(key=int.from_bytes(digest, "little")))
 
     def print(self, text: str, stream: str = "stderr") -> None:
-        """Show a line that the graph prints."""
-        target = sys.stdout if stream == "stdout" else sys.stderr
-        target.write(text)
-        target.flush()
+        """Show what the graph prints, on stderr whatever it asks for: stdout is for results."""
+        sys.stderr.write(text)
+        sys.stderr.flush()
