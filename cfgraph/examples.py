@@ -20,6 +20,11 @@ EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
         "cfgraph convert counter.pb -o counter.pbtxt.gz",
         "cfgraph convert counter.pb --to pb | cfgraph show -",
     ),
+    "lower": (
+        "cfgraph lower cond_functional.pb --to graph",
+        "cfgraph lower while_functional.pb -o lowered.pb --map-out names.json",
+        "cfgraph lower while_functional.pb | cfgraph run - --feed n=10 --fetch out:0",
+    ),
     "run": (
         "cfgraph run counter.pb --feed n=3 --fetch count:0 --trace",
         "cfgraph run deadness_mismatch.pb --feed p=true --feed 'v=[1, 2]' --json",

@@ -47,12 +47,13 @@ def lower_file(
     if not quiet:
         _print_counts(report)
     if json:
+        before, after = _totals(report)
         artifacts = [artifact("graph", written)] if written else []
         artifacts += [artifact("names", map_out)] if map_out else []
         print_document(
             "lower",
             inputs=[source.to_json()],
-            summary={"rewrites": report.rewrites, "nodes": list(_totals(report))},
+            summary={"rewrites": report.rewrites, "before": before, "after": after},
             result={"ops": _counts(report).to_json(), "warnings": report.warnings},
             artifacts=artifacts,
         )

@@ -122,7 +122,7 @@ def test_the_examples_of_the_help_work(line: str, graphs: Path, tmp_path: Path) 
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("name", ["show", "check", "convert", "run"])
+@pytest.mark.parametrize("name", sorted(EXAMPLES))
 def test_the_help_of_a_command_has_examples(name: str, command: Any, capfd: Any) -> None:
     out = command(name, "--help").out
     for line in EXAMPLES[name]:

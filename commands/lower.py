@@ -1,0 +1,37 @@
+"""Turn functional conditionals, loops and calls into the five primitives of control flow."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from cfgraph.options import Graph, Json, Output, Quiet, To
+
+
+def main(
+    graph: Graph,
+    output: Output = None,
+    to: To = None,
+    function: Annotated[
+        list[str],
+        typer.Option(
+            "--function", metavar="NAME", help="Lower only what runs this function; repeats."
+        ),
+    ] = [],
+    keep_calls: Annotated[
+        bool, typer.Option("--keep-calls", help="Leave calls of functions as they are.")
+    ] = False,
+    map_out: Annotated[
+        str | None,
+        typer.Option(
+            "--map-out", metavar="FILE", help="Write as JSON what became of each old name."
+        ),
+    ] = None,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Turn functional conditionals, loops and calls into the five primitives of control flow."""
+    from cfgraph.console.lower import lower_file
+
+    lower_file(graph, output, to, function, keep_calls, map_out, json, quiet)
