@@ -55,13 +55,13 @@ def layout_of(tensor: Tensor) -> Layout | None:
 
 def _guess(proto: Any) -> Layout | None:
     dtype, dims, count = check_tensor(proto)
+    if dtype.is_object and dtype is not dtypes.string:
+        return None
     if proto.tensor_content:
         if dtype.is_object or count < 2 or count > MAX_SPELLED:
             return Layout(dtype, dims, "content", proto.tensor_content)
         array = np.frombuffer(proto.tensor_content, dtype.numpy).reshape(dims)
         return Layout(dtype, dims, "dense", array)
-    if dtype.is_object and dtype is not dtypes.string:
-        return None
     values = getattr(proto, list_name(dtype))
     if len(values) > MAX_SPELLED * 2:
         return None

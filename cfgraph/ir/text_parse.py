@@ -13,7 +13,8 @@ from cfgraph.ir.text_infer import complete_attrs
 from cfgraph.ir.text_lex import Line
 from cfgraph.ir.text_parse_functions import parse_function
 from cfgraph.ir.text_parse_nodes import ParsedNode, is_node, parse_node
-from cfgraph.ir.text_parse_values import parse_int, parse_raw, parse_value
+from cfgraph.ir.text_parse_scalars import parse_int, parse_raw
+from cfgraph.ir.text_parse_values import parse_value
 
 _INT32: Final = range(-(1 << 31), 1 << 31)
 

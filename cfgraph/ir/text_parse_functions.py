@@ -13,9 +13,8 @@ from cfgraph.ir.serde_functions import function_from_bytes, function_from_defini
 from cfgraph.ir.signature import Arg, Attr
 from cfgraph.ir.text_lex import Line
 from cfgraph.ir.text_parse_nodes import is_node, parse_node, parse_tensor
-from cfgraph.ir.text_parse_values import parse_attrs, parse_dtype, parse_int, parse_raw, parse_value
-
-_INT64: Final = range(-(1 << 63), 1 << 63)
+from cfgraph.ir.text_parse_scalars import INT64, parse_int, parse_raw
+from cfgraph.ir.text_parse_values import parse_attrs, parse_dtype, parse_value
 
 
 @dataclass(slots=True)
@@ -143,7 +142,7 @@ def _attr(line: Line, block: _Block) -> None:
     if kind == "list" and line.take("("):
         kind = f"list({line.name('the kind of the elements')})"
         line.expect(")")
-    minimum = parse_int(line, _INT64) if line.take(">=") else None
+    minimum = parse_int(line, INT64) if line.take(">=") else None
     has_default = line.take("=")
     default = parse_value(line) if has_default else None
     allowed = parse_value(line) if line.take("in") else None

@@ -11,7 +11,8 @@ from cfgraph.ir import serde
 from cfgraph.ir.attrs import Raw
 from cfgraph.ir.serde_types import FullType
 from cfgraph.ir.text_lex import Line
-from cfgraph.ir.text_parse_values import parse_attrs, parse_raw
+from cfgraph.ir.text_parse_scalars import parse_raw
+from cfgraph.ir.text_parse_values import parse_attrs
 from cfgraph.ir.text_types import parse_type
 
 

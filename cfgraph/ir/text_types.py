@@ -6,11 +6,10 @@ from typing import Final
 
 from cfgraph.ir.serde_types import FullType, encode_type
 from cfgraph.ir.text_lex import Line, string_text
-from cfgraph.ir.text_parse_values import parse_int
+from cfgraph.ir.text_parse_scalars import INT64, parse_int
 
 # more than a file can nest
 _MAX_DEPTH: Final = 100
-_INT64: Final = range(-(1 << 63), 1 << 63)
 
 
 def type_text(full: FullType) -> str:
@@ -43,7 +42,7 @@ def _type(line: Line, depth: int) -> FullType:
     if line.token[:1] == '"':
         value = line.string("the name in a full type")
     elif line.take("="):
-        value = parse_int(line, _INT64)
+        value = parse_int(line, INT64)
     args: list[FullType] = []
     if line.take("["):
         args.append(_type(line, depth + 1))
