@@ -102,7 +102,7 @@ def _tensor(value: Any) -> Tensor:
     if dtype is None:
         message = f"no element type holds {value!r}"
         raise misuse(message)
-    return Tensor(as_array(value, dtype, "the attribute"))
+    return Tensor(as_array(value, dtype, ""))
 
 
 def _float(value: Any) -> float:

@@ -3,15 +3,32 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from cfgraph.errors import CfgraphError, UsageError
 
 # frames of these files are ours, whoever called them
 _OURS: Final = str(Path(__file__).parent)
 _BETWEEN: Final = contextlib.__file__
+
+
+def check_call(function: Any, arguments: Sequence[Any], what: str) -> None:
+    """Raise UsageError, at the line of the user, where a function cannot be called so."""
+    if not callable(function):
+        message = f"{what} is no function but {function!r}"
+        raise misuse(message, hint="write `lambda: …`")
+    try:
+        inspect.signature(function).bind(*arguments)
+    except ValueError:
+        return  # some built-in functions do not say what they take
+    except TypeError as error:
+        count = f"{len(arguments)} argument{'s' * (len(arguments) != 1)}"
+        message = f"{what} is called with {count}: {error}"
+        raise misuse(message) from None
 
 
 def users_line() -> str:

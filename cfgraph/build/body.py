@@ -52,21 +52,21 @@ class Body:
 
     def name_for(self, wanted: str) -> str:
         """A name in the current scope that no node has. Raises UsageError for one that is none."""
-        name = self.prefix + wanted
-        if not NODE_NAME(name):
-            message = f"{wanted!r} is no name for a node"
-            raise misuse(message, hint="letters, digits and . _ / > - , not beginning with _")
-        return self.graph.unique_name(name)
+        return self.graph.unique_name(self._checked(wanted, "a node"))
 
     def scope_for(self, wanted: str) -> str:
         """The prefix of a new scope inside the current one."""
-        base = self.prefix + wanted
-        if not NODE_NAME(base):
-            message = f"{wanted!r} is no name for a scope"
-            raise misuse(message, hint="letters, digits and . _ / > - , not beginning with _")
+        base = self._checked(wanted, "a scope")
         number = self._scopes.get(base, 0)
         self._scopes[base] = number + 1
         return f"{base}_{number}/" if number else f"{base}/"
+
+    def _checked(self, wanted: str, what: str) -> str:
+        name = f"{self.prefix}{wanted}"
+        if not NODE_NAME(name) or name.startswith("_"):
+            message = f"{wanted!r} is no name for {what}"
+            raise misuse(message, hint="letters, digits and . _ / > - , not beginning with _")
+        return name
 
     # -- nodes -----------------------------------------------------------------------------------
 
@@ -133,9 +133,8 @@ class Body:
             chain.append(body)
             body = body.parent
         if body is None:
-            message = (
-                f"{what!r} was made in {owner.label} ({owner.line}), and {self.label} reads it"
-            )
+            made = f"{what!r} was made in {owner.label} ({owner.line})"
+            message = f"{made} and cannot be read in {self.label}"
             hint = f"hand it out of {owner.label} as one of its results"
             if owner.builder is not self.builder:
                 message, hint = f"{what!r} belongs to the graph of another Builder", ""

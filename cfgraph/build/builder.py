@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 from cfgraph.build.attributes import as_dtype, as_shape
-from cfgraph.build.blame import misuse, users_line
+from cfgraph.build.blame import check_call, misuse, users_line
 from cfgraph.build.body import Body
 from cfgraph.build.calling import call_op, constant
 from cfgraph.build.conditional import Branches, scalar
@@ -144,6 +144,7 @@ class Builder:
         selector = scalar(self, pred, dtypes.bool_, "predicate")
         branches = Branches(self, name, ("then", "else"))
         for function in (true_fn, false_fn):
+            check_call(function, (), f"a branch of {name!r}")
             with self.writing(branches.begin()):
                 branches.take(function())
         return branches.finish("If", selector)
@@ -156,6 +157,7 @@ class Builder:
         selector = scalar(self, index, dtypes.int32, "index")
         written = Branches(self, name, [f"branch{place}" for place in range(len(branches))])
         for function in branches:
+            check_call(function, (), f"a branch of {name!r}")
             with self.writing(written.begin()):
                 written.take(function())
         return written.finish("Case", selector)
@@ -176,11 +178,18 @@ class Builder:
         A list or tuple of loop variables is handed to both as arguments, anything else as one. A
         variable keeps its type, and its shape unless `shape_invariants` says which part of it.
         """
+        if not isinstance(parallel_iterations, int) or parallel_iterations < 1:
+            message = f"parallel_iterations of {name!r} is {parallel_iterations!r}"
+            raise misuse(message, hint="say how many iterations may run at once, 1 or more")
         loop = Loop(self, name, body, loop_vars, shape_invariants)
+        given = loop.arguments(loop.cond)
+        check_call(cond, given, f"the condition of {name!r}")
         with self.writing(loop.cond):
-            loop.take_condition(cond(*loop.arguments(loop.cond)))
+            loop.take_condition(cond(*given))
+        given = loop.arguments(loop.body)
+        check_call(body, given, f"the body of {name!r}")
         with self.writing(loop.body):
-            loop.take_body(body(*loop.arguments(loop.body)))
+            loop.take_body(body(*given))
         return loop.finish(parallel_iterations, maximum_iterations)
 
     def function(

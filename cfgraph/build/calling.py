@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from cfgraph.build.attributes import as_attr, as_note
 from cfgraph.build.blame import misuse
-from cfgraph.build.constants import as_array, natural_dtype
+from cfgraph.build.constants import as_array, leaves, natural_dtype
 from cfgraph.build.tensor import Operation, Operators, Tensor
 from cfgraph.ir import dtypes
 from cfgraph.ir.attrs import Tensor as Content
@@ -35,13 +35,13 @@ def call_op(body: Body, op: str, args: Sequence[Any], given: Mapping[str, Any]) 
     return _Call(body, op, definition.parsed(), args, given).make()
 
 
-def constant(body: Body, value: Any, dtype: DType | None, name: str) -> Output:
-    """A constant of a type, or of the one that the value takes best."""
+def constant(body: Body, value: Any, dtype: DType | None, name: str, what: str = "") -> Output:
+    """A constant of a type, or of the one that the value takes best; `what` is for messages."""
     wanted = dtype or natural_dtype([value])
     if wanted is None:
         message = f"no element type holds {value!r}"
         raise misuse(message)
-    return body.const(Content(as_array(value, wanted, repr(name))), name)
+    return body.const(Content(as_array(value, wanted, what)), name)
 
 
 class _Call:
@@ -113,7 +113,11 @@ class _Call:
         told: set[str | None] = set()
         for arg in self.signature.inputs:
             told.update((arg.type_attr, arg.count))
-            if self.values.get(arg.name) is None:
+            value = self.values.get(arg.name)
+            if any(isinstance(item, Operation) for item in leaves(value)):
+                message = f"{self.op}: {arg.name!r} is an operation, which has no value to read"
+                raise misuse(message, hint="wait for it: `with builder.control(operation):`")
+            if value is None:
                 message = f"{self.op} needs the input {arg.name!r}"
                 names = ", ".join(item.name for item in self.signature.inputs)
                 raise misuse(message, hint=f"its inputs are {names}")
@@ -140,7 +144,13 @@ class _Call:
             if count != len(items):
                 message = f"{self.op}: {len(items)} tensors are given for {arg.name!r}, not {count}"
                 raise misuse(message)
-        elif arg.type_attr and arg.type_attr not in self.attrs:
+        counted = self.signature.attrs[arg.count or arg.type_attr or ""]
+        if counted.minimum is not None and len(items) < counted.minimum:
+            message = (
+                f"{self.op} needs at least {counted.minimum} in {arg.name!r}, not {len(items)}"
+            )
+            raise misuse(message)
+        if not arg.count and arg.type_attr and arg.type_attr not in self.attrs:
             types = [_dtype_in(item) or natural_dtype([item]) for item in items]
             self.attrs[arg.type_attr] = tuple(types)
 
@@ -161,7 +171,7 @@ class _Call:
         found = self.attrs.get(attr)
         if declared.allowed is not None and found is not None and found not in declared.allowed:
             named = ", ".join(a.name for a in self.signature.inputs if a.type_attr == attr)
-            message = f"{self.op} does not take {found} ({named})"
+            message = f"{self.op} takes no {found} as {named}"
             hint = f"insert a Cast to one of {', '.join(map(str, declared.allowed))}"
             raise misuse(message, hint=hint)
 
@@ -182,21 +192,20 @@ class _Call:
         single = not self._is_list(arg)
         for place, (item, dtype) in enumerate(zip(items, types, strict=True)):
             what = arg.name if single else f"{arg.name}_{place}"
-            yield self._input(item, dtype.base, f"{self.name}/{what}")
+            yield self._input(item, dtype.base, what)
 
-    def _input(self, item: Any, dtype: DType, name: str) -> Output:
+    def _input(self, item: Any, dtype: DType, what: str) -> Output:
+        """One input; `what` is the argument, or the place in it."""
         if dtype is dtypes.resource and hasattr(item, "handle"):
             item = item.handle
         if isinstance(item, Operators):
             return self.body.resolve(item.as_tensor())
-        if isinstance(item, Operation):
-            message = f"{self.op}: {item!r} has no value to read"
-            raise misuse(message, hint="wait for it: `with builder.control(operation):`")
+        name = f"{self.name}/{what}"
         if isinstance(item, list | tuple) and _dtype_in(item) is not None:
-            parts = [self._input(part, dtype, f"{name}/{i}") for i, part in enumerate(item)]
+            parts = [self._input(part, dtype, f"{what}/{i}") for i, part in enumerate(item)]
             attrs = {"N": len(parts), "T": dtype}
             return Output(self.body.add("Pack", parts, name, attrs))
-        return constant(self.body, item, dtype, name)
+        return constant(self.body, item, dtype, name, f"{self.op}, input {what!r}: ")
 
 
 def _dtype_in(value: Any) -> DType | None:

@@ -10,7 +10,7 @@ from cfgraph.build.blame import misuse
 from cfgraph.build.body import Body
 from cfgraph.build.constants import natural_dtype
 from cfgraph.build.functional import add_functional, base_dtype, share_captures
-from cfgraph.build.structure import Different, Flat, flatten, in_order_of, pack
+from cfgraph.build.structure import Different, Flat, as_name, flatten, in_order_of, pack
 from cfgraph.build.tensor import Operation, Operators, Tensor
 from cfgraph.ir import dtypes
 from cfgraph.ir.attrs import Func
@@ -128,7 +128,7 @@ class Branches:
     def _define(self, captured: list[Output], outputs: list[list[Output]]) -> bool:
         """Put the branches into the library; true if one of them has side effects."""
         library = self.builder.graph.functions
-        names = [_output_name(path) for path in self.results[0].paths]
+        names = [as_name(path, "output") for path in self.results[0].paths]
         for name, body, row in zip(self.functions, self.bodies, outputs, strict=True):
             arguments = [body.captures[outer] for outer in captured]
             library[name] = body.define(name, arguments, row, names, library)
@@ -161,7 +161,3 @@ def scalar(builder: Builder, value: Any, dtype: DType, what: str) -> Tensor:
         message = f"the {what} {tensor.name} has the shape {tensor.shape}, and is no scalar"
         raise misuse(message, hint="reduce it, as with All or Any, or pick one element")
     return tensor
-
-
-def _output_name(path: str) -> str:
-    return f"output_{path}" if path[:1].isdigit() else path or "output"

@@ -41,7 +41,10 @@ def natural_dtype(values: Iterable[Any], allowed: Sequence[DType] | None = None)
 
 
 def as_array(value: Any, dtype: DType, what: str) -> Any:
-    """The value as an array of a type. Raises UsageError where it would not stay what it is."""
+    """The value as an array of a type. Raises UsageError where it would not stay what it is.
+
+    `what` begins the message.
+    """
     try:
         if _fits(value, dtype):
             return _converted(value, dtype)
@@ -50,8 +53,8 @@ def as_array(value: Any, dtype: DType, what: str) -> Any:
     shown = repr(value)
     shown = shown if len(shown) <= 60 else f"{shown[:57]}..."
     have = f" of type {_numpy_dtype(value)}" if isinstance(value, _TYPED) else ""
-    message = f"{what}: {shown}{have} is no {dtype}"
-    raise misuse(message, hint="convert it, or insert a Cast where the others come from")
+    message = f"{what}{shown}{have} is no {dtype}"
+    raise misuse(message, hint="write a value of that type, or Cast the tensors that it meets")
 
 
 def leaves(value: Any) -> Iterator[Any]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from cfgraph.build.blame import misuse
 from cfgraph.build.body import Body
 from cfgraph.build.functional import add_functional, base_dtype
-from cfgraph.build.structure import Flat, flatten, pack
+from cfgraph.build.structure import Flat, as_name, flatten, pack
 from cfgraph.build.tensor import Operation, Tensor
 from cfgraph.ir.attrs import Func
 from cfgraph.ir.graph import Output
@@ -52,7 +52,7 @@ class BuiltFunction:
         """Add a call; what the function gives."""
         caller, flat = self.builder.body, flatten(self._bound(args, kwargs))
         tensors = [
-            self.builder.tensor(leaf, name=f"{self.name}/{path}")
+            self.builder.tensor(leaf, name=f"{self.name}/{as_name(path)}")
             for leaf, path in zip(flat.leaves, flat.paths, strict=True)
         ]
         key = (flat.structure, tuple((item.dtype, item.shape) for item in tensors))
@@ -86,7 +86,7 @@ class BuiltFunction:
         name = builder.function_name(self.name)
         body = Body(builder, self.home, f"function {self.name!r}")
         arguments = [
-            body.argument(path, item.dtype.base, item.shape)
+            body.argument(as_name(path), item.dtype.base, item.shape)
             for path, item in zip(flat.paths, tensors, strict=True)
         ]
         given = pack(flat.structure, [Tensor(body, item) for item in arguments])
@@ -99,7 +99,7 @@ class BuiltFunction:
             leaves = [builder.tensor(leaf) for leaf in result.leaves]
             outputs = [body.resolve(leaf) for leaf in leaves]
         arguments += body.captures.values()
-        names = [f"output_{path}".rstrip("_") for path in result.paths]
+        names = [as_name(path, "output") for path in result.paths]
         library[name] = body.define(name, arguments, outputs, names, library)
         stateful = library[name].definition.stateful
         op = "StatefulPartitionedCall" if stateful else "PartitionedCall"

@@ -12,7 +12,7 @@ from cfgraph.build.blame import misuse
 from cfgraph.build.body import Body
 from cfgraph.build.conditional import scalar
 from cfgraph.build.functional import add_functional, base_dtype, share_captures
-from cfgraph.build.structure import Different, Flat, flatten, in_order_of, pack
+from cfgraph.build.structure import Different, as_name, flatten, in_order_of, pack
 from cfgraph.build.tensor import Operation, Operators, Tensor
 from cfgraph.ir import dtypes
 from cfgraph.ir.attrs import Func
@@ -36,9 +36,10 @@ class Loop:
         self.name = name
         self.spread = isinstance(loop_vars, list | tuple) and not hasattr(loop_vars, "_fields")
         self.start = flatten(loop_vars)
-        self.paths = _paths(self.start, _parameters(body) if self.spread else [])
+        self.parameters = _parameters(body) if self.spread else []
+        self.paths = [_named(path, self.parameters) or "0" for path in self.start.paths]
         self.inputs = [
-            builder.tensor(leaf, name=f"{name}/{path}")
+            builder.tensor(leaf, name=f"{name}/{as_name(path, 'var')}")
             for leaf, path in zip(self.start.leaves, self.paths, strict=True)
         ]
         self.shapes = self._shapes(shapes)
@@ -51,8 +52,7 @@ class Loop:
     def _open(self, what: str) -> Body:
         body = Body(self.builder, self.outer, f"{what} of {self.name!r}")
         for path, item, shape in zip(self.paths, self.inputs, self.shapes, strict=True):
-            name = f"var_{path}" if path[:1].isdigit() else path or "var"
-            body.argument(name, item.dtype.base, shape)
+            body.argument(as_name(path, "var"), item.dtype.base, shape)
         return body
 
     def _shapes(self, given: Any) -> list[Shape]:
@@ -90,12 +90,17 @@ class Loop:
         flat = flatten(result)
         for operation in flat.operations:
             self.body.require(operation)
+        if not flat.leaves and not self.inputs:
+            return
         try:
             leaves = in_order_of(self.start.structure, flat)
         except Different as found:
-            where = f"loop variable {found.path!r}" if found.path else "what the body gives"
-            message = f"{where} of {self.name!r} is {found.found} after an iteration, "
-            message += f"and {found.wanted} before"
+            path = _named(found.path, self.parameters)
+            what = f"loop variable {path!r} of {self.name!r} is"
+            what = what if path else f"the loop variables of {self.name!r} are"
+            message = (
+                f"{what} {found.wanted} when the loop begins, {found.found} after an iteration"
+            )
             hint = "return the loop variables in the structure of loop_vars"
             raise misuse(message, hint=hint) from None
         self.results = [self._result(place, leaf) for place, leaf in enumerate(leaves)]
@@ -108,7 +113,9 @@ class Loop:
                 f"{leaf.dtype.base} after an iteration"
             )
             raise misuse(message, hint="insert a Cast, or begin with the other type")
-        output = self.body.resolve(self.builder.tensor(leaf, wanted, name=f"{path}_next"))
+        output = self.body.resolve(
+            self.builder.tensor(leaf, wanted, name=f"{as_name(path, 'var')}_next")
+        )
         shape = self.body.shapes.get(output, UNKNOWN)
         if not _covers(self.shapes[place], shape):
             message = (
@@ -238,13 +245,9 @@ def _parameters(function: Callable[..., Any]) -> list[str]:
     return [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
 
 
-def _paths(start: Flat, parameters: list[str]) -> list[str]:
-    """What the loop variables are called: by the parameters of the body where it is known."""
-    found = []
-    for path in start.paths:
-        place = re.match(r"\d+", path)
-        if place and int(place[0]) < len(parameters):
-            found.append(parameters[int(place[0])] + path[place.end() :])
-        else:
-            found.append(path or "0")
-    return found
+def _named(path: str, parameters: list[str]) -> str:
+    """A path that begins with a parameter's name where it is known, not with its place."""
+    place = re.match(r"\d+", path)
+    if place is None or int(place[0]) >= len(parameters):
+        return path
+    return parameters[int(place[0])] + path[place.end() :]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -128,6 +129,12 @@ def pack(structure: Structure, leaves: Sequence[Any]) -> Any:
         return dict(zip(structure.keys, parts, strict=True))
 
     return make(structure)
+
+
+def as_name(path: str, otherwise: str = "value") -> str:
+    """A path as part of a name: `state.pair[0]` is `state_pair_0`, `0` is `value_0`."""
+    found = re.sub(r"\W+", "_", path, flags=re.ASCII).strip("_")
+    return f"{otherwise}_{found}" if found[:1].isdigit() else found or otherwise
 
 
 def _items(value: Any) -> tuple[str, Sequence[Any], Sequence[Any]] | None:

@@ -17,10 +17,8 @@ def run(
     feeds: Mapping[str, Any] | None = None,
     before: Sequence[Any] = (),
 ) -> list[Any]:
-    """The values of tensors, lowered; `before` are operations that run first, one by one."""
-    graph = cfgraph.loads(cfgraph.dumps(builder.graph))
-    cfgraph.lower(graph)
-    session = cfgraph.Session(graph)
+    """The values of tensors; `before` are operations that run first, one by one."""
+    session = cfgraph.Session(cfgraph.loads(cfgraph.dumps(builder.graph)))
     for operation in before:
         session.run(feeds=feeds, targets=[operation.name])
     tensors = [item.name for item in fetches if hasattr(item, "dtype")]

@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from cfgraph import Builder
+from tests.build.programs import FLOATS, INTEGERS, NAMES, Python, Written, programs
+from tests.build.running import run, run_with_tensorflow
+
+STARTS = st.fixed_dictionaries(
+    {
+        **{name: st.integers(0, 9) for name in INTEGERS},
+        **{name: st.sampled_from([-2.0, 0.0, 0.5, 3.0]) for name in FLOATS},
+    }
+)
+SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
+
+
+def written(program: tuple[Any, ...]) -> tuple[Builder, list[Any]]:
+    """A graph with the program in a function, so that its effects keep their order."""
+    b = Builder()
+    env = {name: b.placeholder(name, "int32", []) for name in INTEGERS}
+    env |= {name: b.placeholder(name, "float64", []) for name in FLOATS}
+    total = b.variable(7, "int32", name="total")
+
+    @b.function
+    def program_of(env: dict[str, Any]) -> tuple[Any, ...]:
+        after = Written(b, total).run(program, env)
+        return (*(b.Identity(after[name]) for name in NAMES), total.read())
+
+    return b, list(program_of(env))
+
+
+def expected(program: tuple[Any, ...], start: dict[str, Any]) -> list[Any]:
+    python = Python(start, 7)
+    python.run(program)
+    return [*(python.env[name] for name in NAMES), python.total]
+
+
+@settings(max_examples=80, deadline=None, suppress_health_check=SLOW)
+@given(program=programs(), start=STARTS)
+def test_a_written_program_does_what_it_says(program: tuple[Any, ...], start: dict[str, Any]):
+    b, fetches = written(program)
+    assert run(b, fetches, start, [b.initializer()]) == expected(program, start)
+
+
+@pytest.mark.interop
+@settings(max_examples=15, deadline=None, suppress_health_check=SLOW)
+@given(program=programs(), start=STARTS)
+def test_tensorflow_agrees(program: tuple[Any, ...], start: dict[str, Any]) -> None:
+    b, fetches = written(program)
+    assert run_with_tensorflow(b, fetches, start, [b.initializer()]) == expected(program, start)
