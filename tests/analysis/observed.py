@@ -1,0 +1,98 @@
+"""A run of the executor, and the same run by the simulator of liveness."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from cfgraph.analysis.liveness import Liveness, Tag, liveness, path_of
+from cfgraph.ir.graph import Graph, Node, Output
+from cfgraph.ops.op import role
+from cfgraph.runtime.lowered import lowered_run
+from cfgraph.runtime.plan import Plan, make_plan
+from cfgraph.runtime.session import Session
+from cfgraph.runtime.trace import Recorder, TraceEvent
+
+# a node's name and the path it ran in
+Place = tuple[str, str]
+
+_OUT_OF_FRAME = ("enter", "exit", "next_iteration")
+
+
+@dataclass(frozen=True)
+class Observed:
+    """What the executor did. `plan` holds the nodes that took part."""
+
+    graph: Graph
+    plan: Plan
+    events: list[TraceEvent]
+
+    def fired(self) -> dict[Place, bool]:
+        """For each token whether it was live."""
+        return {(event.node, event.frame): not event.dead for event in self.events}
+
+    def sent(self) -> dict[tuple[str, str], bool]:
+        """For each output, by name and path, whether it was live."""
+        moved = {node.name for node in self.plan.nodes if role(node) in _OUT_OF_FRAME}
+        return {
+            (f"{event.node}:{port}", event.frame): value is not None
+            for event in self.events
+            if event.node not in moved
+            for port, value in enumerate(event.outputs)
+        }
+
+    def chosen(self) -> dict[tuple[Output, str], int]:
+        """The value of each Switch's predicate that was read, by path."""
+        found: dict[tuple[Output, str], int] = {}
+        for event in self.events:
+            node = self.node(event.node)
+            if not event.dead and role(node) == "switch":
+                taken = [port for port, value in enumerate(event.outputs) if value is not None]
+                found[node.inputs[1], event.frame] = taken[0]
+        return found
+
+    def node(self, name: str) -> Node:
+        return self.graph[name]
+
+    def simulated(self) -> Liveness:
+        """The same run, without values."""
+        chosen = self.chosen()
+
+        def choose(predicate: Output, tag: Tag) -> int:
+            return chosen[predicate, path_of(tag)]
+
+        return liveness(self.graph, choose, self.plan.nodes, self.plan.feeds, 10**9)
+
+
+def observe(
+    session: Session,
+    fetches: Iterable[str] = (),
+    feeds: Mapping[str, Any] | None = None,
+    targets: Iterable[str] = (),
+) -> Observed:
+    """Run something, and keep every token."""
+    recorder = Recorder(values=True)
+    names, wanted_nodes, given = list(fetches), list(targets), dict(feeds or {})
+    session.run(names, given, wanted_nodes, trace=recorder, allow_dead=True, timeout=60)
+    graph = session.graph
+    run = lowered_run(
+        graph,
+        tuple(graph.tensor(name) for name in names),
+        tuple(graph[name] for name in wanted_nodes),
+        tuple(graph.tensor(name) for name in given),
+    )
+    return Observed(run[0], make_plan(*run), recorder.events)
+
+
+def disagreements(observed: Observed) -> list[str]:
+    """Where the simulator has another token than the executor."""
+    simulated = observed.simulated()
+    fired = {(node.name, path_of(tag)): live for (node, tag), live in simulated.fired.items()}
+    sent = {(item.name, path_of(tag)): live for (item, tag), live in simulated.sent.items()}
+    return [
+        f"{place}: {mine.get(place)} here, {theirs.get(place)} in the executor"
+        for mine, theirs in ((fired, observed.fired()), (sent, observed.sent()))
+        for place in sorted(theirs.keys() | (mine.keys() if mine is fired else ()))
+        if mine.get(place) is not theirs.get(place)
+    ]

@@ -1,0 +1,26 @@
+"""The recorded sessions once more, with every token kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from cfgraph.errors import CfgraphError
+from cfgraph.runtime.session import Session
+from cfgraph.runtime.state import State
+from tests.analysis.observed import Observed, observe
+from tests.conformance import recorded
+
+
+def observed_runs(case: dict[str, Any]) -> Iterator[Observed]:
+    """The runs of a case that succeed."""
+    state = State()
+    for run in case["runs"]:
+        feeds = {name: recorded.array(key) for name, key in run["feeds"].items()}
+        tensors = [name for name in run["fetches"] if ":" in name]
+        targets = [name for name in run["fetches"] if ":" not in name]
+        session = Session(recorded.graph(run["graph"]), state=state, soft_placement=True)
+        try:
+            yield observe(session, tensors, feeds, targets)
+        except CfgraphError:
+            continue

@@ -1,0 +1,23 @@
+"""What is live in the run of a recorded graph."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.analysis.observed import disagreements
+from tests.conformance import recorded
+from tests.conformance.observed_runs import observed_runs
+
+_CASES = [
+    pytest.param(case, id=case["id"])
+    for case in recorded.cases()
+    if case["kind"] == "session" and "host" not in case["tags"]
+]
+
+
+@pytest.mark.parametrize("case", _CASES)
+def test_the_simulator_has_the_tokens_of_the_executor(case: dict[str, Any]) -> None:
+    for observed in observed_runs(case):
+        assert not disagreements(observed)
