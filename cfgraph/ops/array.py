@@ -79,6 +79,7 @@ class Identity(SameShape):
     """Its input."""
 
     signature = "input: T -> output: T"
+    moves = True
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:

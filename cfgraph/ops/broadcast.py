@@ -22,6 +22,7 @@ class BroadcastTo(Op):
     attrs = "Tidx: {int32, int64} = int32"
     host_inputs = (1,)
     constant_inputs = (1,)
+    moves = True
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -57,7 +58,6 @@ class BroadcastArgs(Op):
     attrs = "T: {int32, int64} = int32"
     host_inputs = (0, 1)
     constant_inputs = (0, 1)
-    traceable = False
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -91,7 +91,6 @@ class BroadcastGradientArgs(Op):
     attrs = "T: {int32, int64} = int32"
     host_inputs = (0, 1)
     constant_inputs = (0, 1)
-    traceable = False
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:

@@ -99,7 +99,7 @@ class ApproximateEqual(Pointwise):
 
     signature = "x: T, y: T -> z: bool"
     attrs = f"{one_of(ALL_NUMBERS)}, tolerance: float = 1e-05"
-    commutes = True
+    commutes = False  # TensorFlow says it does, but the difference of unsigned numbers wraps
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -123,7 +123,7 @@ class ApproximateEqual(Pointwise):
 
 
 class LogicalAnd(Pointwise):
-    """Both."""
+    """Whether both hold."""
 
     signature = "x: bool, y: bool -> z: bool"
     commutes = True
@@ -131,7 +131,7 @@ class LogicalAnd(Pointwise):
 
 
 class LogicalOr(Pointwise):
-    """Either."""
+    """Whether either holds."""
 
     signature = "x: bool, y: bool -> z: bool"
     commutes = True

@@ -33,6 +33,7 @@ class ConcatV2(Op):
     attrs = "N: int >= 2, Tidx: {int32, int64} = int32"
     host_inputs = (1,)
     constant_inputs = (1,)
+    moves = True
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -59,6 +60,7 @@ class Concat(Op):
     attrs = "N: int >= 2"
     host_inputs = (0,)
     constant_inputs = (0,)
+    moves = True
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -149,6 +151,7 @@ class Pack(Op):
 
     signature = "values: N*T -> output: T"
     attrs = "axis: int = 0"
+    moves = True
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:

@@ -11,6 +11,7 @@ from cfgraph.ir.shapes import UNKNOWN, Shape
 from cfgraph.ops.inference import InferenceContext
 from cfgraph.ops.op import Kernel, Op, OpError
 from cfgraph.ops.precision import widened
+from cfgraph.ops.writes import written
 
 
 class Einsum(Op):
@@ -18,7 +19,6 @@ class Einsum(Op):
 
     signature = "inputs: N*T -> output: T"
     attrs = "equation: string"
-    traceable = False
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -113,7 +113,7 @@ def _spread(xp: ModuleType, result: str) -> Kernel:
         start = max(result.find("..."), 0)
         labels = result.replace("...", "")
         full = xp.zeros(batch + tuple(sizes[label] for label in labels), value.dtype)
-        full[(..., *(places[label] for label in labels))] = value
+        full = written(full, (..., *(places[label] for label in labels)), value)
         return xp.moveaxis(full, range(len(batch)), range(start, start + len(batch)))
 
     return spread

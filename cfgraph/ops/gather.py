@@ -29,6 +29,7 @@ class GatherV2(Op):
     attrs = "batch_dims: int = 0, Tindices: {int16, int32, int64}, Taxis: {int32, int64}"
     host_inputs = (2,)
     constant_inputs = (2,)
+    moves = True
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -58,6 +59,7 @@ class Gather(Op):
 
     signature = "params: Tparams, indices: Tindices -> output: Tparams"
     attrs = "validate_indices: bool = true, Tindices: {int32, int64}"
+    moves = True
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:

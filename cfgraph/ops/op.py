@@ -48,6 +48,7 @@ class Op:
     traceable: ClassVar[bool] = True
     runnable: ClassVar[bool] = True
     random: ClassVar[bool] = False
+    moves: ClassVar[bool] = False  # each element is one of the inputs' of that type, unchanged
     reads_only: ClassVar[bool] = False  # stateful, and changes nothing
     is_input: ClassVar[bool] = False  # there to be fed; without an input of its own it must be
     role: ClassVar[str] = ""

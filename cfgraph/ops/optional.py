@@ -57,7 +57,7 @@ def opened(optional: Any) -> Optional:
 
 
 class OptionalNone(Op):
-    """Nothing."""
+    """An optional that holds nothing."""
 
     signature = "-> optional: variant"
     traceable = False

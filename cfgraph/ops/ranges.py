@@ -85,7 +85,6 @@ class Range(Op):
     )
     host_inputs = (0, 1, 2)
     constant_inputs = (0, 1, 2)
-    traceable = False
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:

@@ -24,6 +24,7 @@ class Reshape(Op):
     attrs = "Tshape: {int32, int64} = int32"
     host_inputs = (1,)
     constant_inputs = (1,)
+    moves = True
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -108,6 +109,7 @@ class ExpandDims(Op):
     attrs = "Tdim: {int32, int64} = int32"
     host_inputs = (1,)
     constant_inputs = (1,)
+    moves = True
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -148,6 +150,7 @@ class Squeeze(Op):
 
     signature = "input: T -> output: T"
     attrs = "squeeze_dims: list(int) >= 0 = []"
+    moves = True
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:

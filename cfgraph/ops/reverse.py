@@ -26,6 +26,7 @@ class ReverseV2(SameShape):
     attrs = f"Tidx: {{int32, int64}} = int32, T: {_TYPES}"
     host_inputs = (1,)
     constant_inputs = (1,)
+    moves = True
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:

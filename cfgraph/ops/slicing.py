@@ -20,6 +20,7 @@ class Slice(Op):
     attrs = "Index: {int32, int64}"
     host_inputs = (1, 2)
     constant_inputs = (1, 2)
+    moves = True
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:

@@ -6,12 +6,15 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
+import numpy as np
+
 from cfgraph.ir.graph import Node
 from cfgraph.ir.shapes import Shape
 from cfgraph.ops.inference import InferenceContext
 from cfgraph.ops.op import Kernel, Op, OpError
 from cfgraph.ops.pointwise import SameShape
 from cfgraph.ops.precision import widened
+from cfgraph.ops.writes import written
 
 _FLOATS = "T: {float16, bfloat16, float32, float64}"
 
@@ -107,18 +110,16 @@ class SparseSoftmaxCrossEntropyWithLogits(CrossEntropy):
 
     signature = "features: T, labels: Tlabels -> loss: T, backprop: T"
     attrs = _FLOATS + ", Tlabels: {int32, int64} = int64"
-    traceable = False
 
     @staticmethod
     def kernel(xp: ModuleType, features: Any, labels: Any) -> Any:
-        check_classes(features, labels)
+        check_classes(xp, features, labels)
         if features.size == 0:
             return xp.zeros(features.shape[:1], dtype=features.dtype), features
         logs = log_softmax(xp, features)
         rows = xp.arange(len(labels))
-        backprop = xp.exp(logs)
-        backprop[rows, labels] -= 1
-        return -logs[rows, labels], backprop
+        shares, right = xp.exp(logs), (rows, labels)
+        return -logs[right], written(shares, right, shares[right] - features.dtype.type(1))
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
@@ -128,8 +129,8 @@ class SparseSoftmaxCrossEntropyWithLogits(CrossEntropy):
         return [rows, Shape(rows) + features[1:]]
 
 
-def check_classes(features: Any, labels: Any) -> None:
-    """Refuse labels that do not fit the logits."""
+def check_classes(xp: ModuleType, features: Any, labels: Any) -> None:
+    """Refuse labels that do not fit the logits; on an accelerator only by their shape."""
     if features.ndim != 2:
         message = f"logits must be 2-D, but got shape {list(features.shape)}"
         raise OpError(message)
@@ -146,6 +147,8 @@ def check_classes(features: Any, labels: Any) -> None:
     if len(labels) and classes == 0:
         message = f"Must have at least one class, but got logits shape {list(features.shape)}"
         raise OpError(message)
+    if xp is not np:
+        return
     wrong = labels[(labels < 0) | (labels >= classes)]
     if len(wrong):
         message = (

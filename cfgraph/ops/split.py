@@ -27,6 +27,7 @@ class Split(Op):
     signature = "split_dim: int32, value: T -> output: num_split*T"
     host_inputs = (0,)
     constant_inputs = (0,)
+    moves = True
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -81,6 +82,7 @@ class SplitV(Op):
     attrs = "Tlen: {int8, int32, int64} = int64"
     host_inputs = (1, 2)
     constant_inputs = (1, 2)
+    moves = True
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -150,6 +152,7 @@ class Unpack(Op):
 
     signature = "value: T -> output: num*T"
     attrs = "num: int >= 0, axis: int = 0"
+    moves = True
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:

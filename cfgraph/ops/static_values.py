@@ -11,43 +11,16 @@ from cfgraph.ir import registry
 from cfgraph.ir.attrs import Tensor
 from cfgraph.ir.graph import Node
 from cfgraph.ir.shapes import Shape
-from cfgraph.ops.array import Const, Identity, PlaceholderWithDefault
-from cfgraph.ops.broadcast import BroadcastTo
-from cfgraph.ops.concat import Concat, ConcatV2, Pack
-from cfgraph.ops.gather import Gather, GatherV2
+from cfgraph.ops.array import Const, PlaceholderWithDefault
+from cfgraph.ops.cast import Cast
 from cfgraph.ops.op import Op, lookup
-from cfgraph.ops.reshape import ExpandDims, Reshape, Squeeze
-from cfgraph.ops.reverse import ReverseV2
 from cfgraph.ops.shape_query import Rank, Shape_, ShapeN, Size
-from cfgraph.ops.slicing import Slice
-from cfgraph.ops.split import Split, SplitV, Unpack
-from cfgraph.ops.strided_slice import StridedSlice
 
 # a constant beyond this is not decoded, a result beyond this not computed, and of a vector beyond
 # this not each element is told apart: shapes and axes are smaller, and inference stays linear
 _LARGEST_CONSTANT: Final = 1024
 _LARGEST_RESULT: Final = 64
 _LARGEST_PARTIAL: Final = 8
-
-# what these give are elements of those inputs that have the type of the output, unchanged
-_MOVING: Final[tuple[type[Op], ...]] = (
-    BroadcastTo,
-    Concat,
-    ConcatV2,
-    ExpandDims,
-    Gather,
-    GatherV2,
-    Identity,
-    Pack,
-    Reshape,
-    ReverseV2,
-    Slice,
-    Split,
-    SplitV,
-    Squeeze,
-    StridedSlice,
-    Unpack,
-)
 
 
 class Value(NamedTuple):
@@ -115,7 +88,7 @@ def compute(
     if issubclass(op, Shape_ | ShapeN | Rank | Size):
         return [_asked(op, of, node) for of in inputs[: len(outputs)]]
     missing = None in values
-    if missing and (not issubclass(op, _MOVING) or all(value is None for value in values)):
+    if missing and (not op.moves or all(value is None for value in values)):
         return nothing
     if not _is_foldable(op, node, outputs):
         return nothing
@@ -185,7 +158,7 @@ def _folded(op: type[Op], node: Node, values: Sequence[Known]) -> list[Known] | 
     if all(mask is None for mask in masks):
         found = _run(op, node, arrays)
         return None if found is None else [Value(array) for array in found]
-    if not issubclass(op, _MOVING):
+    if not op.moves:
         return _cast(op, node, arrays[0], masks[0])
     moved = _moved(op, node)
     if any(mask is not None and slot not in moved for slot, mask in enumerate(masks)):
@@ -213,7 +186,7 @@ def _partial(array: Any, known: Any) -> Known:
 
 def _cast(op: type[Op], node: Node, array: Any, known: Any) -> list[Known] | None:
     """A cast between integers changes no element that is known, for sizes fit either."""
-    if op is not lookup("Cast") or array.dtype.kind not in "iu":
+    if not issubclass(op, Cast) or array.dtype.kind not in "iu":
         return None
     found = _run(op, node, [array])
     if found is None or found[0].dtype.kind not in "iu":

@@ -29,6 +29,7 @@ class StridedSlice(Op):
     attrs = f"Index: {{int16, int32, int64}}, {MASKS}"
     host_inputs = (1, 2, 3)
     constant_inputs = (1, 2, 3)
+    moves = True
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:

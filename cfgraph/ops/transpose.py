@@ -76,7 +76,6 @@ class InvertPermutation(Op):
     attrs = "T: {int32, int64} = int32"
     host_inputs = (0,)
     constant_inputs = (0,)
-    traceable = False
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:

@@ -22,7 +22,6 @@ class UnsortedSegment(Op, abstract=True):
     ufunc: ClassVar[Any]
     host_inputs = (2,)
     constant_inputs = (2,)
-    traceable = False
 
     @classmethod
     def start(cls, dtype: Any) -> Any:
@@ -45,6 +44,8 @@ class UnsortedSegment(Op, abstract=True):
                 )
                 raise OpError(message)
             rows, flat = data.reshape((ids.size, *data.shape[ids.ndim :])), ids.reshape(-1)
+            if xp is not np:
+                return traced(xp, ufunc.__name__, start, rows, flat, count)
             if flat.size and flat.max() >= count:
                 place = int((flat >= count).argmax())
                 message = f"segment_ids[{place}] = {flat[place]} is out of range [0, {count})"
@@ -66,6 +67,13 @@ class UnsortedSegment(Op, abstract=True):
             return [UNKNOWN]
         data[: ids.rank].merge(ids)
         return [vector(count) + data[ids.rank :]]
+
+
+def traced(xp: ModuleType, how: str, start: Any, rows: Any, ids: Any, count: int) -> Any:
+    """The segments of a traced array, which drops what is written outside of it."""
+    segments = xp.full((count, *rows.shape[1:]), start, rows.dtype)
+    inside = xp.where((ids < 0) | (ids >= count), count, ids)
+    return getattr(segments.at[inside], how)(rows)
 
 
 class UnsortedSegmentSum(UnsortedSegment):
@@ -94,6 +102,7 @@ class UnsortedSegmentMax(UnsortedSegment):
     signature = "data: T, segment_ids: Tindices, num_segments: Tnumsegments -> output: T"
     attrs = f"T: {REAL}, {IDS}, {COUNT}"
     ufunc = np.maximum
+    traceable = False  # what becomes of NaN depends on the order
 
     @classmethod
     def start(cls, dtype: Any) -> Any:
@@ -106,6 +115,7 @@ class UnsortedSegmentMin(UnsortedSegment):
     signature = "data: T, segment_ids: Tindices, num_segments: Tnumsegments -> output: T"
     attrs = f"T: {REAL}, {IDS}, {COUNT}"
     ufunc = np.minimum
+    traceable = False
 
     @classmethod
     def start(cls, dtype: Any) -> Any:
