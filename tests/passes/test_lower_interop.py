@@ -1,0 +1,146 @@
+"""TensorFlow runs what is lowered, and lowers the same graphs into no fewer nodes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+import cfgraph
+from cfgraph.analysis.needed import needed
+from cfgraph.errors import Unsupported
+from cfgraph.ir.graph import Graph
+from cfgraph.runtime.lowered import is_functional
+from tests.conformance import recorded
+
+pytestmark = [pytest.mark.interop, pytest.mark.slow]
+
+tf = pytest.importorskip("tensorflow", reason="needs the extra `interop`").compat.v1
+
+CASES = [
+    pytest.param(case, id=case["id"])
+    for case in recorded.cases()
+    if case["kind"] == "session" and "host" not in case["tags"] and recorded.is_functional(case)
+]
+# what a run adds to a graph, and what TensorFlow takes out of it after lowering
+NOT_COUNTED = {"_Arg", "_Retval", "_Recv", "_Send", "_HostRecv", "_HostSend", "Placeholder"}
+REMOVED = {"Identity"}
+# TensorFlow lowers only what is marked, and nothing that is to be compiled
+MARKED = {"If", "StatelessIf", "While", "StatelessWhile", "Case", "StatelessCase"}
+COMPILED = ("_XlaMustCompile", "_xla_compile_id", "_XlaCompile")
+
+
+def last_graph(case: dict[str, Any]) -> Graph:
+    graph = recorded.graph(case["runs"][-1]["graph"])
+    if not is_functional(graph, graph):
+        pytest.skip("nothing in it is functional")
+    return graph
+
+
+def lowered(graph: Graph) -> Graph:
+    try:
+        cfgraph.lower(graph)
+    except Unsupported as error:
+        pytest.skip(error.message)
+    return graph
+
+
+def imported(message: Any) -> Any:
+    with tf.Graph().as_default() as graph:
+        tf.import_graph_def(message, name="")
+    return graph
+
+
+def message_of(graph: Graph) -> Any:
+    message = tf.GraphDef()
+    message.ParseFromString(cfgraph.dumps(graph))
+    return message
+
+
+def feeds_of(run: dict[str, Any]) -> dict[str, Any]:
+    return {name: recorded.array(key) for name, key in run["feeds"].items()}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_tensorflow_computes_the_recorded_values_from_a_lowered_graph(case: dict[str, Any]) -> None:
+    graph = imported(message_of(lowered(last_graph(case))))
+    config = tf.ConfigProto(allow_soft_placement=True)
+    random, compared = "random" in case["tags"], 0
+    with tf.Session(graph=graph, config=config) as session:
+        for run in case["runs"]:
+            grown = run["graph"] != case["runs"][-1]["graph"]
+            if run.get("error"):
+                with pytest.raises(tf.errors.OpError):
+                    session.run(run["fetches"], feeds_of(run))
+                compared += 1
+                continue
+            values = session.run(run["fetches"], feeds_of(run))
+            for name, have in zip(run["fetches"], values, strict=True):
+                if ":" in name and not grown:
+                    want = recorded.array(run["expected"][name])
+                    assert not recorded.compare(have, want, shapes_only=random)
+                compared += 1
+    assert compared
+
+
+def marked(message: Any) -> Any:
+    """A graph that TensorFlow will lower whole."""
+    bodies = [node for function in message.library.function for node in function.node_def]
+    for node in [*message.node, *bodies]:
+        node.device = ""
+        if node.op in MARKED:
+            node.attr["_lower_using_switch_merge"].b = True
+        for key in COMPILED:
+            if key in node.attr:
+                del node.attr[key]
+    return message
+
+
+def plainly() -> Any:
+    """Options that leave a lowered graph alone."""
+    config = tf.ConfigProto(allow_soft_placement=True)
+    options = config.graph_options
+    options.rewrite_options.disable_meta_optimizer = True
+    options.optimizer_options.opt_level = tf.OptimizerOptions.L0
+    options.optimizer_options.do_function_inlining = True
+    return config
+
+
+def their_ops(case: dict[str, Any], graph: Graph) -> Counter[str]:
+    """The ops that TensorFlow runs for the last run of a case, once it has lowered the graph."""
+    metadata = tf.RunMetadata()
+    asked = tf.RunOptions(output_partition_graphs=True)
+    message = marked(message_of(graph))
+    with tf.Session(graph=imported(message), config=plainly()) as session:
+        for run in case["runs"]:
+            try:
+                session.run(run["fetches"], feeds_of(run), options=asked, run_metadata=metadata)
+            except tf.errors.OpError:
+                assert run.get("error") or run is not case["runs"][-1]
+    return Counter(node.op for part in metadata.partition_graphs for node in part.node)
+
+
+def our_ops(case: dict[str, Any], graph: Graph) -> Counter[str]:
+    """The ops that the last run of a case needs of the lowered graph."""
+    run = case["runs"][-1]
+    wanted = [graph[name.partition(":")[0]] for name in run["fetches"]]
+    fed = [graph.tensor(name) for name in run["feeds"]]
+    nodes = needed(lowered(graph), wanted, fed)
+    return Counter(node.op for node in nodes if node not in {item.node for item in fed})
+
+
+def counted(ops: Counter[str]) -> int:
+    return sum(count for op, count in ops.items() if op not in NOT_COUNTED | REMOVED)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_tensorflow_lowers_into_no_fewer_nodes(case: dict[str, Any]) -> None:
+    graph = last_graph(case)
+    theirs = their_ops(case, graph)
+    if any(op in graph.functions or op == "For" for op in theirs):
+        pytest.skip("TensorFlow does not lower a For, nor what is in it")
+    mine = our_ops(case, graph)
+    print(f"{counted(mine):5} of {counted(theirs):5} nodes  {case['id']}")  # -rP shows the table
+    assert theirs
+    assert counted(mine) <= counted(theirs)
