@@ -80,6 +80,7 @@ class Identity(SameShape):
 
     signature = "input: T -> output: T"
     moves = True
+    forwards = True
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:

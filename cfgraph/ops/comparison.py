@@ -83,6 +83,7 @@ def _broadcast(x: Any, y: Any) -> bool:
 class Equal(Equality):
     """x == y."""
 
+    logic = "equal"
     function = operator.eq
     misfit = False
 
@@ -90,6 +91,7 @@ class Equal(Equality):
 class NotEqual(Equality):
     """x != y."""
 
+    logic = "differ"
     function = operator.ne
     misfit = True
 
@@ -127,6 +129,7 @@ class LogicalAnd(Pointwise):
 
     signature = "x: bool, y: bool -> z: bool"
     commutes = True
+    logic = "and"
     function = operator.and_
 
 
@@ -135,6 +138,7 @@ class LogicalOr(Pointwise):
 
     signature = "x: bool, y: bool -> z: bool"
     commutes = True
+    logic = "or"
     function = operator.or_
 
 
@@ -142,6 +146,7 @@ class LogicalNot(Pointwise):
     """The opposite."""
 
     signature = "x: bool -> y: bool"
+    logic = "not"
     function = operator.invert
 
 

@@ -23,6 +23,7 @@ class Same(SameShape, abstract=True):
     """Its input."""
 
     signature = "input: T -> output: T"
+    forwards = True
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -84,6 +85,7 @@ class IdentityN(Op):
     """Its inputs."""
 
     signature = "input: T -> output: T"
+    forwards = True
     attrs = "T: list(type) >= 1"
 
     @classmethod
@@ -124,6 +126,7 @@ class EnsureShape(Op):
     """Its input, which must have the given shape."""
 
     signature = "input: T -> output: T"
+    forwards = True
     attrs = "shape: shape"
 
     @classmethod

@@ -22,6 +22,7 @@ class ToBool(Op):
     """True for a scalar that is not zero or empty, and for any other tensor that has elements."""
 
     signature = "input: T -> output: bool"
+    logic = "truth"
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:

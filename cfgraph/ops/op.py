@@ -51,6 +51,8 @@ class Op:
     moves: ClassVar[bool] = False  # each element is one of the inputs' of that type, unchanged
     reads_only: ClassVar[bool] = False  # stateful, and changes nothing
     is_input: ClassVar[bool] = False  # there to be fed; without an input of its own it must be
+    forwards: ClassVar[bool] = False  # output i is input i
+    logic: ClassVar[str] = ""  # not, and, or, equal, differ, truth: what it says of its inputs
     role: ClassVar[str] = ""
 
     _parsed: ClassVar[Signature | None] = None

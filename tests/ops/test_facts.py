@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import itertools
 from pathlib import Path
 
 import numpy as np
@@ -97,3 +98,33 @@ def test_no_file_of_ops_keeps_a_list_of_their_names(path: Path) -> None:
             items = list(node.keys)
         texts = [item.value for item in items if isinstance(item, ast.Constant)]
         assert len(names.intersection(t for t in texts if isinstance(t, str))) < 2, node.lineno
+
+
+def test_what_forwards_gives_its_inputs_unchanged() -> None:
+    forwarding = [
+        item for item in harness.all_cases() if is_good(item) and lookup(item.op).forwards
+    ]
+    assert forwarding
+    for item in forwarding:
+        for given, output in zip(item.inputs, run_ours(item), strict=True):
+            assert_same(item, output, given)
+
+
+LOGIC = {
+    "not": lambda x: not x,
+    "and": lambda x, y: x and y,
+    "or": lambda x, y: x or y,
+    "equal": lambda x, y: x == y,
+    "differ": lambda x, y: x != y,
+    "truth": lambda x: x,
+}
+
+
+def test_logical_ops_say_of_booleans_what_their_fact_promises() -> None:
+    logical = [op for op in all_ops() if op.logic]
+    assert {op.logic for op in logical} == set(LOGIC)
+    for op in logical:
+        arity = len(op.parsed().inputs)
+        for values in itertools.product((False, True), repeat=arity):
+            (given,) = run_ours(harness.case(op.name, [np.bool_(value) for value in values]))
+            assert given == LOGIC[op.logic](*values), op.name
