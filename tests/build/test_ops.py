@@ -1,0 +1,216 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import cfgraph
+from cfgraph import Builder
+from cfgraph.ir.dtypes import DType
+from tests.build.running import refused, run
+
+
+def values() -> tuple[Builder, Any, Any]:
+    b = Builder()
+    return b, b.placeholder("x", "float64", [2]), b.placeholder("k", "int32", [])
+
+
+def test_an_op_is_a_method_with_its_inputs_and_attributes() -> None:
+    b = Builder()
+    x = b.placeholder("x", "float32", [3, 2])
+    y = b.MatMul(x, b=x, transpose_a=True, name="y")
+    assert y.name == "y:0"
+    assert y.op.node.attrs == {"T": DType.named("float32"), "transpose_a": True}
+    assert str(y.shape) == "[2,2]"
+
+
+def test_several_outputs_are_a_named_tuple_and_none_the_operation() -> None:
+    b, x, k = values()
+    switch = b.Switch(x, k > 0)
+    assert switch.output_true.name == "Switch:1"
+    parts = b.Split(0, x, num_split=2)
+    assert [part.name for part in parts] == ["Split:0", "Split:1"]
+    assert b.NoOp().name == "NoOp"
+
+
+def test_python_values_take_the_type_of_the_tensors_beside_them() -> None:
+    b, x, k = values()
+    assert [str(t.dtype) for t in (x + 1, 2 * x, k + 1, b.AddN([x, [1, 2]]))] == [
+        "float64",
+        "float64",
+        "int32",
+        "float64",
+    ]
+    assert b.graph["AddV2/y"].attrs["value"].array.dtype == np.float64
+
+
+@pytest.mark.parametrize(
+    ("value", "dtype"),
+    [
+        (1, "int32"),
+        (2**40, "int64"),
+        (1.5, "float32"),
+        ([1, 2.5], "float32"),
+        (True, "bool"),
+        ("text", "string"),
+        (1j, "complex128"),
+        (np.float64(1), "float64"),
+        (np.zeros(2, np.uint8), "uint8"),
+        ([], "float32"),
+    ],
+)
+def test_a_constant_has_the_type_that_its_value_takes_best(value: Any, dtype: str) -> None:
+    assert str(Builder().const(value).dtype) == dtype
+
+
+def test_a_value_takes_a_type_that_the_op_allows() -> None:
+    b, x, _ = values()
+    assert str(b.Sqrt(4).dtype) == "float32"
+    assert str(b.Reshape(x[:1], []).op.node.inputs[1].dtype) == "int32"
+    assert str(b.Const(value=[1.5], dtype="float64", name="c").dtype) == "float64"
+
+
+def test_a_list_of_tensors_is_packed_where_one_tensor_is_wanted() -> None:
+    b, x, k = values()
+    out = b.Reshape(b.Tile(x, [k]), [k, 2])
+    assert run(b, [out], {"x": [1, 2], "k": 2}) == [[[1.0, 2.0], [1.0, 2.0]]]
+
+
+def test_lists_that_share_a_count_are_taken_apart() -> None:
+    b, x, _ = values()
+    out = b.DynamicStitch([[0, 2], [1, 3]], [x, x * 10])
+    assert run(b, [out], {"x": [1, 2]}) == [[1.0, 10.0, 2.0, 20.0]]
+
+
+def test_operators_do_what_python_does() -> None:
+    b, x, k = values()
+    p, a = k > 2, np.array([1.0, -2.5])
+    pairs = [
+        (x + 1, a + 1),
+        (1 - x, 1 - a),
+        (x * x, a * a),
+        (x / 2, a / 2),
+        (x // 2, a // 2),
+        (x % 2, a % 2),
+        (x**2, a**2),
+        (2**x, 2**a),
+        (-x, -a),
+        (abs(x), abs(a)),
+        (np.ones(2) + x, np.ones(2) + a),
+        (x >= 0, a >= 0),
+        (x == 1, a == 1),
+        (x != 1, a != 1),
+        (k / 2, 1.5),
+        (k // 2, 1),
+        (-k % 2, 1),
+        (k & 1, 1),
+        (k | 4, 7),
+        (k ^ 1, 2),
+        (~k, -4),
+        (p & ~p, False),
+        (p | ~p, True),
+        (p ^ p, False),
+    ]
+    found = run(b, [made for made, _ in pairs], {"x": a, "k": 3})
+    assert found == [np.asarray(want).tolist() for _, want in pairs]
+
+
+def test_matrices_are_multiplied_singly_and_in_stacks() -> None:
+    b = Builder()
+    m, s = b.placeholder("m", "float32", [2, 2]), b.placeholder("s", "float32", [3, 2, 2])
+    single, stacked = m @ m, s @ m
+    assert [single.op.node.op, stacked.op.node.op] == ["MatMul", "BatchMatMulV2"]
+    arrays = np.arange(4.0).reshape(2, 2), np.arange(12.0).reshape(3, 2, 2)
+    assert run(b, [single, stacked], {"m": arrays[0], "s": arrays[1]}) == [
+        (arrays[0] @ arrays[0]).tolist(),
+        (arrays[1] @ arrays[0]).tolist(),
+    ]
+
+
+def test_an_index_takes_the_part_that_numpy_takes() -> None:
+    b = Builder()
+    x, k = b.placeholder("x", "float32", [2, 3, 4]), b.placeholder("k", "int32", [])
+    a = np.arange(24.0).reshape(2, 3, 4)
+    pairs = [
+        (x[1], a[1]),
+        (x[:, 1:], a[:, 1:]),
+        (x[..., -1], a[..., -1]),
+        (x[None, 0, -1, ::2], a[None, 0, -1, ::2]),
+        (x[:, ::-1], a[:, ::-1]),
+        (x[k], a[1]),
+        (x[k:, 0, k + 1], a[1:, 0, 2]),
+    ]
+    assert run(b, [made for made, _ in pairs], {"x": a, "k": 1}) == [w.tolist() for _, w in pairs]
+    assert [str(made.shape) for made, _ in pairs[:5]] == [
+        str(list(w.shape)).replace(" ", "") for _, w in pairs[:5]
+    ]
+
+
+def test_notes_are_kept_as_they_are_given() -> None:
+    b, x, _ = values()
+    assert b.Identity(x, _class=["loc:@x"]).op.node.attrs["_class"] == (b"loc:@x",)
+
+
+def test_every_op_is_offered() -> None:
+    b = Builder()
+    assert {"MatMul", "while_loop"} < set(dir(b))
+    assert "product" in (b.MatMul.__doc__ or "")
+    assert not hasattr(b, "MatMull")
+
+
+MISTAKES = {
+    "there is no op 'MatMull'": lambda b, x, k: b.MatMull(x, x),
+    "there is no op 'whileloop'": lambda b, x, k: b.whileloop(x, x),
+    "MatMul needs the input 'b'": lambda b, x, k: b.MatMul(x),
+    "MatMul takes 2 inputs (a, b), and 3 are given": lambda b, x, k: b.MatMul(x, x, x),
+    "MatMul: the input 'a' is given twice": lambda b, x, k: b.MatMul(x, x, a=x),
+    "MatMul has no input or attribute 'transpos_a'": lambda b, x, k: b.MatMul(x, x, transpos_a=1),
+    "Cast needs the attribute 'DstT'": lambda b, x, k: b.Cast(x),
+    "AddN wants a list for the input 'inputs'": lambda b, x, k: b.AddN(x),
+    "AddN needs at least 1 in 'inputs', not 0": lambda b, x, k: b.AddN([]),
+    "input 1 is k:0 of type int32, AddV2 wants float64": lambda b, x, k: x + k,
+    "FloorMod, input 'y': 1.5 is no int32": lambda b, x, k: k % 1.5,
+    "Sqrt takes no int32 as x": lambda b, x, k: b.Sqrt(k),
+    "Sqrt takes no 'a' as 'x'": lambda b, x, k: b.Sqrt("a"),
+    "AddV2: shapes [2] and [3] do not broadcast": lambda b, x, k: b.AddV2(x, [1, 2, 3]),
+    "Identity: 'input' is an operation, which has no value to read": (
+        lambda b, x, k: b.Identity(b.NoOp())
+    ),
+    "'floot' is no element type": lambda b, x, k: b.Cast(x, DstT="floot"),
+    "MatMul wants True or False for the attribute 'transpose_a', not 'yes'": (
+        lambda b, x, k: b.MatMul(x, x, transpose_a="yes")
+    ),
+    "'_x' is no name for a node": lambda b, x, k: b.Identity(x, name="_x"),
+    "'x:0' belongs to the graph of another Builder": lambda b, x, k: Builder().Identity(x),
+    "1099511627776 is no int32": lambda b, x, k: b.const(2**40, "int32"),
+    "'a' is no index of a tensor": lambda b, x, k: x["a"],
+}
+
+
+@pytest.mark.parametrize("message", MISTAKES)
+def test_a_mistake_is_named_at_the_line_of_the_user(message: str) -> None:
+    mistake, given = MISTAKES[message], values()
+    with pytest.raises(cfgraph.CfgraphError) as caught:
+        mistake(*given)
+    assert caught.value.message == message
+    assert caught.value.path == f"{__file__}:{mistake.__code__.co_firstlineno}"
+
+
+def test_a_tensor_is_no_python_value() -> None:
+    _, x, _ = values()
+    assert "has no truth value" in refused(lambda: bool(x[0] > 1)).message
+    assert "cannot be iterated" in refused(lambda: list(x)).message
+
+
+def test_what_was_meant_is_guessed() -> None:
+    b, x, _ = values()
+    assert refused(lambda: b.MatMull(x, x)).hint == "did you mean 'MatMul'?"
+    assert refused(lambda: b.whileloop(x, x)).hint == "did you mean 'while_loop'?"
+    assert refused(lambda: b.MatMul(x, x, transpos_a=True)).hint == "did you mean 'transpose_a'?"
+
+
+def test_a_node_that_does_not_fit_leaves_no_trace() -> None:
+    b, x, _ = values()
+    refused(lambda: b.MatMul(x, x))
+    assert [node.name for node in b.graph] == ["x", "k"]
