@@ -43,13 +43,17 @@ class Observed:
         }
 
     def chosen(self) -> dict[tuple[Output, str], int]:
-        """The value of each Switch's predicate that was read, by path."""
+        """The value of each Switch's predicate that was read, by path.
+
+        The largest place that was taken: a Switch with fewer outputs takes its last one too.
+        """
         found: dict[tuple[Output, str], int] = {}
         for event in self.events:
             node = self.node(event.node)
             if not event.dead and role(node) == "switch":
                 taken = [port for port, value in enumerate(event.outputs) if value is not None]
-                found[node.inputs[1], event.frame] = taken[0]
+                key = node.inputs[1], event.frame
+                found[key] = max(taken[0], found.get(key, 0))
         return found
 
     def node(self, name: str) -> Node:
