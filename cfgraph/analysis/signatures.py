@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple
 
@@ -26,6 +26,11 @@ class Runs(Sequence[DType | None]):
 
     def __len__(self) -> int:
         return min(sum(len(types) * count for types, count in self.runs), sys.maxsize)
+
+    def __iter__(self) -> Iterator[DType | None]:
+        for types, count in self.runs:
+            for _ in range(count):
+                yield from types
 
     def __getitem__(self, place: Any) -> Any:
         for types, count in self.runs:

@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from cfgraph.analysis.needed import needed
 from cfgraph.ir.copy import copy_of
 from cfgraph.ir.graph import Graph, Node, Output
+from cfgraph.ir.ports import Ports
+from cfgraph.ir.shapes import UNKNOWN
 from cfgraph.ops.op import lookup
 from cfgraph.passes.lower.lower import lower
 
@@ -25,13 +27,26 @@ def lowered_run(
         return graph, fetches, targets, feeds
     nodes = needed(graph, [*wanted, *(item.node for item in feeds)])
     copy = copy_of(graph, nodes)
+    fed = {item: _stand_in(copy, Output(copy[item.node.name], item.port)) for item in feeds}
     lower(copy)
     return (
         copy,
-        tuple(copy.tensor(item.name) for item in fetches),
+        tuple(fed.get(item) or Output(copy[item.node.name], item.port) for item in fetches),
         tuple(copy[node.name] for node in targets),
-        tuple(copy.tensor(item.name) for item in feeds),
+        tuple(fed.values()),
     )
+
+
+def _stand_in(graph: Graph, item: Output) -> Output:
+    """What is fed for an output of a functional node, whose readers lowering would move."""
+    if not is_functional(graph, [item.node]):
+        return item
+    dtype = Ports(graph.functions).dtype(item)
+    name = graph.unique_name(f"{item.node.name}/fed")
+    attrs = {"dtype": dtype, "shape": UNKNOWN}
+    fed = graph.create(name, "Placeholder", attrs=attrs, device=item.node.device).output()
+    graph.replace_uses(item, fed)
+    return fed
 
 
 def is_functional(graph: Graph, nodes: Iterable[Node]) -> bool:

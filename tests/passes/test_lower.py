@@ -250,6 +250,13 @@ function f(x: int32) -> (y: int32) {
     assert graph["call"].inputs == (graph["call/odd"].output(),)
 
 
+def test_the_loss_of_a_gradient_of_its_own_is_a_warning() -> None:
+    graph = graph_of(calls(1) + "gradient inner = outer\n")
+    (warning,) = cfgraph.lower(graph).warnings
+    assert "'inner'" in warning
+    assert "'outer'" in warning
+
+
 # -- side effects ----------------------------------------------------------------------------------
 
 VARIABLE = """

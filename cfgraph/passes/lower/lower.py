@@ -12,6 +12,7 @@ from typing import Final
 
 from cfgraph.analysis.verify import require_valid
 from cfgraph.errors import Unsupported
+from cfgraph.ir.collector import without_collector
 from cfgraph.ir.graph import Graph, Node
 from cfgraph.ir.walk import Roles
 from cfgraph.passes.lower.calls import lower_call
@@ -52,6 +53,14 @@ def lower(
     exist, Unsupported for what has no lowered form; the graph is unchanged then.
     """
     require_valid(graph)
+    with without_collector():
+        report = _lower(graph, functions, keep_calls)
+    if report:
+        require_valid(graph)
+    return report
+
+
+def _lower(graph: Graph, functions: Iterable[str] | None, keep_calls: bool) -> Report:
     before = op_counts(graph)
     survey = Survey(graph, functions, keep_calls)
     if not survey.constructs:
@@ -68,7 +77,6 @@ def lower(
     forget_missing_neighbours(graph, [node for group in groups.values() for node in group])
     put_in_order(graph, groups)
     drop_uncalled(graph, called)
-    require_valid(graph)
     warnings = tuple(survey.warnings())
     return Report(work.lowered, _names(groups), warnings, before, op_counts(graph))
 

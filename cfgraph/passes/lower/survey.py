@@ -29,6 +29,7 @@ class Survey:
         self.guarded: frozenset[Node] = frozenset()
         self.held: dict[Node, tuple[Node, ...]] = {}
         self.constructs: dict[Node, Construct] = {}
+        self._gradients = dict(graph.gradient_functions)
         self._members: dict[tuple[FunctionGraph, int], tuple[Node, ...]] = {}
         self._require_known(graph)
         self._read(graph)
@@ -42,6 +43,12 @@ class Survey:
 
     def warnings(self) -> Iterator[str]:
         """What somebody should know about the functions that are lowered."""
+        for name in dict.fromkeys(function.name for function in self.facts):
+            if name in self._gradients:
+                yield (
+                    f"function {name!r} is inlined, so the gradient that the library has for it "
+                    f"({self._gradients[name]!r}) will not be used"
+                )
         for function in self.facts:
             for node in function.guessed:
                 op = function.graph[node].op

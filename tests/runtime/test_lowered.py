@@ -1,0 +1,33 @@
+from __future__ import annotations
+
+import pytest
+
+from cfgraph.runtime.session import Session
+from tests.passes.functional import calls, conditional, graph_of, loop
+
+FEEDS = {"pred:0": True, "x0:0": 1, "x1:0": 2}
+
+
+def test_a_functional_graph_runs_and_stays_as_it_is() -> None:
+    graph = graph_of(loop(2, 1, 1))
+    names = list(graph.nodes)
+    feeds = {"x0:0": 4, "x1:0": 1, "x2:0": 3}
+    assert Session(graph).run(["while:0", "while:1", "while:2"], feeds) == [10, 7, 3]
+    assert list(graph.nodes) == names
+
+
+@pytest.mark.parametrize("outputs", [1, 2])
+def test_an_output_of_a_functional_node_can_be_fed(outputs: int) -> None:
+    port = outputs - 1
+    text = conditional(2, outputs) + f"out = Neg(if:{port}) {{T=int32}}\n"
+    session = Session(graph_of(text))
+    tensors = ["out:0", f"if:{port}"]
+    assert session.run(tensors, {f"if:{port}": 7, **FEEDS}) == [-7, 7]
+    assert session.run(["out:0"], {f"if:{port}": 7}) == [-7]
+    assert session.run(["out:0"], FEEDS) == [-3]
+
+
+def test_a_call_by_the_name_of_its_function_can_be_fed() -> None:
+    text = calls(1) + "named = outer(call0)\nout = Neg(named) {T=int32}\n"
+    assert Session(graph_of(text)).run(["out:0"], {"named:0": 7}) == [-7]
+    assert Session(graph_of(text)).run(["out:0", "call0:0"], {"call0:0": 7, "x:0": 1}) == [-8, 7]
