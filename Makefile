@@ -6,12 +6,13 @@ GRAPH := fixtures/graphs/counter.pb
 BENCH := test,interop
 GPU := test,gpu
 
-.PHONY: help demo test lint bench gpu format clean
+.PHONY: help demo test sweep lint bench gpu format clean
 .NOTPARALLEL:
 
 help:
 	@echo 'make demo    look at a loop, run it and show its trace'
 	@echo 'make test    run the tests'
+	@echo 'make sweep   run the long tests that make test leaves out'
 	@echo 'make lint    ruff and mypy'
 	@echo 'make bench   measure, side by side with TensorFlow'
 	@echo 'make gpu     run the tests that need a GPU'
@@ -23,7 +24,10 @@ demo: .venv/ready-$(or $(EXTRAS),plain)
 	$(BIN)/cfgraph run $(GRAPH) --feed n=3 --fetch count:0 --trace
 
 test: .venv/ready-$(or $(EXTRAS),test)
-	$(BIN)/python -m pytest -n 2 --dist worksteal $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m 'not slow' $(PYTEST_ARGS)
+
+sweep: .venv/ready-$(or $(EXTRAS),test)
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m slow $(PYTEST_ARGS)
 
 lint: .venv/ready-$(or $(EXTRAS),test)
 	$(BIN)/ruff check .
