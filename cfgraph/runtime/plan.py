@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,7 +12,7 @@ from cfgraph.analysis.findings import require_none
 from cfgraph.analysis.frames import Frame, Frames, frames
 from cfgraph.analysis.needed import needed
 from cfgraph.analysis.verify import verify
-from cfgraph.errors import InvalidInput, Unsupported
+from cfgraph.errors import InvalidInput, Unsupported, UsageError
 from cfgraph.ir import registry
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ops.array import same
@@ -77,21 +77,24 @@ def make_plan(
     """Plan a run.
 
     Raises Unsupported, naming all ops without a kernel; InvalidInput where the needed nodes do not
-    make well-nested frames.
+    make well-nested frames; UsageError for a feed that has no place.
     """
     fed = frozenset(feeds)
-    fed_nodes = frozenset(item.node for item in feeds if _is_source(item.node))
+    fed_nodes = frozenset(item.node for item in feeds if _is_replaced(item.node))
     wanted = [item.node for item in fetches if item not in fed]
-    chosen = needed(graph, [*wanted, *targets], fed, fed_nodes)
+    wanted += [node for node in targets if node not in fed_nodes]
+    chosen = needed(graph, wanted, fed, fed_nodes)
     _require_valid(graph, chosen)
     ops = _kernels_for(chosen)
     found = frames(graph, chosen, fed)
-    found.require_valid()
+    if found.faults:
+        _require_outside_loops(graph, feeds)
+        found.require_valid()
     layouts = {frame: _layout(frame) for frame in found.all if frame.parent is None}
     for frame in found.all:
         if frame.parent is not None:
             layouts[frame] = _layout(frame, layouts[frame.parent])
-    nodes = {node: _plan_node(node, ops[node.op], found, layouts) for node in chosen}
+    nodes = {node: _plan_node(node, ops[node.op], found, layouts, fed) for node in chosen}
     return Plan(nodes, layouts[found.root], tuple(fetches), tuple(feeds), fed_nodes)
 
 
@@ -103,9 +106,23 @@ def _require_valid(graph: Graph, nodes: Iterable[Node]) -> None:
         require_none([found for found in errors if found.node is None or found.node in names])
 
 
-def _is_source(node: Node) -> bool:
-    """True for a placeholder or its like: fed, it does not run."""
-    return not node.inputs and registry.output_count(node) == 1
+def _is_replaced(node: Node) -> bool:
+    """True for what does not run where it is fed: a placeholder, or a source without a kernel."""
+    if node.inputs or registry.output_count(node) != 1:
+        return False
+    op = lookup(node.op)
+    return op is None or op.is_input or not op.runnable
+
+
+def _require_outside_loops(graph: Graph, feeds: Iterable[Output]) -> None:
+    """Raise UsageError for a feed inside a loop, which would need a value for each iteration."""
+    placed = frames(graph)
+    for item in feeds:
+        frame = placed.of_outputs[item.node]
+        if frame is not placed.root:
+            message = f"{item.name} is inside the loop {frame.path} and cannot be fed"
+            hint = "feed what enters the loop, or its Exits"
+            raise UsageError(message, node=item.node, hint=hint)
 
 
 def _kernels_for(nodes: Iterable[Node]) -> dict[str, type[Op]]:
@@ -142,7 +159,11 @@ def _layout(frame: Frame, parent: FramePlan | None = None) -> FramePlan:
 
 
 def _plan_node(
-    node: Node, op: type[Op], found: Frames, layouts: dict[Frame, FramePlan]
+    node: Node,
+    op: type[Op],
+    found: Frames,
+    layouts: dict[Frame, FramePlan],
+    fed: Collection[Output],
 ) -> NodePlan:
     frame = layouts[found.of[node]]
     child = layouts[found.of_outputs[node]] if op.role == "enter" else None
@@ -156,8 +177,8 @@ def _plan_node(
     if outputs is None:
         message = f"the attributes of {node.op} do not say what it returns"
         raise InvalidInput(message, node=node, code="CFG110")
-    kernel = _kernel(node, op)
-    return NodePlan(node, op, frame, child, base, counter, outputs, kernel, _reads(node))
+    kernel, reads = _kernel(node, op), _reads(node, fed)
+    return NodePlan(node, op, frame, child, base, counter, outputs, kernel, reads)
 
 
 def _kernel(node: Node, op: type[Op]) -> Callable[..., Any]:
@@ -167,13 +188,25 @@ def _kernel(node: Node, op: type[Op]) -> Callable[..., Any]:
     return op.prepare(node, np) if op.stateful else op.bind(node, np)
 
 
-def _reads(node: Node) -> tuple[int, ...]:
-    """The slots that get a reference where the op wants its value."""
+def _reads(node: Node, fed: Collection[Output]) -> tuple[int, ...]:
+    """The slots that get a reference where the op wants its value; what is fed is a value.
+
+    Raises UsageError where a value is fed to what wants the reference.
+    """
     references = [slot for slot, item in enumerate(node.inputs) if _is_reference(item)]
     if not references:
         return ()
     wants = registry.input_types(node) or []
-    return tuple(slot for slot in references if not wants[slot].is_ref)
+    for slot in references:
+        item = node.inputs[slot]
+        if wants[slot].is_ref and item in fed:
+            message = (
+                f"{item.name} is fed a value, but {node.name!r} ({node.op}) wants the variable"
+            )
+            raise UsageError(message, node=node, hint=f"feed what reads {item.node.name!r} instead")
+    return tuple(
+        slot for slot in references if not wants[slot].is_ref and node.inputs[slot] not in fed
+    )
 
 
 def _is_reference(item: Output) -> bool:

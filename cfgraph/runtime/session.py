@@ -93,7 +93,7 @@ class Session:
         with np.errstate(all="ignore"):
             executor.run(list(fed.values()), deadline, self._random)
             return [
-                fed[item] if item in fed else _fetched(executor, place, allow_dead)
+                _own(fed[item]) if item in fed else _fetched(executor, place, allow_dead)
                 for place, item in enumerate(wanted)
             ]
 

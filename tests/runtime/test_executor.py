@@ -249,6 +249,42 @@ def test_a_fed_placeholder_lets_its_control_readers_run() -> None:
     assert session(text).run(["after:0", "m:0"], {"p": True}) == [7, 100]
 
 
+def test_a_fed_constant_still_waits_for_what_it_waited_for() -> None:
+    text = """
+v = VariableV2() {dtype=int32, shape=[]}
+seven = Const() {dtype=int32, value=int32[]:7}
+init = Assign(v, seven)
+c = Const(^init) {dtype=int32, value=int32[]:1}
+read = Identity(v, ^c)
+"""
+    assert session(text).run(["read:0", "c:0"], {"c": 5}, ["c"]) == [7, 5]
+
+
+def test_a_fed_placeholder_is_a_target_that_is_done() -> None:
+    assert session(CONDITIONAL).run([], {"p": True}, ["p"]) == []
+
+
+def test_a_fed_variable_is_a_value_to_its_readers() -> None:
+    text = """
+v = VariableV2() {dtype=int32, shape=[]}
+yes = Const() {dtype=bool, value=bool[]:true}
+through = RefSwitch(v, yes)
+read = Identity(v)
+read_through = Identity(through:1)
+"""
+    fed = session(text)
+    assert fed.run(["read:0", "v:0"], {"v": 5}) == [5, 5]
+    assert fed.run(["read_through:0"], {"through:1": 6}) == [6]
+    with pytest.raises(UsageError, match="wants the variable"):
+        fed.run(["read_through:0"], {"v": 5})
+
+
+@pytest.mark.parametrize("name", ["enter", "limit", "merge", "add"])
+def test_what_is_inside_a_loop_cannot_be_fed(name: str) -> None:
+    with pytest.raises(UsageError, match=f"{name}:0 is inside the loop /loop"):
+        session(loop()).run(["out:0"], {"n": 1, name: 1})
+
+
 def test_what_no_fetch_needs_does_not_run() -> None:
     text = CONDITIONAL + "bad = Frobnicate()\n"
     assert session(text).run(["m:0"], {"p": True}) == [100]
@@ -312,6 +348,9 @@ read = ReadVariableOp(v) {dtype=float32}
     fed[:] = 5
     (got,) = sharing.run(["read:0"])
     got[:] = 7
+    assert sharing.run(["read:0"])[0].tolist() == [1, 1]
+    (echo,) = sharing.run(["x:0"], {"x": np.ones(2, np.float32)}, ["init"])
+    echo[:] = 9
     assert sharing.run(["read:0"])[0].tolist() == [1, 1]
 
 
