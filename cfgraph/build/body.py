@@ -192,7 +192,7 @@ class Body:
         returned: dict[str, Output] = {}
         for wanted, output in zip(names, outputs, strict=True):
             returned[_unlike(_argument_name(wanted), returned, inputs)] = output
-        control = {node.name: node for node in self.effects.must_run}
+        control = {node.name: node for node in self.effects.to_run(outputs)}
         return define(name, self.graph, inputs, returned, control, library)
 
 

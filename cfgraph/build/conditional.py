@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from cfgraph.build.blame import misuse
 from cfgraph.build.body import Body
 from cfgraph.build.constants import natural_dtype
-from cfgraph.build.functional import add_functional, base_dtype, share_captures
+from cfgraph.build.functional import LOWERED, add_functional, base_dtype, share_captures
 from cfgraph.build.structure import Different, Flat, as_name, flatten, in_order_of, pack
 from cfgraph.build.tensor import Operation, Operators, Tensor
 from cfgraph.ir import dtypes
@@ -143,6 +143,7 @@ class Branches:
             branches = dict(zip(("then_branch", "else_branch"), functions, strict=True))
         return {
             **branches,
+            **LOWERED,
             "Tin": tuple(base_dtype(item) for item in captured),
             "Tout": tuple(types),
             "output_shapes": shapes,

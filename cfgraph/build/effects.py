@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ops.op import lookup
 
@@ -15,6 +17,7 @@ class Effects:
 
     def __init__(self) -> None:
         self.must_run: dict[Node, None] = {}
+        self._reads: list[Node] = []
         self._written: dict[Output | None, Node] = {}
         self._read: dict[Output | None, list[Node]] = {}
 
@@ -37,10 +40,21 @@ class Effects:
             else:
                 before.update(dict.fromkeys(self._read.pop(key, ())))
                 self._written[key] = node
-        if not op.reads_only:
+        if op.reads_only:
+            self._reads.append(node)
+        else:
             self.must_run[node] = None
         before.pop(node, None)
         return list(before)
+
+    def to_run(self, returned: Iterable[Output]) -> list[Node]:
+        """What has to be done when the body is: all effects, and what is read of variables.
+
+        Were it not for the latter, a write after the body could come before a read in it.
+        """
+        given = {output.node for output in returned}
+        read = [node for node in self._reads if node.uses or node in given]
+        return [*self.must_run, *read]
 
 
 def _is_shared(item: Output) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from cfgraph.build.body import Body
 from cfgraph.ir.dtypes import DType
@@ -28,7 +28,6 @@ def add_functional(
     attrs: Mapping[str, Any],
 ) -> Node:
     """Add the node that runs the bodies; it waits for what nodes inside were told to wait for."""
-    attrs = {**attrs, "_lower_using_switch_merge": True}
     node = outer.add(op, inputs, outer.name_for(name), attrs)
     for body in bodies:
         for operation in body.outer_controls.values():
@@ -37,6 +36,10 @@ def add_functional(
             else:
                 outer.outer_controls[operation.node] = operation
     return node
+
+
+# TensorFlow lowers conditionals and loops that say so, and runs the others without cutting them up
+LOWERED: Final = {"_lower_using_switch_merge": True}
 
 
 def base_dtype(output: Output) -> DType:

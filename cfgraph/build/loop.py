@@ -11,7 +11,7 @@ from cfgraph.build.attributes import as_shape
 from cfgraph.build.blame import misuse
 from cfgraph.build.body import Body
 from cfgraph.build.conditional import scalar
-from cfgraph.build.functional import add_functional, base_dtype, share_captures
+from cfgraph.build.functional import LOWERED, add_functional, base_dtype, share_captures
 from cfgraph.build.structure import Different, as_name, flatten, in_order_of, pack
 from cfgraph.build.tensor import Operation, Operators, Tensor
 from cfgraph.ir import dtypes
@@ -140,6 +140,7 @@ class Loop:
             "body": body,
             "output_shapes": tuple(row.shape for row in rows),
             "parallel_iterations": parallel_iterations,
+            **LOWERED,
         }
         op = "While" if stateful else "StatelessWhile"
         inputs = [row.start for row in rows]

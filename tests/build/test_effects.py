@@ -82,7 +82,8 @@ def test_reads_do_not_wait_for_each_other() -> None:
     assert waits["v/Read"] == waits["v/Read_1"] == []
     assert waits["v/Assign"] == ["^v/Read", "^v/Read_1"]
     assert waits["v/Read_2"] == ["^v/Assign"]
-    assert b.graph.functions["reads"].definition.control_returns == {"v/Assign": "v/Assign"}
+    returned = list(b.graph.functions["reads"].definition.control_returns)
+    assert returned == ["v/Assign", "v/Read", "v/Read_1", "v/Read_2"]
 
 
 def test_what_waits_outside_holds_back_the_whole_conditional() -> None:
@@ -127,3 +128,16 @@ def test_a_variable_is_made_outside() -> None:
     assert error.message == "the variable 'w' is made in the then branch of 'cond'"
     error = refused(lambda: b.cond(n > 0, lambda: b.placeholder("w", "int32"), lambda: 1))
     assert error.message.startswith("the placeholder 'w' is made in the then branch of 'cond'")
+
+
+def test_what_is_written_after_a_body_does_not_come_before_a_read_in_it() -> None:
+    b, n, v = counting()
+
+    @b.function
+    def change() -> Any:
+        before = b.cond(n > 0, lambda: v * 1.0, lambda: 0.0)
+        v.assign_add(5.0)
+        return before, v.read()
+
+    assert run(b, list(change()), {"n": 1}, [b.initializer()]) == [0.0, 5.0]
+    assert list(b.graph.functions["cond_then"].definition.control_returns) == ["v/Read"]

@@ -104,3 +104,12 @@ def test_arguments_that_a_function_does_not_take_are_named() -> None:
     b, x, _ = scaling()
     twice = b.function(lambda a: a + a, name="twice")
     assert "too many positional" in refused(lambda: twice(x, x)).message
+
+
+def test_only_conditionals_and_loops_ask_to_be_lowered() -> None:
+    # TensorFlow drops effects from calls that carry the mark
+    b, x, _ = scaling()
+    out = b.cond(x > 0, lambda: b.function(lambda a: a * 2, name="twice")(x), lambda: x)
+    call = next(n for n in b.graph.functions["cond_then"].definition.nodes if n.name == "twice")
+    assert "_lower_using_switch_merge" in out.op.node.attrs
+    assert "_lower_using_switch_merge" not in call.attrs
