@@ -1,0 +1,198 @@
+"""The predicates of TensorFlow's analysis of deadness, simplified as far as it simplifies them.
+
+Two predicates are equal only if they are one object. The rules are those of TensorFlow, in its
+order, with its gaps: what it does not see, `deadness` does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+_DEPTH: Final = 8
+_SHOWN: Final = 2000
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Predicate:
+    """A formula. `kind` is and, or, not, symbol, or recurrence (whose parts are start and step).
+
+    `label` is the text of a symbol, and the path of a recurrence's frames.
+    """
+
+    number: int
+    kind: str
+    parts: tuple[Predicate, ...] = ()
+    label: str = ""
+
+    def __str__(self) -> str:
+        return text_of(self)
+
+
+_DUAL: Final = {"and": "or", "or": "and"}
+
+
+class Predicates:
+    """Makes predicates, each once."""
+
+    def __init__(self) -> None:
+        self._made: dict[tuple[object, ...], Predicate] = {}
+        self._negations: dict[Predicate, Predicate] = {}
+        self._nesting = 0
+        self.true = self._intern("and", ())
+        self.false = self._intern("or", ())
+
+    def symbol(self, tensor: str, *, must_be_true: bool) -> Predicate:
+        """That a tensor is live, or that it is live and true."""
+        return self._intern("symbol", (), f"*{tensor}" if must_be_true else tensor)
+
+    def number_symbol(self, tensor: str, value: int) -> Predicate:
+        """That a tensor is live and has this value."""
+        return self._intern("symbol", (), f"{tensor}={value}")
+
+    def recurrence(self, start: Predicate, step: Predicate, frame: str) -> Predicate:
+        """In iteration i of a frame: `start`, and `step` in every iteration before."""
+        return self._intern("recurrence", (start, step), frame)
+
+    def all_of(self, parts: Iterable[Predicate]) -> Predicate:
+        """The conjunction."""
+        return self._combine("and", list(parts))
+
+    def any_of(self, parts: Iterable[Predicate]) -> Predicate:
+        """The disjunction."""
+        return self._combine("or", list(parts))
+
+    def negation(self, part: Predicate) -> Predicate:
+        """The opposite."""
+        found = self._negations.get(part)
+        if found is None:
+            found = self._negations[part] = self._negate(part)
+        return found
+
+    def _negate(self, part: Predicate) -> Predicate:
+        self._nesting += 1
+        try:
+            if self._nesting >= _DEPTH:
+                return self._intern("not", (part,))
+            if part.kind in _DUAL:
+                return self._combine(_DUAL[part.kind], [self.negation(one) for one in part.parts])
+            return part.parts[0] if part.kind == "not" else self._intern("not", (part,))
+        finally:
+            self._nesting -= 1
+
+    def _combine(self, kind: str, parts: list[Predicate]) -> Predicate:
+        self._nesting += 1
+        try:
+            if self._nesting >= _DEPTH:
+                return self._intern(kind, parts)
+            return self._simplified(kind, parts)
+        finally:
+            self._nesting -= 1
+
+    def _simplified(self, kind: str, given: list[Predicate]) -> Predicate:
+        parts, seen = _flattened(kind, given)
+        if len(parts) == 1:
+            return parts[0]
+        opposites: set[Predicate] = set()
+        for part in parts:
+            opposite = self.negation(part)
+            if part in opposites or (opposite.kind == kind and seen.issuperset(opposite.parts)):
+                return self.false if kind == "and" else self.true
+            opposites.add(opposite)
+        if kind == "and":
+            parts = self._after_loops(parts, opposites)
+        return self._factored(kind, parts) or self._intern(kind, parts)
+
+    def _after_loops(self, parts: list[Predicate], opposites: set[Predicate]) -> list[Predicate]:
+        """Where a recurrence stands beside the opposite of its step: its start instead of both."""
+        gone: set[Predicate] = set()
+        starts = []
+        for part in parts:
+            if part.kind == "recurrence" and part.parts[1] in opposites:
+                gone.update((part, self.negation(part.parts[1])))
+                starts.append(part.parts[0])
+        return [part for part in parts if part not in gone] + starts
+
+    def _factored(self, kind: str, parts: list[Predicate]) -> Predicate | None:
+        """What all parts share, drawn out, where they are all of the other kind."""
+        dual = _DUAL[kind]
+        if not parts or any(part.kind != dual for part in parts):
+            return None
+        others = [set(part.parts) for part in parts[1:]]
+        shared = [one for one in parts[0].parts if all(one in other for other in others)]
+        if not shared:
+            return None
+        rests = [self._combine(dual, [o for o in p.parts if o not in shared]) for p in parts]
+        return self._combine(dual, [*shared, self._combine(kind, rests)])
+
+    def _intern(self, kind: str, parts: Iterable[Predicate], label: str = "") -> Predicate:
+        """The one object of this form; the order of operands does not count."""
+        ordered = tuple(parts)
+        if kind in _DUAL:
+            ordered = tuple(sorted(ordered, key=lambda part: part.number))
+        key = kind, ordered, label
+        found = self._made.get(key)
+        if found is None:
+            found = self._made[key] = Predicate(len(self._made), kind, ordered, label)
+        return found
+
+
+def _flattened(kind: str, given: Iterable[Predicate]) -> tuple[list[Predicate], set[Predicate]]:
+    """The operands without repetition, those of the same kind opened; and all that was seen."""
+    parts: list[Predicate] = []
+    seen: set[Predicate] = set()
+    for part in given:
+        if part in seen:
+            continue
+        seen.add(part)
+        if part.kind != kind:
+            parts.append(part)
+            continue
+        fresh = [one for one in part.parts if one not in seen]
+        seen.update(fresh)
+        parts.extend(dict.fromkeys(fresh))
+    return parts, seen
+
+
+def contains(predicate: Predicate, wanted: Predicate) -> bool:
+    """True if `wanted` occurs anywhere in a predicate."""
+    seen: set[Predicate] = set()
+    stack = [predicate]
+    while stack:
+        part = stack.pop()
+        if part is wanted:
+            return True
+        if part not in seen:
+            seen.add(part)
+            stack.extend(part.parts)
+    return False
+
+
+def text_of(predicate: Predicate) -> str:
+    """As TensorFlow writes it, operands in alphabetical order; what is very long is cut."""
+    texts: dict[Predicate, str] = {}
+    stack = [predicate]
+    while stack:
+        part = stack[-1]
+        missing = [one for one in part.parts if one not in texts]
+        if missing:
+            stack.extend(missing)
+            continue
+        stack.pop()
+        told = _text(part, [texts[one] for one in part.parts])
+        texts[part] = told if len(told) <= _SHOWN else f"{told[:_SHOWN]}…"
+    return texts[predicate]
+
+
+def _text(predicate: Predicate, parts: list[str]) -> str:
+    match predicate.kind:
+        case "and":
+            return f"({' & '.join(sorted(parts))})" if parts else "#true"
+        case "or":
+            return f"({' | '.join(sorted(parts))})" if parts else "#false"
+        case "not":
+            return f"~{parts[0]}"
+        case "recurrence":
+            return f"{{{parts[0]},&,{parts[1]}}}<{predicate.label}>"
+    return predicate.label
