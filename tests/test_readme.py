@@ -47,7 +47,7 @@ def test_the_first_lines_are_the_two_commands() -> None:
 
 def test_there_is_something_to_type() -> None:
     assert len(COMMANDS) > 5
-    assert len(PROGRAMS) == 1
+    assert len(PROGRAMS) == 2
 
 
 @pytest.mark.parametrize("line", COMMANDS)
@@ -59,9 +59,11 @@ def test_a_command_of_the_readme_succeeds(line: str, folder: Path) -> None:
         assert comment in done.stdout
 
 
-def test_the_program_of_the_readme_prints_what_it_says(folder: Path) -> None:
-    done = run([sys.executable, "-c", PROGRAMS[0]], folder)
-    assert (done.stdout, done.returncode) == ("3\n", 0), done.stderr
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_a_program_of_the_readme_prints_what_it_says(program: str, folder: Path) -> None:
+    said = re.findall(r"print\(.*\)  # (.*)", program)
+    done = run([sys.executable, "-c", program], folder)
+    assert (done.stdout.splitlines(), done.returncode) == (said, 0), done.stderr
 
 
 def test_every_graph_to_try_is_described(fixtures: Path) -> None:

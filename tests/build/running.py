@@ -16,9 +16,10 @@ def run(
     fetches: Sequence[Any],
     feeds: Mapping[str, Any] | None = None,
     before: Sequence[Any] = (),
+    **options: Any,
 ) -> list[Any]:
     """The values of tensors; `before` are operations that run first, one by one."""
-    session = cfgraph.Session(cfgraph.loads(cfgraph.dumps(builder.graph)))
+    session = cfgraph.Session(cfgraph.loads(cfgraph.dumps(builder.graph)), **options)
     for operation in before:
         session.run(feeds=feeds, targets=[operation.name])
     tensors = [item.name for item in fetches if hasattr(item, "dtype")]

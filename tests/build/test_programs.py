@@ -41,10 +41,14 @@ def expected(program: tuple[Any, ...], start: dict[str, Any]) -> list[Any]:
 
 
 @settings(max_examples=80, deadline=None, suppress_health_check=SLOW)
-@given(program=programs(), start=STARTS)
-def test_a_written_program_does_what_it_says(program: tuple[Any, ...], start: dict[str, Any]):
+@given(program=programs(), start=STARTS, seed=st.integers(0, 99))
+def test_a_written_program_does_what_it_says_under_every_schedule(
+    program: tuple[Any, ...], start: dict[str, Any], seed: int
+) -> None:
     b, fetches = written(program)
-    assert run(b, fetches, start, [b.initializer()]) == expected(program, start)
+    wanted, before = expected(program, start), [b.initializer()]
+    assert run(b, fetches, start, before) == wanted
+    assert run(b, fetches, start, before, schedule="random", schedule_seed=seed) == wanted
 
 
 @pytest.mark.interop
