@@ -176,7 +176,8 @@ class Builder:
         """The loop variables after `body` as often as `cond` holds.
 
         A list or tuple of loop variables is handed to both as arguments, anything else as one. A
-        variable keeps its type, and its shape unless `shape_invariants` says which part of it.
+        variable keeps its type, and its shape unless `shape_invariants` says which part of it: by
+        the name that the body has for it, or a shape for each variable.
         """
         if not isinstance(parallel_iterations, int) or parallel_iterations < 1:
             message = f"parallel_iterations of {name!r} is {parallel_iterations!r}"

@@ -49,7 +49,7 @@ def as_array(value: Any, dtype: DType, what: str) -> Any:
         if _fits(value, dtype):
             return _converted(value, dtype)
     except (TypeError, ValueError):
-        pass
+        pass  # ragged
     shown = repr(value)
     shown = shown if len(shown) <= 60 else f"{shown[:57]}..."
     have = f" of type {_numpy_dtype(value)}" if isinstance(value, _TYPED) else ""
@@ -91,14 +91,25 @@ def _numpy_dtype(value: Any) -> DType:
 
 
 def _fits(value: Any, dtype: DType) -> bool:
+    try:
+        return _keeps(value, dtype)
+    except (ValueError, OverflowError):
+        return False  # ragged, or too large for any float
+
+
+def _keeps(value: Any, dtype: DType) -> bool:
     """True if the value keeps its kind and, being an integer, its value."""
     kind = _kind(value)
     if kind in ("bool", "string") or dtype.kind in ("bool", "string"):
         return kind in (dtype.kind, "empty")
     if dtype.is_object or dtype not in _WITH_ORDER:
         return False
+    if isinstance(value, _TYPED) and _numpy_dtype(value) is dtype:
+        return True
     if kind == "int" and dtype.is_integer:
         return _in_range(value, dtype)
+    if kind in ("int", "float") and dtype.is_floating:
+        return _is_finite_in(value, dtype)
     return _WIDTH.index(kind) <= _WIDTH.index("int" if dtype.is_integer else dtype.kind)
 
 
@@ -110,8 +121,6 @@ _WITH_ORDER: Final = frozenset(
 
 
 def _in_range(value: Any, dtype: DType) -> bool:
-    if isinstance(value, _TYPED) and _numpy_dtype(value) is dtype:
-        return True
     numbers = (
         np.asarray(value) if isinstance(value, _TYPED) else np.array(list(leaves(value)), object)
     )
@@ -119,6 +128,16 @@ def _in_range(value: Any, dtype: DType) -> bool:
         return True
     info: Any = np.iinfo(dtype.numpy) if dtype.numpy.kind in "iu" else _ml_info(dtype)
     return bool(int(info.min) <= int(numbers.min()) and int(numbers.max()) <= int(info.max))
+
+
+def _is_finite_in(value: Any, dtype: DType) -> bool:
+    """True if no finite number becomes infinite."""
+    import ml_dtypes
+
+    numbers = np.abs(np.asarray(value, np.float64))
+    finite = numbers[np.isfinite(numbers)]
+    limits: Any = ml_dtypes.finfo
+    return not finite.size or bool(finite.max() <= float(limits(dtype.numpy).max))
 
 
 def _ml_info(dtype: DType) -> Any:

@@ -17,6 +17,7 @@ from cfgraph.build.tensor import Operation, Operators, Tensor
 from cfgraph.ir import dtypes
 from cfgraph.ir.attrs import Func
 from cfgraph.ir.graph import Output
+from cfgraph.ir.names import did_you_mean
 from cfgraph.ir.shapes import SCALAR, UNKNOWN, Shape
 
 if TYPE_CHECKING:
@@ -59,6 +60,8 @@ class Loop:
         """The shapes that the variables keep: those at the beginning, unless others are said."""
         if given is None:
             return [item.shape for item in self.inputs]
+        if isinstance(given, dict):
+            given = self._named_shapes(given)
         said = list(given) if isinstance(given, list | tuple) else [given]
         if len(said) != len(self.inputs):
             message = f"{self.name!r} has {len(self.inputs)} loop variables, not {len(said)}"
@@ -69,6 +72,17 @@ class Loop:
                 message = f"loop variable {path!r} begins as {item.shape}, not as {shape}"
                 raise misuse(message, hint="shape_invariants say what holds from the beginning on")
         return shapes
+
+    def _named_shapes(self, given: dict[str, Any]) -> list[Any]:
+        """One shape for each variable: what is said by its name, or that of the beginning."""
+        for name in given:
+            if name not in self.paths:
+                message = f"{self.name!r} has no loop variable {name!r}"
+                hint = did_you_mean(name, self.paths) or f"it has {', '.join(self.paths)}"
+                raise misuse(message, hint=hint)
+        return [
+            given.get(path, item.shape) for path, item in zip(self.paths, self.inputs, strict=True)
+        ]
 
     def arguments(self, body: Body) -> tuple[Any, ...]:
         """What the condition or the body is called with."""
@@ -122,7 +136,9 @@ class Loop:
                 f"loop variable {path!r} of {self.name!r} has the shape {self.shapes[place]} when "
                 f"the loop begins and {shape} after an iteration"
             )
-            raise misuse(message, hint="say in shape_invariants what stays the same")
+            kept = self.shapes[place].join(shape).dims
+            said = None if kept is None else list(kept)
+            raise misuse(message, hint=f"shape_invariants={{{path!r}: {said}}}, if that is meant")
         return output
 
     # -- the node --------------------------------------------------------------------------------

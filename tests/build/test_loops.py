@@ -91,13 +91,14 @@ def test_a_loop_over_resources_alone_gets_a_counter() -> None:
     assert run(b, [after], None, [b.initializer()]) == [12]
 
 
-def test_shapes_may_grow_where_that_is_said() -> None:
+@pytest.mark.parametrize("said", [([], [None]), {"a": [None]}])
+def test_shapes_may_grow_where_that_is_said(said: Any) -> None:
     b, limit, x = summing()
     _, out = b.while_loop(
         lambda i, a: i < limit,
         lambda i, a: (i + 1, b.ConcatV2([a, x], 0)),
         (0, x),
-        shape_invariants=([], [None]),
+        shape_invariants=said,
     )
     assert str(out.shape) == "[?]"
     assert run(b, [out], {"n": 2, "x": [1, 2]}) == [[1.0, 2.0] * 3]
@@ -142,6 +143,9 @@ def test_a_loop_variable_keeps_its_shape() -> None:
         "loop variable 'a' of 'while' has the shape [2] when the loop begins and [1] after an "
         "iteration"
     )
+    assert error.hint == "shape_invariants={'a': [None]}, if that is meant"
+    error = refused(lambda: b.while_loop(lambda a: 1, lambda a: a, [x], shape_invariants={"b": []}))
+    assert error.message == "'while' has no loop variable 'b'"
     error = refused(lambda: b.while_loop(lambda a: True, lambda a: a, [x], shape_invariants=[[3]]))
     assert error.message == "loop variable 'a' begins as [2], not as [3]"
 

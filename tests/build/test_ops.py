@@ -51,6 +51,8 @@ def test_python_values_take_the_type_of_the_tensors_beside_them() -> None:
         (1, "int32"),
         (2**40, "int64"),
         (1.5, "float32"),
+        (1e300, "float64"),
+        (float("inf"), "float32"),
         ([1, 2.5], "float32"),
         (True, "bool"),
         ("text", "string"),
@@ -184,6 +186,9 @@ MISTAKES = {
     "'_x' is no name for a node": lambda b, x, k: b.Identity(x, name="_x"),
     "'x:0' belongs to the graph of another Builder": lambda b, x, k: Builder().Identity(x),
     "1099511627776 is no int32": lambda b, x, k: b.const(2**40, "int32"),
+    "no element type holds [[1.0], [2.0, 3]]": lambda b, x, k: b.const([[1.0], [2.0, 3]]),
+    "1e+300 is no float32": lambda b, x, k: b.const(1e300, "float32"),
+    "[[1], [2, 3]] is no int32": lambda b, x, k: b.const([[1], [2, 3]], "int32"),
     "'a' is no index of a tensor": lambda b, x, k: x["a"],
 }
 
