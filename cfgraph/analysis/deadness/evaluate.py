@@ -1,0 +1,272 @@
+"""The rules of the executor as formulas: when a node is live, and when it hears at all.
+
+A node is dead if any input is. Where loops end, tokens do not even come, and what waits for one
+neither runs nor is dead: `heard` is the formula for that all inputs come, live or dead. Only
+ControlTriggers and Merges with control inputs tell the two apart, so only where there is one of
+them is it kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from cfgraph.analysis.deadness.exits import Exits
+from cfgraph.analysis.deadness.formulas import FALSE, TRUE, Formulas, Symbol
+from cfgraph.analysis.deadness.loops import Loops
+from cfgraph.analysis.deadness.proof import Prover
+from cfgraph.analysis.deadness.values import Values
+from cfgraph.analysis.frames import Frames
+from cfgraph.ir import registry
+from cfgraph.ir.graph import Node, Output
+from cfgraph.ir.walk import Roles
+
+
+class Rules:
+    """Finds the formulas of nodes, sources first.
+
+    `live` is the formula of a node: of its control edges, and of those outputs that are not in
+    `ports`. That of a NextIteration says when it runs, in the iteration that it runs in.
+    """
+
+    def __init__(self, frames: Frames, prover: Prover, cut: Collection[Output]) -> None:
+        self.frames = frames
+        self.prover = prover
+        self.formulas: Formulas = prover.formulas
+        self.cut = frozenset(cut)
+        self.roles = Roles()
+        self.values = Values(self.formulas, frames, self.cut)
+        self.live: dict[Node, int] = {}
+        self.ports: dict[Output, int] = {}
+        self.heard: dict[Node, int] | None = {} if self._hears() else None
+        self.is_plain = not self.cut and not any(map(self._is_read_late, frames.of))
+        self.loops = Loops(self.formulas, prover, self._runs)
+        self.exits = Exits(self.formulas, prover, self.loops)
+
+    def _hears(self) -> bool:
+        if len(self.frames.all) == 1:
+            return False
+        roles = self.roles
+        return any(
+            roles[node.op] == "trigger" or (node.controls and roles[node.op] == "merge")
+            for node in self.frames.of
+        )
+
+    def _is_read_late(self, node: Node) -> bool:
+        """True for a NextIteration that others than Merges read."""
+        roles = self.roles
+        return roles[node.op] == "next_iteration" and any(
+            use.slot < 0 or roles[use.node.op] != "merge" for use in node.uses
+        )
+
+    def _runs(self, node: Node) -> int:
+        return self.live.get(node, FALSE)
+
+    # -- edges -----------------------------------------------------------------------------------
+
+    def data(self, output: Output) -> int:
+        """The formula of a data edge."""
+        if self.cut and output in self.cut:
+            return TRUE
+        if self.roles[output[0].op] == "next_iteration" and output[0] in self.live:
+            return self._next(output[0])
+        found = self.ports.get(output)
+        return self.live.get(output[0], TRUE) if found is None else found
+
+    def control(self, node: Node) -> int:
+        """The formula of a control edge."""
+        if self.roles[node.op] == "next_iteration" and node in self.live:
+            return self._next(node)
+        return self.live.get(node, TRUE)
+
+    def _next(self, node: Node) -> int:
+        """What a NextIteration hands to a reader that is no Merge of a loop."""
+        return self.loops.token(("next", node), node, self.frames.of[node], FALSE, [node])
+
+    def of(self, output: Output) -> int:
+        """The formula of an output, for people: that of a NextIteration says when it runs."""
+        found = self.ports.get(output)
+        if output in self.cut:
+            return TRUE
+        return self.live.get(output.node, TRUE) if found is None else found
+
+    def inputs(self, node: Node) -> set[int]:
+        """The formulas of all edges into a node."""
+        ports, live = self.ports, self.live
+        found = set[int]()
+        if not self.is_plain:
+            return {*map(self.data, node.inputs), *map(self.control, node.controls)}
+        for item in node.inputs:
+            formula = ports.get(item)
+            found.add(live.get(item[0], TRUE) if formula is None else formula)
+        if node.controls:
+            found.update(map(self.control, node.controls))
+        return found
+
+    # -- nodes -----------------------------------------------------------------------------------
+
+    def visit(self, node: Node) -> bool:
+        """Find the formulas of a node; returns whether one is not what it was."""
+        before = self.live.get(node), self.heard and self.heard.get(node)
+        role = self.roles[node.op]
+        runs = FALSE if role == "merge" else self.formulas.all_of(self.inputs(node))
+        if self.heard is not None:
+            self.heard[node] = self._hear(node, role)
+        ports_changed = False
+        if role == "switch":
+            ports_changed = self._switch(node, runs)
+        elif role == "merge":
+            runs = self._merge(node)
+        elif role == "enter":
+            runs = self._enter(node, runs)
+        elif role == "exit":
+            runs = self._exit(node, runs)
+        elif role == "trigger":
+            runs = TRUE if self.heard is None else self.heard[node]
+        elif role == "recv":
+            ports_changed = self._recv(node, runs)
+        self.live[node] = runs
+        return ports_changed or before != (runs, self.heard and self.heard.get(node))
+
+    def _set_port(self, output: Output, formula: int) -> bool:
+        before = self.ports.get(output)
+        self.ports[output] = formula
+        return before != formula
+
+    def _switch(self, node: Node, runs: int) -> bool:
+        """One output is live: for a Boolean that of its value, else that of its number."""
+        count = registry.output_count(node)
+        last = (2 if count is None else count) - 1
+        selector = node.inputs[1]
+        if last == 0:
+            return self._set_port(Output(node, 0), runs)
+        if registry.input_types(node) and selector.dtype is not None and selector.dtype.is_integer:
+            taken = [self.values.equals(selector, place) for place in range(last)]
+        else:
+            taken = [-self.values.truth(selector)]
+        taken.append(-self.formulas.any_of(taken))
+        changed = False
+        for port, formula in enumerate(taken):
+            live = self.formulas.all_of([runs, formula])
+            changed |= self._set_port(Output(node, port), live)
+        return changed
+
+    def _recv(self, node: Node, runs: int) -> bool:
+        """The message may be dead; then the output is, and the control edges are not."""
+        depth = self.frames.of[node].depth
+        message = self.formulas.symbol(("message", node), Symbol(node.name, "message", depth))
+        return self._set_port(Output(node, 0), self.formulas.all_of([runs, message]))
+
+    def _enter(self, node: Node, runs: int) -> int:
+        """Live in the first iteration, or in all that there are."""
+        return self._entered(("enter", node), node, runs)
+
+    def _entered(self, key: tuple[str, Node], node: Node, start: int) -> int:
+        frame = self.frames.of_outputs[node]
+        if node.attr("is_constant"):
+            return self.loops.token(key, node, frame, start, frame.next_iterations, held=True)
+        return self.loops.token(key, node, frame, start, ())
+
+    def _exit(self, node: Node, runs: int) -> int:
+        """Live if it was in some iteration."""
+        return self.exits.summary(node, self.frames.of[node], runs)
+
+    # -- Merge -----------------------------------------------------------------------------------
+
+    def _merge(self, node: Node) -> int:
+        """Live if any input is; a dead Enter may come first, and then it is not."""
+        live = self._joined(node)
+        if self.heard is None or not node.controls:
+            return live
+        return self.formulas.all_of([live, *map(self.heard_after, node.controls)])
+
+    def _joined(self, node: Node) -> int:
+        roles, inputs = self.roles, node.inputs
+        kinds = ["" if item in self.cut else roles[item[0].op] for item in inputs]
+        if "enter" not in kinds and "next_iteration" not in kinds:
+            return self.formulas.any_of(map(self.data, inputs))
+        enters = [item[0] for item, kind in zip(inputs, kinds, strict=True) if kind == "enter"]
+        starts = [self.start(enter) for enter in enters]
+        if not self._is_loop(kinds, enters):
+            race = self._race(node, starts, self.frames.of[node].depth)
+            return self.formulas.all_of([self.formulas.any_of(map(self.data, inputs)), race])
+        start = self.formulas.any_of(starts)
+        if len(set(starts)) > 1:
+            race = self._race(node, starts, self.frames.of[node].depth - 1)
+            start = self.formulas.all_of([start, race])
+        back = [item[0] for item, kind in zip(inputs, kinds, strict=True) if kind != "enter"]
+        return self.loops.token(("merge", node), node, self.frames.of[node], start, back)
+
+    def _is_loop(self, kinds: list[str], enters: list[Node]) -> bool:
+        """True for a Merge of tokens that come in one iteration only, as that of every variable."""
+        alike = all(kind in ("enter", "next_iteration") for kind in kinds)
+        return alike and not any(enter.attr("is_constant") for enter in enters)
+
+    def start(self, enter: Node) -> int:
+        """When an Enter runs, in the frame around."""
+        edges = [*map(self.data, enter.inputs), *map(self.control, enter.controls)]
+        return self.formulas.all_of(edges)
+
+    def _race(self, node: Node, starts: list[int], depth: int) -> int:
+        """That no dead Enter is the first to come."""
+        symbol = self.formulas.symbol(("race", node), Symbol(node.name, "race", depth))
+        return self.formulas.any_of([self.formulas.all_of(starts), symbol])
+
+    # -- hearing ---------------------------------------------------------------------------------
+
+    def _hear(self, node: Node, role: str) -> int:
+        """When all that a node waits for comes."""
+        controls = [self.heard_after(source) for source in node.controls]
+        if role == "merge":
+            return self.formulas.all_of([*controls, self._hear_any(node)])
+        return self.formulas.all_of([*controls, *map(self._heard_of, node.inputs)])
+
+    def _hear_any(self, node: Node) -> int:
+        """When a Merge has its first live input, or all the dead ones that it needs."""
+        kinds = ["" if item in self.cut else self.roles[item[0].op] for item in node.inputs]
+        formulas = self.formulas
+        if "enter" not in kinds and "next_iteration" not in kinds:
+            everything = formulas.all_of(map(self._heard_of, node.inputs))
+            return formulas.any_of([*map(self.data, node.inputs), everything])
+        enters = [i[0] for i, kind in zip(node.inputs, kinds, strict=True) if kind == "enter"]
+        if not self._is_loop(kinds, enters):
+            return formulas.any_of([*map(self.data, node.inputs), self._arrives(node)])
+        start = formulas.any_of(self._heard(enter) for enter in enters)
+        back = [i[0] for i, kind in zip(node.inputs, kinds, strict=True) if kind != "enter"]
+        return self.loops.token(("heard", node), node, self.frames.of[node], start, back)
+
+    def _heard_of(self, output: Output) -> int:
+        return TRUE if output in self.cut else self.heard_after(output[0])
+
+    def heard_after(self, node: Node) -> int:
+        """When a node's tokens come to its readers, live or dead."""
+        role = self.roles[node.op]
+        if role == "next_iteration" and node in self.live:
+            return self._next(node)
+        if role == "enter" and node in self.frames.of:
+            return self._entered(("heard", node), node, self._heard(node))
+        return self._hear_exit(node) if role == "exit" else self._heard(node)
+
+    def _heard(self, node: Node) -> int:
+        if node not in self.frames.of or self.heard is None:
+            return TRUE
+        found = self.heard.get(node)
+        return self._arrives(node) if found is None else found
+
+    def _hear_exit(self, node: Node) -> int:
+        """A dead Exit is heard of when its loop ends, if it is in the last iteration."""
+        frame = self.frames.of.get(node)
+        if frame is None or self.heard is None:
+            return TRUE
+        entered = [self._heard(enter) for enter in frame.enters]
+        start = self.formulas.any_of(entered)
+        turns = self.loops.token(
+            ("turns", frame.enters[0]), frame.enters[0], frame, start, frame.next_iterations
+        )
+        dead = self._arrives(node)
+        if self.prover.implies(turns, self._heard(node)):
+            dead = self.formulas.all_of(entered)
+        return self.formulas.any_of([self.control(node), dead])
+
+    def _arrives(self, node: Node) -> int:
+        depth = self.frames.of_outputs[node].depth
+        return self.formulas.symbol(("arrives", node), Symbol(node.name, "arrives", depth))

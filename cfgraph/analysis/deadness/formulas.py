@@ -1,0 +1,247 @@
+"""Boolean formulas over named symbols: equal ones are mostly the same number.
+
+A formula is an integer: 1 is true, -1 false, and -f the opposite of f. Every other number stands
+for a symbol or for the conjunction of other formulas; a disjunction is the opposite of one. What
+can be simplified at sight is. A signature, the values of a formula under 256 assignments, tells
+most different formulas apart at once.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+TRUE: Final = 1
+FALSE: Final = -1
+LANES: Final = 256
+
+_ALL: Final = (1 << LANES) - 1
+# conjunctions of so many are flattened; longer ones stay a part, so that nesting stays linear
+_FLAT: Final = 8
+_CHOICES: Final = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Symbol:
+    """A free Boolean: that `name` is true, or, with a `value`, that it has this value.
+
+    `kind` says what is free: the value of a `predicate`, whether a `message` is live, whether a
+    loop `turn`s on, whether a loop hands out a value (`exit`), or who wins a `race`. Symbols of one
+    `group` are the values of one tensor, so at most one of them holds. `depth` is the number of
+    loops around.
+    """
+
+    name: str
+    kind: str
+    depth: int = 0
+    value: int | float | str | None = None
+    group: int = 0
+
+
+class Formulas:
+    """Makes formulas, each of them once."""
+
+    def __init__(self) -> None:
+        self.args: list[tuple[int, ...]] = [(), ()]
+        self.symbols: dict[int, Symbol] = {}
+        self.depths: list[int] = [0, 0]
+        self.groups: dict[int, list[int]] = {}
+        self._signatures: list[int] = [0, _ALL]
+        self._interned: dict[tuple[int, ...], int] = {}
+        self._made: dict[frozenset[int], int] = {}
+        self._keyed: dict[Hashable, int] = {}
+
+    def __len__(self) -> int:
+        return len(self.args)
+
+    def signature(self, formula: int) -> int:
+        """Its values under the sample assignments, a bit each."""
+        return self._signatures[formula] if formula > 0 else self._signatures[-formula] ^ _ALL
+
+    def depth(self, formula: int) -> int:
+        """The number of loops around the innermost symbol."""
+        return self.depths[abs(formula)]
+
+    # -- making ----------------------------------------------------------------------------------
+
+    def symbol(self, key: Hashable, symbol: Symbol) -> int:
+        """The formula that is this symbol; `key` tells symbols apart, not the name."""
+        found = self._keyed.get(key)
+        if found is None:
+            found = self._keyed[key] = self._new((), self._sample(symbol), symbol.depth)
+            self.symbols[found] = symbol
+            if symbol.group:
+                self.groups.setdefault(symbol.group, []).append(found)
+        return found
+
+    def _sample(self, symbol: Symbol) -> int:
+        """Random values, the same in every run; of one group at most one is true in a lane."""
+        if not symbol.group:
+            return random.Random(f"{symbol.kind} {symbol.name}").getrandbits(LANES)
+        place = len(self.groups.get(symbol.group, ()))
+        choices = random.Random(symbol.name)
+        lanes = [choices.randrange(_CHOICES) for _ in range(LANES)]
+        return sum(1 << lane for lane, choice in enumerate(lanes) if choice == place)
+
+    def all_of(self, formulas: Iterable[int]) -> int:
+        """The conjunction."""
+        wanted = frozenset(formulas)
+        found = self._made.get(wanted)
+        if found is None:
+            found = self._made[wanted] = self._conjunction(wanted)
+        return found
+
+    def any_of(self, formulas: Iterable[int]) -> int:
+        """The disjunction."""
+        return -self.all_of([-formula for formula in formulas])
+
+    def same(self, one: int, other: int) -> int:
+        """That both are true or both are false."""
+        return -self.all_of([-self.all_of([one, other]), -self.all_of([-one, -other])])
+
+    def _new(self, args: tuple[int, ...], signature: int, depth: int) -> int:
+        self.args.append(args)
+        self._signatures.append(signature)
+        self.depths.append(depth)
+        return len(self.args) - 1
+
+    def _conjunction(self, wanted: frozenset[int]) -> int:
+        flat, deeper = self._flattened(wanted)
+        if flat is None:
+            return FALSE
+        if self.groups:
+            flat = self._exclusive(flat, deeper)
+        flat = self._unit_propagated(flat, deeper)
+        if FALSE in flat:
+            return FALSE
+        flat.discard(TRUE)
+        if len(flat) < 2:
+            return flat.pop() if flat else TRUE
+        factored = self._factored(flat)
+        return self._intern(flat) if factored is None else factored
+
+    def _flattened(self, wanted: Iterable[int]) -> tuple[set[int] | None, set[int]]:
+        """The parts, short conjunctions opened; and what long ones among them imply."""
+        args, flat = self.args, set[int]()
+        for part in wanted:
+            if part > 1 and 0 < len(args[part]) <= _FLAT:
+                flat.update(args[part])
+            else:
+                flat.add(part)
+        flat.discard(TRUE)
+        deeper: set[int] = set()
+        for part in flat:
+            if part > 1:
+                deeper.update(args[part])
+        flat -= deeper
+        for part in flat:
+            if -part in flat or -part in deeper:
+                return None, deeper
+        if any(-part in deeper for part in deeper):
+            return None, deeper
+        return flat, deeper
+
+    def _exclusive(self, flat: set[int], deeper: set[int]) -> set[int]:
+        """Use that a tensor has one value only."""
+        symbols, taken = self.symbols, dict[int, int]()
+        for part in (*flat, *deeper):
+            symbol = symbols.get(part)
+            if symbol is not None and symbol.group and taken.setdefault(symbol.group, part) != part:
+                return {FALSE}
+        if not taken:
+            return flat
+
+        def needless(part: int) -> bool:
+            symbol = symbols.get(-part)
+            return symbol is not None and taken.get(symbol.group, -part) != -part
+
+        return {part for part in flat if part > 0 or not needless(part)}
+
+    def _unit_propagated(self, flat: set[int], deeper: set[int]) -> set[int]:
+        """Drop from disjunctions what the other parts rule out, and those that they imply."""
+        result = set[int]()
+        for part in flat:
+            args = self.args[-part] if part < -1 else ()
+            if not args:
+                result.add(part)
+                continue
+            # part is the disjunction of what is opposite to args
+            if any(-arg in flat or -arg in deeper for arg in args):
+                continue
+            left = [arg for arg in args if arg not in flat and arg not in deeper]
+            result.add(part if len(left) == len(args) else -self.all_of(left))
+        if result != flat and (FALSE in result or any(-part in result for part in result)):
+            return {FALSE}
+        return result
+
+    def _factored(self, flat: set[int]) -> int | None:
+        """What all the conjunctions of a disjunction share, taken out of it; None if nothing."""
+        rows: list[set[int]] = []
+        for part in flat:
+            row = self.args[-part] if part < -1 else ()
+            if not row:
+                return None
+            rows.append(set(row))
+        shared = set.intersection(*rows)
+        if not shared:
+            return None
+        rest = self.any_of(self.all_of(row - shared) for row in rows)
+        return -self.all_of([*shared, rest])
+
+    def _intern(self, flat: set[int]) -> int:
+        args = tuple(sorted(flat, key=_order))
+        found = self._interned.get(args)
+        if found is None:
+            signature, depth = _ALL, 0
+            for arg in args:
+                signature &= self.signature(arg)
+                depth = max(depth, self.depths[abs(arg)])
+            found = self._interned[args] = self._new(args, signature, depth)
+        return found
+
+    # -- looking ---------------------------------------------------------------------------------
+
+    def cone(self, roots: Iterable[int], depth: int = 0) -> list[int]:
+        """The numbers that formulas are made of, parts first, of at least this depth."""
+        seen, order = set[int](), list[int]()
+        stack = [(abs(root), False) for root in roots]
+        while stack:
+            at, done = stack.pop()
+            if done:
+                order.append(at)
+            elif at not in seen and self.depths[at] >= depth:
+                seen.add(at)
+                stack.append((at, True))
+                stack.extend((abs(arg), False) for arg in self.args[at] if abs(arg) not in seen)
+        return order
+
+    def substitute(self, formula: int, values: Mapping[int, int], depth: int = 0) -> int:
+        """The formula with others for symbols, none of which is of a lesser depth than `depth`."""
+        made: dict[int, int] = {}
+        for at in self.cone([formula], depth):
+            if at in values:
+                made[at] = values[at]
+            elif self.args[at]:
+                made[at] = self.all_of([_signed(made, arg) for arg in self.args[at]])
+        return _signed(made, formula)
+
+    def evaluate(self, formula: int, values: Mapping[int, bool]) -> bool:
+        """Its value; symbols without one are false."""
+        known: dict[int, bool] = {}
+        for at in self.cone([formula]):
+            if at in self.symbols:
+                known[at] = values.get(at, False)
+            else:
+                known[at] = all(known[abs(arg)] == (arg > 0) for arg in self.args[at])
+        return known[abs(formula)] == (formula > 0)
+
+
+def _signed(made: Mapping[int, int], formula: int) -> int:
+    found = made.get(abs(formula), abs(formula))
+    return found if formula > 0 else -found
+
+
+def _order(formula: int) -> tuple[int, bool]:
+    return abs(formula), formula < 0

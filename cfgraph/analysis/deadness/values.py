@@ -1,0 +1,215 @@
+"""The values that predicates have, as far as it takes to tell that two of them are the same.
+
+What hands a value on gives the value itself; the logical ops become formulas; a pure op on the
+same inputs gives the same value; all else is a value of its own. Values are those of one
+iteration: a Merge that closes a loop, an Exit, anything random is told from all others.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Hashable
+from typing import Any, Final
+
+from cfgraph.analysis.deadness.formulas import FALSE, TRUE, Formulas, Symbol
+from cfgraph.analysis.frames import Frames
+from cfgraph.ir.attrs import Tensor
+from cfgraph.ir.dtypes import bool_
+from cfgraph.ir.graph import Node, Output
+from cfgraph.ops.op import Op, lookup
+
+_LARGEST: Final = 64  # a constant of more elements is told from all others
+_FORWARDING: Final = ("switch", "enter", "loop_cond")
+
+Value = int
+
+
+class Values:
+    """Numbers for values, the same for the same; and formulas for those that are Booleans."""
+
+    def __init__(self, formulas: Formulas, frames: Frames, cut: Collection[Output] = ()) -> None:
+        self.formulas = formulas
+        self.frames = frames
+        self.cut = frozenset(cut)
+        self._of: dict[Output, Value] = {}
+        self._numbers: dict[Hashable, Value] = {}
+        self._truth: dict[Value, int] = {}
+        self._bools: dict[int, Value] = {}
+        self._constants: dict[Value, Any] = {}
+        self._named: list[tuple[str, int]] = []  # name and depth, by number
+
+    def truth(self, output: Output) -> int:
+        """The formula that says that a Boolean is true."""
+        return self._truth_of(self.value(output))
+
+    def equals(self, output: Output, constant: Any) -> int:
+        """The formula that says that a tensor has this value."""
+        return self._is(self.value(output), constant)
+
+    def value(self, output: Output) -> Value:
+        """The number of a value."""
+        stack = [output]
+        while stack:
+            at = stack[-1]
+            if at in self._of:
+                stack.pop()
+                continue
+            missing = [item for item in self._needs(at) if item not in self._of]
+            if missing:
+                stack.extend(missing)
+            else:
+                self._of[at] = self._decide(at)
+                stack.pop()
+        return self._of[output]
+
+    # -- what a value depends on -----------------------------------------------------------------
+
+    def _needs(self, output: Output) -> tuple[Output, ...]:
+        node, _ = output
+        if output in self.cut or output.node not in self.frames.of:
+            return ()
+        op = lookup(node.op)
+        if op is None:
+            return ()
+        if op.role in _FORWARDING:
+            return node.inputs[:1]
+        if op.role == "merge":
+            return () if self._closes(node) or output.port else node.inputs
+        if op.forwards:
+            return (node.inputs[min(output.port, len(node.inputs) - 1)],)
+        return node.inputs if _is_function(op) else ()
+
+    def _closes(self, merge: Node) -> bool:
+        """True for a Merge that is given tokens of different iterations."""
+        roles = [lookup(item.node.op) for item in merge.inputs]
+        return any(op is None or op.role in ("enter", "next_iteration") for op in roles)
+
+    def _decide(self, output: Output) -> Value:
+        needs = [self._of[item] for item in self._needs(output)]
+        op = lookup(output.node.op)
+        if op is None or output in self.cut or output.node not in self.frames.of:
+            return self._own(output)
+        if op.role == "merge":
+            return needs[0] if needs and len(set(needs)) == 1 else self._own(output)
+        if op.role in _FORWARDING or op.forwards:
+            return needs[0]
+        if not _is_function(op):
+            return self._own(output)
+        if op.logic and (formula := self._logic(op.logic, output.node, needs)) is not None:
+            return self._bool(formula)
+        key = _key(output, op, needs)
+        return (
+            self._own(output) if key is None else self._constant(output, self._number(key, output))
+        )
+
+    def _own(self, output: Output) -> Value:
+        return self._number(output, output)
+
+    def _number(self, key: Hashable, output: Output) -> Value:
+        number = self._numbers.get(key)
+        if number is None:
+            number = self._numbers[key] = len(self._named)
+            node, port = output
+            frame = self.frames.of_outputs.get(node)
+            name = node.name if port == 0 else f"{node.name}:{port}"
+            self._named.append((name, frame.depth if frame else 0))
+        return number
+
+    def _constant(self, output: Output, number: Value) -> Value:
+        """Note the value of a scalar constant."""
+        tensor = output.node.attrs.get("value")
+        if isinstance(tensor, Tensor) and not output.node.inputs and tensor.shape.rank == 0:
+            value = tensor.array[()]
+            self._constants[number] = value.item() if hasattr(value, "item") else value
+        return number
+
+    # -- Booleans --------------------------------------------------------------------------------
+
+    def _bool(self, formula: int) -> Value:
+        """The number of the value that a formula says."""
+        number = self._bools.get(formula)
+        if number is None:
+            number = self._bools[formula] = len(self._named)
+            self._named.append(("", self.formulas.depth(formula)))
+            self._truth[number] = formula
+        return number
+
+    def _truth_of(self, number: Value) -> int:
+        formula = self._truth.get(number)
+        if formula is None:
+            if number in self._constants:
+                formula = TRUE if self._constants[number] else FALSE
+            else:
+                name, depth = self._named[number]
+                symbol = Symbol(name, "predicate", depth)
+                formula = self.formulas.symbol(("true", number), symbol)
+            self._truth[number] = formula
+        return formula
+
+    def _is(self, number: Value, constant: Any) -> int:
+        if number in self._constants:
+            return TRUE if self._constants[number] == constant else FALSE
+        if isinstance(constant, float) and math.isnan(constant):
+            return FALSE
+        name, depth = self._named[number]
+        shown = (
+            constant.decode("utf-8", "backslashreplace")
+            if isinstance(constant, bytes)
+            else constant
+        )
+        symbol = Symbol(name, "predicate", depth, shown, number + 1)
+        return self.formulas.symbol(("is", number, constant), symbol)
+
+    def _logic(self, logic: str, node: Node, needs: list[Value]) -> int | None:
+        """The formula of a logical op; None where it is not one of Booleans or constants."""
+        if logic in ("not", "and", "or"):
+            truths = [self._truth_of(number) for number in needs]
+            if logic == "not":
+                return -truths[0]
+            return self.formulas.all_of(truths) if logic == "and" else self.formulas.any_of(truths)
+        dtype = node.inputs[0].dtype
+        if logic == "truth":
+            if dtype is bool_:
+                return self._truth_of(needs[0])
+            numeric = dtype is not None and dtype.kind in ("int", "uint", "float")
+            return -self._is(needs[0], 0) if numeric else None
+        same = self._same(needs, is_bool=dtype is bool_)
+        return -same if same is not None and logic == "differ" else same
+
+    def _same(self, needs: list[Value], *, is_bool: bool) -> int | None:
+        if is_bool:
+            return self.formulas.same(*(self._truth_of(number) for number in needs))
+        for one, other in (needs, reversed(needs)):
+            if other in self._constants:
+                return self._is(one, self._constants[other])
+        return None
+
+
+def _is_function(op: type[Op]) -> bool:
+    """True where equal inputs give equal outputs."""
+    return not (op.stateful or op.random or op.role or op.is_input)
+
+
+def _key(output: Output, op: type[Op], needs: list[Value]) -> Hashable | None:
+    """What a value is the same by; None where nothing can be said."""
+    attrs = []
+    for name, value in sorted(output.node.attrs.items()):
+        if not name.startswith("_"):
+            frozen = _frozen(value)
+            if frozen is None:
+                return None
+            attrs.append((name, frozen))
+    inputs = sorted(needs) if op.commutes else needs
+    return output.node.op, output.port, tuple(attrs), tuple(inputs)
+
+
+def _frozen(value: Any) -> Hashable | None:
+    """An attribute value in a form that can be compared; None for what is too large."""
+    if isinstance(value, Tensor):
+        size = value.shape.elements
+        if size is None or size > _LARGEST:
+            return None
+        array = value.array
+        content = tuple(array.ravel()) if array.dtype == object else array.tobytes()
+        return str(value.dtype), str(value.shape), content
+    return repr(value)
