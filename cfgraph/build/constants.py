@@ -98,11 +98,11 @@ def _fits(value: Any, dtype: DType) -> bool:
 
 
 def _keeps(value: Any, dtype: DType) -> bool:
-    """True if the value keeps its kind and, being an integer, its value."""
+    """True if the value keeps its kind, an integer its value, and a finite number stays finite."""
     kind = _kind(value)
     if kind in ("bool", "string") or dtype.kind in ("bool", "string"):
         return kind in (dtype.kind, "empty")
-    if dtype.is_object or dtype not in _WITH_ORDER:
+    if dtype.is_object or dtype not in _NUMBERS:
         return False
     if isinstance(value, _TYPED) and _numpy_dtype(value) is dtype:
         return True
@@ -110,10 +110,13 @@ def _keeps(value: Any, dtype: DType) -> bool:
         return _in_range(value, dtype)
     if kind in ("int", "float") and dtype.is_floating:
         return _is_finite_in(value, dtype)
-    return _WIDTH.index(kind) <= _WIDTH.index("int" if dtype.is_integer else dtype.kind)
+    if dtype.is_complex:
+        np.asarray(value, np.complex128)  # raises where it is ragged
+        return True
+    return kind == "empty"
 
 
-_WITH_ORDER: Final = frozenset(
+_NUMBERS: Final = frozenset(
     DType.of(number)
     for number in range(1, 34)
     if DType.of(number).kind in ("int", "uint", "float", "complex")
