@@ -96,3 +96,10 @@ def nested(depth: int) -> str:
         lines += [f"  return y = {'if:output:0' if level else 'add:z:0'}", "}"]
     lines.append("\nfunction leave(pred: bool, x: int32) -> (y: int32) {\n  return y = x\n}")
     return "\n".join([*lines, ""])
+
+
+def lowered(text: str) -> Graph:
+    """The graph of a text, lowered."""
+    graph = graph_of(text)
+    assert cfgraph.lower(graph)
+    return graph

@@ -13,6 +13,7 @@ from cfgraph.errors import Unsupported
 from cfgraph.ir.graph import Graph
 from cfgraph.runtime.lowered import is_functional
 from tests.conformance import recorded
+from tests.passes.random_programs import programs
 
 pytestmark = [pytest.mark.interop, pytest.mark.slow]
 
@@ -82,6 +83,17 @@ def test_tensorflow_computes_the_recorded_values_from_a_lowered_graph(case: dict
                     assert not recorded.compare(have, want, shapes_only=random)
                 compared += 1
     assert compared
+
+
+@pytest.mark.parametrize("first", range(0, 200, 50))
+def test_tensorflow_computes_random_programs_that_are_lowered(first: int) -> None:
+    for seed, program in programs(range(first, first + 50)):
+        cfgraph.lower(program.graph)
+        with tf.Session(graph=imported(message_of(program.graph)), config=plainly()) as session:
+            session.run("init")
+            values, _ = session.run([program.fetches, program.targets], program.feeds)
+            assert [int(value) for value in values] == program.expected, seed
+            assert session.run("memory:0") == program.memory, seed
 
 
 def marked(message: Any) -> Any:

@@ -137,9 +137,10 @@ def _source(
         slot = construct.passes(port, passes)
         return None if slot is None else node.inputs[slot]
     op = lookup(node.op)
-    if op is not None and issubclass(op, Identity | IdentityN):
-        return node.inputs[port]
-    return None
+    if op is None or not issubclass(op, Identity | IdentityN):
+        return None
+    # a gradient of its own must not be passed by
+    return None if "_gradient_op_type" in node.attrs else node.inputs[port]
 
 
 def held_by(

@@ -155,15 +155,6 @@ class Counter:
         return Output(loop.work.add(name, "AddV2", (value, one), (), loop.device, T=dtypes.int32))
 
     def _const(self, name: str, number: int, controls: Sequence[Node]) -> Output:
-        loop = self.loop
-        return const(loop.work, loop.site, f"count/{name}", number, controls)
-
-
-def const(
-    work: Rewriter, site: Site, name: str, number: int, controls: Sequence[Node] = ()
-) -> Output:
-    """A constant int32."""
-    value = Tensor(np.array(number, np.int32))
-    node, dtype = site.node, dtypes.int32
-    name = f"{node.name}/{name}"
-    return Output(work.add(name, "Const", (), controls, node.device, dtype=dtype, value=value))
+        loop, value = self.loop, Tensor(np.array(number, np.int32))
+        name, attrs = f"{loop.name}/count/{name}", {"dtype": dtypes.int32, "value": value}
+        return Output(loop.work.create(name, "Const", attrs, (), controls, loop.device))

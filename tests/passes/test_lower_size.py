@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import cfgraph
+from cfgraph.analysis.verify import require_valid
+from cfgraph.errors import Unsupported
+from cfgraph.ir.function_graph import Instances
+from cfgraph.passes.lower.construct import kind_of
+from tests.conformance import recorded
+from tests.passes.functional import calls, graph_of, lowered, nested
+
+
+@contextmanager
+def little_stack(frames_left: int = 120) -> Iterator[None]:
+    """A recursion limit that nothing which recurses over a graph can stay under."""
+    depth, frame = 0, sys._getframe()
+    while frame is not None:
+        depth, frame = depth + 1, frame.f_back
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(depth + frames_left)
+    try:
+        yield
+    finally:
+        sys.setrecursionlimit(limit)
+
+
+def edits(text: str) -> int:
+    """How often lowering changes the graph: what it costs, without a clock."""
+    graph = graph_of(text)
+    before = graph.edits
+    with little_stack():
+        cfgraph.lower(graph)
+    return graph.edits - before
+
+
+def test_ten_thousand_calls_cost_ten_times_what_a_thousand_do() -> None:
+    few, many = edits(calls(1_000)), edits(calls(10_000))
+    assert many <= 10.1 * few
+
+
+def test_two_hundred_nested_conditionals_cost_ten_times_what_twenty_do() -> None:
+    few, many = edits(nested(20)), edits(nested(200))
+    assert many <= 10.5 * few
+
+
+def test_calls_and_nested_conditionals_compute_what_they_should() -> None:
+    graph = lowered(calls(500))
+    assert cfgraph.Session(graph).run(["call499:0"], {"x:0": 1}) == [501]
+    graph = lowered(nested(60))
+    assert cfgraph.Session(graph).run(["if:0"], {"pred:0": True, "x:0": 1}) == [61]
+    assert cfgraph.Session(graph).run(["if:0"], {"pred:0": False, "x:0": 1}) == [1]
+
+
+def recorded_graphs() -> list[str]:
+    """The functional graphs of recorded sessions."""
+    chosen = (
+        run["graph"]
+        for case in recorded.cases()
+        if case["kind"] == "session" and "host" not in case["tags"] and recorded.is_functional(case)
+        for run in case["runs"]
+    )
+    return list(dict.fromkeys(chosen))
+
+
+def test_recorded_graphs_are_lowered_whole_and_once() -> None:
+    count = 0
+    for name in recorded_graphs():
+        graph = recorded.graph(name)
+        try:
+            if not cfgraph.lower(graph):
+                continue
+        except Unsupported as error:
+            assert "gradient" in error.message  # noqa: PT017
+            continue
+        count += 1
+        require_valid(graph)
+        instances = Instances(graph.functions)
+        assert not [node for node in graph if kind_of(node, instances)], name
+        once = cfgraph.dumps(graph)
+        assert not cfgraph.lower(graph)
+        assert cfgraph.dumps(graph) == once, name
+    assert count > 400
