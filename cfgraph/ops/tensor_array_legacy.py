@@ -12,20 +12,22 @@ from cfgraph.ops.elements import unstack
 from cfgraph.ops.inference import InferenceContext
 from cfgraph.ops.op import Kernel, OpError
 from cfgraph.ops.tensor_array import TensorArray
+from cfgraph.ops.tensor_array_bulk import (
+    TensorArrayConcatV3,
+    TensorArrayGatherV3,
+    TensorArrayScatterV3,
+    TensorArraySplitV3,
+    pack,
+    unpack,
+)
 from cfgraph.ops.tensor_array_ops import (
     ArrayOp,
     TensorArrayCloseV3,
-    TensorArrayConcatV3,
-    TensorArrayGatherV3,
     TensorArrayGradV3,
     TensorArrayReadV3,
-    TensorArrayScatterV3,
     TensorArraySizeV3,
-    TensorArraySplitV3,
     TensorArrayV3,
     TensorArrayWriteV3,
-    pack,
-    unpack,
 )
 
 

@@ -14,7 +14,7 @@ from cfgraph.ir.shapes import UNKNOWN, Shape, vector
 from cfgraph.ops.elements import each, zeros
 from cfgraph.ops.inference import InferenceContext
 from cfgraph.ops.op import Kernel, OpError
-from cfgraph.ops.tensor_array_ops import split_rows
+from cfgraph.ops.tensor_array_bulk import split_rows
 from cfgraph.ops.tensor_list import TensorList, merge_shapes, opened, shape_of_input
 from cfgraph.ops.tensor_list_ops import ListOp, element_shape
 
