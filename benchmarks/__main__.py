@@ -1,14 +1,20 @@
-"""Print the table of figures: `python -m benchmarks [--tiny] [loading running memory startup]`."""
+"""Print the table of figures: `python -m benchmarks [--tiny] [section ...]`, all without a name."""
 
 from __future__ import annotations
 
 import sys
 
-from benchmarks import loading, memory, running, startup
+from benchmarks import kernels, loading, memory, running, startup
 from benchmarks.peer import tensorflow
 from benchmarks.rows import Row
 
-SECTIONS = {"loading": loading, "running": running, "memory": memory, "startup": startup}
+SECTIONS = {
+    "loading": loading,
+    "running": running,
+    "kernels": kernels,
+    "memory": memory,
+    "startup": startup,
+}
 HEAD = ("work", "cfgraph", "peer", "ratio", "budget", "")
 
 
@@ -18,7 +24,7 @@ def main(arguments: list[str]) -> None:
     named = [word for word in arguments if not word.startswith("-")] or list(SECTIONS)
     tf = tensorflow()
     peer = f"TensorFlow {tf.__version__}" if tf else "no TensorFlow here, so no ratio against it"
-    print(f"peer: {peer}; of --help: import typer; of memory: the short loop\n")
+    print(f"peer: {peer}; of --help: import typer; of kernels: NumPy; of memory: the short loop\n")
     rows = [cells(row) for name in named for row in SECTIONS[name].measure(tf, tiny=tiny)]
     widths = [max(len(row[place]) for row in [HEAD, *rows]) for place in range(len(HEAD))]
     for row in [HEAD, *rows]:

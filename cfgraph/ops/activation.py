@@ -50,9 +50,12 @@ class Sigmoid(Activation):
 
 
 def _sigmoid(x: Any) -> Any:
-    result = np.exp(-x)
+    result = -x
+    if not isinstance(result, np.ndarray):
+        return 1 / (1 + np.exp(result))
+    np.exp(result, out=result)
     result += 1
-    return np.reciprocal(result, out=result) if isinstance(result, np.ndarray) else 1 / result
+    return np.reciprocal(result, out=result)
 
 
 class Softplus(Activation):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Callable
 from types import ModuleType
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -108,18 +109,40 @@ def _integer_power(x: Any, y: Any) -> Any:
     return np.power(x, y)
 
 
-class Maximum(Binary):
+class Extreme(Binary, abstract=True):
+    """The one of two that `better` prefers; NaN where one is NaN."""
+
+    attrs = one_of(REAL)
+    function: ClassVar[str]
+    better: ClassVar[Callable[[Any, Any], Any]]
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        if xp is not np:
+            return super().bind(node, xp)
+        ufunc, better = getattr(np, cls.function), cls.better
+
+        def extreme(x: Any, y: Any) -> Any:
+            if x.ndim or y.ndim:
+                return ufunc(x, y)
+            # of scalars, in a third of the time; NaN is what differs from itself
+            return x if better(x, y) or x != x else y  # noqa: PLR0124
+
+        return extreme
+
+
+class Maximum(Extreme):
     """The larger of two; NaN where one is NaN."""
 
-    attrs = one_of(REAL)
     function = "maximum"
+    better = operator.ge
 
 
-class Minimum(Binary):
+class Minimum(Extreme):
     """The smaller of two; NaN where one is NaN."""
 
-    attrs = one_of(REAL)
     function = "minimum"
+    better = operator.le
 
 
 class Atan2(Binary):

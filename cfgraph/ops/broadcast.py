@@ -96,13 +96,18 @@ class BroadcastGradientArgs(Op):
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
         dtype = node.attr("T").numpy
         none = np.array((), dtype)
+        last: tuple[Any, Any] = (None, ())
 
         def gradient_args(s0: Any, s1: Any) -> Any:
-            one, other = _sizes(s0, 0), _sizes(s1, 1)
-            if one == other:
+            # in most loops the shapes are the same in all iterations
+            nonlocal last
+            key, known = (_sizes(s0, 0), _sizes(s1, 1)), last
+            if key[0] == key[1]:
                 return none, none
-            first, second = repeated_axes(one, other)
-            return np.array(first, dtype), np.array(second, dtype)
+            if key != known[0]:
+                axes = tuple(np.array(axes, dtype) for axes in repeated_axes(*key))
+                last = known = key, axes
+            return known[1]
 
         return gradient_args
 

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
+import numpy as np
+
 from cfgraph.ir.graph import Node
 from cfgraph.ir.shapes import Shape, vector
 from cfgraph.ops.array import same
@@ -33,7 +35,15 @@ class Cast(SameShape):
         wanted = target.numpy
         if source.is_complex and not target.is_complex:
             return lambda x: x.real.astype(wanted)
+        builtin = source.numpy.isbuiltin and target.numpy.isbuiltin
+        if xp is np and builtin and target.is_floating:
+            return _to_floats(target.numpy.type)
         return lambda x: x.astype(wanted)
+
+
+def _to_floats(kind: Any) -> Kernel:
+    """A scalar is converted by its type, which takes half as long."""
+    return lambda x: x.astype(kind) if x.ndim else kind(x)
 
 
 class Bitcast(Op):

@@ -147,7 +147,7 @@ class LogicalNot(Pointwise):
 
     signature = "x: bool -> y: bool"
     logic = "not"
-    function = operator.invert
+    function = "logical_not"
 
 
 class Select(Op):

@@ -33,16 +33,12 @@ class GatherV2(Op):
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        batch, is_object = node.attr("batch_dims"), node.attr("Tparams").is_object
+        batch = node.attr("batch_dims")
 
         def gather(params: Any, indices: Any, axis: Any) -> Any:
             place = runtime_axis(axis, params.ndim)
             if batch:
                 return take_batched(xp, params, indices, place, batch)
-            if place == 0 and not indices.ndim and not is_object and xp is np:
-                if not 0 <= indices < params.shape[0]:
-                    raise OpError(_outside(indices, params.shape[0]))
-                return params[indices]
             return take(xp, params, indices, place)
 
         return gather
@@ -83,6 +79,10 @@ def take(xp: ModuleType, params: Any, indices: Any, axis: int) -> Any:
     """
     if xp is not np:
         return xp.take(params, xp.clip(indices, 0, max(params.shape[axis] - 1, 0)), axis=axis)
+    if not indices.ndim and not axis and not params.dtype.hasobject:
+        if not 0 <= indices < params.shape[0]:
+            raise OpError(_outside(indices, params.shape[0]))
+        return params[indices]
     if isinstance(indices, np.ndarray) and indices.dtype == np.int32:
         # a negative index, read as unsigned, is too large: one check does for both ends
         unsigned = indices.view(np.uint32)

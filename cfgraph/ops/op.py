@@ -29,8 +29,8 @@ class Op:
     """The definition of one op. A subclass registers under its own name unless `abstract`.
 
     `host_inputs` and `constant_inputs` are places in the signature, where a list is one argument;
-    `slots` says which inputs of a node they are. `traceable`: the kernel can be traced by jax, the
-    constant inputs given as NumPy arrays; what is stateful or moves control never is, nor is text.
+    `slots_of` says which inputs of a node they are. `traceable`: jax can trace the kernel, given
+    the constant inputs as NumPy arrays; what is stateful or moves control is not, nor is text.
 
     A pure op gives `bind`, a stateful one `run` (or `prepare`). One output is returned bare,
     several as a tuple, none as None. Every value is a NumPy array or NumPy scalar of the dtype
@@ -73,7 +73,7 @@ class Op:
         return cls._parsed
 
     @classmethod
-    def slots(cls, node: Node, arguments: Sequence[int]) -> frozenset[int]:
+    def slots_of(cls, node: Node, arguments: Sequence[int]) -> frozenset[int]:
         """The inputs of a node that belong to arguments, given by their places in the signature.
 
         Raises ValueError where an attribute of the node that counts inputs is missing.

@@ -90,7 +90,7 @@ class Range(Op):
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
         dtype = node.attr("Tidx")
         if dtype.is_integer:
-            return lambda start, limit, delta: _integers(start, limit, delta, dtype.numpy)
+            return _integers(dtype.numpy)
         return lambda start, limit, delta: _steps(start, limit, delta, dtype.numpy)
 
     @classmethod
@@ -107,16 +107,21 @@ class Range(Op):
             raise ValueError(str(error)) from None
 
 
-def _integers(start: Any, limit: Any, delta: Any, dtype: Any) -> Any:
-    _check_scalars(start, limit, delta)
-    first, step = int(start), int(delta)
-    count = _count(start, limit, delta)
-    # one step too far must not overflow the type that arange computes in
-    return np.arange(first, first + count * step, step).astype(dtype) if count else _none(dtype)
+def _integers(dtype: Any) -> Kernel:
+    least, most = int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)
+    arange: Any = np.arange
 
+    def integers(start: Any, limit: Any, delta: Any) -> Any:
+        if start.ndim or limit.ndim or delta.ndim:
+            _check_scalars(start, limit, delta)
+        first, step = int(start), int(delta)
+        end = first + _count(first, int(limit), step) * step
+        if least <= end <= most:
+            return arange(first, end, step, dtype)
+        # one step too far must not overflow the type that arange computes in
+        return arange(first, end, step).astype(dtype)
 
-def _none(dtype: Any) -> Any:
-    return np.zeros(0, dtype)
+    return integers
 
 
 def _steps(start: Any, limit: Any, delta: Any, dtype: Any) -> Any:
@@ -143,7 +148,7 @@ def _count(start: Any, limit: Any, delta: Any) -> int:
             f"{start}/{limit}"
         )
         raise OpError(message)
-    if np.asarray(delta).dtype.kind in "iu":
+    if isinstance(delta, int | np.integer):
         return -(-abs(int(limit) - int(start)) // abs(int(delta)))
     many = math.ceil(abs(np.float64((limit - start) / delta)))
     if many > 2**48:

@@ -39,13 +39,15 @@ class Reduction(Op, abstract=True):
         kernel: Any = cls.kernel
         dtype = node.attrs.get("T", bool_)
         reduce = widened(lambda value, axes: kernel(xp, value, axes, keep), dtype)
+        last: tuple[Any, tuple[int, ...]] = (None, ())
 
         def reduced(value: Any, indices: Any) -> Any:
-            axes = tuple(runtime_axis(a, value.ndim, "reduction axis") for a in indices.flat)
-            if len(set(axes)) != len(axes):
-                message = f"Axes contains a duplicate dimension: {list(axes)}"
-                raise OpError(message)
-            return reduce(value, axes)
+            # in most graphs the axes are constants
+            nonlocal last
+            key, known = (indices.tolist(), value.ndim), last
+            if key != known[0]:
+                last = known = key, _axes(indices, value.ndim)
+            return reduce(value, known[1])
 
         return reduced
 
@@ -61,6 +63,14 @@ class Reduction(Op, abstract=True):
         return [Shape(_left(have.dims, axes, keep))]
 
 
+def _axes(indices: Any, rank: int) -> tuple[int, ...]:
+    axes = tuple(runtime_axis(axis, rank, "reduction axis") for axis in indices.flat)
+    if len(set(axes)) != len(axes):
+        message = f"Axes contains a duplicate dimension: {list(axes)}"
+        raise OpError(message)
+    return axes
+
+
 def _left(sizes: Sequence[Any], axes: Container[int], keep: bool) -> list[Any]:
     if keep:
         return [1 if place in axes else size for place, size in enumerate(sizes)]
@@ -72,7 +82,7 @@ class Sum(Reduction):
 
     @staticmethod
     def kernel(xp: ModuleType, value: Any, axes: Any, keep: bool) -> Any:
-        return xp.sum(value, axis=axes, dtype=value.dtype, keepdims=keep)
+        return value.sum(axis=axes, dtype=value.dtype, keepdims=keep)
 
 
 class Prod(Reduction):
@@ -80,7 +90,7 @@ class Prod(Reduction):
 
     @staticmethod
     def kernel(xp: ModuleType, value: Any, axes: Any, keep: bool) -> Any:
-        return xp.prod(value, axis=axes, dtype=value.dtype, keepdims=keep)
+        return value.prod(axis=axes, dtype=value.dtype, keepdims=keep)
 
 
 class Mean(Reduction):
@@ -88,7 +98,7 @@ class Mean(Reduction):
 
     @staticmethod
     def kernel(xp: ModuleType, value: Any, axes: Any, keep: bool) -> Any:
-        total = xp.sum(value, axis=axes, dtype=value.dtype, keepdims=keep)
+        total = value.sum(axis=axes, dtype=value.dtype, keepdims=keep)
         count = math.prod(value.shape[axis] for axis in axes)
         if value.dtype.kind not in "iu":
             return total / value.dtype.type(count)
@@ -101,7 +111,7 @@ class EuclideanNorm(Reduction):
     @staticmethod
     def kernel(xp: ModuleType, value: Any, axes: Any, keep: bool) -> Any:
         squares = value * xp.conj(value)
-        total = xp.sum(squares, axis=axes, dtype=value.dtype, keepdims=keep)
+        total = squares.sum(axis=axes, dtype=value.dtype, keepdims=keep)
         return xp.sqrt(total).astype(value.dtype)
 
 
@@ -114,7 +124,7 @@ class Max(Reduction):
     def kernel(xp: ModuleType, value: Any, axes: Any, keep: bool) -> Any:
         if value.size == 0:
             return xp.full(_left(value.shape, axes, keep), least(value.dtype), value.dtype)[()]
-        return xp.max(value, axis=axes, keepdims=keep)
+        return value.max(axis=axes, keepdims=keep)
 
 
 class Min(Reduction):
@@ -126,7 +136,7 @@ class Min(Reduction):
     def kernel(xp: ModuleType, value: Any, axes: Any, keep: bool) -> Any:
         if value.size == 0:
             return xp.full(_left(value.shape, axes, keep), greatest(value.dtype), value.dtype)[()]
-        return xp.min(value, axis=axes, keepdims=keep)
+        return value.min(axis=axes, keepdims=keep)
 
 
 def least(dtype: Any) -> Any:
@@ -147,7 +157,7 @@ class All(Reduction):
 
     @staticmethod
     def kernel(xp: ModuleType, value: Any, axes: Any, keep: bool) -> Any:
-        return xp.all(value, axis=axes, keepdims=keep)
+        return value.all(axis=axes, keepdims=keep)
 
 
 class AnyOf(Reduction, name="Any"):
@@ -158,4 +168,4 @@ class AnyOf(Reduction, name="Any"):
 
     @staticmethod
     def kernel(xp: ModuleType, value: Any, axes: Any, keep: bool) -> Any:
-        return xp.any(value, axis=axes, keepdims=keep)
+        return value.any(axis=axes, keepdims=keep)

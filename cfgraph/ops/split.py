@@ -32,17 +32,16 @@ class Split(Op):
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
         count = node.attr("num_split")
+        last: tuple[Any, list[Any]] = (None, [])
 
         def split(split_dim: Any, value: Any) -> Any:
+            # in most loops the axis and its size are the same in all iterations
+            nonlocal last
             axis = runtime_axis(split_dim, value.ndim, "split_dim")
-            size, left = divmod(value.shape[axis], count)
-            if left:
-                message = (
-                    f"Number of ways to split should evenly divide the split dimension, but got "
-                    f"split_dim {axis} (size = {value.shape[axis]}) and num_split {count}"
-                )
-                raise OpError(message)
-            return parts(value, axis, [size] * count)
+            key, known = (axis, value.shape[axis]), last
+            if key != known[0]:
+                last = known = key, slices(axis, _equal_sizes(axis, value.shape[axis], count))
+            return tuple(map(value.__getitem__, known[1])) if count > 1 else value
 
         return split
 
@@ -61,13 +60,29 @@ class Split(Op):
         return [replaced(data, place, size // count)] * count
 
 
-def parts(value: Any, axis: int, sizes: Sequence[int]) -> Any:
-    """Views of consecutive parts of these sizes, as a kernel returns them."""
+def _equal_sizes(axis: int, whole: int, count: int) -> list[int]:
+    size, left = divmod(whole, count)
+    if left:
+        message = (
+            f"Number of ways to split should evenly divide the split dimension, but got "
+            f"split_dim {axis} (size = {whole}) and num_split {count}"
+        )
+        raise OpError(message)
+    return [size] * count
+
+
+def slices(axis: int, sizes: Sequence[int]) -> list[tuple[slice, ...]]:
+    """The indices of consecutive parts of these sizes along an axis."""
     before, start, result = (slice(None),) * axis, 0, []
     for size in sizes:
-        result.append(value[(*before, slice(start, start + size))])
+        result.append((*before, slice(start, start + size)))
         start += size
-    return as_outputs(result)
+    return result
+
+
+def parts(value: Any, axis: int, sizes: Sequence[int]) -> Any:
+    """Views of consecutive parts of these sizes, as a kernel returns them."""
+    return as_outputs([value[index] for index in slices(axis, sizes)])
 
 
 def as_outputs(values: Sequence[Any]) -> Any:

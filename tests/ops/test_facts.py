@@ -53,9 +53,9 @@ def test_what_must_be_constant_lies_in_host_memory() -> None:
 def test_the_slots_of_an_argument_behind_a_list_depend_on_the_node() -> None:
     part = np.zeros((2, 3), np.float32)
     node = harness.node_of(harness.case("ConcatV2", [part, part, part, np.int32(0)]))
-    assert lookup("ConcatV2").slots(node, (1,)) == {3}
-    assert lookup("ConcatV2").slots(node, (0, 1)) == {0, 1, 2, 3}
-    assert lookup("ConcatV2").slots(node, ()) == set()
+    assert lookup("ConcatV2").slots_of(node, (1,)) == {3}
+    assert lookup("ConcatV2").slots_of(node, (0, 1)) == {0, 1, 2, 3}
+    assert lookup("ConcatV2").slots_of(node, ()) == set()
 
 
 def test_what_moves_elements_gives_none_that_was_not_there() -> None:

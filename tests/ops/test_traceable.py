@@ -58,7 +58,7 @@ def free_kernel(op: type[Op], item: Case, constant: Sequence[int]) -> tuple[Any,
     """A function of all inputs but the constant arguments, which are closed over; and those."""
     node = node_of(item)
     kernel = op.bind(node, jax().numpy)
-    free = sorted(set(range(len(item.inputs))) - op.slots(node, constant))
+    free = sorted(set(range(len(item.inputs))) - op.slots_of(node, constant))
 
     def compute(*values: Any) -> Any:
         inputs: list[Any] = list(item.inputs)
