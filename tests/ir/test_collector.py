@@ -1,0 +1,39 @@
+from __future__ import annotations
+
+import gc
+
+import pytest
+
+from cfgraph.ir.collector import without_collector
+
+
+class Thing:
+    pass
+
+
+def test_what_is_built_meanwhile_is_not_gone_over_and_counts_as_old() -> None:
+    before = gc.get_stats()
+    with without_collector():
+        things = [Thing() for _ in range(5000)]
+        assert gc.get_stats() == before
+    old = {id(item) for item in gc.get_objects(generation=2)}
+    assert gc.isenabled()
+    assert {id(thing) for thing in things} <= old
+
+
+def test_garbage_made_meanwhile_is_collected_later() -> None:
+    with without_collector():
+        thing = Thing()
+        thing.__dict__["itself"] = thing
+        del thing
+    assert gc.collect() > 0
+
+
+def test_a_collector_that_is_off_stays_off() -> None:
+    gc.disable()
+    try:
+        with pytest.raises(ValueError, match="x"), without_collector():
+            raise ValueError("x")
+        assert not gc.isenabled()
+    finally:
+        gc.enable()
