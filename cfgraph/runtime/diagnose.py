@@ -5,13 +5,14 @@ Both answers are read off the counters that the run left in the root frame's ite
 
 from __future__ import annotations
 
+from collections import defaultdict, deque
 from collections.abc import Iterator
 
 from cfgraph.errors import ExecutionError
 from cfgraph.ir.graph import Node, Output
 from cfgraph.runtime.executor import Executor
 from cfgraph.runtime.frame_state import DEAD, MASK
-from cfgraph.runtime.plan import NodePlan
+from cfgraph.runtime.plan import FramePlan, NodePlan
 
 MAX_LISTED = 5
 
@@ -49,6 +50,10 @@ class _Root:
         self.plans = executor.plan.nodes
         self.frame = executor.root.plan
         self.iteration = executor.root.newest
+        self._enters: defaultdict[FramePlan, list[NodePlan]] = defaultdict(list)
+        for plan in self.plans.values():
+            if plan.child is not None and plan.frame is self.frame:
+                self._enters[plan.child].append(plan)
 
     def fired(self, plan: NodePlan) -> bool:
         """True if a node of the root frame ran, live or dead."""
@@ -61,11 +66,7 @@ class _Root:
 
     def enters(self, plan: NodePlan) -> list[NodePlan]:
         """The Enters in the root frame of the loop that an Exit leaves."""
-        return [
-            other
-            for other in self.plans.values()
-            if other.child is plan.frame and other.frame is self.frame
-        ]
+        return self._enters[plan.frame]
 
     # -- dead -------------------------------------------------------------------------------------
 
@@ -120,9 +121,9 @@ class _Root:
 
     def missing(self, node: Node) -> Iterator[str]:
         """For each place where tokens stopped on their way to `node`, what did not come."""
-        seen, queue = {node}, [self.plans[node]]
+        seen, queue = {node}, deque([self.plans[node]])
         while queue:
-            plan = queue.pop(0)
+            plan = queue.popleft()
             if plan.frame is not self.frame:
                 waiting = [other for other in self.enters(plan) if not self.fired(other)]
                 queue += [other for other in waiting if other.node not in seen]

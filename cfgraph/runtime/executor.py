@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any, Final
 
@@ -42,6 +42,8 @@ class Executor:
         self.ready: list[tuple[Fire, Iteration]] = []
         self.results: list[Any] = []
         self.root: Frame | None = None
+        self.taken = 0
+        self.queue: Iterator[tuple[Fire, Iteration]] = iter(self.ready)
         fetched = [self._take(place, item) for place, item in enumerate(plan.fetches)]
         self.linked = link(plan, self.ready, step, fetched, wrap)
 
@@ -64,6 +66,7 @@ class Executor:
             send(iteration, value)
         self.ready.extend((fire, iteration) for fire in self.linked.roots)
         iteration.outstanding = len(self.ready) + 1
+        self._rewind()
         batch = BATCH if deadline is None else TIMED_BATCH
         while self.ready:
             if pick is None:
@@ -74,15 +77,25 @@ class Executor:
                 raise self._timeout()
 
     def _in_order(self, batch: int) -> None:
-        """Fire a batch of tokens, first in, first out."""
+        """Fire a batch of tokens, first in, first out.
+
+        What has fired leaves the queue when it is half of it: to shift a long queue takes time.
+        """
         ready = self.ready
-        fire, it = ready[0]
+        fire, it = ready[self.taken]
         try:
-            for fire, it in islice(ready, batch):
+            for fire, it in islice(self.queue, batch):
                 fire(it)
         except Exception as error:
             raise self._located(error, fire, it) from error.__cause__
-        del ready[:batch]
+        self.taken = min(self.taken + batch, len(ready))
+        if 2 * self.taken >= len(ready):
+            del ready[: self.taken]
+            self._rewind()
+
+    def _rewind(self) -> None:
+        """Take tokens from the beginning of the queue."""
+        self.taken, self.queue = 0, iter(self.ready)
 
     def _at_random(self, batch: int, pick: random.Random) -> None:
         """Fire a batch of tokens in random order."""
@@ -116,7 +129,7 @@ class Executor:
         return error
 
     def _timeout(self) -> RunTimeout:
-        busiest = self.ready[0][1] if self.ready else None
+        busiest = self.ready[self.taken][1] if self.ready else None
         return RunTimeout(
             "the run took longer than it was allowed to",
             frame=busiest.path if busiest else None,

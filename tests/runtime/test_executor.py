@@ -398,6 +398,30 @@ def test_a_traced_run_gives_the_same_values() -> None:
     assert counting.run(["out:0"], {"n": 9}, trace=Recorder()) == counting.run(["out:0"], {"n": 9})
 
 
+@pytest.mark.parametrize("timeout", [None, 100])
+def test_a_long_queue_is_fired_first_in_first_out(timeout: float | None) -> None:
+    count = 2000
+    lines = ["c = Const() {dtype=int32, value=int32[]:1}"]
+    lines += [f"a{k} = Identity(c)\nb{k} = Identity(a{k})" for k in range(count)]
+    text = "\n".join([*lines, f"n = NoOp({', '.join(f'^b{k}' for k in range(count))})", ""])
+    seen = Recorder()
+    session(text).run([], {}, ["n"], trace=seen, timeout=timeout)
+    assert [event.node for event in seen.events] == [
+        "c",
+        *(f"a{k}" for k in range(count)),
+        *(f"b{k}" for k in range(count)),
+        "n",
+    ]
+
+
+def test_what_killed_a_fetch_is_found_through_many_loops() -> None:
+    lines = ["p = Placeholder() {dtype=bool, shape=[]}", "s = Switch(p, p)", "x0 = Identity(s:1)"]
+    for k in range(500):
+        lines.append(f'e{k} = Enter(x{k}) {{frame_name="f{k}"}}\nx{k + 1} = Exit(e{k})')
+    with pytest.raises(ExecutionError, match="Switch 's' hands nothing to output 1"):
+        session("\n".join([*lines, ""])).run(["x500:0"], {"p": False})
+
+
 def test_finished_iterations_are_let_go() -> None:
     counting = session(loop())
     counting.run(["out:0"], {"n": 500})
