@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from types import ModuleType
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -18,10 +18,11 @@ from cfgraph.ops.stateless_random import (
 )
 from cfgraph.ops.step import Step
 
+if TYPE_CHECKING:  # importing it takes as long as a fifth of all ops
+    from numpy.random import Generator
+
 _SEEDS = "seed: int = 0, seed2: int = 0, "
 _FLOAT = "dtype: {float16, bfloat16, float32, float64}, T: {int32, int64}"
-
-Generator = np.random.Generator
 
 
 class Sampler(Op, abstract=True):
