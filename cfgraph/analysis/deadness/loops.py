@@ -1,25 +1,27 @@
 """Loops: what is live in iteration i, by what was live in the iteration before.
 
 A recurrence is a token that comes in at iteration 0 if its `start` holds (in the frame around),
-and at iteration i+1 if its `back` held in iteration i. Recurrences of one frame with equal starts
-and equal backs are live together, by induction on the iteration: so all are assumed to be the same
-until that is disproved, the classes are split, and the assumption is tried again.
+and at iteration i+1 if its `back` held in iteration i. If a class of recurrences of one frame has a
+formula `turn` such that each `back` is `start & turn`, then each token is its start and a symbol
+that they share, the turn of the class, by induction on the iteration. All of a frame are assumed
+to be one class until that is disproved, the classes are split, and the assumption is tried again.
 
-Where `back` implies `start`, which is assumed and tried likewise, the token is `start` and the
-turn of the class; otherwise a symbol says whether it is live.
+A token whose `back` does not imply its `start` is a symbol of its own, shared only with those that
+start alike and come again alike.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 from cfgraph.analysis.deadness.formulas import FALSE, Formulas, Symbol
 from cfgraph.analysis.deadness.proof import Prover
 from cfgraph.analysis.frames import Frame
 from cfgraph.ir.graph import Node
 
-MAX_ROUNDS = 100
+MAX_ROUNDS: Final = 100
 
 
 @dataclass(slots=True, eq=False)
@@ -37,6 +39,9 @@ class Recurrence:
     start: int = FALSE
     turn: int = FALSE
     bounded: bool = True
+
+
+Fits = Callable[[Recurrence, Recurrence, dict[Hashable, int]], bool | None]
 
 
 class Loops:
@@ -73,15 +78,14 @@ class Loops:
         if one is None:
             one = self._known[key] = Recurrence(key, owner, frame, sources, held)
             self.of.setdefault(frame, []).append(one)
-            one.turn = self._first_turn(one, start)
+            one.turn = self._first_turn(one)
         one.start = start
         return self.value(one)
 
-    def _first_turn(self, one: Recurrence, start: int) -> int:
-        """The turn of those that start alike."""
+    def _first_turn(self, one: Recurrence) -> int:
+        """The turn that is assumed for all tokens of a frame that can come again, or cannot."""
         for other in self.of[one.frame]:
-            alike = other is not one and bool(other.sources) == bool(one.sources)
-            if alike and self.prover.equal(other.start, start):
+            if other is not one and bool(other.sources) == bool(one.sources):
                 return other.turn
         return self._new_turn(one)
 
@@ -113,29 +117,64 @@ class Loops:
 
     def _split(self, alike: list[Recurrence]) -> list[Recurrence]:
         """Give those that differ from the first a turn of their own, or one that they share."""
-        groups: list[tuple[Recurrence, int]] = []
-        seen: dict[tuple[int, int, bool], int] = {}
-        changed: list[Recurrence] = []
-        for one in alike:
-            back = self.back(one)
-            key = (one.start, back, one.bounded)
-            place = seen.get(key)
-            if place is None:
-                place = seen[key] = self._group(groups, one, back)
-            if place:
-                first = groups[place][0]
-                one.turn = self._new_turn(first)
-                changed.append(one)
-        return changed
+        backs = {one.key: self.back(one) for one in alike}
+        groups: list[list[Recurrence]] = []
+        for group in self._grouped(alike, backs, self._go_together):
+            if self._share_a_turn(group, backs):
+                groups.append(group)
+            else:
+                groups.extend(self._grouped(group, backs, self._are_equal))
+        for group in groups[1:]:
+            turn = self._new_turn(group[0])
+            for one in group:
+                one.turn = turn
+        return [one for group in groups[1:] for one in group]
 
-    def _group(self, groups: list[tuple[Recurrence, int]], one: Recurrence, back: int) -> int:
-        equal = self.prover.equal
-        for place, (other, its_back) in enumerate(groups):
-            alike = one.bounded == other.bounded and equal(one.start, other.start)
-            if alike and equal(back, its_back):
-                return place
-        groups.append((one, back))
-        return len(groups) - 1
+    def _grouped(
+        self, alike: list[Recurrence], backs: dict[Hashable, int], fits: Fits
+    ) -> list[list[Recurrence]]:
+        """Put each where it fits the first of a group."""
+        groups: list[list[Recurrence]] = []
+        seen: dict[Hashable, list[Recurrence]] = {}
+        for one in alike:
+            key = one.start, backs[one.key], one.bounded
+            group = seen.get(key)
+            if group is None:
+                found = (g for g in groups if fits(g[0], one, backs))
+                group = seen[key] = next(found, [])
+                if not group:
+                    groups.append(group)
+            group.append(one)
+        return groups
+
+    def _are_equal(
+        self, one: Recurrence, other: Recurrence, backs: dict[Hashable, int]
+    ) -> bool | None:
+        """True if both start alike and come again alike."""
+        if one.bounded != other.bounded or not self.prover.equal(one.start, other.start):
+            return False
+        return self.prover.equal(backs[one.key], backs[other.key])
+
+    def _go_together(
+        self, one: Recurrence, other: Recurrence, backs: dict[Hashable, int]
+    ) -> bool | None:
+        """True if they come again alike where both have started."""
+        if not one.bounded or not other.bounded:
+            return self._are_equal(one, other, backs)
+        both = self.formulas.all_of
+        return self.prover.equal(
+            both([one.start, backs[other.key]]), both([other.start, backs[one.key]])
+        )
+
+    def _share_a_turn(self, group: list[Recurrence], backs: dict[Hashable, int]) -> bool:
+        """True if each comes again where it has started and any of the group comes again."""
+        if len({one.start for one in group}) == 1:
+            return True
+        formulas = self.formulas
+        turn = formulas.any_of({backs[one.key] for one in group})
+        return all(
+            self.prover.equal(formulas.all_of([one.start, turn]), backs[one.key]) for one in group
+        )
 
     def name_turns(self) -> None:
         """Let the symbol of a class have the name of the Merge that people know it by."""

@@ -89,7 +89,7 @@ def test_a_merge_ignores_dead_control_inputs_and_passes_on_its_own_deadness() ->
         m = Merge(x, ^t) {T=float32, N=1}
         n = Merge(t, t) {T=float32, N=2}
         index = Neg(n:1)
-    """.replace("Neg", "Neg")
+    """
     )
     assert (found["m"], found["n"], found["index"]) == ("true", "p", "p")
 
