@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from cfgraph.analysis.liveness import Liveness, Tag, liveness, path_of
@@ -59,6 +60,7 @@ class Observed:
     def node(self, name: str) -> Node:
         return self.graph[name]
 
+    @cached_property
     def simulated(self) -> Liveness:
         """The same run, without values."""
         chosen = self.chosen()
@@ -91,7 +93,7 @@ def observe(
 
 def disagreements(observed: Observed) -> list[str]:
     """Where the simulator has another token than the executor."""
-    simulated = observed.simulated()
+    simulated = observed.simulated
     fired = {(node.name, path_of(tag)): live for (node, tag), live in simulated.fired.items()}
     sent = {(item.name, path_of(tag)): live for (item, tag), live in simulated.sent.items()}
     return [

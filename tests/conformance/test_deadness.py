@@ -6,9 +6,13 @@ from typing import Any
 
 import pytest
 
+from cfgraph.analysis.deadness.deadness import deadness
+from tests.analysis.deadness_oracle import faults, seen_in
 from tests.analysis.observed import disagreements
 from tests.conformance import recorded
 from tests.conformance.observed_runs import observed_runs
+
+_COMPARED = 24  # predicates of a frame
 
 _CASES = [
     pytest.param(case, id=case["id"])
@@ -18,6 +22,11 @@ _CASES = [
 
 
 @pytest.mark.parametrize("case", _CASES)
-def test_the_simulator_has_the_tokens_of_the_executor(case: dict[str, Any]) -> None:
+def test_the_simulator_has_the_tokens_of_the_executor_and_deadness_agrees(
+    case: dict[str, Any],
+) -> None:
     for observed in observed_runs(case):
         assert not disagreements(observed)
+        found = deadness(observed.graph, observed.plan.nodes, observed.plan.feeds)
+        seen = seen_in(observed.graph, found.frames, [observed.simulated])
+        assert not faults(seen, found, _COMPARED)

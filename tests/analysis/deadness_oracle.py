@@ -1,0 +1,143 @@
+"""What an analysis of deadness says of a graph, against what happens in it.
+
+A place is an Output, or a Node for its control edges, as in `deadness`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+from cfgraph.analysis.deadness.deadness import Deadness, Place, deadness
+from cfgraph.analysis.frames import Frame, Frames, frames
+from cfgraph.analysis.liveness import Liveness, liveness
+from cfgraph.ir import registry
+from cfgraph.ir.graph import CONTROL, Graph, Node, Output
+from cfgraph.ops.op import role
+from tests.analysis.assignments import Assignment, Tables
+
+# what a place stands for is live in these cases: bits of assignments, and of tags
+Cases = int
+
+
+@dataclass(frozen=True)
+class Seen:
+    """In which cases each place was live, by frame; `is_exact` if all cases there are were tried.
+
+    A NextIteration is left out: it runs in one iteration and is read in another.
+    """
+
+    graph: Graph
+    by_frame: Mapping[Frame, Mapping[Place, Cases]]
+    is_exact: bool
+    tables: Tables | None = None
+
+
+def places(graph: Graph) -> Iterator[Place]:
+    """All outputs and control edges of a graph."""
+    for node in graph:
+        if role(node) != "next_iteration":
+            yield node
+            for port in range(registry.output_count(node) or 0):
+                yield Output(node, port)
+
+
+def seen_in_tables(graph: Graph) -> Seen:
+    """All assignments of a graph without loops."""
+    tables = Tables(graph)
+    live = {place: tables.of[as_output(place)] for place in places(graph)}
+    return Seen(graph, {frames(graph).root: live}, True, tables)
+
+
+def seen_in_runs(graph: Graph, runs: int, seed: int = 0) -> Seen:
+    """Some assignments at random, but for those under which a loop stands still."""
+    results = [liveness(graph, Assignment(seed + number)) for number in range(runs)]
+    assert not any(run.cut for run in results)
+    # an analysis may take every loop to end
+    return seen_in(graph, frames(graph), [run for run in results if not run.stalled])
+
+
+def seen_in(graph: Graph, found: Frames, runs: Sequence[Liveness]) -> Seen:
+    """What was live in some runs of the nodes that have frames."""
+    live: dict[Output, int] = {}
+    bits: dict[Hashable, int] = {}
+    for number, run in enumerate(runs):
+        tokens = [*run.sent.items()]
+        tokens.extend(
+            ((Output(node, CONTROL), tag), on) for (node, tag), on in run.controls.items()
+        )
+        for (output, tag), is_live in tokens:
+            if is_live:
+                bit = bits.setdefault((number, tag), len(bits))
+                live[output] = live.get(output, 0) | 1 << bit
+    by_frame: dict[Frame, dict[Place, int]] = {frame: {} for frame in found.all}
+    for place in places(graph):
+        output = as_output(place)
+        if output.node in found.of_outputs:
+            by_frame[found.of_outputs[output.node]][place] = live.get(output, 0)
+    return Seen(graph, by_frame, False)
+
+
+def as_output(place: Place) -> Output:
+    """The place as an output; control edges are port -1."""
+    return Output(place, CONTROL) if isinstance(place, Node) else place
+
+
+def faults(seen: Seen, found: Deadness | None = None, most: int | None = None) -> list[str]:
+    """Where an analysis says what is not so, or, within an iteration, does not say what is.
+
+    Of the predicates of a frame `most` are compared with each other.
+    """
+    found = found or deadness(seen.graph)
+    told: list[str] = []
+    for frame, live in seen.by_frame.items():
+        same = _classes(found, live)
+        for members in same.values():
+            first = members[0]
+            told.extend(
+                f"{frame}: {first} and {other} have one predicate, but differ"
+                for other in members[1:]
+                if live[other] != live[first]
+            )
+        firsts = [members[0] for members in same.values()]
+        is_exact = seen.is_exact and not found.limits
+        told.extend(fault for place in firsts for fault in _never(found, place, live, is_exact))
+        for one, other in combinations(firsts[:most], 2):
+            told.extend(_faults(found, one, other, live, is_exact))
+    return told
+
+
+def _classes(found: Deadness, live: Mapping[Place, Cases]) -> dict[int, list[Place]]:
+    """The places of a frame by predicate."""
+    classes: dict[int, list[Place]] = {}
+    for place in live:
+        classes.setdefault(found.predicate(place), []).append(place)
+    return classes
+
+
+def _never(
+    found: Deadness, place: Place, live: Mapping[Place, Cases], is_exact: bool
+) -> Iterator[str]:
+    never = found.never_live(place)
+    if never and live[place]:
+        yield f"{place} is said never to be live, but is"
+    if is_exact and not never and not live[place]:
+        yield f"{place} is never live, which is not said"
+
+
+def _faults(
+    found: Deadness, one: Place, other: Place, live: Mapping[Place, Cases], is_exact: bool
+) -> Iterator[str]:
+    here, there = live[one], live[other]
+    claims = (
+        ("are equal", found.equal(one, other), here == there),
+        ("imply each other in this order", found.implies(one, other), not here & ~there),
+        ("imply each other in reverse", found.implies(other, one), not there & ~here),
+        ("exclude each other", not found.can_both_live(one, other), not here & there),
+    )
+    for what, said, so in claims:
+        if said and not so:
+            yield f"{one} and {other} are said to {what}, but do not"
+        if is_exact and so and not said:
+            yield f"{one} and {other} {what}, which is not said"
