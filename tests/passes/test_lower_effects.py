@@ -62,6 +62,18 @@ end = append_two(v, a)
     assert final(text + APPEND, "end") == {12}
 
 
+def test_an_order_goes_through_what_does_nothing() -> None:
+    text = """
+a = append_one(v, zero)
+if = If(copy, v, copy, ^a) {Tout=(), then_branch=@nothing, else_branch=@nothing}
+copy = Identity(zero)
+end = append_two(v, zero, ^if)
+function nothing(v: resource, x: int32) -> () {
+}
+"""
+    assert final(text + APPEND, "end") == {12}
+
+
 def test_effects_in_a_loop_run_in_order_in_every_iteration() -> None:
     text = """
 end = While(v, zero, zero) {cond=@cond, body=@body, parallel_iterations=10}

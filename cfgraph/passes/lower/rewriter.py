@@ -168,7 +168,7 @@ class Rewriter:
         known = {output.node for output in outputs if self.roles[output.node.op] != "switch"}
         controls = [wait for wait in dict.fromkeys(waits) if wait not in known]
         if not outputs:
-            self.become(node, "NoOp", (), controls or site.controls)
+            self.become(node, "NoOp", (), dict.fromkeys([*site.controls, *controls]))
         elif len(outputs) == 1:
             self.become(node, "Identity", outputs, controls, T=types[0])
         else:
