@@ -168,6 +168,16 @@ class TensorArray:
         self._gradients[source] = made
         return made
 
+    def narrow(self, shape: Shape) -> None:
+        """Learn more of the shape of the elements; a reader may know it where the array does not.
+
+        Raises OpError where it is another one than what is known.
+        """
+        try:
+            self._pin(self.element_shape.merge(shape))
+        except ValueError as error:
+            self._fail(str(error))
+
     def close(self) -> None:
         """Free the content; nothing works after that."""
         self.closed = True

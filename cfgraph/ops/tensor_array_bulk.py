@@ -49,6 +49,7 @@ def pack(
     xp: ModuleType, array: TensorArray, indices: Sequence[int], dtype: Any, shape: Shape
 ) -> Any:
     """The elements of these indices, stacked. Raises OpError where their shapes do not fit."""
+    array.narrow(shape)
     values = array.get_many(indices, dtype)
     if not values and not shape.is_full:
         message = (

@@ -8,7 +8,7 @@ import numpy as np
 
 from cfgraph.ir.dtypes import float32, float64, int32, string
 from cfgraph.ir.graph import Output, Versions
-from cfgraph.ir.shapes import UNKNOWN, Shape
+from cfgraph.ir.shapes import SCALAR, UNKNOWN, Shape
 from tests.ops.scene import Runs, Scenario, Sketch
 
 
@@ -155,6 +155,32 @@ def stacked(g: Sketch, version: str) -> Runs:
     d.scatter([0, 1], [1.0, 2.0])
     misfit = d.gather([0], element_shape=Shape([3]))
     return [[whole], [some], [uneven], [misfit]]
+
+
+def stacked_unwritten(g: Sketch, version: str) -> Runs:
+    a = Array(g, 3, version)
+    a.write(1, 5.0)
+    some = a.gather([0, 1, 2], element_shape=Shape([]))
+    b = Array(g, 2, version, element_shape=Shape([None, 3]))
+    all_of_it = b.gather([0, 1], element_shape=Shape([2, None]))
+    c = Array(g, 1, version, element_shape=Shape([2]))
+    other = c.gather([0], element_shape=Shape([3]))
+    none = np.zeros(0, np.int32)
+    other_rank = Array(g, 1, version, element_shape=Shape([2])).gather(none, element_shape=SCALAR)
+    d = Array(g, 2, version)
+    d.gather(none, element_shape=Shape([2]))
+    e = Array(g, 2, version)
+    e.gather(none, element_shape=Shape([2]))
+    unknown = Array(g, 1, version).gather([0])
+    return [
+        [some],
+        [all_of_it],
+        [other],
+        [other_rank],
+        [d.read(1)],
+        [e.write(0, [1.0, 2.0, 3.0])],
+        [unknown],
+    ]
 
 
 def stacked_nothing(g: Sketch, version: str) -> Runs:
@@ -381,6 +407,7 @@ SCENES: list[Scenario] = [
             read_faults,
             dynamic,
             stacked,
+            stacked_unwritten,
             stacked_nothing,
             scatter_faults,
             concat_and_split,
