@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
 from cfgraph.analysis.bodies import body_of
+from cfgraph.analysis.check_liveness import liveness_findings
 from cfgraph.analysis.findings import LEVELS, Finding
 from cfgraph.analysis.signatures import Signatures
 from cfgraph.analysis.verify import verify
@@ -55,7 +56,9 @@ def check(graph: Graph) -> CheckReport:
     """Check a graph; it is not changed."""
     found = list(verify(graph))
     if all(finding.level != "error" for finding in found):
-        found.extend(_shapes(graph))
+        bodies = _bodies(graph)
+        found.extend(_shapes(graph, bodies))
+        found.extend(liveness_findings(graph, bodies))
     return CheckReport(tuple(sorted(found, key=lambda finding: LEVELS.index(finding.level))))
 
 
@@ -67,14 +70,21 @@ def report_on(error: InvalidInput) -> CheckReport:
     )
 
 
-def _shapes(graph: Graph) -> Iterator[Finding]:
+def _bodies(graph: Graph) -> dict[str, Graph]:
+    """The bodies of the functions, by name."""
+    signatures = Signatures(graph.functions)
+    return {
+        function.name: body_of(function, signatures).subject.graph
+        for function in graph.functions.values()
+    }
+
+
+def _shapes(graph: Graph, bodies: Mapping[str, Graph]) -> Iterator[Finding]:
     """Static shapes fit each other, in the graph and in its functions."""
     yield from _shape_errors(graph)
-    signatures = Signatures(graph.functions)
-    for function in graph.functions.values():
-        body = body_of(function, signatures).subject.graph
+    for name, body in bodies.items():
         for finding in _shape_errors(body):
-            yield replace(finding, node=f"{function.name}/{finding.node}")
+            yield replace(finding, node=f"{name}/{finding.node}")
 
 
 def _shape_errors(graph: Graph) -> Iterator[Finding]:

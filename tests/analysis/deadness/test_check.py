@@ -1,0 +1,112 @@
+from __future__ import annotations
+
+import random
+import textwrap
+
+import pytest
+
+from cfgraph.analysis.check_liveness import assignment
+from tests.analysis.written import coded, findings
+
+INPUTS = """
+    x = Placeholder() {dtype=float32}
+    p = Placeholder() {dtype=bool}
+    q = Placeholder() {dtype=bool}
+    i = Placeholder() {dtype=int32}
+"""
+
+
+def found(text: str) -> list[tuple[str, str | None]]:
+    return coded(findings(textwrap.dedent(INPUTS) + textwrap.dedent(text)))
+
+
+def test_a_race_is_told_with_values_that_bring_it_about() -> None:
+    (finding,) = findings(
+        textwrap.dedent(INPUTS)
+        + textwrap.dedent("""
+            s = Switch(x, p)
+            t = Switch(s:0, q)
+            m = Merge(s:0, t:1) {T=float32, N=2}
+        """)
+    )
+    assert finding.code == "CFG220"
+    assert finding.message.endswith("with `p` false, `q` true")
+    assert finding.related == ("s:0", "t:1")
+
+
+def test_a_race_that_always_happens_is_told_as_such() -> None:
+    (finding,) = findings(
+        textwrap.dedent(INPUTS) + "y = Neg(x)\nm = Merge(x, y) {T=float32, N=2}\ns = Switch(x, p)"
+    )
+    assert finding.message.endswith("they always are")
+
+
+@pytest.mark.parametrize("branches", [2, 3, 40])
+def test_the_branches_of_one_switch_are_no_race(branches: int) -> None:
+    sources = ", ".join(f"s:{port}" for port in range(branches))
+    assert not found(f"""
+        s = _SwitchN(x, i) {{num_outs={branches}, T=float32}}
+        m = Merge({sources}) {{T=float32, N={branches}}}
+    """)
+
+
+def test_the_same_tensor_twice_is_no_race() -> None:
+    assert not found("s = Switch(x, p)\nm = Merge(s:0, s:0) {T=float32, N=2}")
+
+
+def test_a_graph_in_which_nothing_is_switched_is_not_looked_at() -> None:
+    assert not found("y = Neg(x)\nm = Merge(x, y) {T=float32, N=2}")
+
+
+def test_of_nodes_that_never_run_only_the_first_is_named() -> None:
+    assert found("""
+        s = Switch(x, p)
+        both = AddV2(s:0, s:1)
+        y = Neg(both)
+        z = Abs(y)
+    """) == [("CFG221", "both")]
+
+
+def test_a_race_in_a_loop_names_the_loop() -> None:
+    (finding,) = findings("""
+x = Placeholder() {dtype=float32}
+limit = Placeholder() {dtype=float32}
+e = Enter(x) {frame_name="loop"}
+bound = Enter(limit) {frame_name="loop", is_constant=true}
+m = Merge(e, n) {T=float32, N=2}
+less = Less(m, bound)
+c = LoopCond(less)
+s = Switch(m, c)
+a = Neg(s:1)
+b = Abs(s:1)
+race = Merge(a, b) {T=float32, N=2}
+n = NextIteration(race)
+out = Exit(s)
+""")
+    assert (finding.code, finding.node, finding.frame) == ("CFG220", "race", "/loop")
+
+
+def clauses(count: int) -> str:
+    """A Merge of x and of what is live where a random 3SAT formula holds."""
+    draw = random.Random(5)
+    lines = [f"p{place} = Placeholder() {{dtype=bool}}" for place in range(count)]
+    lines += ["x = Placeholder() {dtype=float32}"]
+    lines += [f"s{place} = Switch(x, p{place})" for place in range(count)]
+    total = int(4.26 * count)
+    for number in range(total):
+        sides = [f"s{place}:{draw.randrange(2)}" for place in draw.sample(range(count), 3)]
+        lines.append(f"c{number} = Merge({', '.join(sides)}) {{T=float32, N=3}}")
+    controls = ", ".join(f"^c{number}" for number in range(total))
+    lines += [f"all = NoOp({controls})", "y = Neg(x, ^all)"]
+    return "\n".join(lines)
+
+
+def test_what_is_too_hard_to_decide_is_left_open_and_said_so() -> None:
+    told = findings(clauses(250))
+    (note,) = [finding for finding in told if finding.code == "CFG222"]
+    assert "left open at the bound" in note.message
+    assert not [finding for finding in told if finding.code == "CFG221"]
+
+
+def test_values_are_written_as_people_read_them() -> None:
+    assert assignment({"p": True, "q": False, "i": 2}) == "`p` true, `q` false, `i` 2"
