@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import sys
 
-from benchmarks import kernels, loading, memory, running, startup
+from benchmarks import deadness, kernels, loading, lowering, memory, running, startup
 from benchmarks.peer import tensorflow
 from benchmarks.rows import Row
 
 SECTIONS = {
     "loading": loading,
+    "lowering": lowering,
+    "deadness": deadness,
     "running": running,
     "kernels": kernels,
     "memory": memory,

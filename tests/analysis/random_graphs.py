@@ -82,9 +82,9 @@ def _value(node: Node, draw: random.Random) -> Any:
     return np.array([*bits, False])
 
 
-def random_graph(seed: int, kind: str = "wild") -> Made:
-    """A graph of one of the kinds of RECIPES."""
-    recipe = RECIPES[kind]
+def random_graph(seed: int, kind: str | Recipe = "wild") -> Made:
+    """A graph of a recipe, or of one of the kinds of RECIPES."""
+    recipe = kind if isinstance(kind, Recipe) else RECIPES[kind]
     writer = _Writer(random.Random(f"{kind} {seed}"), recipe)
     writer.fill(writer.root, recipe.steps, recipe.depth)
     return Made(writer.graph, seed)

@@ -1,0 +1,117 @@
+"""How much of what is live together each analysis of deadness finds, and what it costs a node.
+
+What is equal is seen in all runs of random graphs, and in some runs of those with loops. `tf` has
+TensorFlow's rules; `inputs` clusters no node whose inputs may differ; `exact` is the analysis.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from types import ModuleType
+
+from benchmarks.rows import Row, best_of_one
+from cfgraph.analysis.deadness.deadness import Deadness, deadness
+from cfgraph.analysis.deadness_tf import TfDeadness, deadness_tf
+from cfgraph.ir.graph import CONTROL, Graph, Node, Output
+from cfgraph.ops.op import role
+from tests.analysis.deadness_oracle import Seen, seen_in_runs, seen_in_tables
+from tests.analysis.random_graphs import RECIPES, WITHOUT_LOOPS, Recipe, random_graph
+
+GRAPHS = 100
+TINY = 2
+RUNS = 32
+LONG = Recipe(0, 8, weights={"operate": 4, "hang": 1, "derive": 1, "conditional": 2})
+
+Same = Callable[[Output, Output], bool]
+
+
+def measure(tf: ModuleType | None, *, tiny: bool) -> Iterator[Row]:
+    """The share of equal edges and outputs that are found, by kind of graph; the time of a node."""
+    count = TINY if tiny else GRAPHS
+    for kind in RECIPES:
+        yield from _shares(kind, _few(kind, count))
+    for kind in ("structured", "unstructured", "loops"):
+        graphs = [random_graph(seed, kind).graph for seed in range(count)]
+        yield _time(f"{len(graphs)} {kind} graphs", graphs)
+    yield _time("one of many conditionals", [_long(10 if tiny else 3000)])
+
+
+def _few(kind: str, count: int) -> list[Seen]:
+    """What happens in some graphs of a kind."""
+    graphs = [random_graph(seed, kind).graph for seed in range(count)]
+    if kind in WITHOUT_LOOPS:
+        return [seen_in_tables(graph) for graph in graphs]
+    return [seen_in_runs(graph, RUNS) for graph in graphs]
+
+
+def _time(work: str, graphs: Iterable[Graph]) -> Row:
+    seconds, nodes = 0.0, 0
+    for graph in graphs:
+        seconds += best_of_one(lambda graph=graph: deadness(graph))  # type: ignore[misc]
+        nodes += len(graph)
+    return Row(f"deadness of {work}, {nodes:,} nodes", seconds * 1e6 / nodes, "µs a node")
+
+
+def _long(steps: int) -> Graph:
+    return random_graph(0, replace(LONG, steps=steps)).graph
+
+
+def _shares(kind: str, all_seen: list[Seen]) -> Iterator[Row]:
+    edges, pairs = [0, 0, 0, 0], [0, 0, 0]
+    for seen in all_seen:
+        exact, tf = deadness(seen.graph), deadness_tf(seen.graph)
+        for live in seen.by_frame.values():
+            _count_edges(live, exact, tf, edges)
+            _count_pairs(live, exact, tf, pairs)
+    for name, found in zip(("tf", "inputs", "exact"), edges[1:], strict=True):
+        yield Row(f"{kind}: {edges[0]:,} equal edges by {name}", 100 * found / edges[0], "%")
+    for name, found in zip(("tf", "exact"), pairs[1:], strict=True):
+        yield Row(f"{kind}: {pairs[0]:,} equal pairs by {name}", 100 * found / pairs[0], "%")
+
+
+def _count_edges(
+    live: Mapping[Node | Output, int], exact: Deadness, tf: TfDeadness, counts: list[int]
+) -> None:
+    """All edges of equal ends into ordinary nodes, and how many each mode finds."""
+    for place, cases in live.items():
+        if isinstance(place, Output) or role(place):
+            continue
+        for item in place.inputs:
+            if live.get(item) == cases:
+                counts[0] += 1
+                counts[1] += tf.equal(item, Output(place, CONTROL))
+                counts[2] += not exact.mismatched_inputs(place)
+                counts[3] += exact.equal(item, place)
+
+
+def _count_pairs(
+    live: Mapping[Node | Output, int], exact: Deadness, tf: TfDeadness, counts: list[int]
+) -> None:
+    """All pairs of equal outputs of a frame, and how many each mode finds."""
+    classes: dict[int, list[Output]] = {}
+    for place, cases in live.items():
+        if isinstance(place, Output):
+            classes.setdefault(cases, []).append(place)
+    for members in classes.values():
+        counts[0] += _pairs(len(members))
+        counts[1] += sum(_pairs(size) for size in _sizes(members, tf.equal))
+        counts[2] += sum(_pairs(size) for size in _sizes(members, exact.equal))
+
+
+def _pairs(size: int) -> int:
+    return size * (size - 1) // 2
+
+
+def _sizes(members: list[Output], same: Same) -> list[int]:
+    """How many are found to be the same, class by class."""
+    firsts: list[Output] = []
+    sizes: list[int] = []
+    for one in members:
+        place = next((place for place, first in enumerate(firsts) if same(first, one)), None)
+        if place is None:
+            firsts.append(one)
+            sizes.append(1)
+        else:
+            sizes[place] += 1
+    return sizes
