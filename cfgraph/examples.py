@@ -32,4 +32,9 @@ EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
         "cfgraph run counter.pb --feed n=3 --tap 'while/add' --expect count=3",
         "cfgraph run counter.pb --trace-out trace.json.gz",
     ),
+    "explain": (
+        "cfgraph explain deadness_mismatch.pb C",
+        "cfgraph explain lstm.pb lstm/Switch --json",
+        "cfgraph explain CFG220",
+    ),
 }

@@ -1,0 +1,27 @@
+"""Explain a code of a finding or an error; loads neither numpy nor protobuf."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import asdict
+
+from cfgraph.analysis.codes import explain
+from cfgraph.console.answer import print_document
+from cfgraph.console.page import page
+from cfgraph.errors import UsageError
+from cfgraph.options import Color
+
+
+def explain_code(code: str, json: bool, color: Color) -> None:
+    """Print what a code means, and what to do about it."""
+    if not re.fullmatch(r"(?i)cfg\w*", code):
+        hint = f"name a node too: cfgraph explain {code} NODE"
+        raise UsageError(f"{code!r} is no code such as CFG201", hint=hint)
+    entry = explain(code)
+    if json:
+        print_document("explain", result={"code": asdict(entry)})
+        return
+    out = page(color)
+    out.heading(f"{entry.code}  {entry.title}", entry.level)
+    out.line(f"  {entry.explanation}")
+    out.line(f"  {entry.fix}", "green")

@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.cli.conftest import Command
+
+
+def rows(lines: list[str]) -> dict[str, str]:
+    """The first row of each kind."""
+    found: dict[str, str] = {}
+    for line in lines:
+        what, _, rest = line.strip().partition("  ")
+        found.setdefault(what, " ".join(rest.split()))
+    return found
+
+
+def test_the_graph_of_the_seeds_miscompile_is_explained_as_the_seed_says(
+    command: Command, graphs: Path
+) -> None:
+    path = graphs / "deadness_mismatch.pb"
+    done = command("explain", path, "C")
+    assert done.code == 0
+    assert rows(done.lines)["live"] == "p runs when `p` is true"
+    assert "inputs may differ in liveness" in done.out
+    done = command("explain", path, "B")
+    assert rows(done.lines)["live"] == "true always runs"
+    assert "may differ" not in done.out
+
+
+def test_add_of_two_predicates_is_explained_as_the_seed_says(
+    command: Command, tmp_path: Path
+) -> None:
+    file = tmp_path / "add.graph"
+    file.write_text(
+        "x = Placeholder() {dtype=float32}\n"
+        "P0 = Placeholder() {dtype=bool}\n"
+        "P1 = Placeholder() {dtype=bool}\n"
+        "s = Switch(x, P0)\n"
+        "t = Switch(x, P1)\n"
+        "Add = AddV2(s:1, t:1)\n"
+        'other = Merge(s:1, t:0) @"/cpu:0"\n'
+    )
+    found = rows(command("explain", file, "Add:0").lines)
+    assert found["live"] == "P0 & P1 runs when `P0` is true and `P1` is true"
+    assert found["fed by"] == "x, P0, P1"
+    assert found["waits for"] == "all of its inputs"
+    found = rows(command("explain", file, "other").lines)
+    assert found["live"] == "P0 | ~P1 runs when either `P0` is true or `P1` is false"
+    assert found["for example"].startswith("with `P")
+    assert found["waits for"].startswith("the first live data input")
+    assert found["device"] == "/cpu:0 the node asks for it"
+    assert rows(command("explain", file, "s").lines)["output"] == "s:0 live when `P0` is false"
+
+
+def test_a_node_in_a_loop_names_its_frame(command: Command, graphs: Path) -> None:
+    found = rows(command("explain", graphs / "lstm.pb", "lstm/Switch").lines)
+    assert found["frame"] == "/lstm/while_context inside a loop"
+    assert found["live"].endswith("runs when `lstm/Merge` is live")
+    assert found["device"] == "(any) beside lstm/Merge"
+
+
+def test_a_node_is_explained_as_json(command: Command, graphs: Path) -> None:
+    told = command("explain", graphs / "deadness_mismatch.pb", "C", "--json").json
+    assert told["schema"] == "cfgraph.explain/1"
+    node = told["result"]["node"]
+    assert (node["predicate"], node["witness"]) == ("p", {"p": True})
+    assert node["mismatched_inputs"] is True
+    assert [edge["live"] for edge in node["inputs"]] == ["always live", "live when `p` is true"]
+
+
+def test_a_code_is_explained(command: Command) -> None:
+    done = command("explain", "cfg201")
+    assert done.code == 0
+    assert done.lines[0].startswith("CFG201  inputs from different frames")
+    told = command("explain", "CFG201", "--json").json["result"]["code"]
+    assert told["level"] == "error"
+
+
+def test_a_graph_without_a_node_and_an_unknown_name_are_usage_errors(
+    command: Command, graphs: Path
+) -> None:
+    path = graphs / "deadness_mismatch.pb"
+    done = command("explain", path)
+    assert done.code == 2
+    assert "NODE" in done.err
+    assert command("explain", "CFG999").code == 2
+    done = command("explain", path, "swich")
+    assert done.code == 2
+    assert "did you mean 'switch'" in done.err
