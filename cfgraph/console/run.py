@@ -60,6 +60,7 @@ def _execute(
 ) -> dict[Output, Any]:
     """Run the graph, observers listening; what the graph itself prints goes to stderr."""
     limits, watched = options.limits, options.watched
+    stop: Any = {"max_iterations": limits.max_iterations, "timeout": limits.timeout}
     session = Session(
         source.graph,
         schedule=limits.schedule,
@@ -72,15 +73,14 @@ def _execute(
     try:
         with redirect_stdout(sys.stderr):
             for node in job.inits:
-                session.run([], job.feeds, [node.name], timeout=limits.timeout)
+                session.run([], job.feeds, [node.name], **stop)
             values = session.run(
                 [item.name for item in job.fetches],
                 job.feeds,
                 [node.name for node in job.targets],
                 trace=Tee(observers) if observers else None,
-                max_iterations=limits.max_iterations,
-                timeout=limits.timeout,
                 allow_dead=job.allow_dead,
+                **stop,
             )
     finally:
         if shown:

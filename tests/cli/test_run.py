@@ -163,6 +163,12 @@ v = ReadVariableOp(h) {dtype=float32}
 """
 
 
+def test_the_limits_hold_for_initialisers_too(command: Any, counter: Path) -> None:
+    options = ["--init", "while/Exit", "--fetch", "n", "--feed", "n=50"]
+    assert command("run", counter, *options, "--max-iterations", "50").code == 0
+    assert command("run", counter, *options, "--max-iterations", "49").code == 5
+
+
 def test_initialisers_run_first_and_in_order(command: Any, tmp_path: Path) -> None:
     (tmp_path / "g.graph").write_text(VARIABLE)
     options = ["--init", "start", "--init", "more", "--init", "more", "--fetch", "v"]
