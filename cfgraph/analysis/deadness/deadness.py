@@ -9,7 +9,7 @@ cautious one, and `limits` says so.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from cfgraph.analysis.deadness import words
 from cfgraph.analysis.deadness.evaluate import Rules
@@ -178,5 +178,15 @@ def _revisit(rules: Rules, order: list[Node], changed: set[Node]) -> None:
     for node in order:
         if node in stale and (rules.visit(node) or node in changed):
             stale.update(use.node for use in node.uses)
-            if node in rules.frames.of and rules.roles[node.op] == "next_iteration":
-                stale.update(rules.frames.of[node].exits)
+            stale.update(_decided(rules, node))
+
+
+def _decided(rules: Rules, node: Node) -> Iterator[Node]:
+    """What reads of a node by no edge: Exits, and whoever hears of their deadness."""
+    role, frames = rules.roles[node.op], rules.frames
+    if node not in frames.of or role not in ("enter", "next_iteration"):
+        return
+    for leaving in frames.of_outputs[node].exits:
+        yield leaving
+        if rules.heard is not None:
+            yield from (use.node for use in leaving.uses)
