@@ -2,7 +2,7 @@
 
 The conditions are formulas over the values of Switch predicates, exact within an iteration, where
 the predicates are taken as free; across iterations they are sound, and complete up to classes of
-tokens that go round together (`loops`). A loop is taken to end. What is equal by meaning is found
+tokens that go round together (`loops`). A loop is taken to end, and not to starve. What is equal by meaning is found
 to be equal, however it is written; where the bounds of `proof` are reached, an answer is the
 cautious one, and `limits` says so.
 """
@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from cfgraph.analysis.deadness import words
 from cfgraph.analysis.deadness.evaluate import Rules
 from cfgraph.analysis.deadness.formulas import TRUE, Formulas
-from cfgraph.analysis.deadness.loops import MAX_ROUNDS
+from cfgraph.analysis.deadness.loops import MAX_ROUNDS, Recurrence
 from cfgraph.analysis.deadness.order import loops_first
 from cfgraph.analysis.deadness.proof import MAX_CONFLICTS, MAX_FORMULAS, Prover
 from cfgraph.analysis.frames import Frame, Frames, frames
@@ -144,7 +144,8 @@ def deadness(
     prover = Prover(Formulas(), max_formulas, max_conflicts)
     rules = Rules(found, prover, cut)
     limits: list[str] = []
-    _settle(rules, loops_first(found, frozenset(cut), rules.roles), limits)
+    order = loops_first(found, frozenset(cut), rules.roles, rules.senders)
+    _settle(rules, order, limits)
     rules.loops.name_turns()
     return Deadness(rules, limits)
 
@@ -167,26 +168,30 @@ def _settle(rules: Rules, order: list[Node], limits: list[str]) -> None:
         changed = rules.loops.refine()
         if not changed:
             return
-        _revisit(rules, order, {one.owner for one in changed})
+        _revisit(rules, order, changed)
     limits.append(f"the tokens of the loops were told apart after {MAX_ROUNDS} rounds")
-    _revisit(rules, order, {one.owner for one in rules.loops.give_up()})
+    _revisit(rules, order, rules.loops.give_up())
 
 
-def _revisit(rules: Rules, order: list[Node], changed: set[Node]) -> None:
-    """Visit again, in order, what is not what it was, and what reads it."""
-    stale = set(changed)
+def _revisit(rules: Rules, order: list[Node], changed: Sequence[Recurrence]) -> None:
+    """Visit again, in order, what is not what it was, and what depends on it."""
+    owners = {one.owner for one in changed}
+    stale = set(owners)
+    for frame in {one.frame: None for one in changed}:
+        stale.update(_leaving(rules, frame))
+    hears = {send: recv for recv, send in rules.senders.items()}
     for node in order:
-        if node in stale and (rules.visit(node) or node in changed):
+        if node in stale and (rules.visit(node) or node in owners):
             stale.update(use.node for use in node.uses)
-            stale.update(_decided(rules, node))
+            if rules.roles[node.op] in ("enter", "next_iteration"):
+                stale.update(_leaving(rules, rules.frames.of_outputs[node]))
+            if node in hears:
+                stale.add(hears[node])
 
 
-def _decided(rules: Rules, node: Node) -> Iterator[Node]:
-    """What reads of a node by no edge: Exits, and whoever hears of their deadness."""
-    role, frames = rules.roles[node.op], rules.frames
-    if node not in frames.of or role not in ("enter", "next_iteration"):
-        return
-    for leaving in frames.of_outputs[node].exits:
+def _leaving(rules: Rules, frame: Frame) -> Iterator[Node]:
+    """What depends on whether a loop goes on: its Exits, and whoever hears of their deadness."""
+    for leaving in frame.exits:
         yield leaving
         if rules.heard is not None:
             yield from (use.node for use in leaving.uses)

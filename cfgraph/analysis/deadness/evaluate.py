@@ -14,6 +14,7 @@ from cfgraph.analysis.deadness.exits import Exits
 from cfgraph.analysis.deadness.formulas import FALSE, TRUE, Formulas, Symbol
 from cfgraph.analysis.deadness.loops import Loops
 from cfgraph.analysis.deadness.proof import Prover
+from cfgraph.analysis.deadness.rendezvous import senders
 from cfgraph.analysis.deadness.values import Values
 from cfgraph.analysis.frames import Frames
 from cfgraph.ir import registry
@@ -34,7 +35,8 @@ class Rules:
         self.formulas: Formulas = prover.formulas
         self.cut = frozenset(cut)
         self.roles = Roles()
-        self.values = Values(self.formulas, frames, self.cut)
+        self.senders = senders(frames, self.roles)
+        self.values = Values(self.formulas, frames, self.cut, self.senders)
         self.live: dict[Node, int] = {}
         self.ports: dict[Output, int] = {}
         self.heard: dict[Node, int] | None = {} if self._hears() else None
@@ -152,6 +154,10 @@ class Rules:
 
     def _recv(self, node: Node, runs: int) -> bool:
         """The message may be dead; then the output is, and the control edges are not."""
+        send = self.senders.get(node)
+        if send is not None and send in self.live:
+            message = self.data(send.inputs[0])
+            return self._set_port(Output(node, 0), self.formulas.all_of([runs, message]))
         depth = self.frames.of[node].depth
         message = self.formulas.symbol(("message", node), Symbol(node.name, "message", depth))
         return self._set_port(Output(node, 0), self.formulas.all_of([runs, message]))

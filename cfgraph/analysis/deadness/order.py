@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 
-from cfgraph.analysis.frames import Frame, Frames
+from cfgraph.analysis.frames import Frames
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.walk import Roles
 
 
-def loops_first(found: Frames, cut: Collection[Output], roles: Roles) -> list[Node]:
-    """All nodes, an Exit after the NextIterations of its frame where nothing stands against it."""
-    if len(found.all) == 1:
+def loops_first(
+    found: Frames, cut: Collection[Output], roles: Roles, senders: Mapping[Node, Node]
+) -> list[Node]:
+    """All nodes: an Exit after the NextIterations of its frame, a Recv after its Send.
+
+    Where that makes a cycle, some node comes before what it needs.
+    """
+    if len(found.all) == 1 and not senders:
         return list(found.order)
-    walk = _Walk(found, cut, roles)
+    walk = _Walk(found, cut, roles, senders)
     for node in found.order:
         walk.visit(node)
     return walk.order
@@ -22,13 +27,19 @@ def loops_first(found: Frames, cut: Collection[Output], roles: Roles) -> list[No
 class _Walk:
     """A depth-first walk against the edges, with its own stack."""
 
-    def __init__(self, found: Frames, cut: Collection[Output], roles: Roles) -> None:
+    def __init__(
+        self,
+        found: Frames,
+        cut: Collection[Output],
+        roles: Roles,
+        senders: Mapping[Node, Node],
+    ) -> None:
         self.found = found
         self.cut = cut
         self.roles = roles
+        self.senders = senders
         self.order: list[Node] = []
         self.seen: set[Node] = set()
-        self.gates: dict[Frame, list[Node]] = {}
 
     def visit(self, start: Node) -> None:
         """Place a node after all that it needs; what waits for itself is placed anyhow."""
@@ -60,3 +71,5 @@ class _Walk:
         if role == "exit":
             yield from found.of[node].next_iterations
             yield from found.of[node].enters
+        elif role == "recv" and node in self.senders:
+            yield self.senders[node]

@@ -8,7 +8,7 @@ iteration: a Merge that closes a loop, an Exit, anything random is told from all
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Hashable
+from collections.abc import Collection, Hashable, Mapping
 from typing import Any, Final
 
 from cfgraph.analysis.deadness.formulas import FALSE, TRUE, Formulas, Symbol
@@ -27,10 +27,17 @@ Value = int
 class Values:
     """Numbers for values, the same for the same; and formulas for those that are Booleans."""
 
-    def __init__(self, formulas: Formulas, frames: Frames, cut: Collection[Output] = ()) -> None:
+    def __init__(
+        self,
+        formulas: Formulas,
+        frames: Frames,
+        cut: Collection[Output] = (),
+        senders: Mapping[Node, Node] | None = None,
+    ) -> None:
         self.formulas = formulas
         self.frames = frames
         self.cut = frozenset(cut)
+        self.senders = senders or {}
         self._of: dict[Output, Value] = {}
         self._numbers: dict[Hashable, Value] = {}
         self._truth: dict[Value, int] = {}
@@ -73,6 +80,8 @@ class Values:
             return ()
         if op.role in _FORWARDING:
             return node.inputs[:1]
+        if node in self.senders:
+            return self.senders[node].inputs[:1]
         if op.role == "merge":
             return () if self._closes(node) or output.port else node.inputs
         if op.forwards:
@@ -91,7 +100,7 @@ class Values:
             return self._own(output)
         if op.role == "merge":
             return needs[0] if needs and len(set(needs)) == 1 else self._own(output)
-        if op.role in _FORWARDING or op.forwards:
+        if op.role in _FORWARDING or op.forwards or output.node in self.senders:
             return needs[0]
         if not _is_function(op):
             return self._own(output)

@@ -216,3 +216,48 @@ def test_implication_is_told_from_equality() -> None:
     assert not found.implies(of["joined"], of["a"])
     assert not found.equal(of["a"], of["joined"])
     assert found.equal(of["then"], of["joined"])
+
+
+SENT = """
+    s = Switch(x, p)
+    a = Neg(s:1)
+    send = _Send(a, ^later) {T=float32, KEY}
+    later = Neg(t:1)
+    t = Switch(x, q)
+    r = _Recv() {tensor_type=float32, KEY}
+    y = Neg(r)
+    after = NoOp(^r)
+""".replace(
+    "KEY",
+    'tensor_name="a", send_device="/cpu:0", send_device_incarnation=0, recv_device="/cpu:1"',
+)
+
+
+def test_a_message_is_dead_if_what_its_send_sends_is() -> None:
+    found, of = analysed(SENT)
+    # a Send that is dead by a control edge only sends its value as live
+    assert found.text(found.of_control(of["y"])) == "p"
+    assert found.equal(of["y"], of["a"])
+    assert found.text(found.of_control(of["send"])) == "p & q"
+    assert found.always_live(of["after"])
+
+
+def test_a_message_with_two_senders_may_be_dead_at_any_time() -> None:
+    again = SENT.replace("send = ", "again = ").splitlines()[3]
+    found, of = analysed(SENT + again)
+    assert found.text(found.of_control(of["y"])) == "live:r"
+
+
+def test_a_predicate_that_is_sent_is_the_same_on_the_other_device() -> None:
+    key = 'tensor_name="p", send_device="/cpu:0", send_device_incarnation=0, recv_device="/cpu:1"'
+    found, of = analysed(f"""
+        send = _Send(p) {{T=bool, {key}}}
+        there = _Recv() {{tensor_type=bool, {key}}}
+        s = Switch(x, there)
+        m = Merge(s:0, s:1) {{T=float32, N=2}}
+        t = Switch(x, p)
+        a = Neg(s:1)
+        b = Neg(t:1)
+    """)
+    assert found.equal(of["a"], of["b"])
+    assert found.always_live(of["m"])
