@@ -2,9 +2,9 @@
 
 The conditions are formulas over the values of Switch predicates, exact within an iteration, where
 the predicates are taken as free; across iterations they are sound, and complete up to classes of
-tokens that go round together (`loops`). A loop is taken to end, and not to starve. What is equal by meaning is found
-to be equal, however it is written; where the bounds of `proof` are reached, an answer is the
-cautious one, and `limits` says so.
+tokens that go round together (`loops`). A loop is taken to end, and not to starve. What is equal
+by meaning is found to be equal, however it is written; where the bounds of `proof` are reached,
+an answer is the cautious one, and `limits` says so.
 """
 
 from __future__ import annotations
