@@ -53,6 +53,7 @@ class Loops:
         self.of: dict[Frame, list[Recurrence]] = {}
         self._back = back
         self._known: dict[Hashable, Recurrence] = {}
+        self._owners: dict[int, Recurrence] = {}
 
     def value(self, one: Recurrence) -> int:
         """The formula of the token, in any iteration."""
@@ -91,7 +92,9 @@ class Loops:
 
     def _new_turn(self, one: Recurrence) -> int:
         symbol = Symbol(one.owner.name, "turn", one.frame.depth)
-        return self.formulas.symbol(("turn", one.key), symbol)
+        turn = self.formulas.symbol(("turn", one.key), symbol)
+        self._owners[turn] = one
+        return turn
 
     # -- refinement ------------------------------------------------------------------------------
 
@@ -116,19 +119,30 @@ class Loops:
         return True
 
     def _split(self, alike: list[Recurrence]) -> list[Recurrence]:
-        """Give those that differ from the first a turn of their own, or one that they share."""
+        """Give those that differ from whom the turn is named by one of their own, or one that they
+        share.
+        """
         backs = {one.key: self.back(one) for one in alike}
+        alike = sorted(alike, key=lambda one: self._rank(one, backs[one.key]))
         groups: list[list[Recurrence]] = []
         for group in self._grouped(alike, backs, self._go_together):
             if self._share_a_turn(group, backs):
                 groups.append(group)
             else:
                 groups.extend(self._grouped(group, backs, self._are_equal))
-        for group in groups[1:]:
+        owner = self._owners[alike[0].turn]
+        leaving = [group for group in groups if owner not in group]
+        for group in leaving:
             turn = self._new_turn(group[0])
             for one in group:
                 one.turn = turn
-        return [one for group in groups[1:] for one in group]
+        return [one for group in leaving for one in group]
+
+    def _rank(self, one: Recurrence, back: int) -> tuple[int, int, str, str]:
+        """Those that are live most come first: whoever fits several groups joins the widest."""
+        bits = self.formulas.signature
+        wide = -bits(one.start).bit_count(), -bits(back).bit_count()
+        return *wide, one.owner.name, str(one.key)
 
     def _grouped(
         self, alike: list[Recurrence], backs: dict[Hashable, int], fits: Fits
