@@ -141,6 +141,37 @@ def test_what_differs_from_the_executor_is_found() -> None:
     assert disagreements(observed) == ["('f', '/'): False here, True in the executor"]
 
 
+def test_a_message_that_was_dead_leaves_the_control_edges_live() -> None:
+    text = """
+        r = _Recv() {tensor_type=float32, tensor_name="t", send_device="a", recv_device="b", \
+send_device_incarnation=0}
+        y = Neg(r)
+        after = NoOp(^r)
+    """
+    received = graph(text.replace("\\\n", ""))
+    run = liveness(received, _always(0))
+    assert _names(run, live=False) == {"y"}
+    run = liveness(received, _always(1))
+    assert _names(run, live=True) == {"r", "y", "after"}
+
+
+def test_a_loop_stands_still_where_an_enter_inside_never_comes() -> None:
+    text = LOOP.replace("PARALLEL", "1")
+    text += """
+    first = Const(^e) {dtype=int32, value=int32[]:0}
+    inner = Enter(first) {frame_name="inner"}
+    other = Enter(all) {frame_name="inner", is_constant=true}
+    """
+    loop = graph(text)
+    run = liveness(loop, lambda predicate, tag: tag[-1][1] < 3)
+    assert run.stalled
+    assert not run.live(loop.tensor("y"))
+    freely = graph(text.replace("parallel_iterations=1", "parallel_iterations=9"))
+    run = liveness(freely, lambda predicate, tag: tag[-1][1] < 3)
+    assert not run.stalled
+    assert run.live(freely.tensor("y"))
+
+
 def test_fed_outputs_are_live_and_their_sources_do_not_run() -> None:
     diamond = graph(DIAMOND)
     fed = frozenset({diamond.tensor("f:0")})
