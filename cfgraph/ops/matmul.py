@@ -50,7 +50,9 @@ class MatMul(Op):
             if a.ndim != 2 or b.ndim != 2:
                 message = f"In[0] and In[1] must be matrices: {list(a.shape)} and {list(b.shape)}"
                 raise OpError(message)
-            return (a.T if turn_a else a) @ (b.T if turn_b else b)
+            left, right = a.T if turn_a else a, b.T if turn_b else b
+            require_inner(left, right)
+            return left @ right
 
         return product
 
@@ -63,6 +65,16 @@ class MatMul(Op):
             b = b[::-1]
         Shape(a[1:]).merge(Shape(b[:1]))
         return [Shape((a[0], b[1]))]
+
+
+def require_inner(left: Any, right: Any) -> None:
+    """Raise OpError where the inner sizes of two matrices, or batches of them, differ."""
+    if left.shape[-1] != right.shape[-2]:
+        message = (
+            f"the columns of In[0] must be the rows of In[1], but the shapes to multiply are"
+            f" {list(left.shape)} and {list(right.shape)}"
+        )
+        raise OpError(message)
 
 
 class SparseMatMul(MatMul):
@@ -111,7 +123,9 @@ class BatchMatMulV2(Op):
                     f"{list(x.shape)} vs. {list(y.shape)}"
                 )
                 raise OpError(message)
-            return (turn(x) if turn_x else x) @ (turn(y) if turn_y else y)
+            left, right = turn(x) if turn_x else x, turn(y) if turn_y else y
+            require_inner(left, right)
+            return left @ right
 
         return product
 
