@@ -33,8 +33,8 @@ def path_of(tag: Tag) -> str:
 class Liveness:
     """What came of a run.
 
-    `cut` is true where a loop was stopped before its end. `stalled` is true where one stands still
-    at its bound on iterations under way, as an Enter of it, or of a loop inside, never came.
+    `cut` is true where a loop was stopped before its end. `starved` is true where one never ended,
+    as an Enter of it, or of a loop inside, never came.
 
     `fired` tells for each node and the tag it ran in whether it was live; `sent` for each output
     and the tag it was delivered in. What has no token there is in neither.
@@ -44,7 +44,7 @@ class Liveness:
     sent: dict[tuple[Output, Tag], bool] = field(default_factory=dict)
     controls: dict[tuple[Node, Tag], bool] = field(default_factory=dict)
     cut: bool = False
-    stalled: bool = False
+    starved: bool = False
 
     def live(self, output: Output, tag: Tag = ROOT) -> bool:
         """True if a live token of an output came; a port of -1 stands for the control edges."""
@@ -72,7 +72,7 @@ def liveness(
         while run.queue:
             run.fire(*run.queue.popleft())
         run.end_what_is_done()
-    run.result.stalled = any(loop.deferred for loop in run.loops.values())
+    run.result.starved = bool(run.loops)
     return run.result
 
 

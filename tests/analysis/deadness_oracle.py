@@ -51,11 +51,11 @@ def seen_in_tables(graph: Graph) -> Seen:
 
 
 def seen_in_runs(graph: Graph, runs: int, seed: int = 0) -> Seen:
-    """Some assignments at random, but for those under which a loop stands still."""
+    """Some assignments at random, but for those under which a loop starves."""
     results = [liveness(graph, Assignment(seed + number)) for number in range(runs)]
     assert not any(run.cut for run in results)
-    # an analysis may take every loop to end
-    return seen_in(graph, frames(graph), [run for run in results if not run.stalled])
+    # the analysis takes it for granted that every loop ends
+    return seen_in(graph, frames(graph), [run for run in results if not run.starved])
 
 
 def seen_in(graph: Graph, found: Frames, runs: Sequence[Liveness]) -> Seen:

@@ -92,6 +92,7 @@ def test_a_loop_runs_as_often_as_its_condition_says(parallel: int) -> None:
     ]
     assert run.live(loop.tensor("y"), ROOT)
     assert not run.cut
+    assert not run.starved
 
 
 def test_a_loop_without_end_is_cut() -> None:
@@ -155,7 +156,7 @@ send_device_incarnation=0}
     assert _names(run, live=True) == {"r", "y", "after"}
 
 
-def test_a_loop_stands_still_where_an_enter_inside_never_comes() -> None:
+def test_a_loop_starves_where_an_enter_inside_never_comes() -> None:
     text = LOOP.replace("PARALLEL", "1")
     text += """
     first = Const(^e) {dtype=int32, value=int32[]:0}
@@ -164,11 +165,11 @@ def test_a_loop_stands_still_where_an_enter_inside_never_comes() -> None:
     """
     loop = graph(text)
     run = liveness(loop, lambda predicate, tag: tag[-1][1] < 3)
-    assert run.stalled
+    assert run.starved
     assert not run.live(loop.tensor("y"))
     freely = graph(text.replace("parallel_iterations=1", "parallel_iterations=9"))
     run = liveness(freely, lambda predicate, tag: tag[-1][1] < 3)
-    assert not run.stalled
+    assert run.starved
     assert run.live(freely.tensor("y"))
 
 
