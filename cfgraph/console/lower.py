@@ -37,6 +37,7 @@ def lower_file(
     if map_out is not None and output is not None and _same(map_out, output):
         raise UsageError("the graph and the names go to one file", path=map_out)
     source = read_graph(path, quiet=quiet)
+    inputs = [source.to_json()]  # as it was read, which lowering changes
     report = lower(source.graph, functions=functions or None, keep_calls=keep_calls)
     with StagedFiles() as files:
         if map_out is not None:
@@ -52,7 +53,7 @@ def lower_file(
         artifacts += [artifact("names", map_out)] if map_out else []
         print_document(
             "lower",
-            inputs=[source.to_json()],
+            inputs=inputs,
             summary={"rewrites": report.rewrites, "before": before, "after": after},
             result={"ops": _counts(report).to_json(), "warnings": report.warnings},
             artifacts=artifacts,

@@ -124,3 +124,11 @@ def test_graph_and_map_go_to_different_places(command: Any, loop: Path, tmp_path
     assert command("lower", loop, "-o", tmp_path / "a", "--map-out", tmp_path / "a").code == 2
     assert command("lower", loop, "--json").code == 2
     assert not list(tmp_path.iterdir())
+
+
+def test_the_input_in_json_is_counted_as_it_was_read(
+    command: Any, cond: Path, tmp_path: Path
+) -> None:
+    answer = command("lower", cond, "--json", "-o", tmp_path / "out.pb").json
+    assert answer["inputs"][0]["nodes"] == answer["summary"]["before"] == 7
+    assert answer["summary"]["after"] == 12
