@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from typing import IO, Any, Protocol
@@ -55,12 +56,17 @@ class PlainPage:
 class RichPage:
     """The same on a terminal: colours, and long cells folded rather than the line."""
 
-    def __init__(self, stream: IO[str]) -> None:
+    def __init__(self, stream: IO[str], color: bool = True) -> None:
         from rich.console import Console
 
         bound = None if stream.isatty() else _UNBOUNDED
         self.console = Console(
-            file=stream, force_terminal=True, highlight=False, markup=False, width=bound
+            file=stream,
+            force_terminal=True,
+            color_system="auto" if color else None,
+            highlight=False,
+            markup=False,
+            width=bound,
         )
 
     def heading(self, text: str, note: str = "") -> None:
@@ -126,9 +132,12 @@ def rich_table(table: Table) -> Any:
 
 
 def page(color: Color = Color.auto, stream: IO[str] | None = None) -> Page:
-    """Where to print: with rich where colour is wanted, else as plain text."""
+    """Where to print: fitted to a terminal's width, and in colour where that is wanted."""
     stream = sys.stdout if stream is None else stream
-    return RichPage(stream) if use_color(color, stream) else PlainPage(stream)
+    colored = use_color(color, stream)
+    if colored or (stream is not None and stream.isatty() and os.environ.get("TERM") != "dumb"):
+        return RichPage(stream, colored)
+    return PlainPage(stream)
 
 
 def note(text: str, quiet: bool = False) -> None:

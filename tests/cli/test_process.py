@@ -59,12 +59,12 @@ def test_an_interrupted_run_leaves_no_file(
     assert not list(tmp_path.iterdir())
 
 
-def on_terminal(args: list[str], columns: int) -> str:
+def on_terminal(args: list[str], columns: int, **more: str) -> str:
     """What a command prints to a terminal of that width."""
     leader, follower = pty.openpty()
     env = {key: value for key, value in os.environ.items() if key not in {"NO_COLOR", "COLUMNS"}}
     command = [sys.executable, "-m", "cfgraph", *args]
-    env |= {"TERM": "xterm", "COLUMNS": str(columns)}
+    env |= {"TERM": "xterm", "COLUMNS": str(columns), **more}
     with subprocess.Popen(command, stdout=follower, stderr=follower, env=env) as process:
         os.close(follower)
         data = b""
@@ -87,6 +87,15 @@ def test_a_terminal_gets_colours_and_folded_tables(graphs: Path) -> None:
     assert "\x1b[" in text
     plain = re.sub(r"\x1b\[[0-9;]*m", "", text).splitlines()
     assert max(len(line) for line in plain) <= 60
+
+
+@pytest.mark.parametrize(("options", "env"), [(["--color", "never"], {}), ([], {"NO_COLOR": "1"})])
+def test_without_colour_a_terminal_still_gets_folded_tables(
+    options: list[str], env: dict[str, str], graphs: Path
+) -> None:
+    text = on_terminal(["show", str(graphs / "lstm_grad.pb"), "--frames", *options], 60, **env)
+    assert "\x1b" not in text
+    assert max(map(len, text.splitlines())) <= 60
 
 
 def test_a_trace_is_shown_live_on_a_terminal(counter: Path) -> None:
