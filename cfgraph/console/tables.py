@@ -105,10 +105,16 @@ def pad(text: str, columns: int, right: bool = False) -> str:
     return blanks + text if right else text + blanks
 
 
+_FILLED: Final = 120
+
+
 def aligned(table: Table, indent: str = "") -> Iterator[str]:
-    """The lines of a table as plain text; nothing is ever cut."""
+    """The lines of a table as plain text; nothing is ever cut.
+
+    Cells wider than most lines push what is behind them, and do not fill up all other rows.
+    """
     rows = list(table.texts())
-    widths = _widths(rows)
+    widths = [min(columns, _FILLED) for columns in _widths(rows)]
     for row in rows:
         cells = [
             pad(cell, columns, column.right)

@@ -10,13 +10,12 @@ from __future__ import annotations
 import json
 import re
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
 from typing import Any, Final
 
-from cfgraph.ir.attrs import Placeholder
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.shapes import Shape
 
@@ -104,11 +103,16 @@ class Signature:
 
     def input_types(self, attrs: Mapping[str, Any]) -> list[DType]:
         """The type of every input, in order. Raises ValueError where an attribute is missing."""
-        return [t for arg in self.inputs for t in self.arg_types(arg, attrs)]
+        return self._types(self.inputs, attrs)
 
     def output_types(self, attrs: Mapping[str, Any]) -> list[DType]:
         """The type of every output, in order. Raises ValueError where an attribute is missing."""
-        return [t for arg in self.outputs for t in self.arg_types(arg, attrs)]
+        return self._types(self.outputs, attrs)
+
+    def _types(self, args: Sequence[Arg], attrs: Mapping[str, Any]) -> list[DType]:
+        if len(args) == 1:  # often a list of many, of which every reader asks for one
+            return self.arg_types(args[0], attrs)
+        return [t for arg in args for t in self.arg_types(arg, attrs)]
 
     def input_ends(self, attrs: Mapping[str, Any]) -> list[int]:
         """How many inputs there are up to and with each argument."""
@@ -257,8 +261,3 @@ def _literal(text: str, kind: str) -> Any:
     if kind == "float":  # an attribute holds 32 bits
         return struct.unpack("f", struct.pack("f", float(text)))[0]
     return int(text)
-
-
-def has_placeholder(attrs: Iterable[Any]) -> bool:
-    """True if an attribute still waits for its function's instantiation."""
-    return any(isinstance(value, Placeholder) for value in attrs)

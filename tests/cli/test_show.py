@@ -270,3 +270,15 @@ def test_an_empty_graph_is_no_failure(command: Any, tmp_path: Path) -> None:
     (tmp_path / "g.pbtxt").write_text("versions { producer: 27 }\n")
     for options in ([], ["--nodes"], ["--json"], ["--format", "dot"], ["--frames"]):
         assert command("show", tmp_path / "g.pbtxt", *options).code == 0
+
+
+def test_one_very_wide_row_does_not_widen_all_others(command: Any, tmp_path: Path) -> None:
+    count = 400
+    lines = ["axis = Const() {dtype=int32, value=int32[]:0}", "x = Placeholder() {dtype=float32}"]
+    lines += [f"split = Split(axis, x) {{num_split={count}}}"]
+    lines += [f"a{k} = Identity(split:{k})" for k in range(count)]
+    (tmp_path / "g.graph").write_text("\n".join([*lines, ""]))
+    done = command("show", tmp_path / "g.graph", "--nodes")
+    assert done.code == 0
+    assert max(map(len, done.lines)) > 8 * count
+    assert sum(len(line) > 300 for line in done.lines) == 1
