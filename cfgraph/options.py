@@ -42,9 +42,6 @@ To = Annotated[
     typer.Option(metavar="FORMAT", help="Write as pb, pbtxt or graph; the suffix decides else."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Answer with one JSON document.")]
-Format = Annotated[
-    str | None, typer.Option("--format", metavar="FORMAT", help="How to print the answer.")
-]
 Feed = Annotated[
     list[str],
     typer.Option(

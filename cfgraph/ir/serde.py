@@ -13,7 +13,7 @@ from cfgraph.ir.serde_attrs import attr_data, decode_attr, decode_attrs, write_a
 from cfgraph.ir.serde_functions import EncodedFunction, function_to_bytes, write_function
 from cfgraph.ir.serde_types import FullType, decode_type, encode_type
 from cfgraph.ir.serde_wire import encoded, has_unknown, parse, unknown, without
-from cfgraph.proto import graph_pb2, node_def_pb2, op_def_pb2
+from cfgraph.proto import graph_pb2, node_def_pb2
 
 
 def graph_from_bytes(data: bytes) -> Graph:
@@ -214,8 +214,3 @@ def graph_origin(extra: bytes) -> Any:
     Raises InvalidInput where the bytes are none.
     """
     return parse(graph_pb2.GraphDef(), extra, "GraphDef")
-
-
-def op_list(data: bytes) -> Any:
-    """An encoded OpList as a message, for comparison with other registries."""
-    return parse(op_def_pb2.OpList(), data, "OpList")
