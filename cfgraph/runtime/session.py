@@ -59,7 +59,7 @@ class Session:
         self._random = random.Random(schedule_seed) if schedule == "random" else None
         self._step = RunStep(self.state, seed)
         self._executors: dict[Any, Executor] = {}
-        self._edits = -1
+        self._planned: Any = None  # the state of the graph that the executors are for
 
     def run(
         self,
@@ -126,9 +126,10 @@ class Session:
         trace: Observer | None,
     ) -> Executor:
         """The executor of this fetch-set, made once; a traced one is made for its run alone."""
-        if self._edits != self.graph.edits:
+        state = self.graph.edits, tuple(self.graph.functions.values())
+        if self._planned != state:
             self._executors.clear()
-            self._edits = self.graph.edits
+            self._planned = state
         key = (wanted, nodes, fed)
         if trace is None and key in self._executors:
             return self._executors[key]

@@ -354,6 +354,26 @@ read = ReadVariableOp(v) {dtype=float32}
     assert sharing.run(["read:0"])[0].tolist() == [1, 1]
 
 
+def test_a_graph_and_its_functions_may_change_between_runs() -> None:
+    text = """
+x = Placeholder() {dtype=int32, shape=[]}
+y = PartitionedCall(x) {Tin=(int32), Tout=(int32), f=@f}
+
+function f(a: int32) -> (b: int32) {
+  k = Const() {dtype=int32, value=int32[]:2}
+  m = Mul(a, k:output:0) {T=int32}
+  return b = m:z:0
+}
+"""
+    changing = session(text)
+    assert changing.run(["y:0"], {"x": 3}) == [6]
+    other = session(text.replace("int32[]:2", "int32[]:10")).graph
+    changing.graph.functions["f"] = other.functions["f"]
+    assert changing.run(["y:0"], {"x": 3}) == [30]
+    changing.graph.add("Neg", changing.graph.tensor("y"), name="z")
+    assert changing.run(["z:0", "y:0"], {"x": 3}) == [-30, 30]
+
+
 def test_random_numbers_differ_by_run_and_iteration_and_not_by_schedule() -> None:
     text = loop() + (
         "shape = Const(^body) {dtype=int32, value=int32[0]:[]}\n"
