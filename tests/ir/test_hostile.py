@@ -25,7 +25,11 @@ from tests.ir.wire import entry, field, message, node, varint
 # -- nothing, garbage, half a file -----------------------------------------------------------------
 
 
-@pytest.mark.parametrize("data", [b"", gzip.compress(b""), b"\xef\xbb\xbf"])
+@pytest.mark.parametrize(
+    "data",
+    [b"", gzip.compress(b"", mtime=0), b"\xef\xbb\xbf"],
+    ids=["nothing", "gzip of nothing", "byte order mark"],
+)
 def test_an_empty_file_is_refused(data: bytes) -> None:
     assert "the file is empty" in refused(data).message
 
