@@ -47,7 +47,9 @@ class _Draw:
     ) -> None:
         self.name, self.dtype, self.count = name, dtype, count
         self.arguments = _numbers(name, arguments)
-        self.source = np.random.Generator(np.random.Philox(key=[seed % 2**64, crc32(key.encode())]))
+        self.source = np.random.Generator(
+            np.random.Philox(key=seed % 2**64 | crc32(key.encode()) << 64)
+        )
 
     def pair(self, first: float, second: float) -> tuple[float, float]:
         """Its two arguments, or the default ones."""

@@ -20,6 +20,7 @@ from cfgraph.ir import dtypes
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Graph, Versions
 from cfgraph.ir.shapes import UNKNOWN, Shape
+from cfgraph.runtime.feed_generators import generate
 from cfgraph.runtime.feeds import read_feeds
 
 
@@ -430,3 +431,12 @@ def test_every_feed_error_has_a_code() -> None:
         with pytest.raises(CfgraphError) as caught:
             read_feeds(graph_of(), [text])
         assert (caught.value.code or "").startswith("CFG0")
+
+
+@pytest.mark.filterwarnings("error")
+def test_any_integer_is_a_seed() -> None:
+    drawn = [
+        generate("uniform", None, dtypes.float32, (4,), "x", seed).tolist()
+        for seed in (-1, 0, 1, 2**64 - 2)
+    ]
+    assert len(set(map(tuple, drawn))) == 4
