@@ -31,9 +31,11 @@ Exit codes:
   5  the execution failed
   6  a timeout
   70 a bug in cfgraph
+  130 interrupted; 143 terminated; 141 the reader of the output left
 """
 COMMANDS = "cfgraph.commands"
 _BUG = 70
+_INTERRUPTED = 130
 _DEBUG = "cfgraph.debug"
 
 
@@ -176,7 +178,7 @@ def run(args: Sequence[str]) -> int:
     except typer.Exit as leaving:
         return leaving.exit_code
     except (KeyboardInterrupt, typer.Abort):
-        return 130
+        return _interrupted(ctx, args)
     except BrokenPipeError:
         raise
     except Exception as failure:
@@ -199,12 +201,24 @@ def _report(failure: Exception, ctx: Any, args: Sequence[str]) -> int:
     for line in _lines(failure, error):
         typer.echo(clean_lines(line), err=True)
     if _wants_json(args):
-        command = (ctx.invoked_subcommand if ctx is not None else None) or "error"
         member = error.to_json() if error else _bug(failure)
         findings = error.findings if error else ()
-        answer = document(command, error=member, findings=findings, exit_code=code)
+        answer = document(_command(ctx), error=member, findings=findings, exit_code=code)
         typer.echo(render(answer))
     return code
+
+
+def _interrupted(ctx: Any, args: Sequence[str]) -> int:
+    """Leave without a word, but for the document that `--json` promises."""
+    if _wants_json(args):
+        error = {"code": None, "kind": "Interrupted", "message": "interrupted", "hint": None}
+        answer = document(_command(ctx), error={**error, "where": {}}, exit_code=_INTERRUPTED)
+        typer.echo(render(answer))
+    return _INTERRUPTED
+
+
+def _command(ctx: Any) -> str:
+    return (ctx.invoked_subcommand if ctx is not None else None) or "error"
 
 
 def _as_ours(failure: Exception) -> CfgraphError | None:

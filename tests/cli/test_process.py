@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
 import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -57,6 +59,19 @@ def test_an_interrupted_run_leaves_no_file(
         process.stdout.read()
         assert process.wait(timeout=60) == code
     assert not list(tmp_path.iterdir())
+
+
+def test_an_interrupted_run_answers_with_one_document(counter: Path) -> None:
+    trace = ["--trace", "--json"]
+    with start("run", counter, *ENDLESS[:2], *trace) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stderr.readline()
+        threading.Thread(target=process.stderr.read, daemon=True).start()
+        process.send_signal(signal.SIGINT)
+        answer = json.loads(process.stdout.read())
+        assert process.wait(timeout=60) == answer["exit_code"] == 130
+    assert (answer["schema"], answer["error"]["kind"]) == ("cfgraph.run/1", "Interrupted")
 
 
 def on_terminal(args: list[str], columns: int, **more: str) -> str:
