@@ -47,6 +47,7 @@ def make_job(source: Source, options: RunOptions) -> Job:
     texts = dict(map(split_feed, options.expected.values))
     compared = {asked.outside_loops(name): text for name, text in texts.items()}
     asked.tensors.update(dict.fromkeys((*places, *compared)))
+    _require_arrays([*places, *compared])
     nothing_named = not (asked.tensors or asked.targets)
     if nothing_named:
         asked.default()
@@ -61,6 +62,14 @@ def make_job(source: Source, options: RunOptions) -> Job:
     fetches, targets = tuple(asked.tensors), tuple(asked.targets)
     inits = tuple(graph[name.removeprefix("^")] for name in wanted.inits)
     return Job(fetches, targets, inits, feeds, expected, places, nothing_named)
+
+
+def _require_arrays(tensors: list[Output]) -> None:
+    for item in tensors:
+        if item.dtype is not None and item.dtype.kind in ("resource", "variant"):
+            message = f"{item.name} is a {item.dtype}, which no file and no value can hold"
+            hint = "name a tensor that is read from it"
+            raise UsageError(message, node=item.node, hint=hint, code="CFG034")
 
 
 def _require_one_stdin(source: Source, texts: list[str]) -> None:

@@ -8,10 +8,36 @@ from typing import Any, TextIO
 
 from cfgraph.console.tables import clean, clean_lines
 from cfgraph.console.values import type_text, value_json, value_text
+from cfgraph.errors import UsageError
 from cfgraph.ir.graph import Graph
-from cfgraph.ir.names import split_tensor_name
-from cfgraph.runtime.fetches import matching_nodes
+from cfgraph.ir.names import did_you_mean, split_tensor_name
+from cfgraph.runtime.fetches import is_glob, matching_nodes
 from cfgraph.runtime.trace import TraceEvent
+
+
+class Pattern:
+    """What to tap: `GLOB`, `GLOB:PORT` for one output, or `op:GLOB`."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.by_op = text.startswith("op:")
+        base, port = split_tensor_name(text)
+        self.glob = text.removeprefix("op:") if self.by_op else base
+        self.port = None if self.by_op or base == text else port
+
+    def matches(self, name: str, op: str) -> bool:
+        """True for a node to tap."""
+        return fnmatchcase(op if self.by_op else name, self.glob)
+
+    def check(self, graph: Graph) -> None:
+        """Raise UsageError for a pattern that says nothing of this graph."""
+        if not self.by_op:
+            if self.port is not None and not is_glob(self.glob):
+                graph.tensor(self.text)
+            matching_nodes(graph, self.glob)
+        elif not any(fnmatchcase(node.op, self.glob) for node in graph):
+            hint = did_you_mean(self.text, {f"op:{node.op}" for node in graph})
+            raise UsageError(f"no node matches {self.text!r}", hint=hint)
 
 
 class Taps:
@@ -23,34 +49,37 @@ class Taps:
     def __init__(
         self, graph: Graph, patterns: Iterable[str], stream: TextIO | None, full: bool
     ) -> None:
-        self.unseen = dict.fromkeys(patterns)
+        self.patterns = tuple(map(Pattern, dict.fromkeys(patterns)))
         if not graph.functions:
-            for pattern in self.unseen:
-                matching_nodes(graph, pattern)
-        self.patterns = tuple(split_tensor_name(pattern)[0] for pattern in self.unseen)
+            for pattern in self.patterns:
+                pattern.check(graph)
+        self.unseen = dict.fromkeys(pattern.text for pattern in self.patterns)
         self.stream = stream
         self.full = full
         self.values: list[dict[str, Any]] = []
-        self._known: dict[str, bool] = {}
+        self._known: dict[str, set[int | None]] = {}
 
     def event(self, event: TraceEvent) -> None:
         """Print the outputs of a tapped node."""
         wanted = self._known.get(event.node)
         if wanted is None:
-            wanted = self._known[event.node] = self._is_tapped(event.node)
+            wanted = self._known[event.node] = self._ports(event)
         if not wanted:
             return
         for port, value in enumerate(event.outputs):
+            if port not in wanted and None not in wanted:
+                continue
             if self.stream is None:
                 self._collect(event, port, value)
             else:
                 self._print(event, port, value)
 
-    def _is_tapped(self, name: str) -> bool:
-        found = [text for text in self.unseen if fnmatchcase(name, split_tensor_name(text)[0])]
-        for text in found:
-            del self.unseen[text]
-        return bool(found) or any(fnmatchcase(name, pattern) for pattern in self.patterns)
+    def _ports(self, event: TraceEvent) -> set[int | None]:
+        """The tapped outputs of a node; None among them says all of them."""
+        found = [pattern for pattern in self.patterns if pattern.matches(event.node, event.op)]
+        for pattern in found:
+            self.unseen.pop(pattern.text, None)
+        return {pattern.port for pattern in found}
 
     def _collect(self, event: TraceEvent, port: int, value: Any) -> None:
         where = {

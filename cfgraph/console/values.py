@@ -12,12 +12,16 @@ import numpy as np
 from cfgraph.console.tables import flowed
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.shapes import Shape
+from cfgraph.ops.optional import Optional
+from cfgraph.ops.tensor_list import TensorList
+from cfgraph.ops.variables import Variable
 
 MAX_ELEMENTS: Final = 1024
 LINE: Final = 78
 _EDGE: Final = 3
 _GAP: Final = "…"
 _SMALL: Final = 8
+_VARIANTS: Final = (TensorList, Optional)
 
 
 def type_text(value: Any) -> str:
@@ -27,7 +31,12 @@ def type_text(value: Any) -> str:
 
 
 def _array(value: Any) -> Any:
-    """A value as an array; NumPy must not look into a resource as if it were a sequence."""
+    """A value as an array, a reference as what it refers to.
+
+    NumPy must not look into a resource as if it were a sequence.
+    """
+    if isinstance(value, Variable) and not value.resource and value.initialized:
+        value = value.read()
     if isinstance(value, np.ndarray | np.generic | bool | int | float | complex):
         return np.asarray(value)
     held = np.empty((), object)
@@ -42,7 +51,7 @@ def _is_opaque(array: Any) -> bool:
 
 def _dtype_name(array: Any) -> str:
     if _is_opaque(array):
-        return type(array.flat[0]).__name__
+        return "variant" if isinstance(array.flat[0], _VARIANTS) else "resource"
     try:
         return DType.of_numpy(array.dtype).name
     except TypeError:
@@ -85,7 +94,8 @@ def _object_text(item: Any) -> str:
         item = item.decode("utf-8", "backslashreplace")
     if isinstance(item, str):
         return json.dumps(item, ensure_ascii=False)
-    return f"<{type(item).__name__}>"  # not its own text, which may hold an address
+    name = getattr(item, "name", "")  # not its own text, which may hold an address
+    return f"<{type(item).__name__}{f' {name}' if name else ''}>"
 
 
 def _float_text(item: Any) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Sequence
 from types import ModuleType
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 import numpy as np
 
@@ -19,6 +19,9 @@ NUMERIC = (
     "{float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8, qint32,"
     " bfloat16, qint16, quint16, uint16, complex128, float16, uint32, uint64}"
 )
+
+
+_FIRST: Final = "run its initializer first, in the same session; with `run`: --init NODE"
 
 
 class Variable:
@@ -52,7 +55,7 @@ class Variable:
         """The value. Raises OpError while there is none."""
         value = self.value
         if value is None:
-            raise OpError(self._missing(), hint="run its initializer first, in the same session")
+            raise OpError(self._missing(), hint=_FIRST)
         return value
 
     def assign(self, value: Any) -> None:

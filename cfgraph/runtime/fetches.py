@@ -8,6 +8,7 @@ from fnmatch import fnmatchcase
 from cfgraph.analysis.frames import Frame, Frames, frames
 from cfgraph.analysis.summary import node_outputs, sinks
 from cfgraph.errors import UsageError
+from cfgraph.ir import registry
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.names import did_you_mean, split_tensor_name
 
@@ -51,12 +52,21 @@ class Fetches:
 
     def outside_loops(self, name: str) -> Output:
         """The tensor of a name. Raises UsageError where it has many values, being in a loop."""
-        item = self.graph.tensor(name)
+        item = self._tensor(name)
         frame = self.frames.of_outputs.get(item.node)
         if frame is not None and frame is not self.frames.root:
             message = f"{item.name} is inside the loop {frame.path} and has a value an iteration"
             raise UsageError(message, node=item.node, hint=_instead(item, frame), code="CFG703")
         return item
+
+    def _tensor(self, name: str) -> Output:
+        try:
+            return self.graph.tensor(name)
+        except UsageError as error:
+            node = self.graph.nodes.get(split_tensor_name(name)[0])
+            if node is not None and registry.output_count(node) == 0:
+                error.hint = f"run it with --target {node.name}, or first with --init {node.name}"
+            raise
 
     def default(self) -> None:
         """Add the outputs of the graph: those of nodes outside of loops that nothing reads."""

@@ -16,6 +16,7 @@ from cfgraph.ir.dtypes import DType
 from cfgraph.runtime.fit import fit, limits, out_of_range
 
 MAX_RANK: Final = 32
+_NO_NUMBER: Final = re.compile(r"\b(nan|inf|infinity)\b", re.IGNORECASE)
 _COMPLEX_WORD: Final = re.compile(r'"[^"]*"|[^\s\[\],"]+')
 
 
@@ -40,6 +41,8 @@ def _parse(text: str, dtype: DType | None) -> Any:
         shown = text if len(text) <= 40 else f"{text[:40]}…"
         message = f"cannot read the value {shown!r}: {error.msg.lower()} at character {error.pos}"
         hint = "write JSON, as in 3.5, true or [[1,2],[3,4]]; or @x.npy; or f32[2,3]:zeros"
+        if _NO_NUMBER.search(text):
+            hint = "write NaN, Infinity or -Infinity"
         if dtype is dtypes.string:
             hint = f"quote a string: {json.dumps(text)}"
         raise UsageError(message, hint=hint, code="CFG033") from None

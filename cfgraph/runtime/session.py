@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from cfgraph.analysis.inputs import declared
-from cfgraph.errors import UsageError
+from cfgraph.errors import CfgraphError, ExecutionError, UsageError
 from cfgraph.ir.collector import without_collector
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.runtime.diagnose import dead_fetch, starved_fetch
@@ -152,7 +152,21 @@ def _fetched(executor: Executor, place: int, allow_dead: bool) -> Any:
     if value is None:
         raise dead_fetch(executor, item)
     dtype = item.dtype
-    return _own(value.read() if dtype is not None and dtype.is_ref else value)
+    return _own(_read(executor, item, value) if dtype is not None and dtype.is_ref else value)
+
+
+def _read(executor: Executor, item: Output, cell: Any) -> Any:
+    """The value of a variable that is fetched by reference."""
+    try:
+        return cell.read()
+    except CfgraphError as error:
+        raise ExecutionError(
+            error.message,
+            node=item.node,
+            device=executor.device,
+            hint=error.hint,
+            code="CFG705",
+        ) from None
 
 
 def _as_fed(graph: Graph, item: Output, value: Any) -> Any:

@@ -133,6 +133,9 @@ def test_a_tensor_inside_a_loop_is_refused_with_two_ways_out(command: Any, count
         (["--timeout", "soon"], "timeout"),
         (["--color", "blue"], "color"),
         (["--fetsh", "count"], "--fetch"),
+        (["--feed", "n=nan"], "write NaN, Infinity or -Infinity"),
+        (["--tap", "op:Swich"], "did you mean 'op:Switch'?"),
+        (["--tap", "while/Switch:2"], "2 outputs"),
     ],
 )
 def test_wrong_usage_is_exit_code_two_with_a_hint(
@@ -177,6 +180,33 @@ def test_initialisers_run_first_and_in_order(command: Any, tmp_path: Path) -> No
     assert command("run", tmp_path / "g.graph", "--fetch", "v").code == 5
     assert command("run", tmp_path / "g.graph", "--init", "stat", "--fetch", "v").code == 2
     assert "  start, more" in command("show", tmp_path / "g.graph").lines
+
+
+REFERENCE = """
+w = VariableV2() {dtype=float32, shape=[]}
+one = Const() {dtype=float32, value=float32[]:1.0}
+init = Assign(w, one) {T=float32}
+"""
+
+
+def test_a_reference_is_read_and_a_handle_is_named(command: Any, tmp_path: Path) -> None:
+    path = tmp_path / "g.graph"
+    path.write_text(REFERENCE)
+    done = command("run", path, "--init", "init", "--fetch", "w", "--tap", "w")
+    assert done.lines == ["w:0 /  float32[] = 1.0", "w:0  float32[]  = 1.0"]
+    done = command("run", path, "--fetch", "w")
+    assert done.code == 5
+    assert "error[CFG705]" in done.err
+    assert "node 'w'" in done.err
+    assert "--init NODE" in done.err
+    path.write_text(VARIABLE)
+    done = command("run", path, "--fetch", "h")
+    assert done.lines == ["h:0  resource[]  = <Variable v>"]
+    for options in (["--out", f"h=@{tmp_path}/h.npy"], ["--expect", "h=1"]):
+        done = command("run", path, "--init", "start", *options)
+        assert done.code == 2
+        assert "h:0 is a resource, which no file and no value can hold" in done.err
+    assert "--target start" in command("run", path, "--fetch", "start").err
 
 
 def test_a_graph_without_outputs_needs_to_be_told_what_to_do(command: Any, tmp_path: Path) -> None:
@@ -459,6 +489,14 @@ def test_a_tap_prints_each_iteration(command: Any, counter: Path) -> None:
         "while/add:0 /while/while_context[2]  dead",
         "count:0  int32[]  = 2",
     ]
+
+
+def test_a_tap_takes_an_op_or_one_output(command: Any, counter: Path) -> None:
+    done = command("run", counter, "--feed", "n=1", "--tap", "op:LoopCond")
+    assert [line.split("=")[1].strip() for line in done.lines] == ["true", "false", "1"]
+    done = command("run", counter, "--feed", "n=1", "--tap", "while/Switch:1")
+    assert {line.split()[0] for line in done.lines[:-1]} == {"while/Switch:1"}
+    assert len(done.lines) == 3
 
 
 def test_a_tap_of_what_is_not_needed_leaves_a_note(command: Any, counter: Path) -> None:
