@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from cfgraph.analysis.frames import Frame, Frames, frames
 from cfgraph.analysis.inputs import described, feed_option, is_input, must_be_fed, type_text
+from cfgraph.analysis.needed import needed
 from cfgraph.ir import registry
 from cfgraph.ir.attrs import Tensor
 from cfgraph.ir.functions import Function
@@ -131,15 +132,37 @@ def node_outputs(node: Node) -> list[Output]:
 
 def next_command(graph: Graph, path: str, summary: Summary) -> str:
     """The command line to type next: one that runs the graph, or else one that says why not."""
-    if summary.faults or summary.unrunnable_ops or not summary.outputs:
+    path = f"./{path}" if path.startswith("-") and path != "-" else path
+    items = [graph.tensor(item.name) for item in summary.outputs]
+    stuck = _reached(graph, summary.unrunnable_ops)
+    items = [item for item in items if item.node not in stuck]
+    if summary.faults or not items:
         return shlex.join(["cfgraph", "check", path])
-    needed = [feed_option(graph, node.output()) for node in graph if must_be_fed(node)]
-    names = [item.name for item in summary.outputs if role(graph.tensor(item.name).node) != "exit"]
-    fetches = [f"--fetch {shlex.quote(name)}" for name in names[:_MAX_FETCHES]]
-    return " ".join([shlex.join(["cfgraph", "run", path]), *needed, *fetches])
+    fetched = [item for item in items if role(item.node) != "exit"][:_MAX_FETCHES]
+    wanted = needed(graph, [item.node for item in fetched or items])
+    feeds = [feed_option(graph, node.output()) for node in wanted if must_be_fed(node)]
+    if not fetched and stuck:
+        fetched = items[:_MAX_FETCHES]
+    fetches = [f"--fetch {shlex.quote(item.name)}" for item in fetched]
+    return " ".join([shlex.join(["cfgraph", "run", path]), *feeds, *fetches])
 
 
 _MAX_FETCHES = 3
+
+
+def _reached(graph: Graph, ops: Collection[str]) -> set[Node]:
+    """The nodes of these ops, and all that need one."""
+    found = {node for node in graph if node.op in ops}
+    readers: dict[Node, list[Node]] = {}
+    for node in graph if found else ():
+        for source in (*(item.node for item in node.inputs), *node.controls):
+            readers.setdefault(source, []).append(node)
+    queue = list(found)
+    while queue:
+        new = [node for node in readers.get(queue.pop(), ()) if node not in found]
+        found.update(new)
+        queue.extend(new)
+    return found
 
 
 def support(graph: Graph, op: str) -> str:
