@@ -72,7 +72,9 @@ Filter = Annotated[
         help="Only nodes whose name matches; also op:X, device:X, frame:X; repeats.",
     ),
 ]
-Full = Annotated[bool, typer.Option("--full", help="Print large values whole.")]
+Full = Annotated[
+    bool, typer.Option("--full", help="Print values of more than 1024 elements whole, in JSON too.")
+]
 Out = Annotated[
     list[str],
     typer.Option("--out", metavar="NAME=@FILE.npy", help="Write a tensor to a file; repeats."),
@@ -98,7 +100,7 @@ Atol = Annotated[
 Tap = Annotated[
     list[str],
     typer.Option(
-        "--tap", metavar="GLOB", help="Print all values of a node, each iteration's; repeats."
+        "--tap", metavar="GLOB", help="Print all values of a node, NODE:PORT or op:X; repeats."
     ),
 ]
 Trace = Annotated[bool, typer.Option("--trace", help="Show what happens, and where time goes.")]
