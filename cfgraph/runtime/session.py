@@ -25,13 +25,16 @@ from cfgraph.runtime.tracing import traced
 
 SCHEDULES = ("fifo", "random")
 DEFAULT_DEVICE = "cpu:0"
+# executors of fetch-sets that a session keeps; the oldest goes first
+KEPT = 32
 
 
 class Session:
     """Runs a graph. `state` holds the variables; hand it to a later Session to go on with them.
 
     `schedule` is `fifo`, or `random` with `schedule_seed`; values do not depend on it. `seed` is
-    what stateful random ops draw from, besides their own seeds.
+    what stateful random ops draw from, besides their own seeds. All nodes run on one device; what
+    they request is ignored, with `soft_placement` or without.
 
     Raises UsageError for a schedule that is none; InvalidInput for a graph that is not valid.
     """
@@ -138,6 +141,8 @@ class Session:
             wrap = None if trace is None else traced(trace, self.device)
             executor = Executor(plan, self._step, self.device, wrap)
         if trace is None:
+            while len(self._executors) >= KEPT:
+                del self._executors[next(iter(self._executors))]
             self._executors[key] = executor
         return executor
 

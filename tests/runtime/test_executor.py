@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from cfgraph.errors import ExecutionError, InvalidInput, RunTimeout, Unsupported, UsageError
+from cfgraph.runtime.session import KEPT
 from cfgraph.runtime.state import State
 from cfgraph.runtime.trace import Recorder
 from tests.runtime.graphs import loop, session
@@ -440,6 +441,16 @@ def test_what_killed_a_fetch_is_found_through_many_loops() -> None:
         lines.append(f'e{k} = Enter(x{k}) {{frame_name="f{k}"}}\nx{k + 1} = Exit(e{k})')
     with pytest.raises(ExecutionError, match="Switch 's' hands nothing to output 1"):
         session("\n".join([*lines, ""])).run(["x500:0"], {"p": False})
+
+
+def test_a_session_keeps_a_bounded_number_of_plans() -> None:
+    text = "x = Placeholder() {dtype=int32, shape=[]}\n" + "".join(
+        f"y{place} = Neg(x)\n" for place in range(KEPT + 5)
+    )
+    many = session(text)
+    for place in range(KEPT + 5):
+        assert many.run([f"y{place}:0"], {"x": place}) == [-place]
+    assert len(many._executors) == KEPT
 
 
 def test_finished_iterations_are_let_go() -> None:
