@@ -61,14 +61,17 @@ def settle(it: Iteration, made: int) -> None:
             finish(it)
 
 
-def _dead(plan: NodePlan, links: Links) -> Fire:
+def dead_fire(plan: NodePlan, links: Links) -> Fire:
+    """Do not run; let the inputs go and hand the deadness on."""
     kill = links.kill_all()
     base, end = plan.base, plan.end
     blank = [None] * (end - base)
 
     def fire(it: Iteration) -> None:
         it.values[base:end] = blank
-        settle(it, kill(it) - 1)
+        made = kill(it) - 1
+        if made:
+            settle(it, made)
 
     return fire
 
@@ -98,7 +101,7 @@ def switch(plan: NodePlan, links: Links) -> tuple[Fire, Fire]:
         if made:
             settle(it, made)
 
-    return fire, _dead(plan, links)
+    return fire, dead_fire(plan, links)
 
 
 def merge(plan: NodePlan, links: Links) -> tuple[Fire, Fire]:
@@ -122,7 +125,7 @@ def merge(plan: NodePlan, links: Links) -> tuple[Fire, Fire]:
         if made:
             settle(it, made)
 
-    return fire, _dead(plan, links)
+    return fire, dead_fire(plan, links)
 
 
 def loop_cond(plan: NodePlan, links: Links) -> tuple[Fire, Fire]:
@@ -133,7 +136,7 @@ def loop_cond(plan: NodePlan, links: Links) -> tuple[Fire, Fire]:
     def fire(it: Iteration) -> None:
         settle(it, send(it, it.values[base]) - 1)
 
-    return fire, _dead(plan, links)
+    return fire, dead_fire(plan, links)
 
 
 def trigger(plan: NodePlan, links: Links) -> tuple[Fire, Fire]:
@@ -214,25 +217,17 @@ class _Invariant:
 
     def enter(self, frame: Frame, value: Any) -> None:
         """Deliver to the iterations that do not exist yet."""
-        begin = _Beginning(frame)
+        values, pending = frame.values, frame.pending
         for group in self.edges:
             for slot, counter, live, dead in group.plain:
                 if value is not None:
-                    begin.values[slot] = value
-                left = begin.pending[counter] - 1 + (0 if value is not None else DEAD)
-                begin.pending[counter] = left
+                    values[slot] = value
+                left = pending[counter] - 1 + (0 if value is not None else DEAD)
+                pending[counter] = left
                 if not left & MASK:
                     frame.roots.append(dead if left >= DEAD else live)
             for deliver in group.others:
                 frame.roots.append(_replay(deliver, value))
-
-
-class _Beginning:
-    """The state that new iterations copy, in the form of an iteration."""
-
-    def __init__(self, frame: Frame) -> None:
-        self.values = frame.values
-        self.pending = frame.pending
 
 
 def _replay(deliver: Send, value: Any) -> Fire:

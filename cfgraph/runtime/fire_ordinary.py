@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from cfgraph.runtime.deliver import nobody, sender
-from cfgraph.runtime.fire_control import Links, settle
+from cfgraph.runtime.fire_control import Links, dead_fire, settle
 from cfgraph.runtime.frame_state import MASK, Fire, Iteration, finish
 from cfgraph.runtime.plan import NodePlan
 
@@ -21,24 +21,6 @@ def ordinary(plan: NodePlan, links: Links) -> tuple[Fire, Fire]:
     if plan.outputs == 1 and links.control is None:
         return _one_output(plan, links, compute), dead
     return _many_outputs(plan, links, compute), dead
-
-
-def dead_fire(plan: NodePlan, links: Links) -> Fire:
-    """Do not run; hand the deadness on."""
-    kill = links.kill_all()
-    base, end = plan.base, plan.end
-    blank = [None] * (end - base)
-
-    def fire(it: Iteration) -> None:
-        it.values[base:end] = blank
-        made = kill(it) - 1
-        if made:
-            left = it.outstanding + made
-            it.outstanding = left
-            if not left:
-                finish(it)
-
-    return fire
 
 
 def _compute(plan: NodePlan, links: Links) -> Any:

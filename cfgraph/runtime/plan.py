@@ -29,7 +29,6 @@ class FramePlan:
     """
 
     name: str
-    parent: FramePlan | None
     parallel: int
     enters: int
     slots: int = 1
@@ -90,10 +89,7 @@ def make_plan(
     if found.faults:
         _require_outside_loops(graph, feeds)
         found.require_valid()
-    layouts = {frame: _layout(frame) for frame in found.all if frame.parent is None}
-    for frame in found.all:
-        if frame.parent is not None:
-            layouts[frame] = _layout(frame, layouts[frame.parent])
+    layouts = {frame: _layout(frame) for frame in found.all}
     nodes = {node: _plan_node(node, ops[node.op], found, layouts, fed) for node in chosen}
     return Plan(nodes, layouts[found.root], tuple(fetches), tuple(feeds), fed_nodes)
 
@@ -154,8 +150,8 @@ def _named(op: str, names: list[str]) -> str:
     return f"{op} (node{'s' * (len(names) > 1)} {shown}{more})"
 
 
-def _layout(frame: Frame, parent: FramePlan | None = None) -> FramePlan:
-    return FramePlan(frame.name, parent, frame.parallel_iterations, len(frame.enters))
+def _layout(frame: Frame) -> FramePlan:
+    return FramePlan(frame.name, frame.parallel_iterations, len(frame.enters))
 
 
 def _plan_node(
