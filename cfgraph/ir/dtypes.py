@@ -84,6 +84,11 @@ class DType:
         return self.kind in ("string", "resource", "variant")
 
     @property
+    def is_differentiable(self) -> bool:
+        """True where gradients flow: numbers that are not integers, and what may hold them."""
+        return self.kind in ("float", "complex", "resource", "variant")
+
+    @property
     def numpy(self) -> Any:
         """The NumPy dtype of its arrays (`object` for strings, resources, variants).
 

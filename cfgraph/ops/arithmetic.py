@@ -9,7 +9,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from cfgraph.ir.graph import Node
+from cfgraph.ir.graph import Node, Output
+from cfgraph.ops.adjoint import Adjoint, Partials, conj, reduced
 from cfgraph.ops.op import Kernel, OpError
 from cfgraph.ops.pointwise import Pointwise
 from cfgraph.ops.precision import widened
@@ -44,11 +45,21 @@ class AddV2(Binary):
     commutes = True
     function = operator.add
 
+    @staticmethod
+    def gradient(g: Adjoint, node: Node, dz: Output) -> Partials:
+        x, y = node.inputs
+        return lambda: reduced(g, dz, x, y), lambda: reduced(g, dz, y, x)
+
 
 class Sub(Binary):
     """The difference."""
 
     function = operator.sub
+
+    @staticmethod
+    def gradient(g: Adjoint, node: Node, dz: Output) -> Partials:
+        x, y = node.inputs
+        return lambda: reduced(g, dz, x, y), lambda: g.Neg(reduced(g, dz, y, x))
 
 
 class Mul(Binary):
@@ -56,6 +67,14 @@ class Mul(Binary):
 
     commutes = True
     function = operator.mul
+
+    @staticmethod
+    def gradient(g: Adjoint, node: Node, dz: Output) -> Partials:
+        x, y = node.inputs
+        return (
+            lambda: reduced(g, g.Mul(dz, conj(g, y)), x, y),
+            lambda: reduced(g, g.Mul(conj(g, x), dz), y, x),
+        )
 
 
 class MulNoNan(Binary):

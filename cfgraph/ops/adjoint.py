@@ -1,0 +1,113 @@
+"""What an op's gradient may ask of the graph that it adds nodes to.
+
+A gradient hook is `gradient(g, node, *grads)`: `grads[i]` is the gradient of output i, or None
+where none arrived. It adds nodes through `g` and returns one entry for each input: an Output; a
+function that makes it, called only where that gradient is wanted; or None for no gradient. What it
+returns must be live whenever the gradients that it got are, so it depends on one of them.
+
+    @staticmethod
+    def gradient(g: Adjoint, node: Node, dz: Output) -> Partials:
+        x, y = node.inputs
+        return lambda: g.Mul(dz, y), lambda: g.Mul(dz, x)
+
+The inputs and outputs of `node` can be used as they are: where the gradient runs in another loop
+than the node, `g` sees to it that their values are saved and come back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from cfgraph.ir import dtypes
+from cfgraph.ir.dtypes import DType
+from cfgraph.ir.graph import Node, Output
+from cfgraph.ir.shapes import Shape
+
+Partial = Output | Callable[[], Output | None] | None
+Partials = Sequence[Partial]
+
+
+class Adjoint(Protocol):
+    """Where gradients are added. `g.Mul(x, y, name="dx")` adds a node and gives its output 0.
+
+    Inputs are outputs of the node that is differentiated, its inputs, what `g` made before, or
+    numbers, which become constants of the type of the first tensor among the inputs. Attributes
+    are keywords; types and counts are inferred. `source` names this computation of gradients
+    among others of the same graph (TensorArrayGradV3 wants that).
+    """
+
+    source: str
+
+    def __getattr__(self, op: str) -> Callable[..., Output]: ...
+
+    def const(self, value: Any, dtype: DType) -> Output:
+        """A constant."""
+
+    def shape(self, x: Output, dtype: DType = dtypes.int32) -> Output:
+        """The shape of a tensor as a vector; a constant where it is known before the run.
+
+        Of a tensor that is not known, only the shape is saved for the gradient, not the tensor.
+        """
+
+    def known_shape(self, x: Output) -> Shape:
+        """What is known of a tensor's shape before the run."""
+
+    def known_value(self, x: Output) -> Any | None:
+        """The value of a tensor as an array where it is known before the run, else None."""
+
+    def zeros_like(self, x: Output) -> Output:
+        """Zeros of the shape and type of a tensor; of a resource, those of its variable."""
+
+
+def no_gradient(g: Adjoint, node: Node, *grads: Output | None) -> Partials:
+    """The gradient of an op that is flat almost everywhere, or that stops gradients."""
+    return [None] * len(node.inputs)
+
+
+def pass_on(g: Adjoint, node: Node, *grads: Output | None) -> Partials:
+    """The gradient of an op that hands its inputs on: that of output i for input i."""
+    return grads
+
+
+def conj(g: Adjoint, x: Output) -> Output:
+    """The complex conjugate; a real tensor as it is."""
+    return g.Conj(x) if x.dtype is not None and x.dtype.is_complex else x
+
+
+def reduced(g: Adjoint, dz: Output, x: Output, y: Output) -> Output:
+    """`dz`, of the shape that x and y broadcast to, summed to the shape of x."""
+    if x == y:
+        return dz
+    mine, theirs = g.known_shape(x), g.known_shape(y)
+    known = _repeated(mine, theirs)
+    if known is None:
+        # one node for both inputs, whichever comes first
+        first, second = sorted((x, y), key=lambda item: item.name)
+        found = g.BroadcastGradientArgs(g.shape(first), g.shape(second)).node
+        axes, missing = found.output(0 if x == first else 1), -1
+    elif known:
+        missing = max((theirs.rank or 0) - (mine.rank or 0), 0)
+        axes = g.const(known, dtypes.int32)
+    else:
+        return dz
+    total = g.Sum(dz, axes)
+    return total if known and len(known) == missing else g.Reshape(total, g.shape(x))
+
+
+def _repeated(mine: Shape, theirs: Shape) -> list[int] | None:
+    """The axes of the broadcast along which `mine` is repeated; None if that is not known."""
+    if mine.dims is None or theirs.dims is None:
+        return None
+    missing = max(len(theirs.dims) - len(mine.dims), 0)
+    padded = [*[1] * missing, *mine.dims]
+    against = [*[1] * (len(mine.dims) - len(theirs.dims)), *theirs.dims]
+    axes = list(range(missing))
+    for axis in range(missing, len(padded)):
+        size, other = padded[axis], against[axis]
+        if other == 1 or (size is not None and size != 1):
+            continue
+        if size is None or other is None:
+            return None
+        axes.append(axis)
+    return axes

@@ -1,0 +1,1 @@
+"""Reverse-mode gradients of any lowered graph."""

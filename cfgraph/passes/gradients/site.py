@@ -1,0 +1,133 @@
+"""Where gradients are added: at the top of the graph, or (`loop_site`) in a backward loop."""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import numpy as np
+
+from cfgraph.ir import dtypes
+from cfgraph.ir.attrs import Tensor
+from cfgraph.ir.dtypes import DType
+from cfgraph.ir.graph import Node, Output
+from cfgraph.ir.shapes import Shape
+from cfgraph.ops.op import lookup
+from cfgraph.passes.gradients.work import Work
+
+
+class Site:
+    """The top of the graph: tensors of the graph are read as they are.
+
+    Implements `cfgraph.ops.adjoint.Adjoint`. Equal nodes are made once.
+    """
+
+    def __init__(self, work: Work) -> None:
+        self.work = work
+        self.source = work.scope
+        self._same: dict[Any, Output] = {}
+
+    def __getattr__(self, op: str) -> Callable[..., Output]:
+        if lookup(op) is None:
+            raise AttributeError(op)
+
+        def add(*inputs: Any, name: str = "", **attrs: Any) -> Output:
+            return self.add(op, inputs, name, attrs)
+
+        return add
+
+    def add(self, op: str, inputs: Iterable[Any], name: str, attrs: dict[str, Any]) -> Output:
+        """Add a node, or find one that is equal; its output 0."""
+        given = {
+            key: item.encode() if isinstance(item, str) else item for key, item in attrs.items()
+        }
+        tensors = tuple(self.read(item) for item in self._tensors(list(_flat(inputs))))
+        key = (op, tensors, tuple(sorted(given.items(), key=lambda item: item[0])))
+        found = None if _is_stateful(op) else self._same.get(key)
+        if found is None:
+            found = self._same[key] = self.new(op, tensors, name or op, (), **given).output()
+        return found
+
+    def new(
+        self,
+        op: str,
+        inputs: Iterable[Output],
+        name: str,
+        controls: Iterable[Node] = (),
+        **attrs: Any,
+    ) -> Node:
+        """Add a node whose inputs can be read here."""
+        return self.work.add(op, inputs, name, controls, **attrs)
+
+    def read(self, x: Output) -> Output:
+        """A tensor of the graph as it can be read here."""
+        return x
+
+    def const(self, value: Any, dtype: DType) -> Output:
+        """A constant."""
+        array = np.asarray(value, dtype.numpy)
+        key = ("Const", dtype, array.shape, array.tobytes())
+        found = self._same.get(key)
+        if found is None:
+            found = self._same[key] = self.constant(array, dtype)
+        return found
+
+    def constant(self, array: Any, dtype: DType) -> Output:
+        """A new constant that can be read here."""
+        node = self.work.add("Const", (), "Const", dtype=dtype, value=Tensor(array))
+        return node.output()
+
+    def shape(self, x: Output, dtype: DType = dtypes.int32) -> Output:
+        """The shape of a tensor; a constant where it is known."""
+        known = self.known_shape(x)
+        if known.is_full:
+            return self.const(list(known), dtype)
+        return self.measured(x, dtype)
+
+    def measured(self, x: Output, dtype: DType) -> Output:
+        """The shape of a tensor, found when it is there."""
+        op = "VariableShape" if _is_resource(x) else "Shape"
+        return self.add(op, (x,), "Shape", {"out_type": dtype})
+
+    def known_shape(self, x: Output) -> Shape:
+        """What is known of a tensor's shape."""
+        return self.work.known.shape(x)
+
+    def known_value(self, x: Output) -> Any | None:
+        """The value of a tensor where it is known."""
+        return self.work.known.value(x)
+
+    def zeros_like(self, x: Output) -> Output:
+        """Zeros of the shape and type of a tensor, live where it is."""
+        return self.add("ZerosLike", (x,), "zeros", {})
+
+    def _tensors(self, items: list[Any]) -> list[Output]:
+        dtype = next((item.dtype for item in items if isinstance(item, Output)), None)
+        found = []
+        for item in items:
+            if isinstance(item, Output):
+                found.append(item)
+            else:
+                assert dtype is not None, "a number needs a tensor beside it"
+                found.append(self.const(item, dtype.base))
+        return found
+
+
+def _flat(items: Iterable[Any]) -> Iterator[Any]:
+    for item in items:
+        if isinstance(item, Output | numbers.Number | np.generic):
+            yield item
+        elif isinstance(item, Node):
+            yield item.output()
+        else:
+            yield from _flat(item)
+
+
+def _is_stateful(op: str) -> bool:
+    definition = lookup(op)
+    return definition is None or definition.stateful
+
+
+def _is_resource(x: Output) -> bool:
+    return x.dtype is not None and x.dtype.kind == "resource"
