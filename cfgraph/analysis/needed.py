@@ -1,10 +1,15 @@
-"""What a run needs: every node that a fetch or target reads, directly or through others."""
+"""What a run needs: every node that a fetch or target reads, directly or through others.
+
+Across devices too: a Recv needs its Send.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
+from cfgraph.analysis.transfers import Key, is_transfer, key_of, senders
 from cfgraph.ir.graph import Graph, Node, Output
+from cfgraph.ir.walk import Roles
 
 
 def needed(
@@ -20,8 +25,16 @@ def needed(
     """
     found = set(wanted)
     queue = list(found)
+    roles = Roles()
+    sends: dict[Key, Node] | None = None
     while queue:
         node = queue.pop()
+        if not node.inputs and roles[node.op] == "recv" and is_transfer(node, roles):
+            sends = senders(graph) if sends is None else sends
+            send = sends.get(key_of(node))
+            if send is not None and send not in found:
+                found.add(send)
+                queue.append(send)
         for item in node.inputs:
             source = item[0]
             if source not in found and not (fed and item in fed):

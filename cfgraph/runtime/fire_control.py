@@ -13,6 +13,7 @@ from cfgraph.ops.op import OpError
 from cfgraph.runtime.deliver import Edges, killer, nobody, sender
 from cfgraph.runtime.frame_state import DEAD, MASK, Fire, Frame, Iteration, Kill, Send, finish
 from cfgraph.runtime.plan import NodePlan
+from cfgraph.runtime.rendezvous import Channel
 from cfgraph.runtime.step import RunStep
 
 Make = Callable[["NodePlan", "Links"], tuple[Fire, Fire]]
@@ -22,13 +23,15 @@ Make = Callable[["NodePlan", "Links"], tuple[Fire, Fire]]
 class Links:
     """What a node's closures are tied to: the queue, the step, and the readers by output.
 
-    `control` is None where the readers of the control edges are among those of output 0.
+    `control` is None where the readers of the control edges are among those of output 0; `channel`
+    is where a Send or Recv meets the other end.
     """
 
     ready: list[tuple[Fire, Iteration]]
     step: RunStep
     ports: list[Edges]
     control: Edges | None
+    channel: Channel | None = None
 
     @property
     def groups(self) -> list[Edges]:

@@ -72,6 +72,7 @@ class Frame:
         "plan",
         "ready",
         "roots",
+        "tag",
         "values",
     )
 
@@ -89,6 +90,7 @@ class Frame:
         self.deferred: list[tuple[Send, Any]] = []
         self.dead_exits: dict[str, Kill] = {}
         self.exited: set[str] = set()
+        self.tag: Any = None  # set by the rendezvous, which compares frames across devices
         self.alive = 1
         self.newest = Iteration(self, 0)
         self.first: Iteration | None = self.newest

@@ -8,14 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Final
 
+from cfgraph.analysis.transfers import key_of
 from cfgraph.ir.graph import CONTROL, Node, Output
 from cfgraph.runtime.deliver import Edges, merge_control, merge_data, sender
 from cfgraph.runtime.fire_control import FIRES, Links
 from cfgraph.runtime.fire_ordinary import ordinary
+from cfgraph.runtime.fire_transfer import TRANSFERS, gates
 from cfgraph.runtime.frame_state import Fire, Iteration, Send
 from cfgraph.runtime.plan import NodePlan, Plan
+from cfgraph.runtime.rendezvous import Channel, Rendezvous
 from cfgraph.runtime.step import RunStep
+
+# their control edges may be live while an output is dead
+_OWN_CONTROL: Final = ("switch", "merge", "recv")
+_MAKERS: Final = {**FIRES, **TRANSFERS}
 
 Ready = list[tuple[Fire, Iteration]]
 Wrap = Callable[[NodePlan, list[Edges], Fire, Fire], tuple[Fire, Fire]]
@@ -27,44 +35,59 @@ class Linked:
 
     fires: dict[Node, tuple[Fire, Fire]] = field(default_factory=dict)
     owners: dict[Fire, NodePlan] = field(default_factory=dict)
-    feeds: list[Send] = field(default_factory=list)
+    feeds: dict[int, Send] = field(default_factory=dict)
     roots: list[Fire] = field(default_factory=list)
 
 
 def link(
-    plan: Plan, ready: Ready, step: RunStep, fetched: list[Send], wrap: Wrap | None = None
+    plan: Plan,
+    ready: Ready,
+    step: RunStep,
+    rendezvous: Rendezvous,
+    fetched: dict[int, Send],
+    wrap: Wrap | None = None,
 ) -> Linked:
     """Make the closures of a plan. `fetched[i]` takes the value of fetch i, None where it is dead.
 
     `wrap` may put something around the two closures of each node (tracing does).
     """
-    linker = _Linker(plan, ready, step, traced=wrap is not None)
+    linker = _Linker(plan, ready, step, rendezvous, traced=wrap is not None)
     linked = Linked()
     for node, node_plan in plan.nodes.items():
         live, dead = linker.fire(node_plan, wrap)
-        linked.fires[node] = live, dead
         linked.owners[live] = linked.owners[dead] = node_plan
+        if node_plan.op.role == "recv":
+            live, dead = gates(linker.channel(node), ready, live, dead)
+            linked.owners[live] = linked.owners[dead] = node_plan
+        linked.fires[node] = live, dead
         if not node.inputs and not node.controls:
             linked.roots.append(live)
     linker.connect(linked)
-    for item, take in zip(plan.fetches, fetched, strict=True):
-        linker.edges(item.node, item.port).others.append(take)
-    linked.feeds = [linker.feed(item.node, item.port) for item in plan.feeds]
+    for place, item in plan.fetches.items():
+        linker.edges(item.node, item.port).others.append(fetched[place])
+    linked.feeds = {place: linker.feed(item.node, item.port) for place, item in plan.feeds.items()}
     return linked
 
 
 class _Linker:
-    def __init__(self, plan: Plan, ready: Ready, step: RunStep, *, traced: bool) -> None:
+    def __init__(
+        self, plan: Plan, ready: Ready, step: RunStep, rendezvous: Rendezvous, *, traced: bool
+    ) -> None:
         self.plan = plan
         self.traced = traced
         self.ready = ready
         self.step = step
-        self.fed = frozenset(plan.feeds)
+        self.rendezvous = rendezvous
+        self.fed = frozenset(plan.feeds.values())
         self.readers: dict[tuple[Node, int], Edges] = {}
-        self.wired: set[tuple[Node, int]] = {*plan.fetches}
+        self.wired: set[tuple[Node, int]] = {*plan.fetches.values()}
         for node in plan.nodes:
             self.wired.update(node.inputs)
             self.wired.update((source, self.control_port(source)) for source in node.controls)
+
+    def channel(self, node: Node) -> Channel:
+        """Where a Send and its Recv meet."""
+        return self.rendezvous.channel(key_of(node))
 
     def edges(self, node: Node, port: int) -> Edges:
         """The readers of one output of a node, or of its control edges."""
@@ -80,7 +103,7 @@ class _Linker:
         Among those of output 0 where that is the node's only token: one delivery serves both.
         """
         plan = self.plan.nodes.get(node)
-        shared = plan is not None and plan.outputs == 1 and plan.op.role not in ("switch", "merge")
+        shared = plan is not None and plan.outputs == 1 and plan.op.role not in _OWN_CONTROL
         return 0 if shared and Output(node, 0) not in self.fed else CONTROL
 
     def control(self, node: Node) -> Edges:
@@ -92,8 +115,10 @@ class _Linker:
         ports = [self._port(plan, port) for port in range(plan.outputs)]
         control = self.control(plan.node)
         extra = None if ports and control is ports[0] else control
-        links = Links(self.ready, self.step, ports, extra)
-        make = FIRES.get(plan.op.role, ordinary)
+        transfers = plan.op.role in TRANSFERS
+        channel = self.channel(plan.node) if transfers else None
+        links = Links(self.ready, self.step, ports, extra, channel)
+        make = _MAKERS.get(plan.op.role, ordinary)
         live, dead = make(plan, links)
         live = _reading(plan, live)
         return wrap(plan, ports, live, dead) if wrap else (live, dead)

@@ -17,6 +17,7 @@ from cfgraph.ir import registry
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ops.array import same
 from cfgraph.ops.op import Op, lookup
+from cfgraph.runtime.parts import Part, parts
 
 MAX_NAMED = 5
 
@@ -61,19 +62,27 @@ class NodePlan:
 
 @dataclass(slots=True, eq=False)
 class Plan:
-    """Everything about a run of some fetches and targets with some outputs fed."""
+    """One device's part of a run of some fetches and targets with some outputs fed.
 
+    `fetches` and `feeds` are those on the device, by their places in the lists of the run.
+    """
+
+    device: str
     nodes: dict[Node, NodePlan]
     root: FramePlan
-    fetches: tuple[Output, ...]
-    feeds: tuple[Output, ...]
+    fetches: dict[int, Output]
+    feeds: dict[int, Output]
     fed_nodes: frozenset[Node]
 
 
-def make_plan(
-    graph: Graph, fetches: Sequence[Output], targets: Iterable[Node], feeds: Sequence[Output]
-) -> Plan:
-    """Plan a run.
+def make_plans(
+    graph: Graph,
+    fetches: Sequence[Output],
+    targets: Iterable[Node],
+    feeds: Sequence[Output],
+    device: str,
+) -> list[Plan]:
+    """Plan a run: on one device, or on those that the nodes of a partitioned graph are on.
 
     Raises Unsupported, naming all ops without a kernel; InvalidInput where the needed nodes do not
     make well-nested frames; UsageError for a feed that has no place.
@@ -85,13 +94,25 @@ def make_plan(
     chosen = needed(graph, wanted, fed, fed_nodes)
     _require_valid(graph, chosen)
     ops = _kernels_for(chosen)
-    found = frames(graph, chosen, fed)
+    found = parts(graph, chosen, fetches, feeds, device)
+    return [_plan(graph, part, ops, fed, fed_nodes) for part in found]
+
+
+def _plan(
+    graph: Graph,
+    part: Part,
+    ops: dict[str, type[Op]],
+    fed: frozenset[Output],
+    fed_nodes: frozenset[Node],
+) -> Plan:
+    """One device's plan."""
+    found = frames(graph, part.nodes, fed)
     if found.faults:
-        _require_outside_loops(graph, feeds)
+        _require_outside_loops(graph, fed)
         found.require_valid()
     layouts = {frame: _layout(frame) for frame in found.all}
-    nodes = {node: _plan_node(node, ops[node.op], found, layouts, fed) for node in chosen}
-    return Plan(nodes, layouts[found.root], tuple(fetches), tuple(feeds), fed_nodes)
+    nodes = {node: _plan_node(node, ops[node.op], found, layouts, fed) for node in part.nodes}
+    return Plan(part.device, nodes, layouts[found.root], part.fetches, part.feeds, fed_nodes)
 
 
 def _require_valid(graph: Graph, nodes: Iterable[Node]) -> None:
@@ -103,11 +124,11 @@ def _require_valid(graph: Graph, nodes: Iterable[Node]) -> None:
 
 
 def _is_replaced(node: Node) -> bool:
-    """True for what does not run where it is fed: a placeholder, or a source without a kernel."""
+    """True for what does not run where it is fed: a placeholder, a Recv, or what has no kernel."""
     if node.inputs or registry.output_count(node) != 1:
         return False
     op = lookup(node.op)
-    return op is None or op.is_input or not op.runnable
+    return op is None or op.is_input or not op.runnable or op.role == "recv"
 
 
 def _require_outside_loops(graph: Graph, feeds: Iterable[Output]) -> None:

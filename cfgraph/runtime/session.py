@@ -14,18 +14,18 @@ from cfgraph.errors import CfgraphError, ExecutionError, UsageError
 from cfgraph.ir.collector import without_collector
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.runtime.diagnose import dead_fetch, starved_fetch
-from cfgraph.runtime.executor import MISSING, Executor
+from cfgraph.runtime.executor import MISSING
 from cfgraph.runtime.feeds import fitted
 from cfgraph.runtime.lowered import lowered_run
-from cfgraph.runtime.plan import make_plan
+from cfgraph.runtime.plan import make_plans
+from cfgraph.runtime.simulator import Simulator
 from cfgraph.runtime.state import State
 from cfgraph.runtime.step import RunStep
 from cfgraph.runtime.trace import Observer
-from cfgraph.runtime.tracing import traced
 
 SCHEDULES = ("fifo", "random")
 DEFAULT_DEVICE = "cpu:0"
-# executors of fetch-sets that a session keeps; the oldest goes first
+# simulators of fetch-sets that a session keeps; the oldest goes first
 KEPT = 32
 
 
@@ -61,8 +61,8 @@ class Session:
         self.state = State() if state is None else state
         self._random = random.Random(schedule_seed) if schedule == "random" else None
         self._step = RunStep(self.state, seed)
-        self._executors: dict[Any, Executor] = {}
-        self._planned: Any = None  # the state of the graph that the executors are for
+        self._simulators: dict[Any, Simulator] = {}
+        self._planned: Any = None  # the state of the graph that the simulators are for
 
     def run(
         self,
@@ -89,14 +89,14 @@ class Session:
         names = [fetches] if isinstance(fetches, str) else list(fetches)
         wanted, nodes = self._resolve(names, targets)
         fed = self._resolve_feeds(feeds or {})
-        executor = self._executor(wanted, nodes, tuple(fed), trace)
+        simulator = self._simulator(wanted, nodes, tuple(fed), trace)
         self._step.run += 1
         self._step.max_iterations = max_iterations
         deadline = None if timeout is None else time.monotonic() + timeout
         with np.errstate(all="ignore"):
-            executor.run(list(fed.values()), deadline, self._random)
+            simulator.run(list(fed.values()), deadline, self._random)
             return [
-                _own(fed[item]) if item in fed else _fetched(executor, place, allow_dead)
+                _own(fed[item]) if item in fed else _fetched(simulator, place, allow_dead)
                 for place, item in enumerate(wanted)
             ]
 
@@ -121,35 +121,36 @@ class Session:
             fed[item] = _as_fed(self.graph, item, value)
         return fed
 
-    def _executor(
+    def _simulator(
         self,
         wanted: tuple[Output, ...],
         nodes: tuple[Node, ...],
         fed: tuple[Output, ...],
         trace: Observer | None,
-    ) -> Executor:
-        """The executor of this fetch-set, made once; a traced one is made for its run alone."""
+    ) -> Simulator:
+        """The simulator of this fetch-set, made once; a traced one is made for its run alone."""
         state = self.graph.edits, tuple(self.graph.functions.values())
         if self._planned != state:
-            self._executors.clear()
+            self._simulators.clear()
             self._planned = state
         key = (wanted, nodes, fed)
-        if trace is None and key in self._executors:
-            return self._executors[key]
+        if trace is None and key in self._simulators:
+            return self._simulators[key]
         with without_collector():
-            plan = make_plan(*lowered_run(self.graph, wanted, nodes, fed))
-            wrap = None if trace is None else traced(trace, self.device)
-            executor = Executor(plan, self._step, self.device, wrap)
+            run = lowered_run(self.graph, wanted, nodes, fed)
+            plans = make_plans(*run, self.device)
+            simulator = Simulator(plans, self._step, run[1], trace)
         if trace is None:
-            while len(self._executors) >= KEPT:
-                del self._executors[next(iter(self._executors))]
-            self._executors[key] = executor
-        return executor
+            while len(self._simulators) >= KEPT:
+                del self._simulators[next(iter(self._simulators))]
+            self._simulators[key] = simulator
+        return simulator
 
 
-def _fetched(executor: Executor, place: int, allow_dead: bool) -> Any:
+def _fetched(simulator: Simulator, place: int, allow_dead: bool) -> Any:
     """What a fetch got, or the error that says why it got nothing."""
-    item, value = executor.plan.fetches[place], executor.results[place]
+    item, value = simulator.fetches[place], simulator.results[place]
+    executor = next(one for one in simulator.executors if place in one.plan.fetches)
     if value is MISSING:
         raise starved_fetch(executor, item)
     if value is None and allow_dead:
@@ -157,10 +158,12 @@ def _fetched(executor: Executor, place: int, allow_dead: bool) -> Any:
     if value is None:
         raise dead_fetch(executor, item)
     dtype = item.dtype
-    return _own(_read(executor, item, value) if dtype is not None and dtype.is_ref else value)
+    if dtype is not None and dtype.is_ref:
+        value = _read(item, value, executor.device)
+    return _own(value)
 
 
-def _read(executor: Executor, item: Output, cell: Any) -> Any:
+def _read(item: Output, cell: Any, device: str) -> Any:
     """The value of a variable that is fetched by reference."""
     try:
         return cell.read()
@@ -168,7 +171,7 @@ def _read(executor: Executor, item: Output, cell: Any) -> Any:
         raise ExecutionError(
             error.message,
             node=item.node,
-            device=executor.device,
+            device=device,
             hint=error.hint,
             code="CFG705",
         ) from None

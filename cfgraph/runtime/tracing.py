@@ -12,9 +12,8 @@ from cfgraph.runtime.plan import NodePlan
 from cfgraph.runtime.trace import Observer, TraceEvent
 
 
-def traced(observer: Observer, device: str) -> Wrap:
-    """A wrapper for `link` that tells `observer` every token that fires."""
-    began = time.perf_counter_ns()
+def traced(observer: Observer, device: str, began: int) -> Wrap:
+    """A wrapper for `link` that tells `observer` every token that fires, and when since `began`."""
 
     def wrap(plan: NodePlan, ports: list[Edges], live: Fire, dead: Fire) -> tuple[Fire, Fire]:
         node, none = plan.node, (None,) * plan.outputs

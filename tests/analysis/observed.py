@@ -11,7 +11,7 @@ from cfgraph.analysis.liveness import Liveness, Tag, liveness, path_of
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ops.op import role
 from cfgraph.runtime.lowered import lowered_run
-from cfgraph.runtime.plan import Plan, make_plan
+from cfgraph.runtime.plan import Plan, make_plans
 from cfgraph.runtime.session import Session
 from cfgraph.runtime.trace import Recorder, TraceEvent
 
@@ -68,7 +68,7 @@ class Observed:
         def choose(predicate: Output, tag: Tag) -> int:
             return chosen[predicate, path_of(tag)]
 
-        return liveness(self.graph, choose, self.plan.nodes, self.plan.feeds, 10**9)
+        return liveness(self.graph, choose, self.plan.nodes, self.plan.feeds.values(), 10**9)
 
 
 def observe(
@@ -88,7 +88,7 @@ def observe(
         tuple(graph[name] for name in wanted_nodes),
         tuple(graph.tensor(name) for name in given),
     )
-    return Observed(run[0], make_plan(*run), recorder.events)
+    return Observed(run[0], make_plans(*run, "cpu:0")[0], recorder.events)
 
 
 def disagreements(observed: Observed) -> list[str]:

@@ -27,6 +27,6 @@ def test_the_simulator_has_the_tokens_of_the_executor_and_deadness_agrees(
 ) -> None:
     for observed in observed_runs(case):
         assert not disagreements(observed)
-        found = deadness(observed.graph, observed.plan.nodes, observed.plan.feeds)
+        found = deadness(observed.graph, observed.plan.nodes, observed.plan.feeds.values())
         seen = seen_in(observed.graph, found.frames, [observed.simulated])
         assert not faults(seen, found, _COMPARED)

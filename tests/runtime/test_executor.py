@@ -450,13 +450,13 @@ def test_a_session_keeps_a_bounded_number_of_plans() -> None:
     many = session(text)
     for place in range(KEPT + 5):
         assert many.run([f"y{place}:0"], {"x": place}) == [-place]
-    assert len(many._executors) == KEPT
+    assert len(many._simulators) == KEPT
 
 
 def test_finished_iterations_are_let_go() -> None:
     counting = session(loop())
     counting.run(["out:0"], {"n": 500})
-    executor = next(iter(counting._executors.values()))
+    (executor,) = next(iter(counting._simulators.values())).executors
     assert executor.root is not None
     assert not executor.root.newest.children
     assert not executor.ready

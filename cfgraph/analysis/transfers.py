@@ -1,0 +1,49 @@
+"""The edges of a partitioned graph that cross devices: which Send and which Recv meet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from cfgraph.ir.graph import Graph, Node
+from cfgraph.ir.walk import Roles
+
+
+class Key(NamedTuple):
+    """What a Send and its Recv agree on, besides the frame and the iteration they fire in."""
+
+    send_device: str
+    recv_device: str
+    tensor_name: str
+
+    def __str__(self) -> str:
+        return f"{self.tensor_name!r} from {self.send_device} to {self.recv_device}"
+
+
+def key_of(node: Node) -> Key:
+    """The key of a Send or a Recv. Raises InvalidInput where it has no such attributes."""
+    return Key(*(_text(node.attr(name)) for name in Key._fields))
+
+
+def _text(value: Any) -> str:
+    return value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value)
+
+
+def is_transfer(node: Node, roles: Roles) -> bool:
+    """True for a Send or Recv whose other end is in the graph, not at the client."""
+    return roles[node.op] in ("send", "recv") and not node.attrs.get("client_terminated")
+
+
+def is_partitioned(graph: Graph) -> bool:
+    """True if edges of the graph are cut into pairs of Send and Recv."""
+    roles = Roles()
+    return any(is_transfer(node, roles) for node in graph)
+
+
+def senders(nodes: Iterable[Node]) -> dict[Key, Node]:
+    """The Send of each key; the first one where several have it."""
+    roles, found = Roles(), dict[Key, Node]()
+    for node in nodes:
+        if roles[node.op] == "send" and is_transfer(node, roles):
+            found.setdefault(key_of(node), node)
+    return found

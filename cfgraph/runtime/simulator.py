@@ -1,0 +1,100 @@
+"""One run on all its devices: each in turn fires what it has ready, until nobody has anything."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Sequence
+from typing import Any, Final
+
+from cfgraph.errors import RunTimeout
+from cfgraph.ir.graph import Output
+from cfgraph.runtime.executor import MISSING, Executor
+from cfgraph.runtime.plan import Plan
+from cfgraph.runtime.rendezvous import Rendezvous
+from cfgraph.runtime.step import RunStep
+from cfgraph.runtime.stuck import stuck
+from cfgraph.runtime.trace import Observer
+from cfgraph.runtime.tracing import traced
+
+# tokens of a turn, between two looks at the clock; fewer where there is a deadline
+BATCH: Final = 512
+TIMED_BATCH: Final = 16
+
+
+class Simulator:
+    """The executors of a run, their rendezvous, and what its fetches got."""
+
+    def __init__(
+        self,
+        plans: Sequence[Plan],
+        step: RunStep,
+        fetches: Sequence[Output],
+        observer: Observer | None = None,
+    ) -> None:
+        self.fetches = tuple(fetches)
+        self.results: list[Any] = []
+        self.rendezvous = Rendezvous()
+        began = time.perf_counter_ns()
+        self.executors = [
+            Executor(
+                plan,
+                step,
+                self.rendezvous,
+                self.results,
+                None if observer is None else traced(observer, plan.device, began),
+            )
+            for plan in plans
+        ]
+
+    def run(self, feeds: Sequence[Any], deadline: float | None, pick: random.Random | None) -> None:
+        """Run until nothing is ready.
+
+        Raises ExecutionError where a kernel fails or a Recv waits for what never comes, RunTimeout.
+        """
+        self.results[:] = [MISSING] * len(self.fetches)
+        self.rendezvous.clear()
+        for executor in self.executors:
+            executor.begin(feeds)
+        batch = BATCH if deadline is None else TIMED_BATCH
+        busy = True
+        while busy:
+            busy = self._in_turn(batch) if pick is None else self._at_random(batch, pick)
+            if deadline is not None and time.monotonic() > deadline:
+                raise self._timeout()
+        if any(self.rendezvous.waiting()):
+            raise stuck(self.executors, self.rendezvous)
+
+    def _in_turn(self, batch: int) -> bool:
+        """Let each device fire a batch of tokens; false if none had any."""
+        busy = False
+        for executor in self.executors:
+            if executor.ready:
+                executor.in_order(batch)
+                busy = True
+        return busy
+
+    def _at_random(self, batch: int, pick: random.Random) -> bool:
+        """Fire a batch of tokens in random order, whichever device they are on."""
+        for _ in range(batch):
+            total = sum(len(executor.ready) for executor in self.executors)
+            if not total:
+                return False
+            place = pick.randrange(total)
+            for executor in self.executors:
+                if place < len(executor.ready):
+                    executor.pick(place)
+                    break
+                place -= len(executor.ready)
+        return True
+
+    def _timeout(self) -> RunTimeout:
+        busy = next((executor for executor in self.executors if executor.ready), None)
+        where = busy.busiest() if busy else None
+        return RunTimeout(
+            "the run took longer than it was allowed to",
+            frame=where.path if where else None,
+            device=busy.device if busy else None,
+            hint="a larger --timeout lets it go on",
+            code="CFG706",
+        )
