@@ -48,7 +48,7 @@ def _race(found: Deadness, merge: Node, roles: Roles) -> Iterator[Finding]:
     sources = [item for item in dict.fromkeys(merge.inputs) if roles[item.node.op] not in _ONCE]
     formulas, before = found.formulas, found.formulas.any_of([])
     for place, item in enumerate(sources):
-        mine = found.of(item)
+        mine = found.offered(item)
         if found.prover.can_hold(formulas.all_of([before, mine])):
             yield _both(found, merge, sources[:place], item)
             return
@@ -56,7 +56,10 @@ def _race(found: Deadness, merge: Node, roles: Roles) -> Iterator[Finding]:
 
 
 def _both(found: Deadness, merge: Node, before: list[Output], item: Output) -> Finding:
-    other = next(source for source in before if found.can_both_live(source, item))
+    mine, both = found.offered(item), found.formulas.all_of
+    other = next(
+        source for source in before if found.prover.can_hold(both([found.offered(source), mine]))
+    )
     message = f"two inputs of the Merge may be live at once, {other.name!r} and {item.name!r}"
     witness = found.witness(other, item)
     if witness:

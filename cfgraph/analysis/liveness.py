@@ -59,14 +59,17 @@ def liveness(
     nodes: Iterable[Node] | None = None,
     fed: Collection[Output] = _NOTHING,
     max_iterations: int = 16,
+    record: Liveness | None = None,
 ) -> Liveness:
     """Run a graph, or some nodes of it with some outputs `fed`, without values.
 
     `choose` gives the value of a Switch's predicate in the iteration of a tag (for `_SwitchN` its
-    index), and of a Recv's output whether it is live. No loop begins more than `max_iterations`
+    index), and of a Recv's output whether the message is live; it may look at the `record`, which
+    is filled as the run goes on. No loop begins more than `max_iterations`
     iterations after its first.
     """
-    run = _Run(graph, choose, list(graph if nodes is None else nodes), fed, max_iterations)
+    chosen = list(graph if nodes is None else nodes)
+    run = _Run(graph, choose, chosen, fed, max_iterations, record or Liveness())
     run.start()
     while run.queue:
         while run.queue:
@@ -113,6 +116,7 @@ class _Run:
         nodes: list[Node],
         fed: Collection[Output],
         max_iterations: int,
+        record: Liveness,
     ) -> None:
         self.choose = choose
         self.nodes = dict.fromkeys(nodes)
@@ -124,7 +128,7 @@ class _Run:
         self.arrived: dict[tuple[Node, Tag], _Arrived] = {}
         self.loops: dict[tuple[Frame, Tag], _Loop] = {}  # those that have not ended
         self.loops_in: Counter[Tag] = Counter()
-        self.result = Liveness()
+        self.result = record
 
     def start(self) -> None:
         """Live tokens for what is fed, and for every node without inputs."""
@@ -157,11 +161,16 @@ class _Run:
         if output not in self.fed:
             self.send_port(output, tag, live=live)
 
-    def send_port(self, output: Output, tag: Tag, *, live: bool) -> None:
+    def send_port(
+        self, output: Output, tag: Tag, *, live: bool, offered: bool | None = None
+    ) -> None:
+        """A token to the readers of one output; to Merges the one that is `offered`, if any is."""
         self.result.sent[output, tag] = live
+        to_merge = live if offered is None else offered
         for use in output.node.uses:
             if use.slot >= 0 and use.node.inputs[use.slot].port == output.port:
-                self.deliver(use.node, use.slot, tag, live=live)
+                token = to_merge if self.roles[use.node.op] == "merge" else live
+                self.deliver(use.node, use.slot, tag, live=token)
 
     def send_control(self, node: Node, tag: Tag, *, live: bool) -> None:
         self.result.controls[node, tag] = live
@@ -209,11 +218,17 @@ class _Run:
                 self.next_iteration(node, tag)
         elif live and role == "switch":
             self.switch(node, tag)
-        elif live and role == "recv":
-            self.send_output(Output(node), tag, live=bool(self.choose(Output(node), tag)))
-            self.send_control(node, tag, live=True)
+        elif role == "recv":
+            self.recv(node, tag, live=live)
         else:
             self.send(node, tag, live=live)
+
+    def recv(self, node: Node, tag: Tag, *, live: bool) -> None:
+        """A message comes even where control inputs are dead; Merges alone heed it then."""
+        message = bool(self.choose(Output(node), tag))
+        if Output(node) not in self.fed:
+            self.send_port(Output(node), tag, live=live and message, offered=message)
+        self.send_control(node, tag, live=live)
 
     def switch(self, node: Node, tag: Tag) -> None:
         """One output is live, and the control edges."""

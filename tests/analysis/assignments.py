@@ -1,7 +1,7 @@
 """Values of predicates: free ones at random, those made of others as they follow.
 
-What an analysis may know of values is followed here: Identity, LoopCond, constant Enter, Const,
-LogicalNot, LogicalAnd, LogicalOr, and Equal of integers. Any other output is free in each tag.
+What an analysis may know of values is followed here: Const, LogicalNot, LogicalAnd, LogicalOr,
+Equal of integers, and whatever hands a value on. Any other output is free in each tag.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from itertools import product
 from typing import Final
 
-from cfgraph.analysis.liveness import ROOT, Tag
+from cfgraph.analysis.liveness import ROOT, Liveness, Tag, liveness
 from cfgraph.ir import dtypes
 from cfgraph.ir.graph import CONTROL, Graph, Node, Output
 from cfgraph.ir.walk import topological
@@ -21,10 +21,11 @@ INDICES: Final = (-1, 0, 1, 2, 3)
 
 
 class Assignment:
-    """One value for each predicate and tag; a callable for `liveness`."""
+    """One value for each predicate and tag; a callable for `liveness`, whose record it reads."""
 
     def __init__(self, seed: int, known: Mapping[Output, int] | None = None) -> None:
         self.draw = random.Random(seed)
+        self.record = Liveness()
         self.known: dict[tuple[Output, Tag], int] = {
             (item, ROOT): value for item, value in (known or {}).items()
         }
@@ -41,10 +42,14 @@ class Assignment:
         match node.op:
             case "Const":
                 return int(node.attrs["value"].array)
-            case "Identity" | "LoopCond":
+            case "Identity" | "LoopCond" | "Switch":
                 return self(inputs[0], tag)
-            case "Enter" if node.attrs["is_constant"]:
+            case "Enter":
                 return self(inputs[0], tag[:-1])
+            case "Merge":
+                return self.merged(inputs, tag)
+            case "Exit":
+                return self(inputs[0], self.left(node, tag))
             case "LogicalNot":
                 return not self(inputs[0], tag)
             case "LogicalAnd":
@@ -54,6 +59,27 @@ class Assignment:
             case "Equal":
                 return self(inputs[0], tag) == self(inputs[1], tag)
         return self.free(output, tag)
+
+    def merged(self, inputs: tuple[Output, ...], tag: Tag) -> int:
+        """The value of the input that came."""
+        (item,) = [item for item in dict.fromkeys(inputs) if self.record.live(item, tag)]
+        if item.node.op != "NextIteration":
+            return self(item, tag)
+        *around, (frame, index) = tag
+        return self(item.node.inputs[0], (*around, (frame, index - 1)))
+
+    def left(self, leaving: Node, around: Tag) -> Tag:
+        """The iteration that an Exit was live in."""
+        (tag,) = [
+            tag
+            for (node, tag), live in self.record.fired.items()
+            if node is leaving and live and tag[:-1] == around
+        ]
+        return tag
+
+    def run(self, graph: Graph) -> Liveness:
+        """What is live in a graph with these values."""
+        return liveness(graph, self, record=self.record)
 
     def free(self, output: Output, tag: Tag) -> int:
         if GOES in output.node.name:
@@ -125,13 +151,19 @@ class Tables:
         return found
 
     def find(self, node: Node) -> dict[int, int]:
+        """The value of a node that is made of others, where the node is live."""
         inputs = [self.value(item) for item in node.inputs]
         match node.op:
             case "Const":
                 value = int(node.attrs["value"].array)
                 return {1: 0, value: self.all}
-            case "Identity":
+            case "Identity" | "Switch":
                 return inputs[0]
+            case "Merge":
+                true = 0
+                for item, value in zip(node.inputs, inputs, strict=True):
+                    true |= self.of[item] & value[1]
+                return {1: true}
             case "LogicalNot":
                 return {1: self.all & ~inputs[0][1]}
             case "LogicalAnd":

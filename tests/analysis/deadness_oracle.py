@@ -11,7 +11,7 @@ from itertools import combinations
 
 from cfgraph.analysis.deadness.deadness import Deadness, Place, deadness
 from cfgraph.analysis.frames import Frame, Frames, frames
-from cfgraph.analysis.liveness import Liveness, liveness
+from cfgraph.analysis.liveness import Liveness
 from cfgraph.ir import registry
 from cfgraph.ir.graph import CONTROL, Graph, Node, Output
 from cfgraph.ops.op import role
@@ -52,7 +52,7 @@ def seen_in_tables(graph: Graph) -> Seen:
 
 def seen_in_runs(graph: Graph, runs: int, seed: int = 0) -> Seen:
     """Some assignments at random, but for those under which a loop starves."""
-    results = [liveness(graph, Assignment(seed + number)) for number in range(runs)]
+    results = [Assignment(seed + number).run(graph) for number in range(runs)]
     assert not any(run.cut for run in results)
     # the analysis takes it for granted that every loop ends
     return seen_in(graph, frames(graph), [run for run in results if not run.starved])

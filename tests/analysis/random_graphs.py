@@ -224,9 +224,17 @@ class _Writer:
             )
             self.hang_on(inner, start)
             self.fill(inner, self.draw.randrange(1, 4), depth)
-            results.append([inner.data[-1], self.pick(inner.data)])
-        for pair in zip(*results, strict=True):
-            scope.data.append(self.op("Merge", *pair))
+            results.append([inner.data[-1], self.pick(inner.data), self.bit_of(inner)])
+        *data, bits = [self.op("Merge", *pair) for pair in zip(*results, strict=True)]
+        scope.data.extend(data)
+        scope.predicates.append(bits)
+
+    def bit_of(self, branch: _Scope) -> Output:
+        """A Boolean of a branch: a constant or, live only there, a predicate."""
+        if self.draw.random() < 0.6:
+            return self.constant(branch, np.bool_(self.draw.random() < 0.5))
+        controls = [branch.start] if branch.start else []
+        return self.op("Identity", self.pick(branch.predicates), controls=controls)
 
     # -- loops -----------------------------------------------------------------------------------
 
@@ -250,13 +258,16 @@ class _Writer:
         goes = self.op("LoopCond", goes)
         entered = [self.pick(scope.data) for _ in range(self.draw.choice((1, 2, 3)))]
         merges = [self.variable(enter(item, constant=False)) for item in entered]
+        flag = self.variable(enter(self.pick(scope.predicates), constant=False))
         latches = [self.graph.add("Switch", item.output(), goes) for item in (count, *merges)]
+        raised = self.graph.add("Switch", flag.output(), goes)
         inner.start = self.graph.add("Identity", latches[0].output(1))
         inner.data = [latch.output(1) for latch in latches[1:]]
         # a Merge must not read it itself: a dead Enter makes it dead, in a race with live inputs
         inner.data.append(self.op("Identity", enter(self.pick(scope.data))))
         inner.predicates = [enter(self.pick(scope.predicates))]
         inner.predicates.extend(self.bits(inner) for _ in range(2))
+        inner.predicates.append(raised.output(1))
         inner.indices = [enter(item) for item in scope.indices]
         self.fill(inner, self.draw.randrange(2, 7), depth)
         one = self.constant(inner, np.int32(1))
@@ -264,6 +275,10 @@ class _Writer:
         for merge in merges:
             gate = [inner.start]
             self.hand_on(merge, self.op("Identity", self.pick(inner.data), controls=gate))
+        changes = self.draw.random() < 0.3
+        bit = self.pick(inner.predicates) if changes else raised.output(1)
+        self.hand_on(flag, self.op("Identity", bit, controls=[inner.start]))
+        scope.predicates.append(self.op("Exit", raised.output(0)))
         scope.data.extend(self.op("Exit", self.leaving(latch)) for latch in latches[1:])
         self.hang_on(scope, self.graph.add("Exit", latches[0].output(0)))
 

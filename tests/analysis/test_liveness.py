@@ -156,6 +156,25 @@ send_device_incarnation=0}
     assert _names(run, live=True) == {"r", "y", "after"}
 
 
+@pytest.mark.parametrize("message", [0, 1])
+def test_a_recv_that_control_inputs_make_dead_brings_its_message_to_merges(message: int) -> None:
+    text = """
+        x = Placeholder() {dtype=float32}
+        p = Placeholder() {dtype=bool}
+        s = Switch(x, p)
+        gate = Identity(s:1)
+        r = _Recv(^gate) {tensor_type=float32, tensor_name="t", send_device="a", recv_device="b", \
+send_device_incarnation=0}
+        y = Neg(r)
+        m = Merge(r, r) {T=float32, N=2}
+        after = NoOp(^r)
+    """
+    received = graph(text.replace("\\\n", ""))
+    run = liveness(received, lambda output, tag: message * (output.node.op == "_Recv"))
+    assert _names(run, live=False) >= {"gate", "r", "y", "after"}
+    assert ("m" in _names(run, live=True)) is bool(message)
+
+
 def test_a_loop_starves_where_an_enter_inside_never_comes() -> None:
     text = LOOP.replace("PARALLEL", "1")
     text += """

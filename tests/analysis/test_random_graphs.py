@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cfgraph.analysis.liveness import ROOT, liveness
+from cfgraph.analysis.liveness import ROOT
 from cfgraph.analysis.verify import verify
 from cfgraph.ir import serde
 from cfgraph.ir.graph import Output
@@ -51,7 +51,7 @@ def test_tables_say_what_the_simulator_says(kind: str) -> None:
         graph = random_graph(seed, kind).graph
         tables = Tables(graph)
         for bit in random.Random(seed).sample(range(len(tables.cases)), 8):
-            run = liveness(graph, Assignment(seed, tables.cases[bit]))
+            run = Assignment(seed, tables.cases[bit]).run(graph)
             for node in graph:
                 for port in (-1, 0):
                     output = Output(node, port)

@@ -64,8 +64,17 @@ class Deadness:
 
     def inputs(self, node: Node) -> tuple[Predicate, ...]:
         """The predicates of all edges into a node, data first."""
-        data = [self.of(item) for item in node.inputs]
-        return (*data, *map(self.of_control, node.controls))
+        of = self.offered if self._rules.roles[node.op] == "merge" else self.of
+        return (*map(of, node.inputs), *map(self.of_control, node.controls))
+
+    def offered(self, output: Output) -> Predicate:
+        """The predicate of an edge from this output into a Merge.
+
+        It is that of the output, but for a Recv with control inputs: a message that is live counts
+        even where they are dead.
+        """
+        of = self.of(output)
+        return of if output in self._rules.cut else self._rules.messages.get(output, of)
 
     def _frame(self, place: Place) -> Frame:
         node = place.node if isinstance(place, Output) else place
@@ -181,7 +190,12 @@ def _revisit(rules: Rules, order: list[Node], changed: Sequence[Recurrence]) -> 
         stale.update(_leaving(rules, frame))
     hears = {send: recv for recv, send in rules.senders.items()}
     for node in order:
-        if node in stale and (rules.visit(node) or node in owners):
+        if node not in stale:
+            continue
+        changed_here = rules.visit(node)
+        stale.update(rules.void)
+        rules.void.clear()
+        if changed_here or node in owners:
             stale.update(use.node for use in node.uses)
             if rules.roles[node.op] in ("enter", "next_iteration"):
                 stale.update(_leaving(rules, rules.frames.of_outputs[node]))

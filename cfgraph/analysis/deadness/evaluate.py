@@ -36,9 +36,11 @@ class Rules:
         self.cut = frozenset(cut)
         self.roles = Roles()
         self.senders = senders(frames, self.roles)
-        self.values = Values(self.formulas, frames, self.cut, self.senders)
+        self.values = Values(prover, frames, self.offered, self.cut, self.senders)
         self.live: dict[Node, int] = {}
         self.ports: dict[Output, int] = {}
+        self.messages: dict[Output, int] = {}
+        self.void: list[Node] = []  # the Switches whose predicates are not what they were
         self.heard: dict[Node, int] | None = {} if self._hears() else None
         self.is_plain = not self.cut and not any(map(self._is_read_late, frames.of))
         self.loops = Loops(self.formulas, prover, self._runs)
@@ -49,9 +51,15 @@ class Rules:
             return False
         roles = self.roles
         return any(
-            roles[node.op] == "trigger" or (node.controls and roles[node.op] == "merge")
+            roles[node.op] == "trigger"
+            or (node.controls and (roles[node.op] == "merge" or self._is_offered(node)))
             for node in self.frames.of
         )
+
+    def _is_offered(self, node: Node) -> bool:
+        """True for a Recv that a Merge reads."""
+        roles = self.roles
+        return roles[node.op] == "recv" and any(roles[use.node.op] == "merge" for use in node.uses)
 
     def _is_read_late(self, node: Node) -> bool:
         """True for a NextIteration that others than Merges read."""
@@ -73,6 +81,15 @@ class Rules:
             return self._next(output[0])
         found = self.ports.get(output)
         return self.live.get(output[0], TRUE) if found is None else found
+
+    def offered(self, output: Output) -> int:
+        """The formula of a data edge into a Merge, for which a value counts, whoever brings it.
+
+        That is so of a message to a Recv which is dead by its control inputs.
+        """
+        if self.messages and output in self.messages and output not in self.cut:
+            return self.messages[output]
+        return self.data(output)
 
     def control(self, node: Node) -> int:
         """The formula of a control edge."""
@@ -118,6 +135,7 @@ class Rules:
             ports_changed = self._switch(node, runs)
         elif role == "merge":
             runs = self._merge(node)
+            self.void += self.values.renew(Output(node, 0))
         elif role == "enter":
             runs = self._enter(node, runs)
         elif role == "exit":
@@ -142,9 +160,9 @@ class Rules:
         if last == 0:
             return self._set_port(Output(node, 0), runs)
         if registry.input_types(node) and selector.dtype is not None and selector.dtype.is_integer:
-            taken = [self.values.equals(selector, place) for place in range(last)]
+            taken = [self.values.equals(selector, place, node) for place in range(last)]
         else:
-            taken = [-self.values.truth(selector)]
+            taken = [-self.values.truth(selector, node)]
         taken.append(-self.formulas.any_of(taken))
         changed = False
         for port, formula in enumerate(taken):
@@ -154,13 +172,19 @@ class Rules:
 
     def _recv(self, node: Node, runs: int) -> bool:
         """The message may be dead; then the output is, and the control edges are not."""
-        send = self.senders.get(node)
+        send, output = self.senders.get(node), Output(node, 0)
         if send is not None and send in self.live:
             message = self.data(send.inputs[0])
-            return self._set_port(Output(node, 0), self.formulas.all_of([runs, message]))
-        depth = self.frames.of[node].depth
-        message = self.formulas.symbol(("message", node), Symbol(node.name, "message", depth))
-        return self._set_port(Output(node, 0), self.formulas.all_of([runs, message]))
+        else:
+            symbol = Symbol(node.name, "message", self.frames.of[node].depth)
+            message = self.formulas.symbol(("message", node), symbol)
+        changed = self._set_port(output, self.formulas.all_of([runs, message]))
+        if not node.controls:
+            return changed
+        if self.heard is not None:
+            message = self.formulas.all_of([message, self.heard[node]])
+        before, self.messages[output] = self.messages.get(output), message
+        return changed or before != message
 
     def _enter(self, node: Node, runs: int) -> int:
         """Live in the first iteration, or in all that there are."""
@@ -189,12 +213,12 @@ class Rules:
         roles, inputs = self.roles, node.inputs
         kinds = ["" if item in self.cut else roles[item[0].op] for item in inputs]
         if "enter" not in kinds and "next_iteration" not in kinds:
-            return self.formulas.any_of(map(self.data, inputs))
+            return self.formulas.any_of(map(self.offered, inputs))
         enters = [item[0] for item, kind in zip(inputs, kinds, strict=True) if kind == "enter"]
         starts = [self.start(enter) for enter in enters]
         if not self._is_loop(kinds, enters):
             race = self._race(node, starts, self.frames.of[node].depth)
-            return self.formulas.all_of([self.formulas.any_of(map(self.data, inputs)), race])
+            return self.formulas.all_of([self.formulas.any_of(map(self.offered, inputs)), race])
         start = self.formulas.any_of(starts)
         if len(set(starts)) > 1:
             race = self._race(node, starts, self.frames.of[node].depth - 1)
@@ -232,10 +256,10 @@ class Rules:
         formulas = self.formulas
         if "enter" not in kinds and "next_iteration" not in kinds:
             everything = formulas.all_of(map(self._heard_of, node.inputs))
-            return formulas.any_of([*map(self.data, node.inputs), everything])
+            return formulas.any_of([*map(self.offered, node.inputs), everything])
         enters = [i[0] for i, kind in zip(node.inputs, kinds, strict=True) if kind == "enter"]
         if not self._is_loop(kinds, enters):
-            return formulas.any_of([*map(self.data, node.inputs), self._arrives(node)])
+            return formulas.any_of([*map(self.offered, node.inputs), self._arrives(node)])
         start = formulas.any_of(self._heard(enter) for enter in enters)
         back = [i[0] for i, kind in zip(node.inputs, kinds, strict=True) if kind != "enter"]
         return self.loops.token(("heard", node), node, self.frames.of[node], start, back)

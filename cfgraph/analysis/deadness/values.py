@@ -1,17 +1,20 @@
 """The values that predicates have, as far as it takes to tell that two of them are the same.
 
 What hands a value on gives the value itself; the logical ops become formulas; a pure op on the
-same inputs gives the same value; all else is a value of its own. Values are those of one
-iteration: a Merge that closes a loop, an Exit, anything random is told from all others.
+same inputs gives the same value; a Merge of Booleans of which one comes is true where a true one
+does; all else is a value of its own. Values are those of one iteration: a loop variable that may
+change, what such a one leaves a loop with, anything random is told from all others.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Hashable, Mapping
+from collections.abc import Callable, Collection, Hashable, Mapping
 from typing import Any, Final
 
+from cfgraph.analysis.deadness import carried
 from cfgraph.analysis.deadness.formulas import FALSE, TRUE, Formulas, Symbol
+from cfgraph.analysis.deadness.proof import Prover
 from cfgraph.analysis.frames import Frames
 from cfgraph.ir.attrs import Tensor
 from cfgraph.ir.dtypes import bool_
@@ -19,6 +22,7 @@ from cfgraph.ir.graph import Node, Output
 from cfgraph.ops.op import Op, lookup
 
 _LARGEST: Final = 64  # a constant of more elements is told from all others
+_MAX_SIDES: Final = 16  # a Merge of more inputs too
 _FORWARDING: Final = ("switch", "enter", "loop_cond")
 
 Value = int
@@ -29,12 +33,15 @@ class Values:
 
     def __init__(
         self,
-        formulas: Formulas,
+        prover: Prover,
         frames: Frames,
+        offered: Callable[[Output], int],
         cut: Collection[Output] = (),
         senders: Mapping[Node, Node] | None = None,
     ) -> None:
-        self.formulas = formulas
+        self.prover = prover
+        self.formulas: Formulas = prover.formulas
+        self.offered = offered
         self.frames = frames
         self.cut = frozenset(cut)
         self.senders = senders or {}
@@ -44,14 +51,37 @@ class Values:
         self._bools: dict[int, Value] = {}
         self._constants: dict[Value, Any] = {}
         self._named: list[tuple[str, int]] = []  # name and depth, by number
+        self._followed: dict[Output, list[Output]] = {}  # what follows a choice, and who reads it
+        self._asked: dict[Output, list[Node]] = {}
 
-    def truth(self, output: Output) -> int:
+    def truth(self, output: Output, asker: Node) -> int:
         """The formula that says that a Boolean is true."""
-        return self._truth_of(self.value(output))
+        return self._truth_of(self._asked_for(output, asker))
 
-    def equals(self, output: Output, constant: Any) -> int:
+    def equals(self, output: Output, constant: Any, asker: Node) -> int:
         """The formula that says that a tensor has this value."""
-        return self._is(self.value(output), constant)
+        return self._is(self._asked_for(output, asker), constant)
+
+    def _asked_for(self, output: Output, asker: Node) -> Value:
+        found = self.value(output)
+        if output in self._followed:
+            self._asked.setdefault(output, []).append(asker)
+        return found
+
+    def renew(self, output: Output) -> list[Node]:
+        """Look again which input of a Merge comes when; returns whose answers are void."""
+        if output not in self._of or output not in self._followed:
+            return []
+        if self._decide(output) == self._of[output]:
+            return []
+        askers: list[Node] = []
+        todo = [output]
+        while todo:
+            at = todo.pop()
+            if self._of.pop(at, None) is not None:
+                todo.extend(self._followed.pop(at, ()))
+                askers.extend(self._asked.pop(at, ()))
+        return askers
 
     def value(self, output: Output) -> Value:
         """The number of a value."""
@@ -66,8 +96,16 @@ class Values:
                 stack.extend(missing)
             else:
                 self._of[at] = self._decide(at)
+                self._follow(at)
                 stack.pop()
         return self._of[output]
+
+    def _follow(self, output: Output) -> None:
+        """Note whose value hangs on which input of a Merge comes."""
+        for item in self._needs(output) if self._followed else ():
+            if item in self._followed:
+                self._followed[item].append(output)
+                self._followed.setdefault(output, [])
 
     # -- what a value depends on -----------------------------------------------------------------
 
@@ -82,8 +120,13 @@ class Values:
             return node.inputs[:1]
         if node in self.senders:
             return self.senders[node].inputs[:1]
+        if op.role == "exit":
+            return carried.left(node, self.frames, self.cut)
         if op.role == "merge":
-            return () if self._closes(node) or output.port else node.inputs
+            if output.port:
+                return ()
+            closes = self._closes(node)
+            return carried.entered(node, self.frames, self.cut) if closes else node.inputs
         if op.forwards:
             return (node.inputs[min(output.port, len(node.inputs) - 1)],)
         return node.inputs if _is_function(op) else ()
@@ -98,8 +141,11 @@ class Values:
         op = lookup(output.node.op)
         if op is None or output in self.cut or output.node not in self.frames.of:
             return self._own(output)
-        if op.role == "merge":
-            return needs[0] if needs and len(set(needs)) == 1 else self._own(output)
+        if op.role in ("merge", "exit"):
+            if len(set(needs)) == 1:
+                return needs[0]
+            chosen = self._chosen(output, needs)
+            return self._own(output) if chosen is None else self._bool(chosen)
         if op.role in _FORWARDING or op.forwards or output.node in self.senders:
             return needs[0]
         if not _is_function(op):
@@ -131,6 +177,22 @@ class Values:
             value = tensor.array[()]
             self._constants[number] = value.item() if hasattr(value, "item") else value
         return number
+
+    def _chosen(self, output: Output, needs: list[Value]) -> int | None:
+        """The formula of a Merge of Booleans; None where two inputs may come at once."""
+        inputs = output.node.inputs
+        is_choice = 1 < len(needs) <= _MAX_SIDES and not self._closes(output.node)
+        if not is_choice or output.dtype is not bool_:
+            return None
+        self._followed.setdefault(output, [])
+        formulas, before, true = self.formulas, FALSE, FALSE
+        for item, number in zip(inputs, needs, strict=True):
+            comes = self.offered(item)
+            if self.prover.can_hold(formulas.all_of([before, comes])) is not False:
+                return None
+            before = formulas.any_of([before, comes])
+            true = formulas.any_of([true, formulas.all_of([comes, self._truth_of(number)])])
+        return true
 
     # -- Booleans --------------------------------------------------------------------------------
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import cfgraph
+from cfgraph.analysis.check import check
 from cfgraph.analysis.deadness.deadness import Deadness, deadness
 from tests.analysis.written import LOOP, graph
 
@@ -218,6 +219,8 @@ def test_implication_is_told_from_equality() -> None:
     assert found.equal(of["then"], of["joined"])
 
 
+_KEY = 'tensor_name="a", send_device="/cpu:0", send_device_incarnation=0, recv_device="/cpu:1"'
+
 SENT = """
     s = Switch(x, p)
     a = Neg(s:1)
@@ -227,10 +230,7 @@ SENT = """
     r = _Recv() {tensor_type=float32, KEY}
     y = Neg(r)
     after = NoOp(^r)
-""".replace(
-    "KEY",
-    'tensor_name="a", send_device="/cpu:0", send_device_incarnation=0, recv_device="/cpu:1"',
-)
+""".replace("KEY", _KEY)
 
 
 def test_a_message_is_dead_if_what_its_send_sends_is() -> None:
@@ -261,3 +261,42 @@ def test_a_predicate_that_is_sent_is_the_same_on_the_other_device() -> None:
     """)
     assert found.equal(of["a"], of["b"])
     assert found.always_live(of["m"])
+
+
+GATED = """
+    s = Switch(x, p)
+    gate = Identity(s:1)
+    r = _Recv(^gate) {tensor_type=float32, KEY}
+    y = Neg(r)
+    m = Merge(r, r) {T=float32, N=2}
+    race = Merge(r, s:0) {T=float32, N=2}
+""".replace("KEY", _KEY)
+
+
+def test_a_merge_takes_the_message_of_a_recv_that_is_dead_by_its_control_inputs() -> None:
+    found, of = analysed(GATED)
+    assert found.text(found.of_control(of["y"])) == "p & live:r"
+    assert found.text(found.of_control(of["m"])) == "live:r"
+    assert found.can_both_live(of["race"], of.tensor("s:0"))
+
+
+def test_two_messages_of_one_merge_may_race_though_one_recv_is_dead() -> None:
+    races = [item for item in check(graph(INPUTS, GATED)).findings if item.code == "CFG220"]
+    assert [(item.node, item.related) for item in races] == [("race", ("r:0", "s:0"))]
+
+
+def test_a_message_to_a_loop_counts_in_the_iterations_that_its_recv_comes_in() -> None:
+    of = graph(
+        LOOP,
+        """
+        gate = Identity(s:1)
+        gated = Switch(body, bound)
+        side = Identity(gated:0)
+        r = _Recv(^side) {tensor_type=float32, KEY}
+        t = Merge(r, r) {T=float32, N=2}
+    """.replace("KEY", _KEY),
+    )
+    found = deadness(of)
+    assert found.never_live(of["r"])
+    assert found.text(found.of_control(of["t"])) != "false"
+    assert not found.implies(of["t"], of["body"])
