@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from cfgraph.ir.graph import Node as Node
     from cfgraph.ir.graph import Output as Output
     from cfgraph.passes.lower.lower import lower as lower
+    from cfgraph.passes.place.place import place as place
     from cfgraph.runtime.session import Session as Session
 
 __version__ = "0.1.0"
@@ -44,6 +45,7 @@ _HOMES = {
     "load": "cfgraph.ir.files",
     "loads": "cfgraph.ir.files",
     "lower": "cfgraph.passes.lower.lower",
+    "place": "cfgraph.passes.place.place",
     "save": "cfgraph.ir.files",
 }
 # whoever holds a graph asks it for types and attributes, which the ops declare

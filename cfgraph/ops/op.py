@@ -52,6 +52,8 @@ class Op:
     reads_only: ClassVar[bool] = False  # stateful, and changes nothing
     is_input: ClassVar[bool] = False  # there to be fed; without an input of its own it must be
     forwards: ClassVar[bool] = False  # output i is input i
+    host_only: ClassVar[bool] = False  # only a CPU has a kernel, whatever the types
+    handles: ClassVar[tuple[int, ...]] = ()  # outputs that are handles though their type is not
     logic: ClassVar[str] = ""  # not, and, or, equal, differ, truth: what it says of its inputs
     role: ClassVar[str] = ""
 

@@ -97,6 +97,7 @@ class Print(SameShape):
     signature = "input: T, data: U -> output: T"
     attrs = "U: list(type) >= 0, message: string = '', first_n: int = -1, summarize: int = 3"
     stateful = True
+    host_only = True
     traceable = False
 
     @classmethod
@@ -120,6 +121,7 @@ class PrintV2(Op):
     signature = "input: string ->"
     attrs = "output_stream: string = 'stderr', end: string = '\n'"
     stateful = True
+    host_only = True
     traceable = False
 
     @classmethod

@@ -24,6 +24,7 @@ class TableHandle(Op, abstract=True):
     """The handle of a table."""
 
     stateful = True
+    host_only = True
     once: ClassVar[bool] = False
 
     @classmethod
@@ -101,6 +102,7 @@ class LookupTableFindV2(Op):
 
     signature = "table_handle: resource, keys: Tin, default_value: Tout -> values: Tout"
     stateful = True
+    host_only = True
 
     @classmethod
     def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -112,6 +114,7 @@ class LookupTableInsertV2(Op):
 
     signature = "table_handle: resource, keys: Tin, values: Tout ->"
     stateful = True
+    host_only = True
 
     @classmethod
     def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -129,6 +132,7 @@ class LookupTableRemoveV2(Op):
 
     signature = "table_handle: resource, keys: Tin ->"
     stateful = True
+    host_only = True
 
     @classmethod
     def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -144,6 +148,7 @@ class LookupTableImportV2(Op):
 
     signature = "table_handle: resource, keys: Tin, values: Tout ->"
     stateful = True
+    host_only = True
 
     @classmethod
     def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -163,6 +168,7 @@ class LookupTableExportV2(Op):
 
     signature = "table_handle: resource -> keys: Tkeys, values: Tvalues"
     stateful = True
+    host_only = True
 
     @classmethod
     def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -178,6 +184,7 @@ class LookupTableSizeV2(Op):
 
     signature = "table_handle: resource -> size: int64"
     stateful = True
+    host_only = True
 
     @classmethod
     def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -193,6 +200,7 @@ class InitializeTableV2(Op):
 
     signature = "table_handle: resource, keys: Tkey, values: Tval ->"
     stateful = True
+    host_only = True
 
     @classmethod
     def prepare(cls, node: Node, xp: ModuleType) -> Kernel:

@@ -35,6 +35,7 @@ class TensorArrayV2(TensorArrayV3):
     """A new array of tensors."""
 
     signature = "size: int32 -> handle: string"
+    handles = (0,)
     attrs = (
         "dtype: type, element_shape: shape = ?, dynamic_size: bool = false,"
         " clear_after_read: bool = true, tensor_array_name: string = ''"
@@ -45,6 +46,7 @@ class TensorArray_(TensorArrayV3, name="TensorArray"):
     """A new array of tensors; the first version."""
 
     signature = "size: int32 -> handle: Ref(string)"
+    handles = (0,)
     attrs = (
         "dtype: type, dynamic_size: bool = false, clear_after_read: bool = true,"
         " tensor_array_name: string = '', element_shape: shape = ?"
@@ -55,12 +57,14 @@ class TensorArrayGradV2(TensorArrayGradV3):
     """The array that gathers gradients for the elements of another one."""
 
     signature = "handle: string, flow_in: float32 -> grad_handle: string"
+    handles = (0,)
 
 
 class TensorArrayGrad(TensorArrayGradV3):
     """The array that gathers gradients for the elements of another one; the first version."""
 
     signature = "handle: string, flow_in: float32 -> grad_handle: Ref(string)"
+    handles = (0,)
 
 
 class TensorArrayWriteV2(TensorArrayWriteV3):

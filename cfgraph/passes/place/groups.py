@@ -1,0 +1,101 @@
+"""Nodes that must be, or had better be, on one device: disjoint sets that grow together."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+
+from cfgraph.ir.graph import Graph, Node
+from cfgraph.passes.place.facts import Facts, Tie
+
+_BESIDE = b"loc:@"
+
+
+class Groups:
+    """The sets; each is known by its first node in the order of the graph.
+
+    `ties` are the reasons, loose ones apart; `absent` are the nodes to be beside that are not in
+    the graph, each with the first node that names it.
+    """
+
+    def __init__(self, graph: Graph, facts: Facts) -> None:
+        self.graph = graph
+        self.ties: list[Tie] = []
+        self.loose: list[Tie] = []
+        self.absent: dict[str, Node] = {}
+        self._place = {node: place for place, node in enumerate(graph)}
+        self._parent: dict[Node, Node] = {}
+        for node in graph:
+            for tie in facts.ties(node):
+                (self.loose if tie.loose else self.ties).append(tie)
+            if "_class" in node.attrs:
+                self._beside(node, node.attrs["_class"])
+        for tie in self.ties:
+            self.join(tie.source, tie.reader)
+
+    def of(self, node: Node) -> Node:
+        """The first node of the set that a node is in."""
+        parent = self._parent
+        top = node
+        while top in parent:
+            top = parent[top]
+        while node is not top:  # so that a chain is walked once
+            above = parent[node]
+            parent[node] = top
+            node = above
+        return top
+
+    def join(self, one: Node, other: Node) -> None:
+        """Make one set of two."""
+        a, b = self.of(one), self.of(other)
+        if a is not b:
+            first, second = (a, b) if self._place[a] < self._place[b] else (b, a)
+            self._parent[second] = first
+
+    def is_first(self, node: Node) -> bool:
+        """True if a set is known by the node."""
+        return node not in self._parent
+
+    def members(self, first: Node) -> list[Node]:
+        """The nodes of a set, in the order of the graph; takes a walk through the graph."""
+        return [node for node in self.graph if self.of(node) is first]
+
+    def why(self, one: Node, other: Node) -> str:
+        """What ties two nodes of a set to each other, edge by edge, as a text."""
+        path = self._path(one, other)
+        shown = path if len(path) <= 4 else [*path[:2], None, *path[-2:]]
+        return ", ".join(
+            "…" if tie is None else f"{tie.source.name} and {tie.reader.name} share {tie.why}"
+            for tie in shown
+        )
+
+    def _path(self, one: Node, other: Node) -> list[Tie]:
+        near: dict[Node, list[Tie]] = {}
+        for tie in self.ties:
+            near.setdefault(tie.source, []).append(tie)
+            near.setdefault(tie.reader, []).append(tie)
+        came: dict[Node, Tie | None] = {one: None}
+        queue = deque([one])
+        while queue and other not in came:
+            node = queue.popleft()
+            for tie in near.get(node, ()):
+                reached = tie.reader if tie.source is node else tie.source
+                if reached not in came:
+                    came[reached] = tie
+                    queue.append(reached)
+        path: list[Tie] = []
+        node = other
+        while (tie_here := came.get(node)) is not None:
+            path.append(tie_here)
+            node = tie_here.source if tie_here.reader is node else tie_here.reader
+        return path[::-1]
+
+    def _beside(self, node: Node, wishes: object) -> None:
+        """Read the `_class` of a node; those who name the same absent node stay together."""
+        for wish in wishes if isinstance(wishes, Iterable) else ():
+            if not isinstance(wish, bytes) or not wish.startswith(_BESIDE):
+                continue
+            name = wish[len(_BESIDE) :].decode("utf-8", "backslashreplace")
+            other = self.graph.nodes.get(name) or self.absent.setdefault(name, node)
+            if other is not node:
+                self.ties.append(Tie(other, node, "a class"))

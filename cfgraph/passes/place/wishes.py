@@ -1,0 +1,202 @@
+"""What nodes ask for, what a set of nodes asks for together, and the devices that can give it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from cfgraph.errors import CfgraphError, InvalidInput, Unsupported
+from cfgraph.ir.device_name import DeviceName
+from cfgraph.ir.device_set import closest, short_names
+from cfgraph.ir.graph import Graph, Node
+from cfgraph.passes.place.facts import Facts
+from cfgraph.passes.place.groups import Groups
+
+ANYWHERE: Final = DeviceName()
+_HOST: Final = "CPU"
+
+
+class Wishes:
+    """The requests of a graph's nodes, joined over sets that are tied together.
+
+    `asked` is the text of a node's request, `hosted` a node of each set that only a CPU can run.
+    `warnings` say what was not met; without `soft` that is an error.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        groups: Groups,
+        devices: Sequence[str],
+        asked: Mapping[Node, str],
+        soft: bool,
+    ) -> None:
+        self.groups = groups
+        self.devices = tuple(devices)
+        self.asked = asked
+        self.soft = soft
+        self.warnings: list[str] = []
+        self.wanted: dict[Node, DeviceName] = {}
+        self.hosted: dict[Node, Node] = {}
+        self._parts = [(device, _parsed(device)) for device in devices]
+        self._read: dict[str, DeviceName] = {}
+        self._known: dict[tuple[DeviceName, bool], tuple[str, ...]] = {}
+        self._unmet: dict[str, list[Node]] = {}
+        self._find_hosted(graph)
+        for node, text in asked.items():
+            self._ask(node, text)
+
+    def candidates(self, first: Node) -> tuple[str, ...]:
+        """The devices that a set can be on, the best ones where its request cannot be met.
+
+        Raises InvalidInput where the request cannot be met, Unsupported where no device can run it.
+        """
+        wanted = self.wanted.get(first, ANYWHERE)
+        host = first in self.hosted
+        found = self._matching(wanted, host)
+        if found:
+            return found
+        if not self._matching(ANYWHERE, host) or not self.soft:
+            raise self._refused(first, wanted, host)
+        self._unmet.setdefault(str(wanted), []).append(first)
+        return self._nearest(wanted, host)
+
+    def join(self, one: Node, other: Node) -> None:
+        """Put two sets together if one device can then serve both, and both served alone."""
+        a, b = self.groups.of(one), self.groups.of(other)
+        if a is b:
+            return
+        wanted = _joined(self.wanted.get(a, ANYWHERE), self.wanted.get(b, ANYWHERE))
+        host = a in self.hosted or b in self.hosted
+        if wanted is None or not self._matching(wanted, host):
+            return
+        self.groups.join(a, b)
+        first = self.groups.of(a)
+        if wanted != ANYWHERE:
+            self.wanted[first] = wanted
+        if host:
+            self.hosted[first] = self.hosted.get(a) or self.hosted[b]
+
+    def told(self) -> tuple[str, ...]:
+        """What was not met, as warnings."""
+        for text, firsts in self._unmet.items():
+            names = ", ".join(node.name for node in firsts[:3]) + ", …" * (len(firsts) > 3)
+            there = short_names(self.devices)
+            self.warnings.append(f"{text} cannot be had for {names}: there are {there}")
+        self._unmet.clear()
+        return tuple(self.warnings)
+
+    # -- reading ---------------------------------------------------------------------------------
+
+    def _find_hosted(self, graph: Graph) -> None:
+        facts = Facts()
+        for node in graph:
+            if facts.needs_host(node):
+                self.hosted.setdefault(self.groups.of(node), node)
+
+    def _ask(self, node: Node, text: str) -> None:
+        request = self._read.get(text)
+        if request is None:
+            parsed = DeviceName.parse(text)
+            if parsed is None:
+                message = f"{text!r} is no device name"
+                hint = "write it as in /job:worker/task:0/device:GPU:1, or a part of that"
+                raise InvalidInput(message, node=node, hint=hint, code="CFG402")
+            request = self._read[text] = parsed
+        first = self.groups.of(node)
+        before = self.wanted.get(first)
+        if before is None or before is request:
+            self.wanted[first] = request
+            return
+        joined = _joined(before, request)
+        if joined is not None:
+            self.wanted[first] = joined
+        elif self.soft:
+            self._unmet.setdefault(text, []).append(node)
+        else:
+            raise self._conflict(node, request)
+
+    # -- finding ---------------------------------------------------------------------------------
+
+    def _matching(self, wanted: DeviceName, host: bool) -> tuple[str, ...]:
+        key = (wanted, host)
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = tuple(
+                device
+                for device, parts in self._parts
+                if _fits(parts, wanted) and (not host or parts.kind == _HOST)
+            )
+        return found
+
+    def _nearest(self, wanted: DeviceName, host: bool) -> tuple[str, ...]:
+        """What there is of the wanted kind of device, else of any, first of all in its place."""
+        task = wanted._replace(kind=None, number=None)
+        for looser in (
+            wanted._replace(number=None),
+            ANYWHERE._replace(kind=wanted.kind),
+            task,
+        ):
+            if found := self._matching(looser, host):
+                return found
+        return self._matching(ANYWHERE, host)
+
+    # -- refusing --------------------------------------------------------------------------------
+
+    def _conflict(self, node: Node, request: DeviceName) -> InvalidInput:
+        """Two nodes that must be together ask for different devices."""
+        mates = self.groups.members(self.groups.of(node))
+        other = next(
+            mate
+            for mate in mates
+            if mate in self.asked
+            and mate is not node
+            and _joined(self._read.get(self.asked[mate], ANYWHERE), request) is None
+        )
+        message = (
+            f"{other.name!r} asks for {self.asked[other]}, {node.name!r} for {self.asked[node]}, "
+            f"and they must be on one device: {self.groups.why(other, node)}"
+        )
+        hint = "change one request, or let go of what cannot be met with --soft"
+        return InvalidInput(message, node=node, hint=hint, code="CFG403")
+
+    def _refused(self, first: Node, wanted: DeviceName, host: bool) -> CfgraphError:
+        """No device serves a set: none is there, or none of the kind that has the kernels."""
+        known = short_names(self.devices)
+        if host and not self._matching(ANYWHERE, host):
+            node = self.hosted[first]
+            message = f"only a CPU runs {node.op}, and there is none"
+            return Unsupported(message, node=node, hint=f"there are {known}", code="CFG405")
+        mates = [mate for mate in self.groups.members(first) if mate in self.asked]
+        asking = mates[0] if mates else first
+        for mate in mates:
+            if not self._matching(self._read[self.asked[mate]], host):
+                asking = mate
+                break
+        text = self.asked.get(asking, str(wanted))
+        if host and self._matching(wanted, False):
+            node = self.hosted[first]
+            of = "" if node is asking else f" of {asking.name!r}"
+            message = f"only a CPU runs {node.op}, and the request{of} is {text}"
+            hint = "change the request, or let go of it with --soft"
+            return Unsupported(message, node=node, device=text, hint=hint, code="CFG405")
+        message = f"{asking.name!r} asks for {text}, which is not there"
+        hint = f"{closest(text, self.devices)}; or let go of the request with --soft"
+        return InvalidInput(message, node=asking, hint=hint, code="CFG404")
+
+
+def _parsed(device: str) -> DeviceName:
+    return DeviceName.parse(device) or ANYWHERE
+
+
+def _fits(parts: DeviceName, wanted: DeviceName) -> bool:
+    return all(want is None or want == have for have, want in zip(parts, wanted, strict=True))
+
+
+def _joined(one: DeviceName, other: DeviceName) -> DeviceName | None:
+    """What both ask for; None where they ask for different things."""
+    if one == other:
+        return one
+    if any(a is not None and b is not None and a != b for a, b in zip(one, other, strict=True)):
+        return None
+    return DeviceName(*(b if a is None else a for a, b in zip(one, other, strict=True)))
