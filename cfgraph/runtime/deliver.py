@@ -20,12 +20,14 @@ Plain = tuple[int, int, Fire, Fire]
 class Edges:
     """The readers of one output, or of a node's control edges; filled when all nodes are known.
 
-    `wired` says beforehand whether there will be any.
+    `wired` says beforehand whether there will be any. `merges` are those of the others that take
+    the value of a dead Recv too; of other nodes it is empty.
     """
 
     wired: bool = True
     plain: list[Plain] = field(default_factory=list)
     others: list[Send] = field(default_factory=list)
+    merges: list[Send] = field(default_factory=list)
 
 
 def nobody(it: Iteration, value: Any) -> int:

@@ -42,21 +42,24 @@ def send(plan: NodePlan, links: Links) -> tuple[Fire, Fire]:
 def recv(plan: NodePlan, links: Links) -> tuple[Fire, Fire]:
     """Hand on the message. A dead one kills the output, not the control edges: the Recv ran.
 
-    A Recv that its control inputs make dead takes its message all the same, and drops it.
+    A Recv that its control inputs make dead takes its message all the same. For Merges, whom a
+    value makes live and no flag makes dead, it counts; for all others it is dropped.
     """
     assert links.channel is not None
     take = links.channel.take
     value_to, kill_value = sender(links.ports[0], links.ready), killer(links.ports, links.ready)
     control, kill = links.send_control() or nobody, links.kill_all()
+    merges = links.ports[0].merges
 
     def live(it: Iteration) -> None:
         value = take(it)
         made = kill_value(it) if value is None else value_to(it, value)
+        made += sum(merge(it, value) for merge in merges)
         settle(it, made + control(it, True) - 1)
 
     def dead(it: Iteration) -> None:
-        take(it)
-        settle(it, kill(it) - 1)
+        value = take(it)
+        settle(it, kill(it) + sum(merge(it, value) for merge in merges) - 1)
 
     return live, dead
 

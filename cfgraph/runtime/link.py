@@ -139,7 +139,7 @@ class _Linker:
 
     def connect(self, linked: Linked) -> None:
         """Fill in the readers of everything."""
-        enters = {plan.node for plan in self.plan.nodes.values() if plan.op.role == "enter"}
+        enters, recvs = self.plan.of_role("enter"), self.plan.of_role("recv")
         for node, plan in self.plan.nodes.items():
             live, dead = linked.fires[node]
             merge = plan.op.role == "merge"
@@ -150,7 +150,8 @@ class _Linker:
                 place = plan.base + slot
                 if merge:
                     entered = item.node in enters and item not in self.fed
-                    edges.others.append(
+                    received = item.node in recvs and item not in self.fed
+                    (edges.merges if received else edges.others).append(
                         merge_data(
                             place,
                             plan.counter,

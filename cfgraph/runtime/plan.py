@@ -74,6 +74,10 @@ class Plan:
     feeds: dict[int, Output]
     fed_nodes: frozenset[Node]
 
+    def of_role(self, role: str) -> set[Node]:
+        """The nodes whose ops have a role."""
+        return {plan.node for plan in self.nodes.values() if plan.op.role == role}
+
 
 def make_plans(
     graph: Graph,
