@@ -8,6 +8,7 @@ from typing import Any
 
 from cfgraph.ir.graph import Node
 from cfgraph.ir.shapes import Shape
+from cfgraph.ops.adjoint import pass_on
 from cfgraph.ops.inference import InferenceContext
 from cfgraph.ops.op import Kernel, Op, OpError
 from cfgraph.ops.pointwise import SameShape
@@ -65,6 +66,7 @@ class PlaceholderWithDefault(SameShape):
     signature = "input: dtype -> output: dtype"
     attrs = "shape: shape"
     is_input = True
+    gradient = staticmethod(pass_on)
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -81,6 +83,7 @@ class Identity(SameShape):
     signature = "input: T -> output: T"
     moves = True
     forwards = True
+    gradient = staticmethod(pass_on)
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:

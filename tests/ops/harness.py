@@ -256,11 +256,9 @@ def tf_result(item: Case) -> list[Any] | Exception:
     options.graph_options.rewrite_options.disable_meta_optimizer = True
     options.graph_options.optimizer_options.opt_level = -1
     feeds = {f"x{slot}:0": array for slot, array in enumerate(item.inputs)}
-    definition = _definition(tf, item, node)
     try:
         with tf.Graph().as_default() as graph:
-            _import(tf, definition)
-            operation = graph.get_operation_by_name("op")
+            operation = imported(tf, item, node)
             with tf.compat.v1.Session(graph=graph, config=options) as session:
                 results: list[Any] = session.run([operation, list(operation.outputs)], feeds)[1]
                 return results
@@ -268,16 +266,21 @@ def tf_result(item: Case) -> list[Any] | Exception:
         return error
 
 
-def _import(tf: Any, definition: Any) -> None:
-    """Import a graph; what was removed from TensorFlow still runs in graphs of its time."""
+def imported(tf: Any, item: Case, node: Node, name: str = "", **tensors: Any) -> Any:
+    """Import a case into the current graph; its operation. `tensors` stand for some inputs.
+
+    What was removed from TensorFlow still runs in graphs of its time.
+    """
+    definition = _definition(tf, item, node)
+    given = {f"{key}:0": tensor for key, tensor in tensors.items()}
     try:
-        tf.import_graph_def(definition, name="")
+        return tf.import_graph_def(definition, given, ["op"], name)[0]
     except Exception as error:
         removed = re.search(r"removed in version (\d+)", str(error))
         if removed is None:
             raise
         definition.versions.producer = int(removed[1]) - 1
-        tf.import_graph_def(definition, name="")
+        return tf.import_graph_def(definition, given, ["op"], name)[0]
 
 
 def _definition(tf: Any, item: Case, node: Node) -> Any:

@@ -1,0 +1,292 @@
+"""The gradient of one op, by cfgraph and by TensorFlow.
+
+Beside its `CASES`, a case file may hold, by op:
+
+- `SMOOTH`, where finite differences are taken of the float inputs: an interval for all of them, a
+  list of one for each, or a function of (random, the inputs of a case) that gives all inputs. Other
+  ops are taken at the inputs of their cases, moved a little, so that none is on a corner.
+- `OUR_GRADIENT`, why TensorFlow has no such gradient, or another one: it is not compared.
+- `NO_GRADIENT`, why an op from floats to floats has none, though it is not flat.
+- `NO_SECOND`, why its gradient has no gradient.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from cfgraph.ir import dtypes, registry
+from cfgraph.ir.attrs import Tensor
+from cfgraph.ir.dtypes import DType
+from cfgraph.ir.graph import Graph
+from cfgraph.ir.shapes import UNKNOWN, Shape
+from cfgraph.ops.adjoint import no_gradient
+from cfgraph.ops.op import lookup
+from cfgraph.passes.gradients.gradients import gradients
+from cfgraph.runtime.session import Session
+from tests.ops import harness
+from tests.ops.harness import Case, all_cases, node_of, type_of
+
+MOST: Final = 6  # cases of an op in a family
+HALVES: Final = (dtypes.float16, dtypes.bfloat16)
+Arrays = list[Any]
+
+
+def notes(name: str) -> dict[str, Any]:
+    """What the case files say of some ops under a name."""
+    found: dict[str, Any] = {}
+    for module in harness.modules().values():
+        found |= getattr(module, name, {})
+    return found
+
+
+def is_smooth_type(dtype: DType | None) -> bool:
+    """True for real and complex floats."""
+    return dtype is not None and (dtype.base.is_floating or dtype.base.is_complex)
+
+
+def float_inputs(item: Case) -> list[int]:
+    """The inputs that may have a gradient."""
+    return [i for i in range(len(item.inputs)) if is_smooth_type(type_of(item, i))]
+
+
+def float_outputs(item: Case) -> list[int]:
+    """The outputs that may hand one in."""
+    types = registry.output_types(node_of(item)) or []
+    return [i for i, dtype in enumerate(types) if is_smooth_type(dtype)]
+
+
+def is_flat(op: str) -> bool:
+    """True for an op that says it has no gradient."""
+    found = lookup(op)
+    return found is not None and found.gradient is no_gradient
+
+
+def has_gradient(op: str) -> bool:
+    """True for an op with a gradient, be it none."""
+    found = lookup(op)
+    return found is not None and found.gradient is not None
+
+
+def float_cases(keep: Callable[[str], bool]) -> dict[str, list[Case]]:
+    """Cases from floats to floats, by family and op; not all where there are many."""
+    groups: dict[str, list[Case]] = {}
+    for item in all_cases():
+        if not item.error and keep(item.op) and float_inputs(item) and float_outputs(item):
+            groups.setdefault(f"{item.family}-{item.op}", []).append(item)
+    return {name: _spread(items) for name, items in groups.items()}
+
+
+def _spread(items: list[Case]) -> list[Case]:
+    """A few of many cases: one of a half-width type, and the others in even steps."""
+    half = [item for item in items if type_of(item, float_inputs(item)[0]) in HALVES]
+    full = [item for item in items if item not in half]
+    if len(full) > MOST:
+        full = [full[i] for i in np.linspace(0, len(full) - 1, MOST).astype(int)]
+    return full + half[:1]
+
+
+def random_of(item: Case) -> np.random.Generator:
+    """Random numbers that are the same in each run."""
+    return np.random.default_rng(zlib.crc32(f"{item.label} {item.place}".encode()))
+
+
+def random_like(random: np.random.Generator, array: Any) -> Any:
+    """Normal numbers of the shape and type of an array."""
+    numbers = random.normal(size=array.shape)
+    if array.dtype.kind == "c":
+        numbers = numbers + 1j * random.normal(size=array.shape)
+    return np.asarray(numbers).astype(array.dtype)
+
+
+# -- ours ------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Derived:
+    """A graph of one op with its gradients: for each float input a name or None.
+
+    Placeholders: `x0`, … the inputs, `dy0`, … the gradients of the float outputs `ys`. `second` has
+    the gradients of the sum of `w0`, … times the first ones, by all of `x` and `dy`.
+    """
+
+    item: Case
+    graph: Graph
+    ys: list[int]
+    first: dict[str, str | None]
+    second: dict[str, str | None]
+
+    def run(self, names: Iterable[str], feeds: dict[str, Any]) -> Arrays:
+        """Values of tensors of the graph; feeds of what it does not have are left out."""
+        given = {key: value for key, value in feeds.items() if key.split(":")[0] in self.graph}
+        return Session(self.graph).run(list(names), given)
+
+    def values(self, names: dict[str, str | None], feeds: dict[str, Any]) -> dict[str, Any]:
+        """The values of gradients, those that are None left out."""
+        known = {key: name for key, name in names.items() if name is not None}
+        return dict(zip(known, self.run(known.values(), feeds), strict=True)) if known else {}
+
+
+def derive(item: Case, ys: Sequence[int], *, known: bool, second: bool = False) -> Derived:
+    """Differentiate a case. `known`: shapes and what are no floats are known before the run."""
+    graph = Graph()
+    floats = float_inputs(item)
+    inputs = []
+    for i, array in enumerate(item.inputs):
+        dtype = type_of(item, i)
+        if known and i not in floats:
+            made = graph.add("Const", name=f"x{i}", dtype=dtype, value=Tensor(array))
+        else:
+            shape = Shape(array.shape) if known else UNKNOWN
+            made = graph.add("Placeholder", name=f"x{i}", dtype=dtype, shape=shape)
+        inputs.append(made.output())
+    node = graph.add(item.op, *inputs, name="op", attrs=item.attrs)
+    seeds = [_placeholder(graph, f"dy{i}", node.output(i).dtype) for i in ys]
+    xs = [f"x{i}:0" for i in floats]
+    found = gradients(graph, [f"op:{i}" for i in ys], xs, grad_ys=seeds)
+    first = dict(zip(xs, found, strict=True))
+    return Derived(item, graph, list(ys), first, _second(graph, first, seeds) if second else {})
+
+
+def _second(graph: Graph, first: dict[str, str | None], seeds: list[str]) -> dict[str, str | None]:
+    known = [name for name in first.values() if name is not None]
+    weights = [
+        _placeholder(graph, f"w{i}", graph.tensor(name).dtype) for i, name in enumerate(known)
+    ]
+    by = [*first, *seeds]
+    return dict(zip(by, gradients(graph, known, by, grad_ys=weights), strict=True)) if known else {}
+
+
+def _placeholder(graph: Graph, name: str, dtype: DType | None) -> str:
+    return graph.add("Placeholder", name=name, dtype=dtype, shape=UNKNOWN).output().name
+
+
+def feeds_of(item: Case, ys: Sequence[int], outputs: Arrays) -> dict[str, Any]:
+    """Values for the placeholders: those of the case, and random gradients and weights.
+
+    The outputs of a random op are fed as well.
+    """
+    random = random_of(item)
+    feeds = {f"x{i}:0": array for i, array in enumerate(item.inputs)}
+    feeds |= {f"dy{i}:0": random_like(random, np.asarray(outputs[i])) for i in ys}
+    if item.compare == "shape":
+        feeds |= {f"op:{i}": np.asarray(outputs[i]) for i in ys}
+    return feeds
+
+
+def weights_of(item: Case, first: dict[str, Any]) -> dict[str, Any]:
+    """Random weights for the first gradients that there are."""
+    random = random_of(item)
+    return {f"w{i}:0": random_like(random, np.asarray(v)) for i, v in enumerate(first.values())}
+
+
+# -- TensorFlow's ----------------------------------------------------------------------------------
+
+
+class Theirs:
+    """The gradients of some cases by TensorFlow, in one graph and one session.
+
+    `first` and `second` are as in Derived, or the LookupError that TensorFlow gives.
+    """
+
+    def __init__(self) -> None:
+        self.tf = harness.tensorflow()
+        self.graph = self.tf.Graph()
+        options = self.tf.compat.v1.ConfigProto(
+            inter_op_parallelism_threads=1, intra_op_parallelism_threads=1
+        )
+        options.graph_options.place_pruned_graph = True
+        options.graph_options.rewrite_options.disable_meta_optimizer = True
+        options.graph_options.optimizer_options.opt_level = -1
+        self.session = self.tf.compat.v1.Session(graph=self.graph, config=options)
+        self.count = 0
+
+    def __enter__(self) -> Theirs:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.session.close()
+
+    def add(self, item: Case, ys: Sequence[int], *, second: bool = False) -> TheirDerived:
+        """Differentiate a case."""
+        self.count += 1
+        with self.graph.as_default(), self.graph.name_scope(f"c{self.count}"):
+            return TheirDerived(self, item, ys, second)
+
+
+class TheirDerived:
+    """What Derived is, by TensorFlow."""
+
+    def __init__(self, theirs: Theirs, item: Case, ys: Sequence[int], second: bool) -> None:
+        self.tf, self.session = theirs.tf, theirs.session
+        v1 = self.tf.compat.v1
+        self.named = {}
+        for i, array in enumerate(item.inputs):
+            kind = self.tf.as_dtype(type_of(item, i).number)
+            if i in float_inputs(item):
+                self.named[f"x{i}"] = v1.placeholder(kind, array.shape)
+            else:
+                self.named[f"x{i}"] = self.tf.constant(array, kind)
+        self.xs = [f"x{i}:0" for i in float_inputs(item)]
+        self.operation = harness.imported(self.tf, item, node_of(item), "case", **self.named)
+        outputs = [self.operation.outputs[i] for i in ys]
+        for i, output in zip(ys, outputs, strict=True):
+            self.named[f"dy{i}"] = v1.placeholder(output.dtype, output.shape)
+            self.named[f"op:{i}"] = output
+        seeds = [f"dy{i}:0" for i in ys]
+        self.first = self._gradients(outputs, self.xs, seeds)
+        self.second: Any = {}
+        if second and not isinstance(self.first, LookupError):
+            known = [tensor for tensor in self.first.values() if tensor is not None]
+            for i, tensor in enumerate(known):
+                self.named[f"w{i}"] = v1.placeholder(tensor.dtype, tensor.shape)
+            weights = [f"w{i}:0" for i in range(len(known))]
+            self.second = self._gradients(known, [*self.xs, *seeds], weights) if known else {}
+
+    def _gradients(self, ys: list[Any], xs: list[str], seeds: list[str]) -> Any:
+        try:
+            found = self.tf.gradients(
+                ys, list(map(self._tensor, xs)), list(map(self._tensor, seeds))
+            )
+        except (LookupError, NotImplementedError) as error:
+            return LookupError(str(error))
+        dense = [None if x is None else self.tf.convert_to_tensor(x) for x in found]
+        return dict(zip(xs, dense, strict=True))
+
+    def _tensor(self, name: str) -> Any:
+        return self.named.get(name, self.named.get(name.partition(":")[0]))
+
+    def values(self, names: dict[str, Any], feeds: dict[str, Any]) -> dict[str, Any]:
+        """The values of gradients, those that are None left out."""
+        known = {key: tensor for key, tensor in names.items() if tensor is not None}
+        given = {self._tensor(key): value for key, value in feeds.items() if self._is_fed(key)}
+        result: dict[str, Any] = self.session.run(known, given)
+        return result
+
+    def _is_fed(self, name: str) -> bool:
+        tensor = self._tensor(name)
+        return tensor is not None and tensor.op.type != "Const"
+
+
+def assert_gradients(item: Case, ours: dict[str, Any], theirs: dict[str, Any]) -> None:
+    """Ours are TensorFlow's; where we have none, it has none either, or zeros."""
+    for key, array in theirs.items():
+        wanted = np.asarray(array)
+        if key not in ours:
+            assert not np.any(wanted), f"none by {key}, TensorFlow has\n{wanted}"
+            continue
+        mine, kind = np.asarray(ours[key]), wanted.dtype.name
+        assert mine.shape == wanted.shape, f"{key}: {mine.shape}, TensorFlow has {wanted.shape}"
+        assert mine.dtype == wanted.dtype, f"{key}: {mine.dtype}, TensorFlow has {wanted.dtype}"
+        rtol = 5 * max(harness.TOLERANCES[kind], item.rtol or 0)
+        double = np.complex128 if wanted.dtype.kind == "c" else np.float64
+        mine, wanted = mine.astype(double), wanted.astype(double)
+        finite = np.abs(wanted[np.isfinite(wanted)])
+        atol = max(rtol * (finite.max() if finite.size else 0), item.atol or 0)
+        np.testing.assert_allclose(mine, wanted, rtol, atol, equal_nan=True, err_msg=key)
+    extra = [key for key in ours if key not in theirs]
+    assert not extra, f"TensorFlow has no gradient by {extra}"
