@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
-from functools import reduce
+from functools import partial, reduce
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 
-from cfgraph.ir.graph import Node
+from cfgraph.ir import dtypes
+from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import UNKNOWN, Shape
+from cfgraph.ops.adjoint import Adjoint, Partial, Partials
 from cfgraph.ops.dims import (
     any_of_rank,
     replaced,
@@ -52,6 +54,10 @@ class ConcatV2(Op):
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
         return [_concatenated(context.inputs[:-1], static_int(context, len(context.inputs) - 1))]
 
+    @staticmethod
+    def gradient(g: Adjoint, node: Node, dz: Output) -> Partials:
+        return [*_taken_apart(g, node.inputs[:-1], node.inputs[-1], dz), None]
+
 
 class Concat(Op):
     """Tensors one after the other along a dimension that they have."""
@@ -74,6 +80,40 @@ class Concat(Op):
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
         return [_concatenated(context.inputs[1:], static_int(context, 0))]
+
+    @staticmethod
+    def gradient(g: Adjoint, node: Node, dz: Output) -> Partials:
+        return [None, *_taken_apart(g, node.inputs[1:], node.inputs[0], dz)]
+
+
+def _taken_apart(
+    g: Adjoint, parts: Sequence[Output], axis: Output, dz: Output
+) -> Sequence[Partial]:
+    """What belongs to each of the parts that were put together along an axis."""
+    sizes = _static_sizes(g, parts, axis)
+    if axis.dtype != dtypes.int32:
+        axis = g.Cast(axis, DstT=dtypes.int32)
+
+    def known(number: int) -> Output:
+        lengths = g.const(sizes, dtypes.int32)
+        return g.SplitV(dz, lengths, axis, num_split=len(parts)).node.output(number)
+
+    def measured(number: int) -> Output:
+        shapes = [g.shape(part) for part in parts]
+        starts = g.ConcatOffset(axis, shapes).node
+        return g.Slice(dz, starts.output(number), shapes[number])
+
+    return [partial(measured if sizes is None else known, number) for number in range(len(parts))]
+
+
+def _static_sizes(g: Adjoint, parts: Sequence[Output], axis: Output) -> list[int] | None:
+    """The sizes along an axis, where all are known."""
+    place, shapes = g.known_value(axis), [g.known_shape(part).dims for part in parts]
+    if place is None:
+        return None
+    sizes = [dims[int(place)] for dims in shapes if dims is not None]
+    known = [size for size in sizes if size is not None]
+    return known if len(known) == len(parts) else None
 
 
 def _why_not(parts: Sequence[Any], axis: Any) -> str:
@@ -178,6 +218,15 @@ class Pack(Op):
             return [UNKNOWN]
         axis = static_axis(context.attr("axis"), len(item.dims) + 1)
         return [Shape((*item.dims[:axis], len(context.inputs), *item.dims[axis:]))]
+
+    @staticmethod
+    def gradient(g: Adjoint, node: Node, dz: Output) -> Partials:
+        count, axis = len(node.inputs), node.attr("axis")
+
+        def part(number: int) -> Output:
+            return g.Unpack(dz, num=count, axis=axis).node.output(number)
+
+        return [partial(part, number) for number in range(count)]
 
 
 def _stacked(xp: ModuleType, values: Sequence[Any], axis: int) -> Any:

@@ -8,8 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from cfgraph.ir.graph import Node
+from cfgraph.ir import dtypes
+from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import Shape
+from cfgraph.ops.adjoint import Adjoint, Partials
 from cfgraph.ops.dims import any_of_rank, want_rank
 from cfgraph.ops.inference import InferenceContext
 from cfgraph.ops.op import Kernel, Op, OpError
@@ -69,6 +71,23 @@ class Pad(Op):
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
         return [padded_shape(context.inputs[0], context.inputs[1], context.value(1))]
+
+    @staticmethod
+    def gradient(g: Adjoint, node: Node, dz: Output) -> Partials:
+        x, paddings = node.inputs[:2]
+        dx = g.Slice(dz, _starts(g, paddings), g.shape(x, paddings.dtype or dtypes.int32))
+        return [dx, *[None] * (len(node.inputs) - 1)]
+
+
+def _starts(g: Adjoint, paddings: Output) -> Output:
+    """The first column: where the tensor starts between its borders."""
+    known = g.known_value(paddings)
+    if known is not None and paddings.dtype is not None:
+        return g.const(known[:, 0], paddings.dtype)
+    begin, end, strides = (g.const(item, dtypes.int32) for item in ([0, 0], [0, 1], [1, 1]))
+    return g.StridedSlice(
+        paddings, begin, end, strides, begin_mask=1, end_mask=1, shrink_axis_mask=2
+    )
 
 
 class PadV2(Pad):
@@ -132,6 +151,10 @@ class MirrorPad(Op):
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
         return [padded_shape(context.inputs[0], context.inputs[1], context.value(1))]
 
+    @staticmethod
+    def gradient(g: Adjoint, node: Node, dz: Output) -> Partials:
+        return g.MirrorPadGrad(dz, node.inputs[1], mode=node.attr("mode")), None
+
 
 def _too_wide(most: int, before: int, after: int) -> str:
     return f"paddings must be no greater than {most}: {before}, {after} given"
@@ -171,6 +194,10 @@ class MirrorPadGrad(Op):
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
         return [padded_shape(context.inputs[0], context.inputs[1], context.value(1), -1)]
+
+    @staticmethod
+    def gradient(g: Adjoint, node: Node, dz: Output) -> Partials:
+        return g.MirrorPad(dz, node.inputs[1], mode=node.attr("mode")), None
 
 
 def _folded(xp: ModuleType, value: Any, axis: int, before: int, after: int, edge: int) -> Any:

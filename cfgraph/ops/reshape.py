@@ -10,11 +10,17 @@ from typing import Any
 
 import numpy as np
 
-from cfgraph.ir.graph import Node
+from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import UNKNOWN, Shape
+from cfgraph.ops.adjoint import Adjoint, Partials
 from cfgraph.ops.dims import any_of_rank, product, static_axis
 from cfgraph.ops.inference import InferenceContext
 from cfgraph.ops.op import Kernel, Op, OpError
+
+
+def _shaped_back(g: Adjoint, node: Node, dz: Output) -> Partials:
+    x = node.inputs[0]
+    return [g.Reshape(dz, g.shape(x)), *[None] * (len(node.inputs) - 1)]
 
 
 class Reshape(Op):
@@ -37,6 +43,8 @@ class Reshape(Op):
             return [UNKNOWN]
         known = context.value(1) is not None
         return [_reshaped(data, list(wanted.dims), known)]
+
+    gradient = staticmethod(_shaped_back)
 
 
 def _reshaped(data: Shape, dims: list[int | None], known: bool) -> Shape:
@@ -125,6 +133,8 @@ class ExpandDims(Op):
         place = static_axis(int(axis.reshape(-1)[0]), len(data.dims) + 1)
         return [Shape((*data.dims[:place], 1, *data.dims[place:]))]
 
+    gradient = staticmethod(_shaped_back)
+
 
 def _expand_dims(value: Any, axis: Any) -> Any:
     sizes = value.shape
@@ -174,6 +184,8 @@ class Squeeze(Op):
         if None in data.dims:
             return [UNKNOWN]
         return [Shape(size for size in data.dims if size != 1)]
+
+    gradient = staticmethod(_shaped_back)
 
 
 def _squeezed(sizes: tuple[int, ...], axes: tuple[int, ...]) -> list[int]:

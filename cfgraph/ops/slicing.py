@@ -6,8 +6,12 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
-from cfgraph.ir.graph import Node
+import numpy as np
+
+from cfgraph.ir import dtypes
+from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import Shape
+from cfgraph.ops.adjoint import Adjoint, Partials
 from cfgraph.ops.dims import any_of_rank, static_ints, want_rank
 from cfgraph.ops.inference import InferenceContext
 from cfgraph.ops.op import Kernel, Op, OpError
@@ -50,6 +54,30 @@ class Slice(Op):
                 for dim, start, want in zip(data.dims, begin, size, strict=True)
             )
         ]
+
+    @staticmethod
+    def gradient(g: Adjoint, node: Node, dz: Output) -> Partials:
+        x, begin, _ = node.inputs
+        margins = _static_margins(g, node)
+        if margins is not None:
+            return g.Pad(dz, g.const(margins or np.zeros((0, 2)), dtypes.int32)), None, None
+        index = begin.dtype or dtypes.int32
+        after = g.Sub(g.Sub(g.shape(x, index), g.shape(dz, index)), begin)
+        return g.Pad(dz, g.Pack(begin, after, axis=1)), None, None
+
+
+def _static_margins(g: Adjoint, node: Node) -> list[list[int]] | None:
+    """How much of each dimension lies before and after the part, where all is known."""
+    x, begin, size = node.inputs
+    starts, wants, dims = g.known_value(begin), g.known_value(size), g.known_shape(x).dims
+    if starts is None or wants is None or dims is None:
+        return None
+    margins = []
+    for dim, start, want in zip(dims, starts.tolist(), wants.tolist(), strict=True):
+        if want != -1 and dim is None:
+            return None
+        margins.append([start, 0 if want == -1 or dim is None else dim - start - want])
+    return margins
 
 
 def _static_size(dim: int | None, start: int, want: int) -> int | None:

@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
-from cfgraph.ir.graph import Node
+from cfgraph.ir import dtypes
+from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import UNKNOWN, Shape
+from cfgraph.ops.adjoint import Adjoint, Partials
 from cfgraph.ops.dims import (
     any_of_rank,
     replaced,
@@ -58,6 +60,17 @@ class Split(Op):
             message = f"{data} cannot be split in {count} along dimension {place}"
             raise ValueError(message)
         return [replaced(data, place, size // count)] * count
+
+    @staticmethod
+    def gradient(g: Adjoint, node: Node, *grads: Output | None) -> Partials:
+        parts = filled(g, grads)
+        return None, parts[0] if len(parts) == 1 else g.ConcatV2(parts, node.inputs[0])
+
+
+def filled(g: Adjoint, grads: Sequence[Output | None]) -> list[Output]:
+    """The gradients of outputs that are all of one shape, with zeros where none arrived."""
+    some = next(grad for grad in grads if grad is not None)
+    return [g.zeros_like(some) if grad is None else grad for grad in grads]
 
 
 def _equal_sizes(axis: int, whole: int, count: int) -> list[int]:
@@ -136,6 +149,17 @@ class SplitV(Op):
                 raise ValueError(str(error)) from None
         return [replaced(data, place, None if size < 0 else size) for size in wanted]
 
+    @staticmethod
+    def gradient(g: Adjoint, node: Node, *grads: Output | None) -> Partials:
+        parts = [
+            g.zeros_like(node.output(port)) if grad is None else grad
+            for port, grad in enumerate(grads)
+        ]
+        axis = node.inputs[2]
+        if g.known_shape(axis).rank:
+            axis = g.Reshape(axis, g.const([], dtypes.int32))
+        return parts[0] if len(parts) == 1 else g.ConcatV2(parts, axis), None, None
+
 
 def _part_sizes(sizes: list[int], whole: int) -> list[int]:
     if len(sizes) == 1 and sizes[0] != whole:
@@ -201,3 +225,7 @@ class Unpack(Op):
             message = f"dimension {axis} of {data} is not {count}"
             raise ValueError(message)
         return [Shape(data.dims[:axis] + data.dims[axis + 1 :])] * count
+
+    @staticmethod
+    def gradient(g: Adjoint, node: Node, *grads: Output | None) -> Partials:
+        return [g.Pack(filled(g, grads), axis=node.attr("axis"))]

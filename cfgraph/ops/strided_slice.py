@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
-from cfgraph.ir.graph import Node
+from cfgraph.ir import dtypes
+from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import UNKNOWN, Shape
+from cfgraph.ops.adjoint import Adjoint, Partials, reduced
 from cfgraph.ops.dims import want_rank
 from cfgraph.ops.elements import bare
 from cfgraph.ops.inference import InferenceContext
@@ -16,10 +18,12 @@ from cfgraph.ops.pointwise import SameShape
 from cfgraph.ops.slicing import Masks, cached_index
 from cfgraph.ops.writes import written
 
-MASKS = (
-    "begin_mask: int = 0, end_mask: int = 0, ellipsis_mask: int = 0, "
-    "new_axis_mask: int = 0, shrink_axis_mask: int = 0"
-)
+_MASKS = ("begin_mask", "end_mask", "ellipsis_mask", "new_axis_mask", "shrink_axis_mask")
+MASKS = ", ".join(f"{mask}: int = 0" for mask in _MASKS)
+
+
+def _masks(node: Node) -> dict[str, int]:
+    return {mask: node.attr(mask) for mask in _MASKS}
 
 
 class StridedSlice(Op):
@@ -68,6 +72,13 @@ class StridedSlice(Op):
         except OpError as error:
             raise ValueError(str(error)) from None
         return [sized]
+
+    @staticmethod
+    def gradient(g: Adjoint, node: Node, dz: Output) -> Partials:
+        x, begin, end, strides = node.inputs
+        sizes = g.shape(x, begin.dtype or dtypes.int32)
+        dx = g.StridedSliceGrad(sizes, begin, end, strides, dz, **_masks(node))
+        return dx, None, None, None
 
 
 def _out_of_bounds(value: Any, index: tuple[Any, ...]) -> str:
@@ -159,6 +170,10 @@ class StridedSliceGrad(Op):
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
         return [context.shape_value(0)]
 
+    @staticmethod
+    def gradient(g: Adjoint, node: Node, dz: Output) -> Partials:
+        return None, None, None, None, g.StridedSlice(dz, *node.inputs[1:4], **_masks(node))
+
 
 def _with_part(whole: Any, index: tuple[Any, ...], part: Any, what: str) -> Any:
     index = index if Ellipsis in index else (*index, ...)
@@ -205,3 +220,16 @@ class TensorStridedSliceUpdate(SameShape):
         return lambda whole, begin, end, strides, value: with_slice(
             xp, whole, index(begin, end, strides), value
         )
+
+    @staticmethod
+    def gradient(g: Adjoint, node: Node, dz: Output) -> Partials:
+        where, value, masks = node.inputs[1:4], node.inputs[4], _masks(node)
+
+        def of_value() -> Output:
+            part = g.StridedSlice(dz, *where, **masks)
+            return reduced(g, part, value, part)
+
+        def of_rest() -> Output:
+            return g.TensorStridedSliceUpdate(dz, *where, g.zeros_like(value), **masks)
+
+        return of_rest, None, None, None, of_value

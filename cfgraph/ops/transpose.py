@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from cfgraph.ir.graph import Node
+from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import Shape, vector
+from cfgraph.ops.adjoint import Adjoint, Partials
 from cfgraph.ops.dims import any_of_rank, static_ints, want_rank
 from cfgraph.ops.inference import InferenceContext
 from cfgraph.ops.op import Kernel, Op, OpError
@@ -39,6 +40,10 @@ class Transpose(Op):
             raise ValueError(message)
         return [Shape(data.dims[axis] for axis in perm)]
 
+    @staticmethod
+    def gradient(g: Adjoint, node: Node, dz: Output) -> Partials:
+        return g.Transpose(dz, _inverted(g, node.inputs[1])), None
+
 
 def _transpose(value: Any, perm: Any) -> Any:
     try:
@@ -67,6 +72,17 @@ class ConjugateTranspose(Transpose):
         if not node.attr("T").is_complex:
             return _transpose
         return lambda value, perm: xp.conj(_transpose(value, perm))
+
+    @staticmethod
+    def gradient(g: Adjoint, node: Node, dz: Output) -> Partials:
+        return g.ConjugateTranspose(dz, _inverted(g, node.inputs[1])), None
+
+
+def _inverted(g: Adjoint, perm: Output) -> Output:
+    known = g.known_value(perm)
+    if known is None or perm.dtype is None:
+        return g.InvertPermutation(perm)
+    return g.const(np.argsort(known % known.size), perm.dtype)
 
 
 class InvertPermutation(Op):
