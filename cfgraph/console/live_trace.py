@@ -31,7 +31,7 @@ def row_of(event: TraceEvent, short: bool = False) -> Row:
     frame = "" if event.frame == ROOT_FRAME else clean(event.frame)
     if short:
         frame = frame.replace("/while_context[", "[").removeprefix("/")
-    told = "dead" if event.dead else clean(_outputs(event))
+    told = clean(_outputs(event))
     return (
         f"{event.start_ns / 1e6:.3f}",
         event.device,
@@ -43,6 +43,11 @@ def row_of(event: TraceEvent, short: bool = False) -> Row:
 
 
 def _outputs(event: TraceEvent) -> str:
+    if event.kind == "send":
+        sent = f"{event.bytes} bytes" if event.bytes else "dead"
+        return f"{sent} to {event.peer}"
+    if event.dead:
+        return "dead"
     texts = ["dead" if item is None else summary_text(item) for item in event.outputs]
     return ", ".join(texts) if set(texts) != {"dead"} else "-"
 

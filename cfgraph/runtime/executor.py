@@ -7,6 +7,7 @@ from itertools import islice
 from typing import Any, Final
 
 from cfgraph.errors import CfgraphError, ExecutionError
+from cfgraph.ir.device_set import short_name
 from cfgraph.ir.graph import Output
 from cfgraph.runtime.frame_state import Fire, Frame, Iteration, Send
 from cfgraph.runtime.link import Wrap, link
@@ -41,7 +42,7 @@ class Executor:
         wrap: Wrap | None = None,
     ) -> None:
         self.plan = plan
-        self.device = plan.device
+        self.device = short_name(plan.device)
         self.ready: list[tuple[Fire, Iteration]] = []
         self.results = results
         self.root: Frame | None = None

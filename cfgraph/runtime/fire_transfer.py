@@ -54,7 +54,8 @@ def recv(plan: NodePlan, links: Links) -> tuple[Fire, Fire]:
     def live(it: Iteration) -> None:
         value = take(it)
         made = kill_value(it) if value is None else value_to(it, value)
-        made += sum(merge(it, value) for merge in merges)
+        for merge in merges:
+            made += merge(it, value)
         settle(it, made + control(it, True) - 1)
 
     def dead(it: Iteration) -> None:

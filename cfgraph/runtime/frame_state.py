@@ -62,6 +62,7 @@ class Frame:
         "alive",
         "dead_exits",
         "deferred",
+        "ended",
         "entering",
         "exited",
         "first",
@@ -90,6 +91,8 @@ class Frame:
         self.deferred: list[tuple[Send, Any]] = []
         self.dead_exits: dict[str, Kill] = {}
         self.exited: set[str] = set()
+        # the last iteration of each loop inside that ended; only messages tell of it
+        self.ended: dict[FramePlan, int] | None = None
         self.tag: Any = None  # set by the rendezvous, which compares frames across devices
         self.alive = 1
         self.newest = Iteration(self, 0)
@@ -155,6 +158,10 @@ def _end(frame: Frame, around: Iteration) -> None:
     for name, kill in frame.dead_exits.items():
         if name not in frame.exited:
             around.outstanding += kill(around)
+    outer = around.frame
+    if outer.ended is None:
+        outer.ended = {}
+    outer.ended[frame.plan] = frame.newest.index
     assert around.children is not None
     del around.children[frame.plan]
     around.outstanding -= 1

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from cfgraph.analysis.needed import needed
 from cfgraph.ir.copy import copy_of
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.ports import Ports
 from cfgraph.ir.shapes import UNKNOWN
-from cfgraph.ops.op import lookup
+from cfgraph.ops.functional import is_functional
 from cfgraph.passes.lower.lower import lower
 
 Run = tuple[Graph, tuple[Output, ...], tuple[Node, ...], tuple[Output, ...]]
@@ -47,9 +45,3 @@ def _stand_in(graph: Graph, item: Output) -> Output:
     fed = graph.create(name, "Placeholder", attrs=attrs, device=item.node.device).output()
     graph.replace_uses(item, fed)
     return fed
-
-
-def is_functional(graph: Graph, nodes: Iterable[Node]) -> bool:
-    """True if one of the nodes runs a function."""
-    ops = {node.op for node in nodes}
-    return any(op in graph.functions or getattr(lookup(op), "functional", "") for op in ops)

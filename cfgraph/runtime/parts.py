@@ -55,7 +55,7 @@ def parts(
 def _require_local(node: Node) -> None:
     device = node.device
     if not device:
-        message = "a node of a partitioned graph has no device"
+        message = f"{node.name!r} of a partitioned graph has no device"
         raise InvalidInput(message, node=node, code="CFG430")
     for source in (*(item.node for item in node.inputs), *node.controls):
         if source.device != device:

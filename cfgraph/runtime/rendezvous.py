@@ -76,6 +76,9 @@ class Rendezvous:
             found = self._channels[key] = Channel(key)
         return found
 
+    def __iter__(self) -> Iterator[Channel]:
+        return iter(self._channels.values())
+
     def clear(self) -> None:
         """Forget what an earlier run left."""
         for channel in self._channels.values():

@@ -139,7 +139,7 @@ class Session:
         with without_collector():
             run = lowered_run(self.graph, wanted, nodes, fed)
             plans = make_plans(*run, self.device)
-            simulator = Simulator(plans, self._step, run[1], trace)
+            simulator = Simulator(run[0], plans, self._step, run[1], trace)
         if trace is None:
             while len(self._simulators) >= KEPT:
                 del self._simulators[next(iter(self._simulators))]
@@ -150,31 +150,25 @@ class Session:
 def _fetched(simulator: Simulator, place: int, allow_dead: bool) -> Any:
     """What a fetch got, or the error that says why it got nothing."""
     item, value = simulator.fetches[place], simulator.results[place]
-    executor = next(one for one in simulator.executors if place in one.plan.fetches)
     if value is MISSING:
-        raise starved_fetch(executor, item)
+        raise starved_fetch(simulator.at_rest(), item)
     if value is None and allow_dead:
         return None
     if value is None:
-        raise dead_fetch(executor, item)
+        raise dead_fetch(simulator.at_rest(), item)
     dtype = item.dtype
     if dtype is not None and dtype.is_ref:
-        value = _read(item, value, executor.device)
+        value = _read(item, value)
     return _own(value)
 
 
-def _read(item: Output, cell: Any, device: str) -> Any:
+def _read(item: Output, cell: Any) -> Any:
     """The value of a variable that is fetched by reference."""
     try:
         return cell.read()
     except CfgraphError as error:
-        raise ExecutionError(
-            error.message,
-            node=item.node,
-            device=device,
-            hint=error.hint,
-            code="CFG705",
-        ) from None
+        message, hint = error.message, error.hint
+        raise ExecutionError(message, node=item.node, hint=hint, code="CFG705") from None
 
 
 def _as_fed(graph: Graph, item: Output, value: Any) -> Any:

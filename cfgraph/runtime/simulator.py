@@ -7,8 +7,11 @@ import time
 from collections.abc import Sequence
 from typing import Any, Final
 
+from cfgraph.analysis.transfers import senders
 from cfgraph.errors import RunTimeout
-from cfgraph.ir.graph import Output
+from cfgraph.ir.device_set import short_name
+from cfgraph.ir.graph import Graph, Output
+from cfgraph.runtime.at_rest import AtRest
 from cfgraph.runtime.executor import MISSING, Executor
 from cfgraph.runtime.plan import Plan
 from cfgraph.runtime.rendezvous import Rendezvous
@@ -27,11 +30,13 @@ class Simulator:
 
     def __init__(
         self,
+        graph: Graph,
         plans: Sequence[Plan],
         step: RunStep,
         fetches: Sequence[Output],
         observer: Observer | None = None,
     ) -> None:
+        self.graph = graph
         self.fetches = tuple(fetches)
         self.results: list[Any] = []
         self.rendezvous = Rendezvous()
@@ -42,7 +47,7 @@ class Simulator:
                 step,
                 self.rendezvous,
                 self.results,
-                None if observer is None else traced(observer, plan.device, began),
+                None if observer is None else traced(observer, short_name(plan.device), began),
             )
             for plan in plans
         ]
@@ -63,7 +68,11 @@ class Simulator:
             if deadline is not None and time.monotonic() > deadline:
                 raise self._timeout()
         if any(self.rendezvous.waiting()):
-            raise stuck(self.executors, self.rendezvous)
+            raise stuck(self.at_rest(), self.rendezvous, senders(self.graph))
+
+    def at_rest(self) -> AtRest:
+        """The run as those who explain it see it."""
+        return AtRest(self.executors, self.rendezvous)
 
     def _in_turn(self, batch: int) -> bool:
         """Let each device fire a batch of tokens; false if none had any."""

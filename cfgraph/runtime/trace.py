@@ -13,7 +13,8 @@ class TraceEvent(NamedTuple):
 
     `frame` is the path of loops with the iteration of each, `/while[3]/inner[0]`, and `/` for the
     root; `iteration` is the last of them. `outputs` holds a value for each output, None for one
-    that is dead. Times are nanoseconds since the run began. Both ends of a transfer share `flow`.
+    that is dead. Times are nanoseconds since the run began. Both ends of a transfer share `flow`,
+    which is `cpu:0>gpu:0 NAME FRAME`.
     """
 
     device: str
@@ -28,6 +29,12 @@ class TraceEvent(NamedTuple):
     kind: str = "op"  # or "send", "recv", "frame", "note"
     flow: str | None = None
     bytes: int = 0
+
+    @property
+    def peer(self) -> str:
+        """The device at the other end of a transfer; `` for what is none."""
+        ends = (self.flow or "").partition(" ")[0].partition(">")
+        return ends[2] if self.kind == "send" else ends[0]
 
 
 class Observer(Protocol):

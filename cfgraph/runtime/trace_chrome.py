@@ -2,7 +2,7 @@
 
 A device is a process. Its kernels are slices on lanes, in each of which they follow one another;
 an iteration of a loop is an asynchronous slice, as iterations overlap; a transfer is a flow from
-the slice that sends to the one that receives; a dead token is an instant.
+the slice that sends to the one that receives; a dead token that is no message is an instant.
 """
 
 from __future__ import annotations
@@ -39,13 +39,16 @@ class ChromeWriter:
         if event.frame != ROOT_FRAME:
             self._see_iterations(process, event)
         arguments = {"node": event.node, "op": event.op, "frame": event.frame}
-        if event.kind not in _KERNELS or event.dead:
+        if event.kind not in _KERNELS or (event.dead and event.flow is None):
             arguments["outputs"] = "dead" if event.dead else ""
             self._write("i", event.node, event.kind, event.start_ns, process, s="t", args=arguments)
             return
-        arguments["outputs"] = ", ".join(
-            "dead" if item is None else self._describe(item) for item in event.outputs
-        )
+        if event.dead:
+            arguments["outputs"] = "dead"
+        else:
+            arguments["outputs"] = ", ".join(
+                "dead" if item is None else self._describe(item) for item in event.outputs
+            )
         if event.bytes:
             arguments["bytes"] = str(event.bytes)
         lane = self._lane(event)

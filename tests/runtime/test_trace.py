@@ -14,6 +14,8 @@ from cfgraph.runtime.trace import Observer, Recorder, Tee, TraceEvent
 from cfgraph.runtime.trace_chrome import ChromeWriter
 from cfgraph.runtime.trace_jsonl import JsonlWriter
 from cfgraph.runtime.trace_summary import Totals, loop_of
+from tests.runtime.devices import counting
+from tests.runtime.graphs import session
 
 FRAME = "/while/while_context"
 
@@ -226,3 +228,29 @@ def test_a_tee_tells_everybody() -> None:
         Tee([first, second]).event(event)
     assert first.events == second.events
     assert len(first.events) == len(TRANSFER)
+
+
+# -- several devices -----------------------------------------------------------------------------
+
+
+def test_both_ends_of_a_message_share_a_flow_and_its_bytes() -> None:
+    recorder = Recorder(values=True)
+    session(counting()).run(["out:0"], {"n": 2}, trace=recorder)
+    sends = {event.flow: event for event in recorder.events if event.kind == "send"}
+    recvs = {event.flow: event for event in recorder.events if event.kind == "recv"}
+    assert sends.keys() == recvs.keys()
+    assert len(sends) == 9
+    sent, got = (found["cpu:0>cpu:1 body /loop[1]"] for found in (sends, recvs))
+    assert (sent.device, sent.peer, sent.bytes, sent.dead) == ("cpu:0", "cpu:1", 4, False)
+    assert (got.device, got.peer, got.bytes, got.outputs) == ("cpu:1", "cpu:0", 4, (1,))
+    sent, got = (found["cpu:0>cpu:1 body /loop[2]"] for found in (sends, recvs))
+    assert (sent.dead, sent.bytes, got.dead, got.outputs) == (True, 0, False, (None,))
+
+
+def test_dead_messages_have_arrows_too() -> None:
+    recorder = Recorder()
+    session(counting()).run(["out:0"], {"n": 2}, trace=recorder)
+    found = chrome(recorder.events)
+    assert len(of("s", found)) == len(of("f", found)) == 9
+    names = {line["args"]["name"] for line in of("M", found) if line["name"] == "process_name"}
+    assert names == {"cpu:0", "cpu:1"}
