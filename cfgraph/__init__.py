@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from cfgraph.ir.graph import Node as Node
     from cfgraph.ir.graph import Output as Output
     from cfgraph.passes.lower.lower import lower as lower
+    from cfgraph.passes.partition.partition import partition as partition
     from cfgraph.passes.place.place import place as place
     from cfgraph.runtime.session import Session as Session
 
@@ -45,6 +46,7 @@ _HOMES = {
     "load": "cfgraph.ir.files",
     "loads": "cfgraph.ir.files",
     "lower": "cfgraph.passes.lower.lower",
+    "partition": "cfgraph.passes.partition.partition",
     "place": "cfgraph.passes.place.place",
     "save": "cfgraph.ir.files",
 }

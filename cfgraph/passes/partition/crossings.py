@@ -1,0 +1,78 @@
+"""Which tensors must go to which device, and whether they can: asked before anything changes."""
+
+from __future__ import annotations
+
+from cfgraph.errors import Unsupported
+from cfgraph.ir import registry
+from cfgraph.ir.dtypes import DType
+from cfgraph.ir.graph import Node, Output
+from cfgraph.ir.walk import Roles
+from cfgraph.passes.partition.devices import Places
+
+# there is one of these on every device that reads it, so it is their source that crosses
+COPIED = frozenset({"enter", "next_iteration"})
+
+
+class Crossings:
+    """The tensors that cross, their types, and one output of each node that does so whole.
+
+    `carriers` gives for a node and a device an output that goes there, and is live if and only if
+    the node is: who waits for the node there can wait for that.
+
+    Raises Unsupported for a reference that would have to cross as one, and for an unknown type.
+    """
+
+    def __init__(self, where: Places) -> None:
+        self.where = where
+        self.roles = Roles()
+        self.types: dict[Output, DType] = {}
+        self.carriers: dict[tuple[Node, str], Output] = {}
+        self.any = False
+        for node, device in where.items():
+            for slot, item in enumerate(node.inputs):
+                if where[item.node] != device:
+                    self._read(node, slot, item, device)
+            for control in node.controls:
+                if where[control] != device:
+                    self.any = True
+                    if self.roles[control.op] in COPIED:
+                        self._read(control, 0, control.inputs[0], device)
+
+    def _read(self, node: Node, slot: int, item: Output, device: str) -> None:
+        self.any = True
+        is_reference = self._wants_reference(node, slot)
+        while self.where[item.node] != device:
+            if is_reference:
+                raise self._reference(node, item, device)
+            if self.roles[item.node.op] not in COPIED:
+                self._cross(item, node, device)
+                return
+            node, item = item.node, item.node.inputs[0]
+            is_reference = self._wants_reference(node, 0)
+
+    def _cross(self, item: Output, reader: Node, device: str) -> None:
+        dtype = self.types.get(item)
+        if dtype is None:
+            dtype = item.dtype
+            if dtype is None:
+                message = f"{item.name} goes to another device, and its type is not known"
+                hint = f"keep {item.node.name!r} ({item.node.op}) and {reader.name!r} on one device"
+                raise Unsupported(message, node=item.node, hint=hint, code="CFG422")
+            self.types[item] = dtype
+        if not dtype.is_ref and self.roles[item.node.op] not in ("switch", "recv"):
+            self.carriers.setdefault((item.node, device), item)
+
+    def _wants_reference(self, node: Node, slot: int) -> bool:
+        op = registry.lookup(node.op)
+        if op is None or not op.parsed().has_references:
+            return False
+        types = registry.input_types(node)
+        return types is not None and slot < len(types) and types[slot].is_ref
+
+    def _reference(self, node: Node, item: Output, device: str) -> Unsupported:
+        message = (
+            f"input {item.name} is a reference, which cannot leave its device: it is on "
+            f"{self.where[item.node]}, the node on {device}"
+        )
+        hint = "place both on one device"
+        return Unsupported(message, node=node, hint=hint, code="CFG421")

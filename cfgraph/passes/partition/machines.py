@@ -1,0 +1,186 @@
+"""What drives a loop on one device: a control loop, or a variable of the loop itself.
+
+A device that has nodes of a loop but not its LoopCond gets a control loop. Those of nested loops
+are stacked: the Merge of the outer one starts the inner one in each of its iterations.
+
+        constant, or the outer control loop's Merge
+                            |
+                          Enter
+                            |
+             +---------> Merge ---> what runs in every iteration hangs here, each Recv first
+             |              |
+    NextIteration        Switch <--- LoopCond, from its device
+             |          /       \\
+             +---------+         Identity ---> what runs in the body hangs here
+
+The device of the LoopCond drives the loop by a Merge that the LoopCond depends on; without one
+there, it gets a control loop too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import numpy as np
+
+from cfgraph.analysis.frames import Frame
+from cfgraph.ir.attrs import Tensor
+from cfgraph.ir.dtypes import float32
+from cfgraph.ir.graph import Node, Output
+from cfgraph.passes.partition.devices import Places, in_order
+from cfgraph.passes.partition.maker import Maker
+from cfgraph.passes.partition.spread import Loops
+
+# a control edge that crosses devices carries this too
+TOKEN: Final = Tensor(np.zeros(0, np.float32))
+TRUE_SIDE: Final = 1
+
+
+class Machines:
+    """The drivers of loops, by frame and device."""
+
+    def __init__(
+        self, maker: Maker, loops: Loops, where: Places, at: Callable[[Output, str], Output]
+    ) -> None:
+        self.made: dict[tuple[Frame, str], Node] = {}
+        self._maker = maker
+        self._loops = loops
+        self._where = where
+        self._at = at
+        self._gates: dict[tuple[Frame, str], Node] = {}
+        self._switches: dict[tuple[Frame, str], Node] = {}
+        self._sides: dict[tuple[Frame, str, int], Node] = {}
+        self._tokens: dict[tuple[Frame, str], Output] = {}
+        self._cones: dict[Frame, dict[Node, None]] = {}
+
+    def make_all(self) -> None:
+        """Make a control loop for each frame and device that has a node of it, not its LoopCond."""
+        frames = self._loops.found.all[1:]
+        devices = {frame: dict.fromkeys(self._where[n] for n in frame.nodes) for frame in frames}
+        for frame in reversed(frames):
+            if frame.parent in devices:
+                devices[frame.parent].update(devices[frame])
+        for frame in frames:
+            if len(devices[frame]) > 1:
+                leader = self._where[frame.loop_conds[0]]
+                for device in in_order(devices[frame]):
+                    if device != leader:
+                        self.gate(frame, device)
+
+    def gate(self, frame: Frame, device: str) -> Node:
+        """The node on a device that fires once in each iteration of a frame."""
+        missing = []
+        here: Frame | None = frame
+        while here is not None and here.parent is not None and (here, device) not in self._gates:
+            missing.append(here)
+            here = here.parent
+        for each in reversed(missing):
+            own = self._own_merge(each, device)
+            if own is None:
+                self._control_loop(each, device)
+            else:
+                self._gates[each, device] = own
+        return self._gates[frame, device]
+
+    def is_control_loop(self, frame: Frame, device: str) -> bool:
+        """True if a control loop drives the frame there."""
+        return (frame, device) in self.made
+
+    def side(self, frame: Frame, device: str, port: int) -> Node:
+        """A node on a device that is live where that side of the loop is taken."""
+        known = self._sides.get((frame, device, port))
+        if known is not None:
+            return known
+        switch = self._switch(frame, device)
+        item = switch.output(port)
+        name = f"{self._base(frame)}/{'body' if port == TRUE_SIDE else 'end'}"
+        dtype = switch.attrs["T"]
+        node = self._maker.make(name, "Identity", device, (item,), T=dtype)
+        self._sides[frame, device, port] = node
+        return node
+
+    def is_before_condition(self, merge: Node, frame: Frame) -> bool:
+        """True if the LoopCond of a frame depends on this variable in the same iteration."""
+        return merge in self._cone(frame)
+
+    # -- making ----------------------------------------------------------------------------------
+
+    def _control_loop(self, frame: Frame, device: str) -> None:
+        base, make = self._base(frame), self._maker.make
+        said: dict[str, Any] = {
+            "frame_name": frame.enters[0].attr("frame_name"),
+            "is_constant": False,
+            "parallel_iterations": frame.parallel_iterations,
+        }
+        start = self._token(frame.parent, device, base)
+        enter = make(f"{base}/Enter", "Enter", device, (start,), T=float32, **said)
+        merge = make(f"{base}/Merge", "Merge", device, (enter.output(),), N=2, T=float32)
+        self._gates[frame, device] = self.made[frame, device] = merge
+        switch = self._switch(frame, device)
+        again = make(
+            f"{base}/NextIteration", "NextIteration", device, (switch.output(1),), T=float32
+        )
+        self._maker.graph.set_inputs(merge, (enter.output(), again.output()))
+
+    def _switch(self, frame: Frame, device: str) -> Node:
+        """A Switch of the driver's token on the predicate of the loop."""
+        known = self._switches.get((frame, device))
+        if known is None:
+            token = self._token(frame, device, self._base(frame))
+            predicate = self._at(frame.loop_conds[0].output(), device)
+            known = self._switches[frame, device] = self._maker.make(
+                f"{self._base(frame)}/Switch", "Switch", device, (token, predicate), T=float32
+            )
+        return known
+
+    def _token(self, frame: Frame | None, device: str, base: str) -> Output:
+        """An empty tensor in a frame: the control loop's, or a constant."""
+        merge = self.made.get((frame, device)) if frame else None
+        if merge is not None:
+            return merge.output()
+        if frame is None or frame.parent is None:
+            return self._constant(base, device, ())
+        known = self._tokens.get((frame, device))
+        if known is None:
+            gate = self.gate(frame, device)
+            known = self._tokens[frame, device] = self._constant(base, device, (gate,))
+        return known
+
+    def _constant(self, base: str, device: str, controls: tuple[Node, ...]) -> Output:
+        node = self._maker.make(
+            f"{base}/start", "Const", device, (), controls, dtype=float32, value=TOKEN
+        )
+        return node.output()
+
+    def _base(self, frame: Frame) -> str:
+        return f"{frame.loop_conds[0].name}/cloop"
+
+    # -- the device of the LoopCond --------------------------------------------------------------
+
+    def _own_merge(self, frame: Frame, device: str) -> Node | None:
+        """A variable on the LoopCond's own device that the LoopCond depends on."""
+        if self._where[frame.loop_conds[0]] != device:
+            return None
+        return next((node for node in self._cone(frame) if self._where[node] == device), None)
+
+    def _cone(self, frame: Frame) -> dict[Node, None]:
+        """The variables of a loop that its LoopCond depends on in the same iteration."""
+        known = self._cones.get(frame)
+        if known is not None:
+            return known
+        loops, found = self._loops, self._cones.setdefault(frame, {})
+        of_outputs = loops.found.of_outputs
+        todo: list[Node] = [frame.loop_conds[0]]
+        seen = set(todo)
+        while todo:
+            node = todo.pop()
+            if loops.found.of[node] is frame and loops.is_variable(node):
+                found[node] = None
+                continue
+            for source in (*(item.node for item in node.inputs), *node.controls):
+                if source not in seen and of_outputs[source].is_within(frame):
+                    seen.add(source)
+                    if loops.found.of[source].is_within(frame):
+                        todo.append(source)
+        return found

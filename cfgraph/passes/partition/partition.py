@@ -1,0 +1,157 @@
+"""Cut a placed graph at device boundaries into parts that run by themselves.
+
+First the primitives of loops are put beside each other (`relocate`). Then every device that takes
+part in a loop gets its own driver of it (`machines`), and every edge that crosses becomes a pair of
+Send and Recv (`cut`), but for those that can hang on the local driver (`ties`). The nodes end up
+device by device.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from cfgraph.analysis.frames import frames
+from cfgraph.analysis.transfers import is_partitioned
+from cfgraph.analysis.verify import require_valid
+from cfgraph.errors import Unsupported
+from cfgraph.ir.collector import without_collector
+from cfgraph.ir.copy import copy_of
+from cfgraph.ir.function_graph import Instances
+from cfgraph.ir.graph import Graph, Node
+from cfgraph.ir.walk import topological
+from cfgraph.passes.lower.construct import kind_of
+from cfgraph.passes.lower.lower import lower
+from cfgraph.passes.partition.crossings import Crossings
+from cfgraph.passes.partition.cut import Cutter
+from cfgraph.passes.partition.devices import Places, in_order, places
+from cfgraph.passes.partition.maker import Maker
+from cfgraph.passes.partition.relocate import relocated
+from cfgraph.passes.partition.spread import Loops
+from cfgraph.passes.report import Report, op_counts
+
+
+@dataclass(frozen=True, slots=True)
+class Partitioned(Report):
+    """A report with the devices, what was moved, the messages and the control loops.
+
+    `moved` maps a node to the device it was on and the one it is on; `messages` counts the pairs of
+    Send and Recv by the path of their frame (`/` is sent once, `/while` once an iteration);
+    `control_loops` lists path and device of each.
+    """
+
+    devices: tuple[str, ...] = ()
+    moved: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    messages: Mapping[str, int] = field(default_factory=dict)
+    control_loops: tuple[tuple[str, str], ...] = ()
+
+
+def partition(graph: Graph) -> Partitioned:
+    """Cut every edge between devices, in place; what is functional is lowered first.
+
+    Every node must be on a device by its full name. Nodes that are there keep their names and
+    values. A graph that is partitioned already stays as it is.
+
+    Raises InvalidInput for a graph that is not valid or not placed; Unsupported where a reference,
+    or a tensor of unknown type, would cross, and for a partitioned graph that was changed so that
+    an edge crosses. The graph is unchanged then.
+    """
+    require_valid(graph)
+    where = places(graph)
+    if is_partitioned(graph):
+        return _already(graph, where)
+    lowered = Report()
+    with without_collector():
+        if _is_functional(graph):
+            trial = copy_of(graph)
+            lower(trial)
+            _Work(trial)
+            lowered = lower(graph)
+        report = _Work(graph).run(lowered)
+    if report:
+        require_valid(graph)
+    return report
+
+
+def _is_functional(graph: Graph) -> bool:
+    instances = Instances(graph.functions)
+    return any(kind_of(node, instances) for node in graph)
+
+
+def _already(graph: Graph, where: Places) -> Partitioned:
+    for node, device in where.items():
+        for source in (*(item.node for item in node.inputs), *node.controls):
+            if where[source] != device:
+                message = (
+                    f"the graph is partitioned already, but the edge from {source.name!r} crosses"
+                )
+                hint = "partition the graph anew, from the file before it was partitioned"
+                raise Unsupported(message, node=node, hint=hint, code="CFG411")
+    counts = op_counts(graph)
+    devices = tuple(in_order(dict.fromkeys(where.values())))
+    return Partitioned(before=counts, after=counts, devices=devices)
+
+
+class _Work:
+    """One partitioning; making it looks at all that can go wrong, and changes nothing."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.before = op_counts(graph)
+        self.asked = places(graph)
+        self.loops = Loops(frames(graph))
+        self.where, self.gathered = relocated(self.asked, self.loops)
+        self.crossings = Crossings(self.where)
+
+    def run(self, lowered: Report) -> Partitioned:
+        """Move, cut and put in order."""
+        graph = self.graph
+        written = [node for node, device in self.where.items() if node.device != device]
+        for node in written:
+            graph.set_device(node, self.where[node])
+        moved = {
+            node.name: (self.asked[node], device)
+            for node, device in self.where.items()
+            if self.asked[node] != device
+        }
+        devices = in_order(dict.fromkeys(self.where.values()))
+        cutter = Cutter(graph, self.where, self.loops, self.crossings)
+        if self.crossings.any:
+            cutter.cut()
+            _put_in_order(graph, cutter.maker, devices)
+        loops = tuple((str(frame), device) for frame, device in cutter.machines.made)
+        return Partitioned(
+            lowered.rewrites + len(written) + len(cutter.maker.nodes),
+            lowered.names,
+            (*lowered.warnings, *self._warnings()),
+            lowered.before or self.before,
+            op_counts(graph),
+            tuple(devices),
+            moved,
+            dict(Counter(str(frame) for _, frame in cutter.pairs)),
+            loops,
+        )
+
+    def _warnings(self) -> list[str]:
+        return [
+            f"the loop {frame} stays on one device: its LoopCond does not say alone when it ends"
+            if frame.loop_conds
+            else f"the loop {frame} stays on one device: it has no LoopCond"
+            for frame in self.gathered
+        ]
+
+
+def _put_in_order(graph: Graph, maker: Maker, devices: list[str]) -> None:
+    """Device by device, sources first; a Send comes behind what it hands over."""
+    parts: dict[str, list[Node]] = {device: [] for device in devices}
+    placed: set[Node] = set()
+    for node in graph:
+        if node not in placed:
+            part = parts[node.device]
+            part.append(node)
+            sends = maker.beside.get(node, ())
+            part.extend(sends)
+            placed.update(sends)
+    nodes = (node for part in parts.values() for node in topological(part).nodes)
+    graph.nodes = {node.name: node for node in nodes}
