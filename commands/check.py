@@ -11,6 +11,10 @@ from cfgraph.options import Color, ColorChoice, Full, Graphs, Json, split_list
 
 def main(
     graphs: Graphs,
+    fetch: Annotated[
+        list[str],
+        typer.Option("--fetch", metavar="NAME", help="Warn if this fetch may be dead; repeats."),
+    ] = [],
     fail_level: Annotated[
         str, typer.Option("--fail-level", metavar="LEVEL", help="Leave with 1 from this level on.")
     ] = "error",
@@ -33,5 +37,5 @@ def main(
 
     format = "json" if json else format
     codes = (split_list(select), split_list(ignore))
-    options = CheckOptions(fail_level, *codes, format, exit_zero, full, color)
+    options = CheckOptions(fail_level, *codes, format, exit_zero, full, color, tuple(fetch))
     raise typer.Exit(check_graphs(graphs, options))

@@ -12,7 +12,9 @@ from cfgraph.analysis.findings import LEVELS, Finding
 from cfgraph.analysis.signatures import Signatures
 from cfgraph.analysis.verify import verify
 from cfgraph.errors import InvalidInput
-from cfgraph.ir.graph import Graph
+from cfgraph.ir import registry
+from cfgraph.ir.graph import Graph, Node, Output
+from cfgraph.ir.names import split_tensor_name
 from cfgraph.ops.shape_inference import infer_shapes
 
 
@@ -52,14 +54,26 @@ def _matches(code: str, patterns: Iterable[str]) -> bool:
     return any(fnmatchcase(code, pattern.upper()) for pattern in patterns)
 
 
-def check(graph: Graph) -> CheckReport:
-    """Check a graph; it is not changed."""
+def check(graph: Graph, fetches: Iterable[str] = ()) -> CheckReport:
+    """Check a graph; it is not changed.
+
+    `fetches` are tensors or nodes that are to be fetched together. Raises UsageError where one is
+    none.
+    """
+    wanted = [_fetched(graph, name) for name in fetches]
     found = list(verify(graph))
     if all(finding.level != "error" for finding in found):
         bodies = _bodies(graph)
         found.extend(_shapes(graph, bodies))
-        found.extend(liveness_findings(graph, bodies))
+        found.extend(liveness_findings(graph, bodies, wanted))
     return CheckReport(tuple(sorted(found, key=lambda finding: LEVELS.index(finding.level))))
+
+
+def _fetched(graph: Graph, name: str) -> Output | Node:
+    """A tensor, or a node that has none."""
+    base, port = split_tensor_name(name)
+    node = graph[base]
+    return node if not port and registry.output_count(node) == 0 else graph.tensor(name)
 
 
 def report_on(error: InvalidInput) -> CheckReport:

@@ -1,4 +1,4 @@
-"""What liveness says about a graph: races at Merges, and nodes that can never run.
+"""What liveness says about a graph: races at Merges, nodes that can never run, dead outputs.
 
 Predicates are taken as free, so what is found may need values that never come together; the
 witness tells which.
@@ -6,12 +6,16 @@ witness tells which.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
-from cfgraph.analysis.deadness.deadness import Deadness, deadness
+from cfgraph.analysis.check_effects import effect_findings
+from cfgraph.analysis.check_words import place_of, under
+from cfgraph.analysis.deadness.deadness import Deadness, Place, deadness
 from cfgraph.analysis.findings import Finding
+from cfgraph.analysis.frames import frames
+from cfgraph.analysis.summary import sinks
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.walk import Roles
 
@@ -19,25 +23,36 @@ _ONCE: Final = ("enter", "next_iteration")
 _SHOWN: Final = 4
 
 
-def liveness_findings(graph: Graph, bodies: Mapping[str, Graph]) -> Iterator[Finding]:
-    """Findings on a graph that verifies, and on the bodies of its functions by name."""
-    yield from _findings(graph)
+def liveness_findings(
+    graph: Graph, bodies: Mapping[str, Graph], fetches: Collection[Place] = ()
+) -> Iterator[Finding]:
+    """Findings on a graph that verifies, and on the bodies of its functions by name.
+
+    `fetches` are known to be fetched; without any, what nothing reads may be.
+    """
+    yield from _findings(graph, fetches)
     for name, body in bodies.items():
-        for finding in _findings(body):
+        for finding in _findings(body, (), is_body=True):
             yield replace(finding, node=f"{name}/{finding.node}" if finding.node else name)
 
 
-def _findings(graph: Graph) -> Iterator[Finding]:
-    """Findings on one graph; none where nothing is switched."""
+def _findings(
+    graph: Graph, fetches: Collection[Place], *, is_body: bool = False
+) -> Iterator[Finding]:
+    """Findings on one graph; those on liveness only where something is switched."""
     roles = Roles()
-    if not any(roles[node.op] == "switch" for node in graph):
-        return
-    found = deadness(graph)
-    for node in graph:
-        if roles[node.op] == "merge":
-            yield from _race(found, node, roles)
-    yield from _never(found, graph)
-    if found.limits:
+    found: Deadness | None = None
+    if any(roles[node.op] == "switch" for node in graph):
+        found = deadness(graph)
+        for node in graph:
+            if roles[node.op] == "merge":
+                yield from _race(found, node, roles)
+        yield from _never(found, graph)
+        yield from _dead_fetches(found, graph, fetches, roles)
+    wanted = list(dict.fromkeys(map(_node, fetches)))
+    all_frames = found.frames if found else frames(graph)
+    yield from effect_findings(graph, all_frames, found, wanted, all_run=is_body)
+    if found and found.limits:
         message = "not all could be said about what is dead: " + "; ".join(found.limits)
         yield Finding("CFG222", "note", message)
 
@@ -62,13 +77,9 @@ def _both(found: Deadness, merge: Node, before: list[Output], item: Output) -> F
     )
     message = f"two inputs of the Merge may be live at once, {other.name!r} and {item.name!r}"
     witness = found.witness(other, item)
-    if witness:
-        message += f": with {assignment(witness)}"
-    elif witness == {}:
-        message += ": they always are"
+    message += ": they always are" if witness == {} else under(witness)
     hint = "which one it takes depends on timing; let one predicate choose between them"
-    frame = found.frames.of[merge]
-    where = None if frame is found.frames.root else str(frame)
+    where = place_of(found.frames, merge)
     return Finding("CFG220", "warning", message, merge.name, hint, (other.name, item.name), where)
 
 
@@ -82,8 +93,7 @@ def _never(found: Deadness, graph: Graph) -> Iterator[Finding]:
 
 
 def _idle(found: Deadness, node: Node) -> Finding:
-    frame = found.frames.of[node]
-    where = None if frame is found.frames.root else str(frame)
+    where = place_of(found.frames, node)
     never = [item.name for item in node.inputs if found.never_live(item)]
     if never:
         message = f"the node never runs, for {never[0]!r} is on a side that is never taken"
@@ -95,10 +105,35 @@ def _idle(found: Deadness, node: Node) -> Finding:
     return Finding("CFG221", "warning", message, node.name, hint, tuple(names), where)
 
 
-def assignment(values: Mapping[str, Any]) -> str:
-    """Values of predicates as a text: `p` true, `i` 2."""
-    words = {True: "true", False: "false"}
-    return ", ".join(
-        f"`{name}` {words[value] if isinstance(value, bool) else value}"
-        for name, value in values.items()
-    )
+def _dead_fetches(
+    found: Deadness, graph: Graph, fetches: Collection[Place], roles: Roles
+) -> Iterator[Finding]:
+    """What is fetched, or may be, and has no value in some runs."""
+    for item in fetches or _likely(found, graph, roles):
+        if found.always_live(item) or found.never_live(item):
+            continue
+        witness = found.witness(dead=[item])
+        if witness is None:
+            continue
+        message = f"{item.name!r}, which is fetched, may be dead{under(witness)}"
+        hint = "fetch the Merge behind all sides of the conditional"
+        if not fetches:
+            message = f"{item.name!r}, which nothing reads, is dead in some runs{under(witness)}"
+            hint = f"if it is to be fetched, {hint.replace('fetch the', 'fetch a')}"
+        level = "warning" if fetches else "note"
+        related = (item.name,)
+        node = _node(item)
+        where = place_of(found.frames, node)
+        yield Finding("CFG224", level, message, node.name, hint, related, where)
+
+
+def _node(place: Place) -> Node:
+    return place.node if isinstance(place, Output) else place
+
+
+def _likely(found: Deadness, graph: Graph, roles: Roles) -> Iterable[Output]:
+    """What nothing reads and is made of something: no start of a branch, no end of a loop."""
+    for item in sinks(graph, found.frames):
+        inputs = item.node.inputs
+        if inputs and not roles[item.node.op] and roles[inputs[0].node.op] != "switch":
+            yield item

@@ -37,6 +37,7 @@ class CheckOptions:
     exit_zero: bool = False
     full: bool = False
     color: Color = Color.auto
+    fetches: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -92,7 +93,7 @@ def _check(path: str, options: CheckOptions) -> Checked:
         if failure is None:
             report = report.only(options.select, options.ignore)
         return Checked(path, report, failure=failure)
-    report = check(source.graph).only(options.select, options.ignore)
+    report = check(source.graph, options.fetches).only(options.select, options.ignore)
     return Checked(path, report, source)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from cfgraph.analysis.check_liveness import assignment
+from cfgraph.analysis.check_words import assignment
 from cfgraph.analysis.explain import Edge, Explanation, explain_node
 from cfgraph.console.answer import print_document
 from cfgraph.console.graphs import read_graph

@@ -29,9 +29,29 @@ def warned(tmp_path: Path) -> Path:
 
 def test_the_graphs_to_try_have_no_findings(command: Any, graphs: Path) -> None:
     files = sorted(graphs.glob("*.pb"))
-    done = command("check", *files)
+    done = command("check", *files, "--ignore", "CFG224")
     assert (done.code, done.err) == (0, "")
     assert done.lines == [f"{file}: no findings" for file in files]
+
+
+def test_a_fetch_that_may_be_dead_is_warned_of_when_it_is_named(command: Any, graphs: Path) -> None:
+    file = graphs / "deadness_mismatch.pb"
+    done = command("check", file)
+    assert done.lines[0].startswith(
+        "note[CFG224]: 'T:0', which nothing reads, is dead in some runs"
+    )
+    assert command("check", file, "--fetch", "A:0").lines == [f"{file}: no findings"]
+    done = command("check", file, "--fetch", "T:0", "--fail-level", "warning")
+    assert done.code == 1
+    assert done.lines[0] == (
+        "warning[CFG224]: 'T:0', which is fetched, may be dead: with `p` false"
+    )
+
+
+def test_an_unknown_fetch_is_a_usage_error(command: Any, graphs: Path) -> None:
+    done = command("check", graphs / "counter.pb", "--fetch", "nosuch")
+    assert done.code == 2
+    assert "nosuch" in done.err
 
 
 def test_a_finding_is_what_where_and_a_count(command: Any, dangling: Path) -> None:

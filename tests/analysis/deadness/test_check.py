@@ -5,8 +5,10 @@ import textwrap
 
 import pytest
 
-from cfgraph.analysis.check_liveness import assignment
-from tests.analysis.written import coded, findings
+import cfgraph
+from cfgraph.analysis.check import check
+from cfgraph.analysis.check_words import assignment
+from tests.analysis.written import coded, findings, graph
 
 INPUTS = """
     x = Placeholder() {dtype=float32}
@@ -110,3 +112,40 @@ def test_what_is_too_hard_to_decide_is_left_open_and_said_so() -> None:
 
 def test_values_are_written_as_people_read_them() -> None:
     assert assignment({"p": True, "q": False, "i": 2}) == "`p` true, `q` false, `i` 2"
+
+
+SIDES = """
+    s = Switch(x, p)
+    a = Neg(s:1)
+    b = Abs(s:0)
+    m = Merge(a, b) {T=float32, N=2}
+    y = Neg(m)
+    side = Exp(a)
+    done = NoOp(^b)
+"""
+
+
+def of_fetches(*names: str) -> list[tuple[str, str, str | None]]:
+    report = check(graph(INPUTS, SIDES), names)
+    return [(item.level, item.message, item.node) for item in report.findings]
+
+
+def test_what_nothing_reads_and_may_be_dead_is_noted() -> None:
+    message = "'side:0', which nothing reads, is dead in some runs: with `p` false"
+    assert of_fetches() == [("note", message, "side")]
+
+
+def test_a_fetch_that_may_be_dead_is_warned_of_with_values_that_make_it_so() -> None:
+    assert of_fetches("y") == []
+    message = "'side:0', which is fetched, may be dead: with `p` false"
+    assert of_fetches("y", "side:0") == [("warning", message, "side")]
+
+
+def test_a_target_may_be_dead_too() -> None:
+    message = "'done', which is fetched, may be dead: with `p` true"
+    assert of_fetches("done") == [("warning", message, "done")]
+
+
+def test_a_fetch_that_is_none_is_refused() -> None:
+    with pytest.raises(cfgraph.UsageError, match="sidee"):
+        of_fetches("sidee")

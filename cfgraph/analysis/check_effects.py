@@ -1,0 +1,121 @@
+"""Effects on one resource that nothing orders, though one run has both of them.
+
+A run has two effects for sure if one node waits for both, or one fetch does. What only different
+runs have, an initializer and a training step, is no finding; neither are two reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from typing import Final
+
+from cfgraph.analysis.before import Before
+from cfgraph.analysis.check_words import place_of, under
+from cfgraph.analysis.deadness.deadness import Deadness
+from cfgraph.analysis.effects import Access, Effects
+from cfgraph.analysis.findings import Finding
+from cfgraph.analysis.frames import Frames
+from cfgraph.ir.graph import Graph, Node
+
+MAX_EFFECTS: Final = 4096
+_MAX_TRIED: Final = 32
+
+
+def effect_findings(
+    graph: Graph,
+    found: Frames,
+    deadness: Deadness | None,
+    wanted: Sequence[Node] = (),
+    *,
+    all_run: bool = False,
+) -> Iterator[Finding]:
+    """Findings on a graph; a run has what `wanted` needs, or what any one node needs, or all."""
+    shared = _shared(graph)
+    marked = [access.node for accesses in shared for access in accesses]
+    marked = list(dict.fromkeys(marked))
+    if not marked:
+        return
+    if len(marked) > MAX_EFFECTS:
+        message = f"{len(marked)} uses of variables and the like are too many to look for races"
+        yield Finding("CFG222", "note", message)
+        return
+    before = Before(found, marked)
+    together = _together(graph, before, wanted, all_run=all_run)
+    for accesses in shared:
+        yield from _pairs(accesses, before, together, deadness)
+
+
+def _shared(graph: Graph) -> list[list[Access]]:
+    """The uses of each resource that more than one node uses and some node changes."""
+    by_resource: dict[Hashable, dict[Node, Access]] = {}
+    for access in Effects().accesses(graph):
+        known = by_resource.setdefault(access.resource, {})
+        if access.node not in known or access.writes:
+            known[access.node] = access
+    groups = [list(group.values()) for group in by_resource.values()]
+    return [group for group in groups if len(group) > 1 and any(access.writes for access in group)]
+
+
+def _together(
+    graph: Graph, before: Before, wanted: Sequence[Node], *, all_run: bool
+) -> dict[Node, int]:
+    """For each marked node the others that are in some run that it is in."""
+    everything = (1 << len(before.bit)) - 1
+    if all_run:
+        return dict.fromkeys(before.bit, everything)
+    if wanted:
+        runs: Iterable[int] = [_union(before.up_to(node) for node in wanted)]
+    else:
+        runs = {before.up_to(node) for node in graph if not node.uses}
+    found = dict.fromkeys(before.bit, 0)
+    for run in runs:
+        if run & (run - 1):
+            for node, bit in before.bit.items():
+                if run & bit:
+                    found[node] |= run
+    return found
+
+
+def _union(masks: Iterable[int]) -> int:
+    whole = 0
+    for mask in masks:
+        whole |= mask
+    return whole
+
+
+def _pairs(
+    accesses: list[Access],
+    before: Before,
+    together: dict[Node, int],
+    deadness: Deadness | None,
+) -> Iterator[Finding]:
+    """For each use of a resource the first one of those above it that it may race with."""
+    earlier: list[Access] = []
+    writers, seen = 0, 0
+    for access in sorted(accesses, key=lambda access: before.place[access.node]):
+        node, bit = access.node, before.bit[access.node]
+        rivals = (seen if access.writes else writers) & together[node] & ~before.of[node]
+        if rivals:
+            tried = [other for other in earlier if rivals & before.bit[other.node]][:_MAX_TRIED]
+            other = next((one for one in tried if _both_run(deadness, one, access)), None)
+            if other is not None:
+                yield _finding(before.found, deadness, other, access)
+        earlier.append(access)
+        seen |= bit
+        writers |= bit if access.writes else 0
+
+
+def _both_run(deadness: Deadness | None, one: Access, other: Access) -> bool:
+    """True if both may be live in a run."""
+    return deadness is None or deadness.can_both_live(one.node, other.node)
+
+
+def _finding(found: Frames, deadness: Deadness | None, one: Access, other: Access) -> Finding:
+    names = f"{one.node.op} {one.node.name!r} and {other.node.op} {other.node.name!r}"
+    message = f"{names} both use {other.name!r}, and nothing says which comes first"
+    if deadness is not None:
+        message += under(deadness.witness(one.node, other.node))
+    hint = f"let one wait for the other, by a control edge such as '^{one.node.name}'"
+    related = (one.node.name, other.node.name)
+    where = place_of(found, other.node)
+    return Finding("CFG225", "warning", message, other.node.name, hint, related, where)

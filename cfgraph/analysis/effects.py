@@ -1,0 +1,109 @@
+"""Who uses which resource: variables, stacks, queues and tables, by their handles.
+
+Arrays of tensors are left out: what is done to them is ordered by their flow, and what the flow
+does not order is about different elements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Iterator
+from typing import Final, NamedTuple
+
+from cfgraph.ir.graph import Node, Output
+from cfgraph.ops.op import Op, lookup
+
+_FLOW: Final = "flow_in"
+_MOVES: Final = ("switch", "enter", "exit", "next_iteration", "merge")
+
+
+class Access(NamedTuple):
+    """A node that uses a resource; `name` is that of the resource."""
+
+    node: Node
+    resource: Hashable
+    name: str
+    writes: bool
+
+
+class Effects:
+    """Finds the resource behind a handle; remembers what it has found."""
+
+    def __init__(self) -> None:
+        self._origins: dict[Output, Output] = {}
+
+    def accesses(self, nodes: Iterable[Node]) -> Iterator[Access]:
+        """What nodes read and write, by their own inputs; calls of functions are left out."""
+        for node in nodes:
+            op = lookup(node.op)
+            if op is None or op.role or hasattr(op, "functional") or _flows(op):
+                continue
+            for slot, is_handle in _uses(op, node):
+                if op.stateful or not is_handle:
+                    origin = self.origin(node.inputs[slot])
+                    writes = is_handle and not op.reads_only
+                    yield Access(node, _key(origin), origin.node.name, writes)
+
+    def origin(self, handle: Output) -> Output:
+        """The output that makes a handle, or a Merge of different ones."""
+        trail: list[Output] = []
+        here = handle
+        while here not in self._origins:
+            trail.append(here)
+            before = _handed_on(here)
+            if before is None:
+                self._origins[here] = here
+                break
+            here = before
+        found = self._origins[here]
+        self._origins.update(dict.fromkeys(trail, found))
+        return found
+
+
+def _flows(op: type[Op]) -> bool:
+    return any(arg.name == _FLOW for arg in op.parsed().inputs)
+
+
+def _uses(op: type[Op], node: Node) -> Iterator[tuple[int, bool]]:
+    """The inputs by which a node uses a resource: as a handle, or as a reference that it reads."""
+    signature, start = op.parsed(), 0
+    ends = signature.input_ends(node.attrs)
+    for arg, end in zip(signature.inputs, ends, strict=True):
+        is_handle = arg.is_ref or (arg.dtype is not None and arg.dtype.kind == "resource")
+        for slot in range(start, end):
+            dtype = node.inputs[slot].dtype
+            if is_handle or (dtype is not None and dtype.is_ref):
+                yield slot, is_handle
+        start = end
+
+
+def _handed_on(item: Output) -> Output | None:
+    """The handle that an output is, or None where it is made."""
+    node, op = item.node, lookup(item.node.op)
+    if op is None or not node.inputs:
+        return None
+    if op.role == "merge":
+        # one that closes a loop hands round what has entered
+        entering = [one for one in node.inputs if not _is_late(one.node)]
+        return entering[0] if len(set(entering)) == 1 else None
+    if op.role in _MOVES or op.forwards:
+        return node.inputs[0]
+    return node.inputs[0] if _updates(op, item) else None
+
+
+def _is_late(node: Node) -> bool:
+    op = lookup(node.op)
+    return op is not None and op.role == "next_iteration"
+
+
+def _updates(op: type[Op], item: Output) -> bool:
+    """True for a reference that an op got, changed and hands on."""
+    given, made = item.node.inputs[0].dtype, item.dtype
+    return op.stateful and given is not None and made is not None and given.is_ref and made.is_ref
+
+
+def _key(origin: Output) -> Hashable:
+    """What is the same for two handles of one resource."""
+    attrs = origin.node.attrs
+    if attrs.get("shared_name"):
+        return attrs.get("container", b""), attrs["shared_name"]
+    return origin

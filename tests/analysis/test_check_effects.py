@@ -1,0 +1,222 @@
+"""Effects that nothing orders: what is told of them, and what is not."""
+
+from __future__ import annotations
+
+import pytest
+
+import cfgraph
+from cfgraph.analysis.before import Before
+from cfgraph.analysis.check import check
+from cfgraph.analysis.findings import Finding
+from cfgraph.analysis.frames import frames
+from tests.analysis.written import graph
+
+VARIABLE = """
+    v = VarHandleOp() {dtype=float32, shape=[], shared_name="v"}
+    x = Placeholder() {dtype=float32, shape=[]}
+    p = Placeholder() {dtype=bool, shape=[]}
+"""
+REFERENCE = """
+    v = VariableV2() {dtype=float32, shape=[]}
+    x = Placeholder() {dtype=float32, shape=[]}
+"""
+
+
+def races(*texts: str, fetches: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
+    """The pairs that are told of."""
+    return [item.related for item in told(*texts, fetches=fetches)]
+
+
+def told(*texts: str, fetches: tuple[str, ...] = ()) -> list[Finding]:
+    found = check(graph(*texts), fetches).findings
+    return [item for item in found if item.code == "CFG225"]
+
+
+def test_a_read_and_a_write_that_one_node_waits_for_are_a_race() -> None:
+    (finding,) = told(
+        VARIABLE,
+        """
+        read = ReadVariableOp(v) {dtype=float32}
+        more = AssignAddVariableOp(v, x)
+        y = Neg(read, ^more)
+        """,
+    )
+    assert finding.related == ("read", "more")
+    assert finding.message == (
+        "ReadVariableOp 'read' and AssignAddVariableOp 'more' both use 'v',"
+        " and nothing says which comes first"
+    )
+
+
+@pytest.mark.parametrize("order", ["^read", "^way"])
+def test_a_path_of_any_kind_is_an_order(order: str) -> None:
+    text = f"""
+        read = ReadVariableOp(v) {{dtype=float32}}
+        way = Neg(read)
+        more = AssignAddVariableOp(v, x, {order})
+        y = Neg(read, ^more)
+    """
+    assert races(VARIABLE, text) == []
+
+
+def test_two_reads_are_no_race() -> None:
+    text = """
+        one = ReadVariableOp(v) {dtype=float32}
+        other = ReadVariableOp(v) {dtype=float32}
+        y = AddV2(one, other)
+    """
+    assert races(VARIABLE, text) == []
+
+
+INITIALIZED = """
+    init = AssignVariableOp(v, x)
+    more = AssignAddVariableOp(v, x)
+    read = ReadVariableOp(v, ^more) {dtype=float32}
+    y = Neg(read)
+"""
+
+
+def test_what_no_run_has_together_is_no_race() -> None:
+    assert races(VARIABLE, INITIALIZED) == []
+    assert races(VARIABLE, INITIALIZED, fetches=("y",)) == []
+
+
+def test_what_is_fetched_together_is_one_run() -> None:
+    pairs = [("init", "more"), ("init", "read")]
+    assert races(VARIABLE, INITIALIZED, fetches=("y", "init")) == pairs
+
+
+def test_two_handles_of_one_name_are_one_variable() -> None:
+    text = """
+        again = VarHandleOp() {dtype=float32, shape=[], shared_name="v"}
+        other = VarHandleOp() {dtype=float32, shape=[], shared_name="w"}
+        read = ReadVariableOp(v) {dtype=float32}
+        more = AssignAddVariableOp(again, x)
+        apart = AssignAddVariableOp(other, x)
+        all = NoOp(^read, ^more, ^apart)
+    """
+    assert races(VARIABLE, text) == [("read", "more")]
+
+
+SIDES = """
+    s = Switch(x, p)
+    one = AssignAddVariableOp(v, s:0)
+    other = AssignAddVariableOp(v, s:SIDE)
+    a = Const(^one) {dtype=float32, value=float32[]:1}
+    b = Const(^other) {dtype=float32, value=float32[]:2}
+    y = JOIN(a, b)
+"""
+
+
+def test_effects_on_both_sides_of_a_conditional_are_no_race() -> None:
+    text = SIDES.replace("SIDE", "1").replace("JOIN", "Merge")
+    assert races(VARIABLE, text) == []
+
+
+def test_the_values_that_let_both_run_are_told() -> None:
+    (finding,) = told(VARIABLE, SIDES.replace("SIDE", "0").replace("JOIN", "AddV2"))
+    assert finding.related == ("one", "other")
+    assert finding.message.endswith(": with `p` false")
+
+
+def test_a_reference_is_read_by_whoever_takes_its_value() -> None:
+    text = """
+        read = Identity(v)
+        y = Neg(read)
+        more = AssignAdd(v, x)
+        both = NoOp(^y, ^more)
+    """
+    assert races(REFERENCE, text) == [("read", "more")]
+
+
+def test_a_reference_that_was_handed_on_is_the_same_variable() -> None:
+    text = """
+        same = RefIdentity(v)
+        one = Assign(same, x)
+        two = AssignAdd(one, x)
+        read = Identity(v, ^one)
+        both = AddV2(two, read)
+    """
+    assert races(REFERENCE, text) == [("two", "read")]
+
+
+LOOP = """
+    zero = Const() {dtype=float32, value=float32[]:0}
+    e = Enter(zero) {frame_name="loop"}
+    h = Enter(v) {frame_name="loop", is_constant=true}
+    bound = Enter(x) {frame_name="loop", is_constant=true}
+    m = Merge(e, n)
+    less = Less(m, bound)
+    c = LoopCond(less)
+    s = Switch(m, c)
+    i = Identity(s:1)
+    more = AssignAddVariableOp(h, i)
+    n = NextIteration(i CONTROL)
+    out = Exit(s)
+    after = ReadVariableOp(v, ^out) {dtype=float32}
+    y = AddV2(out, after, ^run)
+    run = NoOp(^out OTHER)
+"""
+
+
+def test_what_follows_a_loop_follows_what_its_rounds_wait_for() -> None:
+    waits = LOOP.replace("CONTROL", ", ^more").replace("OTHER", "")
+    found = graph(VARIABLE, waits)
+    nodes = [found["more"], found["after"]]
+    before = Before(frames(found), nodes)
+    assert before.of[found["after"]] == 1
+    assert before.of[found["more"]] == 0
+
+
+def test_what_a_round_does_not_wait_for_may_come_after_the_loop() -> None:
+    # a second variable waits for the effect, and leaves the loop by an Exit of its own
+    loose = (
+        LOOP.replace("CONTROL", "").replace("OTHER", ", ^left")
+        + """
+    e2 = Enter(zero) {frame_name="loop"}
+    m2 = Merge(e2, n2)
+    s2 = Switch(m2, c)
+    i2 = Identity(s2:1, ^more)
+    n2 = NextIteration(i2)
+    left = Exit(s2)
+    """
+    )
+    assert races(VARIABLE, loose) == [("more", "after")]
+
+
+def test_the_rounds_of_one_variable_may_wait_for_those_of_another() -> None:
+    chained = (
+        LOOP.replace("CONTROL", "").replace("OTHER", ", ^left")
+        + """
+    e2 = Enter(zero) {frame_name="loop"}
+    m2 = Merge(e2, n2)
+    s2 = Switch(m2, c)
+    i2 = Identity(s2:1, ^more)
+    n2 = NextIteration(i2)
+    left = Exit(s2)
+    """
+    )
+    assert races(VARIABLE, chained.replace("Less(m, bound)", "Less(m, m2)")) == []
+
+
+def test_effects_in_a_function_are_all_of_one_run() -> None:
+    found = cfgraph.loads(
+        b"""
+        function f(handle: resource, x: float32) -> (y: float32) {
+            read = ReadVariableOp(handle) {dtype=float32}
+            more = AssignAddVariableOp(handle, x) {dtype=float32}
+            return y = read:value:0
+        }
+        """,
+        "graph",
+    )
+    findings = [item for item in check(found).findings if item.code == "CFG225"]
+    assert [(item.node, item.related) for item in findings] == [("f/more", ("read", "more"))]
+
+
+def test_very_many_effects_are_not_compared() -> None:
+    lines = ["v = VariableV2() {dtype=float32, shape=[]}", "x = Placeholder() {dtype=float32}"]
+    lines += [f"a{k} = AssignAdd(v, x)" for k in range(4100)]
+    (finding,) = check(graph("\n".join(lines))).findings
+    assert finding.code == "CFG222"
+    assert finding.message.startswith("4100 uses")
