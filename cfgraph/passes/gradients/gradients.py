@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
+from cfgraph.analysis.regions import Regions, regions
 from cfgraph.errors import UsageError
-from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Graph, Output
-from cfgraph.ir.walk import topological
-from cfgraph.passes.gradients.active import active, carries
-from cfgraph.passes.gradients.reverse import Gradients, reverse_node
+from cfgraph.passes.gradients.active import Active, carries
+from cfgraph.passes.gradients.loops import reverse_loop
+from cfgraph.passes.gradients.reverse import Reverse
 from cfgraph.passes.gradients.site import Site
 from cfgraph.passes.gradients.work import Work
 from cfgraph.passes.lower.lower import lower
@@ -29,6 +29,7 @@ def gradients(
     grad_ys: Sequence[Any] | None = None,
     stop_gradients: Iterable[str] = (),
     unconnected: str = "none",
+    swap_memory: bool = False,
 ) -> list[str | None]:
     """Add the gradients of the sum of `ys` with respect to each of `xs`, in place.
 
@@ -46,34 +47,50 @@ def gradients(
     if unconnected not in UNCONNECTED:
         message = f"unconnected is {unconnected!r}"
         raise UsageError(message, hint=f"one of {', '.join(UNCONNECTED)}")
-    wanted = active(targets, sources, stops)
-    work = Work(graph)
-    site, found = Site(work), Gradients()
-    order = topological(graph).nodes
-    for y, grad in zip(targets, grad_ys or [None] * len(targets), strict=True):
-        found.hand(y, _seed(graph, site, y, grad))
-    for node in reversed(order):
-        reverse_node(site, node, found, wanted)
-    return [_named(site, x, found, unconnected) for x in sources]
+    active = Active(targets, sources, stops)
+    found = regions(graph)
+    work = Work(graph, found.frames, swap_memory)
+    try:
+        return _differentiate(work, found, active, targets, sources, grad_ys, unconnected)
+    except Exception:
+        work.undo()
+        raise
+
+
+def _differentiate(
+    work: Work,
+    found: Regions,
+    active: Active,
+    ys: Sequence[Output],
+    xs: Sequence[Output],
+    grad_ys: Sequence[Any] | None,
+    unconnected: str,
+) -> list[str | None]:
+    site = Site(work)
+    reverse = Reverse(site, found.root, found, active)
+    for y, grad in zip(ys, grad_ys or [None] * len(ys), strict=True):
+        if carries(y):
+            reverse.hand(y, _seed(work.graph, site, y, grad), found.guards.of(y))
+    reverse.run(reverse_loop)
+    return [_named(reverse, x, unconnected) for x in xs]
 
 
 def _seed(graph: Graph, site: Site, y: Output, grad: Any) -> Output:
     """The gradient that a y begins with."""
     if isinstance(grad, str):
         return graph.tensor(grad)
-    dtype: DType | None = y.dtype
-    if dtype is None or not carries(y):
-        message = f"{y.name} of type {dtype} has no gradient"
-        raise UsageError(message, node=y.node)
+    dtype = y.dtype
+    assert dtype is not None
     if grad is not None:
         return site.const(grad, dtype)
     return site.Fill(site.shape(y), site.const(1, dtype), name="grad_ys")
 
 
-def _named(site: Site, x: Output, found: Gradients, unconnected: str) -> str | None:
+def _named(reverse: Reverse, x: Output, unconnected: str) -> str | None:
     """The gradient of an x under its own name."""
+    site = reverse.site
     site.work.prefix = site.work.scope
-    total = found.total(site, x)
+    total = reverse.total(x)
     if total is None and unconnected == "none":
         return None
     total = total or site.zeros_like(x)

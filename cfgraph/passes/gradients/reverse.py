@@ -1,5 +1,5 @@
-"""Reverse mode over nodes in topological order: each node hands the gradients of its outputs to
-the tensors that it reads, and a tensor's gradient is the sum of what its readers hand it.
+"""Reverse mode over a region: each item, last ones first, hands the gradients of its outputs to the
+tensors that it reads, and a tensor's gradient is the sum of what its readers hand it.
 """
 
 from __future__ import annotations
@@ -7,62 +7,125 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from cfgraph.analysis.guards import Guard
+from cfgraph.analysis.regions import Region, Regions
 from cfgraph.errors import Unsupported
 from cfgraph.ir import registry
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ops.adjoint import Partial
-from cfgraph.ops.op import lookup
+from cfgraph.ops.op import lookup, role
+from cfgraph.passes.gradients.active import Active
+from cfgraph.passes.gradients.conditionals import completed, merge_gradient, switch_gradient
+from cfgraph.passes.gradients.loop_form import decides
+from cfgraph.passes.gradients.loop_site import LoopSite
 from cfgraph.passes.gradients.site import Site
 
 
-class Gradients:
-    """What has arrived for each tensor so far."""
+class Reverse:
+    """The gradients of one region: what has arrived for each tensor so far."""
 
-    def __init__(self) -> None:
+    def __init__(self, site: Site, region: Region, found: Regions, active: Active) -> None:
+        self.site = site
+        self.region = region
+        self.regions = found
+        self.active = active
+        self.wanted = active.wants
         self._parts: dict[Output, list[Output]] = {}
 
-    def hand(self, x: Output, dx: Output) -> None:
-        """Add to the gradient of a tensor."""
+    def hand(self, x: Output, dx: Output, guard: Guard) -> None:
+        """Add to the gradient of a tensor something that is live under a guard."""
+        if not self.wanted(x):
+            return
+        rest = guard.beyond(self.regions.guards.of(x))
+        if rest and isinstance(self.site, LoopSite):
+            rest = self.site.within_iteration(rest)
+        if rest:
+            dx = completed(self.site, x, dx, rest)
         self._parts.setdefault(x, []).append(dx)
 
-    def has(self, x: Output) -> bool:
-        """True if anything arrived for a tensor."""
-        return x in self._parts
+    def parts(self, x: Output) -> list[Output]:
+        """What arrived for a tensor and goes on to what it is computed from."""
+        return [] if x.node in self.active.stops else self._parts.get(x, [])
 
-    def total(self, site: Site, x: Output) -> Output | None:
+    def total(self, x: Output) -> Output | None:
         """The gradient of a tensor: the sum of what arrived, or None."""
         parts = self._parts.get(x)
         if parts is None:
             return None
         if len(parts) > 1:
-            parts[:] = [site.new("AddN", parts, "AddN").output()]
-            site.work.known.tell(parts[0], site.known_shape(x))
+            parts[:] = [self.site.new("AddN", parts, "AddN").output()]
+            self.site.work.known.tell(parts[0], self.site.known_shape(x))
         return parts[0]
 
+    def run(self, reverse_loop: Callable[[Reverse, Region], None]) -> None:
+        """Go over the region, last items first."""
+        for item in reversed(self.region.order):
+            if isinstance(item, Region):
+                reverse_loop(self, item)
+                continue
+            kind = role(item)
+            if kind == "switch":
+                self._switch(item)
+            elif kind == "merge":
+                self._merge(item)
+            elif not kind:
+                self._ordinary(item)
+            elif kind == "recv" and self.parts(item.output()):
+                message = "the graph is partitioned: gradients cannot cross devices"
+                raise Unsupported(message, node=item, code="CFG411")
 
-def reverse_node(
-    site: Site, node: Node, gradients: Gradients, wanted: Callable[[Output], bool]
-) -> None:
-    """Hand the gradients of a node's outputs to its inputs, where they are wanted.
+    def arrived(self, node: Node) -> list[Output | None]:
+        """The gradients of a node's outputs that go on to its inputs."""
+        count = registry.output_count(node) or 0
+        if node in self.active.stops:
+            return [None] * count
+        return [self.total(node.output(port)) for port in range(count)]
 
-    Raises Unsupported for a node that has no gradient.
-    """
-    count = registry.output_count(node) or 0
-    arrived = [gradients.total(site, node.output(port)) for port in range(count)]
-    if not any(arrived) or not any(wanted(item) for item in node.inputs):
-        return
-    site.work.at(node)
-    hook = _hook(node)
-    partials: Sequence[Partial] = hook(site, node, *arrived)
-    if len(partials) != len(node.inputs):
-        message = f"{len(partials)} gradients for the {len(node.inputs)} inputs of {node!r}"
-        raise AssertionError(message)
-    for item, partial in zip(node.inputs, partials, strict=True):
-        if partial is None or not wanted(item):
-            continue
-        made = partial if isinstance(partial, Output) else partial()
-        if made is not None:
-            gradients.hand(item, made)
+    def _switch(self, node: Node) -> None:
+        data = node.inputs[0]
+        arrived = self.arrived(node)
+        if not any(arrived) or not self.wanted(data):
+            return
+        guards = self.regions.guards
+        self.site.work.at(node)
+        if decides(self.region, node):
+            # of a loop's own Switch, only the side of the body is in an iteration
+            dx = arrived[1]
+        else:
+            dx = switch_gradient(self.site, guards, node, arrived)
+        if dx is not None:
+            self.hand(data, dx, guards.of_node(node))
+
+    def _merge(self, node: Node) -> None:
+        if any(role(item.node) == "next_iteration" for item in node.inputs):
+            return
+        dz = self.arrived(node)[0]
+        if dz is None:
+            return
+        guards = self.regions.guards
+        self.site.work.at(node)
+        for slot, item in enumerate(node.inputs):
+            if self.wanted(item):
+                dx = merge_gradient(self.site, guards, node, slot, dz)
+                self.hand(item, dx, guards.of(item))
+
+    def _ordinary(self, node: Node) -> None:
+        """Ask the op. Raises Unsupported for one that has no gradient."""
+        arrived = self.arrived(node)
+        if not any(arrived) or not any(map(self.wanted, node.inputs)):
+            return
+        self.site.work.at(node)
+        partials: Sequence[Partial] = _hook(node)(self.site, node, *arrived)
+        if len(partials) != len(node.inputs):
+            message = f"{len(partials)} gradients for the {len(node.inputs)} inputs of {node!r}"
+            raise AssertionError(message)
+        guard = self.regions.guards.of_node(node)
+        for item, partial in zip(node.inputs, partials, strict=True):
+            if partial is None or not self.wanted(item):
+                continue
+            made = partial if isinstance(partial, Output) else partial()
+            if made is not None:
+                self.hand(item, made, guard)
 
 
 def _hook(node: Node) -> Callable[..., Any]:

@@ -8,12 +8,15 @@ from typing import Any
 
 import numpy as np
 
+from cfgraph.analysis.guards import Decision
+from cfgraph.errors import Unsupported
 from cfgraph.ir import dtypes
 from cfgraph.ir.attrs import Tensor
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import Shape
-from cfgraph.ops.op import lookup
+from cfgraph.ops.op import lookup, role
+from cfgraph.ops.resource_variables import declared_shape
 from cfgraph.passes.gradients.work import Work
 
 
@@ -91,8 +94,8 @@ class Site:
         return self.add(op, (x,), "Shape", {"out_type": dtype})
 
     def known_shape(self, x: Output) -> Shape:
-        """What is known of a tensor's shape."""
-        return self.work.known.shape(x)
+        """What is known of a tensor's shape; of a resource, that of its variable."""
+        return declared_shape(x) if _is_resource(x) else self.work.known.shape(x)
 
     def known_value(self, x: Output) -> Any | None:
         """The value of a tensor where it is known."""
@@ -100,7 +103,48 @@ class Site:
 
     def zeros_like(self, x: Output) -> Output:
         """Zeros of the shape and type of a tensor, live where it is."""
-        return self.add("ZerosLike", (x,), "zeros", {})
+        return self.filled(x) if _is_resource(x) else self.add("ZerosLike", (x,), "zeros", {})
+
+    def filled(self, x: Output) -> Output:
+        """Zeros of the shape and type of a tensor, from its shape alone."""
+        dtype = _variable(x).attr("dtype") if _is_resource(x) else x.dtype
+        assert dtype is not None
+        return self.add("Fill", (self.shape(x), self.const(0, dtype.base)), "zeros", {})
+
+    # -- what a backward loop asks of the site around it -----------------------------------------
+
+    @property
+    def top(self) -> Site:
+        """The top of the graph."""
+        return self
+
+    def bring(self, x: Output) -> Output:
+        """A tensor from the top of the graph, as it can be read here."""
+        return x
+
+    def enter_forward(self, x: Output) -> Output:
+        """A tensor from the top of the graph, where the graph itself can read it."""
+        return x
+
+    def again(self, node: Node) -> Output:
+        """A Const of a loop as a constant of the graph."""
+        key = ("again", node)
+        found = self._same.get(key)
+        if found is None:
+            attrs = {name: node.attr(name) for name in ("dtype", "value")}
+            found = self._same[key] = self.new("Const", (), "Const", **attrs).output()
+        return found
+
+    def under(self, x: Output, decisions: Iterable[Decision]) -> Output:
+        """A tensor, live only where these decisions fall."""
+        for item in decisions:
+            pred = self.read(item.pred)
+            if item.sides == 2:
+                switch = self.add("Switch", (x, pred), "Switch", {})
+            else:
+                switch = self.add("_SwitchN", (x, pred), "Switch", {"num_outs": item.sides})
+            x = switch.node.output(item.port)
+        return x
 
     def _tensors(self, items: list[Any]) -> list[Output]:
         dtype = next((item.dtype for item in items if isinstance(item, Output)), None)
@@ -127,6 +171,17 @@ def _flat(items: Iterable[Any]) -> Iterator[Any]:
 def _is_stateful(op: str) -> bool:
     definition = lookup(op)
     return definition is None or definition.stateful
+
+
+def _variable(handle: Output) -> Node:
+    """The node that made a variable's handle. Raises Unsupported where it is not known."""
+    here = handle
+    while role(here.node) or not here.node.attrs.get("dtype"):
+        if not here.node.inputs:
+            message = f"{handle.name} does not say what its variable holds"
+            raise Unsupported(message, node=handle.node, code="CFG502")
+        here = here.node.inputs[0]
+    return here.node
 
 
 def _is_resource(x: Output) -> bool:

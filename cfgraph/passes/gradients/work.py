@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from cfgraph.analysis.frames import Frame, Frames
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.passes.gradients.knowledge import Knowledge
 
@@ -17,18 +18,36 @@ class Work:
     the counter of a loop, belong to the graph itself.
     """
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, found: Frames, swap_memory: bool) -> None:
         self.graph = graph
+        self.swap_memory = swap_memory
         self.known = Knowledge(graph)
         self.scope = _free_scope(graph)
         self.prefix = self.scope
         self.device = ""
         self.made: set[Node] = set()
+        self.added: list[Node] = []
+        self._frame_names = {frame.name for frame in found.all}
 
     def at(self, node: Node) -> None:
         """Let the nodes added from now on be named after this one, and run beside it."""
         self.prefix = f"{self.scope}/{node.name}_grad"
         self.device = node.device
+
+    def within(self, frame: Frame) -> None:
+        """Let the nodes added from now on be named after a loop."""
+        self.prefix = f"{self.scope}/{frame.name}"
+        self.device = frame.loop_conds[0].device
+
+    def frame_name(self, name: str) -> str:
+        """A name for the frame that runs back over the one of this name."""
+        base = found = f"{self.scope}/{name}"
+        number = 0
+        while found in self._frame_names:
+            number += 1
+            found = f"{base}_{number}"
+        self._frame_names.add(found)
+        return found
 
     def add(
         self,
@@ -60,8 +79,17 @@ class Work:
             device=self.device,
             attrs=attrs,
         )
+        self.added.append(node)
         self.known.learn(node)
         return node
+
+    def undo(self) -> None:
+        """Remove all nodes that were added."""
+        gone = set(self.added)
+        for node in self.graph:
+            if node not in gone and not gone.isdisjoint(node.controls):
+                self.graph.set_controls(node, [c for c in node.controls if c not in gone])
+        self.graph.remove(*self.added)
 
 
 def _free_scope(graph: Graph) -> str:

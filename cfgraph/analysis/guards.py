@@ -1,0 +1,227 @@
+"""Which branches of conditionals a tensor lies in, read off a bare graph.
+
+The guard of a tensor is the list of decisions that must fall so that it is live, outermost first:
+each a predicate, as its frame reads it, and the side that it must take. A Switch adds a decision; a
+Merge takes away those that its inputs exhaust between them; any other node has the decisions of
+all its inputs. Inside a loop a guard says what must fall within an iteration: the loop's own
+LoopCond is a decision there. Behind its Exits it is the guard under which the loop was entered.
+
+Predicates are told apart by where they come from: through Identity, LoopCond, LogicalNot and
+constant Enters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+from typing import Final, NamedTuple
+
+from cfgraph.ir import registry
+from cfgraph.ir.graph import Node, Output
+from cfgraph.ops.op import lookup, role
+
+# cases that are looked at to see whether the inputs of a Merge exhaust their predicates
+_MAX_CASES: Final = 1000
+
+
+class Decision(NamedTuple):
+    """That Switches on `pred` send their data to output `port`.
+
+    `source` is where the predicate comes from, `side` what it says there, one of `sides` answers.
+    `sides` is 0 where no Switch decides: for a Merge whose inputs do not exhaust any predicate.
+    """
+
+    source: Output
+    side: int
+    sides: int
+    pred: Output
+    port: int
+
+
+class Guard:
+    """A list of decisions. Lists that were made in the same way are one object."""
+
+    __slots__ = ("_more", "decision", "depth", "outer")
+
+    def __init__(self, outer: Guard | None = None, decision: Decision | None = None) -> None:
+        self.outer = outer
+        self.decision = decision
+        self.depth: int = 0 if outer is None else outer.depth + 1
+        self._more: dict[tuple[Output, int], Guard] = {}
+
+    def decisions(self) -> list[Decision]:
+        """The decisions, outermost first."""
+        found: list[Decision] = []
+        here: Guard | None = self
+        while here is not None and here.decision is not None:
+            found.append(here.decision)
+            here = here.outer
+        return found[::-1]
+
+    def beyond(self, other: Guard) -> list[Decision]:
+        """The decisions here that are not among those of another guard, outermost first."""
+        if self is other or self._leads_to(other):
+            return []
+        if other._leads_to(self):
+            return self.decisions()[other.depth :]
+        known = {item[:2] for item in other.decisions()}
+        return [item for item in self.decisions() if item[:2] not in known]
+
+    def also(self, decision: Decision) -> Guard:
+        """This guard with one more decision, unless that is in it."""
+        here: Guard | None = self
+        while here is not None and here.decision is not None:
+            if here.decision[:2] == decision[:2]:
+                return self
+            here = here.outer
+        key = decision[:2]
+        found = self._more.get(key)
+        if found is None:
+            found = self._more[key] = Guard(self, decision)
+        return found
+
+    def union(self, other: Guard) -> Guard:
+        """The decisions of both."""
+        if self is other or other._leads_to(self):
+            return other
+        if self._leads_to(other):
+            return self
+        return reduce(Guard.also, other.beyond(self), self)
+
+    def _leads_to(self, deeper: Guard) -> bool:
+        """True if a guard begins with the decisions of this one."""
+        here: Guard | None = deeper
+        while here is not None and here.depth > self.depth:
+            here = here.outer
+        return here is self
+
+
+class Guards:
+    """The guards of the tensors of a graph; of nodes added later when they are asked for.
+
+    `put` is called for what is known from elsewhere; everything that a node reads comes before it.
+    """
+
+    def __init__(self) -> None:
+        self.none: Final = Guard()
+        self._of: dict[Node, Guard] = {}
+        self._sources: dict[Output, tuple[Output, bool]] = {}
+
+    def put(self, node: Node, guard: Guard) -> None:
+        """Say what the guard of a node is."""
+        self._of[node] = guard
+
+    def of(self, x: Output) -> Guard:
+        """The guard of a tensor."""
+        guard = self.of_node(x.node)
+        return guard.also(self.decision(x)) if role(x.node) == "switch" else guard
+
+    def of_node(self, node: Node) -> Guard:
+        """The guard under which all inputs of a node are live; behind a Merge, one of them."""
+        found = self._of.get(node)
+        if found is None:
+            found = self._of[node] = self._find(node)
+        return found
+
+    def decision(self, x: Output) -> Decision:
+        """What the Switch decides that gives a tensor."""
+        pred = x.node.inputs[1]
+        source, negated = self.source(pred)
+        sides = registry.output_count(x.node) or 2
+        side = sides - 1 - x.port if negated else x.port
+        return Decision(source, side, sides, pred, x.port)
+
+    def source(self, pred: Output) -> tuple[Output, bool]:
+        """Where a predicate comes from, and whether it is negated on the way."""
+        trail: list[Output] = []
+        here = pred
+        while here not in self._sources:
+            trail.append(here)
+            before = _hands_on(here)
+            if before is None:
+                self._sources[here] = (here, False)
+                break
+            here = before
+        found, negated = self._sources[here]
+        for item in reversed(trail):
+            if item is not here and _negates(item.node):
+                negated = not negated
+            self._sources[item] = (found, negated)
+        return self._sources[pred]
+
+    def rest(self, merge: Node, slot: int) -> list[Decision]:
+        """What must fall, beyond what the Merge itself waits for, so that this input is live."""
+        return self.of(merge.inputs[slot]).beyond(self.of_node(merge))
+
+    def _find(self, node: Node) -> Guard:
+        if role(node) == "merge" and not any(_comes_around(item.node) for item in node.inputs):
+            return self._behind(node)
+        if role(node) in ("merge", "trigger"):
+            return self.none
+        guards = [self.of(item) for item in node.inputs]
+        guards += [self.of_node(control) for control in node.controls]
+        return reduce(Guard.union, guards, self.none)
+
+    def _behind(self, merge: Node) -> Guard:
+        """The guard behind a Merge: what its inputs have in common, if the rest exhausts itself."""
+        lists = [self.of(item).decisions() for item in merge.inputs]
+        shared = {item[:2] for item in lists[0]}.intersection(
+            *({item[:2] for item in one} for one in lists)
+        )
+        common = [item for item in lists[0] if item[:2] in shared]
+        guard = reduce(Guard.also, common, self.none)
+        rests = [[item for item in one if item[:2] not in shared] for one in lists]
+        if _exhausted(rests):
+            return guard
+        output = merge.output()
+        return guard.also(Decision(output, 0, 0, output, 0))
+
+
+def _exhausted(rests: Sequence[Sequence[Decision]]) -> bool:
+    """True if one of these lists of decisions falls, whatever the predicates are.
+
+    Looks at so many cases at most, and then says no.
+    """
+    todo, looked = [rests], 0
+    while todo:
+        here = todo.pop()
+        looked += 1
+        if not here or looked > _MAX_CASES:
+            return False
+        if any(not rest for rest in here):
+            continue
+        source, _, sides, _, _ = here[0][0]
+        if not sides:
+            return False
+        for side in range(sides):
+            todo.append(
+                [
+                    [item for item in rest if item.source != source]
+                    for rest in here
+                    if all(item.source != source or item.side == side for item in rest)
+                ]
+            )
+    return True
+
+
+def _hands_on(x: Output) -> Output | None:
+    """What a node hands on as this output, negated or as it is."""
+    node = x.node
+    op = lookup(node.op)
+    if op is None or not node.inputs:
+        return None
+    if op.forwards:
+        return node.inputs[x.port]
+    constant = op.role == "enter" and bool(node.attrs.get("is_constant"))
+    if constant or op.role == "loop_cond" or op.logic == "not":
+        return node.inputs[0]
+    return None
+
+
+def _comes_around(node: Node) -> bool:
+    return role(node) == "next_iteration"
+
+
+def _negates(node: Node) -> bool:
+    op = lookup(node.op)
+    return op is not None and op.logic == "not"

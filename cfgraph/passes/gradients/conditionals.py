@@ -1,0 +1,65 @@
+"""Gradients of conditionals: a Merge becomes Switches, a Switch becomes a Merge.
+
+    Switch(x, p): dx = Merge(d false, d true)        Merge(a, b): da = Switch(dz, p):0, db = …:1
+
+The gradient of a live tensor is live, that of a dead one dead. So where only one side of a Switch
+is used, the other gets zeros that are live on that side alone; and where a node that runs less
+often than a tensor is there reads it, what it hands back is merged with zeros for the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from cfgraph.analysis.guards import Decision, Guards
+from cfgraph.errors import Unsupported
+from cfgraph.ir.graph import Node, Output
+from cfgraph.passes.gradients.site import Site
+
+
+def switch_gradient(
+    site: Site, guards: Guards, node: Node, arrived: list[Output | None]
+) -> Output | None:
+    """The gradient of a Switch's data, from those of its outputs."""
+    if not any(arrived):
+        return None
+    sides: list[Output] = []
+    for port, dx in enumerate(arrived):
+        sides.append(dx if dx is not None else _zeros(site, guards, node.output(port)))
+    return site.add("Merge", sides, "Merge", {})
+
+
+def _zeros(site: Site, guards: Guards, side: Output) -> Output:
+    """Zeros that are live where this side of a Switch is."""
+    if site is site.top and not _is_resource(side):
+        return site.zeros_like(side)
+    return site.under(site.zeros_like(side.node.inputs[0]), [guards.decision(side)])
+
+
+def merge_gradient(site: Site, guards: Guards, node: Node, slot: int, dz: Output) -> Output:
+    """The gradient of one input of a Merge."""
+    rest = guards.rest(node, slot)
+    if rest and all(item.sides for item in rest):
+        return site.under(dz, rest)
+    index = site.add("Equal", (node.output(1), slot), "chosen", {})
+    return site.add("Switch", (dz, index), "Switch", {}).node.output(1)
+
+
+def completed(site: Site, x: Output, dx: Output, decisions: Iterable[Decision]) -> Output:
+    """A gradient that is live only where these decisions fall, with zeros elsewhere."""
+    zeros, layers = site.zeros_like(x), []
+    for item in decisions:
+        if not item.sides:
+            message = f"what reads {x.name} is live under conditions that no predicate tells"
+            raise Unsupported(message, node=item.pred.node, code="CFG505")
+        others = [port for port in range(item.sides) if port != item.port]
+        chosen = site.under(zeros, [item])
+        layers.append([Output(chosen.node, port) for port in others])
+        zeros = chosen
+    for others_zeros in reversed(layers):
+        dx = site.add("Merge", [dx, *others_zeros], "Merge", {})
+    return dx
+
+
+def _is_resource(x: Output) -> bool:
+    return x.dtype is not None and x.dtype.kind == "resource"

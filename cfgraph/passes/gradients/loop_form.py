@@ -1,0 +1,111 @@
+"""A loop as its gradient sees it: variables, invariants, and the LoopCond that ends it.
+
+Enter ──▶ Merge ──▶ Switch ──false──▶ Exit
+            ▲          └────true───▶ … ──▶ NextIteration ─┐
+            └─────────────────────────────────────────────┘
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from cfgraph.analysis.regions import Region
+from cfgraph.errors import Unsupported
+from cfgraph.ir.graph import Node, Output
+from cfgraph.ops.op import lookup, role
+
+Wanted = Callable[[Output], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """What a loop changes: how it comes in, the Merge, what comes around, and how it leaves."""
+
+    enter: Node
+    merge: Node
+    back: Node
+    exits: tuple[Node, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LoopForm:
+    """A loop whose gradient is wanted, with those of its variables and invariants that matter."""
+
+    region: Region
+    cond: Node
+    variables: tuple[Variable, ...]
+    invariants: tuple[Node, ...]
+
+
+def loop_form(region: Region, wanted: Wanted) -> LoopForm:
+    """Read a loop. Raises Unsupported, naming the node, where it has not the usual form."""
+    frame = region.frame
+    if region.loop_cond is None:
+        message = f"the loop {frame.path} has {len(frame.loop_conds)} LoopConds"
+        raise Unsupported(message, node=frame.enters[0], frame=frame.path, code="CFG504")
+    merges = [node for node in frame.merges if _is_loops(node) and wanted(node.output())]
+    exits: dict[Node, list[Node]] = {merge: [] for merge in merges}
+    for node in frame.exits:
+        if wanted(node.output()):
+            exits[_left_by(node, region, exits)].append(node)
+    invariants = tuple(node for node in frame.invariants if wanted(node.output()))
+    variables = tuple(_variable(region, merge, exits[merge]) for merge in merges)
+    _require_known(region, wanted, invariants, variables)
+    return LoopForm(region, region.loop_cond, variables, invariants)
+
+
+def _is_loops(merge: Node) -> bool:
+    return any(role(item.node) == "next_iteration" for item in merge.inputs)
+
+
+def _variable(region: Region, merge: Node, exits: list[Node]) -> Variable:
+    enter, back = (item.node for item in merge.inputs[:2])
+    if len(merge.inputs) != 2 or (role(enter), role(back)) != ("enter", "next_iteration"):
+        raise _unusual(region, merge, "joins something else than an Enter and a NextIteration")
+    return Variable(enter, merge, back, tuple(exits))
+
+
+def _left_by(leaving: Node, region: Region, merges: dict[Node, list[Node]]) -> Node:
+    """The variable that an Exit hands out."""
+    here = leaving.inputs[0]
+    while _forwards(here.node):
+        here = here.node.inputs[0]
+    switch = here.node
+    if role(switch) != "switch" or here.port != 0 or not decides(region, switch):
+        raise _unusual(region, leaving, "does not hang on the false side of the loop's Switch")
+    here = switch.inputs[0]
+    while _forwards(here.node):
+        here = here.node.inputs[0]
+    if here.node not in merges:
+        raise _unusual(region, leaving, "hands out something else than a loop variable")
+    return here.node
+
+
+def decides(region: Region, switch: Node) -> bool:
+    """True for a Switch on the loop's own LoopCond."""
+    pred = switch.inputs[1]
+    while _forwards(pred.node):
+        pred = pred.node.inputs[0]
+    return pred.node is region.loop_cond
+
+
+def _require_known(
+    region: Region, wanted: Wanted, invariants: tuple[Node, ...], variables: tuple[Variable, ...]
+) -> None:
+    """Every Enter that matters must be an invariant, or the beginning of a variable."""
+    known = {*invariants, *(variable.enter for variable in variables)}
+    for enter in region.frame.enters:
+        if wanted(enter.output()) and enter not in known:
+            raise _unusual(region, enter, "comes in for the first iteration alone")
+
+
+def _forwards(node: Node) -> bool:
+    op = lookup(node.op)
+    return op is not None and op.forwards and len(node.inputs) == 1
+
+
+def _unusual(region: Region, node: Node, what: str) -> Unsupported:
+    message = f"{node.op} in the loop {region.frame.path} {what}"
+    hint = "the loop cannot be run backwards"
+    return Unsupported(message, node=node, frame=region.frame.path, hint=hint, code="CFG504")

@@ -1,0 +1,243 @@
+"""Where the gradients of a loop's body are added: in a loop that runs back over it.
+
+A value of the forward loop comes into the backward one in one of three ways. What is the same in
+all iterations enters as a constant. A Const is made again. Anything else is pushed on a stack by
+the forward loop and popped by the backward one, in the same iterations and under the same guard.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from cfgraph.analysis.guards import Decision, Guard, Guards
+from cfgraph.errors import Unsupported
+from cfgraph.ir import dtypes
+from cfgraph.ir.dtypes import DType
+from cfgraph.ir.graph import Node, Output
+from cfgraph.ops.op import lookup, role
+from cfgraph.passes.gradients.counters import BackwardCounter, ForwardCounter
+from cfgraph.passes.gradients.loop_form import LoopForm, decides
+from cfgraph.passes.gradients.site import Site
+
+
+class LoopSite(Site):
+    """The backward loop of one loop. `outer` is where the gradients around it are added."""
+
+    def __init__(self, outer: Site, form: LoopForm, guards: Guards, guard: Guard) -> None:
+        super().__init__(outer.work)
+        self.outer = outer
+        self.form = form
+        self.guards = guards
+        self._entered: dict[Output, Output] = {}
+        self._entered_forward: dict[Output, Output] = {}
+        self._values: dict[Output, Output] = {}
+        work, frame = self.work, form.region.frame
+        work.within(frame)
+        self.parallel = frame.parallel_iterations
+        self._forward: dict[str, Any] = {
+            "frame_name": frame.enters[0].attr("frame_name"),
+            "parallel_iterations": self.parallel,
+        }
+        name = work.frame_name(frame.name)
+        self._backward: dict[str, Any] = {
+            "frame_name": name.encode(),
+            "parallel_iterations": self.parallel,
+        }
+        one = self.top.const(1, dtypes.int32)
+        self.counter = ForwardCounter(
+            work, form.cond, self._forward, self.enter_forward(one), self._behind()
+        )
+        guards.put(self.counter.total.node, guard)
+        total = outer.read(self.counter.total)
+        work.within(frame)
+        self.back = BackwardCounter(work, self._backward, total, self.const(1, dtypes.int32))
+
+    def _behind(self) -> list[Node]:
+        """What the counter of an inner loop begins behind: the step of the loop around it."""
+        return [self.outer.counter.step] if isinstance(self.outer, LoopSite) else []
+
+    @property
+    def top(self) -> Site:
+        """The top of the graph."""
+        return self.outer.top
+
+    # -- into the loops --------------------------------------------------------------------------
+
+    def bring(self, x: Output) -> Output:
+        """A tensor from the top of the graph, as it can be read here."""
+        return self.enter(self.outer.bring(x))
+
+    def enter(self, x: Output) -> Output:
+        """A tensor of the site around, the same in all iterations of the backward loop."""
+        found = self._entered.get(x)
+        if found is None:
+            node = self.work.add("Enter", (x,), "Enter", is_constant=True, **self._backward)
+            found = self._entered[x] = node.output()
+        return found
+
+    def enter_forward(self, x: Output) -> Output:
+        """A tensor from the top of the graph in the forward loop."""
+        found = self._entered_forward.get(x)
+        if found is None:
+            around = self.outer.enter_forward(x)
+            add = self.work.add_forward
+            node = add("Enter", (around,), "f_enter", is_constant=True, **self._forward)
+            found = self._entered_forward[x] = node.output()
+        return found
+
+    def enter_variable(self, x: Output, name: str) -> Node:
+        """A tensor of the site around as the first value of a variable of the backward loop."""
+        return self.work.add("Enter", (x,), name, is_constant=False, **self._backward)
+
+    # -- values ----------------------------------------------------------------------------------
+
+    def read(self, x: Output) -> Output:
+        """A value of the forward loop as it was in the iteration that is run back over."""
+        if x.node in self.work.made:
+            return x
+        plain = _behind_identities(x)
+        found = self._values.get(plain)
+        if found is None:
+            found = self._values[plain] = self._invariant(plain) or self._saved(plain)
+        return found
+
+    def _invariant(self, x: Output) -> Output | None:
+        """The value from outside the loop, where it is the same in all iterations."""
+        here = self._origin(x)
+        if here.node.op == "Const":
+            return self.bring(self.top.again(here.node))
+        source = self._source(here)
+        return None if source is None else self.enter(self.outer.read(source))
+
+    def _source(self, origin: Output) -> Output | None:
+        """What comes into the loop and stays the same, or None."""
+        node = origin.node
+        if role(node) == "enter":
+            return node.inputs[0]
+        if role(node) != "merge" or origin.port or len(node.inputs) != 2:
+            return None
+        enter, back = self._ends(node)
+        if role(enter) == "enter" and role(back) == "next_iteration":
+            around = self._origin(back.inputs[0])
+            return enter.inputs[0] if around == origin else None
+        return None
+
+    def _ends(self, merge: Node) -> tuple[Node, Node]:
+        first, second = (item.node for item in merge.inputs)
+        return (second, first) if role(first) == "next_iteration" else (first, second)
+
+    def _origin(self, x: Output) -> Output:
+        """Where a value comes from, through what hands it on within an iteration."""
+        here = _behind_identities(x)
+        while role(here.node) == "switch":
+            here = _behind_identities(here.node.inputs[0])
+        return here
+
+    def _saved(self, x: Output) -> Output:
+        """A value that the forward loop pushes and this one pops."""
+        dtype = x.dtype
+        assert dtype is not None
+        dtype = dtype.base
+        decisions = self.decisions(self.guards.of(x))
+        work, before = self.work, self.work.device
+        work.device = x.node.device
+        stack = self.top.new(
+            "StackV2",
+            [self.top.const(-1, dtypes.int32)],
+            "f_acc",
+            elem_type=dtype,
+            stack_name=b"f_acc",
+        ).output()
+        push = work.add_forward(
+            "StackPushV2",
+            (self.enter_forward(stack), self._in_body(x)),
+            "f_acc_push",
+            [self.counter.step],
+            swap_memory=work.swap_memory,
+        )
+        self.counter.steps.wait_for(push, may_be_dead=bool(decisions))
+        handle = self.under(self.bring(stack), decisions)
+        pop = work.add("StackPopV2", (handle,), "f_acc_pop", [self.back.step], elem_type=dtype)
+        if self.parallel > 1:
+            self.back.steps.wait_for(pop, may_be_dead=bool(decisions))
+        work.known.tell(pop.output(), work.known.shape(x))
+        work.device = before
+        return pop.output()
+
+    def _in_body(self, x: Output) -> Output:
+        """A value of an iteration that is not the last one, where only the condition runs."""
+        cond = self.form.cond.output()
+        source = self.guards.source(cond)[0]
+        if any(item.source == source for item in self.guards.of(x).decisions()):
+            return x
+        for use in x.node.readers(x.port):
+            if role(use.node) == "switch" and decides(self.form.region, use.node):
+                return use.node.output(1)
+        return self.work.add_forward("Switch", (x, cond), "in_body").output(1)
+
+    # -- guards ----------------------------------------------------------------------------------
+
+    def decisions(self, guard: Guard) -> list[Decision]:
+        """The decisions within an iteration. Raises Unsupported where no predicate decides."""
+        found = self.within_iteration(guard.decisions())
+        for item in found:
+            if not item.sides:
+                message = "it is live under conditions that no predicate tells"
+                path = self.form.region.frame.path
+                raise Unsupported(message, node=item.pred.node, frame=path, code="CFG505")
+        return found
+
+    def within_iteration(self, decisions: Iterable[Decision]) -> list[Decision]:
+        """These decisions without that of the loop itself, to go on."""
+        own = self.guards.source(self.form.cond.output())[0]
+        return [item for item in decisions if item.source != own]
+
+    # -- shapes ----------------------------------------------------------------------------------
+
+    def constant(self, array: Any, dtype: DType) -> Output:
+        """A new constant that can be read here."""
+        return self.enter(self.outer.const(array, dtype))
+
+    def measured(self, x: Output, dtype: DType) -> Output:
+        """The shape of a tensor; of one of the forward loop, found there."""
+        if x.node in self.work.made:
+            return super().measured(x, dtype)
+        source = self._source(self._origin(x))
+        if source is not None:
+            return self.enter(self.outer.shape(source, dtype))
+        key = ("Shape", _behind_identities(x), dtype)
+        found = self._same.get(key)
+        if found is None:
+            node = self.work.add_forward("Shape", (x,), "f_shape", out_type=dtype)
+            found = self._same[key] = self.read(node.output())
+        return found
+
+    def zeros_like(self, x: Output) -> Output:
+        """Zeros of the shape and type of a tensor, live where it is."""
+        dtype = x.dtype
+        if dtype is not None and dtype.kind == "variant":
+            return super().zeros_like(x)
+        if not self.known_shape(x).is_full:
+            return self.filled(x)
+        source = self._source(self._origin(x))
+        if source is not None:
+            zeros = self.enter(self.outer.zeros_like(source))
+        else:
+            zeros = self.bring(self.top.filled(x))
+        return self.under(zeros, self.decisions(self.guards.of(x)))
+
+    def finish(self) -> None:
+        """Add what orders the iterations."""
+        self.work.within(self.form.region.frame)
+        self.counter.steps.finish("f_sync")
+        self.back.steps.finish("b_sync")
+
+
+def _behind_identities(x: Output) -> Output:
+    """What a tensor is, through nodes that hand it on."""
+    while True:
+        op = lookup(x.node.op)
+        if op is None or not op.forwards:
+            return x
+        x = x.node.inputs[x.port]

@@ -1,0 +1,112 @@
+"""The gradient of a loop: a loop that runs back over it.
+
+    forward:   Enter ─▶ Merge ─▶ Switch ─▶ body ─▶ NextIteration;  Exit
+    backward:  gradient of the Exit ─▶ Enter ─▶ Merge ─▶ Switch ─▶ body's gradient ─▶ NextIteration;
+               its Exit is the gradient of what entered the forward loop
+
+An invariant's gradient is summed up in a variable of its own, which begins with zeros.
+"""
+
+from __future__ import annotations
+
+from cfgraph.analysis.guards import Guard
+from cfgraph.analysis.regions import Region
+from cfgraph.ir.graph import Node, Output
+from cfgraph.passes.gradients.loop_form import LoopForm, Variable, loop_form
+from cfgraph.passes.gradients.loop_site import LoopSite
+from cfgraph.passes.gradients.reverse import Reverse
+
+
+def reverse_loop(around: Reverse, region: Region) -> None:
+    """Hand the gradients of a loop's Exits to what enters it."""
+    exits = [node.output() for node in region.frame.exits]
+    if not any(around.parts(item) for item in exits):
+        return
+    form = loop_form(region, around.wanted)
+    guard = around.regions.entered_under(region)
+    site = LoopSite(around.site, form, around.regions.guards, guard)
+    inside = Reverse(site, region, around.regions, around.active)
+    begun = [_begin(around, inside, variable, guard) for variable in form.variables]
+    inside.run(reverse_loop)
+    for variable, merge in zip(form.variables, begun, strict=True):
+        _come_around(inside, variable, merge)
+    for enter in form.invariants:
+        _sum_up(around, inside, enter, guard)
+    if isinstance(around.site, LoopSite):
+        conditional = bool(around.site.decisions(guard))
+        around.site.back.steps.wait_for(site.back.done(), may_be_dead=conditional)
+    site.finish()
+
+
+def _begin(around: Reverse, inside: Reverse, variable: Variable, guard: Guard) -> Node:
+    """The variable that carries the gradient of a variable back; its Merge."""
+    site, work = inside.site, around.site.work
+    assert isinstance(site, LoopSite)
+    work.at(variable.merge)
+    enter = site.enter_variable(_arriving(around, site.form, variable, guard), "b_exit")
+    merge = work.add("Merge", (enter.output(), enter.output()), "b_switch")
+    for port in range(2):
+        work.known.tell(merge.output(port), site.known_shape(variable.merge.output(port)))
+    switch = work.add("Switch", (merge.output(), site.back.cond), "b_merge")
+    leaving = work.add("Exit", (switch.output(0),), "b_enter")
+    work.known.tell(leaving.output(), around.site.known_shape(variable.enter.inputs[0]))
+    around.hand(variable.enter.inputs[0], leaving.output(), guard)
+    back = variable.back.inputs[0]
+    inside.hand(back, switch.output(1), inside.regions.guards.of(back))
+    return merge
+
+
+def _arriving(around: Reverse, form: LoopForm, variable: Variable, guard: Guard) -> Output:
+    """The gradient of what a variable leaves the loop with; zeros where there is none."""
+    parts = [part for node in variable.exits for part in around.parts(node.output())]
+    if len(parts) > 1:
+        return around.site.new("AddN", parts, "AddN").output()
+    if parts:
+        return parts[0]
+    left = variable.exits or (_leave(around, form, variable, guard),)
+    return around.site.zeros_like(left[0].output())
+
+
+def _leave(around: Reverse, form: LoopForm, variable: Variable, guard: Guard) -> Node:
+    """An Exit for a variable that has none."""
+    add, work = around.site.work.add_forward, around.site.work
+    switch = add("Switch", (variable.merge.output(), form.cond.output()), "f_switch")
+    leaving = add("Exit", (switch.output(0),), "f_exit")
+    work.known.tell(leaving.output(), work.known.shape(variable.merge.output()))
+    around.regions.guards.put(leaving, guard)
+    return leaving
+
+
+def _come_around(inside: Reverse, variable: Variable, merge: Node) -> None:
+    """Hand the gradient of a variable to the iteration before."""
+    site, work = inside.site, inside.site.work
+    assert isinstance(site, LoopSite)
+    work.at(variable.merge)
+    total = inside.total(variable.merge.output())
+    if total is None:
+        zeros = site.zeros_like(variable.merge.output())
+        # the last iteration must not go on
+        total = work.add("Identity", (zeros,), "b_zeros", [site.back.step]).output()
+    back = work.add("NextIteration", (total,), "b_next")
+    work.graph.set_input(merge, 1, back.output())
+
+
+def _sum_up(around: Reverse, inside: Reverse, enter: Node, guard: Guard) -> None:
+    """Sum up the gradient of an invariant over the iterations."""
+    parts = inside.parts(enter.output())
+    if not parts:
+        return
+    site, work = inside.site, inside.site.work
+    assert isinstance(site, LoopSite)
+    work.at(enter)
+    source = enter.inputs[0]
+    first = site.enter_variable(around.site.zeros_like(source), "b_acc")
+    merge = work.add("Merge", (first.output(), first.output()), "b_acc_merge")
+    work.known.tell(merge.output(), around.site.known_shape(source))
+    switch = work.add("Switch", (merge.output(), site.back.cond), "b_acc_switch")
+    total = work.add("AddN", (switch.output(1), *parts), "b_acc_add")
+    back = work.add("NextIteration", (total.output(),), "b_acc_next")
+    work.graph.set_input(merge, 1, back.output())
+    leaving = work.add("Exit", (switch.output(0),), "b_acc_exit")
+    work.known.tell(leaving.output(), around.site.known_shape(source))
+    around.hand(source, leaving.output(), guard)

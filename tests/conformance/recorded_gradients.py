@@ -1,0 +1,89 @@
+"""The recorded TensorFlow gradients: how to add ours to their graphs, run them and compare."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from cfgraph.errors import CfgraphError, Unsupported
+from cfgraph.ir.graph import Graph
+from cfgraph.passes.gradients.gradients import gradients
+from cfgraph.runtime.session import Session
+from cfgraph.runtime.state import State
+from tests.conformance import recorded
+
+# gradients are recorded to rtol 1e-4 and atol 1e-5 in float32: five and ten times of what sessions
+LOOSEN = 10
+
+
+def disagreement(
+    case: dict[str, Any], prepare: Callable[[Graph], Graph] = lambda g: g, **options: Any
+) -> str:
+    """What differs from a recorded gradient case, or ``; `prepare` takes the gradient graph."""
+    graph = recorded.graph(case["graph"])
+    options = {"state": State(), "soft_placement": True, **options}
+    try:
+        names = add_gradients(case, graph)
+        _initialize(case, options)
+        values = _run(case, prepare(graph), names, options)
+    except Unsupported as error:
+        return f"Unsupported: {error}"
+    except CfgraphError as error:
+        return f"{type(error).__name__}: {error}"
+    for x, want in zip(case["xs"], case["expected"], strict=True):
+        told = _compare(values.get(x), want, random="random" in case["tags"])
+        if told:
+            return f"{x}: {told}"
+    return ""
+
+
+def add_gradients(case: dict[str, Any], graph: Graph) -> list[str | None]:
+    """Add the gradients that a case asks for; their names."""
+    return gradients(
+        graph,
+        case["ys"],
+        case["xs"],
+        grad_ys=[_grad_y(item) for item in case["grad_ys"]] or None,
+        stop_gradients=case["stop_gradients"] or (),
+        unconnected=case["unconnected"],
+    )
+
+
+def _grad_y(item: Any) -> Any:
+    return recorded.array(item["array"]) if isinstance(item, dict) else item
+
+
+def _initialize(case: dict[str, Any], options: dict[str, Any]) -> None:
+    for run in case["init"]:
+        feeds = {name: recorded.array(key) for name, key in run["feeds"].items()}
+        tensors = [name for name in run["fetches"] if ":" in name]
+        targets = [name for name in run["fetches"] if ":" not in name]
+        Session(recorded.graph(run["graph"]), **options).run(tensors, feeds, targets, timeout=60)
+
+
+def _run(
+    case: dict[str, Any], graph: Graph, names: list[str | None], options: dict[str, Any]
+) -> dict[str, Any]:
+    wanted = [
+        (x, name)
+        for x, name, want in zip(case["xs"], names, case["expected"], strict=True)
+        if name is not None and want is not None
+    ]
+    if not wanted:
+        return {}
+    feeds = {name: recorded.array(key) for name, key in case["feeds"].items()}
+    session = Session(graph, **options)
+    values = session.run([name for _, name in wanted], feeds, timeout=60)
+    return dict(zip([x for x, _ in wanted], values, strict=True))
+
+
+def _compare(have: Any, want: str | None, *, random: bool) -> str:
+    if want is None:
+        return ""  # None, or not fetched
+    if have is None:
+        return "None, where TensorFlow has a gradient"
+    return recorded.compare(
+        np.asarray(have), recorded.array(want), shapes_only=random, loosen=LOOSEN
+    )
