@@ -25,7 +25,7 @@ def lowered_run(
         return graph, fetches, targets, feeds
     nodes = needed(graph, [*wanted, *(item.node for item in feeds)])
     copy = copy_of(graph, nodes)
-    fed = {item: _stand_in(copy, Output(copy[item.node.name], item.port)) for item in feeds}
+    fed = {item: _fed(copy, Output(copy[item.node.name], item.port)) for item in feeds}
     lower(copy)
     return (
         copy,
@@ -35,11 +35,16 @@ def lowered_run(
     )
 
 
-def _stand_in(graph: Graph, item: Output) -> Output:
-    """What is fed for an output of a functional node, whose readers lowering would move."""
-    if not is_functional(graph, [item.node]):
-        return item
+def _fed(graph: Graph, item: Output) -> Output:
+    """What is fed for an output; those of functional nodes lose their readers by lowering."""
+    return stand_in(graph, item) if is_functional(graph, [item.node]) else item
+
+
+def stand_in(graph: Graph, item: Output) -> Output:
+    """A placeholder that takes the readers of an output; the output where its type is unknown."""
     dtype = Ports(graph.functions).dtype(item)
+    if dtype is None:
+        return item
     name = graph.unique_name(f"{item.node.name}/fed")
     attrs = {"dtype": dtype, "shape": UNKNOWN}
     fed = graph.create(name, "Placeholder", attrs=attrs, device=item.node.device).output()

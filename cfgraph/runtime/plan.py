@@ -92,7 +92,7 @@ def make_plans(
     make well-nested frames; UsageError for a feed that has no place.
     """
     fed = frozenset(feeds)
-    fed_nodes = frozenset(item.node for item in feeds if _is_replaced(item.node))
+    fed_nodes = frozenset(item.node for item in feeds if is_replaced(item.node))
     wanted = [item.node for item in fetches if item not in fed]
     wanted += [node for node in targets if node not in fed_nodes]
     chosen = needed(graph, wanted, fed, fed_nodes)
@@ -127,7 +127,7 @@ def _require_valid(graph: Graph, nodes: Iterable[Node]) -> None:
         require_none([found for found in errors if found.node is None or found.node in names])
 
 
-def _is_replaced(node: Node) -> bool:
+def is_replaced(node: Node) -> bool:
     """True for what does not run where it is fed: a placeholder, a Recv, or what has no kernel."""
     if node.inputs or registry.output_count(node) != 1:
         return False

@@ -12,8 +12,10 @@ import numpy as np
 from cfgraph.analysis.inputs import declared
 from cfgraph.errors import CfgraphError, ExecutionError, UsageError
 from cfgraph.ir.collector import without_collector
+from cfgraph.ir.device_set import device_set
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.runtime.diagnose import dead_fetch, starved_fetch
+from cfgraph.runtime.divided import divided_run
 from cfgraph.runtime.executor import MISSING
 from cfgraph.runtime.feeds import fitted
 from cfgraph.runtime.lowered import lowered_run
@@ -33,16 +35,19 @@ class Session:
     """Runs a graph. `state` holds the variables; hand it to a later Session to go on with them.
 
     `schedule` is `fifo`, or `random` with `schedule_seed`; values do not depend on it. `seed` is
-    what stateful random ops draw from, besides their own seeds. All nodes run on one device; what
-    they request is ignored, with `soft_placement` or without.
+    what stateful random ops draw from, besides their own seeds.
 
-    Raises UsageError for a schedule that is none; InvalidInput for a graph that is not valid.
+    A partitioned graph runs on the devices that it names. On several `devices` any other graph is
+    lowered, placed and partitioned on the way, in a copy of what a run needs; a request that cannot
+    be met is an error unless `soft_placement`. On one device, all nodes run whatever they request.
+
+    Raises UsageError for a schedule that is none, and for devices that are none.
     """
 
     def __init__(
         self,
         graph: Graph,
-        devices: Sequence[str] | None = None,
+        devices: str | Sequence[str] | None = None,
         state: State | None = None,
         soft_placement: bool = False,
         schedule: str = "fifo",
@@ -52,11 +57,8 @@ class Session:
         if schedule not in SCHEDULES:
             message = f"unknown schedule {schedule!r}"
             raise UsageError(message, hint=f"one of {', '.join(SCHEDULES)}")
-        if devices is not None and len(devices) != 1:
-            message = "a session runs on one device"
-            raise UsageError(message, hint=f"devices=[{DEFAULT_DEVICE!r}]")
         self.graph = graph
-        self.device = devices[0] if devices else DEFAULT_DEVICE
+        self.devices = () if devices is None else device_set(devices)
         self.soft_placement = soft_placement
         self.state = State() if state is None else state
         self._random = random.Random(schedule_seed) if schedule == "random" else None
@@ -138,7 +140,9 @@ class Session:
             return self._simulators[key]
         with without_collector():
             run = lowered_run(self.graph, wanted, nodes, fed)
-            plans = make_plans(*run, self.device)
+            if len(self.devices) > 1:
+                run = divided_run(run, self.devices, self.soft_placement)
+            plans = make_plans(*run, self.devices[0] if self.devices else DEFAULT_DEVICE)
             simulator = Simulator(run[0], plans, self._step, run[1], trace)
         if trace is None:
             while len(self._simulators) >= KEPT:
