@@ -75,16 +75,33 @@ def conj(g: Adjoint, x: Output) -> Output:
     return g.Conj(x) if x.dtype is not None and x.dtype.is_complex else x
 
 
-def reduced(g: Adjoint, dz: Output, x: Output, y: Output) -> Output:
-    """`dz`, of the shape that x and y broadcast to, summed to the shape of x."""
+def row_shape(g: Adjoint, x: Output) -> Output:
+    """The shape of the slices of a tensor along its first axis."""
+    known = g.known_shape(x)[1:]
+    if known.is_full:
+        return g.const(list(known), dtypes.int32)
+    return g.Slice(g.shape(x), g.const([1], dtypes.int32), g.const([-1], dtypes.int32))
+
+
+def index(g: Adjoint, value: Any) -> Output:
+    """A constant of type int32, such as axes and sizes are."""
+    return g.const(value, dtypes.int32)
+
+
+def reduced(g: Adjoint, dz: Output, x: Output, y: Output, fixed: int = 0) -> Output:
+    """`dz`, of the shape that x and y broadcast to, summed to the shape of x.
+
+    The last `fixed` axes do not broadcast.
+    """
     if x == y:
         return dz
-    mine, theirs = g.known_shape(x), g.known_shape(y)
+    mine, theirs = (_leading(g.known_shape(item), fixed) for item in (x, y))
     known = _repeated(mine, theirs)
     if known is None:
         # one node for both inputs, whichever comes first
         first, second = sorted((x, y), key=lambda item: item.name)
-        found = g.BroadcastGradientArgs(g.shape(first), g.shape(second)).node
+        sizes = [_leading_sizes(g, item, fixed) for item in (first, second)]
+        found = g.BroadcastGradientArgs(*sizes).node
         axes, missing = found.output(0 if x == first else 1), -1
     elif known:
         missing = max((theirs.rank or 0) - (mine.rank or 0), 0)
@@ -93,6 +110,17 @@ def reduced(g: Adjoint, dz: Output, x: Output, y: Output) -> Output:
         return dz
     total = g.Sum(dz, axes)
     return total if known and len(known) == missing else g.Reshape(total, g.shape(x))
+
+
+def _leading(shape: Shape, fixed: int) -> Shape:
+    return shape[:-fixed] if fixed else shape
+
+
+def _leading_sizes(g: Adjoint, x: Output, fixed: int) -> Output:
+    if not fixed:
+        return g.shape(x)
+    begin, end, step = (index(g, [item]) for item in (0, -fixed, 1))
+    return g.StridedSlice(g.shape(x), begin, end, step, begin_mask=1)
 
 
 def _repeated(mine: Shape, theirs: Shape) -> list[int] | None:

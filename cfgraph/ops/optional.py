@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from cfgraph.ir.graph import Node
+from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import SCALAR, Shape
+from cfgraph.ops.adjoint import Adjoint, Partials
 from cfgraph.ops.elements import sum_of, zeros_of_element
 from cfgraph.ops.inference import InferenceContext
 from cfgraph.ops.op import Kernel, Op, OpError
@@ -87,6 +88,15 @@ class OptionalFromValue(Op):
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
         return [SCALAR]
 
+    @staticmethod
+    def gradient(g: Adjoint, node: Node, dz: Output) -> Partials:
+        found = g.OptionalGetValue(
+            dz,
+            output_types=node.attr("Toutput_types"),
+            output_shapes=tuple(g.known_shape(item) for item in node.inputs),
+        )
+        return [found.node.output(i) for i in range(len(node.inputs))]
+
 
 class OptionalHasValue(Op):
     """True unless the optional is nothing."""
@@ -136,3 +146,8 @@ class OptionalGetValue(Op):
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
         return list(context.attr("output_shapes"))
+
+    @staticmethod
+    def gradient(g: Adjoint, node: Node, *grads: Output | None) -> Partials:
+        values = [dz or g.zeros_like(node.output(i)) for i, dz in enumerate(grads)]
+        return [g.OptionalFromValue(values)]

@@ -11,6 +11,7 @@ import numpy as np
 
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import SCALAR, UNKNOWN, Shape, vector
+from cfgraph.ops.adjoint import pass_on
 from cfgraph.ops.array import Identity
 from cfgraph.ops.control_flow import Forward
 from cfgraph.ops.identity import Same
@@ -108,6 +109,7 @@ class ReadVariableOp(Op):
     signature = "resource: resource -> value: dtype"
     stateful = True
     reads_only = True
+    gradient = staticmethod(pass_on)  # a variable's gradient is its handle's
 
     @classmethod
     def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -140,6 +142,7 @@ class _ReadVariablesOp(Op):
     attrs = "N: int >= 0, dtypes: list(type) >= 1"
     stateful = True
     reads_only = True
+    gradient = staticmethod(pass_on)
 
     @classmethod
     def prepare(cls, node: Node, xp: ModuleType) -> Kernel:

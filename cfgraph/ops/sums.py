@@ -8,8 +8,9 @@ from functools import reduce
 from types import ModuleType
 from typing import Any
 
-from cfgraph.ir.graph import Node
+from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import Shape
+from cfgraph.ops.adjoint import Adjoint, Partials
 from cfgraph.ops.elements import sum_of
 from cfgraph.ops.inference import InferenceContext
 from cfgraph.ops.op import Kernel, Op, OpError
@@ -32,6 +33,10 @@ class AddN(Op):
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
         return [reduce(Shape.merge, context.inputs)]
+
+    @staticmethod
+    def gradient(g: Adjoint, node: Node, dz: Output) -> Partials:
+        return [dz] * len(node.inputs)
 
 
 def _pair(one: Any, other: Any) -> Any:

@@ -11,6 +11,7 @@ import numpy as np
 
 from cfgraph.ir.graph import Node
 from cfgraph.ir.shapes import Shape, vector
+from cfgraph.ops import tensor_array_gradients
 from cfgraph.ops.elements import stack, unstack, zeros
 from cfgraph.ops.inference import InferenceContext
 from cfgraph.ops.op import Kernel, OpError
@@ -24,6 +25,7 @@ class TensorArrayGatherV3(ArrayOp):
     signature = "handle: resource, indices: int32, flow_in: float32 -> value: dtype"
     attrs = "element_shape: shape = ?"
     host_inputs = (0, 1)
+    gradient = staticmethod(tensor_array_gradients.gather)
 
     @classmethod
     def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -79,6 +81,7 @@ class TensorArrayScatterV3(ArrayOp):
 
     signature = "handle: resource, indices: int32, value: T, flow_in: float32 -> flow_out: float32"
     host_inputs = (0, 1)
+    gradient = staticmethod(tensor_array_gradients.scatter)
 
     @classmethod
     def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -113,6 +116,7 @@ class TensorArrayConcatV3(ArrayOp):
 
     signature = "handle: resource, flow_in: float32 -> value: dtype, lengths: int64"
     attrs = "element_shape_except0: shape = ?"
+    gradient = staticmethod(tensor_array_gradients.concat)
 
     @classmethod
     def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -157,6 +161,7 @@ class TensorArraySplitV3(ArrayOp):
 
     signature = "handle: resource, value: T, lengths: int64, flow_in: float32 -> flow_out: float32"
     host_inputs = (0, 2)
+    gradient = staticmethod(tensor_array_gradients.split)
 
     @classmethod
     def prepare(cls, node: Node, xp: ModuleType) -> Kernel:

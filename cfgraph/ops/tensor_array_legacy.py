@@ -8,6 +8,7 @@ from typing import Any
 
 from cfgraph.ir.graph import Node
 from cfgraph.ir.shapes import Shape, vector
+from cfgraph.ops import tensor_array_gradients
 from cfgraph.ops.elements import unstack
 from cfgraph.ops.inference import InferenceContext
 from cfgraph.ops.op import Kernel, OpError
@@ -172,6 +173,7 @@ class TensorArrayPack(ArrayOp):
 
     signature = "handle: Ref(string), flow_in: float32 -> value: dtype"
     attrs = "element_shape: shape = ?"
+    gradient = staticmethod(tensor_array_gradients.pack)
 
     @classmethod
     def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -187,6 +189,7 @@ class TensorArrayUnpack(ArrayOp):
     """Write the slices of a tensor to all elements."""
 
     signature = "handle: Ref(string), value: T, flow_in: float32 -> flow_out: float32"
+    gradient = staticmethod(tensor_array_gradients.unpack)
 
     @classmethod
     def prepare(cls, node: Node, xp: ModuleType) -> Kernel:

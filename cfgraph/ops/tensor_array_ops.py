@@ -10,6 +10,8 @@ import numpy as np
 
 from cfgraph.ir.graph import Node
 from cfgraph.ir.shapes import SCALAR, UNKNOWN, Shape
+from cfgraph.ops import tensor_array_gradients
+from cfgraph.ops.adjoint import no_gradient
 from cfgraph.ops.inference import InferenceContext
 from cfgraph.ops.op import Kernel, Op, OpError
 from cfgraph.ops.tensor_array import TensorArray
@@ -35,6 +37,7 @@ class TensorArrayV3(ArrayOp):
         " clear_after_read: bool = true, identical_element_shapes: bool = false,"
         " tensor_array_name: string = ''"
     )
+    gradient = staticmethod(no_gradient)
 
     @classmethod
     def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -66,6 +69,7 @@ class TensorArrayGradV3(ArrayOp):
 
     signature = "handle: resource, flow_in: float32 -> grad_handle: resource, flow_out: float32"
     attrs = "source: string"
+    gradient = staticmethod(no_gradient)
 
     @classmethod
     def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -84,6 +88,7 @@ class TensorArrayGradWithShape(ArrayOp):
     )
     attrs = "source: string"
     host_inputs = (0, 2)
+    gradient = staticmethod(no_gradient)
 
     @classmethod
     def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -96,6 +101,7 @@ class TensorArrayWriteV3(ArrayOp):
 
     signature = "handle: resource, index: int32, value: T, flow_in: float32 -> flow_out: float32"
     host_inputs = (0, 1)
+    gradient = staticmethod(tensor_array_gradients.write)
 
     @classmethod
     def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -113,6 +119,7 @@ class TensorArrayReadV3(ArrayOp):
 
     signature = "handle: resource, index: int32, flow_in: float32 -> value: dtype"
     host_inputs = (0, 1)
+    gradient = staticmethod(tensor_array_gradients.read)
 
     @classmethod
     def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -128,6 +135,7 @@ class TensorArraySizeV3(ArrayOp):
     """The number of elements."""
 
     signature = "handle: resource, flow_in: float32 -> size: int32"
+    gradient = staticmethod(no_gradient)
 
     @classmethod
     def prepare(cls, node: Node, xp: ModuleType) -> Kernel:

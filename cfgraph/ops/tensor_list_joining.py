@@ -11,6 +11,8 @@ import numpy as np
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node
 from cfgraph.ir.shapes import UNKNOWN, Shape, vector
+from cfgraph.ops import tensor_list_gradients
+from cfgraph.ops.adjoint import no_gradient
 from cfgraph.ops.elements import each, zeros
 from cfgraph.ops.inference import InferenceContext
 from cfgraph.ops.op import Kernel, OpError
@@ -28,6 +30,7 @@ class TensorListConcatV2(ListOp):
     )
     attrs = "shape_type: {int32, int64}"
     host_inputs = (0, 1, 2)
+    gradient = staticmethod(tensor_list_gradients.concat)
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -52,6 +55,7 @@ class TensorListConcat(ListOp):
 
     signature = "input_handle: variant -> tensor: element_dtype, lengths: int64"
     attrs = "element_shape: shape = ?"
+    gradient = staticmethod(tensor_list_gradients.concat)
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -129,6 +133,7 @@ class TensorListSplit(ListOp):
     )
     attrs = "shape_type: {int32, int64}"
     host_inputs = (1, 2)
+    gradient = staticmethod(tensor_list_gradients.split)
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -153,6 +158,7 @@ class TensorListConcatLists(ListOp):
     signature = "input_a: variant, input_b: variant -> output: variant"
     attrs = "element_dtype: type"
     host_inputs = (0, 1)
+    gradient = staticmethod(no_gradient)
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:

@@ -12,6 +12,8 @@ import numpy as np
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node
 from cfgraph.ir.shapes import SCALAR, UNKNOWN, Shape
+from cfgraph.ops import tensor_list_gradients
+from cfgraph.ops.adjoint import no_gradient
 from cfgraph.ops.elements import unstack, zeros
 from cfgraph.ops.inference import InferenceContext
 from cfgraph.ops.op import Kernel, Op, OpError
@@ -68,6 +70,7 @@ class EmptyTensorList(ListOp):
     signature = "element_shape: shape_type, max_num_elements: int32 -> handle: variant"
     attrs = "element_dtype: type, shape_type: {int32, int64}"
     host_inputs = (0, 1)
+    gradient = staticmethod(no_gradient)
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -81,6 +84,7 @@ class TensorListReserve(ListOp):
     signature = "element_shape: shape_type, num_elements: int32 -> handle: variant"
     attrs = "element_dtype: type, shape_type: {int32, int64}"
     host_inputs = (0, 1)
+    gradient = staticmethod(no_gradient)
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -101,6 +105,7 @@ class TensorListPushBack(ListOp):
     """The list with one element more."""
 
     signature = "input_handle: variant, tensor: element_dtype -> output_handle: variant"
+    gradient = staticmethod(tensor_list_gradients.push_back)
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -124,6 +129,7 @@ class TensorListPushBackBatch(ListOp):
     """Lists, each with one slice of the tensor more."""
 
     signature = "input_handles: variant, tensor: element_dtype -> output_handles: variant"
+    gradient = staticmethod(no_gradient)
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -156,6 +162,7 @@ class TensorListPopBack(ListOp):
         " -> output_handle: variant, tensor: element_dtype"
     )
     host_inputs = (0, 1)
+    gradient = staticmethod(tensor_list_gradients.pop_back)
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -189,6 +196,7 @@ class TensorListLength(ListOp):
     """The number of elements."""
 
     signature = "input_handle: variant -> length: int32"
+    gradient = staticmethod(no_gradient)
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -200,6 +208,7 @@ class TensorListElementShape(ListOp):
 
     signature = "input_handle: variant -> element_shape: shape_type"
     attrs = "shape_type: {int32, int64}"
+    gradient = staticmethod(no_gradient)
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -221,6 +230,7 @@ class TensorListResize(ListOp):
 
     signature = "input_handle: variant, size: int32 -> output_handle: variant"
     host_inputs = (0, 1)
+    gradient = staticmethod(tensor_list_gradients.resize)
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -243,6 +253,7 @@ class TensorListGetItem(ListOp):
     signature = "input_handle: variant, index: int32, element_shape: Tshape -> item: element_dtype"
     attrs = "Tshape: {int32, int64} = int32"
     host_inputs = (0, 1, 2)
+    gradient = staticmethod(tensor_list_gradients.get_item)
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -271,6 +282,7 @@ class TensorListSetItem(ListOp):
     signature = "input_handle: variant, index: int32, item: element_dtype -> output_handle: variant"
     attrs = "resize_if_index_out_of_bounds: bool = false"
     host_inputs = (0, 1)
+    gradient = staticmethod(tensor_list_gradients.set_item)
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node
 from cfgraph.ir.shapes import Shape, vector
+from cfgraph.ops import tensor_list_gradients
 from cfgraph.ops.elements import stack, unstack, zeros
 from cfgraph.ops.inference import InferenceContext
 from cfgraph.ops.op import Kernel, OpError
@@ -43,6 +44,7 @@ class TensorListStack(ListOp):
     signature = "input_handle: variant, element_shape: int32 -> tensor: element_dtype"
     attrs = "num_elements: int = -1"
     host_inputs = (0, 1)
+    gradient = staticmethod(tensor_list_gradients.stack)
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -74,6 +76,7 @@ class TensorListGather(ListOp):
         "input_handle: variant, indices: int32, element_shape: int32 -> values: element_dtype"
     )
     host_inputs = (0, 1, 2)
+    gradient = staticmethod(tensor_list_gradients.gather)
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -103,6 +106,7 @@ class TensorListFromTensor(ListOp):
     signature = "tensor: element_dtype, element_shape: shape_type -> output_handle: variant"
     attrs = "shape_type: {int32, int64}"
     host_inputs = (1,)
+    gradient = staticmethod(tensor_list_gradients.from_tensor)
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -136,6 +140,7 @@ class TensorListScatter(ListOp):
     )
     attrs = "shape_type: {int32, int64}"
     host_inputs: ClassVar[tuple[int, ...]] = (1, 2)
+    gradient = staticmethod(tensor_list_gradients.scatter)
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -184,6 +189,7 @@ class TensorListScatterIntoExistingList(ListOp):
         "input_handle: variant, tensor: element_dtype, indices: int32 -> output_handle: variant"
     )
     host_inputs = (0, 2)
+    gradient = staticmethod(tensor_list_gradients.scatter_into)
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
