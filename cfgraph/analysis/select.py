@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
 from typing import Final
 
@@ -21,24 +21,27 @@ def select(graph: Graph, found: Frames, filters: Iterable[str]) -> list[Node]:
     """
     chosen = list(graph)
     for text in filters:
-        kind, pattern = _split(text)
-        if kind == "op":
-            chosen = [node for node in chosen if fnmatchcase(node.op, pattern)]
-        elif kind == "device":
-            chosen = [node for node in chosen if fnmatchcase(node.device, pattern)]
-        elif kind == "frame":
-            chosen = [node for node in chosen if _in_frame(found, node, pattern)]
-        else:
-            chosen = [node for node in chosen if fnmatchcase(node.name, pattern)]
+        kind, pattern = split_filter(text)
+        chosen = [node for node in chosen if passes(node, found, kind, pattern)]
     return chosen
 
 
-def _split(text: str) -> tuple[str, str]:
+def passes(node: Node, found: Frames | None, kind: str, pattern: str) -> bool:
+    """True if a node passes a filter by name (kind ``), op, device or frame, which needs frames."""
+    if kind == "frame":
+        return found is not None and _in_frame(found, node, pattern)
+    text = {"op": node.op, "device": node.device}.get(kind, node.name)
+    return fnmatchcase(text, pattern)
+
+
+def split_filter(text: str, fields: Sequence[str] = FIELDS) -> tuple[str, str]:
+    """The kind and the pattern of a filter. Raises UsageError for a kind that is none."""
     kind, colon, pattern = text.partition(":")
     if not colon:
         return "", text
-    if kind not in FIELDS:
-        hint = did_you_mean(kind, FIELDS) or "filter by GLOB, op:X, device:X or frame:X"
+    if kind not in fields:
+        names = ", ".join(f"{field}:X" for field in fields)
+        hint = did_you_mean(kind, fields) or f"filter by GLOB or {names}"
         raise UsageError(f"there is no filter by {kind!r}", hint=hint)
     return kind, pattern
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from types import ModuleType
 from typing import Any, ClassVar
 
@@ -18,7 +19,7 @@ from cfgraph.ops.matrix_convolution import (
     convolve_filter,
     convolve_input,
 )
-from cfgraph.ops.op import Kernel, Op, OpError
+from cfgraph.ops.op import Dims, Kernel, Op, OpError
 from cfgraph.ops.precision import widened
 from cfgraph.ops.window import Axes, Slide, axes, output_shape, slide
 
@@ -44,6 +45,13 @@ class Convolution(Op, abstract=True):
     def grouped(cls, w: Any) -> Any:
         """The filter with the depth of one group before its outputs."""
         return w.reshape((*w.shape[:-2], 1, w.shape[-2] * w.shape[-1])) if cls.depthwise else w
+
+    @classmethod
+    def flops(cls, inputs: Sequence[Dims], outputs: Sequence[Dims]) -> float:
+        # an image or its gradient, and a filter, which is the smallest: all ways do the same work
+        tensors = [dims for dims in (*inputs, *outputs) if len(dims) == cls.rank]
+        window = min(tensors, key=prod, default=())
+        return 2.0 * max(map(prod, tensors), default=0) * prod(window[:-1])
 
 
 class ConvolutionForward(Convolution, abstract=True):

@@ -9,7 +9,8 @@ from typing import Any
 from cfgraph.ir.graph import Node
 from cfgraph.ir.shapes import UNKNOWN, Shape
 from cfgraph.ops.inference import InferenceContext
-from cfgraph.ops.op import Kernel, Op, OpError
+from cfgraph.ops.matmul import contraction
+from cfgraph.ops.op import Dims, Kernel, Op, OpError
 from cfgraph.ops.precision import widened
 from cfgraph.ops.writes import written
 
@@ -34,6 +35,10 @@ class Einsum(Op):
             return spread(value) if spread else value
 
         return widened(einsum, node.attr("T"))
+
+    @classmethod
+    def flops(cls, inputs: Sequence[Dims], outputs: Sequence[Dims]) -> float:
+        return contraction(inputs, outputs) if len(inputs) > 1 else super().flops(inputs, outputs)
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:

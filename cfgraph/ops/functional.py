@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
+from cfgraph.ir.graph import Graph, Node
 from cfgraph.ir.shapes import UNKNOWN, Shape
 from cfgraph.ops.inference import InferenceContext
-from cfgraph.ops.op import Op
+from cfgraph.ops.op import Op, lookup
+
+
+def is_functional(graph: Graph, nodes: Iterable[Node]) -> bool:
+    """True if one of the nodes runs a function."""
+    ops = {node.op for node in nodes}
+    return any(op in graph.functions or getattr(lookup(op), "functional", "") for op in ops)
 
 
 class Functional(Op, abstract=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod, sqrt
 from types import ModuleType
 from typing import Any, ClassVar
 
@@ -12,7 +13,7 @@ from cfgraph.ir.graph import Node
 from cfgraph.ir.shapes import Shape
 from cfgraph.ops.dims import want_rank, want_rank_at_least
 from cfgraph.ops.inference import InferenceContext
-from cfgraph.ops.op import Kernel, Op, OpError
+from cfgraph.ops.op import Dims, Kernel, Op, OpError
 from cfgraph.ops.precision import widened
 from cfgraph.ops.type_sets import COMPLEX, FLOATS, UNSIGNED, one_of
 
@@ -65,6 +66,19 @@ class MatMul(Op):
             b = b[::-1]
         Shape(a[1:]).merge(Shape(b[:1]))
         return [Shape((a[0], b[1]))]
+
+    @classmethod
+    def flops(cls, inputs: Sequence[Dims], outputs: Sequence[Dims]) -> float:
+        return contraction(inputs, outputs)
+
+
+def contraction(inputs: Sequence[Dims], outputs: Sequence[Dims]) -> float:
+    """The operations of a product of matrices, or of a batch of them, whichever way they lie.
+
+    Of sizes m by k, k by n and m by n: each is in two of them, so the root of all is m·k·n.
+    """
+    batch = prod(outputs[0][:-2])
+    return 2 * sqrt(prod(map(prod, [*inputs[:2], outputs[0]])) / max(batch, 1))
 
 
 def require_inner(left: Any, right: Any) -> None:
@@ -138,6 +152,10 @@ class BatchMatMulV2(Op):
         other = (y[-2:].dims or (None, None))[:: -1 if context.attr("adj_y") else 1]
         Shape(one[1:]).merge(Shape(other[:1]))
         return [batch + Shape((one[0], other[1]))]
+
+    @classmethod
+    def flops(cls, inputs: Sequence[Dims], outputs: Sequence[Dims]) -> float:
+        return contraction(inputs, outputs)
 
 
 class BatchMatMul(BatchMatMulV2):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import prod
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from cfgraph.ops.step import Step
 
 Kernel = Callable[..., Any]
+Dims = tuple[int, ...]
 
 
 class OpError(CfgraphError):
@@ -120,6 +122,14 @@ class Op:
         May raise ValueError where the inputs cannot fit.
         """
         return [UNKNOWN] * context.output_count
+
+    @classmethod
+    def flops(cls, inputs: Sequence[Dims], outputs: Sequence[Dims]) -> float:
+        """About how many operations a node does on inputs of these sizes, for the cost model.
+
+        One an element of the largest, unless a subclass says more.
+        """
+        return max(map(prod, [*inputs, *outputs]), default=0)
 
 
 def role(node: Node) -> str:

@@ -11,7 +11,7 @@ import cfgraph
 from cfgraph.analysis.needed import needed
 from cfgraph.errors import Unsupported
 from cfgraph.ir.graph import Graph
-from cfgraph.runtime.lowered import is_functional
+from cfgraph.ops.functional import is_functional
 from tests.conformance import recorded
 from tests.passes.random_programs import programs
 

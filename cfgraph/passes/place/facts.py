@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from cfgraph.ir import registry
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node
 from cfgraph.ir.signature import Arg
-from cfgraph.ops.op import Op, lookup
+from cfgraph.ops.op import Op, lookup, role
 
 # roles whose nodes hand on what they read
-_HAND_ON = frozenset({"switch", "merge", "enter", "exit", "next_iteration"})
+_HAND_ON: Final = frozenset({"switch", "merge", "enter", "exit", "next_iteration"})
+_DRIVEN_BY: Final = {
+    "merge": ("enter", "next_iteration"),
+    "switch": ("merge",),
+    "exit": ("switch",),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +77,12 @@ class Facts(dict[str, _OpFacts]):
                 if _holds(value, _is_tying):
                     yield from self._tied(node, facts)
                     return
+
+    def loop_ties(self, node: Node) -> Iterator[Tie]:
+        """What drives a loop with a Merge, Switch or Exit: it had better be beside it."""
+        for item in node.inputs:
+            if role(item.node) in _DRIVEN_BY.get(role(node), ()):
+                yield Tie(item.node, node, "a loop", loose=True)
 
     def _tied(self, node: Node, facts: _OpFacts) -> Iterator[Tie]:
         types = registry.output_types(node)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from cfgraph.ir.graph import Graph, Node
 from cfgraph.passes.place.facts import Facts, Tie
@@ -14,11 +14,12 @@ _BESIDE = b"loc:@"
 class Groups:
     """The sets; each is known by its first node in the order of the graph.
 
+    `together` are more nodes that go together.
     `ties` are the reasons, loose ones apart; `absent` are the nodes to be beside that are not in
     the graph, each with the first node that names it.
     """
 
-    def __init__(self, graph: Graph, facts: Facts) -> None:
+    def __init__(self, graph: Graph, facts: Facts, together: Iterable[Sequence[Node]] = ()) -> None:
         self.graph = graph
         self.ties: list[Tie] = []
         self.loose: list[Tie] = []
@@ -30,6 +31,8 @@ class Groups:
                 (self.loose if tie.loose else self.ties).append(tie)
             if "_class" in node.attrs:
                 self._beside(node, node.attrs["_class"])
+        for nodes in together:
+            self.ties.extend(Tie(nodes[0], node, "a rule to colocate") for node in nodes[1:])
         for tie in self.ties:
             self.join(tie.source, tie.reader)
 

@@ -7,27 +7,28 @@ cost model chooses, or chance.
 
 from __future__ import annotations
 
-import random
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from cfgraph.analysis.transfers import is_partitioned
 from cfgraph.analysis.verify import require_valid
-from cfgraph.errors import Unsupported
+from cfgraph.errors import Unsupported, UsageError
 from cfgraph.ir.collector import without_collector
 from cfgraph.ir.copy import copy_of
-from cfgraph.ir.device_set import device_set
-from cfgraph.ir.graph import Graph, Node
+from cfgraph.ir.device_name import DeviceName
+from cfgraph.ir.device_set import closest, device_set
+from cfgraph.ir.graph import Graph
+from cfgraph.ops.functional import is_functional
 from cfgraph.passes.lower.lower import lower
-from cfgraph.passes.place.facts import Facts
-from cfgraph.passes.place.groups import Groups
-from cfgraph.passes.place.wishes import Wishes
-from cfgraph.passes.report import Report
+from cfgraph.passes.place.decide import Decision, decide
+from cfgraph.passes.place.rules import Rule, Rules
+from cfgraph.passes.place.wishes import fits
+from cfgraph.passes.report import Report, op_counts
 
 
 @dataclass(frozen=True, slots=True)
 class Placement(Report):
-    """A report with the devices that there are, and what decided on each node's."""
+    """A report with the devices that there are, and what decided on the device of each node."""
 
     devices: tuple[str, ...] = ()
     decided: Mapping[str, str] = field(default_factory=dict)
@@ -37,70 +38,75 @@ def place(
     graph: Graph,
     *,
     devices: str | Iterable[str],
+    rules: Rules | Mapping[str, str] | Iterable[str | Rule] | None = None,
     seed: int | None = None,
     soft_placement: bool = False,
 ) -> Placement:
     """Give every node one of `devices` (`cpu:0,gpu:0-1`), in place; what is functional is lowered.
 
-    With `soft_placement` a request that cannot be met is let go of, with a warning. With `seed` the
-    requests are ignored, and every set of nodes that must be together goes to a device by chance.
+    `rules` (`{"while/*": "gpu:0"}`, or what `read_rules` gives) outweigh what nodes ask for; the
+    last that matches counts. With `soft_placement` a request that cannot be met is let go of, with
+    a warning. With `seed` the nodes' own requests are ignored, and every set of nodes that must be
+    together goes to a device by chance.
 
-    Raises UsageError for devices that are none; InvalidInput for a graph that is not valid, and for
-    requests that conflict or are not there; Unsupported where no device has a kernel, and for a
-    graph that is partitioned already. The graph is unchanged then.
+    Raises UsageError for devices and rules that are none; InvalidInput for a graph that is not
+    valid, and for requests that conflict or are not there; Unsupported where no device has a
+    kernel, and for a graph that is partitioned already. The graph is unchanged then.
     """
-    names = device_set(devices)
+    names, wanted = device_set(devices), Rules.of(rules)
+    _require_devices(wanted, names, soft_placement)
     require_valid(graph)
     if is_partitioned(graph):
         message = "the graph is partitioned already"
         raise Unsupported(message, hint="place it before it is partitioned", code="CFG411")
-    trial = copy_of(graph)
-    lowered = lower(trial)
     with without_collector():
-        placed = _decide(trial if lowered else graph, names, seed, soft_placement)
-        if lowered:
-            lower(graph)
-        moved = _apply(graph, placed.where)
+        return _place(graph, names, wanted, seed, soft_placement)
+
+
+def _place(
+    graph: Graph, devices: tuple[str, ...], rules: Rules, seed: int | None, soft: bool
+) -> Placement:
+    trial, lowered = _lowered(graph)
+    found = decide(trial, devices, rules, seed, soft)
+    if trial is not graph:
+        lower(graph)
+    moved = _apply(graph, found)
     return Placement(
         lowered.rewrites + moved,
         lowered.names,
-        (*lowered.warnings, *placed.warnings),
+        (*lowered.warnings, *found.warnings),
         lowered.before,
         lowered.after,
-        names,
-        placed.why,
+        devices,
+        found.why,
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Decision:
-    """The device of each node, and what decided on it."""
-
-    where: dict[str, str]
-    why: dict[str, str]
-    warnings: tuple[str, ...]
-
-
-def _decide(graph: Graph, devices: tuple[str, ...], seed: int | None, soft: bool) -> _Decision:
-    groups = Groups(graph, Facts())
-    asked = {} if seed is not None else {node: node.device for node in graph if node.device}
-    wishes = Wishes(graph, groups, devices, asked, soft)
-    for tie in groups.loose:
-        wishes.join(tie.source, tie.reader)
-    sets: dict[Node, tuple[str, ...]] = {
-        node: wishes.candidates(node) for node in graph if groups.is_first(node)
-    }
-    chance = random.Random(seed)
-    chosen = {
-        first: found[0] if seed is None else chance.choice(found) for first, found in sets.items()
-    }
-    where = {node.name: chosen[groups.of(node)] for node in graph}
-    return _Decision(where, {}, wishes.told())
+def _lowered(graph: Graph) -> tuple[Graph, Report]:
+    """The graph lowered, as a copy, so that it stays as it is where placement is refused."""
+    if not is_functional(graph, graph):
+        counts = op_counts(graph)
+        return graph, Report(before=counts, after=counts)
+    copy = copy_of(graph)
+    return copy, lower(copy)
 
 
-def _apply(graph: Graph, where: Mapping[str, str]) -> int:
+def _require_devices(rules: Rules, devices: Sequence[str], soft: bool) -> None:
+    """Every device that a rule names is there. Raises UsageError."""
+    have = [DeviceName.parse(device) or DeviceName() for device in devices]
+    texts = {rule.device: rule.label for rule in rules.rules if rule.hard or not soft}
+    if rules.default and not soft:
+        texts.setdefault(rules.default, "default")
+    for text, label in texts.items():
+        wanted = DeviceName.parse(text)
+        if wanted is None or not any(fits(parts, wanted) for parts in have):
+            message = f"no device {text!r} (of {label})"
+            raise UsageError(message, hint=closest(text, devices), code="CFG404")
+
+
+def _apply(graph: Graph, found: Decision) -> int:
     """Write the devices down; returns how many nodes had another one."""
-    moved = [(node, where[node.name]) for node in graph if node.device != where[node.name]]
+    moved = [(node, device) for node in graph if node.device != (device := found.where[node.name])]
     for node, device in moved:
         graph.set_device(node, device)
     return len(moved)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 from cfgraph.errors import CfgraphError, InvalidInput, Unsupported
@@ -19,8 +19,9 @@ _HOST: Final = "CPU"
 class Wishes:
     """The requests of a graph's nodes, joined over sets that are tied together.
 
-    `asked` is the text of a node's request, `hosted` a node of each set that only a CPU can run.
-    `warnings` say what was not met; without `soft` that is an error.
+    `asked` is the text of a node's request. Of each set `asker` is the first node that asks,
+    `hosted` one that only a CPU can run. What cannot be met is an error, but with `soft` told by
+    `warnings`, unless `hard` nodes ask for it.
     """
 
     def __init__(
@@ -29,19 +30,23 @@ class Wishes:
         groups: Groups,
         devices: Sequence[str],
         asked: Mapping[Node, str],
+        hard: Collection[Node],
         soft: bool,
     ) -> None:
         self.groups = groups
         self.devices = tuple(devices)
         self.asked = asked
         self.soft = soft
-        self.warnings: list[str] = []
+        self.asker: dict[Node, Node] = {}
         self.wanted: dict[Node, DeviceName] = {}
         self.hosted: dict[Node, Node] = {}
         self._parts = [(device, _parsed(device)) for device in devices]
         self._read: dict[str, DeviceName] = {}
         self._known: dict[tuple[DeviceName, bool], tuple[str, ...]] = {}
         self._unmet: dict[str, list[Node]] = {}
+        self._hard: dict[Node, Node] = {}
+        for node in hard:
+            self._hard.setdefault(groups.of(node), node)
         self._find_hosted(graph)
         for node, text in asked.items():
             self._ask(node, text)
@@ -56,7 +61,7 @@ class Wishes:
         found = self._matching(wanted, host)
         if found:
             return found
-        if not self._matching(ANYWHERE, host) or not self.soft:
+        if not self._matching(ANYWHERE, host) or not self.soft or first in self._hard:
             raise self._refused(first, wanted, host)
         self._unmet.setdefault(str(wanted), []).append(first)
         return self._nearest(wanted, host)
@@ -74,17 +79,18 @@ class Wishes:
         first = self.groups.of(a)
         if wanted != ANYWHERE:
             self.wanted[first] = wanted
-        if host:
-            self.hosted[first] = self.hosted.get(a) or self.hosted[b]
+        for known in (self.hosted, self.asker, self._hard):
+            if a in known or b in known:
+                known[first] = known.get(first) or known.get(a) or known[b]
 
-    def told(self) -> tuple[str, ...]:
+    def warnings(self) -> tuple[str, ...]:
         """What was not met, as warnings."""
-        for text, firsts in self._unmet.items():
-            names = ", ".join(node.name for node in firsts[:3]) + ", …" * (len(firsts) > 3)
+        found = []
+        for text, nodes in self._unmet.items():
+            names = ", ".join(node.name for node in nodes[:3]) + ", …" * (len(nodes) > 3)
             there = short_names(self.devices)
-            self.warnings.append(f"{text} cannot be had for {names}: there are {there}")
-        self._unmet.clear()
-        return tuple(self.warnings)
+            found.append(f"{text} cannot be had for {names}: there are {there}")
+        return tuple(found)
 
     # -- reading ---------------------------------------------------------------------------------
 
@@ -104,6 +110,7 @@ class Wishes:
                 raise InvalidInput(message, node=node, hint=hint, code="CFG402")
             request = self._read[text] = parsed
         first = self.groups.of(node)
+        self.asker.setdefault(first, node)
         before = self.wanted.get(first)
         if before is None or before is request:
             self.wanted[first] = request
@@ -111,7 +118,7 @@ class Wishes:
         joined = _joined(before, request)
         if joined is not None:
             self.wanted[first] = joined
-        elif self.soft:
+        elif self.soft and first not in self._hard:
             self._unmet.setdefault(text, []).append(node)
         else:
             raise self._conflict(node, request)
@@ -125,18 +132,15 @@ class Wishes:
             found = self._known[key] = tuple(
                 device
                 for device, parts in self._parts
-                if _fits(parts, wanted) and (not host or parts.kind == _HOST)
+                if fits(parts, wanted) and (not host or parts.kind == _HOST)
             )
         return found
 
     def _nearest(self, wanted: DeviceName, host: bool) -> tuple[str, ...]:
         """What there is of the wanted kind of device, else of any, first of all in its place."""
-        task = wanted._replace(kind=None, number=None)
-        for looser in (
-            wanted._replace(number=None),
-            ANYWHERE._replace(kind=wanted.kind),
-            task,
-        ):
+        of_kind = ANYWHERE._replace(kind=wanted.kind)
+        of_task = wanted._replace(kind=None, number=None)
+        for looser in (wanted._replace(number=None), of_kind, of_task):
             if found := self._matching(looser, host):
                 return found
         return self._matching(ANYWHERE, host)
@@ -189,7 +193,8 @@ def _parsed(device: str) -> DeviceName:
     return DeviceName.parse(device) or ANYWHERE
 
 
-def _fits(parts: DeviceName, wanted: DeviceName) -> bool:
+def fits(parts: DeviceName, wanted: DeviceName) -> bool:
+    """True if a device, given in full, is one that a request means."""
     return all(want is None or want == have for have, want in zip(parts, wanted, strict=True))
 
 

@@ -1,0 +1,126 @@
+"""What a graph costs before it runs: work, bytes, and how often the nodes of a loop run.
+
+Estimates, for choosing between devices: a size that nobody knows is taken for `SIZE`, a tensor of
+unknown rank for `ELEMENTS` elements, a loop of unknown length for `ITERATIONS` iterations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import prod
+from typing import Final
+
+from cfgraph.analysis.frames import Frame, Frames
+from cfgraph.ir import registry
+from cfgraph.ir.graph import Node, Output
+from cfgraph.ir.shapes import Shape
+from cfgraph.ops.comparison import Less, LessEqual, LogicalAnd
+from cfgraph.ops.op import Dims, lookup
+from cfgraph.ops.shape_inference import Shapes
+
+SIZE: Final = 32
+ELEMENTS: Final = 1024
+ITERATIONS: Final = 10
+_MOST: Final = 1e9
+
+
+@dataclass(frozen=True, slots=True)
+class Speed:
+    """What a device does in a second, and the seconds before it begins with a kernel."""
+
+    flops: float
+    bytes: float
+    launch: float
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """How tensors go from one device to another: seconds for each, and bytes in a second."""
+
+    latency: float
+    bytes: float
+
+    def seconds(self, size: float) -> float:
+        """The time that a tensor of so many bytes takes."""
+        return self.latency + size / self.bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """Speeds by kind of device, and the link between any two: round figures of today's machines."""
+
+    speeds: Mapping[str, Speed] = field(
+        default_factory=lambda: {
+            "CPU": Speed(5e10, 2e10, 1e-6),
+            "GPU": Speed(1e13, 1e12, 5e-6),
+        }
+    )
+    link: Link = Link(1e-5, 1.6e10)
+
+    def seconds(self, kind: str, flops: float, size: float) -> float:
+        """The time of a kernel that does so much and moves so many bytes."""
+        speed = self.speeds[kind]
+        return speed.launch + max(flops / speed.flops, size / speed.bytes)
+
+
+class Estimates:
+    """The work of each node, the bytes of each output, and the runs of each frame."""
+
+    def __init__(self, shapes: Shapes, found: Frames) -> None:
+        self._shapes = shapes
+        self._frames = found
+        self._dims: dict[tuple[int | None, ...] | None, Dims] = {}
+        self.runs: dict[Frame, float] = {found.root: 1.0}
+        for frame in found.all:
+            if frame.parent is not None:
+                count = self.runs[frame.parent] * self._iterations(frame)
+                self.runs[frame] = min(count, _MOST)
+
+    def work(self, node: Node) -> tuple[float, float]:
+        """Operations, and bytes read and written; nothing for what only hands on."""
+        op = lookup(node.op)
+        if op is not None and (op.role or op.forwards or not node.inputs):
+            return 0.0, 0.0
+        inputs = [self._sizes(self._shapes[item]) for item in node.inputs]
+        outputs = [self._sizes(shape) for shape in self._shapes.of(node)]
+        moved = sum(map(self.size, node.inputs))
+        moved += sum(self.size(Output(node, port)) for port in range(len(outputs)))
+        if op is None or not outputs:
+            return float(moved), float(moved)
+        return op.flops(inputs, outputs), float(moved)
+
+    def size(self, output: Output) -> int:
+        """The bytes of a tensor."""
+        dtype = registry.output_dtype(output.node, output.port)
+        each = 8 if dtype is None or dtype.is_object else dtype.numpy.itemsize
+        return each * prod(self._sizes(self._shapes[output]))
+
+    def _sizes(self, shape: Shape) -> Dims:
+        known = self._dims.get(shape.dims)
+        if known is None:
+            dims = (ELEMENTS,) if shape.dims is None else shape.dims
+            known = self._dims[shape.dims] = tuple(SIZE if dim is None else dim for dim in dims)
+        return known
+
+    def _iterations(self, frame: Frame) -> float:
+        """The bound of a counter that the predicate compares, where that is known."""
+        bounds = [self._bound(node.inputs[0]) for node in frame.loop_conds if node.inputs]
+        return min((bound for bound in bounds if bound is not None), default=ITERATIONS)
+
+    def _bound(self, predicate: Output) -> float | None:
+        """The constant that a counter from 0 upwards must stay below."""
+        pending, found, seen = [predicate], list[float](), {predicate}
+        while pending:
+            node = pending.pop().node
+            op = lookup(node.op)
+            if op is None or len(node.inputs) != 2:
+                continue
+            if issubclass(op, LogicalAnd):
+                pending.extend(item for item in node.inputs if item not in seen)
+                seen.update(node.inputs)
+            elif issubclass(op, Less | LessEqual):
+                limit = self._shapes.value(node.inputs[1])
+                if limit is not None and limit.size == 1:
+                    found.append(max(float(limit.reshape(-1)[0]), 0.0))
+        return min(found, default=None)

@@ -1,0 +1,188 @@
+"""Choose devices where requests leave several: a list scheduler over the estimated costs.
+
+Nodes are taken in topological order, each as soon as its inputs are there, on the device where it
+would end first; tensors that cross devices take their time on the link, and what is in a loop
+counts as often as it runs. A node without inputs follows its first reader. A loop has a home, the
+device on which all of it would end first, where what drives it is; a part of its body leaves home
+only if that pays for the predicate and the values that then cross in every iteration. So a chain
+stays where it is, heavy work goes to the faster device, and what is independent and heavy spreads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from cfgraph.analysis.cost import Costs, Estimates
+from cfgraph.analysis.frames import Frame, frames
+from cfgraph.ir.device_name import DeviceName
+from cfgraph.ir.graph import CONTROL, Graph, Node, Output
+from cfgraph.ops.op import role
+from cfgraph.ops.shape_inference import infer_shapes
+
+# the device that a tensor is on, when it is there, and when it would be on another one
+Arrival = tuple[int, float, float]
+_FLAG = 4  # bytes of a message that carries no tensor
+
+
+class Scheduler:
+    """One pass over a graph. `first_of` names a node's set; `allowed` are the devices of each."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        devices: Sequence[str],
+        first_of: Callable[[Node], Node],
+        allowed: Mapping[Node, Sequence[str]],
+        costs: Costs,
+    ) -> None:
+        self.first_of = first_of
+        self.frames = frames(graph)
+        self.estimates = Estimates(infer_shapes(graph), self.frames)
+        self.costs = costs
+        self.kinds = [_kind(device) for device in devices]
+        numbers = {device: number for number, device in enumerate(devices)}
+        self.allowed = {
+            first: tuple(numbers[device] for device in found) for first, found in allowed.items()
+        }
+        self.chosen: dict[Node, int] = {
+            first: found[0] for first, found in self.allowed.items() if len(found) == 1
+        }
+        self.free_at = [0.0] * len(devices)
+        self.ends: dict[Node, float] = {}
+        self._sizes: dict[Output, int] = {}
+        self._lasts: dict[Node, tuple[float, ...]] = {}
+        self._homes: dict[Frame, int] = {}
+        self._loads = self._loads_of_loops()
+
+    def run(self) -> dict[Node, int]:
+        """The number of the device of each set."""
+        for node in self.frames.order:
+            self._schedule(node)
+        for first, found in self.allowed.items():
+            self.chosen.setdefault(first, found[0])
+        return self.chosen
+
+    def _loads_of_loops(self) -> dict[Frame, list[float]]:
+        """The seconds that each loop would take on each device, with all loops in it."""
+        root, devices = self.frames.root, range(len(self.kinds))
+        loads = {frame: [0.0] * len(self.kinds) for frame in self.frames.all}
+        for node in self.frames.order:
+            lasts = self._lasts[node] = self._seconds(node)
+            frame = self.frames.of[node]
+            if frame is root:
+                continue
+            load, pinned = loads[frame], self.chosen.get(self.first_of(node))
+            away = self._crossing(frame)
+            for device in devices:
+                if pinned is None:
+                    load[device] += lasts[device]
+                elif pinned != device and lasts[device]:
+                    load[device] += away
+        for frame in reversed(self.frames.all):
+            if frame.parent is not None and frame.parent is not root:
+                above = loads[frame.parent]
+                above[:] = [a + b for a, b in zip(above, loads[frame], strict=True)]
+        return loads
+
+    def _seconds(self, node: Node) -> tuple[float, ...]:
+        """How long all runs of a node take, on each device."""
+        flops, moved = self.estimates.work(node)
+        if not moved:
+            return (0.0,) * len(self.kinds)
+        runs = self.estimates.runs[self.frames.of[node]]
+        of_kind = {kind: runs * self.costs.seconds(kind, flops, moved) for kind in set(self.kinds)}
+        return tuple(of_kind[kind] for kind in self.kinds)
+
+    def _crossing(self, frame: Frame, size: int = _FLAG) -> float:
+        """The seconds of a message in every iteration of a loop."""
+        return self.estimates.runs[frame] * self.costs.link.seconds(size)
+
+    def _schedule(self, node: Node) -> None:
+        first = self.first_of(node)
+        chosen = self.chosen.get(first)
+        sources = [*node.inputs, *(Output(control, CONTROL) for control in node.controls)]
+        if chosen is None and not sources:
+            return
+        arrivals = [self._arrival(item, node) for item in sources if item.node in self.ends]
+        if chosen is None:
+            chosen = self.chosen[first] = self._best(node, self.allowed[first], arrivals)
+        self._pull(sources, chosen)
+        lasts = self._lasts[node][chosen]
+        self.ends[node] = self._start(arrivals, chosen) + lasts
+        if lasts:
+            self.free_at[chosen] = self.ends[node]
+
+    def _best(self, node: Node, allowed: Sequence[int], arrivals: Sequence[Arrival]) -> int:
+        """The device on which a node ends first; away from home counts the way back, too."""
+        lasts = self._lasts[node]
+        frame = self.frames.of_outputs[node]
+        if frame is self.frames.root:
+            homes = {arrival[0] for arrival in arrivals} or {allowed[0]}
+        else:
+            home = self._home(frame, arrivals)
+            if home in allowed and not any(lasts):
+                return home
+            homes = {home}
+        back = self._crossing(frame, self._size(node.output()))
+        if frame is not self.frames.root:
+            back += self._crossing(frame)  # the predicate
+
+        def end(device: int) -> float:
+            away = 0.0 if device in homes else back
+            return self._start(arrivals, device) + lasts[device] + away
+
+        return min(allowed, key=end)
+
+    def _home(self, frame: Frame, arrivals: Sequence[Arrival]) -> int:
+        """The device of what drives a loop; chosen when the loop is first met."""
+        home = self._homes.get(frame)
+        if home is None:
+            load, above = self._loads[frame], frame.parent or self.frames.root
+            outer = self._homes.get(above)
+            near = {arrival[0] for arrival in arrivals} or {0} if outer is None else {outer}
+            away = 2 * self._crossing(above)  # there and back
+
+            def end(device: int) -> float:
+                return self._start(arrivals, device) + load[device] + away * (device not in near)
+
+            home = self._homes[frame] = min(range(len(self.kinds)), key=end)
+        return home
+
+    def _arrival(self, item: Output, reader: Node) -> Arrival:
+        """Where and when a tensor is there, and when it would be elsewhere."""
+        source = item.node
+        frame = self.frames.of[reader]
+        if role(source) == "enter" and source.attr("is_constant"):
+            frame = self.frames.of[source]  # what a loop does not change crosses once for the loop
+        size = _FLAG if item.port == CONTROL else self._size(item)
+        end = self.ends[source]
+        return self.chosen[self.first_of(source)], end, end + self._crossing(frame, size)
+
+    def _start(self, arrivals: Sequence[Arrival], device: int) -> float:
+        """When a device has its inputs, and is free."""
+        start = self.free_at[device]
+        for where, here, elsewhere in arrivals:
+            start = max(start, here if where == device else elsewhere)
+        return start
+
+    def _pull(self, sources: Sequence[Output], chosen: int) -> None:
+        """Take nodes that nothing has decided yet to their first reader, if they may go there."""
+        for item in sources:
+            first = self.first_of(item.node)
+            if first not in self.chosen:
+                allowed = self.allowed[first]
+                self.chosen[first] = chosen if chosen in allowed else allowed[0]
+            self.ends.setdefault(item.node, 0.0)
+
+    def _size(self, item: Output) -> int:
+        size = self._sizes.get(item)
+        if size is None:
+            size = self._sizes[item] = self.estimates.size(item)
+        return size
+
+
+def _kind(device: str) -> str:
+    parts = DeviceName.parse(device)
+    assert parts is not None
+    assert parts.kind is not None
+    return parts.kind
