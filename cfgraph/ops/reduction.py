@@ -12,6 +12,7 @@ import numpy as np
 from cfgraph.ir.dtypes import bool_
 from cfgraph.ir.graph import Node
 from cfgraph.ir.shapes import UNKNOWN, Shape
+from cfgraph.ops import reduction_gradients
 from cfgraph.ops.dims import any_of_rank, runtime_axis, static_axis
 from cfgraph.ops.division import truncated_quotient
 from cfgraph.ops.inference import InferenceContext
@@ -84,6 +85,8 @@ class Sum(Reduction):
     def kernel(xp: ModuleType, value: Any, axes: Any, keep: bool) -> Any:
         return value.sum(axis=axes, dtype=value.dtype, keepdims=keep)
 
+    gradient = staticmethod(reduction_gradients.of_sum)
+
 
 class Prod(Reduction):
     """The product."""
@@ -91,6 +94,8 @@ class Prod(Reduction):
     @staticmethod
     def kernel(xp: ModuleType, value: Any, axes: Any, keep: bool) -> Any:
         return value.prod(axis=axes, dtype=value.dtype, keepdims=keep)
+
+    gradient = staticmethod(reduction_gradients.of_prod)
 
 
 class Mean(Reduction):
@@ -104,6 +109,8 @@ class Mean(Reduction):
             return total / value.dtype.type(count)
         return truncated_quotient(total, value.dtype.type(count)) if count else total
 
+    gradient = staticmethod(reduction_gradients.of_mean)
+
 
 class EuclideanNorm(Reduction):
     """The square root of the sum of squares."""
@@ -113,6 +120,8 @@ class EuclideanNorm(Reduction):
         squares = value * xp.conj(value)
         total = squares.sum(axis=axes, dtype=value.dtype, keepdims=keep)
         return xp.sqrt(total).astype(value.dtype)
+
+    gradient = staticmethod(reduction_gradients.of_euclidean_norm)
 
 
 class Max(Reduction):
@@ -126,6 +135,8 @@ class Max(Reduction):
             return xp.full(_left(value.shape, axes, keep), least(value.dtype), value.dtype)[()]
         return value.max(axis=axes, keepdims=keep)
 
+    gradient = staticmethod(reduction_gradients.of_extreme)
+
 
 class Min(Reduction):
     """The smallest; of nothing, the greatest that there is."""
@@ -137,6 +148,8 @@ class Min(Reduction):
         if value.size == 0:
             return xp.full(_left(value.shape, axes, keep), greatest(value.dtype), value.dtype)[()]
         return value.min(axis=axes, keepdims=keep)
+
+    gradient = staticmethod(reduction_gradients.of_extreme)
 
 
 def least(dtype: Any) -> Any:
