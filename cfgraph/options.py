@@ -69,7 +69,7 @@ Filter = Annotated[
     typer.Option(
         "--filter",
         metavar="GLOB",
-        help="Only nodes whose name matches; also op:X, device:X, frame:X; repeats.",
+        help="Only nodes of such names; or op:, device:, frame:, live:, function:GLOB; repeats.",
     ),
 ]
 Full = Annotated[

@@ -22,6 +22,9 @@ def main(
     devices: Annotated[
         bool, typer.Option("--devices", help="Count the devices asked for.")
     ] = False,
+    deadness: Annotated[
+        bool, typer.Option("--deadness", help="Tell when each node runs, in colour where it can.")
+    ] = False,
     format: Annotated[
         str, typer.Option("--format", metavar="FORMAT", help="text, json, tsv or dot.")
     ] = "text",
@@ -35,4 +38,4 @@ def main(
     asked = (nodes, ops, frames, functions, devices)
     sections = tuple(name for name, wanted in zip(SECTIONS, asked, strict=True) if wanted)
     format = "json" if json else format
-    show(graph, ShowOptions(sections, node, tuple(filter), format, full, color))
+    show(graph, ShowOptions(sections, node, tuple(filter), format, full, color, deadness))

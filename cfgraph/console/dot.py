@@ -1,38 +1,53 @@
-"""A graph in the DOT language of Graphviz: loops as nested boxes, back edges in red."""
+"""A graph in the DOT language of Graphviz: loops as nested boxes, back edges in red.
+
+With deadness, nodes that run together are filled with one colour, and those that never do are grey.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
+from typing import Final
 
-from cfgraph.analysis.frames import Frame, Frames
+from cfgraph.analysis.frames import Frame
+from cfgraph.analysis.when import When
+from cfgraph.console.view import Chosen
 from cfgraph.ir.graph import Node
 from cfgraph.ops.op import role
 
 _SHAPES = {"switch": "trapezium", "merge": "invtrapezium", "enter": "cds", "exit": "cds"}
 
 
-def dot_lines(nodes: Iterable[Node], found: Frames) -> Iterator[str]:
+# the angle between the hues of two neighbours, as far from those of others as it gets
+_GOLDEN: Final = 0.618
+
+
+def dot_lines(chosen: Iterable[Chosen], deadness: bool = False) -> Iterator[str]:
     """The lines of a digraph of some nodes and the edges among them."""
-    chosen = list(nodes)
-    numbers = {node: f"n{place}" for place, node in enumerate(chosen)}
+    parts = list(chosen)
+    nodes = [node for some in parts for node in some.nodes]
+    numbers = {node: f"n{place}" for place, node in enumerate(nodes)}
     yield "digraph {"
     yield '  node [shape=box, style=rounded, fontname="sans-serif", fontsize=10];'
-    yield from _frames(chosen, found, numbers)
-    for node in chosen:
+    boxes = 0
+    for some in parts:
+        yield from _frames(some, numbers, boxes, deadness)
+        boxes += len(some.view.found.all)
+    for node in nodes:
         yield from _edges(node, numbers)
     yield "}"
 
 
-def _frames(chosen: list[Node], found: Frames, numbers: dict[Node, str]) -> Iterator[str]:
-    """The nodes, those of a loop within its box."""
+def _frames(some: Chosen, numbers: dict[Node, str], boxes: int, deadness: bool) -> Iterator[str]:
+    """The nodes, those of a loop within its box; so many boxes have been drawn before."""
+    found = some.view.found
     members: dict[Frame, list[Node]] = {}
-    for node in chosen:
+    for node in some.nodes:
         members.setdefault(found.of[node], []).append(node)
     children: dict[Frame | None, list[Frame]] = {}
     for frame in found.all:
         children.setdefault(frame.parent, []).append(frame)
-    box = {frame: place for place, frame in enumerate(found.all)}
+    box = {frame: boxes + place for place, frame in enumerate(found.all)}
     stack: list[tuple[Frame, bool]] = [(found.root, False)]
     while stack:
         frame, closing = stack.pop()
@@ -45,16 +60,27 @@ def _frames(chosen: list[Node], found: Frames, numbers: dict[Node, str]) -> Iter
             yield f"{indent}label={_quoted(frame.name)}; color=gray60; fontcolor=gray40;"
             stack.append((frame, True))
         for node in members.get(frame, ()):
-            yield f"{indent}{_node(node, numbers[node])}"
+            when = some.view.when[node] if deadness else None
+            yield f"{indent}{_node(node, some.view.title(node), numbers[node], when)}"
         stack.extend((child, False) for child in reversed(children.get(frame, [])))
 
 
-def _node(node: Node, number: str) -> str:
-    label = node.name if node.name == node.op else f"{node.name}\n{node.op}"
+def _node(node: Node, title: str, number: str, when: When | None) -> str:
+    label = title if title == node.op else f"{title}\n{node.op}"
     shape = _SHAPES.get(role(node))
     more = f", shape={shape}" if shape else ""
+    if when is not None and when.how_often != "always":
+        label += f"\n{when.text}"
+        more += f', style="rounded,filled", fillcolor="{_fill(when)}"'
     more += f", tooltip={_quoted(node.device)}" if node.device else ""
     return f"{number} [label={_quoted(label)}{more}];"
+
+
+def _fill(when: When) -> str:
+    """A light colour of the group, as hue, saturation and value."""
+    if when.how_often == "never":
+        return "gray85"
+    return f"{when.group * _GOLDEN % 1:.3f} 0.25 1.000"
 
 
 def _edges(node: Node, numbers: dict[Node, str]) -> Iterator[str]:

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from typing import IO, Any, Protocol
 
-from cfgraph.console.tables import Table, aligned, clean, clean_lines, natural_width
+from cfgraph.console.tables import Table, aligned, cell_text, clean, clean_lines, natural_width
 from cfgraph.options import Color, use_color
 
 _UNBOUNDED = 100_000
@@ -98,10 +98,10 @@ class RichPage:
         if crowded and table.columns[last].spare:
             left_out = table.columns[last].heading
             table = table.without([last])
-            self.console.print(Padding(rich_table(table), (0, 0, 0, 2)))
+            self.console.print(Padding(rich_table(table), (0, 0, 0, 2), expand=False))
             self.line(f"  no room for {left_out}; --format tsv shows them", "dim")
             return
-        self.console.print(Padding(rich_table(table), (0, 0, 0, 2)))
+        self.console.print(Padding(rich_table(table), (0, 0, 0, 2), expand=False))
 
 
 def rich_table(table: Table) -> Any:
@@ -125,9 +125,8 @@ def rich_table(table: Table) -> Any:
             overflow="fold",
             no_wrap=column.right,
         )
-    rows = list(table.texts())
-    for row in rows[1:] if table.headings else rows:
-        made.add_row(*(Text(cell) for cell in row))
+    for row in table.rows:
+        made.add_row(*(Text(cell_text(cell), getattr(cell, "style", "")) for cell in row))
     return made
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from cfgraph.analysis.frames import Frames, frames
-from cfgraph.analysis.select import select
 from cfgraph.analysis.summary import Summary, next_command, summarize
 from cfgraph.console import show_tables as tables
 from cfgraph.console.answer import print_document
@@ -16,9 +14,8 @@ from cfgraph.console.page import Page, note, page
 from cfgraph.console.show_node import node_json, print_node
 from cfgraph.console.show_summary import print_summary
 from cfgraph.console.tables import Table, tab_separated
+from cfgraph.console.view import Chosen, View, choose, find
 from cfgraph.errors import UsageError
-from cfgraph.ir.graph import Node
-from cfgraph.ops.shape_inference import Shapes, infer_shapes
 from cfgraph.options import Color
 
 FORMATS: Final = ("text", "json", "tsv", "dot")
@@ -27,7 +24,10 @@ SECTIONS: Final = ("nodes", "ops", "frames", "functions", "devices")
 
 @dataclass(frozen=True, slots=True)
 class ShowOptions:
-    """What to show: some sections, one node, or, without either, a summary."""
+    """What to show: some sections, one node, or, without either, a summary.
+
+    With `deadness` also when each node runs.
+    """
 
     sections: tuple[str, ...] = ()
     node: str | None = None
@@ -35,6 +35,7 @@ class ShowOptions:
     format: str = "text"
     full: bool = False
     color: Color = Color.auto
+    deadness: bool = False
 
 
 def show(path: str, options: ShowOptions) -> None:
@@ -51,30 +52,22 @@ class _Show:
         self.source = source
         self.graph = source.graph
         self.options = options
-        self.found: Frames = frames(self.graph)
+        self.whole = View(source.graph)
         self._summary: Summary | None = None
-        self._shapes: Shapes | None = None
 
     @property
     def summary(self) -> Summary:
         """The summary, made once."""
         if self._summary is None:
-            self._summary = summarize(self.graph, self.found)
+            self._summary = summarize(self.graph, self.whole.found)
         return self._summary
-
-    @property
-    def shapes(self) -> Shapes:
-        """The static shapes, inferred once."""
-        if self._shapes is None:
-            self._shapes = infer_shapes(self.graph)
-        return self._shapes
 
     def print(self) -> None:
         """Print what the options say."""
         options = self.options
         chosen = self.chosen()
         if options.format == "dot":
-            print("\n".join(dot_lines(chosen, self.found)))
+            print("\n".join(dot_lines(chosen, options.deadness)))
         elif options.format == "json":
             result = self.result(chosen)
             print_document("show", inputs=[self.source.to_json()], result=result)
@@ -84,23 +77,21 @@ class _Show:
         else:
             self.text(page(options.color), chosen)
 
-    def chosen(self) -> list[Node]:
+    def chosen(self) -> list[Chosen]:
         """The nodes that the filters leave, or the one that is named."""
         if self.options.node is not None:
-            name, _, port = self.options.node.rpartition(":")
-            return [self.graph[name if name and port.isdigit() else self.options.node]]
-        return select(self.graph, self.found, self.options.filters)
+            return [find(self.whole, self.options.node)]
+        return choose(self.whole, self.options.filters)
 
     def sections(self) -> tuple[str, ...]:
-        """The sections that are asked for; a filter alone asks for the nodes."""
-        if self.options.sections or not self.options.filters:
-            return self.options.sections
-        return ("nodes",)
+        """The sections that are asked for; a filter or deadness alone asks for the nodes."""
+        asked = self.options.filters or self.options.deadness
+        return self.options.sections or (("nodes",) if asked else ())
 
-    def table(self, section: str, chosen: list[Node], tree: bool = True) -> Table:
+    def table(self, section: str, chosen: list[Chosen], tree: bool = True) -> Table:
         """The table of a section."""
         if section == "nodes":
-            return tables.nodes_table(chosen, self.found, self.shapes)
+            return tables.nodes_table(chosen, self.options.deadness)
         if section == "ops":
             return tables.ops_table(self.graph, chosen)
         if section == "frames":
@@ -109,12 +100,14 @@ class _Show:
             return tables.functions_table(self.summary.functions)
         return tables.devices_table(self.summary)
 
-    def result(self, chosen: list[Node]) -> dict[str, Any]:
+    def result(self, chosen: list[Chosen]) -> dict[str, Any]:
         """The `result` member of the JSON document."""
         if self.options.node is not None:
             return {
                 "nodes": [
-                    node_json(node, self.found, self.shapes, self.options.full) for node in chosen
+                    node_json(some.view, node, self.options.full, self.options.deadness)
+                    for some in chosen
+                    for node in some.nodes
                 ]
             }
         if sections := self.sections():
@@ -124,11 +117,12 @@ class _Show:
             found[name] = dict(found[name])
         return {**found, "next": next_command(self.graph, self.source.path, self.summary)}
 
-    def text(self, out: Page, chosen: list[Node]) -> None:
+    def text(self, out: Page, chosen: list[Chosen]) -> None:
         """Print as text."""
         if self.options.node is not None:
-            for node in chosen:
-                print_node(out, node, self.found, self.shapes, self.options.full)
+            for some in chosen:
+                for node in some.nodes:
+                    print_node(out, some.view, node, self.options.full, self.options.deadness)
         elif sections := self.sections():
             for place, section in enumerate(sections):
                 if len(sections) > 1:
@@ -138,10 +132,12 @@ class _Show:
             command = next_command(self.graph, self.source.path, self.summary)
             print_summary(out, self.source, self.summary, command)
 
-    def section(self, out: Page, section: str, chosen: list[Node]) -> None:
+    def section(self, out: Page, section: str, chosen: list[Chosen]) -> None:
         """Print one section, or say that there is nothing in it."""
         table = self.table(section, chosen)
         if table.rows:
             out.table(table)
         else:
             note(f"no {section}" + (" pass the filters" if self.options.filters else ""))
+            if self.options.filters and self.graph.functions:
+                note("hint: --filter 'function:*' looks at the nodes of functions")

@@ -5,46 +5,46 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
-from cfgraph.analysis.frames import Frames
-from cfgraph.analysis.inputs import type_text
 from cfgraph.console.page import Page
 from cfgraph.console.show_tables import output_types
 from cfgraph.console.tables import Column, Table
 from cfgraph.console.values import type_text as value_type
 from cfgraph.console.values import value_json, value_text
+from cfgraph.console.view import View
 from cfgraph.ir.attrs import Tensor
 from cfgraph.ir.graph import Node
 from cfgraph.ir.text_print_values import AttrPrinter
 from cfgraph.ops.op import lookup
-from cfgraph.ops.shape_inference import Shapes
 
 MAX_READERS: Final = 8
 
 Row = tuple[str, str, str]
 
 
-def print_node(page: Page, node: Node, found: Frames, shapes: Shapes, full: bool) -> None:
+def print_node(page: Page, view: View, node: Node, full: bool, deadness: bool) -> None:
     """Print all that is known of one node."""
     op = lookup(node.op)
     about = (op.__doc__ or "").splitlines()[0] if op else "an op that cfgraph does not know"
-    page.heading(f"{node.name}  {node.op}", about)
+    page.heading(f"{view.title(node)}  {node.op}", about)
     columns = [Column("what", style="dim"), Column("which", style="cyan"), Column("more")]
-    rows: list[Any] = list(_rows(node, found, shapes, full))
+    rows: list[Any] = list(_rows(view, node, full, deadness))
     page.table(Table(columns, rows, headings=False))
     for name, value in sorted(node.attrs.items()):
         if isinstance(value, Tensor):
             page.line(f"  {name} = {_tensor_text(value, full)}")
 
 
-def _rows(node: Node, found: Frames, shapes: Shapes, full: bool) -> Iterator[Row]:
+def _rows(view: View, node: Node, full: bool, deadness: bool) -> Iterator[Row]:
     yield "device", node.device or "(any)", ""
-    frame = found.of[node]
-    yield "frame", frame.path, "" if frame is found.root else "inside a loop"
+    frame = view.found.of[node]
+    yield "frame", frame.path, "" if frame is view.found.root else "inside a loop"
+    if deadness:
+        yield "live", view.when[node].text, ""
     for slot, item in enumerate(node.inputs):
-        yield f"input {slot}", item.name, type_text(item.dtype, shapes[item])
+        yield f"input {slot}", item.name, view.type_text(item)
     for source in node.controls:
         yield "after", f"^{source.name}", ""
-    for port, text in enumerate(output_types(node, shapes)):
+    for port, text in enumerate(output_types(view, node)):
         yield f"output {port}", f"{node.name}:{port}", _read_by(text, _readers(node, port), full)
     for reader in node.control_readers:
         yield "before", f"^{reader.name}", ""
@@ -71,22 +71,21 @@ def _tensor_text(tensor: Tensor, full: bool) -> str:
     return f"{value_type(tensor.array)} {text}" if "\n" not in text else f"\n{text}"
 
 
-def node_json(node: Node, found: Frames, shapes: Shapes, full: bool) -> dict[str, Any]:
+def node_json(view: View, node: Node, full: bool, deadness: bool) -> dict[str, Any]:
     """A node as a member of a JSON document."""
     printer = AttrPrinter()
+    live = {"live": view.when[node].text} if deadness else {}
     return {
-        "name": node.name,
+        "name": view.title(node),
         "op": node.op,
         "device": node.device,
-        "frame": found.of[node].path,
-        "inputs": [
-            {"tensor": item.name, "type": type_text(item.dtype, shapes[item])}
-            for item in node.inputs
-        ],
+        "frame": view.found.of[node].path,
+        **live,
+        "inputs": [{"tensor": item.name, "type": view.type_text(item)} for item in node.inputs],
         "controls": [item.name for item in node.controls],
         "outputs": [
             {"tensor": f"{node.name}:{port}", "type": text, "readers": _readers(node, port)}
-            for port, text in enumerate(output_types(node, shapes))
+            for port, text in enumerate(output_types(view, node))
         ],
         "control_readers": [reader.name for reader in node.control_readers],
         "attrs": {

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from typing import Final
 
-from cfgraph.analysis.frames import Frames
-from cfgraph.analysis.inputs import type_text
 from cfgraph.analysis.summary import (
     Endpoint,
     FrameSummary,
@@ -14,15 +13,19 @@ from cfgraph.analysis.summary import (
     Summary,
     support,
 )
-from cfgraph.console.tables import Column, Table
+from cfgraph.analysis.when import When
+from cfgraph.console.tables import Column, Styled, Table
+from cfgraph.console.view import Chosen, View
 from cfgraph.ir import registry
 from cfgraph.ir.graph import Graph, Node
-from cfgraph.ops.shape_inference import Shapes
+
+# of the classes of nodes that run together
+_COLORS: Final = ("yellow", "magenta", "blue", "green", "cyan")
 
 
-def ops_table(graph: Graph, nodes: Iterable[Node]) -> Table:
+def ops_table(graph: Graph, chosen: Iterable[Chosen]) -> Table:
     """How often each op occurs, and what becomes of it in a run."""
-    counts = Counter(node.op for node in nodes)
+    counts = Counter(node.op for some in chosen for node in some.nodes)
     ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     columns = [
         Column("op", style="cyan"),
@@ -32,34 +35,46 @@ def ops_table(graph: Graph, nodes: Iterable[Node]) -> Table:
     return Table(columns, [(op, count, support(graph, op)) for op, count in ordered])
 
 
-def nodes_table(nodes: Iterable[Node], found: Frames, shapes: Shapes) -> Table:
-    """One row a node."""
+def nodes_table(chosen: Iterable[Chosen], deadness: bool = False) -> Table:
+    """One row a node, with when it runs if that is asked for."""
     columns = [
         Column("name", style="cyan"),
         Column("op"),
+        *([Column("live")] if deadness else []),
         Column("outputs"),
         Column("frame", style="dim", optional=True),
         Column("device", style="dim", optional=True),
         Column("inputs", optional=True, spare=True),
     ]
-    return Table(columns, [_node_row(node, found, shapes) for node in nodes])
+    return Table(
+        columns,
+        [_node_row(some.view, node, deadness) for some in chosen for node in some.nodes],
+    )
 
 
-def _node_row(node: Node, found: Frames, shapes: Shapes) -> tuple[object, ...]:
+def _node_row(view: View, node: Node, deadness: bool) -> tuple[object, ...]:
     inputs = [*(item.name for item in node.inputs), *(f"^{item.name}" for item in node.controls)]
-    frame = found.of[node]
-    path = "" if frame is found.root else frame.path
-    return node.name, node.op, output_types(node, shapes), path, node.device, inputs
+    frame = view.found.of[node]
+    path = "" if frame is view.found.root else frame.path
+    live = [_live(view.when[node])] if deadness else []
+    outputs = output_types(view, node)
+    return view.title(node), node.op, *live, outputs, path, node.device, inputs
 
 
-def output_types(node: Node, shapes: Shapes) -> list[str]:
+def _live(when: When) -> Styled:
+    """When a node runs; those that run together have one colour, and neighbours seldom the same."""
+    if when.how_often != "sometimes":
+        return Styled(when.text, "" if when.how_often == "always" else "red")
+    return Styled(when.text, _COLORS[when.group % len(_COLORS)])
+
+
+def output_types(view: View, node: Node) -> list[str]:
     """Type and shape of each output of a node."""
     count = registry.output_count(node)
     if count is None:
         read = [use.node.inputs[use.slot].port for use in node.uses if use.slot >= 0]
         count = max(read, default=-1) + 1
-    items = [node.output(port) for port in range(count)]
-    return [type_text(item.dtype, shapes[item]) for item in items]
+    return [view.type_text(node.output(port)) for port in range(count)]
 
 
 def frames_table(frames: Iterable[FrameSummary], tree: bool = True) -> Table:

@@ -10,6 +10,18 @@ from typing import Any, Final
 _CONTROLS: Final = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160))}
 
 
+class Styled(str):
+    """A text of a cell with a style of its own."""
+
+    style: str
+
+    def __new__(cls, text: str, style: str) -> Styled:
+        """The text and its style."""
+        made = super().__new__(cls, text)
+        made.style = style
+        return made
+
+
 @dataclass(frozen=True, slots=True)
 class Column:
     """One column: its key in JSON and its title, which is the key unless it says otherwise.

@@ -282,3 +282,95 @@ def test_one_very_wide_row_does_not_widen_all_others(command: Any, tmp_path: Pat
     assert done.code == 0
     assert max(map(len, done.lines)) > 8 * count
     assert sum(len(line) > 300 for line in done.lines) == 1
+
+
+def test_deadness_tells_when_each_node_runs(command: Any, graphs: Path) -> None:
+    rows = command("show", graphs / "deadness_mismatch.pb", "--deadness", "--json").json
+    live = {row["name"]: row["live"] for row in rows["result"]["nodes"]}
+    assert (live["B"], live["C"], live["T"]) == ("always", "p", "p")
+    text = command("show", graphs / "deadness_mismatch.pb", "--deadness").lines
+    assert text[0].split()[:3] == ["name", "op", "live"]
+    assert "live" not in command("show", graphs / "deadness_mismatch.pb", "--nodes").lines[0]
+
+
+def test_nodes_that_run_together_have_one_colour(command: Any, graphs: Path) -> None:
+    file = graphs / "counter.pb"
+    text = command("show", file, "--deadness", "--color", "always").lines
+    styles = {line.split("live:")[0].rsplit("\x1b[", 1)[1] for line in text if "live:" in line}
+    assert 2 <= len(styles) <= 3  # the loop, its body, and its beginning
+    dot = command("show", file, "--deadness", "--format", "dot").out
+    fills = [line.split('fillcolor="')[1] for line in dot.splitlines() if "fillcolor" in line]
+    assert 2 <= len(set(fills)) <= 3
+    assert "fillcolor" not in command("show", file, "--format", "dot").out
+
+
+@pytest.mark.parametrize(
+    ("pattern", "names"),
+    [
+        ("never", ["both", "after"]),
+        ("p", ["a"]),
+        ("~*", ["b"]),
+        ("sometimes", ["a", "b"]),
+        ("always", ["x", "p", "s"]),
+    ],
+)
+def test_a_filter_by_liveness_takes_a_word_or_a_formula(
+    command: Any, tmp_path: Path, pattern: str, names: list[str]
+) -> None:
+    file = tmp_path / "dead.graph"
+    file.write_text(
+        "x = Placeholder() {dtype=float32}\n"
+        "p = Placeholder() {dtype=bool}\n"
+        "s = Switch(x, p)\n"
+        "a = Neg(s:1)\n"
+        "b = Abs(s:0)\n"
+        "both = AddV2(a, b)\n"
+        "after = Neg(both)\n"
+    )
+    rows = command("show", file, "--filter", f"live:{pattern}", "--json").json["result"]["nodes"]
+    assert [row["name"] for row in rows] == names
+
+
+def test_deadness_of_a_node_stands_with_the_rest(command: Any, graphs: Path) -> None:
+    lines = command("show", graphs / "deadness_mismatch.pb", "--node", "C", "--deadness").lines
+    assert ["live", "p"] in [line.split() for line in lines]
+
+
+def test_the_nodes_of_functions_are_found_by_filters_and_by_name(
+    command: Any, graphs: Path
+) -> None:
+    file = graphs / "cond_functional.pb"
+    shown = command("show", file, "--filter", "function:cond_t*", "--json").json["result"]["nodes"]
+    assert [(row["name"], row["outputs"]) for row in shown] == [
+        ("cond_true_572/add_x", ["float32"]),
+        ("cond_true_572/add_z", ["float32"]),
+        ("cond_true_572/placeholder", ["float32"]),
+        ("cond_true_572/Add", ["float32"]),
+    ]
+    both = command("show", file, "--filter", "function:*", "--filter", "op:AddV2", "--json").json
+    assert [row["name"] for row in both["result"]["nodes"]] == ["cond_true_572/Add"]
+    node = command("show", file, "--node", "cond_true_572/Add:0").lines
+    assert node[0] == "cond_true_572/Add  AddV2  The sum."
+    assert "input 0   add_x:0  float32" in "\n".join(node)
+    dot = command("show", file, "--filter", "function:*", "--format", "dot").out
+    assert dot.count("_Arg") == 6
+
+
+def test_a_name_that_only_a_function_has_is_pointed_to(command: Any, graphs: Path) -> None:
+    done = command("show", graphs / "cond_functional.pb", "--node", "Add")
+    assert done.code == 2
+    assert "hint: the function 'cond_true_572' has one: 'cond_true_572/Add'" in done.err
+    done = command("show", graphs / "cond_functional.pb", "--node", "cond_true_572/Ad")
+    assert done.code == 2
+    assert "did you mean 'Add'?" in done.err
+    done = command("show", graphs / "cond_functional.pb", "--filter", "nope")
+    assert "hint: --filter 'function:*' looks at the nodes of functions" in done.err
+
+
+def test_deadness_of_a_graph_with_a_cycle_is_refused(command: Any, tmp_path: Path) -> None:
+    file = tmp_path / "cycle.graph"
+    file.write_text("a = Neg(b) {T=float32}\nb = Neg(a) {T=float32}\n")
+    assert command("show", file, "--nodes").code == 0
+    done = command("show", file, "--deadness")
+    assert done.code == 3
+    assert "CFG109" in done.err

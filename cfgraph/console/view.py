@@ -1,0 +1,129 @@
+"""What `show` looks at: the graph, or the bodies of functions, each with what is known of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from functools import cached_property
+from typing import Final
+
+from cfgraph.analysis.bodies import body_of
+from cfgraph.analysis.frames import Frames, frames
+from cfgraph.analysis.inputs import type_text
+from cfgraph.analysis.select import select, split_filter
+from cfgraph.analysis.signatures import Signatures, Types
+from cfgraph.analysis.when import When, when
+from cfgraph.errors import UsageError
+from cfgraph.ir.graph import Graph, Node, Output
+from cfgraph.ir.names import did_you_mean
+from cfgraph.ops.shape_inference import Shapes, infer_shapes
+
+OF_SHOW: Final = ("op", "device", "frame", "live", "function")
+
+
+@dataclass
+class View:
+    """A graph or the body of the function `name`; what is costly is found when it is asked for.
+
+    `arguments` are the nodes that stand for a function's arguments, with their types.
+    """
+
+    graph: Graph
+    name: str = ""
+    arguments: Mapping[Node, Types] = field(default_factory=dict)
+
+    @cached_property
+    def found(self) -> Frames:
+        """The frames."""
+        return frames(self.graph)
+
+    @cached_property
+    def shapes(self) -> Shapes:
+        """The static shapes."""
+        return infer_shapes(self.graph)
+
+    @cached_property
+    def when(self) -> Mapping[Node, When]:
+        """When each node runs."""
+        return when(self.graph)
+
+    def type_text(self, item: Output) -> str:
+        """Type and shape of a tensor."""
+        types = self.arguments[item.node].outputs if item.node in self.arguments else None
+        return type_text(types[item.port] if types else item.dtype, self.shapes[item])
+
+    def title(self, node: Node) -> str:
+        """The name of a node as people give it: with that of the function before it."""
+        return f"{self.name}/{node.name}" if self.name else node.name
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """Some nodes of a view."""
+
+    view: View
+    nodes: Sequence[Node]
+
+
+def choose(whole: View, filters: Iterable[str]) -> list[Chosen]:
+    """The nodes that pass all filters: of the graph, or of the functions that filters name.
+
+    Raises UsageError for a filter by something that there is not.
+    """
+    split = [(text, *split_filter(text, OF_SHOW)) for text in filters]
+    functions = [pattern for _, kind, pattern in split if kind == "function"]
+    rest = [text for text, kind, _ in split if kind != "function"]
+    views = list(_bodies(whole.graph, functions)) if functions else [whole]
+    return [Chosen(view, _nodes(view, rest)) for view in views]
+
+
+def _nodes(view: View, filters: Iterable[str]) -> list[Node]:
+    """The nodes of a view that pass; what costs most is asked last."""
+    plain, live = list[str](), list[str]()
+    for text in filters:
+        kind, pattern = split_filter(text, OF_SHOW)
+        (live if kind == "live" else plain).append(pattern if kind == "live" else text)
+    chosen = select(view.graph, view.found, plain)
+    return [node for node in chosen if all(view.when[node].matches(pattern) for pattern in live)]
+
+
+def _bodies(graph: Graph, patterns: Sequence[str]) -> Iterator[View]:
+    """The functions whose names pass all patterns."""
+    signatures = Signatures(graph.functions)
+    for name in sorted(graph.functions):
+        if all(fnmatchcase(name, pattern) for pattern in patterns):
+            yield _body(graph, name, signatures)
+
+
+def _body(graph: Graph, name: str, signatures: Signatures) -> View:
+    subject = body_of(graph.functions[name], signatures).subject
+    return View(subject.graph, name, subject.arguments)
+
+
+def find(whole: View, name: str) -> Chosen:
+    """The node of a name, or of a tensor's: in the graph, or `FUNCTION/NODE` in a function.
+
+    Raises UsageError where there is none.
+    """
+    base, _, port = name.rpartition(":")
+    name = base if base and port.isdigit() else name
+    if name in whole.graph:
+        return Chosen(whole, [whole.graph[name]])
+    function, slash, inner = name.partition("/")
+    if not slash or function not in whole.graph.functions:
+        raise _unknown(whole.graph, name)
+    view = _body(whole.graph, function, Signatures(whole.graph.functions))
+    if inner not in view.graph:
+        message = f"no node {inner!r} in the function {function!r}"
+        raise UsageError(message, hint=did_you_mean(inner, view.graph.nodes))
+    return Chosen(view, [view.graph[inner]])
+
+
+def _unknown(graph: Graph, name: str) -> UsageError:
+    """No such node; a function has one of that name, or some node has one like it."""
+    for function in graph.functions.values():
+        if any(body.name == name for body in function.definition.nodes):
+            hint = f"the function {function.name!r} has one: {function.name + '/' + name!r}"
+            return UsageError(f"no node {name!r} in the graph", hint=hint)
+    return UsageError(f"no node {name!r} in the graph", hint=did_you_mean(name, graph.nodes))
