@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from math import prod
 from typing import Final
 
 from cfgraph.analysis.frames import Frame, Frames
 from cfgraph.ir import registry
+from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import Shape
 from cfgraph.ops.comparison import Less, LessEqual, LogicalAnd
@@ -70,37 +72,49 @@ class Estimates:
     def __init__(self, shapes: Shapes, found: Frames) -> None:
         self._shapes = shapes
         self._frames = found
-        self._dims: dict[tuple[int | None, ...] | None, Dims] = {}
+        self._known: dict[tuple[int | None, ...] | None, Dims] = {}
+        self._sizes: dict[Node, tuple[int, ...]] = {}
         self.runs: dict[Frame, float] = {found.root: 1.0}
         for frame in found.all:
             if frame.parent is not None:
                 count = self.runs[frame.parent] * self._iterations(frame)
                 self.runs[frame] = min(count, _MOST)
 
-    def work(self, node: Node) -> tuple[float, float]:
+    def work(self, node: Node) -> tuple[float, int]:
         """Operations, and bytes read and written; nothing for what only hands on."""
         op = lookup(node.op)
         if op is not None and (op.role or op.forwards or not node.inputs):
-            return 0.0, 0.0
-        inputs = [self._sizes(self._shapes[item]) for item in node.inputs]
-        outputs = [self._sizes(shape) for shape in self._shapes.of(node)]
-        moved = sum(map(self.size, node.inputs))
-        moved += sum(self.size(Output(node, port)) for port in range(len(outputs)))
+            return 0.0, 0
+        moved = sum(self.sizes(node)) + sum(map(self.size, node.inputs))
+        outputs = self._shapes.of(node)
         if op is None or not outputs:
-            return float(moved), float(moved)
-        return op.flops(inputs, outputs), float(moved)
+            return float(moved), moved
+        inputs = [self._dims(self._shapes[item]) for item in node.inputs]
+        return op.flops(inputs, [self._dims(shape) for shape in outputs]), moved
 
     def size(self, output: Output) -> int:
         """The bytes of a tensor."""
-        dtype = registry.output_dtype(output.node, output.port)
-        each = 8 if dtype is None or dtype.is_object else dtype.numpy.itemsize
-        return each * prod(self._sizes(self._shapes[output]))
+        node, port = output
+        sizes = self._sizes.get(node) or self.sizes(node)
+        return sizes[port] if port < len(sizes) else 0
 
-    def _sizes(self, shape: Shape) -> Dims:
-        known = self._dims.get(shape.dims)
+    def sizes(self, node: Node) -> tuple[int, ...]:
+        """The bytes of each output of a node."""
+        known = self._sizes.get(node)
+        if known is None:
+            types = registry.output_types(node) or []
+            shapes = self._shapes.of(node)
+            known = self._sizes[node] = tuple(
+                _each(dtype) * prod(self._dims(shape))
+                for dtype, shape in zip(types, shapes, strict=False)
+            )
+        return known
+
+    def _dims(self, shape: Shape) -> Dims:
+        known = self._known.get(shape.dims)
         if known is None:
             dims = (ELEMENTS,) if shape.dims is None else shape.dims
-            known = self._dims[shape.dims] = tuple(SIZE if dim is None else dim for dim in dims)
+            known = self._known[shape.dims] = tuple(SIZE if dim is None else dim for dim in dims)
         return known
 
     def _iterations(self, frame: Frame) -> float:
@@ -124,3 +138,9 @@ class Estimates:
                 if limit is not None and limit.size == 1:
                     found.append(max(float(limit.reshape(-1)[0]), 0.0))
         return min(found, default=None)
+
+
+@cache
+def _each(dtype: DType) -> int:
+    """The bytes of one element; of what is no number, those of a reference to it."""
+    return 8 if dtype.base.is_object else int(dtype.base.numpy.itemsize)

@@ -49,8 +49,8 @@ class Scheduler:
         }
         self.free_at = [0.0] * len(devices)
         self.ends: dict[Node, float] = {}
-        self._sizes: dict[Output, int] = {}
         self._lasts: dict[Node, tuple[float, ...]] = {}
+        self._seconds_of: dict[tuple[float, int, float], tuple[float, ...]] = {}
         self._homes: dict[Frame, int] = {}
         self._loads = self._loads_of_loops()
 
@@ -87,11 +87,15 @@ class Scheduler:
     def _seconds(self, node: Node) -> tuple[float, ...]:
         """How long all runs of a node take, on each device."""
         flops, moved = self.estimates.work(node)
-        if not moved:
-            return (0.0,) * len(self.kinds)
-        runs = self.estimates.runs[self.frames.of[node]]
-        of_kind = {kind: runs * self.costs.seconds(kind, flops, moved) for kind in set(self.kinds)}
-        return tuple(of_kind[kind] for kind in self.kinds)
+        runs = self.estimates.runs[self.frames.of[node]] if moved else 0.0
+        key = (flops, moved, runs)
+        known = self._seconds_of.get(key)
+        if known is None:
+            known = self._seconds_of[key] = tuple(
+                runs * self.costs.seconds(kind, flops, moved) if moved else 0.0
+                for kind in self.kinds
+            )
+        return known
 
     def _crossing(self, frame: Frame, size: int = _FLAG) -> float:
         """The seconds of a message in every iteration of a loop."""
@@ -123,7 +127,7 @@ class Scheduler:
             if home in allowed and not any(lasts):
                 return home
             homes = {home}
-        back = self._crossing(frame, self._size(node.output()))
+        back = self._crossing(frame, self.estimates.size(node.output()))
         if frame is not self.frames.root:
             back += self._crossing(frame)  # the predicate
 
@@ -154,7 +158,7 @@ class Scheduler:
         frame = self.frames.of[reader]
         if role(source) == "enter" and source.attr("is_constant"):
             frame = self.frames.of[source]  # what a loop does not change crosses once for the loop
-        size = _FLAG if item.port == CONTROL else self._size(item)
+        size = _FLAG if item.port == CONTROL else self.estimates.size(item)
         end = self.ends[source]
         return self.chosen[self.first_of(source)], end, end + self._crossing(frame, size)
 
@@ -173,12 +177,6 @@ class Scheduler:
                 allowed = self.allowed[first]
                 self.chosen[first] = chosen if chosen in allowed else allowed[0]
             self.ends.setdefault(item.node, 0.0)
-
-    def _size(self, item: Output) -> int:
-        size = self._sizes.get(item)
-        if size is None:
-            size = self._sizes[item] = self.estimates.size(item)
-        return size
 
 
 def _kind(device: str) -> str:
