@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from cfgraph.ir.graph import Graph as Graph
     from cfgraph.ir.graph import Node as Node
     from cfgraph.ir.graph import Output as Output
+    from cfgraph.passes.gradients.gradients import gradients as gradients
     from cfgraph.passes.lower.lower import lower as lower
     from cfgraph.passes.partition.partition import partition as partition
     from cfgraph.passes.place.place import place as place
@@ -43,6 +44,7 @@ _HOMES = {
     "UsageError": "cfgraph.errors",
     "check": "cfgraph.analysis.check",
     "dumps": "cfgraph.ir.files",
+    "gradients": "cfgraph.passes.gradients.gradients",
     "load": "cfgraph.ir.files",
     "loads": "cfgraph.ir.files",
     "lower": "cfgraph.passes.lower.lower",

@@ -61,7 +61,12 @@ class Adjoint(Protocol):
 
 
 def no_gradient(g: Adjoint, node: Node, *grads: Output | None) -> Partials:
-    """The gradient of an op that is flat almost everywhere, or that stops gradients."""
+    """The gradient of an op that is flat almost everywhere: it is zero."""
+    return [None] * len(node.inputs)
+
+
+def stop(g: Adjoint, node: Node, *grads: Output | None) -> Partials:
+    """The gradient of an op that is there to stop gradients: what it reads counts as unconnected."""
     return [None] * len(node.inputs)
 
 

@@ -6,6 +6,8 @@ from collections.abc import Iterable
 
 from cfgraph.ir import registry
 from cfgraph.ir.graph import Node, Output
+from cfgraph.ops.adjoint import stop
+from cfgraph.ops.op import lookup
 
 
 class Active:
@@ -38,6 +40,8 @@ class Active:
                 if node in opened:
                     continue
                 opened.add(node)
+                if _stops(node):
+                    continue
                 for port in range(registry.output_count(node) or 0):
                     made = node.output(port)
                     if made not in reached and carries(made):
@@ -60,6 +64,11 @@ class Active:
                     opened.add(item.node)
                     todo.append(item.node)
         return found
+
+
+def _stops(node: Node) -> bool:
+    op = lookup(node.op)
+    return op is not None and op.gradient is stop
 
 
 def carries(x: Output) -> bool:

@@ -8,14 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
-from cfgraph.analysis.regions import Regions, regions
+import numpy as np
+
+from cfgraph.analysis.verify import require_valid
 from cfgraph.errors import UsageError
+from cfgraph.ir.collector import without_collector
 from cfgraph.ir.graph import Graph, Output
-from cfgraph.passes.gradients.active import Active, carries
-from cfgraph.passes.gradients.loops import reverse_loop
-from cfgraph.passes.gradients.reverse import Reverse
-from cfgraph.passes.gradients.site import Site
-from cfgraph.passes.gradients.work import Work
+from cfgraph.passes.gradients.differentiate import Wish, differentiate
 from cfgraph.passes.lower.lower import lower
 
 UNCONNECTED: Final = ("none", "zero")
@@ -30,68 +29,65 @@ def gradients(
     stop_gradients: Iterable[str] = (),
     unconnected: str = "none",
     swap_memory: bool = False,
+    ignore_custom: bool = False,
 ) -> list[str | None]:
     """Add the gradients of the sum of `ys` with respect to each of `xs`, in place.
 
     `grad_ys` has for each y the name of a tensor that it is weighed with, an array, or None for
-    ones. Nothing flows through `stop_gradients`. Functional nodes are lowered first. Returns the
-    names of the gradients; for an x that no y depends on None, or with `unconnected="zero"` zeros.
+    ones. Nothing flows through `stop_gradients`. Functional nodes are lowered first. `swap_memory`
+    marks the values that loops save, so that a device may move them to the host; `ignore_custom`
+    takes the gradient of the op where a node names one that is not in the file. Returns the names
+    of the gradients, each of the shape and type of its x; for an x that no y depends on None, or
+    with `unconnected="zero"` zeros. An integer y depends on nothing. Where an x is the handle of a
+    variable, the gradient is that of its value.
 
-    Raises UsageError for names that do not exist and types that have no gradient, Unsupported for
-    what cannot be differentiated; the graph is lowered then, and otherwise unchanged.
+    Raises UsageError for names that do not exist and weights that do not fit, Unsupported for what
+    cannot be differentiated; the graph is lowered then, and otherwise unchanged.
     """
-    lower(graph)
-    targets = [graph.tensor(name) for name in ys]
-    sources = [graph.tensor(name) for name in xs]
-    stops = {graph.tensor(name) for name in stop_gradients}
     if unconnected not in UNCONNECTED:
         message = f"unconnected is {unconnected!r}"
         raise UsageError(message, hint=f"one of {', '.join(UNCONNECTED)}")
-    active = Active(targets, sources, stops)
-    found = regions(graph)
-    work = Work(graph, found.frames, swap_memory)
-    try:
-        return _differentiate(work, found, active, targets, sources, grad_ys, unconnected)
-    except Exception:
-        work.undo()
-        raise
+    if not ys or not xs:
+        message = "no y to differentiate" if not ys else "no x to differentiate by"
+        raise UsageError(message, hint="name at least one tensor")
+    lower(graph)
+    targets = [graph.tensor(name) for name in ys]
+    wish = Wish(
+        targets,
+        [graph.tensor(name) for name in xs],
+        _weights(graph, targets, grad_ys),
+        [graph.tensor(name) for name in stop_gradients],
+        unconnected == "zero",
+        swap_memory,
+        ignore_custom,
+    )
+    with without_collector():
+        found = differentiate(graph, wish)
+    require_valid(graph)
+    return [None if item is None else item.name for item in found]
 
 
-def _differentiate(
-    work: Work,
-    found: Regions,
-    active: Active,
-    ys: Sequence[Output],
-    xs: Sequence[Output],
-    grad_ys: Sequence[Any] | None,
-    unconnected: str,
-) -> list[str | None]:
-    site = Site(work)
-    reverse = Reverse(site, found.root, found, active)
-    for y, grad in zip(ys, grad_ys or [None] * len(ys), strict=True):
-        if carries(y):
-            reverse.hand(y, _seed(work.graph, site, y, grad), found.guards.of(y))
-    reverse.run(reverse_loop)
-    return [_named(reverse, x, unconnected) for x in xs]
+def _weights(graph: Graph, ys: Sequence[Output], given: Sequence[Any] | None) -> list[Any]:
+    """A tensor, an array or None for each y. Raises UsageError where they do not fit."""
+    weights = list(given or [None] * len(ys))
+    if len(weights) != len(ys):
+        message = f"{len(weights)} weights (grad_ys) for {len(ys)} ys"
+        raise UsageError(message, hint="one for each y; None for ones")
+    return [_weight(graph, y, weight) for y, weight in zip(ys, weights, strict=True)]
 
 
-def _seed(graph: Graph, site: Site, y: Output, grad: Any) -> Output:
-    """The gradient that a y begins with."""
-    if isinstance(grad, str):
-        return graph.tensor(grad)
-    dtype = y.dtype
-    assert dtype is not None
-    if grad is not None:
-        return site.const(grad, dtype)
-    return site.Fill(site.shape(y), site.const(1, dtype), name="grad_ys")
-
-
-def _named(reverse: Reverse, x: Output, unconnected: str) -> str | None:
-    """The gradient of an x under its own name."""
-    site = reverse.site
-    site.work.prefix = site.work.scope
-    total = reverse.total(x)
-    if total is None and unconnected == "none":
+def _weight(graph: Graph, y: Output, weight: Any) -> Any:
+    if weight is None:
         return None
-    total = total or site.zeros_like(x)
-    return site.new("Identity", [total], x.node.name).output().name
+    dtype = y.dtype
+    if isinstance(weight, str):
+        tensor = graph.tensor(weight)
+        if dtype is not None and tensor.dtype is not dtype.base:
+            message = f"{weight!r} of type {tensor.dtype} cannot weigh {y.name} of type {dtype}"
+            raise UsageError(message, node=y.node)
+        return tensor
+    array = np.asarray(weight)
+    if dtype is None or array.dtype != dtype.base.numpy:
+        message = f"an array of type {array.dtype} cannot weigh {y.name} of type {dtype}"
+        raise UsageError(message, node=y.node)
+    return array

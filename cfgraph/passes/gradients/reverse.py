@@ -5,7 +5,7 @@ tensors that it reads, and a tensor's gradient is the sum of what its readers ha
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
 from cfgraph.analysis.guards import Guard
 from cfgraph.analysis.regions import Region, Regions
@@ -19,6 +19,9 @@ from cfgraph.passes.gradients.conditionals import completed, merge_gradient, swi
 from cfgraph.passes.gradients.loop_form import decides
 from cfgraph.passes.gradients.loop_site import LoopSite
 from cfgraph.passes.gradients.site import Site
+
+# the note by which TensorFlow finds a gradient that a program registered
+CUSTOM: Final = "_gradient_op_type"
 
 
 class Reverse:
@@ -115,7 +118,8 @@ class Reverse:
         if not any(arrived) or not any(map(self.wanted, node.inputs)):
             return
         self.site.work.at(node)
-        partials: Sequence[Partial] = _hook(node)(self.site, node, *arrived)
+        hook = _hook(node, ignore_custom=self.site.work.ignore_custom)
+        partials: Sequence[Partial] = hook(self.site, node, *arrived)
         if len(partials) != len(node.inputs):
             message = f"{len(partials)} gradients for the {len(node.inputs)} inputs of {node!r}"
             raise AssertionError(message)
@@ -128,8 +132,12 @@ class Reverse:
                 self.hand(item, made, guard)
 
 
-def _hook(node: Node) -> Callable[..., Any]:
+def _hook(node: Node, *, ignore_custom: bool) -> Callable[..., Any]:
     op = lookup(node.op)
+    if node.attrs.get(CUSTOM) and not ignore_custom:
+        message = f"{node.op} has a gradient of its own that is not in the file"
+        hint = "--ignore-custom takes that of the op"
+        raise Unsupported(message, node=node, hint=hint, code="CFG507")
     if op is None or op.gradient is None:
         message = f"{node.op} has no gradient"
         hint = "stop gradients before it (--stop), or write it with ops that have one"

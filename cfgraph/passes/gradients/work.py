@@ -18,9 +18,10 @@ class Work:
     the counter of a loop, belong to the graph itself.
     """
 
-    def __init__(self, graph: Graph, found: Frames, swap_memory: bool) -> None:
+    def __init__(self, graph: Graph, found: Frames, swap_memory: bool, ignore_custom: bool) -> None:
         self.graph = graph
         self.swap_memory = swap_memory
+        self.ignore_custom = ignore_custom
         self.known = Knowledge(graph)
         self.scope = _free_scope(graph)
         self.prefix = self.scope

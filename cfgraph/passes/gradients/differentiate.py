@@ -1,0 +1,98 @@
+"""Reverse mode on a lowered graph, from tensors to tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from cfgraph.analysis.guards import Guard
+from cfgraph.analysis.regions import Regions, regions
+from cfgraph.errors import Unsupported
+from cfgraph.ir.graph import Graph, Output
+from cfgraph.passes.gradients.active import Active, carries
+from cfgraph.passes.gradients.loops import reverse_loop
+from cfgraph.passes.gradients.reverse import Reverse
+from cfgraph.passes.gradients.site import Site
+from cfgraph.passes.gradients.work import Work
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What is asked for: the gradients of the sum of `ys`, each weighed, with respect to `xs`.
+
+    `weights` has for each y a tensor, an array, or None for ones. Nothing flows through `stops`.
+    With `zeros` an x that no y depends on gets zeros. `swap_memory` marks what loops save;
+    `ignore_custom` takes the gradient of an op where a node names one of its own.
+    """
+
+    ys: Sequence[Output]
+    xs: Sequence[Output]
+    weights: Sequence[Any]
+    stops: Iterable[Output] = ()
+    zeros: bool = False
+    swap_memory: bool = False
+    ignore_custom: bool = False
+
+
+def differentiate(graph: Graph, wish: Wish) -> list[Output | None]:
+    """Add gradients to a lowered graph, in place; for an x that no y depends on None.
+
+    Raises Unsupported for what cannot be differentiated; the graph is unchanged then.
+    """
+    active = Active(wish.ys, wish.xs, wish.stops)
+    found = regions(graph)
+    for item in (*wish.ys, *wish.xs):
+        _require_outside_loops(found, item)
+    work = Work(graph, found.frames, wish.swap_memory, wish.ignore_custom)
+    try:
+        return _differentiate(work, found, active, wish)
+    except Exception:
+        work.undo()
+        raise
+
+
+def _differentiate(work: Work, found: Regions, active: Active, wish: Wish) -> list[Output | None]:
+    site = Site(work)
+    reverse = Reverse(site, found.root, found, active)
+    for y, weight in zip(wish.ys, wish.weights, strict=True):
+        if carries(y) and active.wants(y):
+            guard = found.guards.of(y)
+            reverse.hand(y, _weighed(site, y, weight, guard), guard)
+    reverse.run(reverse_loop)
+    return [_named(reverse, x, wish.zeros) for x in wish.xs]
+
+
+def _require_outside_loops(found: Regions, item: Output) -> None:
+    frame = found.frames.of_outputs[item.node]
+    if frame is not found.frames.root:
+        message = f"{item.name} is inside the loop {frame.path}"
+        exits = ", ".join(node.name for node in frame.exits[:3])
+        hint = f"it has a value in each iteration; outside the loop there are its Exits: {exits}"
+        raise Unsupported(message, node=item.node, frame=frame.path, hint=hint, code="CFG506")
+
+
+def _weighed(site: Site, y: Output, weight: Any, guard: Guard) -> Output:
+    """The gradient that a y begins with; dead where the y is."""
+    dtype = y.dtype
+    assert dtype is not None
+    if weight is not None and not isinstance(weight, Output):
+        weight = site.const(weight, dtype.base)
+    if not guard.decisions():
+        one = site.const(1, dtype.base)
+        return weight or site.Fill(site.shape(y), one, name="grad_ys")
+    ones = site.OnesLike(y, name="grad_ys")
+    return ones if weight is None else site.Mul(ones, weight)
+
+
+def _named(reverse: Reverse, x: Output, zeros: bool) -> Output | None:
+    """The gradient of an x under its own name.
+
+    Zeros where a y depends on the x, but only in steps: along Floor, say, or Sign.
+    """
+    site = reverse.site
+    site.work.prefix, site.work.device = site.work.scope, x.node.device
+    total = reverse.total(x)
+    if total is None and not zeros and not reverse.active.wants(x):
+        return None
+    return site.new("Identity", [total or site.zeros_like(x)], x.node.name).output()
