@@ -15,6 +15,7 @@ from cfgraph.ops.adjoint import Adjoint, Partials
 def read(g: Adjoint, node: Node, dz: Output) -> Partials:
     """Of a read: write, which adds up."""
     _, index, flow = node.inputs
+    flow = _when(g, flow, dz)
     return None, None, _op(g, node, "Write")(_array(g, node, flow), index, dz, flow)
 
 
@@ -32,6 +33,7 @@ def write(g: Adjoint, node: Node, dflow: Output) -> Partials:
 def gather(g: Adjoint, node: Node, dz: Output) -> Partials:
     """Of reads of many elements: write them."""
     _, indices, flow = node.inputs
+    flow = _when(g, flow, dz)
     return None, None, _op(g, node, "Scatter")(_array(g, node, flow), indices, dz, flow)
 
 
@@ -49,8 +51,7 @@ def scatter(g: Adjoint, node: Node, dflow: Output) -> Partials:
 
 def concat(g: Adjoint, node: Node, dz: Output, dlengths: None) -> Partials:
     """Of all elements one after the other: cut where they met."""
-    _, flow = node.inputs
-    lengths = node.output(1)
+    flow, lengths = _when(g, node.inputs[1], dz), node.output(1)
     return None, _op(g, node, "Split")(_array(g, node, flow), dz, lengths, flow)
 
 
@@ -68,7 +69,7 @@ def split(g: Adjoint, node: Node, dflow: Output) -> Partials:
 
 def pack(g: Adjoint, node: Node, dz: Output) -> Partials:
     """Of a read of all elements: write them."""
-    _, flow = node.inputs
+    flow = _when(g, node.inputs[1], dz)
     return None, g.TensorArrayUnpack(_array(g, node, flow), dz, flow)
 
 
@@ -94,6 +95,11 @@ def _op(g: Adjoint, node: Node, verb: str) -> Callable[..., Output]:
 def _array(g: Adjoint, node: Node, flow: Output) -> Output:
     """The array of gradients; with it the size of the array of values becomes final."""
     return _op(g, node, "Grad")(node.inputs[0], flow, source=g.source)
+
+
+def _when(g: Adjoint, flow: Output, dz: Output) -> Output:
+    """The flow, not before the gradient: what was written after the read is there by then."""
+    return g.IdentityN(flow, dz, name="read_barrier")
 
 
 def _after(g: Adjoint, node: Node, dflow: Output) -> Output:
