@@ -9,10 +9,13 @@ EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
         "cfgraph show lstm.pb",
         "cfgraph show lstm.pb --node lstm/Switch",
         "cfgraph show lstm.pb --filter 'lstm/*' --filter op:Enter",
+        "cfgraph show nested.pb --deadness --filter 'live:sometimes'",
+        "cfgraph show cond_functional.pb --filter 'function:*'",
         "cfgraph show counter.pb --format dot",
     ),
     "check": (
         "cfgraph check *.pb",
+        "cfgraph check deadness_mismatch.pb --fetch T:0",
         "cfgraph check lstm.pb --fail-level warning --ignore CFG3* --json",
     ),
     "convert": (
