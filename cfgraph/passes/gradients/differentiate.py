@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +22,7 @@ class Wish:
     """What is asked for: the gradients of the sum of `ys`, each weighed, with respect to `xs`.
 
     `weights` has for each y a tensor, an array, or None for ones. Nothing flows through `stops`.
-    With `zeros` an x that no y depends on gets zeros. `swap_memory` marks what loops save;
+    Those of `zeros` get zeros where no y depends on them. `swap_memory` marks what loops save;
     `ignore_custom` takes the gradient of an op where a node names one of its own.
     """
 
@@ -30,7 +30,7 @@ class Wish:
     xs: Sequence[Output]
     weights: Sequence[Any]
     stops: Iterable[Output] = ()
-    zeros: bool = False
+    zeros: Collection[Output] = ()
     swap_memory: bool = False
     ignore_custom: bool = False
 
@@ -60,7 +60,7 @@ def _differentiate(work: Work, found: Regions, active: Active, wish: Wish) -> li
             guard = found.guards.of(y)
             reverse.hand(y, _weighed(site, y, weight, guard), guard)
     reverse.run(reverse_loop)
-    return [_named(reverse, x, wish.zeros) for x in wish.xs]
+    return [_named(reverse, x, x in wish.zeros) for x in wish.xs]
 
 
 def _require_outside_loops(found: Regions, item: Output) -> None:

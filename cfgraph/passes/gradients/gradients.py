@@ -14,6 +14,8 @@ from cfgraph.analysis.verify import require_valid
 from cfgraph.errors import UsageError
 from cfgraph.ir.collector import without_collector
 from cfgraph.ir.graph import Graph, Output
+from cfgraph.ops.op import lookup
+from cfgraph.passes.gradients.active import Active
 from cfgraph.passes.gradients.differentiate import Wish, differentiate
 from cfgraph.passes.lower.lower import lower
 
@@ -38,7 +40,7 @@ def gradients(
     marks the values that loops save, so that a device may move them to the host; `ignore_custom`
     takes the gradient of the op where a node names one that is not in the file. Returns the names
     of the gradients, each of the shape and type of its x; for an x that no y depends on None, or
-    with `unconnected="zero"` zeros. An integer y depends on nothing. Where an x is the handle of a
+    with `unconnected="zero"` zeros. Behind a functional node every input counts as used. An integer y depends on nothing. Where an x is the handle of a
     variable, the gradient is that of its value.
 
     Raises UsageError for names that do not exist and weights that do not fit, Unsupported for what
@@ -50,14 +52,17 @@ def gradients(
     if not ys or not xs:
         message = "no y to differentiate" if not ys else "no x to differentiate by"
         raise UsageError(message, hint="name at least one tensor")
+    asked = [graph.tensor(name) for name in xs]
+    stops = [graph.tensor(name) for name in stop_gradients]
+    zeros = _behind_functions(graph, [graph.tensor(name) for name in ys], asked, stops)
     lower(graph)
-    targets = [graph.tensor(name) for name in ys]
+    targets, sources = [graph.tensor(name) for name in ys], [graph.tensor(name) for name in xs]
     wish = Wish(
         targets,
-        [graph.tensor(name) for name in xs],
+        sources,
         _weights(graph, targets, grad_ys),
         [graph.tensor(name) for name in stop_gradients],
-        unconnected == "zero",
+        [x for x in sources if unconnected == "zero" or x.name in zeros],
         swap_memory,
         ignore_custom,
     )
@@ -65,6 +70,19 @@ def gradients(
         found = differentiate(graph, wish)
     require_valid(graph)
     return [None if item is None else item.name for item in found]
+
+
+def _behind_functions(
+    graph: Graph, ys: Sequence[Output], xs: Sequence[Output], stops: Sequence[Output]
+) -> frozenset[str]:
+    """The xs that a y depends on if each output of a functional node depends on all its inputs.
+
+    What a function makes of its arguments is not seen there; it may be nothing.
+    """
+    if not any(getattr(lookup(node.op), "functional", "") for node in graph):
+        return frozenset()
+    active = Active(ys, xs, stops)
+    return frozenset(x.name for x in xs if active.wants(x))
 
 
 def _weights(graph: Graph, ys: Sequence[Output], given: Sequence[Any] | None) -> list[Any]:
