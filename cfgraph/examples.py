@@ -28,6 +28,11 @@ EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
         "cfgraph lower while_functional.pb -o lowered.pb --map-out names.json",
         "cfgraph lower while_functional.pb | cfgraph run - --feed n=10 --fetch out:0",
     ),
+    "partition": (
+        "cfgraph partition counter.pb --devices cpu:0,gpu:0 --place 'while/add=gpu:0' --to graph",
+        "cfgraph partition lstm.pb --devices cpu:0-1 --seed 1 --dump-placement p.toml -o two.pb",
+        "cfgraph partition counter.pb --devices cpu:0-1 --seed 7 | cfgraph run - --fetch count:0",
+    ),
     "run": (
         "cfgraph run counter.pb --feed n=3 --fetch count:0 --trace",
         "cfgraph run deadness_mismatch.pb --feed p=true --feed 'v=[1, 2]' --json",

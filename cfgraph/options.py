@@ -132,6 +132,17 @@ Init = Annotated[
     list[str],
     typer.Option("--init", metavar="NODE", help="A node to run first, alone; repeats, in order."),
 ]
+Devices = Annotated[
+    list[str],
+    typer.Option(
+        "--devices",
+        metavar="LIST",
+        help="The devices: cpu:0,gpu:0-3 or full names; a gpu is simulated by NumPy.",
+    ),
+]
+Soft = Annotated[
+    bool, typer.Option("--soft", help="Let go of requests for devices that cannot be met.")
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print no notes and no progress.")]
 ColorChoice = Annotated[
     Color, typer.Option("--color", help="When to use colour: auto, always, never.", metavar="WHEN")

@@ -1,0 +1,80 @@
+"""Devices, and the parts of a partitioned graph, as a person reads them."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from cfgraph.analysis.parts import Parts, Route
+from cfgraph.console.tables import Column, Table
+from cfgraph.ir.device_name import DeviceName
+from cfgraph.ir.device_set import short_name
+
+
+def device_text(device: str) -> str:
+    """`cpu:0`, or the full name of a device that is elsewhere; what NumPy stands in for says so."""
+    text = short_name(device)
+    return f"{text} (simulated)" if is_simulated(device) else text
+
+
+def is_simulated(device: str) -> bool:
+    """True for a device that is no CPU: NumPy computes what it would."""
+    parts = DeviceName.parse(device)
+    return parts is not None and parts.kind not in (None, "CPU")
+
+
+def parts_table(parts: Parts) -> Table:
+    """A row a device: its nodes, control loops, and what it sends."""
+    columns = [
+        Column("device", style="cyan"),
+        Column("nodes", right=True),
+        Column("control_loops", "control loops", right=True),
+        Column("once", "sends once", right=True),
+        Column("iteration", "sends an iteration", right=True),
+    ]
+    rows: list[Any] = [
+        (device_text(part.device), part.nodes, len(part.control_loops), part.once, part.iteration)
+        for part in parts.parts
+    ]
+    return Table(columns, rows)
+
+
+def routes_table(parts: Parts) -> Table:
+    """A row for the messages from one device to another in one loop."""
+    columns = [
+        Column("from", style="cyan"),
+        Column("to", style="cyan"),
+        Column("loop"),
+        Column("messages", right=True),
+        Column("bytes", right=True),
+    ]
+    rows: list[Any] = [
+        (
+            short_name(route.source),
+            short_name(route.target),
+            "once" if route.frame == "/" else route.frame,
+            route.messages,
+            _bytes_text(route),
+        )
+        for route in parts.routes
+    ]
+    return Table(columns, rows)
+
+
+def parts_json(parts: Parts) -> dict[str, Any]:
+    """The devices and the routes for a JSON document."""
+    return {
+        "devices": [{**asdict(p), "simulated": is_simulated(p.device)} for p in parts.parts],
+        "routes": [_route_json(route) for route in parts.routes],
+    }
+
+
+def _route_json(route: Route) -> dict[str, Any]:
+    told = asdict(route)
+    return {"from": told.pop("source"), "to": told.pop("target"), **told}
+
+
+def _bytes_text(route: Route) -> str:
+    if not route.unknown:
+        return str(route.bytes)
+    return f"{route.bytes} + ?" if route.bytes else "?"

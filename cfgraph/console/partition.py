@@ -1,0 +1,148 @@
+"""Place a graph from a file, cut it at device boundaries, write it, and say what came of it."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from cfgraph.analysis.parts import Parts, parts_of
+from cfgraph.console.answer import print_document
+from cfgraph.console.devices import parts_json, parts_table, routes_table
+from cfgraph.console.graphs import STDIN, artifact, read_graph, write_graph
+from cfgraph.console.page import note, page
+from cfgraph.errors import UsageError
+from cfgraph.ir.device_set import short_name
+from cfgraph.ir.graph import Graph
+from cfgraph.ir.staged import StagedFiles
+from cfgraph.passes.partition.partition import Partitioned, partition
+from cfgraph.passes.place.dump import dumped
+from cfgraph.passes.place.place import Placement, place
+from cfgraph.passes.place.rules import Rules, read_rules
+
+_TOLD = 3
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceOptions:
+    """Where nodes go: the devices, rules in a file and as texts, and what else decides."""
+
+    devices: Sequence[str] = ()
+    rules_file: str | None = None
+    rules: Sequence[str] = ()
+    soft: bool = False
+    seed: int | None = None
+
+    @property
+    def any(self) -> bool:
+        """True if something is said of placement."""
+        return self != PlaceOptions()
+
+
+@dataclass(frozen=True, slots=True)
+class WriteOptions:
+    """Where the graph goes, where the placement goes, and how to answer."""
+
+    output: str | None = None
+    to: str | None = None
+    dump: str | None = None
+    json: bool = False
+    quiet: bool = False
+
+
+def partition_file(path: str, placing: PlaceOptions, writing: WriteOptions) -> None:
+    """Read, place, cut and write a graph; devices and messages go to stderr.
+
+    Without devices the graph must be placed already. Raises UsageError where two answers would go
+    to one place, or rules come without devices.
+    """
+    _require_places(placing, writing)
+    rules = read_rules(placing.rules_file) if placing.rules_file else Rules()
+    rules += Rules.of(placing.rules)
+    source = read_graph(path, quiet=writing.quiet)
+    graph, inputs = source.graph, [source.to_json()]
+    with StagedFiles() as files:
+        placed = _placed(graph, placing, rules)
+        if writing.dump is not None and placed is not None:
+            files.open(writing.dump).write(dumped(graph, placed).encode())
+        cut = partition(graph)
+        parts = parts_of(graph)
+        written = write_graph(graph, writing.output, writing.to)
+    warnings = [*(placed.warnings if placed else ()), *cut.warnings]
+    for warning in warnings:
+        note(f"warning: {warning}", writing.quiet)
+    if not writing.quiet:
+        _print_parts(parts, cut, placed)
+    if writing.json:
+        artifacts = [artifact("graph", written)] if written else []
+        artifacts += [artifact("placement", writing.dump)] if writing.dump else []
+        print_document(
+            "partition",
+            inputs=inputs,
+            summary=_summary(parts, len(graph)),
+            result={**parts_json(parts), **_decisions(cut, placed), "warnings": warnings},
+            artifacts=artifacts,
+        )
+
+
+def _require_places(placing: PlaceOptions, writing: WriteOptions) -> None:
+    if writing.json and writing.output in (None, STDIN):
+        message = "the JSON answer takes standard output"
+        raise UsageError(message, hint="say where the graph goes: -o FILE")
+    if not placing.devices and (placing.any or writing.dump):
+        message = "there are rules for placing, and no devices to place on"
+        raise UsageError(message, hint="name them: --devices cpu:0,gpu:0")
+
+
+def _placed(graph: Graph, placing: PlaceOptions, rules: Rules) -> Placement | None:
+    if not placing.devices:
+        return None
+    return place(
+        graph,
+        devices=placing.devices,
+        rules=rules,
+        seed=placing.seed,
+        soft_placement=placing.soft,
+    )
+
+
+def _print_parts(parts: Parts, cut: Partitioned, placed: Placement | None) -> None:
+    out = page(stream=sys.stderr)
+    devices = f"{len(parts.parts)} device{'s' * (len(parts.parts) != 1)}"
+    messages = sum(route.messages for route in parts.routes)
+    out.heading("partitioned", f"{devices}, {messages} message{'s' * (messages != 1)}")
+    out.table(parts_table(parts))
+    if parts.routes:
+        out.line()
+        out.heading("messages")
+        out.table(routes_table(parts))
+    idle = [name for name in placed.devices if not _has_nodes(parts, name)] if placed else []
+    if idle:
+        out.line(f"nothing is on {', '.join(map(short_name, idle))}", "dim")
+    if cut.moved:
+        names = list(cut.moved)[:_TOLD]
+        told = [f"{name} to {short_name(cut.moved[name][1])}" for name in names]
+        more = f" and {len(cut.moved) - _TOLD} more" if len(cut.moved) > _TOLD else ""
+        out.line(f"moved beside their loops: {', '.join(told)}{more}", "dim")
+
+
+def _has_nodes(parts: Parts, device: str) -> bool:
+    return any(part.device == device for part in parts.parts)
+
+
+def _summary(parts: Parts, nodes: int) -> dict[str, Any]:
+    return {
+        "devices": len(parts.parts),
+        "nodes": nodes,
+        "messages": sum(route.messages for route in parts.routes),
+        "control_loops": sum(len(part.control_loops) for part in parts.parts),
+    }
+
+
+def _decisions(cut: Partitioned, placed: Placement | None) -> dict[str, Any]:
+    """What decided how many nodes' devices, and what was moved after that."""
+    moved = {name: {"from": old, "to": new} for name, (old, new) in cut.moved.items()}
+    decided = Counter(placed.decided.values()) if placed else Counter[str]()
+    return {"decided": dict(decided.most_common()), "moved": moved}

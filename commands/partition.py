@@ -1,0 +1,51 @@
+"""Place a graph on devices, and cut it between them into Send and Recv."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from cfgraph.options import Devices, Graph, Json, Output, Quiet, Soft, To
+
+
+def main(
+    graph: Graph,
+    devices: Devices = [],
+    place: Annotated[
+        list[str],
+        typer.Option(
+            "--place",
+            metavar="GLOB=DEVICE",
+            help="Put nodes on a device; also op:X=DEVICE, frame:X=DEVICE; repeats, the last wins.",
+        ),
+    ] = [],
+    rules: Annotated[
+        str | None,
+        typer.Option("--rules", metavar="FILE", help="Rules for placing, in TOML, before --place."),
+    ] = None,
+    dump_placement: Annotated[
+        str | None,
+        typer.Option(
+            "--dump-placement",
+            metavar="FILE",
+            help="Write each node's device, and what decided, as rules.",
+        ),
+    ] = None,
+    soft: Soft = False,
+    seed: Annotated[
+        int | None,
+        typer.Option(
+            "--seed", metavar="N", help="Place by chance, whatever the nodes ask for; for tests."
+        ),
+    ] = None,
+    output: Output = None,
+    to: To = None,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Place a graph on devices, and cut it between them into Send and Recv."""
+    from cfgraph.console.partition import PlaceOptions, WriteOptions, partition_file
+
+    placing = PlaceOptions(devices, rules, place, soft, seed)
+    partition_file(graph, placing, WriteOptions(output, to, dump_placement, json, quiet))
