@@ -10,6 +10,7 @@ import numpy as np
 
 from cfgraph.ir.graph import Node
 from cfgraph.ir.shapes import UNKNOWN, Shape
+from cfgraph.ops import gather_gradients
 from cfgraph.ops.dims import (
     any_of_rank,
     runtime_axis,
@@ -49,6 +50,8 @@ class GatherV2(Op):
         axis = static_int(context, 2)
         return [_gathered(params, context.inputs[1], axis, context.attr("batch_dims"))]
 
+    gradient = staticmethod(gather_gradients.of_gather)
+
 
 class Gather(Op):
     """The slices of `params` along its first dimension that `indices` names."""
@@ -70,6 +73,8 @@ class Gather(Op):
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
         return [_gathered(want_rank_at_least(context.inputs[0], 1), context.inputs[1], 0, 0)]
+
+    gradient = staticmethod(gather_gradients.of_gather)
 
 
 def take(xp: ModuleType, params: Any, indices: Any, axis: int) -> Any:
@@ -195,6 +200,8 @@ class GatherNd(Op):
             message = f"index vectors of {depth} for a tensor of shape {params}"
             raise ValueError(message)
         return [indices[:-1] + params[depth:]]
+
+    gradient = staticmethod(gather_gradients.of_gather_nd)
 
 
 def with_depth(xp: ModuleType, params: Any, indices: Any) -> tuple[Any, Any]:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import prod, sqrt
 from types import ModuleType
 from typing import Any, ClassVar
 
 import numpy as np
 
-from cfgraph.ir.graph import Node
+from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import Shape
+from cfgraph.ops.adjoint import Adjoint, Partials, conj, reduced
 from cfgraph.ops.dims import want_rank, want_rank_at_least
 from cfgraph.ops.inference import InferenceContext
 from cfgraph.ops.op import Dims, Kernel, Op, OpError
@@ -71,6 +72,31 @@ class MatMul(Op):
     def flops(cls, inputs: Sequence[Dims], outputs: Sequence[Dims]) -> float:
         return contraction(inputs, outputs)
 
+    @staticmethod
+    def gradient(g: Adjoint, node: Node, dz: Output) -> Partials:
+        def product(x: Output, y: Output, turn_x: bool, turn_y: bool) -> Output:
+            return g.MatMul(x, y, transpose_a=turn_x, transpose_b=turn_y)
+
+        a, b = (conj(g, item) for item in node.inputs)
+        return factors(product, dz, a, b, node.attr("transpose_a"), node.attr("transpose_b"))
+
+
+def factors(
+    product: Callable[..., Output], dz: Output, x: Output, y: Output, turn_x: bool, turn_y: bool
+) -> tuple[Callable[[], Output], Callable[[], Output]]:
+    """The gradients of two factors, by `product(x, y, turn_x, turn_y)`: each with the other one.
+
+    Of a factor that is turned, the product is turned, so that its factors change places.
+    """
+    return (
+        lambda: product(y, dz, turn_y, True) if turn_x else product(dz, y, False, not turn_y),
+        lambda: product(dz, x, True, turn_x) if turn_y else product(x, dz, not turn_x, False),
+    )
+
+
+def _cast(g: Adjoint, x: Output, like: Output) -> Output:
+    return x if x.dtype == like.dtype else g.Cast(x, DstT=like.dtype)
+
 
 def contraction(inputs: Sequence[Dims], outputs: Sequence[Dims]) -> float:
     """The operations of a product of matrices, or of a batch of them, whichever way they lie.
@@ -105,6 +131,16 @@ class SparseMatMul(MatMul):
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
         product = cls.product(node)
         return lambda a, b: product(a.astype(np.float32), b.astype(np.float32))
+
+    @staticmethod
+    def gradient(g: Adjoint, node: Node, dz: Output) -> Partials:
+        def product(x: Output, y: Output, turn_x: bool, turn_y: bool) -> Output:
+            x, y = _cast(g, x, dz), _cast(g, y, dz)
+            return g.MatMul(x, y, transpose_a=turn_x, transpose_b=turn_y)
+
+        a, b = node.inputs
+        of_a, of_b = factors(product, dz, a, b, node.attr("transpose_a"), node.attr("transpose_b"))
+        return lambda: _cast(g, of_a(), a), lambda: _cast(g, of_b(), b)
 
 
 class BatchMatMulV2(Op):
@@ -156,6 +192,22 @@ class BatchMatMulV2(Op):
     @classmethod
     def flops(cls, inputs: Sequence[Dims], outputs: Sequence[Dims]) -> float:
         return contraction(inputs, outputs)
+
+    @classmethod
+    def gradient(cls, g: Adjoint, node: Node, dz: Output) -> Partials:
+        x, y = node.inputs
+        types = {"Tout": dz.dtype} if "Tout" in node.attrs else {}
+
+        def product(x: Output, y: Output, turn_x: bool, turn_y: bool) -> Output:
+            made: Output = getattr(g, cls.name)(x, y, adj_x=turn_x, adj_y=turn_y, **types)
+            return made
+
+        def back(dx: Output, mine: Output, other: Output) -> Output:
+            dx = reduced(g, dx, mine, other, fixed=2) if cls.broadcasts else dx
+            return _cast(g, dx, mine)
+
+        of_x, of_y = factors(product, dz, x, y, node.attr("adj_x"), node.attr("adj_y"))
+        return lambda: back(of_x(), x, y), lambda: back(of_y(), y, x)
 
 
 class BatchMatMul(BatchMatMulV2):

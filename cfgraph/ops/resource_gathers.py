@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
-from cfgraph.ir.graph import Node, Output
+from cfgraph.ir.graph import Node
 from cfgraph.ir.shapes import UNKNOWN, Shape
-from cfgraph.ops.adjoint import Adjoint, Partials
+from cfgraph.ops import gather_gradients
 from cfgraph.ops.gather import index_vectors, take, take_batched, with_depth
-from cfgraph.ops.gather_gradients import summed_rows
 from cfgraph.ops.inference import InferenceContext
 from cfgraph.ops.op import Kernel, Op, OpError
 from cfgraph.ops.resource_variables import declared_shape, reader
@@ -49,10 +48,7 @@ class ResourceGather(Op):
         params, batch = declared_shape(context.node.inputs[0]), context.attr("batch_dims")
         return [UNKNOWN if batch or params.dims is None else context.inputs[1] + params[1:]]
 
-    @staticmethod
-    def gradient(g: Adjoint, node: Node, dz: Output) -> Partials:
-        handle, indices = node.inputs
-        return summed_rows(g, handle, indices, dz, node.attr("batch_dims")), None
+    gradient = staticmethod(gather_gradients.of_gather)
 
 
 class ResourceGatherNd(Op):
@@ -74,8 +70,4 @@ class ResourceGatherNd(Op):
 
         return gather
 
-    @staticmethod
-    def gradient(g: Adjoint, node: Node, dz: Output) -> Partials:
-        handle, indices = node.inputs
-        assert indices.dtype is not None
-        return g.ScatterNd(indices, dz, g.shape(handle, indices.dtype)), None
+    gradient = staticmethod(gather_gradients.of_gather_nd)

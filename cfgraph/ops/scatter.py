@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import Any, ClassVar
 
-from cfgraph.ir.graph import Node
+from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import Shape
+from cfgraph.ops.adjoint import Adjoint, Partials, index
 from cfgraph.ops.dims import want_rank, want_rank_at_least
 from cfgraph.ops.gather import index_vectors
+from cfgraph.ops.gather_gradients import wide
 from cfgraph.ops.inference import InferenceContext
 from cfgraph.ops.op import Kernel, Op, OpError
 from cfgraph.ops.writes import accumulated, written
@@ -105,6 +107,17 @@ class ScatterNd(Op):
         _check_static(result, *context.inputs[:2])
         return [result]
 
+    @staticmethod
+    def gradient(g: Adjoint, node: Node, dz: Output) -> Partials:
+        return None, _picked(g, node, dz, node.inputs[0]), None
+
+
+def _picked(g: Adjoint, node: Node, dz: Output, indices: Output) -> Output:
+    """What an update has become: the gradient at its index vector."""
+    if g.known_shape(indices).rank == 1:
+        indices = g.ExpandDims(indices, index(g, 1))
+    return g.GatherNd(dz, wide(g, indices), bad_indices_policy=node.attr("bad_indices_policy"))
+
 
 class TensorScatter(Op, abstract=True):
     """A tensor with updates at index vectors, combined with what is there as `how` says."""
@@ -132,6 +145,17 @@ class TensorScatterUpdate(TensorScatter):
     attrs = f"Tindices: {{int16, int32, int64, uint16}}, {_POLICY}"
     how = "set"
 
+    @staticmethod
+    def gradient(g: Adjoint, node: Node, dz: Output) -> Partials:
+        _, indices, updates = node.inputs
+
+        def of_rest() -> Output:
+            policy = node.attr("bad_indices_policy")
+            zeros = g.zeros_like(updates)
+            return g.TensorScatterUpdate(dz, indices, zeros, bad_indices_policy=policy)
+
+        return of_rest, None, lambda: _picked(g, node, dz, indices)
+
 
 class TensorScatterAdd(TensorScatter):
     """The tensor with updates added at index vectors."""
@@ -139,6 +163,10 @@ class TensorScatterAdd(TensorScatter):
     signature = "tensor: T, indices: Tindices, updates: T -> output: T"
     attrs = f"Tindices: {{int32, int64}}, {_POLICY}"
     how = "add"
+
+    @staticmethod
+    def gradient(g: Adjoint, node: Node, dz: Output) -> Partials:
+        return dz, None, lambda: _picked(g, node, dz, node.inputs[1])
 
 
 class TensorScatterSub(TensorScatter):
@@ -148,8 +176,30 @@ class TensorScatterSub(TensorScatter):
     attrs = f"Tindices: {{int32, int64}}, {_POLICY}"
     how = "subtract"
 
+    @staticmethod
+    def gradient(g: Adjoint, node: Node, dz: Output) -> Partials:
+        return dz, None, lambda: g.Neg(_picked(g, node, dz, node.inputs[1]))
 
-class TensorScatterMin(TensorScatter):
+
+class TensorScatterExtreme(TensorScatter, abstract=True):
+    """The tensor with the extreme of itself and the updates; those that are it share a gradient."""
+
+    @staticmethod
+    def gradient(g: Adjoint, node: Node, dz: Output) -> Partials:
+        x, indices, updates = node.inputs
+        kept = g.Cast(g.Equal(x, node.output()), DstT=x.dtype)
+        chosen = g.Cast(g.Equal(updates, _picked(g, node, node.output(), indices)), DstT=x.dtype)
+        policy = node.attr("bad_indices_policy")
+        count = g.TensorScatterAdd(kept, indices, chosen, bad_indices_policy=policy)
+        share = g.RealDiv(dz, count)
+        return (
+            lambda: g.Mul(kept, share),
+            None,
+            lambda: g.Mul(chosen, _picked(g, node, share, indices)),
+        )
+
+
+class TensorScatterMin(TensorScatterExtreme):
     """The tensor with the minimum of itself and the updates at index vectors."""
 
     signature = "tensor: T, indices: Tindices, updates: T -> output: T"
@@ -157,7 +207,7 @@ class TensorScatterMin(TensorScatter):
     how = "min"
 
 
-class TensorScatterMax(TensorScatter):
+class TensorScatterMax(TensorScatterExtreme):
     """The tensor with the maximum of itself and the updates at index vectors."""
 
     signature = "tensor: T, indices: Tindices, updates: T -> output: T"
@@ -175,3 +225,5 @@ class ScatterNdNonAliasingAdd(TensorScatter):
         f"Tindices: {{int32, int64}}, {_POLICY}"
     )
     how = "add"
+
+    gradient = TensorScatterAdd.gradient
