@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from cfgraph.analysis.frames import frames
+from cfgraph.analysis.frames import Frame, frames
 from cfgraph.analysis.transfers import is_partitioned
 from cfgraph.analysis.verify import require_valid
 from cfgraph.errors import Unsupported
@@ -134,12 +134,13 @@ class _Work:
         )
 
     def _warnings(self) -> list[str]:
-        return [
-            f"the loop {frame} stays on one device: its LoopCond does not say alone when it ends"
-            if frame.loop_conds
-            else f"the loop {frame} stays on one device: it has no LoopCond"
-            for frame in self.gathered
-        ]
+        return [f"the loop {frame} stays on one device: {_why(frame)}" for frame in self.gathered]
+
+
+def _why(frame: Frame) -> str:
+    if frame.loop_conds:
+        return "its variables do not all go on exactly where its LoopCond is true"
+    return "it has no LoopCond"
 
 
 def _put_in_order(graph: Graph, maker: Maker, devices: list[str]) -> None:

@@ -31,11 +31,14 @@ def _gather(where: Places, loops: Loops) -> list[Frame]:
     frames = loops.found.all[1:]
     devices = _devices_within(frames, where)
     homes: dict[Frame, str] = {}
-    gathered = []
+    gathered: list[Frame] = []
+    if all(len(here) == 1 for here in devices.values()):
+        return gathered
+    together = loops.stay_together()
     for frame in frames:
         if frame.parent in homes:
             homes[frame] = homes[frame.parent]
-        elif len(devices[frame]) > 1 and loops.must_stay_together(frame):
+        elif len(devices[frame]) > 1 and frame in together:
             homes[frame] = where[_anchor(frame)]
             gathered.append(frame)
     for frame, device in homes.items():

@@ -1,16 +1,18 @@
 """Which loops may be spread over devices: those that their LoopCond drives alone.
 
-A device without the LoopCond runs as many iterations as the LoopCond says. So every NextIteration
-must be dead where the LoopCond is false, and every value must be there in every iteration: an
-Enter that is not constant and a NextIteration feed nothing but the Merge of a loop variable.
+A device without the LoopCond runs as many iterations as the LoopCond says, and waits in each for
+every value. So all variables must be live when the LoopCond is, and go on exactly where it is
+true; and an Enter that is not constant, or a NextIteration, must feed nothing but variables.
 """
 
 from __future__ import annotations
 
+from functools import cached_property
+
 from cfgraph.analysis.frames import Frame, Frames
 from cfgraph.ir.graph import CONTROL, Node, Output
 from cfgraph.ir.walk import Roles
-from cfgraph.ops.op import Op, lookup
+from cfgraph.passes.partition.alive import Alive
 
 
 class Loops:
@@ -19,89 +21,70 @@ class Loops:
     def __init__(self, found: Frames) -> None:
         self.found = found
         self.roles = Roles()
-        self._dead_with: dict[Node, int] | None = None
+
+    @cached_property
+    def alive(self) -> Alive:
+        """When each node is live."""
+        return Alive(self.found)
 
     def is_variable(self, node: Node) -> bool:
-        """True for the Merge of a loop variable: a NextIteration feeds it."""
+        """True for the Merge of a loop variable: a NextIteration feeds it, and an Enter."""
         roles = self.roles
-        return roles[node.op] == "merge" and any(
-            roles[item.node.op] == "next_iteration" for item in node.inputs
-        )
+        if roles[node.op] != "merge":
+            return False
+        sources = {roles[item.node.op] for item in node.inputs}
+        return sources == {"enter", "next_iteration"}
 
     def is_driven(self, switch: Node) -> bool:
         """True for a Switch on the predicate of the loop that it is in."""
         frame = self.found.of[switch]
-        if self.roles[switch.op] != "switch" or not frame.loop_conds or len(switch.inputs) < 2:
+        if self.roles[switch.op] != "switch" or not frame.loop_conds:
             return False
-        return self._origin(switch.inputs[1]) == self._origin(frame.loop_conds[0].output())
+        origin = self.alive.origin
+        return origin(switch.inputs[1]) == origin(frame.loop_conds[0].output())
 
-    def _origin(self, item: Output) -> Output:
-        """The tensor that an Identity or a LoopCond hands on."""
-        while item.node.inputs and self.hands_on(item):
-            item = item.node.inputs[item.port]
-        return item
+    def pivot(self, node: Node) -> Output | None:
+        """The output of a Switch of a variable on the loop's predicate that a node only hands on.
 
-    def hands_on(self, item: Output) -> bool:
-        """True if an output is one of the node's inputs, unchanged."""
-        op: type[Op] | None = lookup(item.node.op)
-        return op is not None and (op.forwards or op.role == "loop_cond")
+        None for any other node.
+        """
+        if node.controls or len(node.inputs) != 1:
+            return None
+        item = node.inputs[0]
+        source = item.node
+        if source.controls or not self.is_driven(source):
+            return None
+        only_hands_on = self.alive.origin(node.output()) == item
+        return item if only_hands_on and self.is_variable(source.inputs[0].node) else None
 
-    def must_stay_together(self, frame: Frame) -> bool:
-        """True for a loop whose devices could not tell when it ends."""
-        if not frame.loop_conds:
-            return True
-        if not all(map(self._starts_variable, frame.enters)):
-            return True
-        return not all(self._goes_on(node, frame) for node in frame.next_iterations)
+    def stay_together(self) -> set[Frame]:
+        """The loops whose devices could not tell which values come in which iteration.
 
-    def _starts_variable(self, enter: Node) -> bool:
-        return bool(enter.attr("is_constant")) or self._feeds_variables(enter)
+        An Exit of such a loop may come or not, so the loop around it is one of them too.
+        """
+        found: set[Frame] = set()
+        for frame in reversed(self.found.all[1:]):
+            if not frame.loop_conds:
+                found.add(frame)
+            elif frame in found or not self._is_uniform(frame):
+                found.add(frame)
+                if frame.exits and frame.parent and frame.parent.parent:
+                    found.add(frame.parent)
+        return found
 
-    def _goes_on(self, node: Node, frame: Frame) -> bool:
-        return bool(self._governed(node) >> frame.depth & 1) and self._feeds_variables(node)
+    def _is_uniform(self, frame: Frame) -> bool:
+        alive = self.alive
+        condition = frame.loop_conds[0]
+        needed, body = alive.of(condition), alive.body(condition)
+        goes_on = needed | {body}
+        return all(
+            bool(node.attr("is_constant"))
+            or (alive.of(node) <= needed and self._feeds_variables(node))
+            for node in frame.enters
+        ) and all(
+            alive.of(node) == goes_on and self._feeds_variables(node)
+            for node in frame.next_iterations
+        )
 
     def _feeds_variables(self, node: Node) -> bool:
         return all(use.slot != CONTROL and self.is_variable(use.node) for use in node.uses)
-
-    # -- which LoopConds, being false, make a node dead -------------------------------------------
-
-    def _governed(self, node: Node) -> int:
-        """The depths (bits) of the frames around a node whose false LoopCond makes it dead."""
-        if self._dead_with is None:
-            self._dead_with = {}
-            for each in self.found.order:
-                self._dead_with[each] = self._bits(each)
-        return self._dead_with[node]
-
-    def _bits(self, node: Node) -> int:
-        of, role = self.found.of, self.roles[node.op]
-        frame = of[node]
-        if frame is self.found.root or role == "trigger":
-            return 0
-        bits = self._all(node) if role == "merge" else self._any(node)
-        return bits & ((1 << frame.depth) - 1) if role == "exit" else bits
-
-    def _any(self, node: Node) -> int:
-        known = self._dead_with
-        assert known is not None
-        bits = 0
-        for item in node.inputs:
-            bits |= self._output(item)
-        for control in node.controls:
-            bits |= known.get(control, 0)
-        return bits
-
-    def _all(self, merge: Node) -> int:
-        forward = [i for i in merge.inputs if self.roles[i.node.op] != "next_iteration"]
-        bits = -1
-        for item in forward:
-            bits &= self._output(item)
-        return bits if forward else 0
-
-    def _output(self, item: Output) -> int:
-        known = self._dead_with
-        assert known is not None
-        bits = known.get(item.node, 0)
-        if item.port == 1 and self.is_driven(item.node):
-            bits |= 1 << self.found.of[item.node].depth
-        return bits

@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 from cfgraph.analysis.frames import Frame
 from cfgraph.ir.graph import Graph, Node, Output
+from cfgraph.passes.partition.alive import ALWAYS
 from cfgraph.passes.partition.effects import Effects
 from cfgraph.passes.partition.machines import Machines
 from cfgraph.passes.partition.maker import Maker
@@ -30,19 +31,20 @@ class Ties:
         self._loops = loops
         self._machines = machines
         self._effects: Effects | None = None
-        self._certain: set[Node] | None = None
 
-    def local(self, node: Node, device: str, reader: Node, alive: EnteredAt) -> list[Node] | None:
+    def local(
+        self, node: Node, device: str, reader: Node, alive_at: EnteredAt
+    ) -> list[Node] | None:
         """What `reader` may wait for on its device; None if the edge must cross.
 
-        `alive(enter, device)` is a constant tensor in the loop there, live if `enter` is.
+        `alive_at(enter, device)` is a constant tensor in the loop there, live if `enter` is.
         """
         frame = self._loops.found.of[node]
         if frame.parent is None:
             return None
         if self._loops.is_variable(node):
-            return self._gate(node, frame, device, reader, alive)
-        pivot = self._pivot(node)
+            return self._gate(node, frame, device, reader, alive_at)
+        pivot = self._loops.pivot(node)
         if pivot is None:
             return None
         merge = pivot.node.inputs[0].node
@@ -52,64 +54,21 @@ class Ties:
         return [machines.side(frame, device, pivot.port)]
 
     def _gate(
-        self, merge: Node, frame: Frame, device: str, reader: Node, alive: EnteredAt
+        self, merge: Node, frame: Frame, device: str, reader: Node, alive_at: EnteredAt
     ) -> list[Node] | None:
         if self._ordered(merge, reader):
             return None
-        gate = self._machines.gate(frame, device)
-        if not self._machines.is_control_loop(frame, device):
+        alive, gate = self._loops.alive, self._machines.gate(frame, device)
+        is_own = not self._machines.is_control_loop(frame, device)
+        have, wanted = alive.of(gate) if is_own else ALWAYS, alive.of(merge)
+        if have == wanted:
             return [gate]
+        if not have <= wanted:
+            return None
         enter = next(i.node for i in merge.inputs if self._loops.roles[i.node.op] == "enter")
-        if enter in self._certainly_live():
-            return [gate]
-        return [gate, alive(enter, device).node]
-
-    def _pivot(self, node: Node) -> Output | None:
-        """The output of the Switch on the loop's predicate that a node hands on and no more."""
-        loops, here = self._loops, node
-        while not here.controls and len(here.inputs) == 1 and loops.hands_on(here.output()):
-            item = here.inputs[0]
-            here = item.node
-            if loops.is_driven(here):
-                is_plain = not here.controls and loops.is_variable(here.inputs[0].node)
-                return item if is_plain else None
-        return None
+        return [gate, alive_at(enter, device).node]
 
     def _ordered(self, first: Node, second: Node) -> bool:
         if self._effects is None:
             self._effects = Effects(self._graph)
         return self._effects.are_ordered(first, second)
-
-    # -- what is never dead -----------------------------------------------------------------------
-
-    def _certainly_live(self) -> set[Node]:
-        """The nodes that are live in each iteration of the loops around them, or in their last."""
-        if self._certain is None:
-            self._certain = certain = set[Node]()
-            for node in self._loops.found.order:
-                if self._is_certain(node, certain):
-                    certain.add(node)
-        return self._certain
-
-    def _is_certain(self, node: Node, certain: set[Node]) -> bool:
-        roles = self._loops.roles
-        role = roles[node.op]
-        if role in ("switch", "recv"):
-            return False
-        if role == "exit":
-            switch = node.inputs[0].node
-            return self._loops.is_driven(switch) and switch.inputs[0].node in certain
-        forward = [i.node for i in node.inputs if roles[i.node.op] != "next_iteration"]
-        if role == "merge":
-            return self._loops.is_variable(node) and all(map(certain.__contains__, forward))
-        if role == "trigger":
-            return True
-        return all(item.node in certain for item in node.inputs) and all(
-            control in certain
-            or (roles[control.op] == "switch" and self._fires_live(control, certain))
-            for control in node.controls
-        )
-
-    def _fires_live(self, switch: Node, certain: set[Node]) -> bool:
-        """A Switch whose inputs are live is live to who waits for it, whichever side is taken."""
-        return all(item.node in certain for item in switch.inputs)
