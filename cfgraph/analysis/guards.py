@@ -82,10 +82,10 @@ class Guard:
 
     def union(self, other: Guard) -> Guard:
         """The decisions of both."""
-        if self is other or other._leads_to(self):
-            return other
-        if self._leads_to(other):
+        if other._leads_to(self):
             return self
+        if self._leads_to(other):
+            return other
         return reduce(Guard.also, other.beyond(self), self)
 
     def _leads_to(self, deeper: Guard) -> bool:
