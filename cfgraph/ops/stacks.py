@@ -65,7 +65,11 @@ class Stack:
         return f"<Stack {self.name!r} of {len(self.items)} {self.dtype}>"
 
 
-class StackV2(Op):
+class NewStack(Op, abstract=True):
+    """A new stack."""
+
+
+class StackV2(NewStack):
     """A new stack that holds at most `max_size` values; a negative size is no limit."""
 
     signature = "max_size: int32 -> handle: resource"
@@ -90,7 +94,7 @@ class StackV2(Op):
         return [SCALAR]
 
 
-class Stack_(Op, name="Stack"):
+class Stack_(NewStack, name="Stack"):
     """A new stack without a limit."""
 
     signature = "-> handle: Ref(string)"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from cfgraph.ir import registry
 from cfgraph.ir.graph import Node, Output
@@ -14,13 +14,23 @@ class Active:
     """The tensors whose gradients are wanted: where a path leads from an x over them to a y.
 
     Paths go over tensors that are numbers, resources or variants, and end at the nodes of `stops`:
-    a gradient arrives there and goes no further.
+    a gradient arrives there and goes no further. `links` has for a node, like a pop, the nodes
+    that write what it reads without an edge.
     """
 
     def __init__(
-        self, ys: Iterable[Output], xs: Iterable[Output], stops: Iterable[Output] = ()
+        self,
+        ys: Iterable[Output],
+        xs: Iterable[Output],
+        stops: Iterable[Output] = (),
+        links: Mapping[Node, Iterable[Node]] | None = None,
     ) -> None:
         self.stops = {stop.node for stop in stops}
+        self._writers = links or {}
+        self._readers: dict[Node, list[Node]] = {}
+        for reader, writers in self._writers.items():
+            for writer in writers:
+                self._readers.setdefault(writer, []).append(reader)
         reached = self._reached(xs)
         self._wanted = self._between(ys, reached)
 
@@ -35,8 +45,9 @@ class Active:
         opened: set[Node] = set(self.stops)
         while todo:
             item = todo.pop()
-            for use in item.node.readers(item.port):
-                node = use.node
+            readers = [use.node for use in item.node.readers(item.port)]
+            readers += [more for node in readers for more in self._readers.get(node, ())]
+            for node in readers:
                 if node in opened:
                     continue
                 opened.add(node)
@@ -56,7 +67,9 @@ class Active:
         todo = [y.node for y in found if y.node not in opened]
         opened.update(todo)
         while todo:
-            for item in todo.pop().inputs:
+            node = todo.pop()
+            linked = [item for writer in self._writers.get(node, ()) for item in writer.inputs]
+            for item in (*node.inputs, *linked):
                 if item not in reached:
                     continue
                 found.add(item)

@@ -8,12 +8,14 @@ from typing import Any
 
 from cfgraph.analysis.guards import Guard
 from cfgraph.analysis.regions import Regions, regions
+from cfgraph.analysis.stacks import stacks
 from cfgraph.errors import Unsupported
 from cfgraph.ir.graph import Graph, Output
 from cfgraph.passes.gradients.active import Active, carries
 from cfgraph.passes.gradients.loops import reverse_loop
 from cfgraph.passes.gradients.reverse import Reverse
 from cfgraph.passes.gradients.site import Site
+from cfgraph.passes.gradients.stacks import GradientStacks
 from cfgraph.passes.gradients.work import Work
 
 
@@ -40,21 +42,25 @@ def differentiate(graph: Graph, wish: Wish) -> list[Output | None]:
 
     Raises Unsupported for what cannot be differentiated; the graph is unchanged then.
     """
-    active = Active(wish.ys, wish.xs, wish.stops)
-    found = regions(graph)
+    saved = GradientStacks(stacks(graph))
+    links = saved.links()
+    active = Active(wish.ys, wish.xs, wish.stops, links)
+    found = regions(graph, links)
     for item in (*wish.ys, *wish.xs):
         _require_outside_loops(found, item)
     work = Work(graph, found.frames, wish.swap_memory, wish.ignore_custom)
     try:
-        return _differentiate(work, found, active, wish)
+        return _differentiate(work, found, active, saved, wish)
     except Exception:
         work.undo()
         raise
 
 
-def _differentiate(work: Work, found: Regions, active: Active, wish: Wish) -> list[Output | None]:
+def _differentiate(
+    work: Work, found: Regions, active: Active, saved: GradientStacks, wish: Wish
+) -> list[Output | None]:
     site = Site(work)
-    reverse = Reverse(site, found.root, found, active)
+    reverse = Reverse(site, found.root, found, active, saved)
     for y, weight in zip(wish.ys, wish.weights, strict=True):
         if carries(y) and active.wants(y):
             guard = found.guards.of(y)

@@ -38,10 +38,12 @@ def gradients(
     `grad_ys` has for each y the name of a tensor that it is weighed with, an array, or None for
     ones. Nothing flows through `stop_gradients`. Functional nodes are lowered first. `swap_memory`
     marks the values that loops save, so that a device may move them to the host; `ignore_custom`
-    takes the gradient of the op where a node names one that is not in the file. Returns the names
-    of the gradients, each of the shape and type of its x; for an x that no y depends on None, or
-    with `unconnected="zero"` zeros. Behind a functional node every input counts as used. An integer y depends on nothing. Where an x is the handle of a
-    variable, the gradient is that of its value.
+    takes the gradient of the op where a node names one that is not in the file.
+
+    Returns the names of the gradients, each of the shape and type of its x; for an x that no y
+    depends on None, or with `unconnected="zero"` zeros. An integer y depends on nothing; behind a
+    functional node every input counts as used. Where an x is the handle of a variable, the
+    gradient is that of its value.
 
     Raises UsageError for names that do not exist and weights that do not fit, Unsupported for what
     cannot be differentiated; the graph is lowered then, and otherwise unchanged.

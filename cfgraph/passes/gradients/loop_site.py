@@ -32,6 +32,7 @@ class LoopSite(Site):
         self._entered: dict[Output, Output] = {}
         self._entered_forward: dict[Output, Output] = {}
         self._values: dict[Output, Output] = {}
+        self._done: Node | None = None
         work, frame = self.work, form.region.frame
         work.within(frame)
         self.parallel = frame.parallel_iterations
@@ -139,15 +140,11 @@ class LoopSite(Site):
         dtype = x.dtype
         assert dtype is not None
         dtype = dtype.base
-        decisions = self.decisions(self.guards.of(x))
         work, before = self.work, self.work.device
         work.device = x.node.device
+        size = self.top.const(-1, dtypes.int32)
         stack = self.top.new(
-            "StackV2",
-            [self.top.const(-1, dtypes.int32)],
-            "f_acc",
-            elem_type=dtype,
-            stack_name=b"f_acc",
+            "StackV2", [size], "f_acc", elem_type=dtype, stack_name=b"f_acc"
         ).output()
         push = work.add_forward(
             "StackPushV2",
@@ -156,14 +153,42 @@ class LoopSite(Site):
             [self.counter.step],
             swap_memory=work.swap_memory,
         )
-        self.counter.steps.wait_for(push, may_be_dead=bool(decisions))
-        handle = self.under(self.bring(stack), decisions)
-        pop = work.add("StackPopV2", (handle,), "f_acc_pop", [self.back.step], elem_type=dtype)
+        conditional = bool(self.decisions(self.guards.of(x)))
+        self.counter.steps.wait_for(push, may_be_dead=conditional)
+        found = self.pop(self.bring(stack), push)
+        work.known.tell(found, work.known.shape(x))
+        work.device = before
+        return found
+
+    def push(self, stack: Output, x: Output) -> Node:
+        """Push a gradient in this loop, in the order of its iterations."""
+        handle = self.bring(stack)
+        push = self.work.add("StackPushV2", (handle, x), "g_acc_push", [self.back.step])
+        self.back.steps.wait_for(push, may_be_dead=True)
+        return push
+
+    def pop(self, handle: Output, pushed: Node) -> Output:
+        """Pop what a node of the forward loop, or of one that ran before, has pushed."""
+        decisions = self.decisions(self.guards.of_node(pushed))
+        value = pushed.inputs[1]
+        dtype = value.dtype
+        assert dtype is not None
+        pop = self.work.add(
+            "StackPopV2",
+            (self.under(handle, decisions),),
+            "f_acc_pop",
+            [self.back.step],
+            elem_type=dtype.base,
+        )
         if self.parallel > 1:
             self.back.steps.wait_for(pop, may_be_dead=bool(decisions))
-        work.known.tell(pop.output(), work.known.shape(x))
-        work.device = before
         return pop.output()
+
+    def done(self) -> Node:
+        """A node of the site around that runs when this loop has ended."""
+        if self._done is None:
+            self._done = self.back.done()
+        return self._done
 
     def _in_body(self, x: Output) -> Output:
         """A value of an iteration that is not the last one, where only the condition runs."""

@@ -20,12 +20,13 @@ from cfgraph.passes.gradients.reverse import Reverse
 def reverse_loop(around: Reverse, region: Region) -> None:
     """Hand the gradients of a loop's Exits to what enters it."""
     exits = [node.output() for node in region.frame.exits]
-    if not any(around.parts(item) for item in exits):
+    arrived = any(around.parts(item) for item in exits)
+    if not arrived and not around.stacks.reaches(region.frame):
         return
     form = loop_form(region, around.wanted)
     guard = around.regions.entered_under(region)
     site = LoopSite(around.site, form, around.regions.guards, guard)
-    inside = Reverse(site, region, around.regions, around.active)
+    inside = Reverse(site, region, around.regions, around.active, around.stacks)
     begun = [_begin(around, inside, variable, guard) for variable in form.variables]
     inside.run(reverse_loop)
     for variable, merge in zip(form.variables, begun, strict=True):
@@ -34,7 +35,8 @@ def reverse_loop(around: Reverse, region: Region) -> None:
         _sum_up(around, inside, enter, guard)
     if isinstance(around.site, LoopSite):
         conditional = bool(around.site.decisions(guard))
-        around.site.back.steps.wait_for(site.back.done(), may_be_dead=conditional)
+        around.site.back.steps.wait_for(site.done(), may_be_dead=conditional)
+    around.stacks.ended(around.site, site)
     site.finish()
 
 

@@ -19,6 +19,7 @@ from cfgraph.passes.gradients.conditionals import completed, merge_gradient, swi
 from cfgraph.passes.gradients.loop_form import decides
 from cfgraph.passes.gradients.loop_site import LoopSite
 from cfgraph.passes.gradients.site import Site
+from cfgraph.passes.gradients.stacks import GradientStacks
 
 # the note by which TensorFlow finds a gradient that a program registered
 CUSTOM: Final = "_gradient_op_type"
@@ -27,10 +28,18 @@ CUSTOM: Final = "_gradient_op_type"
 class Reverse:
     """The gradients of one region: what has arrived for each tensor so far."""
 
-    def __init__(self, site: Site, region: Region, found: Regions, active: Active) -> None:
+    def __init__(
+        self,
+        site: Site,
+        region: Region,
+        found: Regions,
+        active: Active,
+        stacks: GradientStacks,
+    ) -> None:
         self.site = site
         self.region = region
         self.regions = found
+        self.stacks = stacks
         self.active = active
         self.wanted = active.wants
         self._parts: dict[Output, list[Output]] = {}
@@ -84,6 +93,21 @@ class Reverse:
             return [None] * count
         return [self.total(node.output(port)) for port in range(count)]
 
+    def _stack(self, node: Node) -> None:
+        """Save the gradient of what was popped; hand on what was saved to what was pushed."""
+        dx = self.arrived(node)[0]
+        self.site.work.at(node)
+        if node in self.stacks.of[node].pops:
+            if dx is not None:
+                self.stacks.push(self.site, node, dx, self.regions.frames.of)
+            return
+        value = node.inputs[1]
+        if not self.wanted(value):
+            return
+        for part in (dx, self.stacks.pop(self.site, node)):
+            if part is not None:
+                self.hand(value, part, self.regions.guards.of_node(node))
+
     def _switch(self, node: Node) -> None:
         data = node.inputs[0]
         arrived = self.arrived(node)
@@ -114,6 +138,9 @@ class Reverse:
 
     def _ordinary(self, node: Node) -> None:
         """Ask the op. Raises Unsupported for one that has no gradient."""
+        if node in self.stacks.of:
+            self._stack(node)
+            return
         arrived = self.arrived(node)
         if not any(arrived) or not any(map(self.wanted, node.inputs)):
             return

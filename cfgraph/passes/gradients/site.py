@@ -126,6 +126,16 @@ class Site:
         """A tensor from the top of the graph, where the graph itself can read it."""
         return x
 
+    def push(self, stack: Output, x: Output) -> Node:
+        """Push a gradient."""
+        return self.new("StackPushV2", [stack, x], "g_acc_push")
+
+    def pop(self, handle: Output, pushed: Node) -> Output:
+        """Pop what a node has pushed."""
+        dtype = pushed.inputs[1].dtype
+        assert dtype is not None
+        return self.new("StackPopV2", [handle], "g_acc_pop", elem_type=dtype.base).output()
+
     def again(self, node: Node) -> Output:
         """A Const of a loop as a constant of the graph."""
         key = ("again", node)
