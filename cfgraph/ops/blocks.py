@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import Any, ClassVar
 
-from cfgraph.ir.graph import Node
+from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import Shape
+from cfgraph.ops.adjoint import Adjoint, Partials
 from cfgraph.ops.dims import any_of_rank, static_ints, want_rank, want_rank_at_least
 from cfgraph.ops.inference import InferenceContext
 from cfgraph.ops.op import Kernel, Op, OpError
@@ -167,6 +168,10 @@ class SpaceToBatchND(Blocks):
 
         return kernel
 
+    @staticmethod
+    def gradient(g: Adjoint, node: Node, dz: Output) -> Partials:
+        return g.BatchToSpaceND(dz, *node.inputs[1:]), None, None
+
 
 class BatchToSpaceND(Blocks):
     """Parts of the batch become the places in a block of space, which is then cropped."""
@@ -182,6 +187,10 @@ class BatchToSpaceND(Blocks):
             return batch_to_space(value, block, _pairs(crops, len(block)))
 
         return kernel
+
+    @staticmethod
+    def gradient(g: Adjoint, node: Node, dz: Output) -> Partials:
+        return g.SpaceToBatchND(dz, *node.inputs[1:]), None, None
 
 
 class SquareBlocks(Blocks, abstract=True):
@@ -216,6 +225,10 @@ class SpaceToBatch(SquareBlocks):
             xp, image(value), [size, size], _pairs(paddings, 2)
         )
 
+    @staticmethod
+    def gradient(g: Adjoint, node: Node, dz: Output) -> Partials:
+        return g.BatchToSpace(dz, node.inputs[1], block_size=node.attr("block_size")), None
+
 
 class BatchToSpace(SquareBlocks):
     """BatchToSpaceND of images with a square block."""
@@ -228,6 +241,10 @@ class BatchToSpace(SquareBlocks):
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
         size = node.attr("block_size")
         return lambda value, crops: batch_to_space(image(value), [size, size], _pairs(crops, 2))
+
+    @staticmethod
+    def gradient(g: Adjoint, node: Node, dz: Output) -> Partials:
+        return g.SpaceToBatch(dz, node.inputs[1], block_size=node.attr("block_size")), None
 
 
 def image(value: Any) -> Any:

@@ -8,8 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from cfgraph.ir.graph import Node
+from cfgraph.ir import dtypes
+from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import UNKNOWN, Shape, vector
+from cfgraph.ops.adjoint import Adjoint, Partials, index, reduced
 from cfgraph.ops.dims import any_of_rank, static_ints, want_rank
 from cfgraph.ops.inference import InferenceContext
 from cfgraph.ops.op import Kernel, Op, OpError
@@ -49,6 +51,10 @@ class BroadcastTo(Op):
             message = f"{data} does not broadcast to {to}"
             raise ValueError(message)
         return [to]
+
+    @staticmethod
+    def gradient(g: Adjoint, node: Node, dz: Output) -> Partials:
+        return reduced(g, dz, node.inputs[0], dz), None
 
 
 class BroadcastArgs(Op):
@@ -193,6 +199,19 @@ class Tile(Op):
             )
         ]
 
+    @staticmethod
+    def gradient(g: Adjoint, node: Node, dz: Output) -> Partials:
+        x, multiples = node.inputs
+        counts, dims = g.known_value(multiples), g.known_shape(x).dims
+        if counts is None or dims is None or None in dims:
+            sizes = g.shape(x, multiples.dtype or dtypes.int32)
+            both = g.Reshape(g.Pack(multiples, sizes, axis=1), index(g, [-1]))
+            axes = g.Range(index(g, 0), g.Size(both), index(g, 2))
+            return g.Sum(g.Reshape(dz, both), axes), None
+        split = [size for pair in zip(counts.tolist(), dims, strict=True) for size in pair]
+        axes = index(g, range(0, len(split), 2))
+        return g.Sum(g.Reshape(dz, index(g, split)), axes), None
+
 
 def _counts(value: Any, multiples: Any) -> tuple[int, ...]:
     if multiples.shape != (value.ndim,):
@@ -235,3 +254,7 @@ class TileGrad(Op):
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
         return [UNKNOWN if context.inputs[0].rank is None else any_of_rank(context.inputs[0].rank)]
+
+    @staticmethod
+    def gradient(g: Adjoint, node: Node, dz: Output) -> Partials:
+        return g.Tile(dz, node.inputs[1]), None

@@ -6,8 +6,9 @@ from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any, ClassVar
 
-from cfgraph.ir.graph import Node
+from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import UNKNOWN, Shape
+from cfgraph.ops.adjoint import Adjoint, Partials
 from cfgraph.ops.blocks import exactly, image
 from cfgraph.ops.dims import any_of_rank, want_rank
 from cfgraph.ops.inference import InferenceContext
@@ -56,12 +57,20 @@ class DepthBlocks(Op, abstract=True):
             return [Shape((data.dims[0], depth, high, wide))]
         return [any_of_rank(5)]
 
+    inverse: ClassVar[str]
+
+    @classmethod
+    def gradient(cls, g: Adjoint, node: Node, dz: Output) -> Partials:
+        attrs = {key: node.attr(key) for key in ("block_size", "data_format")}
+        return [getattr(g, cls.inverse)(dz, **attrs)]
+
 
 class SpaceToDepth(DepthBlocks):
     """Each block of an image becomes one place with all its values in the depth."""
 
     signature = "input: T -> output: T"
     attrs = "block_size: int >= 2, data_format: {'NHWC', 'NCHW', 'NCHW_VECT_C'} = 'NHWC'"
+    inverse = "DepthToSpace"
 
     @staticmethod
     def rearranged(value: Any, size: int) -> Any:
@@ -91,6 +100,7 @@ class DepthToSpace(DepthBlocks):
 
     signature = "input: T -> output: T"
     attrs = "block_size: int >= 2, data_format: {'NHWC', 'NCHW', 'NCHW_VECT_C'} = 'NHWC'"
+    inverse = "SpaceToDepth"
 
     @staticmethod
     def rearranged(value: Any, size: int) -> Any:

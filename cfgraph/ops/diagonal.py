@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
-from cfgraph.ir.graph import Node
+from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import UNKNOWN, Shape
+from cfgraph.ops.adjoint import Adjoint, Partials
 from cfgraph.ops.dims import want_rank_at_least
 from cfgraph.ops.inference import InferenceContext
 from cfgraph.ops.op import Kernel, Op, OpError
@@ -34,6 +35,10 @@ class Diag(Op):
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
         have = want_rank_at_least(context.inputs[0], 1)
         return [have + have]
+
+    @staticmethod
+    def gradient(g: Adjoint, node: Node, dz: Output) -> Partials:
+        return [g.DiagPart(dz)]
 
 
 class DiagPart(Op):
@@ -65,6 +70,10 @@ class DiagPart(Op):
         half = len(have.dims) // 2
         return [have[:half].merge(have[half:])]
 
+    @staticmethod
+    def gradient(g: Adjoint, node: Node, dz: Output) -> Partials:
+        return [g.Diag(dz)]
+
 
 class MatrixBandPart(SameShape):
     """Matrices with zeros outside of a band around the diagonal; negative: a whole triangle."""
@@ -92,6 +101,10 @@ class MatrixBandPart(SameShape):
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
         return [want_rank_at_least(context.inputs[0], 2)]
+
+    @staticmethod
+    def gradient(g: Adjoint, node: Node, dz: Output) -> Partials:
+        return g.MatrixBandPart(dz, *node.inputs[1:]), None, None
 
 
 def _check_width(name: str, width: Any, most: int) -> None:

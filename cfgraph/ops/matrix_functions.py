@@ -8,7 +8,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from cfgraph.ir.graph import Node
+from cfgraph.ir.graph import Node, Output
+from cfgraph.ops.adjoint import Adjoint, Partials
 from cfgraph.ops.determinant import SquareToSquare
 from cfgraph.ops.host_only import on_host
 from cfgraph.ops.op import Kernel, OpError
@@ -81,3 +82,8 @@ class Cross(SameShape):
             return xp.stack([p * q - r * s for p, q, r, s in zip(x, y, u, v, strict=True)], axis=-1)
 
         return widened(cross, node.attr("T"))
+
+    @staticmethod
+    def gradient(g: Adjoint, node: Node, dz: Output) -> Partials:
+        a, b = node.inputs
+        return lambda: g.Cross(b, dz), lambda: g.Cross(dz, a)

@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from cfgraph.ir.graph import Node
+from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import Shape, vector
+from cfgraph.ops.adjoint import Adjoint, Partials, index, stop
 from cfgraph.ops.dims import any_of_rank, static_axis, static_int, want_rank
 from cfgraph.ops.inference import InferenceContext
 from cfgraph.ops.op import Kernel, Op, OpError
@@ -52,6 +53,13 @@ class Fill(Op):
             message = f"the sizes {value.tolist()} must not be negative"
             raise ValueError(message)
         return [context.shape_value(0)]
+
+    @staticmethod
+    def gradient(g: Adjoint, node: Node, dz: Output) -> Partials:
+        rank = g.known_shape(dz).rank
+        if rank is None:
+            rank, dz = 1, g.Reshape(dz, index(g, [-1]))
+        return None, g.Sum(dz, index(g, range(rank))) if rank else dz
 
 
 class Empty(Op):
@@ -105,6 +113,8 @@ class Range(Op):
             return [vector(_count(start, limit, delta))]
         except OpError as error:
             raise ValueError(str(error)) from None
+
+    gradient = staticmethod(stop)
 
 
 def _integers(dtype: Any) -> Kernel:
@@ -195,6 +205,8 @@ class LinSpace(Op):
             raise ValueError(message)
         return [vector(count)]
 
+    gradient = staticmethod(stop)
+
 
 class OneHot(Op):
     """For each index a row with `on_value` at that place and `off_value` elsewhere."""
@@ -239,3 +251,5 @@ class OneHot(Op):
             return [any_of_rank(None)]
         place = static_axis(context.attr("axis"), len(of.dims) + 1)
         return [Shape((*of.dims[:place], depth, *of.dims[place:]))]
+
+    gradient = staticmethod(stop)

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
-from cfgraph.ir.graph import Node
+from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import Shape, vector
+from cfgraph.ops.adjoint import Adjoint, Partials
 from cfgraph.ops.dims import static_axis, want_rank
 from cfgraph.ops.inference import InferenceContext
 from cfgraph.ops.op import Kernel, OpError
@@ -42,6 +43,10 @@ class ReverseV2(SameShape):
                 message = "an axis is given twice"
                 raise ValueError(message)
         return [data]
+
+    @staticmethod
+    def gradient(g: Adjoint, node: Node, dz: Output) -> Partials:
+        return g.ReverseV2(dz, node.inputs[1]), None
 
 
 def _reverse(value: Any, axis: Any) -> Any:
@@ -90,6 +95,10 @@ class Reverse(SameShape):
         want_rank(context.inputs[1], 1).merge(vector(data.rank))
         return [data]
 
+    @staticmethod
+    def gradient(g: Adjoint, node: Node, dz: Output) -> Partials:
+        return g.Reverse(dz, node.inputs[1]), None
+
 
 class ReverseSequence(SameShape):
     """The first elements of each sequence of a batch in reverse order, as many as is said."""
@@ -126,6 +135,11 @@ class ReverseSequence(SameShape):
             if size is not None:
                 lengths.merge(vector(size))
         return [data]
+
+    @staticmethod
+    def gradient(g: Adjoint, node: Node, dz: Output) -> Partials:
+        dims = {key: node.attr(key) for key in ("seq_dim", "batch_dim")}
+        return g.ReverseSequence(dz, node.inputs[1], **dims), None
 
 
 def _check_sequences(value: Any, lengths: Any, seq: int, batch: int) -> None:
@@ -177,3 +191,8 @@ class Roll(SameShape):
             return xp.roll(value, tuple(shift.reshape(-1).tolist()), tuple(axes))
 
         return roll
+
+    @staticmethod
+    def gradient(g: Adjoint, node: Node, dz: Output) -> Partials:
+        _, shift, axis = node.inputs
+        return g.Roll(dz, g.Neg(shift), axis), None, None

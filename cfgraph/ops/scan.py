@@ -5,11 +5,13 @@ from __future__ import annotations
 from types import ModuleType
 from typing import Any
 
-from cfgraph.ir.graph import Node
+from cfgraph.ir.graph import Node, Output
+from cfgraph.ops.adjoint import Adjoint, Partials, conj
 from cfgraph.ops.dims import runtime_axis
 from cfgraph.ops.op import Kernel, OpError
 from cfgraph.ops.pointwise import SameShape
 from cfgraph.ops.precision import widened
+from cfgraph.ops.segment import extreme
 from cfgraph.ops.type_sets import ALL_NUMBERS, FLOATS, INDEX, one_of
 
 _FLAGS = f"exclusive: bool = false, reverse: bool = false, Tidx: {INDEX} = int32"
@@ -51,6 +53,11 @@ class Scan(SameShape, abstract=True):
         return widened(scan, node.attr("T"))
 
 
+def _backwards(node: Node) -> dict[str, bool]:
+    """The flags of a scan from the other end."""
+    return {"exclusive": node.attr("exclusive"), "reverse": not node.attr("reverse")}
+
+
 def _upto(axis: int, end: int) -> tuple[slice, ...]:
     return (*(slice(None) for _ in range(axis)), slice(end))
 
@@ -64,6 +71,10 @@ class Cumsum(Scan):
     def kernel(xp: ModuleType, x: Any, axis: int) -> Any:
         return xp.cumsum(x, axis=axis, dtype=x.dtype)
 
+    @staticmethod
+    def gradient(g: Adjoint, node: Node, dz: Output) -> Partials:
+        return g.Cumsum(dz, node.inputs[1], **_backwards(node)), None
+
 
 class Cumprod(Scan):
     """Running products."""
@@ -73,6 +84,12 @@ class Cumprod(Scan):
     @staticmethod
     def kernel(xp: ModuleType, x: Any, axis: int) -> Any:
         return xp.cumprod(x, axis=axis, dtype=x.dtype)
+
+    @staticmethod
+    def gradient(g: Adjoint, node: Node, dz: Output) -> Partials:
+        x, axis = node.inputs
+        total = g.Cumsum(g.Mul(conj(g, node.output()), dz), axis, **_backwards(node))
+        return g.RealDiv(total, conj(g, x)), None
 
 
 class CumulativeLogsumexp(Scan):
@@ -85,3 +102,15 @@ class CumulativeLogsumexp(Scan):
     @staticmethod
     def kernel(xp: ModuleType, x: Any, axis: int) -> Any:
         return xp.logaddexp.accumulate(x, axis=axis)
+
+    @staticmethod
+    def gradient(g: Adjoint, node: Node, dz: Output) -> Partials:
+        x, axis = node.inputs
+        size, nothing = g.Log(g.Abs(dz)), extreme(node.attr("T").numpy, largest=False)
+
+        def weighed(chosen: Output) -> Output:
+            # in logarithms, because the exponential of what was summed may overflow
+            share = g.Sub(g.SelectV2(chosen, size, g.const(nothing, node.attr("T"))), node.output())
+            return g.Exp(g.AddV2(g.CumulativeLogsumexp(share, axis, **_backwards(node)), x))
+
+        return g.Sub(weighed(g.Greater(dz, 0)), weighed(g.Less(dz, 0))), None

@@ -8,9 +8,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from cfgraph.ir.graph import Node
+from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import Shape
+from cfgraph.ops.adjoint import Adjoint, Partials, index
 from cfgraph.ops.dims import replaced, static_int, want_rank, want_rank_at_least
+from cfgraph.ops.gather_gradients import of_rows
 from cfgraph.ops.inference import InferenceContext
 from cfgraph.ops.op import Kernel, Op, OpError
 from cfgraph.ops.pointwise import SameShape
@@ -62,6 +64,11 @@ class TopKV2(Op):
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
         return [_top_shape(context.inputs[0], static_int(context, 1))] * 2
 
+    @staticmethod
+    def gradient(g: Adjoint, node: Node, dz: Output | None, _: Output | None) -> Partials:
+        assert dz is not None
+        return [of_rows(g, node.inputs[0], node.output(1), dz), *[None] * (len(node.inputs) - 1)]
+
 
 def _top_shape(data: Shape, k: int | None) -> Shape:
     want_rank_at_least(data, 1)
@@ -85,6 +92,8 @@ class TopK(Op):
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
         return [_top_shape(context.inputs[0], context.attr("k"))] * 2
+
+    gradient = TopKV2.gradient
 
 
 class NthElement(Op):
@@ -120,6 +129,13 @@ class NthElement(Op):
             message = f"{data} has no element {n} in a row"
             raise ValueError(message)
         return [data[:-1]]
+
+    @staticmethod
+    def gradient(g: Adjoint, node: Node, dz: Output) -> Partials:
+        x, last = node.inputs[0], index(g, -1)
+        chosen = g.Cast(g.Equal(g.ExpandDims(node.output(), last), x), DstT=x.dtype)
+        count = g.Sum(chosen, last, keep_dims=True)
+        return g.Mul(g.RealDiv(chosen, count), g.ExpandDims(dz, last)), None
 
 
 class InTopKV2(Op):

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 
-from cfgraph.ir.graph import Node
+from cfgraph.ir import dtypes
+from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import UNKNOWN, Shape, vector
+from cfgraph.ops.adjoint import Adjoint, Partials
 from cfgraph.ops.inference import InferenceContext
 from cfgraph.ops.op import Kernel, Op, OpError
 from cfgraph.ops.split import as_outputs
@@ -54,6 +57,22 @@ class DynamicPartition(Op):
             return [UNKNOWN] * context.output_count
         data[: partitions.rank].merge(partitions)
         return [vector() + data[partitions.rank :]] * context.output_count
+
+    @staticmethod
+    def gradient(g: Adjoint, node: Node, *grads: Output | None) -> Partials:
+        data, partitions = node.inputs
+        sizes, count = g.shape(partitions), len(grads)
+        zero, one = (g.const(item, dtypes.int32) for item in (0, 1))
+        numbers = g.Range(zero, g.Prod(sizes, zero), one)
+        places = g.DynamicPartition(g.Reshape(numbers, sizes), partitions, num_partitions=count)
+        indices = [places.node.output(port) for port in range(count)]
+        parts = [
+            g.zeros_like(node.output(port)) if grad is None else grad
+            for port, grad in enumerate(grads)
+        ]
+        rows = g.ParallelDynamicStitch(indices, parts)
+        flat = g.known_shape(partitions).rank == 1
+        return rows if flat else g.Reshape(rows, g.shape(data)), None
 
 
 class DynamicStitch(Op):
@@ -101,6 +120,15 @@ class DynamicStitch(Op):
             item[: index.rank].merge(index)
             rest = rest.merge(item[index.rank :])
         return [vector(_stitched(context, count)) + rest]
+
+    @staticmethod
+    def gradient(g: Adjoint, node: Node, dz: Output) -> Partials:
+        indices = node.inputs[: node.attr("N")]
+        return [*[None] * len(indices), *(partial(_picked, g, dz, item) for item in indices)]
+
+
+def _picked(g: Adjoint, dz: Output, indices: Output) -> Output:
+    return g.GatherV2(dz, indices, g.const(0, dtypes.int32))
 
 
 def _check(number: int, index: Any, item: Any, rest: tuple[int, ...]) -> None:
