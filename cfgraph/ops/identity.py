@@ -8,9 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from cfgraph.errors import Unsupported
 from cfgraph.ir.dtypes import bool_
-from cfgraph.ir.graph import Node
+from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import Shape
+from cfgraph.ops.adjoint import Adjoint, Partials, pass_on, stop
 from cfgraph.ops.array import same
 from cfgraph.ops.elements import zeros_of
 from cfgraph.ops.inference import InferenceContext
@@ -24,6 +26,7 @@ class Same(SameShape, abstract=True):
 
     signature = "input: T -> output: T"
     forwards = True
+    gradient = staticmethod(pass_on)
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -33,11 +36,18 @@ class Same(SameShape, abstract=True):
 class StopGradient(Same):
     """Its input; no gradient flows back."""
 
+    gradient = staticmethod(stop)
+
 
 class PreventGradient(Same):
     """Its input; to ask for its gradient is an error."""
 
     attrs = "message: string = ''"
+
+    @staticmethod
+    def gradient(g: Adjoint, node: Node, *grads: Output | None) -> Partials:
+        message = f"the gradient is prevented: {node.attr('message').decode(errors='replace')}"
+        raise Unsupported(message, node=node, code="CFG509")
 
 
 class Snapshot(Same):
@@ -87,6 +97,7 @@ class IdentityN(Op):
     signature = "input: T -> output: T"
     forwards = True
     attrs = "T: list(type) >= 1"
+    gradient = staticmethod(pass_on)
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -116,6 +127,7 @@ class DeepCopy(SameShape):
 
     signature = "x: T -> y: T"
     stateful = True
+    gradient = staticmethod(pass_on)
 
     @classmethod
     def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -128,6 +140,7 @@ class EnsureShape(Op):
     signature = "input: T -> output: T"
     forwards = True
     attrs = "shape: shape"
+    gradient = staticmethod(pass_on)
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -167,6 +180,11 @@ class CheckNumerics(SameShape):
 
         return checked
 
+    @classmethod
+    def gradient(cls, g: Adjoint, node: Node, dy: Output) -> Partials:
+        text = node.attr("message").decode(errors="replace")
+        return [getattr(g, cls.name)(dy, message=f"in the gradient: {text}")]
+
     @staticmethod
     def found(xp: ModuleType, tensor: Any) -> str:
         """What the tensor holds that it should not."""
@@ -189,6 +207,7 @@ class ZerosLike(SameShape):
     """Zeros of the same shape."""
 
     signature = "x: T -> y: T"
+    gradient = staticmethod(stop)
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -204,6 +223,7 @@ class OnesLike(SameShape):
 
     signature = "x: T -> y: T"
     attrs = one_of(NUMBERS, "bool")
+    gradient = staticmethod(stop)
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
