@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import math
 import os
 from enum import StrEnum
 from typing import IO, Annotated, Any
 
 import typer
 
+from cfgraph.errors import UsageError
+
 Exit = typer.Exit
+
+
+def number(value: float | None) -> float | None:
+    """An option's number. Raises UsageError for NaN, which no limit can be compared with."""
+    if value is not None and math.isnan(value):
+        raise UsageError("NaN is no limit", hint="give a number")
+    return value
 
 
 class Color(StrEnum):
@@ -92,10 +102,16 @@ Expect = Annotated[
     ),
 ]
 Rtol = Annotated[
-    float | None, typer.Option("--rtol", metavar="R", min=0, help="Relative tolerance of --expect.")
+    float | None,
+    typer.Option(
+        "--rtol", metavar="R", min=0, callback=number, help="Relative tolerance of --expect."
+    ),
 ]
 Atol = Annotated[
-    float | None, typer.Option("--atol", metavar="A", min=0, help="Absolute tolerance of --expect.")
+    float | None,
+    typer.Option(
+        "--atol", metavar="A", min=0, callback=number, help="Absolute tolerance of --expect."
+    ),
 ]
 Tap = Annotated[
     list[str],
@@ -112,9 +128,18 @@ TraceOut = Annotated[
         help="Save the trace: .json opens in Perfetto, .jsonl is lines; each also .gz.",
     ),
 ]
+Timeline = Annotated[
+    bool, typer.Option("--timeline", help="Draw what each device did when, and the messages.")
+]
 Timeout = Annotated[
     float | None,
-    typer.Option("--timeout", metavar="SECONDS", min=0, help="Stop a run that takes longer."),
+    typer.Option(
+        "--timeout",
+        metavar="SECONDS",
+        min=0,
+        callback=number,
+        help="Stop a run that takes longer.",
+    ),
 ]
 MaxIterations = Annotated[
     int | None,

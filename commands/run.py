@@ -15,9 +15,12 @@ def main(
     expect: given.Expect = [],
     rtol: given.Rtol = None,
     atol: given.Atol = None,
+    devices: given.Devices = [],
+    soft: given.Soft = False,
     tap: given.Tap = [],
     trace: given.Trace = False,
     trace_out: given.TraceOut = None,
+    timeline: given.Timeline = False,
     timeout: given.Timeout = None,
     max_iterations: given.MaxIterations = None,
     seed: given.Seed = 0,
@@ -33,7 +36,8 @@ def main(
     from cfgraph.console.run import run
 
     wanted = of.Wanted(feed, feeds, fetch, target, init, out, out_dir)
-    expected, watched = of.Expected(expect, rtol, atol), of.Watched(tap, trace, trace_out)
+    expected, watched = of.Expected(expect, rtol, atol), of.Watched(tap, trace, trace_out, timeline)
     limits = of.Limits(timeout, max_iterations, seed, schedule, schedule_seed)
-    asked = of.RunOptions(wanted, expected, watched, limits, of.Style(json, full, quiet, color))
+    place, style = of.Place(devices, soft), of.Style(json, full, quiet, color)
+    asked = of.RunOptions(wanted, expected, watched, limits, place, style)
     raise given.Exit(run(graph, asked))

@@ -169,7 +169,7 @@ class ShownTrace:
         out, totals = self.page, self.totals
         out.line()
         dead = f", {totals.dead} dead" if totals.dead else ""
-        out.heading(f"{totals.count} tokens{dead}", f"in {_time(totals.end_ns)}")
+        out.heading(f"{totals.count} tokens{dead}", f"in {time_text(totals.end_ns)}")
         for key, title in (("op", "by op"), ("node", "by node"), ("frame", "by loop")):
             found = totals.by(key)
             if key == "frame" and len(found) < 2:
@@ -197,9 +197,9 @@ def totals_table(key: str, found: Iterable[Total], whole_ns: int) -> Table:
                 total.name,
                 total.count,
                 total.dead or None,
-                _time(total.total_ns),
-                _time(total.mean_ns),
-                _time(total.max_ns),
+                time_text(total.total_ns),
+                time_text(total.mean_ns),
+                time_text(total.max_ns),
                 _share(total.total_ns, whole_ns),
                 _share(sofar, whole_ns),
             )
@@ -211,7 +211,8 @@ def _share(part: int, whole: int) -> str:
     return f"{100 * part / whole:.1f} %" if whole else ""
 
 
-def _time(ns: float) -> str:
+def time_text(ns: float) -> str:
+    """A time to read."""
     for unit, size in (("s", 1e9), ("ms", 1e6)):
         if ns >= size:
             return f"{ns / size:.2f} {unit}"

@@ -14,6 +14,7 @@ from cfgraph.console.run_job import Job, make_job
 from cfgraph.console.run_options import Expected, RunOptions
 from cfgraph.console.run_report import Outcome, print_outcome
 from cfgraph.console.taps import Taps
+from cfgraph.console.timeline import Timeline
 from cfgraph.ir.graph import Output
 from cfgraph.ir.staged import StagedFiles
 from cfgraph.runtime.session import Session
@@ -63,13 +64,16 @@ def _execute(
     stop: Any = {"max_iterations": limits.max_iterations, "timeout": limits.timeout}
     session = Session(
         source.graph,
+        devices=options.place.devices or None,
+        soft_placement=options.place.soft,
         schedule=limits.schedule,
         schedule_seed=limits.schedule_seed,
         seed=limits.seed,
     )
     saved = TraceFile(files, watched.trace_out) if watched.trace_out else None
     shown = ShownTrace(source.graph, options.style.color) if watched.trace else None
-    observers: list[Observer] = [item for item in (taps, saved, shown) if item]
+    drawn = Timeline(options.style.color) if watched.timeline else None
+    observers: list[Observer] = [item for item in (taps, saved, shown, drawn) if item]
     try:
         with redirect_stdout(sys.stderr):
             for node in job.inits:
@@ -83,8 +87,9 @@ def _execute(
                 **stop,
             )
     finally:
-        if shown:
-            shown.close()
+        for view in (shown, drawn):
+            if view:
+                view.close()
     if saved:
         saved.close()
     return dict(zip(job.fetches, values, strict=True))

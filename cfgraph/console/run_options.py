@@ -37,6 +37,7 @@ class Watched:
     taps: Sequence[str] = ()
     trace: bool = False
     trace_out: str | None = None
+    timeline: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +49,14 @@ class Limits:
     seed: int = 0
     schedule: str = "fifo"
     schedule_seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The devices to run on, and whether requests that cannot be met are let go of."""
+
+    devices: Sequence[str] = ()
+    soft: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,4 +77,5 @@ class RunOptions:
     expected: Expected = field(default_factory=Expected)
     watched: Watched = field(default_factory=Watched)
     limits: Limits = field(default_factory=Limits)
+    place: Place = field(default_factory=Place)
     style: Style = field(default_factory=Style)

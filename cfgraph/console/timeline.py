@@ -1,0 +1,172 @@
+"""Draw a run on the terminal: a lane a device, time from left to right, messages between lanes."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from itertools import groupby
+from typing import Any, Final
+
+from cfgraph.console.devices import device_text
+from cfgraph.console.live_trace import time_text
+from cfgraph.console.page import Page, page
+from cfgraph.console.tables import Column, Table, pad, width
+from cfgraph.options import Color
+from cfgraph.runtime.trace import TraceEvent
+from cfgraph.runtime.trace_lanes import DEAD, OUTSIDE, Lane, Lanes
+
+_PLAIN_COLUMNS: Final = 100
+_FEWEST: Final = 20
+_IDLE: Final = " "
+_MANY: Final = "*"
+_APART: Final = 3  # iterations that one column can tell apart
+_STYLES: Final = {DEAD: "dim", OUTSIDE: "green", _IDLE: "", _MANY: "blue"}
+_BY_PARITY: Final = ("cyan", "magenta")
+_ARROW: Final = "yellow"
+_LEGEND: Final = (
+    f"{OUTSIDE} outside of loops; 0-9 in an iteration of that last digit, {_MANY} in several; "
+    f"{DEAD} dead; ↓ ↑ a message"
+)
+
+
+class Timeline:
+    """Listens to a run, and draws it on stderr when it is over."""
+
+    def __init__(self, color: Color) -> None:
+        self.lanes = Lanes()
+        self.page: Page = page(color, sys.stderr)
+
+    def event(self, event: TraceEvent) -> None:
+        """Take one event."""
+        self.lanes.event(event)
+
+    def close(self) -> None:
+        """Draw what happened so far."""
+        if self.lanes.lanes:
+            draw(self.page, self.lanes, _columns())
+
+
+def draw(out: Page, lanes: Lanes, columns: int) -> None:
+    """Draw lanes in so many columns, and a table of what each device did."""
+    chosen = sorted(lanes.lanes.values(), key=lambda lane: _sort_key(lane.device))
+    labels = [device_text(lane.device) for lane in chosen]
+    label = max(map(width, labels)) + 2
+    room = max(_FEWEST, columns - label - 1)
+    picture = _Picture(lanes, chosen, room)
+    out.line()
+    out.heading("timeline", time_text(lanes.end_ns))
+    for place, (lane, text) in enumerate(zip(chosen, labels, strict=True)):
+        out.spans([(pad(text, label), "bold"), *picture.lane(lane)])
+        if place < len(chosen) - 1:
+            out.spans([(" " * label, ""), *picture.gap(place)])
+    out.spans([(" " * label, ""), (_axis(room, lanes.end_ns), "dim")])
+    out.line(_LEGEND, "dim")
+    out.line()
+    out.table(_table(chosen, labels))
+
+
+class _Picture:
+    """The characters of lanes and of the gaps between them."""
+
+    def __init__(self, lanes: Lanes, chosen: Sequence[Lane], room: int) -> None:
+        self.lanes = lanes
+        self.room = room
+        self.bins = lanes.end_ns // lanes.step_ns + 1
+        places = {lane.device: place for place, lane in enumerate(chosen)}
+        self.gaps: list[dict[int, set[str]]] = [{} for _ in chosen[1:]]
+        for place, source, target in lanes.arrivals:
+            self._arrow(self.column(place), places[source], places[target])
+
+    def column(self, place: int) -> int:
+        """The column of a bin."""
+        return min(place * self.room // self.bins, self.room - 1)
+
+    def _arrow(self, column: int, source: int, target: int) -> None:
+        down = target > source
+        crossed = range(source, target) if down else range(target, source)
+        head = (target - 1) if down else target
+        for gap in crossed:
+            kind = ("↓" if down else "↑") if gap == head else "│"
+            self.gaps[gap].setdefault(column, set()).add(kind)
+
+    def lane(self, lane: Lane) -> list[tuple[str, str]]:
+        """What a device did: in each column what took most of the time there."""
+        spent: dict[int, Counter[str]] = {}
+        for (place, mark), took in lane.marks.items():
+            spent.setdefault(self.column(place), Counter())[mark] += took
+        marks = [_most(spent.get(column)) for column in range(self.room)]
+        return [("".join(same), _style(mark)) for mark, same in groupby(marks)]
+
+    def gap(self, place: int) -> list[tuple[str, str]]:
+        """The messages between a lane and the next."""
+        crossing = self.gaps[place]
+        text = "".join(_crossed(crossing.get(column)) for column in range(self.room))
+        return [(text.rstrip(), _ARROW)]
+
+
+def _most(spent: Counter[str] | None) -> str:
+    if not spent:
+        return _IDLE
+    live = sorted(mark for mark in spent if mark != DEAD)
+    if len([mark for mark in live if mark != OUTSIDE]) > _APART:
+        return _MANY
+    return max(live or spent, key=spent.__getitem__)
+
+
+def _crossed(kinds: set[str] | None) -> str:
+    if not kinds:
+        return " "
+    heads = kinds - {"│"}
+    if len(heads) > 1:
+        return "↕"
+    return heads.pop() if heads else "│"
+
+
+def _style(mark: str) -> str:
+    return _STYLES[mark] if mark in _STYLES else _BY_PARITY[int(mark) % 2]
+
+
+def _axis(room: int, end_ns: int) -> str:
+    """The scale below the lanes: the time at both ends and in the middle."""
+    middle, end = time_text(end_ns / 2), time_text(end_ns)
+    left = pad("|0", room // 2) + f"|{middle}"
+    return pad(left, max(room - len(end) - 1, len(left))) + f"{end}|"
+
+
+def _table(lanes: Sequence[Lane], labels: Sequence[str]) -> Table:
+    columns = [
+        Column("device", style="cyan"),
+        *(Column(name, right=True) for name in ("tokens", "dead", "busy", "sent")),
+        *(Column(name, right=True) for name in ("received", "bytes sent")),
+    ]
+    rows: list[Any] = [
+        (
+            text,
+            lane.tokens,
+            lane.dead or None,
+            time_text(lane.busy_ns),
+            lane.sent,
+            lane.received,
+            lane.bytes,
+        )
+        for lane, text in zip(lanes, labels, strict=True)
+    ]
+    return Table(columns, rows)
+
+
+def _sort_key(device: str) -> tuple[str, int]:
+    head, _, number = device.rpartition(":")
+    return head, int(number) if number.isdigit() else 0
+
+
+def _columns() -> int:
+    """The width of the terminal that stderr is, or a fixed one."""
+    if not sys.stderr.isatty():
+        return _PLAIN_COLUMNS
+    try:
+        return os.get_terminal_size(sys.stderr.fileno()).columns
+    except (OSError, ValueError):
+        return shutil.get_terminal_size((_PLAIN_COLUMNS, 24)).columns
