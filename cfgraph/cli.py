@@ -16,6 +16,7 @@ from typer.core import TyperCommand, TyperGroup, TyperOption
 from typer.main import get_command
 
 from cfgraph import __version__
+from cfgraph.console.answer import begin, done_so_far
 from cfgraph.console.tables import clean_lines
 from cfgraph.document import document, render
 from cfgraph.errors import CfgraphError, ExecutionError, InvalidInput, UsageError
@@ -171,6 +172,7 @@ def run(args: Sequence[str]) -> int:
     """Run a command line and return its exit code; only a broken pipe is left to the caller."""
     group = get_command(app)
     ctx: Any = None
+    begin()
     try:
         ctx = group.make_context("cfgraph", list(args))
         with ctx:
@@ -203,7 +205,8 @@ def _report(failure: Exception, ctx: Any, args: Sequence[str]) -> int:
     if _wants_json(args):
         member = error.to_json() if error else _bug(failure)
         findings = error.findings if error else ()
-        answer = document(_command(ctx), error=member, findings=findings, exit_code=code)
+        told: Any = done_so_far()
+        answer = document(_command(ctx), **told, error=member, findings=findings, exit_code=code)
         typer.echo(render(answer))
     return code
 
@@ -211,8 +214,10 @@ def _report(failure: Exception, ctx: Any, args: Sequence[str]) -> int:
 def _interrupted(ctx: Any, args: Sequence[str]) -> int:
     """Leave without a word, but for the document that `--json` promises."""
     if _wants_json(args):
-        error = {"code": None, "kind": "Interrupted", "message": "interrupted", "hint": None}
-        answer = document(_command(ctx), error={**error, "where": {}}, exit_code=_INTERRUPTED)
+        error: dict[str, Any] = {"code": None, "kind": "Interrupted"}
+        error |= {"message": "interrupted", "hint": None, "where": {}}
+        told: Any = done_so_far()
+        answer = document(_command(ctx), **told, error=error, exit_code=_INTERRUPTED)
         typer.echo(render(answer))
     return _INTERRUPTED
 

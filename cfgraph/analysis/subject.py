@@ -13,6 +13,8 @@ from cfgraph.ir.graph import Graph, Node
 from cfgraph.ir.names import did_you_mean
 from cfgraph.ir.walk import Roles
 
+Meant = Callable[[str, Iterable[str]], str | None]
+
 
 @dataclass(eq=False)
 class Subject:
@@ -74,10 +76,10 @@ class Subject:
         """The roles of ops."""
         return Roles()
 
-    def guess(self, name: str, known: Iterable[str]) -> str | None:
-        """A hint with the closest known name; only for the first few, since it takes its time."""
+    def guess(self, name: str, known: Iterable[str], meant: Meant = did_you_mean) -> str | None:
+        """A hint with the name that is meant; only for the first few, since it takes its time."""
         self.guesses -= 1
-        return did_you_mean(name, known) if self.guesses >= 0 else None
+        return meant(name, known) if self.guesses >= 0 else None
 
 
 Rule = Callable[[Subject], Iterator[Finding]]

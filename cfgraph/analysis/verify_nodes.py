@@ -12,7 +12,7 @@ from cfgraph.ir import registry
 from cfgraph.ir.attrs import Func, Placeholder, Tensor
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node
-from cfgraph.ir.names import NODE_NAME
+from cfgraph.ir.names import NODE_NAME, misspelt_op
 from cfgraph.ir.shapes import Shape
 from cfgraph.ir.signature import Attr, Signature
 
@@ -59,7 +59,8 @@ def unknown_ops(subject: Subject) -> Iterator[Finding]:
             continue
         others = f" ({len(nodes)} nodes)" if len(nodes) > 1 else ""
         message = f"the op {op!r} is not known{others}; it is kept, but cannot run"
-        hint, related = subject.guess(op, known), tuple(node.name for node in nodes[1:])
+        hint = subject.guess(op, known, misspelt_op)
+        related = tuple(node.name for node in nodes[1:])
         yield Finding("CFG101", "warning", message, nodes[0].name, hint, related)
 
 

@@ -19,7 +19,7 @@ from cfgraph.errors import UsageError
 from cfgraph.ir import device_name, dtypes, registry
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Graph, Versions
-from cfgraph.ir.names import did_you_mean
+from cfgraph.ir.names import did_you_mean, misspelt_op
 
 # the TensorFlow whose ops these are
 _VERSIONS: Final = Versions(producer=2474, min_consumer=12)
@@ -116,7 +116,7 @@ class Builder:
                 raise AttributeError(op)
             public = [name for name in vars(Builder) if not name.startswith("_")]
             message = f"there is no op {op!r}"
-            hint = did_you_mean(op, [*public, *registry.names()])
+            hint = misspelt_op(op, registry.names()) or did_you_mean(op, public)
             raise UnknownOp(message, hint=hint, path=users_line())
 
         def add(*inputs: Any, **given: Any) -> Any:

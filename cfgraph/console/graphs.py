@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import cfgraph.ops  # noqa: F401 - fills the registry
+from cfgraph.console.answer import remember
 from cfgraph.console.page import note
 from cfgraph.errors import InvalidInput, UsageError
 from cfgraph.ir.file_bytes import read_file, read_stream
@@ -50,7 +51,9 @@ def read_graph(path: str, format: str | None = None, quiet: bool = False) -> Sou
         raise
     if loaded.format in _WRAPPED:
         note(f"note: {path} is a {_WRAPPED[loaded.format]}; its graph is used", quiet)
-    return Source(loaded.graph, path, loaded.format, data)
+    source = Source(loaded.graph, path, loaded.format, data)
+    remember("inputs", source)
+    return source
 
 
 _WRAPPED: Final = {"meta": "MetaGraphDef", "saved_model": "SavedModel"}

@@ -35,3 +35,35 @@ def did_you_mean(name: str, known: Iterable[str]) -> str | None:
         return None
     close = difflib.get_close_matches(name, candidates, 1)
     return f"did you mean {close[0]!r}?" if close else None
+
+
+def misspelt_op(name: str, known: Iterable[str]) -> str | None:
+    """A hint with the op of which a name is a slip of the pen, or None.
+
+    A name that is merely like another is most often an op of TensorFlow's that is not known here;
+    so are `Conv3D` and `Conv2D`, which differ in a digit.
+    """
+    if not _SHORTEST < len(name) <= _MAX_GUESSED:
+        return None
+    found = next((op for op in sorted(known) if op != name and _is_slip(name, op)), None)
+    return f"did you mean {found!r}?" if found else None
+
+
+_SHORTEST: Final = 4
+
+
+def _is_slip(name: str, op: str) -> bool:
+    """True if they differ in a letter more, less or other, two swapped, case, or a missing `Op`."""
+    one, other = name.lower(), op.lower()
+    if abs(len(one) - len(other)) > len("op"):
+        return False
+    start = 0
+    while start < min(len(one), len(other)) and one[start] == other[start]:
+        start += 1
+    one, other = one[start:], other[start:]
+    while one and other and one[-1] == other[-1]:
+        one, other = one[:-1], other[:-1]
+    if any(sign.isdigit() for sign in one + other):
+        return False
+    swapped = len(one) == len(other) and len(one) == len("xy") and one == other[::-1]
+    return swapped or max(len(one), len(other)) <= 1 or (not one and other == "op")

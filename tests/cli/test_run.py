@@ -571,3 +571,18 @@ def test_what_the_graph_prints_is_no_result(command: Any, tmp_path: Path) -> Non
     done = command("run", tmp_path / "g.graph", "--target", "p", "--json")
     assert done.json["status"] == "ok"
     assert "hello" in done.err
+
+
+@pytest.mark.parametrize("option", ["--timeout", "--rtol", "--atol"])
+def test_a_limit_that_is_no_number_is_refused(command: Any, counter: Path, option: str) -> None:
+    done = command("run", counter, "--fetch", "count", option, "nan")
+    assert done.code == 2
+    assert "NaN" in done.err
+
+
+def test_an_error_after_loading_tells_what_was_read(command: Any, counter: Path) -> None:
+    answer = command("run", counter, "--fetch", "nosuch", "--json").json
+    assert answer["status"] == "error"
+    assert [item["path"] for item in answer["inputs"]] == [str(counter)]
+    assert answer["inputs"][0]["nodes"] == 15
+    assert command("run", counter.parent / "none.pb", "--json").json["inputs"] == []

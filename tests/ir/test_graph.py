@@ -9,7 +9,7 @@ import cfgraph.ops  # noqa: F401 - fills the registry
 from cfgraph.errors import InvalidInput, UsageError
 from cfgraph.ir import dtypes
 from cfgraph.ir.graph import CONTROL, Graph, Node, Output, Use
-from cfgraph.ir.names import did_you_mean, split_tensor_name
+from cfgraph.ir.names import did_you_mean, misspelt_op, split_tensor_name
 from cfgraph.ir.text import parse_graph, print_graph
 
 
@@ -321,3 +321,33 @@ def test_many_nodes_may_ask_for_one_name() -> None:
     for _ in range(20_000):
         graph.create(graph.unique_name("n"), "A")
     assert list(graph.nodes)[-1] == "n_19999"
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("MatMull", "MatMul"),
+        ("Addv2", "AddV2"),
+        ("Relu_6", "Relu6"),
+        ("LoopCnod", "LoopCond"),
+        ("ReadVariable", "ReadVariableOp"),
+        ("Conv3D", None),
+        ("VariableV3", None),
+        ("Svd", None),
+        ("RandomShuffleQueue", None),
+    ],
+)
+def test_a_slip_of_the_pen_is_told_from_another_op(written: str, meant: str | None) -> None:
+    known = [
+        "MatMul",
+        "AddV2",
+        "Relu6",
+        "LoopCond",
+        "ReadVariableOp",
+        "Conv2D",
+        "VariableV2",
+        "Sub",
+        "RandomShuffle",
+    ]
+    hint = misspelt_op(written, [*known, "VariableV2", "Sub", "RandomShuffle"])
+    assert hint == (meant and f"did you mean {meant!r}?")
