@@ -51,6 +51,7 @@ class Bitcast(Op):
 
     signature = "input: T -> output: type"
     attrs = f"{one_of(ALL_NUMBERS)}, {one_of(ALL_NUMBERS, attr='type')}"
+    reads_bits = True
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:

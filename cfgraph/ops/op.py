@@ -55,6 +55,7 @@ class Op:
     is_input: ClassVar[bool] = False  # there to be fed; without an input of its own it must be
     forwards: ClassVar[bool] = False  # output i is input i
     host_only: ClassVar[bool] = False  # only a CPU has a kernel, whatever the types
+    reads_bits: ClassVar[bool] = False  # depends on how numbers are stored, not on values alone
     handles: ClassVar[tuple[int, ...]] = ()  # outputs that are handles though their type is not
     logic: ClassVar[str] = ""  # not, and, or, equal, differ, truth: what it says of its inputs
     role: ClassVar[str] = ""

@@ -71,6 +71,7 @@ class DecodeRaw(Op):
         "complex64, complex128, bool, bfloat16}, little_endian: bool = true"
     )
     traceable = False
+    reads_bits = True
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -112,6 +113,7 @@ class DecodePaddedRaw(Op):
         "bfloat16}, little_endian: bool = true"
     )
     traceable = False
+    reads_bits = True
     host_inputs = (1,)
 
     @classmethod
