@@ -5,9 +5,12 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
+from cfgraph.analysis.parts import Parts, parts_of
 from cfgraph.analysis.summary import Summary, next_command, summarize
+from cfgraph.analysis.transfers import is_partitioned
 from cfgraph.console import show_tables as tables
 from cfgraph.console.answer import print_document
+from cfgraph.console.devices import parts_json, parts_table
 from cfgraph.console.dot import dot_lines
 from cfgraph.console.graphs import Source, read_graph
 from cfgraph.console.page import Page, note, page
@@ -54,6 +57,7 @@ class _Show:
         self.options = options
         self.whole = View(source.graph)
         self._summary: Summary | None = None
+        self._parts: Parts | None = None
 
     @property
     def summary(self) -> Summary:
@@ -61,6 +65,13 @@ class _Show:
         if self._summary is None:
             self._summary = summarize(self.graph, self.whole.found)
         return self._summary
+
+    @property
+    def parts(self) -> Parts | None:
+        """The parts of a partitioned graph, found once."""
+        if self._parts is None and is_partitioned(self.graph):
+            self._parts = parts_of(self.graph, self.whole.found)
+        return self._parts
 
     def print(self) -> None:
         """Print what the options say."""
@@ -98,7 +109,7 @@ class _Show:
             return tables.frames_table(self.summary.frames, tree)
         if section == "functions":
             return tables.functions_table(self.summary.functions)
-        return tables.devices_table(self.summary)
+        return parts_table(self.parts) if self.parts else tables.devices_table(self.summary)
 
     def result(self, chosen: list[Chosen]) -> dict[str, Any]:
         """The `result` member of the JSON document."""
@@ -115,6 +126,8 @@ class _Show:
         found = asdict(self.summary)
         for name in ("ops", "devices"):
             found[name] = dict(found[name])
+        if self.parts:
+            found["parts"] = parts_json(self.parts)
         return {**found, "next": next_command(self.graph, self.source.path, self.summary)}
 
     def text(self, out: Page, chosen: list[Chosen]) -> None:
@@ -130,7 +143,7 @@ class _Show:
                 self.section(out, section, chosen)
         else:
             command = next_command(self.graph, self.source.path, self.summary)
-            print_summary(out, self.source, self.summary, command)
+            print_summary(out, self.source, self.summary, command, self.parts)
 
     def section(self, out: Page, section: str, chosen: list[Chosen]) -> None:
         """Print one section, or say that there is nothing in it."""

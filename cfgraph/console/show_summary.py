@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
+from cfgraph.analysis.parts import Parts
 from cfgraph.analysis.summary import Endpoint, Summary
 from cfgraph.console import show_tables as tables
+from cfgraph.console.devices import parts_table, routes_table
 from cfgraph.console.graphs import Source
 from cfgraph.console.page import Page
 from cfgraph.console.tables import Table, flowed
@@ -13,15 +15,20 @@ from cfgraph.console.tables import Table, flowed
 MAX_LISTED: Final = 20
 
 
-def print_summary(out: Page, source: Source, summary: Summary, command: str) -> None:
-    """Print what a person wants to know first, and what to type next."""
+def print_summary(
+    out: Page, source: Source, summary: Summary, command: str, parts: Parts | None
+) -> None:
+    """Print what a person wants to know first, and what to type next; `parts` if it is cut."""
     out.heading(source.path, _counts(source, summary))
     _ops(out, summary)
     if summary.frames:
         _section(out, "loops", tables.frames_table(summary.frames))
     if summary.functions:
         _section(out, "functions", tables.functions_table(summary.functions))
-    if any(name for name, _ in summary.devices):
+    if parts is not None:
+        _section(out, "devices", parts_table(parts))
+        _section(out, "messages", routes_table(parts))
+    elif any(name for name, _ in summary.devices):
         _section(out, "devices", tables.devices_table(summary))
     _endpoints(out, "inputs", summary.inputs)
     _endpoints(out, "outputs", summary.outputs)
