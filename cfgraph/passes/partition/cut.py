@@ -8,7 +8,7 @@ The Identity is there because a Recv that gets a dead message is itself live. Wh
 goes to B anyway, and is live when x is, the Identity takes that and nothing more is sent. An Enter
 and a NextIteration do not send: each device that reads one has a copy, so that what they read
 crosses once in its own frame, however many loops it enters. A Recv in a loop waits for the driver
-of the loop on its device.
+of the loop on its device, and a Send for the control loop there: it may send what never changes.
 """
 
 from __future__ import annotations
@@ -124,12 +124,21 @@ class Cutter:
             "recv_device": device.encode(),
             "client_terminated": False,
         }
-        send = self.maker.make(f"{name}/send", "_Send", source, (item,), controls, T=dtype, **key)
+        drivers = self._driver(frame, source)
+        waits = (*controls, *drivers)
+        send = self.maker.make(f"{name}/send", "_Send", source, (item,), waits, T=dtype, **key)
         self.maker.beside.setdefault(of, []).append(send)
         self.pairs.append((send, frame))
         gates = () if frame.parent is None else (self.machines.gate(frame, device),)
         recv = self.maker.make(f"{name}/recv", "_Recv", device, (), gates, tensor_type=dtype, **key)
         return recv.output()
+
+    def _driver(self, frame: Frame, device: str) -> tuple[Node, ...]:
+        """What a Send waits for, so that no run goes without the control loop that repeats it."""
+        if frame.parent is None:
+            return ()
+        gate = self.machines.gate(frame, device)
+        return (gate,) if self.machines.is_control_loop(frame, device) else ()
 
     def _copy(self, node: Node, device: str) -> Node:
         """An Enter or a NextIteration on another device, with all that enters before it."""
