@@ -11,7 +11,7 @@ import numpy as np
 from cfgraph.ir.graph import Node
 from cfgraph.ir.shapes import SCALAR, UNKNOWN, Shape
 from cfgraph.ops import tensor_array_gradients
-from cfgraph.ops.adjoint import no_gradient
+from cfgraph.ops.adjoint import stop
 from cfgraph.ops.inference import InferenceContext
 from cfgraph.ops.op import Kernel, Op, OpError
 from cfgraph.ops.tensor_array import TensorArray
@@ -37,7 +37,7 @@ class TensorArrayV3(ArrayOp):
         " clear_after_read: bool = true, identical_element_shapes: bool = false,"
         " tensor_array_name: string = ''"
     )
-    gradient = staticmethod(no_gradient)
+    gradient = staticmethod(stop)
 
     @classmethod
     def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -69,7 +69,7 @@ class TensorArrayGradV3(ArrayOp):
 
     signature = "handle: resource, flow_in: float32 -> grad_handle: resource, flow_out: float32"
     attrs = "source: string"
-    gradient = staticmethod(no_gradient)
+    gradient = staticmethod(stop)
 
     @classmethod
     def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -88,7 +88,7 @@ class TensorArrayGradWithShape(ArrayOp):
     )
     attrs = "source: string"
     host_inputs = (0, 2)
-    gradient = staticmethod(no_gradient)
+    gradient = staticmethod(stop)
 
     @classmethod
     def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -135,7 +135,7 @@ class TensorArraySizeV3(ArrayOp):
     """The number of elements."""
 
     signature = "handle: resource, flow_in: float32 -> size: int32"
-    gradient = staticmethod(no_gradient)
+    gradient = staticmethod(stop)
 
     @classmethod
     def prepare(cls, node: Node, xp: ModuleType) -> Kernel:

@@ -12,7 +12,7 @@ from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node
 from cfgraph.ir.shapes import UNKNOWN, Shape, vector
 from cfgraph.ops import tensor_list_gradients
-from cfgraph.ops.adjoint import no_gradient
+from cfgraph.ops.adjoint import stop
 from cfgraph.ops.elements import each, zeros
 from cfgraph.ops.inference import InferenceContext
 from cfgraph.ops.op import Kernel, OpError
@@ -158,7 +158,7 @@ class TensorListConcatLists(ListOp):
     signature = "input_a: variant, input_b: variant -> output: variant"
     attrs = "element_dtype: type"
     host_inputs = (0, 1)
-    gradient = staticmethod(no_gradient)
+    gradient = staticmethod(stop)
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:

@@ -13,7 +13,7 @@ from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node
 from cfgraph.ir.shapes import SCALAR, UNKNOWN, Shape
 from cfgraph.ops import tensor_list_gradients
-from cfgraph.ops.adjoint import no_gradient
+from cfgraph.ops.adjoint import stop
 from cfgraph.ops.elements import unstack, zeros
 from cfgraph.ops.inference import InferenceContext
 from cfgraph.ops.op import Kernel, Op, OpError
@@ -70,7 +70,7 @@ class EmptyTensorList(ListOp):
     signature = "element_shape: shape_type, max_num_elements: int32 -> handle: variant"
     attrs = "element_dtype: type, shape_type: {int32, int64}"
     host_inputs = (0, 1)
-    gradient = staticmethod(no_gradient)
+    gradient = staticmethod(stop)
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -84,7 +84,7 @@ class TensorListReserve(ListOp):
     signature = "element_shape: shape_type, num_elements: int32 -> handle: variant"
     attrs = "element_dtype: type, shape_type: {int32, int64}"
     host_inputs = (0, 1)
-    gradient = staticmethod(no_gradient)
+    gradient = staticmethod(stop)
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -129,7 +129,7 @@ class TensorListPushBackBatch(ListOp):
     """Lists, each with one slice of the tensor more."""
 
     signature = "input_handles: variant, tensor: element_dtype -> output_handles: variant"
-    gradient = staticmethod(no_gradient)
+    gradient = staticmethod(stop)
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -196,7 +196,7 @@ class TensorListLength(ListOp):
     """The number of elements."""
 
     signature = "input_handle: variant -> length: int32"
-    gradient = staticmethod(no_gradient)
+    gradient = staticmethod(stop)
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -208,7 +208,7 @@ class TensorListElementShape(ListOp):
 
     signature = "input_handle: variant -> element_shape: shape_type"
     attrs = "shape_type: {int32, int64}"
-    gradient = staticmethod(no_gradient)
+    gradient = staticmethod(stop)
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:

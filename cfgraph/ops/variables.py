@@ -12,7 +12,7 @@ import numpy as np
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node
 from cfgraph.ir.shapes import SCALAR, UNKNOWN, Shape
-from cfgraph.ops.adjoint import no_gradient
+from cfgraph.ops.adjoint import stop
 from cfgraph.ops.inference import InferenceContext
 from cfgraph.ops.op import Kernel, Op, OpError
 
@@ -187,7 +187,7 @@ class Assign(Op):
     signature = "ref: Ref(T), value: T -> output_ref: Ref(T)"
     attrs = "validate_shape: bool = true, use_locking: bool = true"
     stateful = True
-    gradient = staticmethod(no_gradient)
+    gradient = staticmethod(stop)
     allows_uninitialized = (0,)
 
     @classmethod
@@ -224,7 +224,7 @@ class AssignUpdate(Op, abstract=True):
     """The variable becomes `combine(old, value)`; hands the reference on."""
 
     stateful = True
-    gradient = staticmethod(no_gradient)
+    gradient = staticmethod(stop)
     combine: ClassVar[Callable[[Any, Any], Any]]
 
     @classmethod
