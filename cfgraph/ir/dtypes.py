@@ -89,6 +89,11 @@ class DType:
         return self.kind in ("float", "complex", "resource", "variant")
 
     @property
+    def real(self) -> DType:
+        """The type of the real part of a complex number; any other type itself."""
+        return {complex64: float32, complex128: float64}.get(self.base, self)
+
+    @property
     def numpy(self) -> Any:
         """The NumPy dtype of its arrays (`object` for strings, resources, variants).
 

@@ -2,6 +2,7 @@
 
 from cfgraph.ops import (
     activation,
+    activation_grad,
     adaptive_optimizers,
     arg_extrema,
     argmax_pooling,
@@ -35,6 +36,7 @@ from cfgraph.ops import (
     functional,
     gated_recurrent,
     gather,
+    guarded,
     identity,
     incomplete_gamma,
     lowered,
@@ -101,6 +103,7 @@ from cfgraph.ops import (
 
 __all__ = [
     "activation",
+    "activation_grad",
     "adaptive_optimizers",
     "arg_extrema",
     "argmax_pooling",
@@ -134,6 +137,7 @@ __all__ = [
     "functional",
     "gated_recurrent",
     "gather",
+    "guarded",
     "identity",
     "incomplete_gamma",
     "lowered",

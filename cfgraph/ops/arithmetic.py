@@ -13,6 +13,7 @@ from cfgraph.ir.graph import Node, Output
 from cfgraph.ops.adjoint import Adjoint, Partials, conj, reduced
 from cfgraph.ops.op import Kernel, OpError
 from cfgraph.ops.pointwise import Pointwise
+from cfgraph.ops.pointwise_gradients import like, of_pair, over
 from cfgraph.ops.precision import widened
 from cfgraph.ops.type_sets import COMPLEX, FLOATS, NUMBERS, REAL, SIGNED, one_of
 
@@ -33,6 +34,10 @@ class Add(Binary):
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
         return concatenate if node.attr("T").kind == "string" else operator.add
 
+    @staticmethod
+    def gradient(g: Adjoint, node: Node, dz: Output) -> Partials:
+        return of_pair(g, node, lambda: dz, lambda: dz)
+
 
 def concatenate(x: Any, y: Any) -> Any:
     """Strings joined elementwise."""
@@ -44,11 +49,7 @@ class AddV2(Binary):
 
     commutes = True
     function = operator.add
-
-    @staticmethod
-    def gradient(g: Adjoint, node: Node, dz: Output) -> Partials:
-        x, y = node.inputs
-        return lambda: reduced(g, dz, x, y), lambda: reduced(g, dz, y, x)
+    gradient = staticmethod(Add.gradient)
 
 
 class Sub(Binary):
@@ -71,20 +72,7 @@ class Mul(Binary):
     @staticmethod
     def gradient(g: Adjoint, node: Node, dz: Output) -> Partials:
         x, y = node.inputs
-        return (
-            lambda: reduced(g, g.Mul(dz, conj(g, y)), x, y),
-            lambda: reduced(g, g.Mul(conj(g, x), dz), y, x),
-        )
-
-
-class MulNoNan(Binary):
-    """The product, which is 0 where y is 0, whatever x is."""
-
-    attrs = one_of(FLOATS, COMPLEX)
-
-    @staticmethod
-    def kernel(xp: ModuleType, x: Any, y: Any) -> Any:
-        return xp.where(y == 0, xp.zeros((), y.dtype), x * y)
+        return of_pair(g, node, lambda: g.Mul(dz, conj(g, y)), lambda: g.Mul(conj(g, x), dz))
 
 
 class SquaredDifference(Binary):
@@ -98,6 +86,15 @@ class SquaredDifference(Binary):
         if node.attr("T").is_complex:
             return _squared_length
         return lambda x, y: xp.square(x - y)
+
+    @staticmethod
+    def gradient(g: Adjoint, node: Node, dz: Output) -> Partials:
+        x, y = node.inputs
+        if node.attr("T").is_complex:  # the square is real, so the imaginary part is of no account
+            real = g.Real(dz, Tout=node.attr("T").real)
+            dz = g.Complex(real, 0, Tout=node.attr("T"))
+        along = g.Mul(g.Mul(dz, 2), g.Sub(x, y))
+        return lambda: reduced(g, along, x, y), lambda: g.Neg(reduced(g, along, y, x))
 
 
 def _squared_length(x: Any, y: Any) -> Any:
@@ -120,6 +117,31 @@ class Pow(Binary):
             return power
         return _integer_power
 
+    @staticmethod
+    def gradient(g: Adjoint, node: Node, dz: Output) -> Partials:
+        x, y = (conj(g, item) for item in node.inputs)
+        return of_pair(
+            g,
+            node,
+            lambda: g.Mul(g.Mul(dz, y), _lesser_power(g, x, y)),
+            lambda: g.Mul(g.Mul(dz, conj(g, node.output())), _safe_log(g, x)),
+        )
+
+
+def _lesser_power(g: Adjoint, x: Output, y: Output) -> Output:
+    """x to the power of y - 1."""
+    known = g.known_value(y)
+    if known is None or y.dtype is None:
+        return g.Pow(x, g.Sub(y, 1))
+    return x if np.all(known == 2) and not known.ndim else g.Pow(x, g.const(known - 1, y.dtype))
+
+
+def _safe_log(g: Adjoint, x: Output) -> Output:
+    """The logarithm; 0 where there is none."""
+    is_complex = x.dtype is not None and x.dtype.is_complex
+    there = g.NotEqual(x, 0) if is_complex else g.Greater(x, 0)
+    return over(g, g.Log(g.SelectV2(there, x, like(g, 1, x))), there)
+
 
 def _integer_power(x: Any, y: Any) -> Any:
     if np.any(y < 0):
@@ -134,6 +156,7 @@ class Extreme(Binary, abstract=True):
     attrs = one_of(REAL)
     function: ClassVar[str]
     better: ClassVar[Callable[[Any, Any], Any]]
+    wins: ClassVar[str]  # the op that says where the first one is taken, of equal ones too
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -149,12 +172,18 @@ class Extreme(Binary, abstract=True):
 
         return extreme
 
+    @classmethod
+    def gradient(cls, g: Adjoint, node: Node, dz: Output) -> Partials:
+        wins = getattr(g, cls.wins)(*node.inputs)
+        return of_pair(g, node, lambda: over(g, dz, wins), lambda: over(g, dz, wins, negated=True))
+
 
 class Maximum(Extreme):
     """The larger of two; NaN where one is NaN."""
 
     function = "maximum"
     better = operator.ge
+    wins = "GreaterEqual"
 
 
 class Minimum(Extreme):
@@ -162,6 +191,7 @@ class Minimum(Extreme):
 
     function = "minimum"
     better = operator.le
+    wins = "LessEqual"
 
 
 class Atan2(Binary):
@@ -171,6 +201,12 @@ class Atan2(Binary):
     attrs = one_of(FLOATS)
     function = "arctan2"
 
+    @staticmethod
+    def gradient(g: Adjoint, node: Node, dz: Output) -> Partials:
+        y, x = node.inputs
+        along = g.RealDiv(dz, g.AddV2(g.Square(y), g.Square(x)))
+        return of_pair(g, node, lambda: g.Mul(x, along), lambda: g.Mul(g.Neg(y), along))
+
 
 class NextAfter(Binary):
     """The number that can be represented next to x1, towards x2."""
@@ -179,36 +215,7 @@ class NextAfter(Binary):
     attrs = "T: {float64, float32} = float32"
     function = "nextafter"
 
-
-class Guarded(Binary, abstract=True):
-    """x times a function of y, which is 0 where x is 0."""
-
-    attrs = one_of(FLOATS, COMPLEX)
-
-    @classmethod
-    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        return widened(super().bind(node, xp), node.attr("T"))
-
-
-class Xlogy(Guarded):
-    """x log(y), which is 0 where x is 0."""
-
     @staticmethod
-    def kernel(xp: ModuleType, x: Any, y: Any) -> Any:
-        return xp.where(x == 0, xp.zeros((), x.dtype), x * xp.log(y))
-
-
-class Xlog1py(Guarded):
-    """x log(1 + y), which is 0 where x is 0."""
-
-    @staticmethod
-    def kernel(xp: ModuleType, x: Any, y: Any) -> Any:
-        return xp.where(x == 0, xp.zeros((), x.dtype), x * xp.log1p(y))
-
-
-class Xdivy(Guarded):
-    """x / y, which is 0 where x is 0."""
-
-    @staticmethod
-    def kernel(xp: ModuleType, x: Any, y: Any) -> Any:
-        return xp.where(x == 0, xp.zeros((), x.dtype), x / y)
+    def gradient(g: Adjoint, node: Node, dz: Output) -> Partials:
+        x, y = node.inputs
+        return lambda: reduced(g, dz, x, y), None

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import Any, ClassVar
 
-from cfgraph.ir.graph import Node
+from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import Shape, vector
+from cfgraph.ops.adjoint import Adjoint, Partials, index
 from cfgraph.ops.dims import want_rank_at_least
 from cfgraph.ops.inference import InferenceContext
 from cfgraph.ops.op import Kernel, Op, OpError
@@ -52,6 +53,11 @@ class BiasAddV1(SameShape):
         first = cls.formatted and context.attr("data_format") == b"NCHW"
         return [want_rank_at_least(context.inputs[0], 3 if first else 2)]
 
+    @classmethod
+    def gradient(cls, g: Adjoint, node: Node, dy: Output) -> Partials:
+        layout = node.attr("data_format") if cls.formatted else b"NHWC"
+        return dy, lambda: g.BiasAddGrad(dy, data_format=layout)
+
 
 class BiasAdd(BiasAddV1):
     """Add a vector to the channels."""
@@ -85,3 +91,19 @@ class BiasAddGrad(Op):
         first = context.attr("data_format") == b"NCHW"
         dims = want_rank_at_least(context.inputs[0], 3 if first else 2).dims
         return [vector(dims[1 if first else -1] if dims else None)]
+
+    @staticmethod
+    def gradient(g: Adjoint, node: Node, dz: Output) -> Partials:
+        dy = node.inputs[0]
+        if node.attr("data_format") == b"NCHW":
+            dz = g.Reshape(dz, _beside(g, dy))
+        return [g.BroadcastTo(dz, g.shape(dy))]
+
+
+def _beside(g: Adjoint, dy: Output) -> Output:
+    """The shape of a vector of channels that broadcasts to channels first: [-1, 1, 1, ...]."""
+    rank = g.known_shape(dy).rank
+    if rank is not None:
+        return index(g, [-1, *[1] * (rank - 2)])
+    within = g.Slice(g.shape(dy), index(g, [2]), index(g, [-1]))
+    return g.ConcatV2(index(g, [-1]), g.OnesLike(within), index(g, 0))

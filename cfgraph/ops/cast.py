@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from cfgraph.ir.graph import Node
+from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import Shape, vector
+from cfgraph.ops.adjoint import Adjoint, Partials
 from cfgraph.ops.array import same
 from cfgraph.ops.dims import want_rank_at_least
 from cfgraph.ops.inference import InferenceContext
@@ -39,6 +40,11 @@ class Cast(SameShape):
         if xp is np and builtin and target.is_floating:
             return _to_floats(target.numpy.type)
         return lambda x: x.astype(wanted)
+
+    @staticmethod
+    def gradient(g: Adjoint, node: Node, dy: Output) -> Partials:
+        source = node.attr("SrcT")
+        return [g.Cast(dy, DstT=source) if source.is_differentiable else None]
 
 
 def _to_floats(kind: Any) -> Kernel:

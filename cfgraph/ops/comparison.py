@@ -9,11 +9,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from cfgraph.ir.graph import Node
+from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import SCALAR, UNKNOWN, Shape
+from cfgraph.ops.adjoint import Adjoint, Partials, reduced
 from cfgraph.ops.inference import InferenceContext
 from cfgraph.ops.op import Kernel, Op, OpError
 from cfgraph.ops.pointwise import Pointwise
+from cfgraph.ops.pointwise_gradients import over
 from cfgraph.ops.type_sets import ALL_NUMBERS, REAL, one_of
 
 
@@ -178,6 +180,22 @@ class Select(Op):
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
         return [context.inputs[1].merge(context.inputs[2])]
 
+    @staticmethod
+    def gradient(g: Adjoint, node: Node, dz: Output) -> Partials:
+        condition = node.inputs[0]
+        rank = g.known_shape(condition).rank
+        if rank is not None and rank in (0, g.known_shape(node.output()).rank):
+            return (
+                None,
+                lambda: over(g, dz, condition),
+                lambda: over(g, dz, condition, negated=True),
+            )
+        return (
+            None,
+            lambda: g.Select(condition, dz, g.ZerosLike(dz)),
+            lambda: g.Select(condition, g.ZerosLike(dz), dz),
+        )
+
 
 def _either(condition: Any, t: Any, e: Any) -> Any:
     if condition.ndim or t.shape != e.shape:
@@ -194,6 +212,15 @@ class SelectV2(Pointwise):
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
         return _either_broadcast if xp is np else super().bind(node, xp)
+
+    @staticmethod
+    def gradient(g: Adjoint, node: Node, dz: Output) -> Partials:
+        condition, t, e = node.inputs
+        return (
+            None,
+            lambda: reduced(g, over(g, dz, condition), t, node.output()),
+            lambda: reduced(g, over(g, dz, condition, negated=True), e, node.output()),
+        )
 
 
 def _either_broadcast(condition: Any, t: Any, e: Any) -> Any:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from types import ModuleType
 from typing import Any
 
-from cfgraph.ir.graph import Node
+from cfgraph.ir.graph import Node, Output
+from cfgraph.ops.adjoint import Adjoint, Partials, conj
 from cfgraph.ops.array import same
 from cfgraph.ops.op import Kernel
 from cfgraph.ops.pointwise import Pointwise
+from cfgraph.ops.pointwise_gradients import of_pair
 from cfgraph.ops.type_sets import COMPLEX, one_of
 
 
@@ -24,11 +26,24 @@ class Real(Part):
 
     function = "real"
 
+    @staticmethod
+    def gradient(g: Adjoint, node: Node, dy: Output) -> Partials:
+        return [g.Complex(dy, 0, Tout=node.attr("T"))]
+
 
 class Imag(Part):
     """The imaginary part."""
 
     function = "imag"
+
+    @staticmethod
+    def gradient(g: Adjoint, node: Node, dy: Output) -> Partials:
+        return [_upright(g, node, dy)]
+
+
+def _upright(g: Adjoint, node: Node, dy: Output) -> Output:
+    """A real gradient times the imaginary unit."""
+    return g.Complex(g.const(0, node.attr("Tout")), dy, Tout=node.attr("T"))
 
 
 class Angle(Part):
@@ -36,12 +51,21 @@ class Angle(Part):
 
     function = "angle"
 
+    @staticmethod
+    def gradient(g: Adjoint, node: Node, dy: Output) -> Partials:
+        return [g.RealDiv(_upright(g, node, dy), g.Conj(node.inputs[0]))]
+
 
 class ComplexAbs(Part):
     """The length."""
 
     signature = "x: T -> y: Tout"
     function = "abs"
+
+    @staticmethod
+    def gradient(g: Adjoint, node: Node, dy: Output) -> Partials:
+        along = g.Mul(g.Complex(dy, 0, Tout=node.attr("T")), node.inputs[0])
+        return [g.DivNoNan(along, g.Complex(node.output(), 0, Tout=node.attr("T")))]
 
 
 class Conj(Pointwise):
@@ -56,6 +80,10 @@ class Conj(Pointwise):
             return same
         conjugate: Kernel = xp.conj
         return conjugate
+
+    @staticmethod
+    def gradient(g: Adjoint, node: Node, dy: Output) -> Partials:
+        return [conj(g, dy)]
 
 
 class Complex(Pointwise):
@@ -76,3 +104,8 @@ class Complex(Pointwise):
             return parts.view(wanted)[..., 0]
 
         return join
+
+    @staticmethod
+    def gradient(g: Adjoint, node: Node, dz: Output) -> Partials:
+        part = node.attr("T")
+        return of_pair(g, node, lambda: g.Real(dz, Tout=part), lambda: g.Imag(dz, Tout=part))

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any, ClassVar, cast
 
 import numpy as np
 
-from cfgraph.ir.graph import Node
+from cfgraph.ir.graph import Node, Output
+from cfgraph.ops.adjoint import Adjoint, Partials, conj, no_gradient
 from cfgraph.ops.arithmetic import Binary
 from cfgraph.ops.op import Kernel, OpError
+from cfgraph.ops.pointwise_gradients import of_pair
 from cfgraph.ops.precision import widened
 from cfgraph.ops.type_sets import COMPLEX, FLOATS, REAL, one_of
 
@@ -30,7 +33,7 @@ class Division(Binary, abstract=True):
             return cast(Kernel, whole)
 
         def divide(x: Any, y: Any) -> Any:
-            if not (y.all() if y.ndim else y):
+            if not (y.all() if y.ndim else y) and x.size:
                 message = "Integer division by zero"
                 raise OpError(message)
             return whole(x, y)
@@ -45,11 +48,20 @@ def truncated_quotient(x: Any, y: Any) -> Any:
     return quotient + (behind & (quotient * y != x)).astype(quotient.dtype)
 
 
+def _of_quotient(g: Adjoint, node: Node, dz: Output, divide: Callable[..., Output]) -> Partials:
+    y, z = conj(g, node.inputs[1]), conj(g, node.output())
+    return of_pair(g, node, lambda: divide(dz, y), lambda: g.Mul(dz, divide(g.Neg(z), y)))
+
+
 class RealDiv(Division):
     """The quotient; of integers, towards zero."""
 
     function = operator.truediv
     whole = staticmethod(truncated_quotient)
+
+    @staticmethod
+    def gradient(g: Adjoint, node: Node, dz: Output) -> Partials:
+        return _of_quotient(g, node, dz, g.RealDiv)
 
 
 class Div(RealDiv):
@@ -58,6 +70,8 @@ class Div(RealDiv):
 
 class TruncateDiv(Division):
     """The quotient, rounded towards zero."""
+
+    gradient = staticmethod(no_gradient)
 
     @staticmethod
     def kernel(xp: ModuleType, x: Any, y: Any) -> Any:
@@ -69,11 +83,18 @@ class TruncateDiv(Division):
 class FloorDiv(Division):
     """The quotient, rounded down."""
 
+    gradient = staticmethod(no_gradient)
+
     @staticmethod
     def kernel(xp: ModuleType, x: Any, y: Any) -> Any:
         return xp.floor(x / y)
 
     whole = operator.floordiv
+
+
+def _of_remainder(g: Adjoint, node: Node, dz: Output, divide: Callable[..., Output]) -> Partials:
+    x, y = node.inputs
+    return of_pair(g, node, lambda: dz, lambda: g.Mul(dz, g.Neg(divide(x, y))))
 
 
 class FloorMod(Division):
@@ -83,6 +104,10 @@ class FloorMod(Division):
     function = operator.mod
     whole = operator.mod
 
+    @staticmethod
+    def gradient(g: Adjoint, node: Node, dz: Output) -> Partials:
+        return _of_remainder(g, node, dz, g.FloorDiv)
+
 
 class TruncateMod(Division):
     """The remainder of the quotient rounded towards zero: it has the sign of x."""
@@ -90,6 +115,10 @@ class TruncateMod(Division):
     attrs = one_of("int32, int64", FLOATS)
     function = "fmod"
     whole = "fmod"
+
+    @staticmethod
+    def gradient(g: Adjoint, node: Node, dz: Output) -> Partials:
+        return _of_remainder(g, node, dz, g.TruncateDiv)
 
 
 class Mod(TruncateMod):
@@ -104,3 +133,7 @@ class DivNoNan(Division):
     @staticmethod
     def kernel(xp: ModuleType, x: Any, y: Any) -> Any:
         return xp.where(y == 0, xp.zeros((), y.dtype), x / y)
+
+    @staticmethod
+    def gradient(g: Adjoint, node: Node, dz: Output) -> Partials:
+        return _of_quotient(g, node, dz, g.DivNoNan)

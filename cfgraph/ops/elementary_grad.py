@@ -5,7 +5,8 @@ from __future__ import annotations
 from types import ModuleType
 from typing import Any
 
-from cfgraph.ir.graph import Node
+from cfgraph.ir.graph import Node, Output
+from cfgraph.ops.adjoint import Adjoint, Partials, conj
 from cfgraph.ops.op import Kernel
 from cfgraph.ops.pointwise import Pointwise
 from cfgraph.ops.precision import widened
@@ -40,6 +41,16 @@ class SigmoidGrad(FromResult):
         slope *= y
         return _along(slope, dy)
 
+    @staticmethod
+    def gradient(g: Adjoint, node: Node, dz: Output) -> Partials:
+        y, dy = (conj(g, item) for item in node.inputs)
+
+        def by_y() -> Output:
+            along = g.Mul(dz, dy)
+            return g.Sub(along, g.Mul(g.Mul(along, y), 2))
+
+        return by_y, lambda: g.SigmoidGrad(y, dz)
+
 
 class TanhGrad(FromResult):
     """Gradient of Tanh."""
@@ -47,6 +58,11 @@ class TanhGrad(FromResult):
     @staticmethod
     def kernel(xp: ModuleType, y: Any, dy: Any) -> Any:
         return _along(1 - y * y, dy)
+
+    @staticmethod
+    def gradient(g: Adjoint, node: Node, dz: Output) -> Partials:
+        y, dy = (conj(g, item) for item in node.inputs)
+        return lambda: g.Mul(g.Mul(g.Mul(dz, -2), dy), y), lambda: g.TanhGrad(y, dz)
 
 
 class Steep(FromResult, abstract=True):
@@ -71,6 +87,14 @@ class SqrtGrad(Steep):
     def kernel(xp: ModuleType, y: Any, dy: Any) -> Any:
         return dy * 0.5 / y
 
+    @staticmethod
+    def gradient(g: Adjoint, node: Node, dz: Output) -> Partials:
+        quotient = g.RealDiv(dz, node.inputs[0])
+        return (
+            lambda: g.Mul(g.Neg(conj(g, quotient)), node.output()),
+            lambda: g.Mul(quotient, 0.5),
+        )
+
 
 class RsqrtGrad(Steep):
     """Gradient of Rsqrt."""
@@ -79,6 +103,14 @@ class RsqrtGrad(Steep):
     def kernel(xp: ModuleType, y: Any, dy: Any) -> Any:
         return dy * -0.5 * y * (y * y)
 
+    @staticmethod
+    def gradient(g: Adjoint, node: Node, dz: Output) -> Partials:
+        y, dy = conj(g, node.inputs[0]), node.inputs[1]
+        return (
+            lambda: g.Mul(g.Mul(g.Mul(conj(g, dz), -1.5), dy), g.Square(y)),
+            lambda: g.RsqrtGrad(y, dz),
+        )
+
 
 class ReciprocalGrad(Steep):
     """Gradient of Reciprocal."""
@@ -86,6 +118,14 @@ class ReciprocalGrad(Steep):
     @staticmethod
     def kernel(xp: ModuleType, y: Any, dy: Any) -> Any:
         return -dy * (y * y)
+
+    @staticmethod
+    def gradient(g: Adjoint, node: Node, dz: Output) -> Partials:
+        y, dy = conj(g, node.inputs[0]), node.inputs[1]
+        return (
+            lambda: g.Mul(g.Mul(g.Mul(conj(g, dz), -2), dy), y),
+            lambda: g.ReciprocalGrad(y, dz),
+        )
 
 
 class InvGrad(ReciprocalGrad):

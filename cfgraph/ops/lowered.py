@@ -12,6 +12,7 @@ import numpy as np
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node
 from cfgraph.ir.shapes import SCALAR, UNKNOWN, Shape
+from cfgraph.ops.adjoint import pass_on
 from cfgraph.ops.array import same
 from cfgraph.ops.elements import EMPTY
 from cfgraph.ops.inference import InferenceContext
@@ -94,6 +95,8 @@ class DeviceIndex(Op):
 
 class Regroup(Op, abstract=True):
     """The outputs are the inputs, grouped into other arguments."""
+
+    gradient = staticmethod(pass_on)
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:

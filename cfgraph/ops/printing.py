@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from cfgraph.ir.graph import Node
+from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import SCALAR, Shape
+from cfgraph.ops.adjoint import Adjoint, Partials
 from cfgraph.ops.inference import InferenceContext
 from cfgraph.ops.op import Kernel, Op, OpError
 from cfgraph.ops.pointwise import SameShape
@@ -113,6 +114,10 @@ class Print(SameShape):
             return value
 
         return show
+
+    @staticmethod
+    def gradient(g: Adjoint, node: Node, dy: Output) -> Partials:
+        return [dy, *[None] * (len(node.inputs) - 1)]
 
 
 class PrintV2(Op):

@@ -5,10 +5,12 @@ from __future__ import annotations
 from types import ModuleType
 from typing import Any
 
-from cfgraph.ir.graph import Node
+from cfgraph.ir.graph import Node, Output
+from cfgraph.ops.adjoint import Adjoint, Partials, no_gradient, reduced
 from cfgraph.ops.array import same
 from cfgraph.ops.op import Kernel, OpError
 from cfgraph.ops.pointwise import Pointwise, SameShape
+from cfgraph.ops.pointwise_gradients import over
 from cfgraph.ops.type_sets import ALL_NUMBERS, COMPLEX, FLOATS, SIGNED, one_of
 
 
@@ -17,6 +19,7 @@ class Rounding(Pointwise, abstract=True):
 
     signature = "x: T -> y: T"
     attrs = one_of(FLOATS)
+    gradient = staticmethod(no_gradient)
 
 
 class Floor(Rounding):
@@ -90,3 +93,13 @@ class ClipByValue(SameShape):
                 raise OpError(message)
         capped = xp.where(high < t, high, t)
         return xp.where(low > capped, low, capped)
+
+    @staticmethod
+    def gradient(g: Adjoint, node: Node, dy: Output) -> Partials:
+        x, low, high = node.inputs
+        below, above = g.Less(x, low), g.Greater(x, high)
+        return (
+            lambda: over(g, dy, g.LogicalOr(below, above), negated=True),
+            lambda: reduced(g, over(g, dy, below), low, x),
+            lambda: reduced(g, over(g, dy, above), high, x),
+        )

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from cfgraph.ir.graph import Node
+from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import Shape
+from cfgraph.ops.adjoint import Adjoint, Partials, index, reduced
 from cfgraph.ops.inference import InferenceContext
 from cfgraph.ops.op import Kernel, Op, OpError
 from cfgraph.ops.pointwise import SameShape
@@ -41,6 +42,19 @@ class Softmax(OverLogits):
         raised = xp.exp(logits - xp.max(logits, axis=-1, keepdims=True))
         return raised / xp.sum(raised, axis=-1, keepdims=True)
 
+    @staticmethod
+    def gradient(g: Adjoint, node: Node, dy: Output) -> Partials:
+        return [_against(g, dy, node.output())]
+
+
+def _against(g: Adjoint, dy: Output, shares: Output) -> Output:
+    """The gradient of logits, given that of their softmax."""
+    return g.Mul(g.Sub(dy, _total(g, g.Mul(dy, shares))), shares)
+
+
+def _total(g: Adjoint, x: Output) -> Output:
+    return g.Sum(x, index(g, [-1]), keep_dims=True)
+
 
 class LogSoftmax(OverLogits):
     """Logarithm of Softmax."""
@@ -52,6 +66,10 @@ class LogSoftmax(OverLogits):
     def kernel(xp: ModuleType, logits: Any) -> Any:
         check_vectors(logits)
         return logits if logits.size == 0 else log_softmax(xp, logits)
+
+    @staticmethod
+    def gradient(g: Adjoint, node: Node, dy: Output) -> Partials:
+        return [g.Sub(dy, g.Mul(_total(g, dy), g.Exp(node.output())))]
 
 
 def log_softmax(xp: ModuleType, logits: Any) -> Any:
@@ -75,6 +93,20 @@ class CrossEntropy(Op, abstract=True):
         return widened(super().bind(node, xp), node.attr("T"))
 
 
+def _of_logits(g: Adjoint, node: Node, dloss: Output | None, dback: Output | None) -> Output:
+    """The gradient of logits, given those of their loss and of its gradient."""
+    parts = []
+    if dloss is not None:
+        parts.append(g.Mul(_column(g, dloss), node.output(1)))
+    if dback is not None:
+        parts.append(_against(g, dback, g.Softmax(node.inputs[0])))
+    return parts[0] if len(parts) == 1 else g.AddV2(*parts)
+
+
+def _column(g: Adjoint, x: Output) -> Output:
+    return g.ExpandDims(x, index(g, -1))
+
+
 class SoftmaxCrossEntropyWithLogits(CrossEntropy):
     """Cross entropy of rows of logits with rows of probabilities, and its gradient."""
 
@@ -93,6 +125,19 @@ class SoftmaxCrossEntropyWithLogits(CrossEntropy):
             return xp.zeros(features.shape[:1], dtype=features.dtype), features
         logs = log_softmax(xp, features)
         return xp.sum(labels * -logs, axis=1), xp.exp(logs) - labels
+
+    @staticmethod
+    def gradient(g: Adjoint, node: Node, dloss: Output | None, dback: Output | None) -> Partials:
+        logits, labels = node.inputs
+
+        def of_labels() -> Output:
+            parts = [] if dback is None else [g.Neg(dback)]
+            if dloss is not None:
+                parts.append(g.Mul(_column(g, dloss), g.Neg(g.LogSoftmax(logits))))
+            total = parts[0] if len(parts) == 1 else g.AddV2(*parts)
+            return reduced(g, total, labels, logits)
+
+        return lambda: reduced(g, _of_logits(g, node, dloss, dback), logits, labels), of_labels
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
@@ -120,6 +165,10 @@ class SparseSoftmaxCrossEntropyWithLogits(CrossEntropy):
         rows = xp.arange(len(labels))
         shares, right = xp.exp(logs), (rows, labels)
         return -logs[right], written(shares, right, shares[right] - features.dtype.type(1))
+
+    @staticmethod
+    def gradient(g: Adjoint, node: Node, dloss: Output | None, dback: Output | None) -> Partials:
+        return lambda: _of_logits(g, node, dloss, dback), None
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:

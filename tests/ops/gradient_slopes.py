@@ -10,15 +10,16 @@ import numpy as np
 
 from cfgraph.ir import dtypes
 from cfgraph.ir.dtypes import DType
+from cfgraph.ops.op import lookup
 from tests.ops.gradient_harness import (
-    HALVES,
     Arrays,
     float_inputs,
+    is_narrow,
     notes,
     random_like,
     random_of,
 )
-from tests.ops.harness import Case, node_of, run_ours, type_of
+from tests.ops.harness import Case, node_of, run_ours
 
 WIDER: Final = {dtypes.float32: dtypes.float64, dtypes.complex64: dtypes.complex128}
 STEPS: Final = {"float64": 1e-6, "float32": 1e-2}
@@ -30,13 +31,12 @@ def smooth(item: Case) -> Case | None:
 
     None for a case of half-width floats, of which there is one in full width too.
     """
-    if any(type_of(item, i) in HALVES for i in float_inputs(item)):
+    if is_narrow(item):
         return None
     wide = replace(
         item,
         inputs=tuple(_widened(array) for array in item.inputs),
-        attrs={key: _wider(value) for key, value in item.attrs.items()},
-        compare=item.compare,
+        attrs={key: _wider(value) for key, value in _all_attrs(item).items()},
     )
     try:
         node_of(wide)
@@ -44,6 +44,14 @@ def smooth(item: Case) -> Case | None:
     except Exception:
         wide = item
     return replace(wide, inputs=tuple(_point(wide)))
+
+
+def _all_attrs(item: Case) -> dict[str, Any]:
+    """The attributes of a case, and the types that it leaves to be what they usually are."""
+    node, op = node_of(item), lookup(item.op)
+    assert op is not None
+    types = [key for key, attr in op.parsed().attrs.items() if attr.kind == "type"]
+    return {**item.attrs, **{key: node.attr(key) for key in types}}
 
 
 def _widened(array: Any) -> Any:
@@ -67,7 +75,7 @@ def _point(item: Case) -> Arrays:
         if where is None:
             inputs[i] = _moved(random, array)
         else:
-            low, high = where[place] if isinstance(where, list) else where
+            low, high = where[place] if isinstance(where[0], tuple) else where
             numbers = random.uniform(low, high, array.shape)
             if array.dtype.kind == "c":
                 numbers = numbers * np.exp(1j * random.uniform(-0.5, 0.5, array.shape))

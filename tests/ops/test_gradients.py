@@ -14,6 +14,7 @@ from tests.ops.gradient_harness import (
     float_outputs,
     has_gradient,
     is_flat,
+    is_ours,
     notes,
     weights_of,
 )
@@ -22,6 +23,7 @@ from tests.ops.harness import Case, run_ours
 from tests.ops.test_ops import check
 
 OURS, NO_SECOND = notes("OUR_GRADIENT"), notes("NO_SECOND")
+SKIPPED = "TensorFlow is not installed (extra `interop`)"
 
 
 def of_each_op(keep: Callable[[str], bool]) -> pytest.MarkDecorator:
@@ -40,12 +42,13 @@ def outputs_to_try(item: Case) -> list[list[int]]:
 @of_each_op(lambda op: op not in OURS)
 def test_gradients_agree_with_tensorflow(cases: list[Case]) -> None:
     if harness.tensorflow() is None:
-        pytest.skip("TensorFlow is not installed (extra `interop`)")
+        pytest.skip(SKIPPED)
     with Theirs() as theirs:
 
         def agree(item: Case) -> None:
             for ys in outputs_to_try(item):
-                agree_by(theirs, item, ys)
+                if not is_ours(item, ys):
+                    agree_by(theirs, item, ys)
 
         check(cases, agree)
 
@@ -53,7 +56,8 @@ def test_gradients_agree_with_tensorflow(cases: list[Case]) -> None:
 def agree_by(theirs: Theirs, item: Case, ys: Sequence[int]) -> None:
     feeds = feeds_of(item, ys, run_ours(item))
     wanted = theirs.add(item, ys)
-    assert not isinstance(wanted.first, LookupError), f"{wanted.first} (see OUR_GRADIENT)"
+    if isinstance(wanted.first, LookupError):
+        raise AssertionError(f"TensorFlow has none (see OUR_GRADIENT): {wanted.first}")
     values = wanted.values(wanted.first, feeds)
     for known in (True, False):
         ours = derive(item, ys, known=known)
@@ -108,12 +112,12 @@ def test_what_has_no_second_gradient_says_so(cases: list[Case]) -> None:
 @of_each_op(lambda op: op not in OURS and op not in NO_SECOND and not is_flat(op))
 def test_second_gradients_agree_with_tensorflow(cases: list[Case]) -> None:
     if harness.tensorflow() is None:
-        pytest.skip("TensorFlow is not installed (extra `interop`)")
+        pytest.skip(SKIPPED)
     with Theirs() as theirs:
 
         def agree(item: Case) -> None:
             point = smooth(item)
-            if point is None:
+            if point is None or is_ours(item, float_outputs(item)):
                 return
             ys = float_outputs(point)
             feeds = feeds_of(point, ys, run_ours(point))

@@ -175,3 +175,17 @@ CASES += [
     case("AddN", [np.ones(3), np.float64(1), np.ones(3)], error=True),
     case("AccumulateNV2", [np.ones(3), np.ones(2)], {"shape": Shape((3,))}, error=True),
 ]
+SMOOTH = {
+    **dict.fromkeys(["FloorMod", "TruncateMod", "Mod"], ((5.0, 5.4), (2.1, 2.3))),
+    "Pow": ((0.5, 2), (-2, 2)),
+    **dict.fromkeys(["RealDiv", "Div", "DivNoNan", "Xdivy"], ((-2, 2), (0.5, 2))),
+    **dict.fromkeys(["Xlogy", "Xlog1py"], ((0.5, 2), (0.5, 2))),
+}
+OUR_GRADIENT = {
+    **dict.fromkeys(["Mod", "TruncateMod"], "TensorFlow has none"),
+    **dict.fromkeys(
+        ["MulNoNan complex", "Xlogy complex", "Xlog1py complex", "Xdivy complex"],
+        "TensorFlow leaves the conjugate out",
+    ),
+    "SquaredDifference complex": "TensorFlow takes the incoming gradient to be real",
+}

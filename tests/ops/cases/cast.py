@@ -142,3 +142,13 @@ CASES += [
     case("DebugGradientIdentity", VALUES[:1]),
     case("DebugIdentity", VALUES[:1], {"tensor_name": "x0:0"}),
 ]
+NO_GRADIENT = {
+    "PreventGradient": "to ask for it is an error",
+    "Bitcast": "the bits of a number are no smooth function of it",
+}
+OUR_GRADIENT = dict.fromkeys(
+    ["Snapshot", "Copy", "CopyHost", "DeepCopy", "GuaranteeConst", "DebugIdentity"],
+    "TensorFlow has none",
+)
+OUR_GRADIENT["DebugGradientIdentity"] = "TensorFlow wants the debugger that made it"
+SMOOTH = {"ClipByValue": ((-1, 6), (1, 2), (3, 4))}

@@ -107,3 +107,16 @@ CASES += [
 for dtype in ("float32", "float64"):
     x = np.array([0.0, 1.0, -1.0, 1e30, INF, NAN, 3.0], dtype)
     CASES += [case("NextAfter", [x, x[::-1].copy()]), case("NextAfter", [x, np.array(0, dtype)])]
+SMOOTH = {
+    **dict.fromkeys(["Sqrt", "Rsqrt", "Log"], (0.5, 3)),
+    **dict.fromkeys(["Asin", "Acos", "Atanh"], (-0.8, 0.8)),
+    **dict.fromkeys(["SqrtGrad", "RsqrtGrad", "ReciprocalGrad", "InvGrad"], (0.5, 2)),
+    **dict.fromkeys(["Sinh", "Cosh", "Exp", "Expm1", "Reciprocal", "Inv", "Tan"], (0.5, 1.5)),
+    "Log1p": (-0.5, 2),
+    **dict.fromkeys(["Angle", "ComplexAbs", "Sign"], (0.5, 2)),
+    "Acosh": (1.2, 3),
+}
+OUR_GRADIENT = {
+    "SoftsignGrad": "TensorFlow has none",
+    "Sign complex": "TensorFlow has zeros, as of real numbers",
+}

@@ -298,3 +298,15 @@ COLOURS = [
     case("AdjustSaturation", [some(2, 5, 2), F32(0.4)], error=True),
 ]
 CASES = BIAS + SOFTMAX + CROSS + NORMAL + RESIZE + COLOURS
+
+
+def logits_and_shares(random, inputs):
+    """Any logits, and labels that sum to one, as the gradient takes them to do."""
+    return [random.normal(size=inputs[0].shape), random.dirichlet(np.ones(3), inputs[1].shape[:-1])]
+
+
+SMOOTH = {"SoftmaxCrossEntropyWithLogits": logits_and_shares}
+OUR_GRADIENT = {
+    "SoftmaxCrossEntropyWithLogits:1": "TensorFlow leaves out that the gradient has labels in it",
+    "SoftmaxCrossEntropyWithLogits broadcast": "TensorFlow gives gradients of another shape",
+}
