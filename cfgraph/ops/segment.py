@@ -10,9 +10,11 @@ import numpy as np
 
 from cfgraph.ir.graph import Node
 from cfgraph.ir.shapes import Shape, vector
+from cfgraph.ops import segment_gradients
 from cfgraph.ops.dims import static_int, want_rank, want_rank_at_least
 from cfgraph.ops.inference import InferenceContext
-from cfgraph.ops.op import Kernel, Op, OpError
+from cfgraph.ops.op import Kernel, OpError
+from cfgraph.ops.segment_gradients import BySegment
 
 REAL = (
     "{float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16, uint32, "
@@ -53,11 +55,12 @@ def extreme(dtype: Any, *, largest: bool) -> Any:
     return dtype.type(info.max if largest else info.min)
 
 
-class Segment(Op, abstract=True):
+class Segment(BySegment, abstract=True):
     """Rows of equal, sorted segment numbers become one; a number that is missing has a default."""
 
     ufunc: ClassVar[Any]
     missing: ClassVar[int] = 0
+    sums = "SegmentSum"
     traceable = False
 
     @classmethod
@@ -123,6 +126,8 @@ class SegmentSum(Segment):
     attrs = f"T: {NUMERIC}, {IDS}"
     ufunc = np.add
 
+    gradient = classmethod(segment_gradients.of_sum)
+
 
 class SegmentProd(Segment):
     """The product of the rows of each segment; 1 where there is none."""
@@ -131,6 +136,8 @@ class SegmentProd(Segment):
     attrs = f"T: {NUMERIC}, {IDS}"
     ufunc = np.multiply
     missing = 1
+
+    gradient = classmethod(segment_gradients.of_prod)
 
 
 class SegmentMean(Segment):
@@ -150,6 +157,8 @@ class SegmentMean(Segment):
         quotient = np.abs(total) // many
         return np.where(total < 0, -quotient, quotient).astype(rows.dtype)
 
+    gradient = classmethod(segment_gradients.of_mean)
+
 
 class Extremes(Segment, abstract=True):
     """Segments whose rows are compared; 0 where there is none."""
@@ -162,6 +171,8 @@ class Extremes(Segment, abstract=True):
         result = combined(cls.ufunc, start, rows, ids, count)
         result[np.bincount(ids, minlength=count) == 0] = 0
         return result
+
+    gradient = classmethod(segment_gradients.of_extreme)
 
 
 class SegmentMax(Extremes):
@@ -187,6 +198,7 @@ class SegmentSumV2(SegmentSum):
 
     signature = "data: T, segment_ids: Tindices, num_segments: Tnumsegments -> output: T"
     attrs = f"T: {NUMERIC}, {IDS}, {COUNT}"
+    sums = "SegmentSumV2"
 
 
 class SegmentProdV2(SegmentProd):
@@ -194,6 +206,7 @@ class SegmentProdV2(SegmentProd):
 
     signature = "data: T, segment_ids: Tindices, num_segments: Tnumsegments -> output: T"
     attrs = f"T: {NUMERIC}, {IDS}, {COUNT}"
+    sums = "SegmentSumV2"
 
 
 class SegmentMaxV2(SegmentMax):
@@ -201,6 +214,7 @@ class SegmentMaxV2(SegmentMax):
 
     signature = "data: T, segment_ids: Tindices, num_segments: Tnumsegments -> output: T"
     attrs = f"T: {REAL}, {IDS}, {COUNT}"
+    sums = "SegmentSumV2"
 
 
 class SegmentMinV2(SegmentMin):
@@ -208,3 +222,4 @@ class SegmentMinV2(SegmentMin):
 
     signature = "data: T, segment_ids: Tindices, num_segments: Tnumsegments -> output: T"
     attrs = f"T: {REAL}, {IDS}, {COUNT}"
+    sums = "SegmentSumV2"

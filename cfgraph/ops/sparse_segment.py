@@ -8,8 +8,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from cfgraph.ir.graph import Node
+from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import Shape, vector
+from cfgraph.ops.adjoint import Adjoint, Partials, index
 from cfgraph.ops.dims import static_int, want_rank, want_rank_at_least
 from cfgraph.ops.inference import InferenceContext
 from cfgraph.ops.op import Kernel, Op, OpError
@@ -63,6 +64,23 @@ class SparseSegment(Op, abstract=True):
             return [vector(static_int(context, 3)) + data[1:]]
         return [vector() + data[1:]]
 
+    # what adds the rows of segments to those that they came from
+    adjoint: ClassVar[str]
+
+    @classmethod
+    def gradient(cls, g: Adjoint, node: Node, dz: Output) -> Partials:
+        data, indices, ids = node.inputs[:3]
+        dx = getattr(g, cls.adjoint)(dz, indices, ids, _row_count(g, data))
+        return [dx, *[None] * (len(node.inputs) - 1)]
+
+
+def _row_count(g: Adjoint, x: Output) -> Output:
+    (size,) = g.known_shape(x)[:1].dims or (None,)
+    if size is not None:
+        return index(g, size)
+    first = (index(g, [item]) for item in (0, 1, 1))
+    return g.StridedSlice(g.shape(x), *first, shrink_axis_mask=1)
+
 
 def _check_pair(indices: Any, ids: Any) -> None:
     if indices.ndim != 1 or ids.ndim != 1 or indices.size != ids.size:
@@ -89,6 +107,7 @@ class SparseSegmentSum(SparseSegment):
 
     signature = "data: T, indices: Tidx, segment_ids: Tsegmentids -> output: T"
     attrs = f"T: {REAL}, {_INDEX}, {_SEGMENT}, {_SPARSE}"
+    adjoint = "SparseSegmentSumGrad"
 
 
 class SparseSegmentMean(SparseSegment):
@@ -96,6 +115,7 @@ class SparseSegmentMean(SparseSegment):
 
     signature = "data: T, indices: Tidx, segment_ids: Tsegmentids -> output: T"
     attrs = f"T: {_FLOAT}, {_INDEX}, {_SEGMENT}, {_SPARSE}"
+    adjoint = "SparseSegmentMeanGrad"
     weight = 1
 
 
@@ -104,6 +124,7 @@ class SparseSegmentSqrtN(SparseSegment):
 
     signature = "data: T, indices: Tidx, segment_ids: Tsegmentids -> output: T"
     attrs = f"T: {_FLOAT}, {_INDEX}, {_SEGMENT}, {_SPARSE}"
+    adjoint = "SparseSegmentSqrtNGrad"
     weight = 0.5
 
 
@@ -181,6 +202,16 @@ class SparseSegmentGrad(Op, abstract=True):
             return [vector() + grad[1:], vector()]
         return [vector(size) + grad[1:]]
 
+    # what combines the rows again
+    adjoint: ClassVar[str]
+
+    @classmethod
+    def gradient(cls, g: Adjoint, node: Node, dz: Output, *_: Output | None) -> Partials:
+        grad, indices, ids, rows = node.inputs
+        if len(cls.parsed().outputs) == 2:
+            dz = g.UnsortedSegmentSum(dz, node.output(1), rows)
+        return getattr(g, cls.adjoint)(dz, indices, ids, _row_count(g, grad)), None, None, None
+
 
 _GRAD = "grad: T, indices: Tidx, segment_ids: Tsegmentids, output_dim0: int32 -> output: T"
 _GRAD_V2 = (
@@ -195,6 +226,7 @@ class SparseSegmentSumGrad(SparseSegmentGrad):
 
     signature = _GRAD
     attrs = _GRAD_ATTRS
+    adjoint = "SparseSegmentSumWithNumSegments"
 
 
 class SparseSegmentMeanGrad(SparseSegmentGrad):
@@ -202,6 +234,7 @@ class SparseSegmentMeanGrad(SparseSegmentGrad):
 
     signature = _GRAD
     attrs = _GRAD_ATTRS
+    adjoint = "SparseSegmentMeanWithNumSegments"
     weight = 1
 
 
@@ -210,6 +243,7 @@ class SparseSegmentSqrtNGrad(SparseSegmentGrad):
 
     signature = _GRAD
     attrs = _GRAD_ATTRS
+    adjoint = "SparseSegmentSqrtNWithNumSegments"
     weight = 0.5
 
 
@@ -218,6 +252,7 @@ class SparseSegmentSumGradV2(SparseSegmentGrad):
 
     signature = _GRAD_V2
     attrs = _GRAD_ATTRS
+    adjoint = "SparseSegmentSumWithNumSegments"
 
 
 class SparseSegmentMeanGradV2(SparseSegmentGrad):
@@ -225,6 +260,7 @@ class SparseSegmentMeanGradV2(SparseSegmentGrad):
 
     signature = _GRAD_V2
     attrs = _GRAD_ATTRS
+    adjoint = "SparseSegmentMeanWithNumSegments"
     weight = 1
 
 
@@ -233,4 +269,5 @@ class SparseSegmentSqrtNGradV2(SparseSegmentGrad):
 
     signature = _GRAD_V2
     attrs = _GRAD_ATTRS
+    adjoint = "SparseSegmentSqrtNWithNumSegments"
     weight = 0.5

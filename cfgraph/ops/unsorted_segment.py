@@ -10,16 +10,20 @@ import numpy as np
 
 from cfgraph.ir.graph import Node
 from cfgraph.ir.shapes import UNKNOWN, Shape, vector
+from cfgraph.ops import segment_gradients
 from cfgraph.ops.dims import static_int
 from cfgraph.ops.inference import InferenceContext
-from cfgraph.ops.op import Kernel, Op, OpError
+from cfgraph.ops.op import Kernel, OpError
 from cfgraph.ops.segment import COUNT, IDS, NUMERIC, REAL, combined, extreme
+from cfgraph.ops.segment_gradients import BySegment
 
 
-class UnsortedSegment(Op, abstract=True):
+class UnsortedSegment(BySegment, abstract=True):
     """Slices of equal segment numbers become one; those of negative numbers are dropped."""
 
     ufunc: ClassVar[Any]
+    sums = "UnsortedSegmentSum"
+    drops = True
     host_inputs = (2,)
     constant_inputs = (2,)
 
@@ -83,6 +87,8 @@ class UnsortedSegmentSum(UnsortedSegment):
     attrs = f"T: {NUMERIC}, Tindices: {{int16, int32, int64}}, {COUNT}"
     ufunc = np.add
 
+    gradient = classmethod(segment_gradients.of_sum)
+
 
 class UnsortedSegmentProd(UnsortedSegment):
     """The product of the slices of each segment."""
@@ -94,6 +100,8 @@ class UnsortedSegmentProd(UnsortedSegment):
     @classmethod
     def start(cls, dtype: Any) -> Any:
         return dtype.type(1)
+
+    gradient = classmethod(segment_gradients.of_prod)
 
 
 class UnsortedSegmentMax(UnsortedSegment):
@@ -108,6 +116,8 @@ class UnsortedSegmentMax(UnsortedSegment):
     def start(cls, dtype: Any) -> Any:
         return extreme(dtype, largest=False)
 
+    gradient = classmethod(segment_gradients.of_extreme)
+
 
 class UnsortedSegmentMin(UnsortedSegment):
     """The minimum of the slices of each segment; the largest number where there is none."""
@@ -120,3 +130,5 @@ class UnsortedSegmentMin(UnsortedSegment):
     @classmethod
     def start(cls, dtype: Any) -> Any:
         return extreme(dtype, largest=True)
+
+    gradient = classmethod(segment_gradients.of_extreme)
