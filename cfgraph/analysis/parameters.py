@@ -1,0 +1,45 @@
+"""What to differentiate by where nobody says: the variables and the inputs that hold floats."""
+
+from __future__ import annotations
+
+from cfgraph.analysis.inputs import is_input
+from cfgraph.ir.graph import Graph, Node, Output
+from cfgraph.ops.op import lookup
+from cfgraph.ops.resource_variables import VarHandleOp
+from cfgraph.ops.variables import VariableV2
+
+
+def parameters(graph: Graph) -> list[Output]:
+    """The variables (their handles or references) and inputs of real or complex floats, in order.
+
+    Whether a program trains a variable is not in the file, so all of them are there.
+    """
+    found = []
+    for node in graph:
+        dtype = node.attrs.get("dtype") if is_variable(node) else None
+        if is_input(node):
+            dtype = node.output().dtype
+        if dtype is not None and (dtype.is_floating or dtype.is_complex):
+            found.append(node.output())
+    return found
+
+
+def is_variable(node: Node) -> bool:
+    """True for a node that gives a variable: a reference to it, or its handle."""
+    op = lookup(node.op)
+    return op is not None and issubclass(op, VariableV2 | VarHandleOp)
+
+
+def same_variable(one: Node, other: Node) -> bool:
+    """True for two nodes that give the same variable."""
+    if not (is_variable(one) and is_variable(other)):
+        return False
+    return _key(one) == _key(other)
+
+
+def _key(node: Node) -> tuple[bytes, bytes]:
+    op = lookup(node.op)
+    shared = node.attr("shared_name")
+    if op is not None and issubclass(op, VariableV2):
+        shared = shared or node.name.encode()
+    return node.attr("container"), shared

@@ -1,0 +1,194 @@
+"""Paths from an x to a y: which one leads through a node, and where gradients cannot go along.
+
+A gradient goes the way of the data, from a y back to an x, over tensors that are real or complex
+numbers or may hold some; not over integers and Booleans, and not through nodes that stop gradients.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from cfgraph.analysis.parameters import same_variable
+from cfgraph.ir import registry
+from cfgraph.ir.graph import Node, Output
+from cfgraph.ops.adjoint import stop
+from cfgraph.ops.op import lookup
+
+_SHOWN: Final = 7
+_TOLD: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """Why no gradient comes from a y to an x: the nodes where all paths end, nearest to x first.
+
+    `kind` is `type` (they give what has no gradient), `stop` (they stop gradients), `state` (they
+    write to what the y reads), `handle` (they are other handles of the variable), `control` (only
+    control edges lead on) or `none` (nothing does); `reason` says it in words.
+    """
+
+    x: Output
+    kind: str
+    nodes: tuple[Node, ...]
+    reason: str
+
+    def to_json(self) -> dict[str, Any]:
+        """The cut as a member of a command's JSON document."""
+        return {"kind": self.kind, "nodes": [n.name for n in self.nodes], "reason": self.reason}
+
+
+def find_cut(ys: Iterable[Output], x: Output, stops: Iterable[Output] = ()) -> Cut | None:
+    """Where the paths from an x to the ys are cut for gradients; None if one is not.
+
+    `stops` are tensors at which gradients are stopped besides. The graph should be lowered:
+    functional nodes are seen from outside.
+    """
+    targets, stopped = list(ys), {item.node for item in stops}
+    if not carries(x):
+        return Cut(x, "type", (x.node,), f"{x.name} is {x.dtype}, which has no gradient")
+    reached = _flood([x], lambda item: _onward(item, stopped))
+    if any(y in reached for y in targets):
+        return None
+    before = _flood(targets, lambda item: iter(item.node.inputs))
+    ends = [item for item in _beyond(reached) if item in before]
+    if ends:
+        return _ended(x, ends, stopped)
+    return _unconnected(targets, x, before)
+
+
+def path_through(
+    xs: Iterable[Output], node: Node, ys: Iterable[Output], stops: Iterable[Output] = ()
+) -> tuple[Node, ...]:
+    """A shortest path for gradients from an x through a node to a y; empty if there is none."""
+    stopped, targets = {item.node for item in stops}, set(ys)
+    reached = _flood(xs, lambda item: _onward(item, stopped))
+    heads = [item for item in reached if item.node is node or item in node.inputs]
+    if not heads:
+        return ()
+    head = [before for before in _trail(reached, heads[0]) if before is not node]
+    onward = _flood(_outputs(node), lambda item: _onward(item, stopped))
+    end = next((item for item in onward if item in targets), None)
+    return (*head, *(_trail(onward, end) if end else [node]))
+
+
+def shown_path(nodes: Collection[Node]) -> str:
+    """A path as `x → a → … → y`; a long one is left out in the middle."""
+    names = [node.name for node in nodes]
+    if len(names) > _SHOWN:
+        half = _SHOWN // 2
+        left_out = len(names) - 2 * half
+        names[half:-half] = [f"… {left_out} more …"]
+    return " → ".join(names)
+
+
+def carries(x: Output) -> bool:
+    """True for a tensor of a type that a gradient can flow through."""
+    dtype = x.dtype
+    return dtype is not None and dtype.base.is_differentiable
+
+
+# from where each tensor was reached; None where it is a start
+Reached = dict[Output, Output | None]
+
+
+def _flood(starts: Iterable[Output], step: Callable[[Output], Iterator[Output]]) -> Reached:
+    """All that is reached from some tensors, nearest first."""
+    reached: Reached = dict.fromkeys(starts)
+    queue = list(reached)
+    for item in queue:
+        for found in step(item):
+            if found not in reached:
+                reached[found] = item
+                queue.append(found)
+    return reached
+
+
+def _onward(item: Output, stopped: Collection[Node]) -> Iterator[Output]:
+    """The tensors that a gradient comes from to this one."""
+    for node in _readers(item):
+        if not _stops(node, stopped):
+            yield from filter(carries, _outputs(node))
+
+
+def _readers(item: Output) -> Iterator[Node]:
+    return (use.node for use in item.node.readers(item.port))
+
+
+def _outputs(node: Node) -> list[Output]:
+    return [node.output(port) for port in range(registry.output_count(node) or 0)]
+
+
+def _stops(node: Node, stopped: Collection[Node]) -> bool:
+    op = lookup(node.op)
+    return node in stopped or (op is not None and op.gradient is stop)
+
+
+def _beyond(reached: Reached) -> Iterator[Output]:
+    """The tensors that are computed from the reached ones, and are none of them."""
+    made = (made for item in reached for node in _readers(item) for made in _outputs(node))
+    return iter(dict.fromkeys(item for item in made if item not in reached))
+
+
+def _trail(reached: Reached, item: Output | None) -> list[Node]:
+    """The nodes from a start to a tensor."""
+    nodes: list[Node] = []
+    while item is not None:
+        nodes.append(item.node)
+        item = reached[item]
+    return nodes[::-1]
+
+
+def _ended(x: Output, ends: list[Output], stopped: Collection[Node]) -> Cut:
+    """The cut at nodes that gradients do not pass."""
+    nodes = dict.fromkeys(item.node for item in ends)
+    told = []
+    for item in ends[:_TOLD]:
+        node, dtype = item.node, item.dtype or "a type that is not known"
+        verb = "stops gradients" if _stops(node, stopped) else f"gives {dtype}"
+        told.append(f"{node.name} ({node.op}) {verb}")
+    more = f"; and {len(ends) - _TOLD} more" if len(ends) > _TOLD else ""
+    kind = "stop" if any(_stops(node, stopped) for node in nodes) else "type"
+    return Cut(x, kind, tuple(nodes), f"{'; '.join(told)}{more}")
+
+
+def _unconnected(ys: list[Output], x: Output, before: Reached) -> Cut:
+    """The cut where no data goes from x to y at all."""
+    after = _flood([x], lambda item: (o for node in _readers(item) for o in _outputs(node)))
+    writers = tuple(dict.fromkeys(node for item in after for node in _writers(item, before)))
+    if writers:
+        node = writers[0]
+        reason = f"{node.name} ({node.op}) writes it to what is read later; state has no gradient"
+        return Cut(x, "state", writers, reason)
+    handles = tuple(item.node for item in before if same_variable(item.node, x.node))
+    if handles:
+        reason = f"the variable is read through another handle, {handles[0].name}"
+        return Cut(x, "handle", handles, reason)
+    names = ", ".join(y.name for y in ys[:_TOLD]) + (", …" if len(ys) > _TOLD else "")
+    if _lead_on(x.node, {y.node for y in ys}):
+        return Cut(x, "control", (), f"only control edges lead from it to {names}")
+    return Cut(x, "none", (), f"nothing leads from it to {names}")
+
+
+def _writers(item: Output, before: Reached) -> Iterator[Node]:
+    """The readers of a tensor that also hold a state which a y reads."""
+    for node in _readers(item):
+        if any(source in before and _is_state(source) for source in node.inputs):
+            yield node
+
+
+def _is_state(item: Output) -> bool:
+    dtype = item.dtype
+    return dtype is not None and (dtype.is_ref or dtype.kind == "resource")
+
+
+def _lead_on(start: Node, ends: Collection[Node]) -> bool:
+    """True if edges of any kind lead from a node to one of the ends."""
+    seen, todo = {start}, [start]
+    while todo:
+        for use in todo.pop().uses:
+            if use.node not in seen:
+                seen.add(use.node)
+                todo.append(use.node)
+    return not seen.isdisjoint(ends)
