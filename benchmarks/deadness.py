@@ -13,6 +13,7 @@ from types import ModuleType
 from benchmarks.rows import Row, best_of_one
 from cfgraph.analysis.deadness.deadness import Deadness, deadness
 from cfgraph.analysis.deadness_tf import TfDeadness, deadness_tf
+from cfgraph.ir.dtypes import DType, bool_, float32
 from cfgraph.ir.graph import CONTROL, Graph, Node, Output
 from cfgraph.ops.op import role
 from tests.analysis.deadness_oracle import Seen, seen_in_runs, seen_in_tables
@@ -21,6 +22,7 @@ from tests.analysis.random_graphs import RECIPES, WITHOUT_LOOPS, Recipe, random_
 GRAPHS = 100
 TINY = 2
 RUNS = 32
+WORK = 48
 LONG = Recipe(0, 8, weights={"operate": 4, "hang": 1, "derive": 1, "conditional": 2})
 
 Same = Callable[[Output, Output], bool]
@@ -35,6 +37,8 @@ def measure(tf: ModuleType | None, *, tiny: bool) -> Iterator[Row]:
         graphs = [random_graph(seed, kind).graph for seed in range(count)]
         yield _time(f"{len(graphs)} {kind} graphs", graphs)
     yield _time("one of many conditionals", [_long(10 if tiny else 3000)])
+    half = TINY if tiny else 500
+    yield _time(f"{half} conditionals in a row and {half} in each other", [_conditionals(half)])
 
 
 def _few(kind: str, count: int) -> list[Seen]:
@@ -55,6 +59,39 @@ def _time(work: str, graphs: Iterable[Graph]) -> Row:
 
 def _long(steps: int) -> Graph:
     return random_graph(0, replace(LONG, steps=steps)).graph
+
+
+def _conditionals(half: int) -> Graph:
+    """So many conditionals one behind the other, then as many in each other."""
+    graph = Graph()
+    x = _placeholder(graph, float32)
+    for _ in range(half):
+        branches = _branches(graph, x)
+        x = graph.add("Merge", *(_work(graph, side) for side in branches)).output()
+    others: list[Output] = []
+    for _ in range(half):
+        other, x = _branches(graph, x)
+        others.append(other)
+        x = _work(graph, x)
+    for other in reversed(others):
+        x = graph.add("Merge", _work(graph, other), x).output()
+    return graph
+
+
+def _placeholder(graph: Graph, dtype: DType) -> Output:
+    return graph.add("Placeholder", dtype=dtype).output()
+
+
+def _branches(graph: Graph, x: Output) -> tuple[Output, Output]:
+    split = graph.add("Switch", x, _placeholder(graph, bool_))
+    return split.output(0), split.output(1)
+
+
+def _work(graph: Graph, x: Output) -> Output:
+    """The nodes of a branch, one behind the other."""
+    for _ in range(WORK):
+        x = graph.add("Neg", x).output()
+    return x
 
 
 def _shares(kind: str, all_seen: list[Seen]) -> Iterator[Row]:
