@@ -38,7 +38,7 @@ class PlaceOptions:
     @property
     def any(self) -> bool:
         """True if something is said of placement."""
-        return self != PlaceOptions()
+        return bool(self.rules_file or self.rules or self.soft or self.seed is not None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,199 @@
+"""`cfgraph partition`, and what `run` and `show` make of devices."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import cfgraph
+from cfgraph.ir.device_set import short_name
+
+BODY_ON_GPU = ("--place", "*=cpu:0", "--place", "while/add*=gpu:0")
+
+
+def cut(command: Any, counter: Path, *args: object, devices: str = "cpu:0,gpu:0") -> Any:
+    return command("partition", counter, "--devices", devices, *args)
+
+
+def table(text: str, title: str) -> list[list[str]]:
+    """The rows of a table in a text, by the first word of its first line."""
+    lines = text.splitlines()
+    start = next(place for place, line in enumerate(lines) if line.split()[:1] == [title])
+    rows = []
+    for line in lines[start:]:
+        if not line.startswith("  "):
+            break
+        rows.append(line.split())
+    return rows
+
+
+def test_a_partitioned_graph_runs_in_a_pipe(command: Any, counter: Path) -> None:
+    done = cut(command, counter, *BODY_ON_GPU)
+    assert done.code == 0
+    graph = cfgraph.loads(done.data)
+    assert {short_name(node.device) for node in graph} == {"cpu:0", "gpu:0"}
+    assert graph["while/add"].device.endswith("GPU:0")
+    run = command("run", "-", "--feed", "n=7", "--fetch", "count:0", stdin=done.data)
+    assert (run.code, run.out.split()[-1]) == (0, "7")
+
+
+def test_stderr_says_what_each_device_has_and_sends(command: Any, counter: Path) -> None:
+    err = cut(command, counter, *BODY_ON_GPU).err
+    assert err.startswith("partitioned  2 devices, ")
+    rows = table(err.replace("gpu:0 (simulated)", "gpu:0"), "device")
+    assert [row[0] for row in rows[1:]] == ["cpu:0", "gpu:0"]
+    assert [row[2:4] for row in rows[1:]] == [["0", "0"], ["1", "0"]]
+    assert "gpu:0 (simulated)" in err
+    assert ["cpu:0", "gpu:0", "/while/while_context", "2", "5"] in table(err, "from")
+    assert ["gpu:0", "cpu:0", "/while/while_context", "1", "4"] in table(err, "from")
+
+
+def test_quiet_says_nothing(command: Any, counter: Path) -> None:
+    assert cut(command, counter, "-q").err == ""
+
+
+def test_a_device_without_nodes_is_mentioned(command: Any, counter: Path) -> None:
+    done = cut(command, counter, "--place", "*=cpu:0")
+    assert "nothing is on gpu:0" in done.err
+    assert "partitioned  1 device, 0 messages" in done.err
+
+
+def test_what_was_moved_beside_its_loop_is_told(command: Any, counter: Path) -> None:
+    done = cut(command, counter, *BODY_ON_GPU, "--place", "while/NextIteration=gpu:0")
+    assert "moved beside their loops: while/NextIteration to cpu:0" in done.err
+
+
+def test_json_says_it_all(command: Any, counter: Path, tmp_path: Path) -> None:
+    files = ("-o", tmp_path / "out.pb", "--dump-placement", tmp_path / "p.toml")
+    told = cut(command, counter, *BODY_ON_GPU, *files, "--json", "-q").json
+    assert told["schema"] == "cfgraph.partition/1"
+    assert told["inputs"][0]["nodes"] == 15
+    assert told["summary"]["devices"] == 2
+    assert told["summary"]["control_loops"] == 1
+    cpu, gpu = told["result"]["devices"]
+    assert (cpu["simulated"], gpu["simulated"]) == (False, True)
+    assert gpu["control_loops"] == ["/while/while_context"]
+    assert sum(route["messages"] for route in told["result"]["routes"]) == 3
+    assert told["result"]["decided"] == {"*=cpu:0": 13, "while/add*=gpu:0": 2}
+    assert [item["kind"] for item in told["artifacts"]] == ["graph", "placement"]
+
+
+def test_a_placement_that_is_written_places_the_same_way_again(
+    command: Any, graphs: Path, tmp_path: Path
+) -> None:
+    rules = tmp_path / "p.toml"
+    lstm = graphs / "lstm.pb"
+    first = cut(command, lstm, "--seed", "3", "--dump-placement", rules, devices="cpu:0-2")
+    again = cut(command, lstm, "--rules", rules, devices="cpu:0-2")
+    assert first.data == again.data
+    assert 'by = "seed 3"' in rules.read_text()
+    other = cut(command, lstm, "--rules", rules, "--place", "*=cpu:1", devices="cpu:0-2")
+    assert "partitioned  1 device" in other.err
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "message"),
+    [
+        (("--devices", "cup:0"), 2, "did you mean 'cpu'?"),
+        (("--devices", "cpu:0", "--place", "*=gpu:0"), 2, "there are cpu:0"),
+        (("--devices", "cpu:0", "--place", "gpu:0"), 2, "is no rule"),
+        (("--devices", "cpu:0", "--json"), 2, "-o FILE"),
+        (("--place", "*=cpu:0"), 2, "--devices cpu:0,gpu:0"),
+        (("--seed", "1"), 2, "--devices cpu:0,gpu:0"),
+        (("--devices", "cpu:0", "--rules", "none.toml"), 3, "none.toml"),
+        ((), 3, "CFG420"),
+    ],
+)
+def test_what_is_wrong_leaves_with_its_code(
+    args: tuple[str, ...], code: int, message: str, command: Any, counter: Path
+) -> None:
+    done = command("partition", counter, *args)
+    assert done.code == code
+    assert message in done.err
+
+
+def test_nothing_is_written_when_it_fails(command: Any, graphs: Path, tmp_path: Path) -> None:
+    files = ("-o", tmp_path / "out.pb", "--dump-placement", tmp_path / "p.toml")
+    done = cut(command, graphs / "eight_devices.pb", *files, devices="gpu:0")
+    assert done.code == 3
+    assert "asks for" in done.err
+    assert not list(tmp_path.iterdir())
+
+
+def test_soft_lets_go_of_requests_with_a_warning(command: Any, graphs: Path) -> None:
+    graph = graphs / "eight_devices.pb"
+    assert cut(command, graph).code == 3
+    done = cut(command, graph, "--soft")
+    assert done.code == 0
+    assert "warning: /device:CPU:7 cannot be had for" in done.err
+
+
+# -- run and show --------------------------------------------------------------------------------
+
+
+def test_run_places_and_partitions_on_the_way(command: Any, graphs: Path) -> None:
+    graph = graphs / "eight_devices.pb"
+    one = command("run", graph, "--fetch", "out7:0", "--fetch", "out0:0")
+    many = command("run", graph, "--fetch", "out7:0", "--fetch", "out0:0", "--devices", "cpu:0-7")
+    assert (one.code, many.code) == (0, 0)
+    assert one.out == many.out
+
+
+def test_run_on_too_few_devices_is_refused_unless_soft(command: Any, graphs: Path) -> None:
+    graph = graphs / "eight_devices.pb"
+    args = ("run", graph, "--fetch", "out7:0", "--devices", "cpu:0-1")
+    assert command(*args).code == 3
+    assert command(*args, "--soft").code == 0
+
+
+def test_show_tells_devices_and_messages_of_a_partitioned_graph(
+    command: Any, counter: Path, tmp_path: Path
+) -> None:
+    cut(command, counter, *BODY_ON_GPU, "-o", tmp_path / "cut.pb")
+    text = command("show", tmp_path / "cut.pb").out
+    assert "gpu:0 (simulated)" in text
+    assert ["gpu:0", "cpu:0", "/while/while_context", "1", "4"] in table(text, "from")
+    told = command("show", tmp_path / "cut.pb", "--json").json["result"]["parts"]
+    assert [item["nodes"] for item in told["devices"]] == [
+        int(row[1]) for row in table(text.replace(" (simulated)", ""), "device")[1:]
+    ]
+
+
+# -- the timeline --------------------------------------------------------------------------------
+
+
+def lanes(err: str) -> dict[str, str]:
+    lines = err[err.index("timeline") :].splitlines()
+    return {line.split()[0]: line for line in lines[1:6] if line[:4] in ("cpu:", "gpu:")}
+
+
+def test_a_timeline_has_a_lane_a_device_and_messages_between_them(
+    command: Any, counter: Path, tmp_path: Path
+) -> None:
+    cut(command, counter, *BODY_ON_GPU, "-o", tmp_path / "cut.pb")
+    done = command("run", tmp_path / "cut.pb", "--feed", "n=2", "--timeline")
+    assert done.code == 0
+    assert "timeline" not in done.out
+    found = lanes(done.err)
+    assert list(found) == ["cpu:0", "gpu:0"]
+    assert "(simulated)" in found["gpu:0"]
+    assert "0" in found["cpu:0"].removeprefix("cpu:0")
+    picture = done.err.splitlines()
+    gap = picture[picture.index(found["cpu:0"]) + 1]
+    assert set(gap.strip()) & set("↓↕")
+    assert set(gap.strip()) & set("↑↕")
+    assert all(len(line) <= 100 for line in picture[:6])
+
+
+def test_a_timeline_of_a_failed_run_shows_how_far_it_came(command: Any, counter: Path) -> None:
+    done = command("run", counter, "--feed", "n=9", "--timeline", "--max-iterations", "3")
+    assert done.code == 5
+    assert list(lanes(done.err)) == ["cpu:0"]
+
+
+def test_the_answer_in_json_stays_whole_beside_a_timeline(command: Any, counter: Path) -> None:
+    done = command("run", counter, "--feed", "n=2", "--timeline", "--json")
+    assert json.loads(done.out)["status"] == "ok"

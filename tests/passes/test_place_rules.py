@@ -1,0 +1,180 @@
+"""Rules of placement: which one decides, files of them, and placements written back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import cfgraph
+from cfgraph.errors import CfgraphError, InvalidInput, UsageError
+from cfgraph.passes.place.dump import dumped
+from cfgraph.passes.place.rules import Rules, read_rules
+from tests.passes.test_place import TWO, graph, placed
+
+NODES = """
+a/x = Placeholder() {dtype=float32, shape=[]}
+a/y = Neg(a/x) {T=float32}
+b/x = Neg(a/y) {T=float32} @"/gpu:0"
+b/y = Exp(b/x) {T=float32}
+"""
+
+
+@pytest.mark.parametrize(
+    ("rules", "on_gpu"),
+    [
+        ([], "b/x b/y"),
+        (["*=cpu:0"], ""),
+        (["*=gpu:0"], "a/x a/y b/x b/y"),
+        (["*=gpu:0", "a/*=cpu:0"], "b/x b/y"),
+        (["a/*=cpu:0", "*=gpu:0"], "a/x a/y b/x b/y"),
+        (["op:Neg=gpu:0", "*/y=cpu:0"], "b/x"),
+        (["a/x=gpu:0", "*=cpu:0"], ""),
+        (["*=cpu:0", "a/x=gpu:0"], "a/x"),
+        ({"device:*gpu*": "cpu:0"}, ""),
+    ],
+)
+def test_the_last_rule_that_matches_decides_whatever_the_node_asks(
+    rules: object, on_gpu: str
+) -> None:
+    found = placed(NODES, rules=rules)
+    assert {name for name, device in found.items() if device == "gpu:0"} == set(on_gpu.split())
+
+
+def test_a_rule_goes_by_loop(fixtures: Path) -> None:
+    of = cfgraph.load(fixtures / "graphs" / "nested.pb")
+    rules = ["*=cpu:0", "frame:while/while/while_context=gpu:0"]
+    report = cfgraph.place(of, devices=TWO, rules=rules)
+    inner = {name for name in of.nodes if of[name].device.endswith("GPU:0")}
+    assert "while/while/add" in inner
+    assert "while/add" not in inner
+    assert report.decided["while/while/add"] == "frame:while/while/while_context=gpu:0"
+
+
+def test_rules_hold_where_the_rest_goes_by_chance() -> None:
+    for seed in range(5):
+        assert placed(NODES, rules=["a/x=gpu:0"], seed=seed)["a/x"] == "gpu:0"
+
+
+def test_a_rule_for_a_device_that_is_not_there_is_wrong_usage() -> None:
+    with pytest.raises(UsageError) as caught:
+        placed(NODES, rules=["*=gpu:1"])
+    assert "no device 'gpu:1'" in str(caught.value)
+    assert "there are cpu:0, gpu:0" in str(caught.value)
+    assert set(placed(NODES, rules=["*=gpu:1"], soft_placement=True).values()) == {"gpu:0"}
+
+
+@pytest.mark.parametrize(
+    ("rule", "message"),
+    [
+        ("while/*", "no rule"),
+        ("=gpu:0", "no rule"),
+        ("*=", "'' is no device"),
+        ("*=gpu:x", "'gpu:x' is no device"),
+        ("ops:Neg=gpu:0", "no filter by 'ops'"),
+    ],
+)
+def test_a_text_that_is_no_rule_is_refused(rule: str, message: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        Rules.of([rule])
+    assert message in str(caught.value)
+
+
+def test_a_rule_that_matches_nothing_is_warned_of() -> None:
+    report = cfgraph.place(graph(NODES), devices=TWO, rules=["op:Negg=cpu:0", "c/*=cpu:0"])
+    assert report.warnings == (
+        "no node matches op:Negg=cpu:0; did you mean 'Neg'?",
+        "no node matches c/*=cpu:0",
+    )
+
+
+def test_many_rules_that_match_nothing_are_counted() -> None:
+    rules = [f"none{place}=cpu:0" for place in range(500)]
+    warnings = cfgraph.place(graph(NODES), devices=TWO, rules=rules).warnings
+    assert len(warnings) == 4
+    assert warnings[-1] == "497 more rules match no node"
+
+
+# -- files ---------------------------------------------------------------------------------------
+
+FILE = """
+schema = "cfgraph.placement/1"
+default = "cpu:0"
+[[rule]]
+node = ["a/*", "b/*"]
+op = "Neg"
+device = "gpu:0"
+[[rule]]
+node = "b/x"
+device = "cpu:1"
+hard = true
+[[colocate]]
+nodes = ["a/x", "b/y"]
+"""
+
+
+def read(tmp_path: Path, text: str) -> Rules:
+    (tmp_path / "rules.toml").write_text(text)
+    return read_rules(tmp_path / "rules.toml")
+
+
+def test_a_file_says_all_that_its_docstring_does(tmp_path: Path) -> None:
+    rules = read(tmp_path, FILE)
+    found = placed(NODES, "cpu:0-1,gpu:0", rules=rules)
+    assert found == {"a/x": "cpu:0", "a/y": "gpu:0", "b/x": "cpu:1", "b/y": "cpu:0"}
+    later = rules + Rules.of(["a/x=gpu:0"])
+    assert placed(NODES, "cpu:0-1,gpu:0", rules=later, soft_placement=True)["b/y"] == "gpu:0"
+
+
+def test_a_default_is_for_nodes_that_ask_for_nothing(tmp_path: Path) -> None:
+    rules = read(tmp_path, 'default = "cpu:1"')
+    found = placed(NODES, "cpu:0-1,gpu:0", rules=rules)
+    assert found == {"a/x": "cpu:1", "a/y": "cpu:1", "b/x": "gpu:0", "b/y": "cpu:1"}
+
+
+def test_a_hard_rule_is_met_or_refused_soft_placement_or_not(tmp_path: Path) -> None:
+    text = '[[rule]]\nnode = "s"\ndevice = "gpu:0"\n'
+    of = "s = Placeholder() {dtype=string, shape=[]}"
+    assert placed(of, rules=read(tmp_path, text), soft_placement=True) == {"s": "cpu:0"}
+    with pytest.raises(CfgraphError, match="only a CPU runs Placeholder"):
+        placed(of, rules=read(tmp_path, text + "hard = true\n"), soft_placement=True)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[[rule]", "no TOML"),
+        ('schema = "other/2"', "the schema is 'other/2'"),
+        ('devcie = "cpu:0"', "a key 'devcie'"),
+        ('[[rule]]\nnode = "a"\ndevcie = "cpu:0"', "did you mean 'device'?"),
+        ('[[rule]]\ndevice = "cpu:0"', "rule 1 matches nothing"),
+        ('[[rule]]\nnode = "a"', "'' is no device"),
+        ('[[rule]]\nnode = 3\ndevice = "cpu:0"', "'node' is 3, not a text"),
+        ('[[rule]]\nnode = "a"\ndevice = "cpu:0"\nhard = "yes"', "not true or false"),
+        ('rule = "a"', "no list of tables"),
+        ('[[colocate]]\nnode = ["a"]', "did you mean 'nodes'?"),
+    ],
+)
+def test_a_file_that_is_wrong_says_where(text: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        read(tmp_path, text)
+    assert message in str(caught.value)
+    assert "rules.toml" in str(caught.value)
+    assert caught.value.code == "CFG406"
+
+
+def test_a_file_that_is_missing_is_an_invalid_input(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="cannot read it"):
+        read_rules(tmp_path / "none.toml")
+
+
+@pytest.mark.parametrize("name", ["nested", "lstm_grad", "while_functional"])
+def test_a_placement_written_down_is_the_same_read_back(
+    name: str, fixtures: Path, tmp_path: Path
+) -> None:
+    path = fixtures / "graphs" / f"{name}.pb"
+    first, second = cfgraph.load(path), cfgraph.load(path)
+    text = dumped(first, cfgraph.place(first, devices="cpu:0-1,gpu:0", seed=5))
+    cfgraph.place(second, devices="cpu:0-1,gpu:0", rules=read(tmp_path, text))
+    assert cfgraph.dumps(first) == cfgraph.dumps(second)
+    assert 'by = "seed 5"' in text
