@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from cfgraph.analysis.deadness.deadness import Deadness, deadness
+from cfgraph.analysis.deadness.formulas import TRUE
 from cfgraph.analysis.inputs import is_input
 from cfgraph.analysis.needed import needed
 from cfgraph.ir.graph import Graph, Node, Output
@@ -16,7 +17,7 @@ from cfgraph.ops.op import role
 _COLOCATED: Final = b"loc:@"
 _ALL: Final = "all of its inputs"
 _WAITS: Final = {
-    "merge": "the first live data input, and its control inputs, dead or live",
+    "merge": "the first live data input",
     "trigger": "its control inputs, dead or live",
     "enter": f"{_ALL}, outside of the loop",
     "recv": "its control inputs, and the message",
@@ -61,20 +62,20 @@ def explain_node(graph: Graph, subject: str) -> Explanation:
     """
     node = graph[split_tensor_name(subject.removeprefix("^"))[0]]
     found = deadness(graph)
-    runs = found.of_control(node)
+    runs = found.runs(node)
     device, reason = _device(node)
     return Explanation(
         node,
         found.frames.of[node].path,
-        _edge(found, node.name, runs),
+        Edge(node.name, found.text(runs), found.describe(runs, node.name)),
         tuple(_outputs(found, node, runs)),
         _waits(node),
         _inputs(found, node),
-        found.mismatched_inputs(node),
+        role(node) != "merge" and found.mismatched_inputs(node),
         tuple(item.name for item in needed(graph, [node]) if is_input(item)),
         device,
         reason,
-        found.witness(node),
+        found.example(runs),
         found.limits,
     )
 
@@ -84,23 +85,50 @@ def _edge(found: Deadness, name: str, predicate: int) -> Edge:
 
 
 def _inputs(found: Deadness, node: Node) -> tuple[Edge, ...]:
+    """The edges into a node, with the iteration that they come from where it is another one."""
     names = [item.name for item in node.inputs] + [f"^{item.name}" for item in node.controls]
-    edges = zip(names, found.inputs(node), strict=True)
-    return tuple(_edge(found, name, predicate) for name, predicate in edges)
+    sources = [*(item.node for item in node.inputs), *node.controls]
+    return tuple(
+        _from(found, source, name, predicate)
+        for name, source, predicate in zip(names, sources, found.inputs(node), strict=True)
+    )
+
+
+def _from(found: Deadness, source: Node, name: str, predicate: int) -> Edge:
+    edge = _edge(found, name, predicate)
+    if role(source) == "enter":
+        return replace(edge, words=_entered(found, source))
+    if role(source) == "next_iteration":
+        return replace(edge, words=f"{edge.words}, in the iteration before")
+    return edge
+
+
+def _entered(found: Deadness, enter: Node) -> str:
+    rounds = "every iteration" if enter.attr("is_constant") else "iteration 0"
+    return f"live in {rounds}" + ("" if found.runs(enter) == TRUE else ", where it runs")
 
 
 def _outputs(found: Deadness, node: Node, runs: int) -> list[Edge]:
-    """The outputs that are not live whenever the node is."""
+    """The outputs that are not live whenever the node is, or not in its frame."""
+    if role(node) == "enter":
+        predicate = found.text(found.of_control(node))
+        return [Edge(f"{node.name}:0", predicate, _entered(found, node))]
     read = {use.node.inputs[use.slot].port for use in node.uses if use.slot >= 0}
     ports = sorted(read | {0, 1} if role(node) == "switch" else read)
     outputs = [Output(node, port) for port in ports]
-    return [_edge(found, item.name, found.of(item)) for item in outputs if found.of(item) != runs]
+    leaves = role(node) == "exit"
+    return [
+        _edge(found, item.name, found.of(item))
+        for item in outputs
+        if leaves or found.of(item) != runs
+    ]
 
 
 def _waits(node: Node) -> str:
     if not node.inputs and not node.controls:
         return "nothing" if role(node) != "recv" else "the message"
-    return _WAITS.get(role(node), _ALL)
+    late = ", and its control inputs, dead or live" if node.controls else ""
+    return _WAITS.get(role(node), _ALL) + (late if role(node) == "merge" else "")
 
 
 def _device(node: Node) -> tuple[str, str]:

@@ -39,11 +39,11 @@ def when(graph: Graph) -> Mapping[Node, When]:
     groups: dict[int, int] = {}
     told: dict[Node, When] = {}
     for node in graph:
-        predicate = found.of_control(node)
-        if found.always_live(node):
+        predicate = found.runs(node)
+        if found.prover.always(predicate):
             told[node] = When("always", "true", 0)
             continue
         group = groups.setdefault(predicate, len(groups) + 1)
-        how_often = "never" if found.never_live(node) else "sometimes"
+        how_often = "never" if found.prover.can_hold(predicate) is False else "sometimes"
         told[node] = When(how_often, found.text(predicate), group)
     return told

@@ -35,7 +35,8 @@ def _print(out: Page, told: Explanation, full: bool) -> None:
     rows: list[Sequence[Any]] = [*_rows(told, full)]
     out.table(Table(columns, rows, headings=False))
     if told.mismatched:
-        out.line("  its inputs may differ in liveness", "yellow")
+        told_of = "its inputs may differ in liveness: one is dead in some run where another is live"
+        out.line(f"  {told_of}", "yellow")
     for limit in told.limits:
         out.line(f"  {limit}", "yellow")
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from tests.cli.conftest import Command
@@ -87,3 +88,42 @@ def test_a_graph_without_a_node_and_an_unknown_name_are_usage_errors(
     done = command("explain", path, "swich")
     assert done.code == 2
     assert "did you mean 'switch'" in done.err
+
+
+def _said(command: Command, path: Path, name: str) -> dict[str, list[str]]:
+    """The last cells of each row, by what the row is about."""
+    said: dict[str, list[str]] = {}
+    for line in command("explain", path, name).lines[1:]:
+        what, *rest = re.split(r"\s{2,}", line.strip())
+        said.setdefault(what, []).append("  ".join(rest))
+    return said
+
+
+def test_a_loop_is_told_by_its_iterations(command: Command, graphs: Path) -> None:
+    path = graphs / "counter.pb"
+    merge = _said(command, path, "while/Merge")
+    assert merge["live"] == ["live:while/Merge  runs when its loop goes on"]
+    assert merge["input"] == [
+        "while/Enter:0  live in iteration 0",
+        "while/NextIteration:0"
+        "  live when `while/Merge` is live and `while/Less` is true, in the iteration before",
+    ]
+    assert merge["waits for"] == ["the first live data input"]
+    assert not any("may differ" in what for what in merge)
+    entered = _said(command, path, "while/Enter")
+    assert (entered["frame"], entered["live"]) == (["/"], ["true  always runs"])
+    assert entered["output"] == ["while/Enter:0  live in iteration 0"]
+    invariant = _said(command, path, "while/Less/Enter")
+    assert invariant["output"] == ["while/Less/Enter:0  live in every iteration"]
+    left = _said(command, path, "while/Exit")
+    words = "runs when `while/Merge` is live and `while/Less` is false"
+    assert left["live"] == [f"live:while/Merge & ~while/Less  {words}"]
+    assert left["output"] == ["while/Exit:0  always live"]
+
+
+def test_what_must_not_be_clustered_is_said_of_ordinary_nodes_only(
+    command: Command, graphs: Path
+) -> None:
+    told = "its inputs may differ in liveness: one is dead in some run where another is live"
+    assert command("explain", graphs / "deadness_mismatch.pb", "C").lines[-1].strip() == told
+    assert told not in command("explain", graphs / "deadness_mismatch.pb", "B").out

@@ -62,6 +62,15 @@ class Deadness:
         """The predicate of an output, or of a node's control edges."""
         return self.of(place) if isinstance(place, Output) else self.of_control(place)
 
+    def runs(self, node: Node) -> Predicate:
+        """The predicate of a node itself, in the frame that it runs in.
+
+        For an Enter and an Exit it is not that of what they hand on, which is in another frame.
+        """
+        if self._rules.roles[node.op] in ("enter", "exit") and node in self.frames.of:
+            return self._rules.start(node)
+        return self.of_control(node)
+
     def inputs(self, node: Node) -> tuple[Predicate, ...]:
         """The predicates of all edges into a node, data first."""
         of = self.offered if self._rules.roles[node.op] == "merge" else self.of
@@ -118,7 +127,10 @@ class Deadness:
         None where there are none, or none were found.
         """
         wanted = [*map(self.predicate, live), *(-self.predicate(place) for place in dead)]
-        formula = self.formulas.all_of(wanted)
+        return self.example(self.formulas.all_of(wanted))
+
+    def example(self, formula: Predicate) -> dict[str, words.Value] | None:
+        """Values of predicates, by name, for which a formula holds; None as for a witness."""
         if not self.prover.can_hold(formula):
             return None
         model = self.prover.model(formula)
@@ -130,9 +142,12 @@ class Deadness:
         """A predicate as a formula: `P0 & ~P1`."""
         return words.text(self.formulas, predicate)
 
-    def describe(self, predicate: Predicate) -> str:
-        """A predicate in words: runs when `p` is true and `q` is false."""
-        return words.describe(self.formulas, predicate)
+    def describe(self, predicate: Predicate, subject: str = "") -> str:
+        """A predicate in words: runs when `p` is true and `q` is false.
+
+        `subject` is the name of the node that it is about.
+        """
+        return words.describe(self.formulas, predicate, subject)
 
 
 def deadness(

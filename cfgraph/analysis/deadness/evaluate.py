@@ -231,9 +231,9 @@ class Rules:
         alike = all(kind in ("enter", "next_iteration") for kind in kinds)
         return alike and not any(enter.attr("is_constant") for enter in enters)
 
-    def start(self, enter: Node) -> int:
-        """When an Enter runs, in the frame around."""
-        edges = [*map(self.data, enter.inputs), *map(self.control, enter.controls)]
+    def start(self, node: Node) -> int:
+        """When an Enter runs, in the frame around; or an Exit, in its loop."""
+        edges = [*map(self.data, node.inputs), *map(self.control, node.controls)]
         return self.formulas.all_of(edges)
 
     def _race(self, node: Node, starts: list[int], depth: int) -> int:

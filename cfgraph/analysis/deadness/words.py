@@ -53,17 +53,21 @@ _MARKS: Final = {"turn": "live:", "message": "live:", "exit": "live:", "race": "
 }
 
 
-def describe(formulas: Formulas, formula: int) -> str:
-    """When something runs, as a sentence without a full stop."""
+def describe(formulas: Formulas, formula: int, subject: str = "") -> str:
+    """When the node of that name runs, as a sentence without a full stop."""
     if formula == TRUE:
         return "always runs"
     if formula == FALSE:
         return "never runs"
-    return f"runs when {_Words(formulas).of(formula, 0)}"
+    return f"runs when {_Words(formulas, subject).of(formula, 0)}"
 
 
 class _Words(_Text):
-    """Writes formulas as sentences."""
+    """Writes formulas as sentences about a node, if its name is given."""
+
+    def __init__(self, formulas: Formulas, subject: str = "") -> None:
+        super().__init__(formulas)
+        self.subject = subject
 
     def of(self, formula: int, depth: int) -> str:
         if formula in (TRUE, FALSE):
@@ -85,6 +89,8 @@ class _Words(_Text):
         name = f"`{symbol.name}`"
         if symbol.group:
             return f"{name} is {'' if holds else 'not '}{symbol.value}"
+        if symbol.kind == "turn" and symbol.name == self.subject:
+            return f"its loop {'goes on' if holds else 'does not go on'}"
         if symbol.kind == "predicate":
             return f"{name} is {'true' if holds else 'false'}"
         if symbol.kind == "race":
