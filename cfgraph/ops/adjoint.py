@@ -19,7 +19,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from cfgraph.ir import dtypes
+from cfgraph.errors import Unsupported
+from cfgraph.ir import dtypes, registry
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import Shape
@@ -66,13 +67,35 @@ def no_gradient(g: Adjoint, node: Node, *grads: Output | None) -> Partials:
 
 
 def stop(g: Adjoint, node: Node, *grads: Output | None) -> Partials:
-    """The gradient of an op that is there to stop gradients: what it reads counts as unconnected."""
+    """The gradient of an op that stops gradients: what it reads counts as unconnected."""
     return [None] * len(node.inputs)
 
 
 def pass_on(g: Adjoint, node: Node, *grads: Output | None) -> Partials:
     """The gradient of an op that hands its inputs on: that of output i for input i."""
     return grads
+
+
+def unknown(node: Node, slot: int) -> Callable[[], Output]:
+    """The gradient by an input, by which there is a derivative, but no formula for it."""
+
+    def refuse() -> Output:
+        message = f"{node.op} has no gradient by its input {slot}"
+        hint = f"stop gradients before it (--stop {node.inputs[slot].name})"
+        raise Unsupported(message, node=node, hint=hint, code="CFG502")
+
+    return refuse
+
+
+def alike(g: Adjoint, op: str, node: Node, *inputs: Output) -> Output:
+    """Another op with the attributes that it shares with a node; its types are inferred."""
+    mine, theirs = registry.lookup(node.op), registry.lookup(op)
+    assert mine is not None
+    assert theirs is not None
+    known, attrs = mine.parsed().attrs, theirs.parsed().attrs.items()
+    given = {key: node.attr(key) for key, attr in attrs if key in known and attr.kind != "type"}
+    made: Output = getattr(g, op)(*inputs, **given)
+    return made
 
 
 def conj(g: Adjoint, x: Output) -> Output:

@@ -7,9 +7,11 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
-from cfgraph.ir.graph import Node
+from cfgraph.ir.graph import Node, Output
+from cfgraph.ops.adjoint import Adjoint, Partials
 from cfgraph.ops.op import Kernel
 from cfgraph.ops.pointwise import Pointwise
+from cfgraph.ops.pointwise_gradients import of_pair
 from cfgraph.ops.precision import widened
 from cfgraph.ops.special import special
 from cfgraph.ops.type_sets import FLOATS, one_of
@@ -26,6 +28,7 @@ class Incomplete(Pointwise, abstract=True):
     function: ClassVar[str]
     at_zero: ClassVar[float]
     at_infinity: ClassVar[float]
+    falls: ClassVar[bool] = False
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -40,6 +43,22 @@ class Incomplete(Pointwise, abstract=True):
             return xp.where((x == 0) & (xp.isnan(a) | (a <= 0)), x.dtype.type(at_zero), value)
 
         return widened(incomplete, node.attr("T"))
+
+    @classmethod
+    def gradient(cls, g: Adjoint, node: Node, dz: Output) -> Partials:
+        a, x = node.inputs
+        along = g.Neg(dz) if cls.falls else dz
+
+        def density() -> Output:
+            power = g.Sub(g.Mul(g.Sub(a, 1), g.Log(x)), x)
+            return g.Exp(g.Sub(power, g.Lgamma(a)))
+
+        return of_pair(
+            g,
+            node,
+            lambda: g.Mul(along, g.IgammaGradA(a, x)),
+            lambda: g.Mul(along, density()),
+        )
 
 
 class Igamma(Incomplete):
@@ -56,6 +75,7 @@ class Igammac(Incomplete):
     function = "gammaincc"
     at_zero = float("nan")
     at_infinity = 1.0
+    falls = True
 
 
 class IgammaGradA(Pointwise):

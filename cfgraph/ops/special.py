@@ -1,14 +1,18 @@
-"""Special functions: error functions, gamma functions, Bessel functions, integrals."""
+"""Special functions: error functions, gamma functions, integrals."""
 
 from __future__ import annotations
 
 import importlib
+from math import pi, sqrt
 from types import ModuleType
 from typing import Any, ClassVar
 
-from cfgraph.ir.graph import Node
+from cfgraph.ir.dtypes import bfloat16, float16, float32
+from cfgraph.ir.graph import Node, Output
+from cfgraph.ops.adjoint import Adjoint, Partials, reduced, unknown
 from cfgraph.ops.op import Kernel, OpError
 from cfgraph.ops.pointwise import Pointwise
+from cfgraph.ops.pointwise_gradients import by_input, by_output, like
 from cfgraph.ops.precision import widened
 from cfgraph.ops.type_sets import FLOATS, one_of
 
@@ -17,6 +21,19 @@ def special(xp: ModuleType) -> ModuleType:
     """SciPy's special functions for an array namespace."""
     package = {"jax.numpy": "jax.scipy", "cupy": "cupyx.scipy"}.get(xp.__name__, "scipy")
     return importlib.import_module(f"{package}.special")
+
+
+def _bell(g: Adjoint, x: Output) -> Output:
+    return g.Exp(g.Neg(g.Square(x)))
+
+
+def _quarter_turns(g: Adjoint, x: Output) -> Output:
+    return g.Mul(g.Square(x), pi / 2)
+
+
+def except_at(g: Adjoint, x: Output, place: float, limit: float, slope: Output) -> Output:
+    """A slope, but at one place its limit, which the formula does not give."""
+    return g.SelectV2(g.Equal(x, place), like(g, limit, x), slope)
 
 
 class Special(Pointwise, abstract=True):
@@ -35,24 +52,32 @@ class Erf(Special):
     """The error function."""
 
     function = "erf"
+    gradient = by_input(lambda g, dy, x: g.Mul(_bell(g, x), g.Mul(dy, 2 / sqrt(pi))))
 
 
 class Erfc(Special):
     """One less the error function."""
 
     function = "erfc"
+    gradient = by_input(lambda g, dy, x: g.Mul(_bell(g, x), g.Mul(dy, -2 / sqrt(pi))))
 
 
 class Erfinv(Special):
     """The inverse of the error function."""
 
     function = "erfinv"
+    gradient = by_output(lambda g, dy, y: g.Mul(g.Mul(dy, sqrt(pi) / 2), g.Exp(g.Square(y))))
 
 
 class Ndtri(Special):
     """The inverse of the normal distribution function."""
 
     function = "ndtri"
+
+    @staticmethod
+    def gradient(g: Adjoint, node: Node, dy: Output) -> Partials:
+        power = g.Mul(g.Square(node.output()), 0.5)
+        return [g.Mul(g.Mul(dy, sqrt(2 * pi)), g.Exp(power))]
 
 
 class Lgamma(Special):
@@ -66,6 +91,16 @@ class Lgamma(Special):
             lambda x: xp.where(x == -xp.inf, x.dtype.type(xp.inf), function(x)), node.attr("T")
         )
 
+    gradient = by_input(lambda g, dy, x: g.Mul(dy, g.Digamma(x)))
+
+
+def _trigamma(g: Adjoint, x: Output) -> Output:
+    """The derivative of Digamma, which Polygamma has not in half width."""
+    if x.dtype not in (float16, bfloat16):
+        return g.Polygamma(like(g, 1, x), x)
+    wide = g.Cast(x, DstT=float32)
+    return g.Cast(g.Polygamma(like(g, 1, wide), wide), DstT=x.dtype)
+
 
 class Digamma(Special):
     """The derivative of Lgamma."""
@@ -78,35 +113,19 @@ class Digamma(Special):
             lambda x: xp.where(x == 0, x.dtype.type(xp.nan), function(x)), node.attr("T")
         )
 
+    gradient = by_input(lambda g, dy, x: g.Mul(dy, _trigamma(g, x)))
+
 
 class Spence(Special):
     """The dilogarithm of 1 - x."""
 
     function = "spence"
 
-
-class BesselI0(Special):
-    """The modified Bessel function of the first kind, order 0."""
-
-    function = "i0"
-
-
-class BesselI0e(Special):
-    """BesselI0, scaled by exp(-|x|)."""
-
-    function = "i0e"
-
-
-class BesselI1(Special):
-    """The modified Bessel function of the first kind, order 1."""
-
-    function = "i1"
-
-
-class BesselI1e(Special):
-    """BesselI1, scaled by exp(-|x|)."""
-
-    function = "i1e"
+    @staticmethod
+    def gradient(g: Adjoint, node: Node, dy: Output) -> Partials:
+        x = node.inputs[0]
+        slope = g.RealDiv(g.Log(x), g.Sub(1, x))
+        return [g.Mul(dy, except_at(g, x, 1, -1, slope))]
 
 
 class Untraceable(Special, abstract=True):
@@ -126,59 +145,18 @@ class Expint(Untraceable):
             lambda x: xp.where(x == 0, x.dtype.type(-xp.inf), function(x)), node.attr("T")
         )
 
+    gradient = by_input(lambda g, dy, x: g.Mul(dy, g.RealDiv(g.Exp(x), x)))
+
 
 class Dawsn(Untraceable):
     """Dawson's integral."""
 
     function = "dawsn"
 
-
-class BesselJ0(Untraceable):
-    """The Bessel function of the first kind, order 0."""
-
-    function = "j0"
-
-
-class BesselJ1(Untraceable):
-    """The Bessel function of the first kind, order 1."""
-
-    function = "j1"
-
-
-class BesselY0(Untraceable):
-    """The Bessel function of the second kind, order 0."""
-
-    function = "y0"
-
-
-class BesselY1(Untraceable):
-    """The Bessel function of the second kind, order 1."""
-
-    function = "y1"
-
-
-class BesselK0(Untraceable):
-    """The modified Bessel function of the second kind, order 0."""
-
-    function = "k0"
-
-
-class BesselK0e(Untraceable):
-    """BesselK0, scaled by exp(x)."""
-
-    function = "k0e"
-
-
-class BesselK1(Untraceable):
-    """The modified Bessel function of the second kind, order 1."""
-
-    function = "k1"
-
-
-class BesselK1e(Untraceable):
-    """BesselK1, scaled by exp(x)."""
-
-    function = "k1e"
+    @staticmethod
+    def gradient(g: Adjoint, node: Node, dy: Output) -> Partials:
+        slope = g.Sub(1, g.Mul(g.Mul(node.inputs[0], 2), node.output()))
+        return [g.Mul(dy, slope)]
 
 
 class Fresnel(Untraceable, abstract=True):
@@ -197,12 +175,14 @@ class FresnelSin(Fresnel):
     """Fresnel's sine integral."""
 
     place = 0
+    gradient = by_input(lambda g, dy, x: g.Mul(dy, g.Sin(_quarter_turns(g, x))))
 
 
 class FresnelCos(Fresnel):
     """Fresnel's cosine integral."""
 
     place = 1
+    gradient = by_input(lambda g, dy, x: g.Mul(dy, g.Cos(_quarter_turns(g, x))))
 
 
 class Zeta(Pointwise):
@@ -215,6 +195,12 @@ class Zeta(Pointwise):
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
         function: Kernel = special(xp).zeta
         return function
+
+    @staticmethod
+    def gradient(g: Adjoint, node: Node, dz: Output) -> Partials:
+        x, q = node.inputs
+        slope = g.Mul(g.Neg(x), g.Zeta(g.AddV2(x, 1), q))
+        return unknown(node, 0), lambda: reduced(g, g.Mul(dz, slope), q, x)
 
 
 class Polygamma(Pointwise):
@@ -231,6 +217,11 @@ class Polygamma(Pointwise):
         value = xp.where(a == 0, functions.digamma(x), higher)
         return xp.where((a < 0) | (a != xp.floor(a)), xp.nan, value).astype(x.dtype)
 
+    @staticmethod
+    def gradient(g: Adjoint, node: Node, dz: Output) -> Partials:
+        a, x = node.inputs
+        return unknown(node, 0), lambda: reduced(g, g.Mul(dz, g.Polygamma(g.AddV2(a, 1), x)), x, a)
+
 
 class Betainc(Pointwise):
     """The regularized incomplete beta function."""
@@ -245,3 +236,15 @@ class Betainc(Pointwise):
             raise OpError(f"{message}, {list(x.shape)}")
         value = special(xp).betainc(a, b, x)
         return xp.where((a <= 0) | (b <= 0), x.dtype.type(xp.nan), value)
+
+    @staticmethod
+    def gradient(g: Adjoint, node: Node, dz: Output) -> Partials:
+        a, b, x = node.inputs
+
+        def of_x() -> Output:
+            log_beta = g.Sub(g.AddV2(g.Lgamma(a), g.Lgamma(b)), g.Lgamma(g.AddV2(a, b)))
+            log_power = g.AddV2(g.Xlog1py(g.Sub(b, 1), g.Neg(x)), g.Xlogy(g.Sub(a, 1), x))
+            slope = g.Exp(g.Sub(log_power, log_beta))
+            return reduced(g, g.Mul(dz, slope), x, node.output())
+
+        return unknown(node, 0), unknown(node, 1), of_x

@@ -64,3 +64,25 @@ for dtype in ("float32", "float64"):
         ),
     ]
 CASES.append(case("Betainc", [np.ones(2), np.ones(3), np.ones(2)], error=True))
+NO_GRADIENT = {"IgammaGradA": "TensorFlow has none, and there is no closed form"}
+NO_SECOND = dict.fromkeys(["Igamma", "Igammac"], "IgammaGradA has no gradient")
+NO_FORMULA = {"Zeta": (0,), "Polygamma": (0,), "Betainc": (0, 1)}
+POLES = dict.fromkeys(["BesselY0", "Zeta", "Polygamma"], "it is infinite at its poles, or not")
+OUR_GRADIENT = {
+    "BesselI1": "TensorFlow has 1 at 0, where the slope is a half",
+    "Digamma half": "TensorFlow wants Polygamma of half width, which there is not",
+}
+SMOOTH = {
+    **dict.fromkeys(["Lgamma", "Digamma", "Spence", "Expint"], (0.5, 3)),
+    **dict.fromkeys(["BesselY0", "BesselY1", "BesselK0", "BesselK0e"], (0.5, 3)),
+    **dict.fromkeys(["BesselK1", "BesselK1e"], (0.5, 3)),
+    **dict.fromkeys(["Igamma", "Igammac"], (0.5, 3)),
+    "Erfinv": (-0.9, 0.9),
+    "Ndtri": (0.1, 0.9),
+    "Zeta": (1.5, 4),
+    "Polygamma": lambda random, inputs: [
+        random.integers(0, 4, inputs[0].shape),
+        random.uniform(0.5, 3, inputs[1].shape),
+    ],
+    "Betainc": ((0.5, 3), (0.5, 3), (0.1, 0.9)),
+}
