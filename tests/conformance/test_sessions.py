@@ -14,16 +14,10 @@ _SHARED_BUFFER = (
     "an Identity of a reference variable shares its buffer in TensorFlow, so that the loop's"
     " invariant changes with each Assign; here it is a snapshot, the same in every schedule"
 )
-_GRADIENT = "SymbolicGradient is refused until there are gradients"
 
 # What does not agree, with the reason. A case that begins to agree must leave this list.
 KNOWN = {
     "control_flow_ops_py_test_v1/ControlFlowTest.testWhileCondWithControl_1/0": _SHARED_BUFFER,
-    "gradients_test_v1/FunctionGradientsTest.testFunctionGradientsWithGradFunc/0": _GRADIENT,
-    "gradients_test_v2/FunctionGradientsTest.testFunctionGradientsWithGradFunc/0": _GRADIENT,
-    "while_v2_test_v1/WhileV2Test.testImportFromSerializedWithFunctionInBody/0": _GRADIENT,
-    "while_v2_test_v1/WhileV2Test.testNestedWhileWithLegacyDefun/0": _GRADIENT,
-    "while_v2_test_v2/WhileV2Test.testNestedWhileWithLegacyDefun/0": _GRADIENT,
 }
 
 

@@ -244,3 +244,22 @@ function body(i: int32, x: int32) -> (i: int32, x: int32) {
 }
 """
     assert [node.op for node in lowered(text)].count("NextIteration") == 2
+
+
+def test_the_gradient_of_a_function_is_written_out_and_its_function_leaves_the_library() -> None:
+    text = """
+x = Placeholder() {dtype=float32, shape=[]}
+call = PartitionedCall(x) {Tout=(float32), f=@f}
+function f(x: float32) -> (y: float32) {
+  grad = SymbolicGradient(x, x) {Tin=(float32, float32), Tout=(float32), f=@g}
+  return y = grad:output:0
+}
+function g(x: float32) -> (y: float32) {
+  m = Mul(x, x) {T=float32}
+  return y = m:z:0
+}
+"""
+    graph = cfgraph.loads(text.encode())
+    cfgraph.lower(graph)
+    assert not graph.functions
+    assert cfgraph.Session(graph).run("call:0", {"x:0": 3.0}) == [18.0]

@@ -26,7 +26,7 @@ CASES = [
 ]
 # what a run adds to a graph, and what TensorFlow takes out of it after lowering
 NOT_COUNTED = {"_Arg", "_Retval", "_Recv", "_Send", "_HostRecv", "_HostSend", "Placeholder"}
-REMOVED = {"Identity"}
+REMOVED = {"Identity", "IdentityN"}
 # TensorFlow lowers only what is marked, and nothing that is to be compiled
 MARKED = {"If", "StatelessIf", "While", "StatelessWhile", "Case", "StatelessCase"}
 COMPILED = ("_XlaMustCompile", "_xla_compile_id", "_XlaCompile")
@@ -150,8 +150,8 @@ def counted(ops: Counter[str]) -> int:
 def test_tensorflow_lowers_into_no_fewer_nodes(case: dict[str, Any]) -> None:
     graph = last_graph(case)
     theirs = their_ops(case, graph)
-    if any(op in graph.functions or op == "For" for op in theirs):
-        pytest.skip("TensorFlow does not lower a For, nor what is in it")
+    if any(op in graph.functions or op in ("For", "SymbolicGradient") for op in theirs):
+        pytest.skip("TensorFlow lowers neither a For nor a SymbolicGradient, nor what is in them")
     mine = our_ops(case, graph)
     print(f"{counted(mine):5} of {counted(theirs):5} nodes  {case['id']}")  # -rP shows the table
     assert theirs

@@ -16,6 +16,7 @@ from cfgraph.ir.collector import without_collector
 from cfgraph.ir.graph import Graph, Output
 from cfgraph.ops.op import lookup
 from cfgraph.passes.gradients.active import Active
+from cfgraph.passes.gradients.calls import called_with_gradient, write_as_calls
 from cfgraph.passes.gradients.differentiate import Wish, differentiate
 from cfgraph.passes.lower.lower import lower
 
@@ -57,7 +58,9 @@ def gradients(
     asked = [graph.tensor(name) for name in xs]
     stops = [graph.tensor(name) for name in stop_gradients]
     zeros = _behind_functions(graph, [graph.tensor(name) for name in ys], asked, stops)
-    lower(graph)
+    kept = called_with_gradient(graph)
+    lower(graph, keep_calls=kept)
+    write_as_calls(graph)
     targets, sources = [graph.tensor(name) for name in ys], [graph.tensor(name) for name in xs]
     wish = Wish(
         targets,
@@ -70,6 +73,8 @@ def gradients(
     )
     with without_collector():
         found = differentiate(graph, wish)
+    if kept:
+        lower(graph)
     require_valid(graph)
     return [None if item is None else item.name for item in found]
 

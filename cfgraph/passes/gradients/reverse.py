@@ -145,7 +145,9 @@ class Reverse:
         if not any(arrived) or not any(map(self.wanted, node.inputs)):
             return
         self.site.work.at(node)
-        hook = _hook(node, ignore_custom=self.site.work.ignore_custom)
+        hook = self.site.work.call_gradient(node) or _hook(
+            node, ignore_custom=self.site.work.ignore_custom
+        )
         partials: Sequence[Partial] = hook(self.site, node, *arrived)
         if len(partials) != len(node.inputs):
             message = f"{len(partials)} gradients for the {len(node.inputs)} inputs of {node!r}"

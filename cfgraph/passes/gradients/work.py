@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from cfgraph.analysis.frames import Frame, Frames
 from cfgraph.ir.graph import Graph, Node, Output
+from cfgraph.ops.adjoint import Partials
+from cfgraph.passes.gradients.calls import call_gradient
 from cfgraph.passes.gradients.knowledge import Knowledge
 
 
@@ -83,6 +85,10 @@ class Work:
         self.added.append(node)
         self.known.learn(node)
         return node
+
+    def call_gradient(self, node: Node) -> Callable[..., Partials] | None:
+        """The gradient of a call whose function has one in the library."""
+        return call_gradient(self.graph, node)
 
     def undo(self) -> None:
         """Remove all nodes that were added."""

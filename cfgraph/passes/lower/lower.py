@@ -7,11 +7,12 @@ of its own, so that depth costs no recursion. How each is lowered is drawn in `c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Final
 
 from cfgraph.analysis.verify import require_valid
 from cfgraph.errors import Unsupported
+from cfgraph.ir.calls import called_functions
 from cfgraph.ir.collector import without_collector
 from cfgraph.ir.graph import Graph, Node
 from cfgraph.ir.walk import Roles
@@ -22,8 +23,8 @@ from cfgraph.passes.lower.loops import lower_while
 from cfgraph.passes.lower.rewriter import Rewriter
 from cfgraph.passes.lower.scope import Scope, Site
 from cfgraph.passes.lower.survey import Survey
+from cfgraph.passes.lower.symbolic import write_out_gradients
 from cfgraph.passes.lower.tidy import (
-    called_functions,
     drop_uncalled,
     forget_missing_neighbours,
     put_in_order,
@@ -41,13 +42,16 @@ _LOWER: Final[dict[str, Callable[[Rewriter, Site], None]]] = {
 
 
 def lower(
-    graph: Graph, *, functions: Iterable[str] | None = None, keep_calls: bool = False
+    graph: Graph,
+    *,
+    functions: Iterable[str] | None = None,
+    keep_calls: bool | Collection[str] = False,
 ) -> Report:
     """Replace functional nodes by the primitives of control flow, in place.
 
     `functions` restricts it to the nodes that run one of these functions, with all that is in
-    them; `keep_calls` leaves calls as they are. The names of lowered nodes can be fetched and run
-    as before. Functions that nothing calls any more leave the library.
+    them; `keep_calls` leaves calls as they are, or those of some functions. The names of lowered
+    nodes can be fetched and run as before. Functions that nothing calls any more leave the library.
 
     Raises InvalidInput for a graph that is not valid, UsageError for a function that does not
     exist, Unsupported for what has no lowered form; the graph is unchanged then.
@@ -60,13 +64,19 @@ def lower(
     return report
 
 
-def _lower(graph: Graph, functions: Iterable[str] | None, keep_calls: bool) -> Report:
+def _lower(
+    graph: Graph,
+    functions: Iterable[str] | None,
+    keep_calls: bool | Collection[str],
+    within: frozenset[str] = frozenset(),
+) -> Report:
     before = op_counts(graph)
+    called = called_functions(graph)
+    write_out_gradients(graph, _lower_body, within)
     survey = Survey(graph, functions, keep_calls)
     if not survey.constructs:
         return Report(before=before, after=before)
     _require_whole(graph)
-    called = called_functions(graph)
     work = Rewriter(graph, survey)
     for node, sources in survey.held.items():
         graph.set_controls(node, [*node.controls, *sources])
@@ -79,6 +89,12 @@ def _lower(graph: Graph, functions: Iterable[str] | None, keep_calls: bool) -> R
     drop_uncalled(graph, called)
     warnings = tuple(survey.warnings())
     return Report(work.lowered, _names(groups), warnings, before, op_counts(graph))
+
+
+def _lower_body(graph: Graph, within: frozenset[str]) -> Report:
+    """Lower the body of a function, to differentiate it."""
+    require_valid(graph)
+    return _lower(graph, None, False, within)
 
 
 def _lower_all(work: Rewriter, node: Node) -> list[Node]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 from cfgraph.errors import InvalidInput, Unsupported, UsageError
+from cfgraph.ir.attrs import Func
 from cfgraph.ir.function_graph import ARGUMENT, FunctionGraph, Instances
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.names import did_you_mean
@@ -21,7 +22,9 @@ LOWERED = frozenset({"if", "case", "while", "for", "call"})
 class Survey:
     """The functional nodes of a graph, and the facts of every function that they run."""
 
-    def __init__(self, graph: Graph, only: Iterable[str] | None, keep_calls: bool) -> None:
+    def __init__(
+        self, graph: Graph, only: Iterable[str] | None, keep_calls: bool | Collection[str]
+    ) -> None:
         self.instances = Instances(graph.functions)
         self.keep_calls = keep_calls
         self.only = None if only is None else frozenset(only)
@@ -83,12 +86,9 @@ class Survey:
     def _construct(self, node: Node, function: FunctionGraph | None) -> Construct | None:
         """A node read, if it is functional and is to be lowered."""
         kind = kind_of(node, self.instances)
-        if not kind or (kind == "call" and self.keep_calls):
+        if not kind or (kind == "call" and self._kept(node)):
             return None
         where = node.name if function is None else f"{function.name}/{node.name}"
-        if kind == "gradient":
-            message = "the gradient of a function is not lowered"
-            raise Unsupported(message, node=where, code="CFG501")
         if kind not in LOWERED:
             return None
         try:
@@ -98,6 +98,13 @@ class Survey:
             raise
         _require_target(node, construct, where)
         return construct
+
+    def _kept(self, node: Node) -> bool:
+        """True for a call that is left as it is."""
+        if isinstance(self.keep_calls, bool):
+            return self.keep_calls
+        called = node.attrs.get("f")
+        return (called.name if isinstance(called, Func) else node.op) in self.keep_calls
 
     def _study(self, start: FunctionGraph, caller: Node) -> None:
         """Find the facts of a function, after those of the functions that it runs."""

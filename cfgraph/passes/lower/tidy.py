@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from cfgraph.ir.attrs import Func
+from cfgraph.ir.calls import called_functions
 from cfgraph.ir.graph import Graph, Node
 from cfgraph.ir.walk import topological
 from cfgraph.ops.op import lookup
@@ -68,29 +68,3 @@ def drop_uncalled(graph: Graph, called_before: set[str]) -> None:
         del graph.functions[name]
         graph.gradient_functions.pop(name, None)
     graph.edits += 1
-
-
-def called_functions(graph: Graph, more: Iterable[str] = ()) -> set[str]:
-    """The functions that a graph runs, directly or through others; those that `more` run too."""
-    todo = [*more, *(name for node in graph for name in _named(node.op, node.attrs))]
-    found: set[str] = set()
-    while todo:
-        name = todo.pop()
-        function = graph.functions.get(name)
-        if function is None or name in found:
-            continue
-        found.add(name)
-        if name in graph.gradient_functions:
-            todo.append(graph.gradient_functions[name])
-        for node in function.definition.nodes:
-            todo.extend(_named(node.op, node.attrs))
-    return found
-
-
-def _named(op: str, attrs: Mapping[str, Any]) -> Iterator[str]:
-    yield op
-    for value in attrs.values():
-        for part in value if type(value) is tuple else (value,):
-            if type(part) is Func:
-                yield part.name
-                yield from _named(part.name, part.attrs)

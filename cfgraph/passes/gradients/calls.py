@@ -1,0 +1,61 @@
+"""Calls of functions for which the library has a gradient.
+
+Such a call is not lowered before its gradient is taken: the gradient is a call of the other
+function, with the arguments and the gradients of what the first one returns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+from cfgraph.ir import registry
+from cfgraph.ir.attrs import Func
+from cfgraph.ir.calls import called_functions
+from cfgraph.ir.function_graph import Instances
+from cfgraph.ir.graph import Graph, Node, Output
+from cfgraph.ops.adjoint import Adjoint, Partials
+
+CALL: Final = "StatefulPartitionedCall"
+
+
+def called_with_gradient(graph: Graph) -> frozenset[str]:
+    """The functions that a graph runs, directly or not, and that have a gradient in the library."""
+    if not graph.gradient_functions:
+        return frozenset()
+    return frozenset(called_functions(graph) & graph.gradient_functions.keys())
+
+
+def write_as_calls(graph: Graph) -> None:
+    """Write nodes whose op is a function with a gradient as calls, which say their types."""
+    instances = Instances(graph.functions)
+    for node in graph:
+        if node.op not in graph.gradient_functions:
+            continue
+        body = instances.get(node.op, node.attrs)
+        attrs = {
+            "Tin": body.input_types,
+            "Tout": body.output_types,
+            "f": Func(node.op, dict(node.attrs)),
+        }
+        node.op, node.attrs, node.origin = CALL, attrs, None
+        graph.edits += 1
+
+
+def call_gradient(graph: Graph, node: Node) -> Callable[..., Partials] | None:
+    """The gradient hook of a call; None for any other node."""
+    called = node.attrs.get("f")
+    if not isinstance(called, Func) or called.name not in graph.gradient_functions:
+        return None
+    return partial(_gradient, graph.gradient_functions[called.name])
+
+
+def _gradient(name: str, g: Adjoint, node: Node, *grads: Output | None) -> Partials:
+    """Call the gradient function."""
+    given = [g.zeros_like(node.output(port)) if dy is None else dy for port, dy in enumerate(grads)]
+    types = tuple(registry.input_types(node) or ())
+    call = g.StatefulPartitionedCall(*node.inputs, *given, Tout=types, f=Func(name)).node
+    return [
+        call.output(place) if dtype.is_differentiable else None for place, dtype in enumerate(types)
+    ]

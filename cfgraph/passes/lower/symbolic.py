@@ -1,0 +1,131 @@
+"""Write out the gradients of functions: SymbolicGradient becomes a call.
+
+    SymbolicGradient(x, dy, f=@f)   ──▶   Call(x, dy, f=@f_gradient)
+
+Where the library has a gradient for the function, that is called; else its body is lowered and
+differentiated, and the result is a new function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from cfgraph.errors import Unsupported
+from cfgraph.ir.attrs import Func, Placeholder
+from cfgraph.ir.calls import called_functions
+from cfgraph.ir.define import define
+from cfgraph.ir.function_graph import FunctionGraph, instantiate
+from cfgraph.ir.functions import BodyNode, Function
+from cfgraph.ir.graph import Graph, Output
+from cfgraph.ops.op import lookup
+from cfgraph.passes.gradients.differentiate import Wish, differentiate
+
+# lowers the body of a function, inside of the functions of these names
+Lower = Callable[[Graph, frozenset[str]], object]
+_CALL = "StatefulPartitionedCall"
+
+
+def write_out_gradients(graph: Graph, lower: Lower, within: frozenset[str]) -> int:
+    """Replace every SymbolicGradient of the graph and its functions, in place; how many there were.
+
+    `lower` lowers the body of a function; `within` names those that are being differentiated.
+    Raises Unsupported where a function cannot be differentiated; the graph is unchanged then.
+    """
+    work = _WriteOut(graph, lower, within)
+    nodes = [(node, work.call(node.name, node.attrs)) for node in graph if _is_gradient(node.op)]
+    bodies = {name: work.body(function) for name, function in graph.functions.items()}
+    changed = {name: found for name, found in bodies.items() if found is not None}
+    for node, attrs in nodes:
+        node.op, node.attrs, node.origin = _CALL, attrs, None
+    graph.functions.update(changed)
+    graph.functions.update(work.made)
+    if nodes or changed:
+        graph.edits += 1
+    return len(nodes) + len(changed)
+
+
+def _is_gradient(op: str) -> bool:
+    return getattr(lookup(op), "functional", "") == "gradient"
+
+
+class _WriteOut:
+    """The functions that are made, each once."""
+
+    def __init__(self, graph: Graph, lower: Lower, within: frozenset[str]) -> None:
+        self.graph = graph
+        self.lower = lower
+        self.within = within
+        self.made: dict[str, Function] = {}
+        self._names: dict[Any, str] = {}
+
+    def body(self, function: Function) -> Function | None:
+        """A function with its gradients written out; None if it has none."""
+        definition = function.definition
+        if not any(_is_gradient(node.op) for node in definition.nodes):
+            return None
+        nodes = tuple(self._node(function.name, node) for node in definition.nodes)
+        return Function(function.name, replace(definition, nodes=nodes))
+
+    def _node(self, where: str, node: BodyNode) -> BodyNode:
+        if not _is_gradient(node.op):
+            return node
+        attrs = self.call(f"{where}/{node.name}", node.attrs)
+        return BodyNode(node.name, _CALL, node.inputs, node.device, attrs)
+
+    def call(self, where: str, attrs: Any) -> dict[str, Any]:
+        """The attributes of the call that a SymbolicGradient becomes."""
+        called = attrs["f"]
+        if any(isinstance(value, Placeholder) for value in called.attrs.values()):
+            message = f"the function {called.name!r} takes types that are not known yet"
+            raise Unsupported(message, node=where, code="CFG501")
+        given = self.graph.gradient_functions.get(called.name)
+        name = given or self._gradient(called)
+        return {"Tin": attrs["Tin"], "Tout": attrs["Tout"], "f": Func(name)}
+
+    def _gradient(self, called: Func) -> str:
+        """The name of the function that is the gradient of another."""
+        if called.name in self.within:
+            message = f"the function {called.name!r} holds its own gradient"
+            raise Unsupported(message, node=called.name, code="CFG501")
+        key = (called.name, tuple(sorted((k, str(v)) for k, v in called.attrs.items())))
+        if key not in self._names:
+            name, number = f"{called.name}_gradient", 0
+            while name in self.graph.functions or name in self.made:
+                number += 1
+                name = f"{called.name}_gradient_{number}"
+            self._names[key] = name
+            body = instantiate(
+                self.graph.functions[called.name], called.attrs, self.graph.functions
+            )
+            self.made[name] = self._differentiated(name, called.name, body)
+        return self._names[key]
+
+    def _differentiated(self, name: str, of: str, body: FunctionGraph) -> Function:
+        graph = body.graph
+        graph.functions = dict(self.graph.functions)
+        graph.gradient_functions = dict(self.graph.gradient_functions)
+        called = called_functions(graph)
+        graph.functions = {key: graph.functions[key] for key in sorted(called)}
+        arguments = [node.name for node in body.arguments]
+        kept = [graph.add("Identity", item, name="output") for item in body.returns]
+        outputs = [node.name for node in kept]
+        self.lower(graph, self.within | {of})
+        weights = [
+            graph.add("Placeholder", name="weight", dtype=dtype) for dtype in body.output_types
+        ]
+        xs = [graph[item].output() for item in arguments]
+        ys = [graph[item].output() for item in outputs]
+        wish = Wish(ys, xs, [node.output() for node in weights], zeros=xs)
+        found = differentiate(graph, wish)
+        results = {
+            f"gradient_{place}": dx or _zeros(graph, x)
+            for place, (x, dx) in enumerate(zip(xs, found, strict=True))
+        }
+        inputs = {item.node.name: item for item in (*xs, *(node.output() for node in weights))}
+        return define(name, graph, inputs, results, library=graph.functions)
+
+
+def _zeros(graph: Graph, x: Output) -> Output:
+    return graph.add("ZerosLike", x, name="zeros").output()

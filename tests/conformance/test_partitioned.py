@@ -1,0 +1,52 @@
+"""Every recorded session agrees when its graph is spread at random over three devices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import cfgraph
+from cfgraph.ir.graph import Graph
+from tests.conformance import recorded
+from tests.conformance.test_sessions import KNOWN
+
+CASES = [
+    pytest.param(case, id=case["id"])
+    for case in recorded.cases()
+    if case["kind"] == "session" and "host" not in case["tags"]
+]
+
+
+def cut(seed: int) -> Callable[[Graph], Graph]:
+    """Places at random and partitions."""
+
+    def prepare(graph: Graph) -> Graph:
+        cfgraph.place(graph, devices="cpu:0-2", seed=seed)
+        cfgraph.partition(graph)
+        return graph
+
+    return prepare
+
+
+def hold(case: dict[str, Any], seed: int, **options: Any) -> None:
+    told = recorded.disagreement(case, cut(seed), **options)
+    assert (case["id"] in KNOWN) if told else True, told
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_session_on_three_devices_agrees(case: dict[str, Any]) -> None:
+    seed = sum(case["id"].encode())
+    hold(case, seed, schedule=("fifo", "random")[seed % 2], schedule_seed=seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("case", CASES)
+def test_a_session_agrees_wherever_its_nodes_are_and_whoever_goes_first(
+    case: dict[str, Any], seed: int
+) -> None:
+    hold(case, seed)
+    for schedule_seed in range(3):
+        hold(case, seed, schedule="random", schedule_seed=schedule_seed)
