@@ -125,7 +125,7 @@ TraceOut = Annotated[
     typer.Option(
         "--trace-out",
         metavar="FILE",
-        help="Save the trace: .json opens in Perfetto, .jsonl is lines; each also .gz.",
+        help="Save the trace, of a failed run too: .json (for Perfetto) or .jsonl, each also .gz.",
     ),
 ]
 Timeline = Annotated[

@@ -7,8 +7,10 @@ from contextlib import redirect_stdout
 from typing import Any
 
 from cfgraph.compare.values import Difference, difference
-from cfgraph.console.graphs import Source, read_graph
+from cfgraph.console.answer import remember
+from cfgraph.console.graphs import Source, artifact, read_graph
 from cfgraph.console.live_trace import ShownTrace
+from cfgraph.console.page import note
 from cfgraph.console.run_files import TraceFile, write_array
 from cfgraph.console.run_job import Job, make_job
 from cfgraph.console.run_options import Expected, RunOptions
@@ -23,7 +25,10 @@ from cfgraph.runtime.trace import Observer, Tee
 
 def run(path: str, options: RunOptions) -> int:
     """Run a graph and print what it computes; returns the exit code, 1 for another value than
-    the expected one. Files are written only when it is 0.
+    the expected one.
+
+    Arrays are written only when it is 0, the trace whenever the run has begun: that of a run which
+    fails is wanted most.
     """
     source = read_graph(path, quiet=options.style.quiet)
     job = make_job(source, options)
@@ -32,7 +37,7 @@ def run(path: str, options: RunOptions) -> int:
         if options.wanted.out_dir is not None:
             files.make_folder(options.wanted.out_dir)
         opened = {item: files.open(path) for item, path in job.places.items()}
-        values = _execute(source, job, options, files, taps)
+        values = _execute(source, job, options, taps)
         differences = _differences(values, job.expected, options.expected)
         if differences:
             files.discard()
@@ -43,8 +48,8 @@ def run(path: str, options: RunOptions) -> int:
                 write_array(file, item, values[item])
     kept = {} if differences else job.places
     written = {item: place for item, place in kept.items() if values[item] is not None}
-    trace = None if differences else options.watched.trace_out
-    outcome = Outcome(values, differences, written, trace, taps, len(job.expected))
+    trace = options.watched.trace_out
+    outcome = Outcome(values, differences, written, trace, taps, len(job.expected), job.notes)
     print_outcome(source, outcome, options)
     return outcome.exit_code
 
@@ -56,9 +61,7 @@ def _taps(source: Source, options: RunOptions) -> Taps | None:
     return Taps(source.graph, options.watched.taps, stream, options.style.full)
 
 
-def _execute(
-    source: Source, job: Job, options: RunOptions, files: StagedFiles, taps: Taps | None
-) -> dict[Output, Any]:
+def _execute(source: Source, job: Job, options: RunOptions, taps: Taps | None) -> dict[Output, Any]:
     """Run the graph, observers listening; what the graph itself prints goes to stderr."""
     limits, watched = options.limits, options.watched
     stop: Any = {"max_iterations": limits.max_iterations, "timeout": limits.timeout}
@@ -70,9 +73,9 @@ def _execute(
         schedule_seed=limits.schedule_seed,
         seed=limits.seed,
     )
-    saved = TraceFile(files, watched.trace_out) if watched.trace_out else None
     shown = ShownTrace(source.graph, options.style.color) if watched.trace else None
     drawn = Timeline(options.style.color) if watched.timeline else None
+    saved = TraceFile(watched.trace_out, job.places.values()) if watched.trace_out else None
     observers: list[Observer] = [item for item in (taps, saved, shown, drawn) if item]
     try:
         with redirect_stdout(sys.stderr):
@@ -86,6 +89,11 @@ def _execute(
                 allow_dead=job.allow_dead,
                 **stop,
             )
+    except BaseException:
+        if saved and saved.keep_what_there_is():
+            remember("artifacts", artifact("trace", saved.path))
+            note(f"the trace up to there is in {saved.path}", options.style.quiet)
+        raise
     finally:
         for view in (shown, drawn):
             if view:

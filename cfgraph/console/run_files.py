@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import IO, Any, Final, Protocol
@@ -36,27 +37,43 @@ _WRITERS: Final[dict[str, Callable[[IO[bytes], Callable[[Any], str]], Writer]]] 
 
 
 class TraceFile:
-    """A trace on its way into a file; the suffix says the form, `.gz` compresses."""
+    """A trace on its way into a file; the suffix says the form, `.gz` compresses.
 
-    def __init__(self, files: StagedFiles, path: str) -> None:
+    Raises UsageError for a name that says none, and for one that is `taken` by another file.
+    """
+
+    def __init__(self, path: str, taken: Iterable[str] = ()) -> None:
         self.path = path
         kind = Path(path.removesuffix(".gz")).suffix
         if kind not in _WRITERS:
             hint = "write to FILE.json (Perfetto, Chrome) or FILE.jsonl, each also .gz"
             raise UsageError(f"{path!r} is no name for a trace", hint=hint)
-        file = files.open(path)
+        if os.path.realpath(path) in map(os.path.realpath, taken):
+            raise UsageError("the file is to be written twice", path=path)
+        self._files = StagedFiles()
+        file = self._files.open(path)
         self._gzip: gzip.GzipFile | None = None
         target: Any = file
         if path.endswith(".gz"):
             self._gzip = target = gzip.GzipFile("", "wb", 6, file, mtime=0)
         self._writer = _WRITERS[kind](target, summary_text)
+        self._target, self._head = target, target.tell()
         self.event = self._writer.event
 
     def close(self) -> None:
-        """Write what is left; the file stays staged."""
-        self._writer.close()
-        if self._gzip is not None:
-            self._gzip.close()
+        """Write what is left, and let the file be seen."""
+        with self._files:
+            self._writer.close()
+            if self._gzip is not None:
+                self._gzip.close()
+
+    def keep_what_there_is(self) -> bool:
+        """Close it in the midst of a run; False, and no file, if nothing has happened yet."""
+        if self._target.tell() == self._head:
+            self._files.discard()
+            return False
+        self.close()
+        return True
 
 
 def output_places(outputs: Iterable[str], tensor: Callable[[str], Output]) -> dict[Output, str]:

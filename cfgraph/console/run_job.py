@@ -20,7 +20,7 @@ from cfgraph.runtime.fetches import Fetches
 class Job:
     """What to fetch, run and feed, what to expect, and the file for each array that is kept.
 
-    `inits` run before, one after the other.
+    `inits` run before, one after the other; `notes` are remarks on what was understood.
 
     Where nothing was named the graph's outputs are fetched, and a dead one is no error.
     """
@@ -32,6 +32,7 @@ class Job:
     expected: dict[Output, Any]
     places: dict[Output, str]
     allow_dead: bool
+    notes: tuple[str, ...] = ()
 
 
 def make_job(source: Source, options: RunOptions) -> Job:
@@ -61,7 +62,8 @@ def make_job(source: Source, options: RunOptions) -> Job:
     }
     fetches, targets = tuple(asked.tensors), tuple(asked.targets)
     inits = tuple(graph[name.removeprefix("^")] for name in wanted.inits)
-    return Job(fetches, targets, inits, feeds, expected, places, nothing_named)
+    notes = tuple(asked.notes)
+    return Job(fetches, targets, inits, feeds, expected, places, nothing_named, notes)
 
 
 def _require_arrays(tensors: list[Output]) -> None:

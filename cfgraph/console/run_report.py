@@ -27,6 +27,7 @@ class Outcome:
     trace: str | None
     taps: Taps | None
     compared: int
+    notes: tuple[str, ...] = ()
 
     @property
     def exit_code(self) -> int:
@@ -79,13 +80,11 @@ def _print_difference(out: Page, item: Output, gap: Difference) -> None:
 
 
 def _notes(outcome: Outcome, options: RunOptions) -> list[str]:
-    found = []
+    found = [*outcome.notes]
     if outcome.compared and not outcome.differences:
         found.append("as expected")
-    if outcome.differences and (
-        options.wanted.outputs or options.wanted.out_dir or options.watched.trace_out
-    ):
-        found.append("no file is written, as a value differs")
+    if outcome.differences and (options.wanted.outputs or options.wanted.out_dir):
+        found.append("no array is written, as a value differs")
     for pattern in outcome.taps.silent() if outcome.taps else ():
         found.append(f"--tap {pattern} saw nothing: what is fetched does not need it")
     return found

@@ -16,12 +16,16 @@ MAX_EXITS = 3
 
 
 class Fetches:
-    """The tensors to fetch and the nodes to run, each once, in the order in which they came."""
+    """The tensors to fetch and the nodes to run, each once, in the order in which they came.
+
+    `notes` tell a person what a glob leaves out.
+    """
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self.tensors: dict[Output, None] = {}
         self.targets: dict[Node, None] = {}
+        self.notes: list[str] = []
         self._frames: Frames | None = None
 
     @property
@@ -79,13 +83,18 @@ class Fetches:
     def _matching(self, pattern: str) -> Iterable[Output]:
         base, port = split_tensor_name(pattern)
         explicit = pattern != base
-        found = [
+        matching = [
             item
             for node in matching_nodes(self.graph, base)
-            if self.frames.of_outputs.get(node) is self.frames.root
             for item in node_outputs(node)
             if not explicit or item.port == port
         ]
+        root = self.frames.root
+        found = [item for item in matching if self.frames.of_outputs.get(item.node) is root]
+        left_out = len(matching) - len(found)
+        if found and left_out:
+            told = f"{left_out} tensor{'s' * (left_out > 1)} inside loops"
+            self.notes.append(f"--fetch {pattern} leaves out {told}; --tap {base!r} shows them")
         if not found:
             raise UsageError(
                 f"--fetch {pattern} matches only what is inside loops or has no output",

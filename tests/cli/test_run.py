@@ -338,12 +338,12 @@ def test_a_name_leads_out_of_no_folder(command: Any, tmp_path: Path) -> None:
         (["--feed", "n=100000000", "--timeout", "0.01"], 6),
     ],
 )
-def test_nothing_is_written_unless_all_went_well(
+def test_no_array_is_written_unless_all_went_well(
     options: list[str], code: int, command: Any, counter: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "old.npy").write_bytes(b"before")
     places = ["--out", f"count=@{tmp_path}/old.npy", "--out", f"while/Exit=@{tmp_path}/new.npy"]
-    places += ["--trace-out", f"{tmp_path}/t.json", "--out-dir", f"{tmp_path}/folder"]
+    places += ["--out-dir", f"{tmp_path}/folder"]
     done = command("run", counter, "--feed", "n=3", *places, *options)
     assert done.code == code
     assert [file.name for file in tmp_path.iterdir()] == ["old.npy"]
@@ -586,3 +586,48 @@ def test_an_error_after_loading_tells_what_was_read(command: Any, counter: Path)
     assert [item["path"] for item in answer["inputs"]] == [str(counter)]
     assert answer["inputs"][0]["nodes"] == 15
     assert command("run", counter.parent / "none.pb", "--json").json["inputs"] == []
+
+
+@pytest.mark.parametrize("name", ["trace.jsonl", "trace.json", "trace.json.gz"])
+def test_a_run_that_fails_leaves_its_trace_and_says_where(
+    command: Any, counter: Path, tmp_path: Path, name: str
+) -> None:
+    file = tmp_path / name
+    options = ("--fetch", "count", "--max-iterations", "3", "--trace-out", file)
+    done = command("run", counter, *options)
+    assert done.code == 5
+    assert f"the trace up to there is in {file}" in done.err
+    data = file.read_bytes()
+    text = (gzip.decompress(data) if name.endswith(".gz") else data).decode()
+    assert text.count("while/add") >= 3
+    if not name.endswith("jsonl"):
+        assert json.loads(text)["traceEvents"]
+    answer = command("run", counter, *options, "--json").json
+    assert [item["path"] for item in answer["artifacts"]] == [str(file)]
+
+
+def test_a_run_that_does_not_begin_leaves_no_trace(
+    command: Any, counter: Path, tmp_path: Path
+) -> None:
+    file = tmp_path / "unknown.graph"
+    file.write_text("x = NoSuchOp()\ny = Identity(x) {T=float32}\n")
+    trace = tmp_path / "trace.jsonl"
+    assert command("run", file, "--fetch", "y", "--trace-out", trace).code == 4
+    assert sorted(tmp_path.iterdir()) == [file]
+
+
+def test_another_value_than_expected_leaves_the_trace(
+    command: Any, counter: Path, tmp_path: Path
+) -> None:
+    trace = tmp_path / "trace.jsonl"
+    done = command("run", counter, "--feed", "n=3", "--expect", "count=4", "--trace-out", trace)
+    assert done.code == 1
+    assert trace.exists()
+
+
+def test_a_glob_says_what_of_loops_it_leaves_out(command: Any, counter: Path) -> None:
+    done = command("run", counter, "--feed", "n=3", "--fetch", "while/*")
+    assert done.lines == ["while/Exit:0  int32[]  = 3"]
+    note = "--fetch while/* leaves out 12 tensors inside loops; --tap 'while/*' shows them"
+    assert note in done.err
+    assert note not in command("run", counter, "--fetch", "while/*", "--quiet").err
