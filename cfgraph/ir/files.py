@@ -12,6 +12,7 @@ from cfgraph.errors import InvalidInput, UsageError
 from cfgraph.ir import serde, serde_formats, text
 from cfgraph.ir.file_bytes import read_file, unpack, write_atomically
 from cfgraph.ir.graph import Graph
+from cfgraph.ir.parts import is_folder_of_parts, load_parts, save_parts
 
 FORMATS: Final = ("pb", "pbtxt", "graph")
 _BOM: Final = b"\xef\xbb\xbf"
@@ -22,7 +23,10 @@ _PBTXT: Final = re.compile(rb"\s*(#[^\n]*\n\s*)*[A-Za-z_]\w*\s*[:{<]")
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A graph with what its file was: `pb`, `pbtxt`, `graph`, `meta` or `saved_model`."""
+    """A graph with what its file was: `pb`, `pbtxt`, `graph`, `meta` or `saved_model`.
+
+    The folder of a partitioned graph is `parts`.
+    """
 
     graph: Graph
     format: str
@@ -30,7 +34,7 @@ class Loaded:
 
 
 def load(path: str | os.PathLike[str]) -> Graph:
-    """Read a graph from a file, or from the folder of a SavedModel.
+    """Read a graph from a file, or from the folder of a SavedModel or of a partitioned graph.
 
     Raises InvalidInput where the file is missing, unreadable or holds no graph.
     """
@@ -48,10 +52,24 @@ def loads(data: bytes, format: str | None = None) -> Graph:
 def open_graph(path: str | os.PathLike[str], format: str | None = None) -> Loaded:
     """Read a graph, and say what kind of file it was. Raises like `load`."""
     try:
+        if is_folder_of_parts(path):
+            return _open_parts(path, format)
         return decode(read_file(path), format)
     except InvalidInput as error:
         error.path = error.path or str(path)
         raise
+
+
+def _open_parts(path: str | os.PathLike[str], format: str | None) -> Loaded:
+    sizes: list[int] = []
+
+    def part(data: bytes) -> Graph:
+        loaded = decode(data, format)
+        sizes.append(loaded.size)
+        return loaded.graph
+
+    graph = load_parts(path, part)
+    return Loaded(graph, "parts", sum(sizes))
 
 
 def decode(data: bytes, format: str | None = None) -> Loaded:
@@ -114,8 +132,12 @@ def dumps(graph: Graph, format: str = "pb") -> bytes:
 def save(graph: Graph, path: str | os.PathLike[str], format: str | None = None) -> None:
     """Write a graph; the suffix says the format, `.gz` compresses. The file is whole or not there.
 
-    Raises UsageError where the file cannot be written.
+    A path that ends in `/`, or the folder of a partitioned graph, takes a file for each device.
+    Raises UsageError where the file cannot be written, or the graph is not partitioned.
     """
+    if str(path).endswith(("/", os.sep)) or is_folder_of_parts(path):
+        save_parts(graph, path, dumps, format or "pb")
+        return
     data = dumps(graph, format or format_of(path))
     if str(path).endswith(".gz"):
         data = gzip.compress(data, mtime=0)

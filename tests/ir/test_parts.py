@@ -1,0 +1,126 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import cfgraph
+from cfgraph import Graph, InvalidInput, UsageError
+
+A, B = (f"/job:localhost/replica:0/task:0/device:CPU:{number}" for number in range(2))
+FILES = [f"job_localhost_replica_0_task_0_device_CPU_{number}.pb" for number in range(2)]
+
+TEXT = f"""
+x = Placeholder() {{dtype=float32, shape=[]}} @"{A}"
+a = PartitionedCall(x) {{Tin=(float32), Tout=(float32), f=@double}} @"{A}"
+y = Placeholder() {{dtype=float32, shape=[]}} @"{B}"
+b = PartitionedCall(y) {{Tin=(float32), Tout=(float32), f=@quadruple}} @"{B}"
+c = NoOp(^b) @"{B}"
+function double(x: float32) -> (y: float32) {{
+  add = AddV2(x, x) {{T=float32}}
+  return y = add:z:0
+}}
+function idle(x: float32) -> (y: float32) {{
+  return y = x
+}}
+function quadruple(x: float32) -> (y: float32) {{
+  once = double(x)
+  twice = double(once:y:0)
+  return y = twice:y:0
+}}
+"""
+
+
+def graph(text: str = TEXT) -> Graph:
+    return cfgraph.loads(text.encode(), "graph")
+
+
+def saved(tmp_path: Path, text: str = TEXT) -> Path:
+    cfgraph.save(graph(text), f"{tmp_path}/parts/")
+    return tmp_path / "parts"
+
+
+def test_a_folder_gives_back_the_graph_that_was_saved(tmp_path: Path) -> None:
+    folder = saved(tmp_path)
+    assert sorted(file.name for file in folder.iterdir()) == [*FILES, "manifest.json"]
+    assert cfgraph.dumps(cfgraph.load(folder), "graph") == cfgraph.dumps(graph(), "graph")
+
+
+def test_a_partitioned_graph_comes_back_byte_for_byte(tmp_path: Path) -> None:
+    fixture = Path(__file__).parents[2] / "fixtures/passes/partition"
+    for path in sorted(fixture.glob("*.graph")):
+        whole = cfgraph.loads(path.read_bytes().partition(b"# expect\n")[2], "graph")
+        cfgraph.save(whole, f"{tmp_path}/{path.stem}/")
+        assert cfgraph.dumps(cfgraph.load(tmp_path / path.stem)) == cfgraph.dumps(whole)
+
+
+def test_each_part_is_a_graph_with_the_functions_that_it_calls(tmp_path: Path) -> None:
+    folder = saved(tmp_path)
+    first, second = (cfgraph.load(folder / name) for name in FILES)
+    assert [list(first.nodes), list(second.nodes)] == [["x", "a"], ["y", "b", "c"]]
+    assert set(first.functions) == {"double", "idle"}  # nobody calls idle; it is not lost
+    assert set(second.functions) == {"double", "quadruple"}
+
+
+def test_the_manifest_lists_the_devices(tmp_path: Path) -> None:
+    manifest = json.loads((saved(tmp_path) / "manifest.json").read_text())
+    parts = [(part["device"], part["file"], part["nodes"]) for part in manifest["parts"]]
+    assert parts == [(A, FILES[0], 2), (B, FILES[1], 3)]
+
+
+def test_saving_again_leaves_nothing_of_the_old_graph(tmp_path: Path) -> None:
+    folder = saved(tmp_path)
+    cfgraph.save(graph(f'x = NoOp() @"{B}"'), folder)
+    assert sorted(file.name for file in folder.iterdir()) == [FILES[1], "manifest.json"]
+    assert list(cfgraph.load(folder).nodes) == ["x"]
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("x = NoOp()", "it is on none|the node is on none"),
+        (f'x = NoOp() @"{A}"\ny = NoOp(^x) @"{B}"', "the edge from 'x' crosses"),
+    ],
+)
+def test_a_graph_that_is_not_partitioned_is_not_saved_in_parts(
+    tmp_path: Path, text: str, told: str
+) -> None:
+    with pytest.raises(UsageError, match=told):
+        saved(tmp_path, text)
+    assert not (tmp_path / "parts").exists()
+
+
+@pytest.mark.parametrize(
+    "manifest",
+    [
+        b"",
+        b"[]",
+        b'{"parts": 3}',
+        b'{"format": "cfgraph partitions", "version": 2, "parts": []}',
+        b'{"format": "cfgraph partitions", "version": 1, "parts": [{"file": "../x.pb"}]}',
+        b'{"format": "cfgraph partitions", "version": 1, "parts": [{"file": "/etc/hosts"}]}',
+        b'{"format": "cfgraph partitions", "version": 1, "parts": [{"file": 1}]}',
+        b'{"format": "cfgraph partitions", "version": 1, "parts": [{"file": "none.pb"}]}',
+        b"[" * 100_000,
+    ],
+)
+def test_a_manifest_that_is_none_is_refused(tmp_path: Path, manifest: bytes) -> None:
+    folder = saved(tmp_path)
+    (folder / "manifest.json").write_bytes(manifest)
+    with pytest.raises(InvalidInput) as caught:
+        cfgraph.load(folder)
+    assert str(folder) in str(caught.value.path)
+
+
+def test_parts_that_contradict_each_other_are_refused(tmp_path: Path) -> None:
+    folder = saved(tmp_path)
+    (folder / FILES[1]).write_bytes((folder / FILES[0]).read_bytes())
+    with pytest.raises(InvalidInput, match="'x' is given to two nodes"):
+        cfgraph.load(folder)
+    other = graph(TEXT.replace("add = AddV2", "other = AddV2").replace("add:z", "other:z"))
+    part = cfgraph.loads(cfgraph.dumps(other))
+    part.remove(part["a"], part["x"])
+    cfgraph.save(part, folder / FILES[1])
+    with pytest.raises(InvalidInput, match="'double' is given to two different functions"):
+        cfgraph.load(folder)
