@@ -72,7 +72,7 @@ def _lower(
 ) -> Report:
     before = op_counts(graph)
     called = called_functions(graph)
-    write_out_gradients(graph, _lower_body, within)
+    called.update(write_out_gradients(graph, _lower_body, within))
     survey = Survey(graph, functions, keep_calls)
     if not survey.constructs:
         return Report(before=before, after=before)

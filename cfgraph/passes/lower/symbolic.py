@@ -8,7 +8,7 @@ differentiated, and the result is a new function.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -27,15 +27,16 @@ Lower = Callable[[Graph, frozenset[str]], object]
 _CALL = "StatefulPartitionedCall"
 
 
-def write_out_gradients(graph: Graph, lower: Lower, within: frozenset[str]) -> int:
-    """Replace every SymbolicGradient of the graph and its functions, in place; how many there were.
+def write_out_gradients(graph: Graph, lower: Lower, within: frozenset[str]) -> Iterable[str]:
+    """Replace every SymbolicGradient of a graph and what it calls, in place; the functions made.
 
     `lower` lowers the body of a function; `within` names those that are being differentiated.
     Raises Unsupported where a function cannot be differentiated; the graph is unchanged then.
     """
     work = _WriteOut(graph, lower, within)
     nodes = [(node, work.call(node.name, node.attrs)) for node in graph if _is_gradient(node.op)]
-    bodies = {name: work.body(function) for name, function in graph.functions.items()}
+    called = called_functions(graph)
+    bodies = {name: work.body(graph.functions[name]) for name in sorted(called)}
     changed = {name: found for name, found in bodies.items() if found is not None}
     for node, attrs in nodes:
         node.op, node.attrs, node.origin = _CALL, attrs, None
@@ -43,7 +44,7 @@ def write_out_gradients(graph: Graph, lower: Lower, within: frozenset[str]) -> i
     graph.functions.update(work.made)
     if nodes or changed:
         graph.edits += 1
-    return len(nodes) + len(changed)
+    return work.made
 
 
 def _is_gradient(op: str) -> bool:
