@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from types import ModuleType
 from typing import Any
 
-from cfgraph.ir.graph import Node
+from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import UNKNOWN, Shape
+from cfgraph.ops.adjoint import Adjoint, Partials
+from cfgraph.ops.einsum_gradients import of_operand
 from cfgraph.ops.inference import InferenceContext
 from cfgraph.ops.matmul import contraction
 from cfgraph.ops.op import Dims, Kernel, Op, OpError
@@ -24,10 +27,11 @@ class Einsum(Op):
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
         terms, result = parse(node.attr("equation").decode(), len(node.inputs))
-        once = "".join(dict.fromkeys(result.replace("...", "")))
-        short = f"...{once}" if "..." in result else once
-        equation = f"{','.join(terms)}->{short}"
-        spread = _spread(xp, result) if len(result.replace("...", "")) > len(once) else None
+        labels = result.replace("...", "")
+        once = "".join(dict.fromkeys(labels))
+        repeats, dots = len(labels) > len(once), "..." if "..." in result else ""
+        equation = f"{','.join(terms)}->{dots + once if repeats else result}"
+        spread = _spread(xp, result) if repeats else None
 
         def einsum(*inputs: Any) -> Any:
             _check(terms, inputs)
@@ -69,6 +73,11 @@ class Einsum(Op):
         before, after = result[:start], result[start + 3 :]
         head, tail = (Shape(sizes.get(label) for label in part) for part in (before, after))
         return [head + batch + tail]
+
+    @staticmethod
+    def gradient(g: Adjoint, node: Node, dz: Output) -> Partials:
+        terms, result = parse(node.attr("equation").decode(), len(node.inputs))
+        return [partial(of_operand, g, node, dz, terms, result, i) for i in range(len(terms))]
 
 
 def parse(equation: str, count: int) -> tuple[list[str], str]:

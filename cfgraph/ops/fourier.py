@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import Any, ClassVar
 
-from cfgraph.ir.graph import Node
+from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import UNKNOWN, Shape
+from cfgraph.ops.adjoint import Adjoint, Partials, index
 from cfgraph.ops.dims import want_rank_at_least
+from cfgraph.ops.half_fourier_gradients import of_half, of_whole
 from cfgraph.ops.inference import InferenceContext
 from cfgraph.ops.op import Kernel, Op, OpError
 from cfgraph.ops.type_sets import COMPLEX, one_of
@@ -24,6 +26,7 @@ class Transform(Op, abstract=True):
     attrs = _COMPLEX
     dims: ClassVar[int] = 1
     function: ClassVar[str] = "fftn"
+    inverse: ClassVar[str]  # but for a factor, the number of elements
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -39,6 +42,21 @@ class Transform(Op, abstract=True):
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
         return [want_rank_at_least(context.inputs[0], cls.dims)]
 
+    @classmethod
+    def gradient(cls, g: Adjoint, node: Node, dz: Output) -> Partials:
+        back, many = getattr(g, cls.inverse)(dz), _many(g, dz, cls.dims)
+        return [g.RealDiv(back, many) if cls.function == "ifftn" else g.Mul(back, many)]
+
+
+def _many(g: Adjoint, x: Output, dims: int) -> Output | int:
+    """The number of elements of each block that is transformed."""
+    known = g.known_shape(x)[-dims:].elements
+    if known is not None:
+        return known
+    last = (index(g, [item]) for item in (-dims, 0, 1))
+    sizes = g.StridedSlice(g.shape(x), *last, end_mask=1)
+    return g.Cast(g.Prod(sizes, index(g, 0)), DstT=x.dtype)
+
 
 def check_rank(value: Any, dims: int) -> None:
     """Raises OpError where there are fewer dimensions than the transform goes over."""
@@ -50,35 +68,42 @@ def check_rank(value: Any, dims: int) -> None:
 class FFT(Transform):
     """The Fourier transform of vectors."""
 
+    inverse = "IFFT"
+
 
 class FFT2D(Transform):
     """The Fourier transform of matrices."""
 
     dims = 2
+    inverse = "IFFT2D"
 
 
 class FFT3D(Transform):
     """The Fourier transform of blocks."""
 
     dims = 3
+    inverse = "IFFT3D"
 
 
 class IFFT(Transform):
     """The inverse Fourier transform of vectors."""
 
     function = "ifftn"
+    inverse = "FFT"
 
 
 class IFFT2D(Transform):
     """The inverse Fourier transform of matrices."""
 
     dims, function = 2, "ifftn"
+    inverse = "FFT2D"
 
 
 class IFFT3D(Transform):
     """The inverse Fourier transform of blocks."""
 
     dims, function = 3, "ifftn"
+    inverse = "FFT3D"
 
 
 class RFFT(Transform):
@@ -89,6 +114,7 @@ class RFFT(Transform):
     host_inputs = (1,)
     constant_inputs = (1,)
     function = "rfftn"
+    inverse = "IFFT"
     halves: ClassVar[bool] = True
 
     @classmethod
@@ -127,17 +153,23 @@ class RFFT(Transform):
         last = sizes[-1] // 2 + 1 if cls.halves else sizes[-1]
         return [have[: -cls.dims] + Shape((*sizes[:-1], last))]
 
+    @classmethod
+    def gradient(cls, g: Adjoint, node: Node, dz: Output) -> Partials:
+        return (of_half if cls.halves else of_whole)(g, node, dz, cls.inverse, cls.dims)
+
 
 class RFFT2D(RFFT):
     """The half of the Fourier transform of real matrices that says all."""
 
     dims = 2
+    inverse = "IFFT2D"
 
 
 class RFFT3D(RFFT):
     """The half of the Fourier transform of real blocks that says all."""
 
     dims = 3
+    inverse = "IFFT3D"
 
 
 class IRFFT(RFFT):
@@ -145,15 +177,18 @@ class IRFFT(RFFT):
 
     signature = "input: Tcomplex, fft_length: int32 -> output: Treal"
     function, halves = "irfftn", False
+    inverse = "RFFT"
 
 
 class IRFFT2D(IRFFT):
     """Real matrices from one half of their Fourier transform."""
 
     dims = 2
+    inverse = "RFFT2D"
 
 
 class IRFFT3D(IRFFT):
     """Real blocks from one half of their Fourier transform."""
 
     dims = 3
+    inverse = "RFFT3D"
