@@ -4,14 +4,26 @@ from __future__ import annotations
 
 import sys
 
-from benchmarks import deadness, kernels, loading, lowering, memory, running, startup
+from benchmarks import (
+    deadness,
+    kernels,
+    loading,
+    lowering,
+    memory,
+    partition,
+    placing,
+    running,
+    startup,
+)
 from benchmarks.peer import tensorflow
 from benchmarks.rows import Row
 
 SECTIONS = {
     "loading": loading,
     "lowering": lowering,
+    "placing": placing,
     "deadness": deadness,
+    "partition": partition,
     "running": running,
     "kernels": kernels,
     "memory": memory,

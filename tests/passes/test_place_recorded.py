@@ -1,0 +1,59 @@
+"""Recorded graphs can be placed, by chance and by cost, whatever devices they ask for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import cfgraph
+from cfgraph.analysis.verify import require_valid
+from cfgraph.errors import CfgraphError
+from cfgraph.ir.device_set import device_set
+from cfgraph.ir.graph import Graph
+from tests.conformance import recorded
+
+DEVICES = "cpu:0-1,gpu:0"
+STEP = 9
+
+
+def names() -> list[str]:
+    """Every graph of the archive once."""
+    runs = [run for case in recorded.cases() for run in case.get("runs") or [case]]
+    return sorted({run["graph"] for run in runs})
+
+
+def lowered(graph: Graph) -> bool:
+    """True if a graph is valid and has a lowered form, which placing needs."""
+    try:
+        require_valid(graph)
+        cfgraph.lower(graph)
+    except CfgraphError:
+        return False
+    return True
+
+
+def hold(name: str, **options: Any) -> None:
+    graph = recorded.graph(name)
+    try:
+        report = cfgraph.place(graph, devices=DEVICES, **options)
+    except CfgraphError:
+        assert not lowered(recorded.graph(name)), name
+        return
+    assert {node.device for node in graph} <= set(device_set(DEVICES))
+    assert set(report.decided) == set(graph.nodes)
+    assert not cfgraph.place(graph, devices=DEVICES), name
+
+
+@pytest.mark.parametrize("first", range(STEP))
+def test_some_recorded_graphs_can_be_placed(first: int) -> None:
+    for place, name in enumerate(names()[first :: 8 * STEP]):
+        hold(name, **({"seed": place} if place % 2 else {"soft_placement": True}))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(STEP))
+def test_every_recorded_graph_can_be_placed(first: int) -> None:
+    for name in names()[first::STEP]:
+        hold(name, soft_placement=True)
+        hold(name, seed=first)
