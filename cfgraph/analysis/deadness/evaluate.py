@@ -1,9 +1,7 @@
 """The rules of the executor as formulas: when a node is live, and when it hears at all.
 
 A node is dead if any input is. Where loops end, tokens do not even come, and what waits for one
-neither runs nor is dead: `heard` is the formula for that all inputs come, live or dead. Only
-ControlTriggers and Merges with control inputs tell the two apart, so only where there is one of
-them is it kept.
+neither runs nor is dead; `hearing` knows of that.
 """
 
 from __future__ import annotations
@@ -12,6 +10,7 @@ from collections.abc import Collection
 
 from cfgraph.analysis.deadness.exits import Exits
 from cfgraph.analysis.deadness.formulas import FALSE, TRUE, Formulas, Symbol
+from cfgraph.analysis.deadness.hearing import Hearing, must_hear
 from cfgraph.analysis.deadness.loops import Loops
 from cfgraph.analysis.deadness.proof import Prover
 from cfgraph.analysis.deadness.rendezvous import senders
@@ -41,25 +40,10 @@ class Rules:
         self.ports: dict[Output, int] = {}
         self.messages: dict[Output, int] = {}
         self.void: list[Node] = []  # the Switches whose predicates are not what they were
-        self.heard: dict[Node, int] | None = {} if self._hears() else None
         self.is_plain = not self.cut and not any(map(self._is_read_late, frames.of))
         self.loops = Loops(self.formulas, prover, self._runs)
         self.exits = Exits(self.formulas, prover, self.loops)
-
-    def _hears(self) -> bool:
-        if len(self.frames.all) == 1:
-            return False
-        roles = self.roles
-        return any(
-            roles[node.op] == "trigger"
-            or (node.controls and (roles[node.op] == "merge" or self._is_offered(node)))
-            for node in self.frames.of
-        )
-
-    def _is_offered(self, node: Node) -> bool:
-        """True for a Recv that a Merge reads."""
-        roles = self.roles
-        return roles[node.op] == "recv" and any(roles[use.node.op] == "merge" for use in node.uses)
+        self.heard = Hearing(self) if must_hear(frames, self.roles) else None
 
     def _is_read_late(self, node: Node) -> bool:
         """True for a NextIteration that others than Merges read."""
@@ -78,7 +62,7 @@ class Rules:
         if self.cut and output in self.cut:
             return TRUE
         if self.roles[output[0].op] == "next_iteration" and output[0] in self.live:
-            return self._next(output[0])
+            return self.next(output[0])
         found = self.ports.get(output)
         return self.live.get(output[0], TRUE) if found is None else found
 
@@ -94,10 +78,10 @@ class Rules:
     def control(self, node: Node) -> int:
         """The formula of a control edge."""
         if self.roles[node.op] == "next_iteration" and node in self.live:
-            return self._next(node)
+            return self.next(node)
         return self.live.get(node, TRUE)
 
-    def _next(self, node: Node) -> int:
+    def next(self, node: Node) -> int:
         """What a NextIteration hands to a reader that is no Merge of a loop."""
         return self.loops.token(("next", node), node, self.frames.of[node], FALSE, [node])
 
@@ -125,11 +109,12 @@ class Rules:
 
     def visit(self, node: Node) -> bool:
         """Find the formulas of a node; returns whether one is not what it was."""
-        before = self.live.get(node), self.heard and self.heard.get(node)
+        heard = self.heard
+        before = self.live.get(node), heard and heard.of.get(node)
         role = self.roles[node.op]
         runs = FALSE if role == "merge" else self.formulas.all_of(self.inputs(node))
-        if self.heard is not None:
-            self.heard[node] = self._hear(node, role)
+        if heard is not None:
+            heard.visit(node, role)
         ports_changed = False
         if role == "switch":
             ports_changed = self._switch(node, runs)
@@ -141,11 +126,11 @@ class Rules:
         elif role == "exit":
             runs = self._exit(node, runs)
         elif role == "trigger":
-            runs = TRUE if self.heard is None else self.heard[node]
+            runs = TRUE if heard is None else heard.of[node]
         elif role == "recv":
             ports_changed = self._recv(node, runs)
         self.live[node] = runs
-        return ports_changed or before != (runs, self.heard and self.heard.get(node))
+        return ports_changed or before != (runs, heard and heard.of.get(node))
 
     def _set_port(self, output: Output, formula: int) -> bool:
         before = self.ports.get(output)
@@ -182,15 +167,15 @@ class Rules:
         if not node.controls:
             return changed
         if self.heard is not None:
-            message = self.formulas.all_of([message, self.heard[node]])
+            message = self.formulas.all_of([message, self.heard.of[node]])
         before, self.messages[output] = self.messages.get(output), message
         return changed or before != message
 
     def _enter(self, node: Node, runs: int) -> int:
         """Live in the first iteration, or in all that there are."""
-        return self._entered(("enter", node), node, runs)
+        return self.entered(("enter", node), node, runs)
 
-    def _entered(self, key: tuple[str, Node], node: Node, start: int) -> int:
+    def entered(self, key: tuple[str, Node], node: Node, start: int) -> int:
         frame = self.frames.of_outputs[node]
         if node.attr("is_constant"):
             return self.loops.token(key, node, frame, start, frame.next_iterations, held=True)
@@ -207,7 +192,7 @@ class Rules:
         live = self._joined(node)
         if self.heard is None or not node.controls:
             return live
-        return self.formulas.all_of([live, *map(self.heard_after, node.controls)])
+        return self.formulas.all_of([live, *map(self.heard.after, node.controls)])
 
     def _joined(self, node: Node) -> int:
         roles, inputs = self.roles, node.inputs
@@ -216,7 +201,7 @@ class Rules:
             return self.formulas.any_of(map(self.offered, inputs))
         enters = [item[0] for item, kind in zip(inputs, kinds, strict=True) if kind == "enter"]
         starts = [self.start(enter) for enter in enters]
-        if not self._is_loop(kinds, enters):
+        if not self.is_loop(kinds, enters):
             race = self._race(node, starts, self.frames.of[node].depth)
             return self.formulas.all_of([self.formulas.any_of(map(self.offered, inputs)), race])
         start = self.formulas.any_of(starts)
@@ -226,7 +211,7 @@ class Rules:
         back = [item[0] for item, kind in zip(inputs, kinds, strict=True) if kind != "enter"]
         return self.loops.token(("merge", node), node, self.frames.of[node], start, back)
 
-    def _is_loop(self, kinds: list[str], enters: list[Node]) -> bool:
+    def is_loop(self, kinds: list[str], enters: list[Node]) -> bool:
         """True for a Merge of tokens that come in one iteration only, as that of every variable."""
         alike = all(kind in ("enter", "next_iteration") for kind in kinds)
         return alike and not any(enter.attr("is_constant") for enter in enters)
@@ -240,63 +225,3 @@ class Rules:
         """That no dead Enter is the first to come."""
         symbol = self.formulas.symbol(("race", node), Symbol(node.name, "race", depth))
         return self.formulas.any_of([self.formulas.all_of(starts), symbol])
-
-    # -- hearing ---------------------------------------------------------------------------------
-
-    def _hear(self, node: Node, role: str) -> int:
-        """When all that a node waits for comes."""
-        controls = [self.heard_after(source) for source in node.controls]
-        if role == "merge":
-            return self.formulas.all_of([*controls, self._hear_any(node)])
-        return self.formulas.all_of([*controls, *map(self._heard_of, node.inputs)])
-
-    def _hear_any(self, node: Node) -> int:
-        """When a Merge has its first live input, or all the dead ones that it needs."""
-        kinds = ["" if item in self.cut else self.roles[item[0].op] for item in node.inputs]
-        formulas = self.formulas
-        if "enter" not in kinds and "next_iteration" not in kinds:
-            everything = formulas.all_of(map(self._heard_of, node.inputs))
-            return formulas.any_of([*map(self.offered, node.inputs), everything])
-        enters = [i[0] for i, kind in zip(node.inputs, kinds, strict=True) if kind == "enter"]
-        if not self._is_loop(kinds, enters):
-            return formulas.any_of([*map(self.offered, node.inputs), self._arrives(node)])
-        start = formulas.any_of(self._heard(enter) for enter in enters)
-        back = [i[0] for i, kind in zip(node.inputs, kinds, strict=True) if kind != "enter"]
-        return self.loops.token(("heard", node), node, self.frames.of[node], start, back)
-
-    def _heard_of(self, output: Output) -> int:
-        return TRUE if output in self.cut else self.heard_after(output[0])
-
-    def heard_after(self, node: Node) -> int:
-        """When a node's tokens come to its readers, live or dead."""
-        role = self.roles[node.op]
-        if role == "next_iteration" and node in self.live:
-            return self._next(node)
-        if role == "enter" and node in self.frames.of:
-            return self._entered(("heard", node), node, self._heard(node))
-        return self._hear_exit(node) if role == "exit" else self._heard(node)
-
-    def _heard(self, node: Node) -> int:
-        if node not in self.frames.of or self.heard is None:
-            return TRUE
-        found = self.heard.get(node)
-        return self._arrives(node) if found is None else found
-
-    def _hear_exit(self, node: Node) -> int:
-        """A dead Exit is heard of when its loop ends, if it is in the last iteration."""
-        frame = self.frames.of.get(node)
-        if frame is None or self.heard is None:
-            return TRUE
-        entered = [self._heard(enter) for enter in frame.enters]
-        start = self.formulas.any_of(entered)
-        turns = self.loops.token(
-            ("turns", frame.enters[0]), frame.enters[0], frame, start, frame.next_iterations
-        )
-        dead = self._arrives(node)
-        if self.prover.implies(turns, self._heard(node)):
-            dead = self.formulas.all_of(entered)
-        return self.formulas.any_of([self.control(node), dead])
-
-    def _arrives(self, node: Node) -> int:
-        depth = self.frames.of_outputs[node].depth
-        return self.formulas.symbol(("arrives", node), Symbol(node.name, "arrives", depth))

@@ -112,6 +112,8 @@ def test_what_is_too_hard_to_decide_is_left_open_and_said_so() -> None:
 
 def test_values_are_written_as_people_read_them() -> None:
     assert assignment({"p": True, "q": False, "i": 2}) == "`p` true, `q` false, `i` 2"
+    assert assignment({"live:m": True, "live:n": False}) == "`m` live, `n` dead"
+    assert assignment({"first:m": False}) == "`m` reached by a dead input first"
 
 
 SIDES = """
