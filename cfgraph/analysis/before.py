@@ -7,7 +7,7 @@ run when the loop is left.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from cfgraph.analysis.deadness.order import loops_first
 from cfgraph.analysis.deadness.rendezvous import senders
@@ -32,9 +32,10 @@ class Before:
         self.place = {node: place for place, node in enumerate(self.order)}
         self.bit = {node: 1 << place for place, node in enumerate(marked)}
         self.leaves_after: dict[Node, list[Node]] = {}
-        for frame in reversed(found.all):
-            if frame is not found.root and any(self._within(node, frame) for node in marked):
-                self._wait_for_rounds(frame)
+        wanted = self._around(marked)
+        for frame, inside in self._loops() if wanted else ():
+            if frame in wanted:
+                self._wait_for_rounds(frame, inside)
         self.of: dict[Node, int] = {}
         for node in self.order:
             mask = 0
@@ -46,8 +47,25 @@ class Before:
         """The marked nodes that come before a node, and the node itself if it is one."""
         return self.of.get(node, 0) | self.bit.get(node, 0)
 
-    def _within(self, node: Node, frame: Frame) -> bool:
-        return self.found.of[node].is_within(frame)
+    def _around(self, nodes: Iterable[Node]) -> set[Frame]:
+        """The loops that some nodes are in, at any depth."""
+        around: set[Frame] = set()
+        for node in nodes:
+            frame = self.found.of[node]
+            while frame.parent is not None and frame not in around:
+                around.add(frame)
+                frame = frame.parent
+        return around
+
+    def _loops(self) -> Iterator[tuple[Frame, list[Node]]]:
+        """All loops, inner ones first, with their nodes and those of the loops inside, in order."""
+        inside: dict[Frame, list[Node]] = {frame: list(frame.nodes) for frame in self.found.all}
+        for frame in reversed(self.found.all):
+            if frame.parent is not None:
+                nodes = sorted(inside.pop(frame), key=self.place.__getitem__)
+                yield frame, nodes
+                if frame.parent.parent is not None:
+                    inside[frame.parent].extend(nodes)
 
     def _sources(self, node: Node) -> Iterator[Node]:
         """What a node waits for, but for what comes from the iteration before."""
@@ -60,13 +78,11 @@ class Before:
         if node in self.senders:
             yield self.senders[node]
 
-    def _wait_for_rounds(self, frame: Frame) -> None:
+    def _wait_for_rounds(self, frame: Frame, inside: Iterable[Node]) -> None:
         """Find the NextIterations that each Exit of a loop waits for."""
         variables = {node: place for place, node in enumerate(frame.merges)}
         reads: dict[Node, int] = {}
-        for node in self.order:
-            if not self._within(node, frame):
-                continue
+        for node in inside:
             mask = 1 << variables[node] if node in variables else 0
             for source in self._sources(node):
                 mask |= reads.get(source, 0)

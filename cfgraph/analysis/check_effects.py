@@ -17,7 +17,7 @@ from cfgraph.analysis.findings import Finding
 from cfgraph.analysis.frames import Frames
 from cfgraph.ir.graph import Graph, Node
 
-MAX_EFFECTS: Final = 4096
+MAX_EFFECTS: Final = 2048
 _MAX_TRIED: Final = 32
 
 
@@ -40,7 +40,7 @@ def effect_findings(
         yield Finding("CFG222", "note", message)
         return
     before = Before(found, marked)
-    together = _together(graph, before, wanted, all_run=all_run)
+    together = _Together(graph, before, wanted, all_run=all_run)
     for accesses in shared:
         yield from _pairs(accesses, before, together, deadness)
 
@@ -56,24 +56,24 @@ def _shared(graph: Graph) -> list[list[Access]]:
     return [group for group in groups if len(group) > 1 and any(access.writes for access in group)]
 
 
-def _together(
-    graph: Graph, before: Before, wanted: Sequence[Node], *, all_run: bool
-) -> dict[Node, int]:
-    """For each marked node the others that are in some run that it is in."""
-    everything = (1 << len(before.bit)) - 1
-    if all_run:
-        return dict.fromkeys(before.bit, everything)
-    if wanted:
-        runs: Iterable[int] = [_union(before.up_to(node) for node in wanted)]
-    else:
-        runs = {before.up_to(node) for node in graph if not node.uses}
-    found = dict.fromkeys(before.bit, 0)
-    for run in runs:
-        if run & (run - 1):
-            for node, bit in before.bit.items():
-                if run & bit:
-                    found[node] |= run
-    return found
+class _Together:
+    """For marked nodes, as bits, which others are in some run that they are in."""
+
+    def __init__(
+        self, graph: Graph, before: Before, wanted: Sequence[Node], *, all_run: bool
+    ) -> None:
+        self.bit = before.bit
+        if all_run:
+            runs = {(1 << len(before.bit)) - 1}
+        elif wanted:
+            runs = {_union(before.up_to(node) for node in wanted)}
+        else:
+            runs = {before.up_to(node) for node in graph if not node.uses}
+        self.runs = [run for run in runs if run & (run - 1)]
+
+    def __getitem__(self, node: Node) -> int:
+        bit = self.bit[node]
+        return _union(run for run in self.runs if run & bit)
 
 
 def _union(masks: Iterable[int]) -> int:
@@ -86,7 +86,7 @@ def _union(masks: Iterable[int]) -> int:
 def _pairs(
     accesses: list[Access],
     before: Before,
-    together: dict[Node, int],
+    together: _Together,
     deadness: Deadness | None,
 ) -> Iterator[Finding]:
     """For each use of a resource the first one of those above it that it may race with."""
@@ -94,8 +94,8 @@ def _pairs(
     writers, seen = 0, 0
     for access in sorted(accesses, key=lambda access: before.place[access.node]):
         node, bit = access.node, before.bit[access.node]
-        rivals = (seen if access.writes else writers) & together[node] & ~before.of[node]
-        if rivals:
+        rivals = (seen if access.writes else writers) & ~before.of[node]
+        if rivals and (rivals := rivals & together[node]):
             tried = [other for other in earlier if rivals & before.bit[other.node]][:_MAX_TRIED]
             other = next((one for one in tried if _both_run(deadness, one, access)), None)
             if other is not None:
