@@ -31,6 +31,7 @@ EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
     "partition": (
         "cfgraph partition counter.pb --devices cpu:0,gpu:0 --place 'while/add=gpu:0' --to graph",
         "cfgraph partition lstm.pb --devices cpu:0-1 --seed 1 --dump-placement p.toml -o two.pb",
+        "cfgraph partition lstm.pb --devices cpu:0,gpu:0 -o parts/ && cfgraph show parts/",
         "cfgraph partition counter.pb --devices cpu:0-1 --seed 7 | cfgraph run - --fetch count:0",
     ),
     "run": (

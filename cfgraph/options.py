@@ -33,7 +33,7 @@ Graph = Annotated[
     str,
     typer.Argument(
         metavar="GRAPH",
-        help="A graph file, a SavedModel folder, or - for standard input.",
+        help="A graph file, a folder of a SavedModel or of parts, or - for standard input.",
         show_default=False,
     ),
 ]

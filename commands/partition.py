@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from cfgraph.options import Devices, Graph, Json, Output, Quiet, Soft, To
+from cfgraph.options import Devices, Graph, Json, Quiet, Soft, To
 
 
 def main(
@@ -39,7 +39,15 @@ def main(
             "--seed", metavar="N", help="Place by chance, whatever the nodes ask for; for tests."
         ),
     ] = None,
-    output: Output = None,
+    output: Annotated[
+        str | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="Write to FILE, or with FOLDER/ a file a device; - is standard output.",
+        ),
+    ] = None,
     to: To = None,
     json: Json = False,
     quiet: Quiet = False,

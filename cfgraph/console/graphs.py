@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,8 +14,9 @@ from cfgraph.console.answer import remember
 from cfgraph.console.page import note
 from cfgraph.errors import InvalidInput, UsageError
 from cfgraph.ir.file_bytes import read_file, read_stream
-from cfgraph.ir.files import FORMATS, decode, dumps, format_of, save
+from cfgraph.ir.files import FORMATS, decode, dumps, format_of, open_graph, save
 from cfgraph.ir.graph import Graph
+from cfgraph.ir.parts import MANIFEST, is_folder_of_parts
 
 STDIN: Final = "-"
 
@@ -39,13 +41,15 @@ class Source:
 
 
 def read_graph(path: str, format: str | None = None, quiet: bool = False) -> Source:
-    """Read a graph from a file, a SavedModel's folder, or standard input.
+    """Read a graph from a file, the folder of a SavedModel or of parts, or standard input.
 
     Raises InvalidInput where there is none, UsageError where standard input is a terminal.
     """
-    data = _read_stdin() if path == STDIN else read_file(path)
+    in_parts = path != STDIN and is_folder_of_parts(path)
+    data = b"" if in_parts else _read_stdin() if path == STDIN else read_file(path)
     try:
-        loaded = decode(data, format)
+        loaded = open_graph(path, format) if in_parts else decode(data, format)
+        data = _bytes_of(path) if in_parts else data
     except InvalidInput as error:
         error.path = error.path or ("standard input" if path == STDIN else path)
         raise
@@ -87,8 +91,14 @@ def write_graph(graph: Graph, output: str | None, to: str | None) -> str | None:
 
 def artifact(kind: str, path: str) -> dict[str, Any]:
     """The entry of a written file in a JSON document."""
-    return {
-        "kind": kind,
-        "path": path,
-        "sha256": hashlib.sha256(Path(path).read_bytes()).hexdigest(),
-    }
+    return {"kind": kind, "path": path, "sha256": hashlib.sha256(_bytes_of(path)).hexdigest()}
+
+
+def _bytes_of(path: str) -> bytes:
+    """The bytes of a file; of a folder of parts, those of its manifest and of each part."""
+    place = Path(path)
+    if not is_folder_of_parts(place):
+        return place.read_bytes()
+    manifest = (place / MANIFEST).read_bytes()
+    names = [part["file"] for part in json.loads(manifest)["parts"]]
+    return manifest + b"".join((place / name).read_bytes() for name in names)

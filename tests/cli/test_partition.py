@@ -131,6 +131,46 @@ def test_soft_lets_go_of_requests_with_a_warning(command: Any, graphs: Path) -> 
     assert "warning: /device:CPU:7 cannot be had for" in done.err
 
 
+# -- folders -------------------------------------------------------------------------------------
+
+
+def test_a_folder_has_a_file_a_device_and_runs_as_one_graph(
+    command: Any, counter: Path, tmp_path: Path
+) -> None:
+    done = cut(command, counter, *BODY_ON_GPU, "-o", f"{tmp_path}/parts/")
+    assert (done.code, done.data) == (0, b"")
+    files = sorted(file.name for file in (tmp_path / "parts").iterdir())
+    assert [name[-8:] for name in files] == ["CPU_0.pb", "GPU_0.pb", "est.json"]
+    run = command("run", tmp_path / "parts", "--feed", "n=5", "--fetch", "count:0")
+    assert (run.code, run.out.split()[-1]) == (0, "5")
+    as_file = cut(command, counter, *BODY_ON_GPU)
+    shown = [
+        command("show", where, "--devices", stdin=as_file.data).out
+        for where in ("-", f"{tmp_path}/parts/")
+    ]
+    assert shown[0] == shown[1]
+
+
+def test_a_folder_has_one_digest_when_it_is_written_and_read(
+    command: Any, counter: Path, tmp_path: Path
+) -> None:
+    folder = f"{tmp_path}/parts/"
+    told = cut(command, counter, *BODY_ON_GPU, "-o", folder, "--json", "-q").json
+    read = command("show", folder, "--json").json["inputs"][0]
+    assert told["artifacts"][0]["sha256"] == read["sha256"]
+    assert read["format"] == "parts"
+
+
+def test_a_folder_that_lacks_a_part_is_an_invalid_input(
+    command: Any, counter: Path, tmp_path: Path
+) -> None:
+    cut(command, counter, *BODY_ON_GPU, "-o", f"{tmp_path}/parts/")
+    next((tmp_path / "parts").glob("*.pb")).unlink()
+    done = command("run", tmp_path / "parts")
+    assert done.code == 3
+    assert "no such file" in done.err
+
+
 # -- run and show --------------------------------------------------------------------------------
 
 
