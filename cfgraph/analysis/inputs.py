@@ -20,7 +20,11 @@ _LOOSE_SCALARS: Final = 21
 def is_input(node: Node) -> bool:
     """True for a node that is there to be fed."""
     op = lookup(node.op)
-    return bool(op and op.is_input)
+    return bool(op and (op.is_input or _from_client(op.role, node)))
+
+
+def _from_client(role: str, node: Node) -> bool:
+    return role == "recv" and bool(node.attrs.get("client_terminated"))
 
 
 def must_be_fed(node: Node) -> bool:

@@ -208,6 +208,7 @@ class Argument(Op, abstract=True):
 
     runnable = False
     stateful = True
+    is_input = True
     role = "arg"
 
 

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from cfgraph.analysis.endpoints import fed_tensor
 from cfgraph.analysis.inputs import declared, is_input
 from cfgraph.errors import CfgraphError, InvalidInput, UsageError
 from cfgraph.ir.dtypes import DType
@@ -78,7 +79,7 @@ class _naming:
 
 def _tensor(graph: Graph, name: str) -> Output:
     try:
-        return graph.tensor(name)
+        return fed_tensor(graph, name)
     except UsageError as error:
         inputs = [node.name for node in graph if is_input(node)]
         hint = error.hint or (f"the graph has {_some(inputs)}" if inputs else None)

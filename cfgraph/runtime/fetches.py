@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
 
+from cfgraph.analysis.endpoints import fetched_tensor
 from cfgraph.analysis.frames import Frame, Frames, frames
 from cfgraph.analysis.summary import node_outputs, sinks
 from cfgraph.errors import UsageError
@@ -65,7 +66,7 @@ class Fetches:
 
     def _tensor(self, name: str) -> Output:
         try:
-            return self.graph.tensor(name)
+            return fetched_tensor(self.graph, name)
         except UsageError as error:
             node = self.graph.nodes.get(split_tensor_name(name)[0])
             if node is not None and registry.output_count(node) == 0:

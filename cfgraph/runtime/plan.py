@@ -10,6 +10,7 @@ import numpy as np
 
 from cfgraph.analysis.findings import require_none
 from cfgraph.analysis.frames import Frame, Frames, frames
+from cfgraph.analysis.inputs import missing_feeds, must_be_fed
 from cfgraph.analysis.needed import needed
 from cfgraph.analysis.verify import verify
 from cfgraph.errors import InvalidInput, Unsupported, UsageError
@@ -97,6 +98,7 @@ def make_plans(
     wanted += [node for node in targets if node not in fed_nodes]
     chosen = needed(graph, wanted, fed, fed_nodes)
     _require_valid(graph, chosen)
+    _require_fed(graph, chosen)
     ops = _kernels_for(chosen)
     found = parts(graph, chosen, fetches, feeds, device)
     return [_plan(graph, part, ops, fed, fed_nodes) for part in found]
@@ -125,6 +127,19 @@ def _require_valid(graph: Graph, nodes: Iterable[Node]) -> None:
     if errors:
         names = {node.name for node in nodes}
         require_none([found for found in errors if found.node is None or found.node in names])
+
+
+def _require_fed(graph: Graph, nodes: Iterable[Node]) -> None:
+    """Raise UsageError for what stands for a feed of the client, and is not fed."""
+    lacking = [node.output() for node in nodes if must_be_fed(node) and _only_fed(node)]
+    if lacking:
+        raise missing_feeds(graph, lacking)
+
+
+def _only_fed(node: Node) -> bool:
+    """True for an input that has no kernel to complain, a dead one perhaps never."""
+    op = lookup(node.op)
+    return op is not None and op.role in ("arg", "recv")
 
 
 def is_replaced(node: Node) -> bool:

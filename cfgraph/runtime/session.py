@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from cfgraph.analysis.endpoints import fed_tensor, fetched_tensor
 from cfgraph.analysis.inputs import declared
 from cfgraph.errors import CfgraphError, ExecutionError, UsageError
 from cfgraph.ir.collector import without_collector
@@ -105,7 +106,9 @@ class Session:
     def _resolve(
         self, names: list[str], targets: Iterable[str]
     ) -> tuple[tuple[Output, ...], tuple[Node, ...]]:
-        wanted = tuple(self.graph.tensor(name) for name in names if not name.startswith("^"))
+        wanted = tuple(
+            fetched_tensor(self.graph, name) for name in names if not name.startswith("^")
+        )
         starred = [name[1:] for name in names if name.startswith("^")]
         nodes = tuple(self.graph[name.removeprefix("^")] for name in [*starred, *targets])
         if not wanted and not nodes:
@@ -116,7 +119,7 @@ class Session:
     def _resolve_feeds(self, feeds: Mapping[str, Any]) -> dict[Output, Any]:
         fed: dict[Output, Any] = {}
         for name, value in feeds.items():
-            item = self.graph.tensor(name)
+            item = fed_tensor(self.graph, name)
             if item in fed:
                 message = f"{item.name} is fed more than once"
                 raise UsageError(message, node=item.node)
