@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from cfgraph.ir.graph import Node
+from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import SCALAR, UNKNOWN, Shape, vector
+from cfgraph.ops.adjoint import Adjoint, Partials
 from cfgraph.ops.dims import static_int, want_rank
 from cfgraph.ops.inference import InferenceContext
 from cfgraph.ops.op import Kernel, Op, OpError
@@ -32,6 +33,10 @@ class L2Loss(Op):
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
         return [SCALAR]
+
+    @staticmethod
+    def gradient(g: Adjoint, node: Node, dy: Output) -> Partials:
+        return [g.Mul(node.inputs[0], dy)]
 
 
 class Bincount(Op):

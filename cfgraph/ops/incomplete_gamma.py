@@ -1,7 +1,8 @@
-"""The incomplete gamma functions, and how the lower one changes with its parameter."""
+"""The incomplete gamma functions, and how the lower one and its samples move with a."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any, ClassVar, Final
 
@@ -78,29 +79,59 @@ class Igammac(Incomplete):
     falls = True
 
 
-class IgammaGradA(Pointwise):
-    """The derivative of Igamma by its parameter a."""
+class ByParameter(Pointwise, abstract=True):
+    """A derivative by the parameter a of the gamma distribution, computed in doubles."""
 
     signature = "a: T, x: T -> z: T"
     attrs = one_of("float32", "float64")
     traceable = False
+    formula: ClassVar[Callable[..., Any]]
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
-        wanted = node.attr("T").numpy
-        return lambda a, x: _by_parameter(np.float64(a), np.float64(x)).astype(wanted)
+        wanted, formula = node.attr("T").numpy, cls.formula
+        return lambda a, x: formula(np.float64(a), np.float64(x)).astype(wanted)
 
 
-def _by_parameter(a: Any, x: Any) -> Any:
+def _igamma_by_a(a: Any, x: Any) -> Any:
+    functions = special(np)
+    valid = (a > 0) & (x > 0)
+    safe_a, safe_x = np.where(valid, a, 1.0), np.where(valid, x, 1.0)
+    scale = np.exp(safe_a * np.log(safe_x) - safe_x - functions.gammaln(safe_a))
+    result = np.where(np.isinf(x) | np.isinf(a), 0.0, scale * _relative(a, x))
+    return np.where(valid, result, np.where(x == 0, 0.0, np.nan))
+
+
+def _sample_by_a(a: Any, x: Any) -> Any:
+    moved = np.where((a > 0) & (x > 0), -x * _relative(a, x), np.nan)
+    return np.where(x == 0, 0.0, moved)
+
+
+class IgammaGradA(ByParameter):
+    """The derivative of Igamma by its parameter a."""
+
+    formula = staticmethod(_igamma_by_a)
+
+
+class RandomGammaGrad(ByParameter):
+    """How a sample of the gamma distribution moves with its parameter, at the same probability.
+
+    Figurnov et al. 2018, Implicit Reparameterization Gradients: -(∂P/∂a) / (∂P/∂x).
+    """
+
+    signature = "alpha: T, sample: T -> output: T"
+    formula = staticmethod(_sample_by_a)
+
+
+def _relative(a: Any, x: Any) -> Any:
+    """The derivative of Igamma by a, over x times that by x, where both are positive."""
     a, x = np.broadcast_arrays(a, x)
     valid = (a > 0) & (x > 0)
     safe_a, safe_x = np.where(valid, a, 1.0), np.where(valid, x, 1.0)
     far = (safe_x > 1) & (safe_x > safe_a)
     near = _by_series(safe_a, np.where(far, 0.5, safe_x))
     beyond = _by_fraction(np.where(far, safe_a, 0.5), np.where(far, safe_x, 2.0))
-    result = np.where(far, beyond, near)
-    result = np.where(np.isinf(safe_x) | np.isinf(safe_a), 0.0, result)
-    return np.where(valid, result, np.where(x == 0, 0.0, np.nan))
+    return np.where(far, beyond, near)
 
 
 def _by_series(a: Any, x: Any) -> Any:
@@ -115,8 +146,7 @@ def _by_series(a: Any, x: Any) -> Any:
         total, slopes = total + term, slopes + slope
         if np.all(np.abs(slope) <= 1e-17 * np.abs(slopes)):
             break
-    scale = np.exp(a * np.log(x) - x - functions.gammaln(a + 1))
-    return scale * ((np.log(x) - functions.digamma(a + 1)) * total + slopes)
+    return ((np.log(x) - functions.digamma(a + 1)) * total + slopes) / a
 
 
 def _by_fraction(a: Any, x: Any) -> Any:
@@ -141,5 +171,4 @@ def _by_fraction(a: Any, x: Any) -> Any:
         dp2, dp1, dq2, dq1 = dp2 * shrink, dp1 * shrink, dq2 * shrink, dq1 * shrink
         if np.all(np.abs(slope - before) <= 1e-16 * np.abs(slope)):
             break
-    scale = np.exp(a * np.log(x) - x - functions.gammaln(a))
-    return -scale * (slope + value * (np.log(x) - functions.digamma(a)))
+    return -(slope + value * (np.log(x) - functions.digamma(a)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from cfgraph.ir.dtypes import bfloat16, float16, float32
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ops.adjoint import Adjoint, Partial, Partials, conj, reduced
 
@@ -44,3 +45,12 @@ def like(g: Adjoint, value: float, x: Output) -> Output:
     """A constant of the type of a tensor, where the first tensor beside it has another one."""
     assert x.dtype is not None
     return g.const(value, x.dtype.base)
+
+
+def in_full_width(g: Adjoint, op: str, *inputs: Output) -> Output:
+    """An op that has no half-width floats, of tensors that may be."""
+    dtype, make = inputs[0].dtype, getattr(g, op)
+    if dtype not in (float16, bfloat16):
+        made: Output = make(*inputs)
+        return made
+    return g.Cast(make(*(g.Cast(x, DstT=float32) for x in inputs)), DstT=dtype)

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from cfgraph.ir.graph import Node
+from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import UNKNOWN, Shape
+from cfgraph.ops.adjoint import Adjoint, Partials, reduced, stop
 from cfgraph.ops.inference import InferenceContext
 from cfgraph.ops.op import Kernel, Op, OpError
+from cfgraph.ops.pointwise_gradients import in_full_width
 from cfgraph.ops.stateless_random import (
     check_range,
     checked_shape,
@@ -111,6 +113,7 @@ class ParameterizedTruncatedNormal(Sampler):
         "shape: T, means: dtype, stdevs: dtype, minvals: dtype, maxvals: dtype -> output: dtype"
     )
     attrs = _SEEDS + _FLOAT
+    gradient = staticmethod(stop)
 
     @staticmethod
     def draw(generator: Generator, node: Node, shape: Any, *parameters: Any) -> Any:
@@ -159,6 +162,7 @@ class RandomShuffle(Sampler):
     attrs = "seed: int = 0, seed2: int = 0"
     host_inputs = ()
     constant_inputs = ()
+    gradient = staticmethod(stop)
 
     @staticmethod
     def draw(generator: Generator, node: Node, value: Any) -> Any:
@@ -190,6 +194,12 @@ class RandomGamma(PerParameter):
         wide = np.asarray(alpha, np.float64)
         drawn = np.asarray(generator.standard_gamma(np.where(wide > 0, wide, 0), sizes))
         return np.where(wide >= 0, drawn, np.nan).astype(node.attr("T").numpy)
+
+    @staticmethod
+    def gradient(g: Adjoint, node: Node, dy: Output) -> Partials:
+        alpha, sample = node.inputs[1], node.output()
+        along = g.Mul(dy, in_full_width(g, "RandomGammaGrad", alpha, sample))
+        return None, reduced(g, along, alpha, sample)
 
 
 def poisson(generator: Generator, shape: Any, rate: Any, dtype: Any) -> Any:

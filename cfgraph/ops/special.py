@@ -7,12 +7,11 @@ from math import pi, sqrt
 from types import ModuleType
 from typing import Any, ClassVar
 
-from cfgraph.ir.dtypes import bfloat16, float16, float32
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ops.adjoint import Adjoint, Partials, reduced, unknown
 from cfgraph.ops.op import Kernel, OpError
 from cfgraph.ops.pointwise import Pointwise
-from cfgraph.ops.pointwise_gradients import by_input, by_output, like
+from cfgraph.ops.pointwise_gradients import by_input, by_output, in_full_width, like
 from cfgraph.ops.precision import widened
 from cfgraph.ops.type_sets import FLOATS, one_of
 
@@ -94,14 +93,6 @@ class Lgamma(Special):
     gradient = by_input(lambda g, dy, x: g.Mul(dy, g.Digamma(x)))
 
 
-def _trigamma(g: Adjoint, x: Output) -> Output:
-    """The derivative of Digamma, which Polygamma has not in half width."""
-    if x.dtype not in (float16, bfloat16):
-        return g.Polygamma(like(g, 1, x), x)
-    wide = g.Cast(x, DstT=float32)
-    return g.Cast(g.Polygamma(like(g, 1, wide), wide), DstT=x.dtype)
-
-
 class Digamma(Special):
     """The derivative of Lgamma."""
 
@@ -113,7 +104,7 @@ class Digamma(Special):
             lambda x: xp.where(x == 0, x.dtype.type(xp.nan), function(x)), node.attr("T")
         )
 
-    gradient = by_input(lambda g, dy, x: g.Mul(dy, _trigamma(g, x)))
+    gradient = by_input(lambda g, dy, x: g.Mul(dy, in_full_width(g, "Polygamma", like(g, 1, x), x)))
 
 
 class Spence(Special):

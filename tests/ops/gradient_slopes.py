@@ -29,7 +29,8 @@ ACCURACIES: Final = {"float64": 2e-6, "float32": 2e-2}
 def smooth(item: Case) -> Case | None:
     """A case in doubles (where the op has them) at a point where the op is smooth.
 
-    None for a case of half-width floats, of which there is one in full width too.
+    None for a case of half-width floats, of which there is one in full width too, and where its
+    case file finds no such point.
     """
     if is_narrow(item):
         return None
@@ -39,11 +40,13 @@ def smooth(item: Case) -> Case | None:
         attrs={key: _wider(value) for key, value in _all_attrs(item).items()},
     )
     try:
-        node_of(wide)
         run_ours(wide)
     except Exception:
         wide = item
-    return replace(wide, inputs=tuple(_point(wide)))
+    if not _is_allowed(wide):
+        wide = item
+    point = _point(wide)
+    return None if point is None else replace(wide, inputs=tuple(point))
 
 
 def _all_attrs(item: Case) -> dict[str, Any]:
@@ -52,6 +55,13 @@ def _all_attrs(item: Case) -> dict[str, Any]:
     assert op is not None
     types = [key for key, attr in op.parsed().attrs.items() if attr.kind == "type"]
     return {**item.attrs, **{key: node.attr(key) for key in types}}
+
+
+def _is_allowed(item: Case) -> bool:
+    node, op = node_of(item), lookup(item.op)
+    assert op is not None
+    types = [attr for attr in op.parsed().attrs.values() if attr.kind == "type" and attr.allowed]
+    return all(node.attr(attr.name) in (attr.allowed or ()) for attr in types)
 
 
 def _widened(array: Any) -> Any:
@@ -65,11 +75,12 @@ def _wider(value: Any) -> Any:
     return WIDER.get(value, value) if isinstance(value, DType) else value
 
 
-def _point(item: Case) -> Arrays:
+def _point(item: Case) -> Arrays | None:
     random, inputs = random_of(item), list(item.inputs)
     where = notes("SMOOTH").get(item.op)
     if callable(where):
-        return [np.asarray(x, a.dtype) for x, a in zip(where(random, inputs), inputs, strict=True)]
+        found = where(random, inputs)
+        return found and [np.asarray(x, a.dtype) for x, a in zip(found, inputs, strict=True)]
     for place, i in enumerate(float_inputs(item)):
         array = inputs[i]
         if where is None:

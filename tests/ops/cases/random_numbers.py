@@ -186,3 +186,6 @@ STATEFUL = [
     case("RandomShuffle", [["a", "b", "c"]], compare="shape"),
 ]
 CASES = STATELESS + CLASSES + STATEFUL
+NO_GRADIENT = dict.fromkeys(["RandomPoisson", "RandomPoissonV2"], "what counts jumps")
+NO_SECOND = {"RandomGamma": "RandomGammaGrad has no gradient"}
+OUR_GRADIENT = {"RandomGamma half": "TensorFlow wants RandomGammaGrad of half width"}

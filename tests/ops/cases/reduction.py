@@ -162,3 +162,4 @@ CASES += [
         "HistogramFixedWidth", [np.array([-1.0, 0, 1.5, 2, 5, 15]), np.array([0.0, 5]), np.int32(5)]
     ),
 ]
+NO_GRADIENT = dict.fromkeys(["Bincount", "DenseBincount"], "TensorFlow has none")

@@ -33,6 +33,10 @@ for dtype in ("float32", "float64"):
         np.array([-1, 0, 1, NAN, 1, 2, INF, 0], dtype),
         np.array([1, 1, -1, 1, NAN, INF, 1, 0], dtype),
     ]
+    # no samples that are hardly ever drawn: TensorFlow takes them not to move
+    alpha = np.array([0.1, 0.5, 1, 3, 30], dtype)[:, None]
+    sample = alpha * np.array([0, 0.3, 0.8, 1, 1.3, 2], dtype)
+    CASES.append(case("RandomGammaGrad", [alpha, sample], rtol=1e-5))
     for op in ("Igamma", "Igammac", "IgammaGradA"):
         CASES += [case(op, [a, x]), case(op, [a[2, 0], x[3]])]
     for op in ("Igamma", "Igammac"):
@@ -64,7 +68,9 @@ for dtype in ("float32", "float64"):
         ),
     ]
 CASES.append(case("Betainc", [np.ones(2), np.ones(3), np.ones(2)], error=True))
-NO_GRADIENT = {"IgammaGradA": "TensorFlow has none, and there is no closed form"}
+NO_GRADIENT = dict.fromkeys(
+    ["IgammaGradA", "RandomGammaGrad"], "TensorFlow has none, and there is no closed form"
+)
 NO_SECOND = dict.fromkeys(["Igamma", "Igammac"], "IgammaGradA has no gradient")
 NO_FORMULA = {"Zeta": (0,), "Polygamma": (0,), "Betainc": (0, 1)}
 POLES = dict.fromkeys(["BesselY0", "Zeta", "Polygamma"], "it is infinite at its poles, or not")
