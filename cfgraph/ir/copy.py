@@ -16,13 +16,7 @@ def copy_of(graph: Graph, nodes: Iterable[Node] | None = None) -> Graph:
     copy.functions = dict(graph.functions)
     copy.gradient_functions = dict(graph.gradient_functions)
     copy.versions, copy.origin = graph.versions, graph.origin
-    copy_into(copy, graph if nodes is None else nodes)
-    return copy
-
-
-def copy_into(copy: Graph, nodes: Iterable[Node]) -> None:
-    """Add copies of nodes of a graph to another, which has no nodes of their names."""
-    chosen = list(nodes)
+    chosen = list(graph if nodes is None else nodes)
     made: dict[Node, Node] = {}
     for node in chosen:
         twin = copy.create(node.name, node.op, attrs=dict(node.attrs), device=node.device)
@@ -31,3 +25,4 @@ def copy_into(copy: Graph, nodes: Iterable[Node]) -> None:
     for node in chosen:
         inputs = [Output(made[item.node], item.port) for item in node.inputs]
         copy.connect(made[node], inputs, [made[control] for control in node.controls])
+    return copy

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -131,6 +131,16 @@ def load_parts(folder: str | os.PathLike[str], load: Callable[[bytes], Graph]) -
         except InvalidInput as error:
             error.path = error.path or str(place / name)
             raise
+    return whole
+
+
+def join(parts: Iterable[Graph]) -> Graph:
+    """One graph of several parts, whose nodes it takes over. Raises like `load_parts`."""
+    whole = Graph()
+    for number, part in enumerate(parts):
+        if not number:
+            whole.versions, whole.origin = part.versions, part.origin
+        _join(whole, part)
     return whole
 
 

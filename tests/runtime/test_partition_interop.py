@@ -11,7 +11,7 @@ import pytest
 import cfgraph
 from cfgraph.ir import serde
 from cfgraph.ir.graph import Graph
-from cfgraph.ir.join import join
+from cfgraph.ir.parts import join
 from cfgraph.passes.place.place import place
 from cfgraph.runtime.trace import Recorder
 from tests.passes.random_programs import programs
