@@ -96,6 +96,12 @@ def is_flat(op: str) -> bool:
     return found is not None and found.gradient in (no_gradient, stop)
 
 
+def is_random(op: str) -> bool:
+    """True for an op that draws numbers."""
+    found = lookup(op)
+    return found is not None and found.random
+
+
 def has_gradient(op: str) -> bool:
     """True for an op with a gradient, be it none."""
     found = lookup(op)
@@ -207,7 +213,7 @@ def feeds_of(item: Case, ys: Sequence[int], outputs: Arrays) -> dict[str, Any]:
     random = random_of(item)
     feeds = {f"x{i}:0": array for i, array in enumerate(item.inputs)}
     feeds |= {f"dy{i}:0": random_like(random, np.asarray(outputs[i])) for i in ys}
-    if item.compare == "shape":
+    if is_random(item.op):
         feeds |= {f"op:{i}": np.asarray(outputs[i]) for i in ys}
     return feeds
 

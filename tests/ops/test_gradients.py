@@ -13,6 +13,7 @@ from tests.ops.gradient_harness import (
     has_gradient,
     is_flat,
     is_ours,
+    is_random,
     notes,
     weights_of,
 )
@@ -57,12 +58,9 @@ def agree_by(theirs: Theirs, item: Case, ys: Sequence[int]) -> None:
     wanted = theirs.add(item, ys)
     if isinstance(wanted.first, LookupError):
         raise AssertionError(f"TensorFlow has none (see OUR_GRADIENT): {wanted.first}")
-    try:
-        values = wanted.values(wanted.first, feeds)
-    except Exception as error:
-        if "No OpKernel was registered" in str(error):
-            return  # TensorFlow has none for these types on a CPU
-        raise
+    values = wanted.values(wanted.first, feeds)
+    if values is None:
+        return
     for known in (True, False):
         ours = derive(item, ys, known=known)
         assert_gradients(item, ours.values(ours.first, feeds), values)
@@ -72,7 +70,7 @@ def agree_by(theirs: Theirs, item: Case, ys: Sequence[int]) -> None:
 def test_gradients_agree_with_finite_differences(cases: list[Case]) -> None:
     def agree(item: Case) -> None:
         point = smooth(item)
-        if point is None or item.compare == "shape":
+        if point is None or is_random(item.op):
             return
         for ys in outputs_to_try(point):
             feeds = feeds_of(point, ys, run_ours(point))
@@ -87,7 +85,7 @@ def test_gradients_agree_with_finite_differences(cases: list[Case]) -> None:
 def test_second_gradients_agree_with_finite_differences(cases: list[Case]) -> None:
     def agree(item: Case) -> None:
         point = smooth(item)
-        if point is None or item.compare == "shape":
+        if point is None or is_random(item.op):
             return
         ys = float_outputs(point)
         feeds = feeds_of(point, ys, run_ours(point))
@@ -130,8 +128,11 @@ def test_second_gradients_agree_with_tensorflow(cases: list[Case]) -> None:
                 return
             ours = derive(point, ys, known=True, second=True)
             first = wanted.values(wanted.first, feeds)
+            if first is None:
+                return
             feeds |= weights_of(point, first)
             values = wanted.values(wanted.second, feeds)
-            assert_gradients(point, ours.values(ours.second, feeds), values)
+            if values is not None:
+                assert_gradients(point, ours.values(ours.second, feeds), values)
 
         check(cases[:2], agree)
