@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from cfgraph.errors import CfgraphError
 from cfgraph.ir import registry
-from cfgraph.ir.graph import Node
+from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import UNKNOWN, Shape
 from cfgraph.ir.signature import Signature
 
@@ -137,6 +137,15 @@ def role(node: Node) -> str:
     """What a node is to the executor: `switch`, `merge`, `enter`, … or `` for an ordinary one."""
     found = registry.lookup(node.op)
     return found.role if found else ""
+
+
+def behind_identities(x: Output) -> Output:
+    """The tensor that another one is, through nodes that hand it on."""
+    op = lookup(x.node.op)
+    while op is not None and op.forwards:
+        x = x.node.inputs[x.port]
+        op = lookup(x.node.op)
+    return x
 
 
 def lookup(name: str) -> type[Op] | None:

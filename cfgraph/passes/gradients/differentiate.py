@@ -44,8 +44,11 @@ def differentiate(graph: Graph, wish: Wish) -> list[Output | None]:
     """
     saved = GradientStacks(stacks(graph))
     links = saved.links()
-    active = Active(wish.ys, wish.xs, wish.stops, links)
     found = regions(graph, links)
+    frames = found.frames
+    active = Active(
+        wish.ys, wish.xs, wish.stops, links, lambda node: frames.of[node] is not frames.root
+    )
     for item in (*wish.ys, *wish.xs):
         _require_outside_loops(found, item)
     work = Work(graph, found.frames, wish.swap_memory, wish.ignore_custom)

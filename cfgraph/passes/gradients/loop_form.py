@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from cfgraph.analysis.regions import Region
 from cfgraph.errors import Unsupported
 from cfgraph.ir.graph import Node, Output
-from cfgraph.ops.op import lookup, role
+from cfgraph.ops.op import behind_identities, role
 
 Wanted = Callable[[Output], bool]
 
@@ -47,8 +47,11 @@ def loop_form(region: Region, wanted: Wanted) -> LoopForm:
     merges = [node for node in frame.merges if _is_loops(node) and wanted(node.output())]
     exits: dict[Node, list[Node]] = {merge: [] for merge in merges}
     for node in frame.exits:
-        if wanted(node.output()):
-            exits[_left_by(node, region, exits)].append(node)
+        merge = _left_by(node, region)
+        if merge in exits:
+            exits[merge].append(node)
+        elif wanted(node.output()):
+            raise _unusual(region, node, "does not hand out what a loop variable is at the end")
     invariants = tuple(node for node in frame.invariants if wanted(node.output()))
     variables = tuple(_variable(region, merge, exits[merge]) for merge in merges)
     _require_known(region, wanted, invariants, variables)
@@ -66,28 +69,17 @@ def _variable(region: Region, merge: Node, exits: list[Node]) -> Variable:
     return Variable(enter, merge, back, tuple(exits))
 
 
-def _left_by(leaving: Node, region: Region, merges: dict[Node, list[Node]]) -> Node:
-    """The variable that an Exit hands out."""
-    here = leaving.inputs[0]
-    while _forwards(here.node):
-        here = here.node.inputs[0]
-    switch = here.node
-    if role(switch) != "switch" or here.port != 0 or not decides(region, switch):
-        raise _unusual(region, leaving, "does not hang on the false side of the loop's Switch")
-    here = switch.inputs[0]
-    while _forwards(here.node):
-        here = here.node.inputs[0]
-    if here.node not in merges:
-        raise _unusual(region, leaving, "hands out something else than a loop variable")
-    return here.node
+def _left_by(leaving: Node, region: Region) -> Node | None:
+    """The Merge whose last value an Exit hands out."""
+    switch = behind_identities(leaving.inputs[0])
+    if role(switch.node) != "switch" or switch.port != 0 or not decides(region, switch.node):
+        return None
+    return behind_identities(switch.node.inputs[0]).node
 
 
 def decides(region: Region, switch: Node) -> bool:
     """True for a Switch on the loop's own LoopCond."""
-    pred = switch.inputs[1]
-    while _forwards(pred.node):
-        pred = pred.node.inputs[0]
-    return pred.node is region.loop_cond
+    return behind_identities(switch.inputs[1]).node is region.loop_cond
 
 
 def _require_known(
@@ -98,11 +90,6 @@ def _require_known(
     for enter in region.frame.enters:
         if wanted(enter.output()) and enter not in known:
             raise _unusual(region, enter, "comes in for the first iteration alone")
-
-
-def _forwards(node: Node) -> bool:
-    op = lookup(node.op)
-    return op is not None and op.forwards and len(node.inputs) == 1
 
 
 def _unusual(region: Region, node: Node, what: str) -> Unsupported:

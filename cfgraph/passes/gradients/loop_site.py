@@ -15,7 +15,7 @@ from cfgraph.errors import Unsupported
 from cfgraph.ir import dtypes
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node, Output
-from cfgraph.ops.op import lookup, role
+from cfgraph.ops.op import behind_identities, role
 from cfgraph.passes.gradients.counters import BackwardCounter, ForwardCounter
 from cfgraph.passes.gradients.loop_form import LoopForm, decides
 from cfgraph.passes.gradients.site import Site
@@ -97,7 +97,7 @@ class LoopSite(Site):
         """A value of the forward loop as it was in the iteration that is run back over."""
         if x.node in self.work.made:
             return x
-        plain = _behind_identities(x)
+        plain = behind_identities(x)
         found = self._values.get(plain)
         if found is None:
             found = self._values[plain] = self._invariant(plain) or self._saved(plain)
@@ -130,9 +130,9 @@ class LoopSite(Site):
 
     def _origin(self, x: Output) -> Output:
         """Where a value comes from, through what hands it on within an iteration."""
-        here = _behind_identities(x)
+        here = behind_identities(x)
         while role(here.node) == "switch":
-            here = _behind_identities(here.node.inputs[0])
+            here = behind_identities(here.node.inputs[0])
         return here
 
     def _saved(self, x: Output) -> Output:
@@ -231,7 +231,7 @@ class LoopSite(Site):
         source = self._source(self._origin(x))
         if source is not None:
             return self.enter(self.outer.shape(source, dtype))
-        key = ("Shape", _behind_identities(x), dtype)
+        key = ("Shape", behind_identities(x), dtype)
         found = self._same.get(key)
         if found is None:
             node = self.work.add_forward("Shape", (x,), "f_shape", out_type=dtype)
@@ -257,12 +257,3 @@ class LoopSite(Site):
         self.work.within(self.form.region.frame)
         self.counter.steps.finish("f_sync")
         self.back.steps.finish("b_sync")
-
-
-def _behind_identities(x: Output) -> Output:
-    """What a tensor is, through nodes that hand it on."""
-    while True:
-        op = lookup(x.node.op)
-        if op is None or not op.forwards:
-            return x
-        x = x.node.inputs[x.port]

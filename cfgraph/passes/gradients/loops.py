@@ -12,6 +12,7 @@ from __future__ import annotations
 from cfgraph.analysis.guards import Guard
 from cfgraph.analysis.regions import Region
 from cfgraph.ir.graph import Node, Output
+from cfgraph.passes.gradients.frame_site import FrameSite, runs_once
 from cfgraph.passes.gradients.loop_form import LoopForm, Variable, loop_form
 from cfgraph.passes.gradients.loop_site import LoopSite
 from cfgraph.passes.gradients.reverse import Reverse
@@ -23,8 +24,11 @@ def reverse_loop(around: Reverse, region: Region) -> None:
     arrived = any(around.parts(item) for item in exits)
     if not arrived and not around.stacks.reaches(region.frame):
         return
-    form = loop_form(region, around.wanted)
     guard = around.regions.entered_under(region)
+    if runs_once(region):
+        _reverse_frame(around, region, guard)
+        return
+    form = loop_form(region, around.wanted)
     site = LoopSite(around.site, form, around.regions.guards, guard)
     inside = Reverse(site, region, around.regions, around.active, around.stacks)
     begun = [_begin(around, inside, variable, guard) for variable in form.variables]
@@ -38,6 +42,20 @@ def reverse_loop(around: Reverse, region: Region) -> None:
         around.site.back.steps.wait_for(site.done(), may_be_dead=conditional)
     around.stacks.ended(around.site, site)
     site.finish()
+
+
+def _reverse_frame(around: Reverse, region: Region, guard: Guard) -> None:
+    """Hand the gradients of the Exits of a frame that is no loop to what enters it."""
+    site = FrameSite(around.site, region, around.regions.guards, guard)
+    inside = Reverse(site, region, around.regions, around.active, around.stacks)
+    for node in region.frame.exits:
+        for part in around.parts(node.output()):
+            item = node.inputs[0]
+            inside.hand(item, part, inside.regions.guards.of(item))
+    inside.run(reverse_loop)
+    for node in region.frame.enters:
+        for part in inside.parts(node.output()):
+            around.hand(node.inputs[0], part, guard)
 
 
 def _begin(around: Reverse, inside: Reverse, variable: Variable, guard: Guard) -> Node:
