@@ -6,6 +6,7 @@ import sys
 
 from benchmarks import (
     deadness,
+    devices,
     kernels,
     loading,
     lowering,
@@ -25,6 +26,7 @@ SECTIONS = {
     "deadness": deadness,
     "partition": partition,
     "running": running,
+    "devices": devices,
     "kernels": kernels,
     "memory": memory,
     "startup": startup,
