@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from cfgraph.ir.graph import Node
+from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import Shape
+from cfgraph.ops.adjoint import Adjoint, Partials, alike
 from cfgraph.ops.inference import InferenceContext
 from cfgraph.ops.op import Kernel, OpError
 from cfgraph.ops.pooling import Pooling, check_same, first
@@ -68,6 +69,10 @@ class MaxPoolWithArgmax(Argmax):
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
         return [cls.pooled(context, context.inputs[0], cls.window(context.node))] * 2
 
+    @staticmethod
+    def gradient(g: Adjoint, node: Node, dy: Output, dindex: None) -> Partials:
+        return [alike(g, "MaxPoolGradWithArgmax", node, node.inputs[0], dy, node.output(1))]
+
 
 class MaxPoolGradWithArgmax(Argmax):
     """Gradient of MaxPoolWithArgmax: each gradient is added where its index says."""
@@ -96,6 +101,11 @@ class MaxPoolGradWithArgmax(Argmax):
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
         return [context.inputs[0]]
 
+    @staticmethod
+    def gradient(g: Adjoint, node: Node, dx: Output) -> Partials:
+        x, _, index = node.inputs
+        return None, alike(g, "MaxPoolGradGradWithArgmax", node, x, dx, index), None
+
 
 class MaxPoolGradGradWithArgmax(Argmax):
     """Gradient of MaxPoolGradWithArgmax with respect to the gradient it is given."""
@@ -119,6 +129,11 @@ class MaxPoolGradGradWithArgmax(Argmax):
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
         return [cls.pooled(context, context.inputs[0], cls.window(context.node))]
+
+    @staticmethod
+    def gradient(g: Adjoint, node: Node, dy: Output) -> Partials:
+        x, _, index = node.inputs
+        return None, alike(g, "MaxPoolGradWithArgmax", node, x, dy, index), None
 
 
 def check_indices(where: Any, count: int) -> None:

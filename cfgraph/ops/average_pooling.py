@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from cfgraph.ir.graph import Node
+from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import Shape
+from cfgraph.ops.adjoint import Adjoint, Partials, alike
 from cfgraph.ops.inference import InferenceContext
 from cfgraph.ops.op import Kernel, OpError
 from cfgraph.ops.pooling import Pooling, check_same
@@ -65,6 +66,10 @@ class AvgPool(AveragePooling):
     signature = "value: T -> output: T"
     attrs = _FLAT
 
+    @staticmethod
+    def gradient(g: Adjoint, node: Node, dy: Output) -> Partials:
+        return [alike(g, "AvgPoolGrad", node, g.shape(node.inputs[0]), dy)]
+
 
 class AvgPool3D(AveragePooling):
     """Mean of each window of a volume."""
@@ -72,6 +77,10 @@ class AvgPool3D(AveragePooling):
     signature = "input: T -> output: T"
     attrs = _SOLID
     rank = 5
+
+    @staticmethod
+    def gradient(g: Adjoint, node: Node, dy: Output) -> Partials:
+        return [alike(g, "AvgPool3DGrad", node, g.shape(node.inputs[0]), dy)]
 
 
 class AveragePoolingGradient(Pooling, abstract=True):
@@ -114,6 +123,10 @@ class AvgPoolGrad(AveragePoolingGradient):
     signature = "orig_input_shape: int32, grad: T -> output: T"
     attrs = _FLAT
 
+    @staticmethod
+    def gradient(g: Adjoint, node: Node, dx: Output) -> Partials:
+        return None, alike(g, "AvgPool", node, dx)
+
 
 class AvgPool3DGrad(AveragePoolingGradient):
     """Gradient of AvgPool3D."""
@@ -121,3 +134,7 @@ class AvgPool3DGrad(AveragePoolingGradient):
     signature = "orig_input_shape: int32, grad: T -> output: T"
     attrs = _SOLID
     rank = 5
+
+    @staticmethod
+    def gradient(g: Adjoint, node: Node, dx: Output) -> Partials:
+        return None, alike(g, "AvgPool3D", node, dx)

@@ -8,8 +8,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from cfgraph.ir.graph import Node
+from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import UNKNOWN, Shape
+from cfgraph.ops.adjoint import Adjoint, Partials, alike
 from cfgraph.ops.inference import InferenceContext
 from cfgraph.ops.op import Kernel
 from cfgraph.ops.pooling import Pooling, Window, check_same, first
@@ -35,6 +36,8 @@ _SOLID = (
 class MaxPooling(Pooling, abstract=True):
     """The greatest value that each window sees."""
 
+    way_back: ClassVar[str] = "MaxPoolGrad"
+
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
         window = cls.window(node)
@@ -45,6 +48,12 @@ class MaxPooling(Pooling, abstract=True):
         if context.node.attr("data_format") == b"NCHW_VECT_C":
             return [UNKNOWN]
         return [cls.pooled(context, context.inputs[0], cls.window(context.node))]
+
+    @classmethod
+    def gradient(cls, g: Adjoint, node: Node, dy: Output) -> Partials:
+        x, *sizes = node.inputs
+        dx = alike(g, cls.way_back, node, x, node.output(0), dy, *sizes)
+        return [dx, *[None] * len(sizes)]
 
 
 def greatest(xp: ModuleType, window: Window, x: Any) -> Any:
@@ -83,6 +92,7 @@ class MaxPool3D(MaxPooling):
     """Greatest value of each window of a volume."""
 
     signature = "input: T -> output: T"
+    way_back = "MaxPool3DGrad"
     attrs = _SOLID + "T: {float16, bfloat16, float32}"
     rank = 5
 
@@ -91,6 +101,7 @@ class MaxPoolV2(MaxPooling):
     """Greatest value of each window of an image, the window given by inputs."""
 
     signature = "input: T, ksize: int32, strides: int32 -> output: T"
+    way_back = "MaxPoolGradV2"
     attrs = (
         _POOLED + "padding: {'SAME', 'VALID'}, "
         "data_format: {'NHWC', 'NCHW', 'NCHW_VECT_C'} = 'NHWC'"
@@ -114,6 +125,7 @@ class MaxPoolingGradient(Pooling, abstract=True):
     """Each window's gradient goes to the first of its greatest values."""
 
     given: ClassVar[bool] = False
+    adjoint: ClassVar[str]
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -144,11 +156,22 @@ class MaxPoolingGradient(Pooling, abstract=True):
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
         return [context.inputs[0]]
 
+    @classmethod
+    def gradient(cls, g: Adjoint, node: Node, dz: Output) -> Partials:
+        return adjoint(g, cls.adjoint, node, dz)
+
+
+def adjoint(g: Adjoint, op: str, node: Node, dz: Output) -> Partials:
+    """The gradient of what is linear in its third input; the places of the peaks stay."""
+    x, y, _, *sizes = node.inputs
+    return None, None, alike(g, op, node, x, y, dz, *sizes), *[None] * len(sizes)
+
 
 class MaxPoolGrad(MaxPoolingGradient):
     """Gradient of MaxPool."""
 
     signature = "orig_input: T, orig_output: T, grad: T -> output: T"
+    adjoint = "MaxPoolGradGrad"
     attrs = _WINDOW + _EXPLICIT + _FORMAT + f"T: {_REAL} = float32"
 
 
@@ -156,6 +179,7 @@ class MaxPoolGradV2(MaxPoolingGradient):
     """Gradient of MaxPoolV2."""
 
     signature = "orig_input: T, orig_output: T, grad: T, ksize: int32, strides: int32 -> output: T"
+    adjoint = "MaxPoolGradGradV2"
     attrs = "padding: {'SAME', 'VALID'}, " + _FORMAT + f"T: {_REAL} = float32"
     given = True
     host_inputs = (3, 4)
@@ -166,6 +190,7 @@ class MaxPool3DGrad(MaxPoolingGradient):
     """Gradient of MaxPool3D; all that are equal to the greatest value get the whole of it."""
 
     signature = "orig_input: TInput, orig_output: TInput, grad: T -> output: T"
+    adjoint = "MaxPool3DGradGrad"
     attrs = (
         _SOLID + "T: {float16, bfloat16, float32} = float32, "
         "TInput: {float16, bfloat16, float32} = float32"
@@ -183,6 +208,7 @@ class MaxPoolingSecondGradient(Pooling, abstract=True):
     """Each window takes from the gradient what lies at its greatest value."""
 
     given: ClassVar[bool] = False
+    adjoint: ClassVar[str]
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -209,11 +235,16 @@ class MaxPoolingSecondGradient(Pooling, abstract=True):
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
         return [context.inputs[1]]
 
+    @classmethod
+    def gradient(cls, g: Adjoint, node: Node, dz: Output) -> Partials:
+        return adjoint(g, cls.adjoint, node, dz)
+
 
 class MaxPoolGradGrad(MaxPoolingSecondGradient):
     """Gradient of MaxPoolGrad with respect to the gradient it is given."""
 
     signature = "orig_input: T, orig_output: T, grad: T -> output: T"
+    adjoint = "MaxPoolGrad"
     attrs = _WINDOW + "padding: {'SAME', 'VALID'}, " + _FORMAT + f"T: {_REAL}"
 
 
@@ -221,6 +252,7 @@ class MaxPoolGradGradV2(MaxPoolingSecondGradient):
     """Gradient of MaxPoolGradV2 with respect to the gradient it is given."""
 
     signature = "orig_input: T, orig_output: T, grad: T, ksize: int32, strides: int32 -> output: T"
+    adjoint = "MaxPoolGradV2"
     attrs = "padding: {'SAME', 'VALID'}, " + _FORMAT + f"T: {_REAL}"
     given = True
     host_inputs = (3, 4)
@@ -231,5 +263,6 @@ class MaxPool3DGradGrad(MaxPoolingSecondGradient):
     """Gradient of MaxPool3DGrad with respect to the gradient it is given."""
 
     signature = "orig_input: T, orig_output: T, grad: T -> output: T"
+    adjoint = "MaxPool3DGrad"
     attrs = _SOLID + f"T: {_REAL}"
     rank = 5

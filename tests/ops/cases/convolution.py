@@ -228,3 +228,13 @@ WITHOUT_CASE = {
     "Conv2DBackpropInputV2": "TensorFlow has no kernel",
     "Conv2DBackpropFilterV2": "TensorFlow has no kernel",
 }
+
+OUR_GRADIENT = dict.fromkeys(
+    (
+        "Conv3DBackpropInput",
+        "Conv3DBackpropFilter",
+        "Conv2DBackpropInputV2",
+        "Conv2DBackpropFilterV2",
+    ),
+    "TensorFlow has none of this version",
+)

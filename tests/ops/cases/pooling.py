@@ -230,3 +230,33 @@ MEAN = [
 ]
 CASES = MAX + ARGMAX + MEAN
 WITHOUT_CASE = {"MaxPoolGradGradWithArgmax": "TensorFlow has no kernel for it on the CPU"}
+
+
+def far_apart(random, inputs):
+    """Values of which no two are close, so that peaks stay where they are."""
+    image = inputs[0]
+    return [random.permutation(image.size).reshape(image.shape) / 8, *inputs[1:]]
+
+
+def peaks_stay(random, inputs):
+    """The image of the case and what was pooled from it, which tell where the peaks are.
+
+    None where they do not, or where a window of a volume has several, which the gradients count
+    in different ways.
+    """
+    image, pooled = inputs[:2]
+    several = image.ndim == 5 and np.unique(image).size < image.size
+    if several or np.isnan(image).any() or not np.isin(pooled, image).all():
+        return None
+    return [*inputs[:2], random.normal(size=inputs[2].shape), *inputs[3:]]
+
+
+BACK = [f"MaxPool{ending}" for ending in ("Grad", "GradV2", "3DGrad", "GradGrad", "GradGradV2")]
+SMOOTH = {"MaxPool3D": far_apart} | dict.fromkeys(BACK, peaks_stay)
+NO_FORMULA = dict.fromkeys(BACK, (0, 1))
+NO_FORMULA |= {f"MaxPool{ending}WithArgmax": (0,) for ending in ("Grad", "GradGrad")}
+NO_GRADIENT = {"MaxPool3DGradGrad": "not of doubles, in which it would be tried"}
+OUR_GRADIENT = dict.fromkeys(
+    ("MaxPoolGradGradV2", "MaxPoolGradWithArgmax", "MaxPoolGradGradWithArgmax"),
+    "TensorFlow has none",
+)
