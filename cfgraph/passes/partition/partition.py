@@ -8,6 +8,7 @@ device by device.
 
 from __future__ import annotations
 
+import operator
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -119,10 +120,10 @@ class _Work:
         cutter = Cutter(graph, self.where, self.loops, self.crossings)
         if self.crossings.any:
             cutter.cut()
-            _put_in_order(graph, cutter.maker, devices)
+        reordered = len(devices) > 1 and _put_in_order(graph, cutter.maker, devices)
         loops = tuple((str(frame), device) for frame, device in cutter.machines.made)
         return Partitioned(
-            lowered.rewrites + len(written) + len(cutter.maker.nodes),
+            lowered.rewrites + len(written) + len(cutter.maker.nodes) + reordered,
             lowered.names,
             (*lowered.warnings, *self._warnings()),
             lowered.before or self.before,
@@ -143,8 +144,11 @@ def _why(frame: Frame) -> str:
     return "it has no LoopCond"
 
 
-def _put_in_order(graph: Graph, maker: Maker, devices: list[str]) -> None:
-    """Device by device, sources first; a Send comes behind what it hands over."""
+def _put_in_order(graph: Graph, maker: Maker, devices: list[str]) -> bool:
+    """Device by device, sources first; a Send comes behind what it hands over.
+
+    Returns whether a node changed its place.
+    """
     parts: dict[str, list[Node]] = {device: [] for device in devices}
     placed: set[Node] = set()
     for node in graph:
@@ -154,5 +158,8 @@ def _put_in_order(graph: Graph, maker: Maker, devices: list[str]) -> None:
             sends = maker.beside.get(node, ())
             part.extend(sends)
             placed.update(sends)
-    nodes = (node for part in parts.values() for node in topological(part).nodes)
+    nodes = [node for part in parts.values() for node in topological(part).nodes]
+    if all(map(operator.is_, nodes, graph)):
+        return False
     graph.nodes = {node.name: node for node in nodes}
+    return True

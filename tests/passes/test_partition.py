@@ -1,0 +1,244 @@
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+import cfgraph
+from cfgraph import Graph, InvalidInput, Unsupported
+from cfgraph.analysis.frames import frames
+from cfgraph.analysis.transfers import key_of
+from cfgraph.ir.graph import Node
+from tests.passes.random_programs import program
+
+FOLDER = Path(__file__).parents[2] / "fixtures" / "passes" / "partition"
+A, B, C = (f"/job:localhost/replica:0/task:0/device:CPU:{number}" for number in range(3))
+DEVICES = {"A": A, "B": B, "C": C}
+
+
+def graph(text: str) -> Graph:
+    """A graph whose lines end with `@A`, `@B` or `@C`."""
+    whole = re.sub(r"@([ABC])$", lambda match: f'@"{DEVICES[match[1]]}"', text, flags=re.MULTILINE)
+    return cfgraph.loads(whole.encode(), "graph")
+
+
+def golden(name: str) -> Graph:
+    """The graph of a golden file before it is partitioned."""
+    data = (FOLDER / f"{name}.graph").read_bytes()
+    return cfgraph.loads(data.partition(b"# expect\n")[0], "graph")
+
+
+def crossing(made: Graph) -> list[Node]:
+    sources = {node: [*(item.node for item in node.inputs), *node.controls] for node in made}
+    return [node for node, read in sources.items() if any(s.device != node.device for s in read)]
+
+
+RANDOM = range(40)
+
+
+def placed(seed: int) -> Graph:
+    """A random program on three devices."""
+    made = program(seed).graph
+    cfgraph.place(made, devices="cpu:0-2", seed=seed)
+    return made
+
+
+def test_no_edge_crosses_and_every_pair_has_a_key_of_its_own() -> None:
+    for seed in RANDOM:
+        made = placed(seed)
+        cfgraph.partition(made)
+        assert crossing(made) == []
+        sends = Counter(key_of(node) for node in made if node.op == "_Send")
+        recvs = Counter(key_of(node) for node in made if node.op == "_Recv")
+        assert sends == recvs
+        assert set(sends.values()) <= {1}
+        assert len({key.tensor_name for key in sends}) == len(sends)
+
+
+def test_no_made_name_begins_with_an_underscore() -> None:
+    made = graph("_x = Const() {dtype=float32, value=float32[]:1} @A\ny = Neg(_x, ^_x) @B")
+    cfgraph.partition(made)
+    assert [name for name in made.nodes if name.startswith("_")] == ["_x"]
+
+
+def test_nodes_keep_their_names_and_are_listed_device_by_device() -> None:
+    for seed in RANDOM:
+        made = placed(seed)
+        before = set(made.nodes)
+        report = cfgraph.partition(made)
+        assert before <= set(made.nodes)
+        devices = [node.device for node in made]
+        assert sorted(devices) == devices
+        assert report.devices == tuple(dict.fromkeys(devices))
+
+
+def test_a_device_has_one_control_loop_for_each_loop_that_it_takes_part_in() -> None:
+    for seed in RANDOM:
+        made = placed(seed)
+        report = cfgraph.partition(made)
+        found = frames(made)
+        wanted = set()
+        for frame in found.all[1:]:
+            leader = frame.loop_conds[0].device
+            inside = {node.device for f in found.all if f.is_within(frame) for node in f.nodes}
+            wanted |= {(str(frame), device) for device in inside if device != leader}
+        have = report.control_loops
+        assert len(set(have)) == len(have)
+        assert wanted <= set(have)
+        extra = set(have) - wanted  # the LoopCond's own device, with no variable beside it
+        for frame in found.all[1:]:
+            extra.discard((str(frame), frame.loop_conds[0].device))
+        assert extra == set()
+
+
+def test_every_recv_in_a_loop_waits_for_a_merge_of_the_loop() -> None:
+    for seed in RANDOM:
+        made = placed(seed)
+        cfgraph.partition(made)
+        found = frames(made)
+        for node in made:
+            if node.op == "_Recv":
+                gates = [gate.op for gate in node.controls]
+                assert gates == ([] if found.of[node] is found.root else ["Merge"])
+
+
+def test_a_graph_on_one_device_stays_as_it_is() -> None:
+    made = graph("x = Placeholder() {dtype=float32, shape=[]} @A\ny = Neg(x) @A")
+    before = cfgraph.dumps(made)
+    assert not cfgraph.partition(made)
+    assert cfgraph.dumps(made) == before
+
+
+def test_the_report_tells_what_moved_and_what_is_sent() -> None:
+    report = cfgraph.partition(golden("primitives_go_beside_each_other"))
+    assert report.moved == {
+        "enter": (B, A),
+        "limit": (C, A),
+        "switch": (B, A),
+        "next": (C, A),
+        "exit": (C, A),
+    }
+    assert report.messages == {}
+    report = cfgraph.partition(golden("nested_loops_have_stacked_control_loops"))
+    assert report.moved == {}
+    # the predicate of each loop, a constant of the body, and the value that goes there and back
+    assert report.messages == {"/outer": 1, "/outer/inner": 4}
+    assert report.control_loops == (("/outer", B), ("/outer/inner", B))
+
+
+def test_a_loop_that_stays_together_is_told() -> None:
+    report = cfgraph.partition(golden("a_loop_without_loop_cond_stays_together"))
+    assert report.warnings == ("the loop /loop stays on one device: it has no LoopCond",)
+
+
+def test_short_device_names_are_written_in_full() -> None:
+    made = cfgraph.loads(b'x = NoOp() @"/job:w/replica:0/task:1/gpu:2"', "graph")
+    assert cfgraph.partition(made).rewrites == 1
+    assert made["x"].device == "/job:w/replica:0/task:1/device:GPU:2"
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "node"),
+    [
+        ("x = NoOp()", "CFG420", "x"),
+        ('x = NoOp() @A\ny = NoOp() @"/device:CPU:0"', "CFG420", "y"),
+        (
+            "v = VariableV2() {dtype=float32, shape=[]} @A\n"
+            "one = Const() {dtype=float32, value=float32[]:1} @A\n"
+            "set = Assign(v, one) @B",
+            "CFG421",
+            "set",
+        ),
+        (
+            "v = VariableV2() {dtype=float32, shape=[]} @A\n"
+            'enter = RefEnter(v) {frame_name="f"} @A\n'
+            "out = Identity(enter) @B\n"
+            "more = Identity(enter) @A",
+            "CFG421",
+            "enter",
+        ),
+        ("x = Strange() @A\ny = Neg(x) {T=float32} @B", "CFG422", "x"),
+    ],
+)
+def test_what_cannot_be_cut_is_refused_and_left(text: str, code: str, node: str) -> None:
+    made = graph(text)
+    before = cfgraph.dumps(made)
+    with pytest.raises((InvalidInput, Unsupported)) as caught:
+        cfgraph.partition(made)
+    assert (caught.value.code, caught.value.node) == (code, node)
+    assert cfgraph.dumps(made) == before
+
+
+def test_a_functional_graph_that_cannot_be_cut_is_not_lowered() -> None:
+    made = graph(
+        "v = VariableV2() {dtype=float32, shape=[]} @A\n"
+        "one = Const() {dtype=float32, value=float32[]:1} @A\n"
+        "two = PartitionedCall(one) {Tin=(float32), Tout=(float32), f=@same} @A\n"
+        "set = Assign(v, two) @B\n"
+        "function same(x: float32) -> (y: float32) {\n  return y = x\n}\n"
+    )
+    before = cfgraph.dumps(made)
+    with pytest.raises(Unsupported):
+        cfgraph.partition(made)
+    assert cfgraph.dumps(made) == before
+
+
+def test_a_partitioned_graph_is_refused_once_an_edge_crosses_again() -> None:
+    made = golden("an_edge_is_cut_once_for_a_device")
+    cfgraph.partition(made)
+    made.add("Neg", made["x"], name="stray", device=B)
+    with pytest.raises(Unsupported) as caught:
+        cfgraph.partition(made)
+    assert (caught.value.code, caught.value.node) == ("CFG411", "stray")
+
+
+def test_a_partitioned_graph_is_neither_lowered_nor_placed_anew() -> None:
+    made = golden("what_is_functional_is_lowered_first")
+    cfgraph.partition(made)
+    with pytest.raises(Unsupported):
+        cfgraph.place(made, devices="cpu:0")
+
+
+def test_the_bytes_do_not_depend_on_the_hash_seed() -> None:
+    script = (
+        "import sys, cfgraph; from tests.passes.test_partition import placed\n"
+        "for seed in (3, 17, 29):\n"
+        "    made = placed(seed); cfgraph.partition(made)\n"
+        "    sys.stdout.buffer.write(cfgraph.dumps(made))\n"
+    )
+    found = set()
+    for seed in ("0", "1"):
+        environment = {**os.environ, "PYTHONHASHSEED": seed}
+        command = [sys.executable, "-c", script]
+        folder = Path(__file__).parents[2]
+        done = subprocess.run(
+            command, env=environment, cwd=folder, capture_output=True, check=True, timeout=120
+        )
+        found.add(done.stdout)
+    assert len(found) == 1
+    assert found != {b""}
+
+
+def test_a_value_goes_to_a_device_once_however_many_loops_read_it() -> None:
+    report = cfgraph.partition(golden("an_outer_value_enters_once"))
+    assert report.messages["/"] == 2  # w to B and to C
+
+
+def test_loops_nested_deeper_than_the_stack_are_cut() -> None:
+    depth = 1500
+    lines = ["x = Placeholder() {dtype=float32, shape=[]} @A"]
+    source = "x"
+    for level in range(depth):
+        lines.append(f'e{level} = Enter({source}) {{frame_name="f{level}", is_constant=true}} @A')
+        source = f"e{level}"
+    lines.append(f"y = Neg({source}) @B")
+    for level in reversed(range(depth)):
+        lines.append(f"o{level} = Exit({'y' if level == depth - 1 else f'o{level + 1}'}) @A")
+    made = graph("\n".join(lines))
+    assert cfgraph.partition(made)
+    assert crossing(made) == []

@@ -1,0 +1,106 @@
+"""Random programs and graphs, placed at random and partitioned, compute what they did before."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import cfgraph
+from cfgraph.analysis.frames import frames
+from cfgraph.ir import registry
+from cfgraph.ir.copy import copy_of
+from cfgraph.ir.graph import Graph
+from tests.analysis.random_graphs import random_graph
+from tests.build.programs import FLOATS, INTEGERS
+from tests.build.programs import programs as structured
+from tests.build.test_programs import expected, written
+from tests.passes.random_programs import programs
+
+SCHEDULES = ("fifo", "random")
+RACES = {"CFG220", "CFG222"}
+STARTS = st.fixed_dictionaries(
+    {name: st.integers(0, 9) for name in INTEGERS}
+    | {name: st.sampled_from([-2.0, 0.0, 0.5, 3.0]) for name in FLOATS}
+)
+
+
+def cut(graph: Graph, seed: int, devices: str = "cpu:0-2") -> Graph:
+    cfgraph.place(graph, devices=devices, seed=seed)
+    cfgraph.partition(graph)
+    return graph
+
+
+@pytest.mark.parametrize("first", range(0, 150, 50))
+def test_random_programs_compute_the_same_when_partitioned_under_any_schedule(first: int) -> None:
+    for seed, program in programs(range(first, first + 50)):
+        cut(program.graph, seed)
+        for schedule in SCHEDULES:
+            session = cfgraph.Session(program.graph, schedule=schedule, schedule_seed=seed)
+            session.run(targets=["init"])
+            values = session.run(program.fetches, program.feeds, program.targets)
+            assert [int(value) for value in values] == program.expected, seed
+            assert session.run(["memory:0"]) == [program.memory], seed
+
+
+@settings(
+    max_examples=25,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+@given(program=structured(), start=STARTS, seed=st.integers(0, 99))
+def test_a_written_program_does_what_it_says_on_any_devices(
+    program: tuple[Any, ...], start: dict[str, Any], seed: int
+) -> None:
+    b, fetches = written(program)
+    initializer = b.initializer().name
+    graph = cut(b.graph, seed)
+    session = cfgraph.Session(graph, schedule="random", schedule_seed=seed)
+    session.run(targets=[initializer], feeds=start)
+    values = session.run([item.name for item in fetches], start)
+    assert [value.tolist() for value in values] == expected(program, start)
+
+
+# the graphs of the other recipes all race
+@pytest.mark.parametrize("kind", ["structured", "mixed", "loops", "wild"])
+def test_random_graphs_give_the_same_values_and_dead_tokens(kind: str) -> None:
+    compared = sum(compare(seed, kind) for seed in range(20))
+    assert compared > 10
+
+
+def compare(seed: int, kind: str) -> int:
+    """How many runs were compared; a graph whose Merges race has none that could be."""
+    made = random_graph(seed, kind)
+    if any(finding.code in RACES for finding in cfgraph.check(made.graph).findings):
+        return 0
+    fetches, there = root_tensors(made.graph), cut(copy_of(made.graph), seed)
+    count = 0
+    for number in range(3):
+        feeds = made.feeds(random.Random(10 * seed + number))
+        try:
+            wanted = cfgraph.Session(made.graph).run(fetches, feeds, allow_dead=True)
+        except cfgraph.ExecutionError:
+            continue  # a loop that stands still: some tensor never comes
+        for schedule in SCHEDULES:
+            session = cfgraph.Session(there, schedule=schedule, schedule_seed=seed)
+            found = session.run(fetches, feeds, allow_dead=True)
+            for name, mine, theirs in zip(fetches, found, wanted, strict=True):
+                assert (mine is None) == (theirs is None), (seed, name)
+                assert mine is None or np.array_equal(mine, theirs), (seed, name)
+            count += 1
+    return count
+
+
+def root_tensors(graph: Graph) -> list[str]:
+    """All tensors outside of loops."""
+    found = frames(graph)
+    return [
+        f"{node.name}:{port}"
+        for node in graph
+        if found.of_outputs[node] is found.root
+        for port in range(registry.output_count(node) or 0)
+    ]
