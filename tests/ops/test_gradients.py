@@ -2,9 +2,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import numpy as np
 import pytest
 
-from cfgraph.errors import Unsupported
+from cfgraph.errors import ExecutionError, Unsupported
+from cfgraph.ir.attrs import Tensor
+from cfgraph.ir.dtypes import float32
+from cfgraph.ir.graph import Graph
+from cfgraph.ir.shapes import SCALAR
+from cfgraph.passes.gradients.gradients import gradients
+from cfgraph.runtime.session import Session
 from tests.ops import gradient_harness, harness
 from tests.ops.gradient_harness import (
     derive,
@@ -136,3 +143,43 @@ def test_second_gradients_agree_with_tensorflow(cases: list[Case]) -> None:
                 assert_gradients(point, ours.values(ours.second, feeds), values)
 
         check(cases[:2], agree)
+
+
+def test_a_prevented_gradient_is_refused_with_its_reason() -> None:
+    graph = Graph()
+    x = graph.add("Placeholder", name="x", dtype=float32, shape=SCALAR)
+    graph.add("PreventGradient", x, name="y", message=b"no slope here")
+    with pytest.raises(Unsupported, match="no slope here") as caught:
+        gradients(graph, ["y:0"], ["x:0"])
+    assert caught.value.code == "CFG509"
+
+
+def test_an_input_without_a_formula_is_refused_only_where_it_is_asked_for() -> None:
+    graph = Graph()
+    a, b, x = (graph.add("Placeholder", name=name, dtype=float32, shape=SCALAR) for name in "abx")
+    graph.add("Betainc", a, b, x, name="y")
+    with pytest.raises(Unsupported, match="no gradient by its input 1"):
+        gradients(graph, ["y:0"], ["b:0"])
+    assert gradients(graph, ["y:0"], ["x:0"]) != [None]
+
+
+def test_a_gradient_is_checked_for_numbers_where_the_value_is() -> None:
+    graph = Graph()
+    x = graph.add("Placeholder", name="x", dtype=float32, shape=SCALAR)
+    y = graph.add("CheckNumerics", x, name="y", message=b"of y")
+    graph.add("Sqrt", y, name="z")
+    (dx,) = gradients(graph, ["z:0"], ["x:0"])
+    session = Session(graph)
+    assert session.run([dx or ""], {"x:0": np.float32(4)}) == [0.25]
+    with pytest.raises(ExecutionError, match="in the gradient: of y"):
+        session.run([dx or ""], {"x:0": np.float32(0)})
+
+
+def test_a_power_that_is_known_is_lowered_before_the_run() -> None:
+    graph = Graph()
+    x = graph.add("Placeholder", name="x", dtype=float32, shape=SCALAR)
+    exponent = graph.add("Const", name="n", dtype=float32, value=Tensor(np.float32(3)))
+    graph.add("Pow", x, exponent, name="y")
+    gradients(graph, ["y:0"], ["x:0"])
+    added = [node.op for node in graph if node.name.startswith("gradients/")]
+    assert sorted(op for op in added if op != "Const") == ["Fill", "Identity", "Mul", "Mul", "Pow"]
