@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 
 from cfgraph.ir import registry
 from cfgraph.ir.graph import Node, Output
@@ -15,8 +15,7 @@ class Active:
 
     Paths go over tensors that are numbers, resources or variants, and end at the nodes of `stops`:
     a gradient arrives there and goes no further. `links` has for a node, like a pop, the nodes
-    that write what it reads without an edge. A StopGradient cuts a path, but not in a loop: what
-    enters a loop has a gradient, if only of zeros.
+    that write what it reads without an edge.
     """
 
     def __init__(
@@ -25,9 +24,7 @@ class Active:
         xs: Iterable[Output],
         stops: Iterable[Output] = (),
         links: Mapping[Node, Iterable[Node]] | None = None,
-        in_loop: Callable[[Node], bool] = lambda node: False,
     ) -> None:
-        self._in_loop = in_loop
         self.stops = {stop.node for stop in stops}
         self._writers = links or {}
         self._readers: dict[Node, list[Node]] = {}
@@ -54,7 +51,7 @@ class Active:
                 if node in opened:
                     continue
                 opened.add(node)
-                if _stops(node) and not self._in_loop(node):
+                if _stops(node):
                     continue
                 for port in range(registry.output_count(node) or 0):
                     made = node.output(port)

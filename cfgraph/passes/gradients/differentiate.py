@@ -44,11 +44,8 @@ def differentiate(graph: Graph, wish: Wish) -> list[Output | None]:
     """
     saved = GradientStacks(stacks(graph))
     links = saved.links()
+    active = Active(wish.ys, wish.xs, wish.stops, links)
     found = regions(graph, links)
-    frames = found.frames
-    active = Active(
-        wish.ys, wish.xs, wish.stops, links, lambda node: frames.of[node] is not frames.root
-    )
     for item in (*wish.ys, *wish.xs):
         _require_outside_loops(found, item)
     work = Work(graph, found.frames, wish.swap_memory, wish.ignore_custom)
@@ -69,7 +66,23 @@ def _differentiate(
             guard = found.guards.of(y)
             reverse.hand(y, _weighed(site, y, weight, guard), guard)
     reverse.run(reverse_loop)
-    return [_named(reverse, x, x in wish.zeros) for x in wish.xs]
+    zeros = {*wish.zeros, *_behind_loops(found, wish)}
+    return [_named(reverse, x, x in zeros) for x in wish.xs]
+
+
+def _behind_loops(found: Regions, wish: Wish) -> list[Output]:
+    """The xs that a y depends on if all that leaves a loop depends on all that enters it.
+
+    They have a gradient, if only of zeros: what a loop makes of a value may depend on how often it
+    goes around.
+    """
+    links = {
+        node: frame.enters for frame in found.frames.all for node in frame.exits if frame.enters
+    }
+    if not links:
+        return []
+    active = Active(wish.ys, wish.xs, wish.stops, links)
+    return [x for x in wish.xs if active.wants(x)]
 
 
 def _require_outside_loops(found: Regions, item: Output) -> None:
