@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from cfgraph.ir.graph import Node
+from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import SCALAR, Shape
+from cfgraph.ops.adjoint import Adjoint, Partials, alike, stop
 from cfgraph.ops.dims import want_rank
 from cfgraph.ops.inference import InferenceContext
 from cfgraph.ops.op import Kernel, Op, OpError
@@ -63,9 +64,16 @@ def _fake_quant(
     return xp.where(empty, np.float32(0), quantized).astype(np.float32)
 
 
+def _through(g: Adjoint, node: Node, dy: Output) -> Partials:
+    """Straight through within the range, and to its ends beyond them."""
+    made = alike(g, f"{node.op}Gradient", node, dy, *node.inputs).node
+    return [made.output(port) for port in range(len(node.inputs))]
+
+
 class FakeQuantWithMinMaxArgs(SameShape):
     """The inputs rounded to the steps of a range, which attributes say."""
 
+    gradient = staticmethod(_through)
     signature = "inputs: float32 -> outputs: float32"
     attrs = _RANGE
     traceable = False  # a compiler fuses product and sum, and halves round to the other side
@@ -88,6 +96,7 @@ def _bounds(node: Node) -> tuple[Any, Any]:
 class FakeQuantWithMinMaxArgsGradient(SameShape):
     """The gradient where the inputs are in the range, else zero."""
 
+    gradient = staticmethod(stop)
     signature = "gradients: float32, inputs: float32 -> backprops: float32"
     attrs = _RANGE
 
@@ -119,6 +128,7 @@ def _same_shapes(grad: Any, inputs: Any) -> None:
 class FakeQuantWithMinMaxVars(SameShape):
     """The inputs rounded to the steps of a range, which two scalars say."""
 
+    gradient = staticmethod(_through)
     signature = "inputs: float32, min: float32, max: float32 -> outputs: float32"
     attrs = _BITS
     traceable = False
@@ -149,6 +159,7 @@ def _check_range(low: Any, high: Any, wanted: tuple[int, ...]) -> None:
 class FakeQuantWithMinMaxVarsPerChannel(SameShape):
     """The inputs rounded to the steps of a range for each place of their last dimension."""
 
+    gradient = staticmethod(_through)
     signature = "inputs: float32, min: float32, max: float32 -> outputs: float32"
     attrs = _BITS
     traceable = False
@@ -175,6 +186,7 @@ class FakeQuantWithMinMaxVarsPerChannel(SameShape):
 class FakeQuantWithMinMaxVarsGradient(Op):
     """The gradients with respect to the inputs and to both ends of the range."""
 
+    gradient = staticmethod(stop)
     signature = (
         "gradients: float32, inputs: float32, min: float32, max: float32 -> "
         "backprops_wrt_input: float32, backprop_wrt_min: float32, backprop_wrt_max: float32"
@@ -218,6 +230,7 @@ def _gradients(
 class FakeQuantWithMinMaxVarsPerChannelGradient(Op):
     """The gradients with respect to the inputs and to both ends of each channel's range."""
 
+    gradient = staticmethod(stop)
     signature = (
         "gradients: float32, inputs: float32, min: float32, max: float32 -> "
         "backprops_wrt_input: float32, backprop_wrt_min: float32, backprop_wrt_max: float32"

@@ -9,6 +9,7 @@ Beside its `CASES`, a case file may hold, by op:
   `op:1` only as far as it comes from output 1, under `op complex`, `op half` only that of such
   numbers, under `op broadcast` only where shapes differ.
 - `NO_GRADIENT`, why an op from floats to floats has none, though it is not flat.
+- `ESTIMATE`, why its gradient is not its slope.
 - `NO_FORMULA`, the float inputs by which it has none.
 - `POLES`, why infinity may be NaN.
 - `NO_SECOND`, why its gradient has no gradient.

@@ -140,3 +140,7 @@ QUANT = [
     case("FakeQuantWithMinMaxVarsPerChannel", [ROWS, LOW[:2], HIGH[:2]], error=True),
 ]
 CASES = [*SPARSE, *QUANT]
+ESTIMATE = dict.fromkeys(
+    ["FakeQuantWithMinMaxArgs", "FakeQuantWithMinMaxVars", "FakeQuantWithMinMaxVarsPerChannel"],
+    "gradients go straight through the steps",
+)
