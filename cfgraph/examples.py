@@ -34,6 +34,12 @@ EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
         "cfgraph partition lstm.pb --devices cpu:0,gpu:0 -o parts/ && cfgraph show parts/",
         "cfgraph partition counter.pb --devices cpu:0-1 --seed 7 | cfgraph run - --fetch count:0",
     ),
+    "grad": (
+        "cfgraph grad cond_functional.pb --ys out --xs x,y --to graph",
+        "cfgraph grad lstm.pb --ys loss --xs W -o trained.pb --map-out names.json",
+        "cfgraph grad cond_functional.pb --ys out --order 2 --check -o second.pb",
+        "cfgraph grad cond_functional.pb --ys out | cfgraph run - --feed x=1 --feed y=2 --feed z=3 --fetch gradients/x",
+    ),
     "run": (
         "cfgraph run counter.pb --feed n=3 --fetch count:0 --trace",
         "cfgraph run deadness_mismatch.pb --feed p=true --feed 'v=[1, 2]' --json",

@@ -34,12 +34,13 @@ def same_variable(one: Node, other: Node) -> bool:
     """True for two nodes that give the same variable."""
     if not (is_variable(one) and is_variable(other)):
         return False
-    return _key(one) == _key(other)
+    return variable_key(one) == variable_key(other)
 
 
-def _key(node: Node) -> tuple[bytes, bytes]:
+def variable_key(node: Node) -> tuple[str, str]:
+    """The container and the name under which a session keeps the variable that a node gives."""
     op = lookup(node.op)
-    shared = node.attr("shared_name")
+    shared = node.attr("shared_name").decode()
     if op is not None and issubclass(op, VariableV2):
-        shared = shared or node.name.encode()
-    return node.attr("container"), shared
+        shared = shared or node.name
+    return node.attr("container").decode(), shared

@@ -51,7 +51,7 @@ def find_cut(ys: Iterable[Output], x: Output, stops: Iterable[Output] = ()) -> C
     reached = _flood([x], lambda item: _onward(item, stopped))
     if any(y in reached for y in targets):
         return None
-    before = _flood(targets, lambda item: iter(item.node.inputs))
+    before = _flood(targets, _read)
     ends = [item for item in _beyond(reached) if item in before]
     if ends:
         return _ended(x, ends, stopped)
@@ -71,6 +71,23 @@ def path_through(
     onward = _flood(_outputs(node), lambda item: _onward(item, stopped))
     end = next((item for item in onward if item in targets), None)
     return (*head, *(_trail(onward, end) if end else [node]))
+
+
+def stopping(
+    xs: Iterable[Output], ys: Iterable[Output], stops: Iterable[Output] = ()
+) -> list[Output]:
+    """The tensors of floats at which gradients stop on ways of the data from xs to ys, in order."""
+    stopped = {item.node for item in stops}
+    before = _flood(ys, _read)
+    after = _flood(xs, _computed)
+    return [
+        item
+        for item in after
+        if item in before
+        and _holds_floats(item)
+        and _stops(item.node, stopped)
+        and not after.keys().isdisjoint(item.node.inputs)
+    ]
 
 
 def shown_path(nodes: Collection[Node]) -> str:
@@ -112,6 +129,20 @@ def _onward(item: Output, stopped: Collection[Node]) -> Iterator[Output]:
             yield from filter(carries, _outputs(node))
 
 
+def _holds_floats(item: Output) -> bool:
+    return carries(item) and item.dtype is not None and not item.dtype.is_object
+
+
+def _computed(item: Output) -> Iterator[Output]:
+    """The tensors that are computed from this one."""
+    return (made for node in _readers(item) for made in _outputs(node))
+
+
+def _read(item: Output) -> Iterator[Output]:
+    """The tensors that this one is computed from."""
+    return iter(item.node.inputs)
+
+
 def _readers(item: Output) -> Iterator[Node]:
     return (use.node for use in item.node.readers(item.port))
 
@@ -127,7 +158,7 @@ def _stops(node: Node, stopped: Collection[Node]) -> bool:
 
 def _beyond(reached: Reached) -> Iterator[Output]:
     """The tensors that are computed from the reached ones, and are none of them."""
-    made = (made for item in reached for node in _readers(item) for made in _outputs(node))
+    made = (made for item in reached for made in _computed(item))
     return iter(dict.fromkeys(item for item in made if item not in reached))
 
 
@@ -155,7 +186,7 @@ def _ended(x: Output, ends: list[Output], stopped: Collection[Node]) -> Cut:
 
 def _unconnected(ys: list[Output], x: Output, before: Reached) -> Cut:
     """The cut where no data goes from x to y at all."""
-    after = _flood([x], lambda item: (o for node in _readers(item) for o in _outputs(node)))
+    after = _flood([x], _computed)
     writers = tuple(dict.fromkeys(node for item in after for node in _writers(item, before)))
     if writers:
         node = writers[0]

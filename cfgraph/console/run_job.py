@@ -38,7 +38,7 @@ class Job:
 def make_job(source: Source, options: RunOptions) -> Job:
     """Understand the options. Raises UsageError where they do not fit the graph."""
     wanted, graph, seed = options.wanted, source.graph, options.limits.seed
-    _require_one_stdin(source, [*wanted.feeds, *options.expected.values])
+    require_one_stdin(source, [*wanted.feeds, *options.expected.values])
     asked = Fetches(graph)
     for name in wanted.fetches:
         asked.fetch(name)
@@ -74,7 +74,8 @@ def _require_arrays(tensors: list[Output]) -> None:
             raise UsageError(message, node=item.node, hint=hint, code="CFG034")
 
 
-def _require_one_stdin(source: Source, texts: list[str]) -> None:
+def require_one_stdin(source: Source, texts: list[str]) -> None:
+    """Raise UsageError where a graph and `NAME=VALUE` texts read standard input more than once."""
     readers = sum(text.partition("=")[2].strip() == "@-" for text in texts)
     if readers + (source.path == STDIN) > 1:
         raise UsageError("standard input can be read once only", hint="use a file for the other")

@@ -19,6 +19,7 @@ from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.signature import Attr
 from cfgraph.ops.op import lookup
+from cfgraph.ops.tensor_array_ops import ArrayOp
 from cfgraph.passes.lower.lower import lower
 from cfgraph.passes.report import Report, op_counts
 
@@ -98,7 +99,13 @@ def _is_refused(attr: Attr, value: Any) -> bool:
 
 
 def _reads_narrow(node: Node, attrs: Mapping[str, Any]) -> bool:
-    """True for a node that takes or gives narrow floats whatever its attributes say."""
+    """True for a node that takes or gives narrow floats whatever its attributes say.
+
+    The flow of TensorArrays is a float that only orders what is done with them.
+    """
+    op = lookup(node.op)
+    if op is None or issubclass(op, ArrayOp):
+        return False
     types = [*_types(node, attrs, inputs=True), *_types(node, attrs, inputs=False)]
     return any(wide(dtype) is not dtype for dtype in types)
 

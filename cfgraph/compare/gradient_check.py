@@ -1,0 +1,231 @@
+"""Check the gradients in a graph against finite differences, by running it at many points."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+
+from cfgraph.analysis.frames import frames
+from cfgraph.analysis.needed import needed
+from cfgraph.analysis.paths import stopping
+from cfgraph.compare.finite_differences import (
+    SINGLE,
+    Accuracy,
+    Comparison,
+    compare_with_slopes,
+    merged,
+    objective,
+)
+from cfgraph.compare.point import Point
+from cfgraph.compare.random_inputs import NORMAL, POSITIVE, drawn, random_inputs
+from cfgraph.errors import ExecutionError
+from cfgraph.ir.graph import Graph, Node, Output
+from cfgraph.passes.derivatives import Derivative
+
+_FEED: Final = "feed inputs that suit the graph: --feed NAME=VALUE"
+
+
+@dataclass(frozen=True, slots=True)
+class CheckOptions:
+    """Where to compare: at `feeds`, and random values for what is not fed, `cases` times.
+
+    `inits` are nodes that run before. At most `most` elements of an x are moved one by one; `size`
+    stands for sizes that are not known. `narrow` names nodes that do not compute in 64 bits.
+    """
+
+    feeds: Mapping[str, Any] = field(default_factory=dict)
+    inits: Sequence[str] = ()
+    cases: int = 1
+    seed: int = 0
+    size: int = 2
+    most: int = 12
+    rtol: float | None = None
+    narrow: Iterable[str] = ()
+    max_iterations: int | None = 10_000
+    timeout: float | None = None
+
+
+def check_gradients(
+    graph: Graph, found: Sequence[Derivative], options: CheckOptions | None = None
+) -> list[dict[str, Comparison]]:
+    """Compare the gradients of each order with finite differences; by x, the worst of all cases.
+
+    The graph should compute in double precision (`passes.widen`). Every run begins with the same
+    variables; those that nothing wrote to get random values. Where gradients are stopped, the value
+    stays as it is; within loops that cannot be done, and an x that differs because of it is
+    skipped, as is one whose gradient is None, or dead at all points.
+
+    Raises ExecutionError where a run fails or a y is not finite at any point that was tried,
+    UsageError for inputs that nobody can draw.
+    """
+    options = options or CheckOptions()
+    held = [_held(graph, item) for item in found]
+    cases: list[list[dict[str, Comparison]]] = []
+    for case in range(options.cases):
+        point = _finite_point(graph, found, options, options.seed + case)
+        checks = [
+            _Check(graph, point, item, keep, options)
+            for item, keep in zip(found, held, strict=True)
+        ]
+        cases.append([check.compare() for check in checks])
+    return [merged(rows) for rows in zip(*cases, strict=True)]
+
+
+def _held(graph: Graph, item: Derivative) -> tuple[list[Output], list[Output]]:
+    """The tensors at which gradients stop: those that can be held still, and those in loops."""
+    kept = _stopped_between(graph, item, item.xs)
+    root = frames(graph)
+    outside = [tensor for tensor in kept if root.of_outputs[tensor.node] is root.root]
+    return outside, [tensor for tensor in kept if tensor not in outside]
+
+
+def _stopped_between(graph: Graph, item: Derivative, xs: Sequence[str]) -> list[Output]:
+    tensors = (list(map(graph.tensor, names)) for names in (xs, item.ys, item.stops))
+    return stopping(*tensors)
+
+
+def _finite_point(
+    graph: Graph, found: Sequence[Derivative], options: CheckOptions, seed: int
+) -> Point:
+    """A point at which all ys are finite: with normal floats, or else with positive ones."""
+    names = list(dict.fromkeys(y for item in found for y in item.ys))
+    wanted = list(dict.fromkeys(graph.tensor(name).node for name in _read(found)))
+    failure: ExecutionError | None = None
+    for floats in (NORMAL, POSITIVE):
+        point = _point(graph, wanted, options, seed, floats)
+        try:
+            values = point.run(names)
+        except ExecutionError as error:
+            failure = failure or error
+            continue
+        if all(value is None or np.all(np.isfinite(value)) for value in values):
+            return point
+    if failure is not None:
+        failure.hint = failure.hint or _FEED
+        raise failure
+    bad = next(n for n, v in zip(names, values, strict=True) if not np.all(np.isfinite(v)))
+    tensor = graph.tensor(bad)
+    message = f"{tensor.name} is not finite at the inputs that were tried"
+    raise ExecutionError(message, node=tensor.node, hint=_FEED)
+
+
+def _read(found: Sequence[Derivative]) -> Iterator[str]:
+    """All tensors whose values are asked for."""
+    for item in found:
+        yield from (*item.ys, *item.xs)
+        yield from (name for name in item.names if name is not None)
+        yield from (weight for weight in item.grad_ys if isinstance(weight, str))
+
+
+def _point(
+    graph: Graph,
+    wanted: list[Node],
+    options: CheckOptions,
+    seed: int,
+    floats: tuple[str, str | None],
+) -> Point:
+    fed = {graph.tensor(name) for name in options.feeds}
+    inits = [graph[name.removeprefix("^")] for name in options.inits]
+    given = random_inputs(
+        graph, [*wanted, *inits], fed, seed=seed, size=options.size, floats=floats
+    )
+    point = Point(
+        graph,
+        {**given, **options.feeds},
+        [node.name for node in inits],
+        seed=seed,
+        max_iterations=options.max_iterations,
+        timeout=options.timeout,
+    )
+    for node, cell in point.variables(wanted).items():
+        if point.value(cell) is None:
+            value = drawn(
+                node.name, cell.dtype, cell.shape, seed=seed, size=options.size, floats=floats
+            )
+            point.set(cell, value)
+    return point
+
+
+class _Check:
+    """The gradients of one order at one point."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        point: Point,
+        item: Derivative,
+        held: tuple[Sequence[Output], Sequence[Output]],
+        options: CheckOptions,
+    ) -> None:
+        self.graph, self.point, self.item, self.options = graph, point, item, options
+        self.cells = point.variables(graph.tensor(x).node for x in item.xs)
+        self.loose = set(held[1])
+        names = [tensor.name for tensor in held[0]]
+        self.held = {n: v for n, v in zip(names, self._run(names), strict=True) if v is not None}
+        self.weights = self._weights()
+        self.accuracy = self._accuracy()
+
+    def compare(self) -> dict[str, Comparison]:
+        """The comparison of each x."""
+        wanted = [name for name in self.item.names if name is not None]
+        values = dict(zip(wanted, self._run(wanted), strict=True))
+        pairs = zip(self.item.xs, self.item.names, strict=True)
+        return {x: self._compare(x, name, values) for x, name in pairs}
+
+    def _compare(self, x: str, name: str | None, values: Mapping[str, Any]) -> Comparison:
+        tensor = self.graph.tensor(x)
+        if name is None:
+            return Comparison(x, skipped="no y depends on it")
+        if values[name] is None:
+            return Comparison(x, skipped="its gradient is dead here")
+        if tensor.node in self.cells:
+            at = self.point.value(self.cells[tensor.node])
+        elif tensor.dtype is not None and tensor.dtype.is_object:
+            return Comparison(x, skipped=f"a {tensor.dtype} cannot be moved a little")
+        else:
+            (at,) = self._run([x])
+        found = compare_with_slopes(
+            lambda moved: self._objective({x: moved}),
+            at,
+            values[name],
+            name=x,
+            most=self.options.most,
+            seed=self.options.seed,
+            accuracy=self.accuracy,
+        )
+        return found if found.agrees else self._excused(x, found)
+
+    def _excused(self, x: str, found: Comparison) -> Comparison:
+        """A difference is none where gradients stop within a loop, on the way from this x."""
+        between = _stopped_between(self.graph, self.item, [x]) if self.loose else []
+        loose = next((tensor for tensor in between if tensor in self.loose), None)
+        if loose is None:
+            return found
+        return Comparison(x, skipped=f"gradients stop in a loop, at {loose.name}")
+
+    def _objective(self, moved: Mapping[str, Any]) -> float:
+        return objective(self.weights, self.point.run(self.item.ys, {**self.held, **moved}))
+
+    def _run(self, names: Sequence[str]) -> list[Any]:
+        return self.point.run(names) if names else []
+
+    def _weights(self) -> list[Any]:
+        """What each y is weighed with: a tensor's value here stays as it is."""
+        ys = self._run(self.item.ys)
+        given = dict.fromkeys(w for w in self.item.grad_ys if isinstance(w, str))
+        values = dict(zip(given, self._run(list(given)), strict=True))
+        return [
+            values[w] if isinstance(w, str) else 1 if w is None or y is None else np.asarray(w)
+            for y, w in zip(ys, self.item.grad_ys, strict=True)
+        ]
+
+    def _accuracy(self) -> Accuracy:
+        narrow = set(self.options.narrow)
+        nodes = needed(self.graph, [self.graph.tensor(y).node for y in self.item.ys])
+        single = any(node.name in narrow for node in nodes)
+        found = Accuracy(*SINGLE) if single else Accuracy()
+        rtol = self.options.rtol
+        return found if rtol is None else Accuracy(found.step, rtol, found.unit)

@@ -1,0 +1,103 @@
+"""A graph at one point: fixed inputs and variables, of which some may be moved from run to run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NoReturn
+
+from cfgraph.analysis.needed import needed
+from cfgraph.analysis.parameters import is_variable, variable_key
+from cfgraph.errors import Unsupported
+from cfgraph.ir.graph import Graph, Node
+from cfgraph.ops.op import lookup
+from cfgraph.ops.variables import Variable
+from cfgraph.runtime.session import Session
+from cfgraph.runtime.state import State
+
+
+class Point:
+    """Runs a graph again and again at the same inputs.
+
+    Every run begins with the same variables and draws the same random numbers, whatever the runs
+    before it did. `inits` are run once, one after the other.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        feeds: Mapping[str, Any],
+        inits: Iterable[str] = (),
+        *,
+        seed: int = 0,
+        max_iterations: int | None = None,
+        timeout: float | None = None,
+    ) -> None:
+        self.graph = graph
+        self.feeds = {graph.tensor(name).name: value for name, value in feeds.items()}
+        self._seed = seed
+        self._limits: dict[str, Any] = {"max_iterations": max_iterations, "timeout": timeout}
+        self._state = State()
+        # random ops count the runs of a session
+        self._again = not any(_draws(node) for node in graph)
+        self._session = self._new_session()
+        for name in inits:
+            self._session.run((), self.feeds, [name], **self._limits)
+        self._start = {cell: cell.value for cell in self._cells()}
+
+    def variables(self, wanted: Iterable[Node]) -> dict[Node, Variable]:
+        """The variables that the wanted nodes need, made if they are not there yet."""
+        nodes = [node for node in needed(self.graph, wanted) if is_variable(node)]
+        if nodes:
+            self._session.run((), self.feeds, [node.name for node in nodes])
+        return {node: self._cell(node) for node in nodes}
+
+    def set(self, cell: Variable, value: Any) -> None:
+        """Let a variable begin every run with a value."""
+        self._start[cell] = value
+
+    def value(self, cell: Variable) -> Any:
+        """What a variable begins every run with; None if it was never written to."""
+        return self._start.get(cell)
+
+    def run(self, fetches: Sequence[str], moved: Mapping[str, Any] | None = None) -> list[Any]:
+        """Values of tensors, None for a dead one, where other tensors and variables are moved."""
+        for cell, value in self._start.items():
+            cell.value = value
+        feeds = dict(self.feeds)
+        for name, value in (moved or {}).items():
+            tensor = self.graph.tensor(name)
+            if is_variable(tensor.node):
+                self._cell(tensor.node).value = value
+            else:
+                feeds[tensor.name] = value
+        if not self._again:
+            self._session = self._new_session()
+        return self._session.run(fetches, feeds, allow_dead=True, **self._limits)
+
+    def _new_session(self) -> Session:
+        return Session(self.graph, state=self._state, seed=self._seed)
+
+    def _cells(self) -> list[Variable]:
+        found = (self._state.get_or_make(*key, _missing) for key in self._state)
+        return [item for item in found if isinstance(item, Variable)]
+
+    def _cell(self, node: Node) -> Variable:
+        """The variable that a node gives. Raises Unsupported for one that has no name."""
+        key = variable_key(node)
+        if key not in set(self._state):
+            message = f"the variable of {node.name} is a new one in every run"
+            raise Unsupported(message, node=node, hint="give it a shared_name")
+        cell = self._state.get_or_make(*key, _missing)
+        assert isinstance(cell, Variable)
+        self._start.setdefault(cell, cell.value)
+        return cell
+
+
+def _draws(node: Node) -> bool:
+    op = lookup(node.op)
+    return op is not None and op.random and op.stateful
+
+
+def _missing() -> NoReturn:
+    message = "the state has lost an object"
+    raise AssertionError(message)

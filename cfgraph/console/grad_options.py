@@ -1,0 +1,75 @@
+"""What `grad` is asked to do, by theme."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from cfgraph.options import split_list
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The gradients that are wanted; names and weights as they were written."""
+
+    ys: Sequence[str] = ()
+    xs: Sequence[str] = ()
+    grad_ys: Sequence[str] = ()
+    stops: Sequence[str] = ()
+    unconnected: str = "none"
+    order: int = 1
+    swap_memory: bool = False
+    ignore_custom: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """Whether to compare with finite differences, and at which inputs."""
+
+    wanted: bool = False
+    feeds: Sequence[str] = ()
+    archives: Sequence[str] = ()
+    inits: Sequence[str] = ()
+    cases: int | None = None
+    rtol: float | None = None
+    seed: int | None = None
+    timeout: float | None = None
+    max_iterations: int | None = None
+
+    @property
+    def is_idle(self) -> bool:
+        """True if something is said that only matters where gradients are compared."""
+        numbers = (self.cases, self.rtol, self.seed, self.timeout, self.max_iterations)
+        said = any((self.feeds, self.archives, self.inits)) or numbers.count(None) < len(numbers)
+        return said and not self.wanted
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """Where the graph goes, where the names go, and how to answer."""
+
+    output: str | None = None
+    to: str | None = None
+    map_out: str | None = None
+    json: bool = False
+    quiet: bool = False
+
+
+def names_in(texts: Iterable[str]) -> list[str]:
+    """The names of repeated lists with commas."""
+    return [name for text in texts for name in split_list(text)]
+
+
+def values_in(texts: Iterable[str]) -> list[str]:
+    """The values of repeated lists; commas inside of brackets and quotes belong to a value."""
+    found: list[str] = []
+    for text in texts:
+        depth, quoted, start = 0, False, 0
+        for place, char in enumerate(text):
+            quoted ^= char == '"'
+            depth += (char in "[(") - (char in ")]") if not quoted else 0
+            if char == "," and not depth and not quoted:
+                found.append(text[start:place].strip())
+                start = place + 1
+        found.append(text[start:].strip())
+    return found

@@ -1,0 +1,143 @@
+"""What `grad` says of the gradients that it added: names, shapes, sizes, and where paths end."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from cfgraph.analysis.inputs import type_text
+from cfgraph.analysis.paths import Cut, find_cut
+from cfgraph.console.page import page
+from cfgraph.console.tables import Column, Styled, Table
+from cfgraph.ir.graph import Graph, Node
+from cfgraph.ops.op import lookup, role
+from cfgraph.ops.shape_inference import infer_shapes
+from cfgraph.ops.stacks import StackPushV2
+from cfgraph.passes.derivatives import Derivative
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """The gradient by one x: its tensor and type, or why there is none."""
+
+    order: int
+    x: str
+    gradient: str | None
+    type: str | None
+    cut: Cut | None
+
+
+@dataclass(frozen=True, slots=True)
+class Added:
+    """What was added to a graph: gradients, nodes, values saved an iteration, and loops."""
+
+    ys: tuple[str, ...]
+    rows: tuple[Row, ...]
+    nodes: int
+    accumulators: int
+    loops: int
+
+    def summary(self) -> dict[str, Any]:
+        """The numbers, for the JSON document."""
+        return {"nodes": self.nodes, "accumulators": self.accumulators, "loops": self.loops}
+
+    def names(self) -> dict[str, list[str | None]]:
+        """The gradients by each x, those of order 1 first."""
+        found: dict[str, list[str | None]] = {}
+        for row in self.rows:
+            found.setdefault(row.x, []).append(row.gradient)
+        return found
+
+    def warnings(self) -> list[str]:
+        """What is to be said where an x has no gradient of order 1, for the first ones."""
+        cuts = [row for row in self.rows if row.cut and row.order == 1]
+        return [f"no gradient by {row.x}: {row.cut.reason}" for row in cuts if row.cut]
+
+    def to_json(self) -> list[dict[str, Any]]:
+        """The gradients, for the JSON document."""
+        return [
+            {
+                "order": row.order,
+                "x": row.x,
+                "gradient": row.gradient,
+                "type": row.type,
+                "cut": row.cut.to_json() if row.cut else None,
+            }
+            for row in self.rows
+        ]
+
+
+def added_to(graph: Graph, before: Collection[str], found: Sequence[Derivative]) -> Added:
+    """What a graph has now, that had nodes of such names before."""
+    scopes = {name.split("/", 1)[0] for item in found for name in item.names if name}
+    made = [node for node in graph if node.name not in before and _scope(node) in scopes]
+    return Added(
+        found[0].ys,
+        tuple(_rows(graph, found)),
+        len(made),
+        sum(_saves(node) for node in made),
+        sum(role(node) == "loop_cond" for node in made),
+    )
+
+
+def _scope(node: Node) -> str:
+    return node.name.split("/", 1)[0]
+
+
+def _saves(node: Node) -> bool:
+    op = lookup(node.op)
+    return op is not None and issubclass(op, StackPushV2)
+
+
+def _rows(graph: Graph, found: Sequence[Derivative]) -> list[Row]:
+    shapes = infer_shapes(graph)
+    rows = []
+    for item in found:
+        ys, stops = map(graph.tensor, item.ys), list(map(graph.tensor, item.stops))
+        targets = list(ys)
+        for x, name in zip(item.xs, item.names, strict=True):
+            if name is None:
+                cut = find_cut(targets, graph.tensor(x), stops)
+                rows.append(Row(item.order, x, None, None, cut))
+                continue
+            tensor = graph.tensor(name)
+            rows.append(Row(item.order, x, name, type_text(tensor.dtype, shapes[tensor]), None))
+    return rows
+
+
+def print_added(added: Added) -> None:
+    """The gradients as a table, on stderr."""
+    counts = (
+        _counted(added.nodes, "node"),
+        _counted(added.accumulators, "value saved an iteration", "values saved an iteration"),
+        _counted(added.loops, "loop"),
+    )
+    out = page(stream=sys.stderr)
+    out.heading(f"gradients of {', '.join(added.ys)}", f"added {', '.join(filter(None, counts))}")
+    several = any(row.order > 1 for row in added.rows)
+    columns = [
+        Column("order", right=True, optional=True),
+        Column("x"),
+        Column("gradient"),
+        Column("type", optional=True),
+        Column("why", optional=True),
+    ]
+    rows = [
+        (
+            row.order if several else None,
+            row.x,
+            row.gradient or Styled("none", "dim"),
+            row.type,
+            row.cut.reason if row.cut else None,
+        )
+        for row in added.rows
+    ]
+    out.table(Table(columns, [*rows]))
+
+
+def _counted(count: int, one: str, many: str = "") -> str:
+    if not count and not one.startswith("node"):
+        return ""
+    return f"{count} {one if count == 1 else many or one + 's'}"

@@ -1,0 +1,97 @@
+"""Add gradients of any order: those of the sum of the gradients before.
+
+y = f(x)   ──▶   gradients/x = df/dx   ──▶   gradients_1/x = d(sum of gradients/*)/dx   ──▶   …
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from cfgraph.analysis.paths import path_through, shown_path
+from cfgraph.analysis.transfers import is_partitioned
+from cfgraph.errors import Unsupported, UsageError
+from cfgraph.ir.graph import Graph
+from cfgraph.passes.gradients.gradients import gradients
+
+
+@dataclass(frozen=True, slots=True)
+class Derivative:
+    """The gradients of one order: `names` has for each x a tensor, or None.
+
+    They are those of the sum of `ys`, weighed with `grad_ys` (None for ones), and with nothing
+    flowing through `stops`.
+    """
+
+    order: int
+    ys: tuple[str, ...]
+    xs: tuple[str, ...]
+    grad_ys: tuple[Any, ...]
+    stops: tuple[str, ...]
+    names: tuple[str | None, ...]
+
+
+def derivatives(
+    graph: Graph,
+    ys: Sequence[str],
+    xs: Sequence[str],
+    *,
+    order: int = 1,
+    grad_ys: Sequence[Any] | None = None,
+    stop_gradients: Iterable[str] = (),
+    unconnected: str = "none",
+    swap_memory: bool = False,
+    ignore_custom: bool = False,
+) -> list[Derivative]:
+    """Add gradients up to an order, in place; one entry for each order.
+
+    Options and errors are those of `gradients`; `grad_ys` weigh the first order only. Where no
+    gradient of one order depends on any x, those of the next ones are all None. Unsupported tells
+    a path from an x to a y on which the node lies; lower orders are in the graph then.
+    """
+    if order < 1:
+        message = f"there are no gradients of order {order}"
+        raise UsageError(message, hint="1 for gradients, 2 for those of their sum, and so on")
+    if is_partitioned(graph):
+        message = "the graph is partitioned already"
+        hint = "differentiate it before it is partitioned"
+        raise Unsupported(message, hint=hint, code="CFG411")
+    stops, targets = tuple(stop_gradients), list(ys)
+    weights = list(grad_ys) if grad_ys else None
+    found: list[Derivative] = []
+    for number in range(1, order + 1):
+        names: list[str | None] = [None] * len(xs)
+        if targets or number == 1:
+            try:
+                names = gradients(
+                    graph,
+                    targets,
+                    xs,
+                    grad_ys=weights,
+                    stop_gradients=stops,
+                    unconnected=unconnected,
+                    swap_memory=swap_memory,
+                    ignore_custom=ignore_custom,
+                )
+            except Unsupported as error:
+                _tell_path(error, graph, targets, xs, stops)
+                raise
+        by = tuple(weights or [None] * len(targets))
+        found.append(Derivative(number, tuple(targets), tuple(xs), by, stops, tuple(names)))
+        targets, weights = [name for name in names if name is not None], None
+    return found
+
+
+def _tell_path(
+    error: Unsupported, graph: Graph, ys: Sequence[str], xs: Sequence[str], stops: Sequence[str]
+) -> None:
+    """Put into a message the path from an x to a y that the node lies on."""
+    node = graph.nodes.get(error.node or "")
+    if node is None:
+        return
+    tensors = ([graph.tensor(name) for name in names] for names in (xs, ys, stops))
+    starts, ends, kept = tensors
+    path = path_through(starts, node, ends, kept)
+    if len(path) > 1:
+        error.message += f"; it is on the path {shown_path(path)}"

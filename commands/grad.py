@@ -1,0 +1,93 @@
+"""Add gradients to a graph, through conditionals and loops, of any order."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from cfgraph import options as given
+
+Names = list[str]
+
+
+def main(
+    graph: given.Graph,
+    ys: Annotated[
+        Names, typer.Option("--ys", metavar="LIST", help="What to differentiate: names; repeats.")
+    ] = [],
+    xs: Annotated[
+        Names,
+        typer.Option(
+            "--xs",
+            metavar="LIST",
+            help="By what; without, all variables and float inputs; repeats.",
+        ),
+    ] = [],
+    grad_ys: Annotated[
+        Names,
+        typer.Option(
+            "--grad-ys",
+            metavar="LIST",
+            help="For each y what it is weighed with: a tensor, or a value as for --feed; repeats.",
+        ),
+    ] = [],
+    stop: Annotated[
+        Names, typer.Option("--stop", metavar="LIST", help="Stop gradients there; repeats.")
+    ] = [],
+    unconnected: Annotated[
+        str,
+        typer.Option(
+            metavar="none|zero", help="What an x gets that no y depends on: nothing, or zeros."
+        ),
+    ] = "none",
+    order: Annotated[
+        int, typer.Option(metavar="K", min=1, help="Differentiate the sum of gradients, K times.")
+    ] = 1,
+    swap_memory: Annotated[
+        bool, typer.Option("--swap-memory", help="Let a device move what loops save to the host.")
+    ] = False,
+    ignore_custom: Annotated[
+        bool,
+        typer.Option(
+            "--ignore-custom", help="Take the op's gradient where a node has one of its own."
+        ),
+    ] = False,
+    check: Annotated[
+        bool,
+        typer.Option(
+            "--check", help="Compare with finite differences; leave with 1 if they differ."
+        ),
+    ] = False,
+    feed: given.Feed = [],
+    feeds: given.Feeds = [],
+    init: given.Init = [],
+    cases: Annotated[
+        int | None,
+        typer.Option("--cases", metavar="N", min=1, help="Check at N points; 1 if not given."),
+    ] = None,
+    rtol: Annotated[
+        float | None,
+        typer.Option("--rtol", metavar="R", min=0, help="Relative tolerance of --check."),
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option("--seed", metavar="N", help="The seed of what --check draws.")
+    ] = None,
+    timeout: given.Timeout = None,
+    max_iterations: given.MaxIterations = None,
+    output: given.Output = None,
+    to: given.To = None,
+    map_out: Annotated[
+        str | None,
+        typer.Option("--map-out", metavar="FILE", help="Write as JSON the gradients of each x."),
+    ] = None,
+    json: given.Json = False,
+    quiet: given.Quiet = False,
+) -> None:
+    """Add gradients to a graph, through conditionals and loops, of any order."""
+    from cfgraph.console import grad_options as of
+    from cfgraph.console.grad import grad_file
+
+    asked = of.Asked(ys, xs, grad_ys, stop, unconnected, order, swap_memory, ignore_custom)
+    checked = of.Checked(check, feed, feeds, init, cases, rtol, seed, timeout, max_iterations)
+    raise given.Exit(grad_file(graph, asked, checked, of.Written(output, to, map_out, json, quiet)))

@@ -1,0 +1,362 @@
+"""`cfgraph grad`: gradients in, through pipes, compared, refused, and what it says of them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import cfgraph
+from cfgraph.ops.op import lookup
+
+LINE = """
+x = Placeholder() {dtype=float32, shape=[2]}
+w = Placeholder() {dtype=float32, shape=[2]}
+n = Placeholder() {dtype=int32, shape=[]}
+y = Mul(x, w)
+loss = Square(y)
+z = StopGradient(w)
+other = Neg(z)
+"""
+
+
+@pytest.fixture
+def line(tmp_path: Path) -> Path:
+    """A straight line: (x * w)^2."""
+    path = tmp_path / "line.graph"
+    path.write_text(LINE)
+    return path
+
+
+@pytest.fixture
+def power(tmp_path: Path) -> Path:
+    """The loop `while v < 100: v = v * w`, in functional form."""
+    b = cfgraph.Builder()
+    x, w = b.placeholder("x", "float32", []), b.placeholder("w", "float32", [])
+    b.Identity(b.while_loop(lambda v: v < 100.0, lambda v: v * w, x), name="y")
+    cfgraph.save(b.graph, tmp_path / "power.pb")
+    return tmp_path / "power.pb"
+
+
+FEEDS = ("--feed", "x=2", "--feed", "w=3")
+
+
+def value(done: Any) -> Any:
+    return json.loads(done.out.split()[-1])
+
+
+def rows(text: str) -> dict[str, list[str]]:
+    return {row[0]: row[1:] for row in map(str.split, text.splitlines()) if row}
+
+
+def test_gradients_of_a_loop_go_through_a_pipe(command: Any, power: Path) -> None:
+    lowered = command("lower", power, "-q")
+    made = command("grad", "-", "--ys", "y", "--xs", "x,w", stdin=lowered.data)
+    assert made.code == 0
+    for x, want in (("x", 81.0), ("w", 216.0)):
+        done = command("run", "-", *FEEDS, "--fetch", f"gradients/{x}", stdin=made.data)
+        assert (done.code, value(done)) == (0, want)
+
+
+def test_a_functional_graph_is_lowered_on_the_way(command: Any, power: Path) -> None:
+    made = command("grad", power, "--ys", "y", "--xs", "w")
+    done = command("run", "-", *FEEDS, "--fetch", "gradients/w", stdin=made.data)
+    assert value(done) == 216.0
+
+
+def test_stderr_tells_gradients_types_and_what_was_added(command: Any, power: Path) -> None:
+    done = command("grad", power, "--ys", "y", "--xs", "w")
+    assert "1 value saved an iteration, 1 loop" in done.err
+    assert rows(done.err)["w:0"] == ["gradients/w:0", "float32[]"]
+    assert command("grad", power, "--ys", "y", "-q").err == ""
+
+
+def test_lists_may_have_commas_ports_or_repeat(command: Any, line: Path) -> None:
+    one = command("grad", line, "--ys", "loss", "--xs", "x,w")
+    two = command("grad", line, "--ys", "loss:0", "--xs", "x:0", "--xs", " w ")
+    assert one.code == two.code == 0
+    assert one.data == two.data
+
+
+def test_without_xs_variables_and_float_inputs_are_taken(command: Any, line: Path) -> None:
+    done = command("grad", line, "--ys", "loss")
+    assert set(rows(done.err)) == {"gradients", "x", "x:0", "w:0"}
+    assert "warning" not in done.err
+
+
+@pytest.mark.parametrize(
+    ("weight", "want"),
+    [("[1,10]", [12.0, 160.0]), ("w", [72.0, 32.0]), ("@dy.npy", [24.0, 32.0])],
+)
+def test_weights_are_tensors_or_values(
+    weight: str,
+    want: list[float],
+    command: Any,
+    line: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    import numpy as np
+
+    monkeypatch.chdir(tmp_path)
+    np.save("dy.npy", np.array([2, 2], np.float32))
+    made = command("grad", line, "--ys", "loss", "--xs", "w", "--grad-ys", weight)
+    assert made.code == 0, made.err
+    feeds = ("--feed", "x=[1, 2]", "--feed", "w=[6, 2]")
+    done = command("run", "-", *feeds, "--fetch", "gradients/w", "--json", stdin=made.data)
+    assert done.json["result"]["values"][0]["data"] == want
+
+
+def test_several_weights_have_commas_between_them(command: Any, line: Path) -> None:
+    done = command("grad", line, "--ys", "loss,y", "--xs", "x", "--grad-ys", "[1,2],w")
+    assert done.code == 0
+    done = command("grad", line, "--ys", "loss,y", "--xs", "x", "--grad-ys", "[1,2]")
+    assert (done.code, "1 weights (--grad-ys) for 2 ys" in done.err) == (2, True)
+
+
+@pytest.mark.parametrize("weight", ["nothing", "[1,2,3", "@none.npy", "[[1,2],[3]]"])
+def test_a_weight_that_is_none_is_refused(weight: str, command: Any, line: Path) -> None:
+    done = command("grad", line, "--ys", "loss", "--xs", "x", "--grad-ys", weight)
+    assert done.code in (2, 3)
+    assert done.data == b""
+
+
+def test_gradients_stop_where_they_are_told_to(command: Any, line: Path) -> None:
+    done = command("grad", line, "--ys", "loss", "--xs", "w,y", "--stop", "y")
+    assert "warning: no gradient by w:0: y (Mul) stops gradients" in done.err
+    assert rows(done.err)["y:0"] == ["gradients/y:0", "float32[2]"]
+
+
+def test_an_x_without_a_gradient_is_warned_of_with_the_reason(command: Any, line: Path) -> None:
+    done = command("grad", line, "--ys", "loss,other", "--xs", "n,x")
+    assert done.code == 0
+    assert "warning: no gradient by n:0: n:0 is int32, which has no gradient" in done.err
+    done = command("grad", line, "--ys", "other", "--xs", "x,w")
+    assert "warning: no gradient by x:0: nothing leads from it to other:0" in done.err
+    assert "warning: no gradient by w:0: z (StopGradient) stops gradients" in done.err
+
+
+def test_an_x_without_a_gradient_may_get_zeros(command: Any, line: Path) -> None:
+    made = command("grad", line, "--ys", "other", "--xs", "x", "--unconnected", "zero")
+    assert "warning" not in made.err
+    done = command("run", "-", "--feed", "x=[1, 2]", "--fetch", "gradients/x", stdin=made.data)
+    assert done.out.split()[-2:] == ["[0.0,", "0.0]"]
+
+
+def test_the_second_order_sums_the_first_and_names_both(
+    command: Any, line: Path, tmp_path: Path
+) -> None:
+    files = ("-o", tmp_path / "out.pb", "--map-out", tmp_path / "map.json")
+    done = command("grad", line, "--ys", "loss", "--xs", "x,w", "--order", "2", *files)
+    assert done.code == 0, done.err
+    assert json.loads((tmp_path / "map.json").read_text()) == {
+        "x:0": ["gradients/x:0", "gradients_1/x:0"],
+        "w:0": ["gradients/w:0", "gradients_1/w:0"],
+    }
+    graph = cfgraph.load(tmp_path / "out.pb")
+    feeds = {"x": [1, 2], "w": [3, 5]}
+    (second,) = cfgraph.Session(graph).run(["gradients_1/x"], feeds)
+    # of the sum of 2 x w^2 and 2 x^2 w by x
+    assert second.tolist() == [2 * 9 + 4 * 3, 2 * 25 + 4 * 2 * 5]
+
+
+def test_pushes_are_marked_to_be_swapped(command: Any, power: Path) -> None:
+    done = command("grad", power, "--ys", "y", "--xs", "w", "--swap-memory")
+    pushes = [node for node in cfgraph.loads(done.data) if node.op == "StackPushV2"]
+    assert [node.attr("swap_memory") for node in pushes] == [True]
+
+
+def test_json_says_it_all(command: Any, line: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.pb"
+    done = command("grad", line, "--ys", "loss", "--xs", "x,n", "-o", out, "--json", "-q")
+    told = done.json
+    assert (done.code, done.err) == (0, "")
+    assert told["schema"] == "cfgraph.grad/1"
+    assert told["inputs"][0]["nodes"] == 7
+    assert told["summary"]["loops"] == told["summary"]["accumulators"] == 0
+    assert told["summary"]["nodes"] == len(cfgraph.load(out)) - 7
+    first, second = told["result"]["gradients"]
+    assert first == {
+        "order": 1,
+        "x": "x:0",
+        "gradient": "gradients/x:0",
+        "type": "float32[2]",
+        "cut": None,
+    }
+    assert (second["gradient"], second["cut"]["kind"]) == (None, "type")
+    assert told["result"]["check"] is None
+    assert told["artifacts"][0]["path"] == str(out)
+
+
+# -- finite differences ----------------------------------------------------------------------------
+
+
+def test_gradients_that_agree_with_finite_differences_are_written(
+    command: Any, power: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out.pb"
+    done = command("grad", power, "--ys", "y", "--check", *FEEDS, "-o", out)
+    assert done.code == 0, done.err
+    assert "they agree" in done.err
+    assert rows(done.err)["w:0"][:1] == ["yes"]
+    assert rows(done.err)["w:0"][-2:] == ["216", "216"]
+    assert cfgraph.load(out)["x"].attr("dtype").name == "float32"
+
+
+@pytest.fixture
+def remembered(tmp_path: Path) -> Path:
+    """x times what a variable holds after x was written to it: state has no gradient."""
+    path = tmp_path / "state.graph"
+    path.write_text("""
+x = Placeholder() {dtype=float32, shape=[3]}
+v = VarHandleOp() {dtype=float32, shape=[3], shared_name="v"}
+set = AssignVariableOp(v, x)
+read = ReadVariableOp(v, ^set) {dtype=float32}
+y = Mul(read, x)
+""")
+    return path
+
+
+def test_gradients_that_differ_leave_with_1_a_table_and_no_file(
+    command: Any, remembered: Path, tmp_path: Path
+) -> None:
+    files = ("-o", tmp_path / "out.pb", "--map-out", tmp_path / "map.json")
+    feed = ("--feed", "x=[0.5, 1.5, 2.5]")
+    done = command("grad", remembered, "--ys", "y", "--xs", "x", "--check", *feed, *files, "--json")
+    assert done.code == 1
+    assert rows(done.err)["x:0"][0] == "no"
+    told = done.json
+    assert (told["status"], told["exit_code"], told["artifacts"]) == ("findings", 1, [])
+    assert told["result"]["check"][0]["agrees"] is False
+    assert not (tmp_path / "out.pb").exists()
+    assert not (tmp_path / "map.json").exists()
+
+
+def test_a_looser_tolerance_may_let_them_agree(command: Any, remembered: Path) -> None:
+    args = ("--ys", "y", "--xs", "x", "--check", "--feed", "x=[1, 2, 3]", "--rtol", "10")
+    assert command("grad", remembered, *args).code == 0
+
+
+def test_inputs_are_random_by_seed_and_case(command: Any, line: Path, tmp_path: Path) -> None:
+    def check(*more: str) -> Any:
+        out = ("-o", tmp_path / "out.pb", "--json")
+        done = command("grad", line, "--ys", "loss", "--check", *more, *out)
+        assert done.code == 0
+        return done.json["result"]["check"]
+
+    assert check() == check()
+    assert check("--seed", "1") != check()
+    assert check("--cases", "3")[0]["directions"] == 3 * check()[0]["directions"]
+
+
+def test_each_order_is_compared(command: Any, line: Path) -> None:
+    done = command("grad", line, "--ys", "loss", "--order", "2", "--check", "--feed", "x=[1,2]")
+    assert done.code == 0, done.err
+    assert "gradients_1/x:0" in done.err
+
+
+def test_variables_are_initialized_for_a_check(command: Any, tmp_path: Path) -> None:
+    (tmp_path / "v.graph").write_text("""
+w = VarHandleOp() {dtype=float32, shape=[], shared_name="w"}
+three = Const() {dtype=float32, value=float32[]:3}
+init = AssignVariableOp(w, three)
+read = ReadVariableOp(w) {dtype=float32}
+y = Square(read)
+""")
+    args = ("grad", tmp_path / "v.graph", "--ys", "y", "--check")
+    assert rows(command(*args, "--init", "init").err)["w:0"][-2:] == ["6", "6"]
+    assert command(*args).code == 0
+
+
+def test_a_check_on_a_terminal_writes_no_graph(command: Any, line: Path) -> None:
+    done = command("grad", line, "--ys", "loss", "--check", terminal=True)
+    assert (done.code, done.data) == (0, b"")
+
+
+# -- refusals --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("args", "told"),
+    [
+        ((), "outputs of the graph are loss:0, other:0"),
+        (("--ys", "los"), "did you mean 'loss'?"),
+        (("--ys", "loss", "--xs", "v"), "no node 'v'"),
+        (("--ys", "loss:3"), "1 output, no output 3"),
+        (("--ys", "loss", "--unconnected", "ones"), "one of none, zero"),
+        (("--ys", "loss", "--order", "0"), "order"),
+        (("--ys", "loss", "--stop", "nix"), "no node 'nix'"),
+        (("--ys", "loss", "--feed", "x=1"), "add --check"),
+        (("--ys", "loss", "--seed", "1"), "add --check"),
+        (("--ys", "loss", "--json"), "-o FILE"),
+        (("--ys", "loss", "--check", "--feed", "q=1"), "no node 'q'"),
+    ],
+)
+def test_wrong_usage_is_2(args: tuple[str, ...], told: str, command: Any, line: Path) -> None:
+    done = command("grad", line, *args)
+    assert (done.code, told in done.err + done.out) == (2, True), done.err
+
+
+def test_graph_and_names_go_to_different_places(command: Any, line: Path, tmp_path: Path) -> None:
+    place = tmp_path / "a"
+    assert command("grad", line, "--ys", "loss", "-o", place, "--map-out", place).code == 2
+    assert not place.exists()
+
+
+def test_a_graph_without_floats_to_differentiate_by_is_2(command: Any, counter: Path) -> None:
+    done = command("grad", counter, "--ys", "count")
+    assert (done.code, "no inputs of floats" in done.err) == (2, True)
+
+
+def test_what_is_no_graph_is_3(command: Any, empty: Path) -> None:
+    assert command("grad", empty, "--ys", "y").code == 3
+
+
+def test_an_op_without_a_gradient_is_4_with_a_path_through_it(
+    command: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lookup("Exp"), "gradient", None)
+    (tmp_path / "in.graph").write_text("""
+x = Placeholder() {dtype=float32, shape=[]}
+a = Neg(x)
+e = Exp(a)
+y = Square(e)
+""")
+    done = command("grad", tmp_path / "in.graph", "--ys", "y", "-o", tmp_path / "out.pb")
+    assert done.code == 4
+    told = "error[CFG502]: Exp has no gradient; it is on the path x → a → e → y\n"
+    assert done.err.startswith(told)
+    assert "at node 'e'" in done.err
+    assert not (tmp_path / "out.pb").exists()
+
+
+def test_a_gradient_that_is_not_in_the_file_is_4_unless_ignored(
+    command: Any, tmp_path: Path
+) -> None:
+    (tmp_path / "in.graph").write_text("""
+x = Placeholder() {dtype=float32, shape=[]}
+a = IdentityN(x) {T=(float32), _gradient_op_type="CustomGradient-7"}
+y = Square(a)
+""")
+    args = ("grad", tmp_path / "in.graph", "--ys", "y")
+    done = command(*args)
+    assert (done.code, "--ignore-custom" in done.err, "x → a → y" in done.err) == (4, True, True)
+    assert command(*args, "--ignore-custom").code == 0
+
+
+def test_a_run_that_fails_in_a_check_is_5_with_a_hint_to_feed(command: Any, power: Path) -> None:
+    args = ("--check", "--feed", "x=1", "--feed", "w=1", "--max-iterations", "50")
+    done = command("grad", power, "--ys", "y", *args)
+    assert done.code == 5
+
+
+def test_a_partitioned_graph_is_4(command: Any, tmp_path: Path) -> None:
+    (tmp_path / "in.graph").write_text("""
+x = Placeholder() {dtype=float32, shape=[]} @"/device:CPU:0"
+y = Square(x) @"/device:CPU:1"
+""")
+    cut = command("partition", tmp_path / "in.graph", "--devices", "cpu:0-1")
+    done = command("grad", "-", "--ys", "y", "--xs", "x", stdin=cut.data)
+    assert (done.code, "partitioned" in done.err) == (4, True)

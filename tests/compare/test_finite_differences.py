@@ -1,0 +1,247 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import cfgraph
+from cfgraph.compare.finite_differences import Accuracy, Comparison, compare_with_slopes, merged
+from cfgraph.compare.gradient_check import CheckOptions, check_gradients
+from cfgraph.ir.graph import Graph
+from cfgraph.passes.derivatives import derivatives
+
+X = np.array([[0.3, -1.2], [2.0, 0.1]])
+
+
+def cubes(x: Any) -> float:
+    return float(np.sum(x**3))
+
+
+def test_a_right_gradient_agrees_to_ten_digits() -> None:
+    found = compare_with_slopes(cubes, X, 3 * X**2)
+    assert found.agrees
+    assert (found.directions, found.rough) == (4, 0)
+    assert found.max_abs < 1e-9
+
+
+def test_the_worst_element_of_a_wrong_gradient_is_named() -> None:
+    wrong = 3 * X**2
+    wrong[1, 0] += 0.01
+    found = compare_with_slopes(cubes, X, wrong)
+    assert not found.agrees
+    assert found.index == (1, 0)
+    assert found.max_abs == pytest.approx(0.01)
+    assert (found.actual, found.expected) == pytest.approx((12.01, 12.0))
+
+
+def test_a_relative_error_of_one_in_ten_thousand_is_found() -> None:
+    assert not compare_with_slopes(cubes, X, 3 * X**2 * 1.0001).agrees
+    assert compare_with_slopes(cubes, X, 3 * X**2 * 1.0001, accuracy=Accuracy(rtol=1e-3)).agrees
+
+
+def test_of_a_large_tensor_some_elements_and_one_direction_over_all_are_compared() -> None:
+    x = np.linspace(-1, 1, 1000).reshape(10, 100)
+    found = compare_with_slopes(cubes, x, 3 * x**2, most=5)
+    assert (found.agrees, found.directions) == (True, 6)
+    wrong = 3 * x**2
+    wrong[3:8] += 1
+    assert not compare_with_slopes(cubes, x, wrong, most=1).agrees
+
+
+def test_a_complex_gradient_has_a_slope_along_each_axis() -> None:
+    z = np.array([1 + 2j, 0.5 - 1j])
+
+    def power(z: Any) -> float:
+        return float(np.sum(np.abs(z) ** 2))
+
+    found = compare_with_slopes(power, z, 2 * z)
+    assert (found.agrees, found.directions) == (True, 4)
+    assert not compare_with_slopes(power, z, 2 * np.conj(z)).agrees
+
+
+def test_a_bend_is_not_compared() -> None:
+    def relu(x: Any) -> float:
+        return float(np.sum(np.maximum(x, 0)))
+
+    x = np.array([0.0, 1.0])
+    found = compare_with_slopes(relu, x, x)
+    assert (found.agrees, found.directions, found.rough) == (True, 1, 1)
+    assert compare_with_slopes(relu, x[:1], x[:1]).skipped == "not smooth here"
+
+
+def test_a_jump_nearby_is_not_compared() -> None:
+    found = compare_with_slopes(lambda x: float(x > 1.5e-5), np.float64(0), np.float64(0))
+    assert (found.rough, found.skipped) == (1, "not smooth here")
+
+
+def test_a_gradient_of_another_shape_does_not_agree() -> None:
+    found = compare_with_slopes(cubes, X, 3 * X[0] ** 2)
+    assert not found.agrees
+    assert found.skipped == "the gradient has the shape [2], x [2, 2]"
+
+
+def test_a_gradient_that_is_not_finite_does_not_agree() -> None:
+    assert not compare_with_slopes(cubes, X, np.full_like(X, np.nan)).agrees
+
+
+def test_an_x_of_integers_is_refused() -> None:
+    with pytest.raises(cfgraph.UsageError, match="cannot be moved"):
+        compare_with_slopes(cubes, np.arange(3), np.arange(3))
+
+
+def test_of_several_cases_the_worst_is_kept() -> None:
+    good, bad = Comparison("x", True, 3, 0, 1e-9, 1e-9), Comparison("x", False, 2, 1, 0.5, 0.1)
+    none = Comparison("x", skipped="its gradient is dead here")
+    found = merged([{"x": good}, {"x": bad}, {"x": none}])["x"]
+    assert (found.agrees, found.directions, found.rough, found.max_abs) == (False, 5, 1, 0.5)
+    assert merged([{"x": none}, {"x": good}])["x"] == good
+
+
+# -- the gradients of a graph ----------------------------------------------------------------------
+
+
+def checked(graph: Graph, y: str, xs: list[str], **options: Any) -> dict[str, Comparison]:
+    asked = {
+        key: options.pop(key) for key in ("order", "stop_gradients", "grad_ys") if key in options
+    }
+    found = derivatives(graph, [y], xs, **asked)
+    return check_gradients(graph, found, CheckOptions(**options))[-1]
+
+
+def test_the_gradients_of_a_loop_with_a_conditional_agree() -> None:
+    b = cfgraph.Builder()
+    x, w = b.placeholder("x", "float64", [3]), b.placeholder("w", "float64", [])
+
+    def step(i: Any, v: Any) -> Any:
+        return i + 1, b.cond(i % 2 == 0, lambda: v * w, lambda: b.Sin(v))
+
+    _, y = b.while_loop(lambda i, v: i < 4, step, [0, x])
+    found = checked(b.graph, y.name, ["x", "w"], cases=2)
+    assert {x: item.agrees for x, item in found.items()} == {"x": True, "w": True}
+    assert (found["x"].directions, found["w"].directions) == (6, 2)
+
+
+def test_a_wrong_gradient_in_a_graph_is_found() -> None:
+    graph = cfgraph.loads(b"""
+x = Placeholder() {dtype=float64, shape=[2]}
+y = Exp(x)
+""")
+    found = derivatives(graph, ["y"], ["x"])
+    grad = graph.tensor(found[0].names[0] or "").node
+    graph.set_input(grad, 0, graph.tensor("x"))
+    (row,) = check_gradients(graph, found)
+    assert not row["x"].agrees
+
+
+def test_variables_are_moved_and_written_anew_for_every_run() -> None:
+    graph = cfgraph.loads(b"""
+w = VarHandleOp() {dtype=float64, shape=[2], shared_name="w"}
+v = VariableV2() {dtype=float64, shape=[]}
+read = ReadVariableOp(w) {dtype=float64}
+one = Const() {dtype=float64, value=float64[2]:[1, 1]}
+y0 = Mul(read, read)
+y = Mul(y0, v)
+spoil = AssignAddVariableOp(w, one, ^y0)
+z = Identity(y, ^spoil)
+""")
+    found = checked(graph, "z", ["w", "v"])
+    assert all(item.agrees for item in found.values())
+    assert found["w"].directions == 2
+
+
+def test_initializers_say_what_variables_hold() -> None:
+    graph = cfgraph.loads(b"""
+w = VarHandleOp() {dtype=float64, shape=[], shared_name="w"}
+three = Const() {dtype=float64, value=float64[]:3}
+init = AssignVariableOp(w, three)
+read = ReadVariableOp(w) {dtype=float64}
+y = Mul(read, read)
+""")
+    found = checked(graph, "y", ["w"], inits=["init"])
+    assert found["w"].expected == pytest.approx(6)
+
+
+def test_what_gradients_are_stopped_at_is_held_still() -> None:
+    graph = cfgraph.loads(b"""
+x = Placeholder() {dtype=float64, shape=[]}
+s = StopGradient(x)
+a = Exp(x)
+b = Mul(a, s)
+y = Mul(b, a)
+""")
+    assert checked(graph, "y", ["x"])["x"].agrees
+    graph = cfgraph.loads(cfgraph.dumps(graph))
+    assert checked(graph, "y", ["x"], stop_gradients=["a"])["x"].skipped
+
+
+def test_a_gradient_that_stops_within_a_loop_is_skipped_with_the_reason() -> None:
+    b = cfgraph.Builder()
+    x = b.placeholder("x", "float64", [])
+    _, y = b.while_loop(
+        lambda i, v: i < 3, lambda i, v: (i + 1, v * b.StopGradient(v, name="held")), [0, x]
+    )
+    found = checked(b.graph, y.name, ["x"])
+    assert "gradients stop in a loop" in found["x"].skipped
+    assert "held" in found["x"].skipped
+
+
+def test_random_ops_draw_the_same_numbers_in_every_run() -> None:
+    graph = cfgraph.loads(b"""
+x = Placeholder() {dtype=float64, shape=[4]}
+shape = Const() {dtype=int32, value=int32[1]:[4]}
+r = RandomUniform(shape) {dtype=float64}
+y = Mul(x, r)
+""")
+    found = checked(graph, "y", ["x"])
+    assert (found["x"].agrees, found["x"].directions) == (True, 4)
+
+
+def test_inputs_are_positive_where_others_give_no_numbers() -> None:
+    graph = cfgraph.loads(b"""
+x = Placeholder() {dtype=float64, shape=[50]}
+y = Log(x)
+""")
+    assert checked(graph, "y", ["x"])["x"].agrees
+
+
+def test_a_y_that_is_finite_nowhere_is_an_error_that_names_it() -> None:
+    graph = cfgraph.loads(b"""
+x = Placeholder() {dtype=float64, shape=[]}
+zero = Const() {dtype=float64, value=float64[]:0}
+n = Mul(x, zero)
+y = Log(n)
+""")
+    with pytest.raises(cfgraph.ExecutionError, match="y:0 is not finite"):
+        checked(graph, "y", ["x"])
+
+
+def test_sizes_that_are_not_known_are_chosen() -> None:
+    graph = cfgraph.loads(b"""
+x = Placeholder() {dtype=float64, shape=[?,3]}
+y = Square(x)
+""")
+    assert checked(graph, "y", ["x"], size=4)["x"].directions == 12
+
+
+def test_weights_count() -> None:
+    graph = cfgraph.loads(b"""
+x = Placeholder() {dtype=float64, shape=[]}
+dy = Placeholder() {dtype=float64, shape=[2]}
+two = Const() {dtype=float64, value=float64[2]:[1, 2]}
+y = Mul(x, two)
+""")
+    for weight in ("dy", np.array([3.0, 5.0])):
+        found = checked(cfgraph.loads(cfgraph.dumps(graph)), "y", ["x"], grad_ys=[weight])
+        assert found["x"].agrees
+    assert found["x"].expected == pytest.approx(13)
+
+
+def test_the_second_order_is_compared_with_the_slopes_of_the_first() -> None:
+    graph = cfgraph.loads(b"""
+x = Placeholder() {dtype=float64, shape=[]}
+y = Sin(x)
+""")
+    found = checked(graph, "y", ["x"], order=2, feeds={"x": 0.5})
+    assert found["x"].agrees
+    assert found["x"].expected == pytest.approx(-np.sin(0.5))
