@@ -98,7 +98,10 @@ class Executor:
         """Fire one of the ready tokens; the last one takes its place in the queue."""
         ready = self.ready
         ready[place], ready[-1] = ready[-1], ready[place]
-        fire, it = ready.pop()
+        self.fire(*ready.pop())
+
+    def fire(self, fire: Fire, it: Iteration) -> None:
+        """Fire one token."""
         try:
             fire(it)
         except Exception as error:

@@ -6,7 +6,7 @@ path of frames and iterations. Devices never talk about frames; the paths are eq
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple
 
 from cfgraph.analysis.transfers import Key
@@ -43,12 +43,15 @@ class Channel:
 
     def put(self, it: Iteration, value: Any) -> None:
         """Leave the message of a Send; a Recv that waits for it becomes ready."""
-        tag = tag_of(it)
+        self.arrive(tag_of(it), value)
+
+    def arrive(self, tag: Tag, value: Any) -> Waiting | None:
+        """Have a message there; who waited for it, and is ready now."""
         self.messages[tag] = value
-        if self.waiting:
-            waiting = self.waiting.pop(tag, None)
-            if waiting is not None:
-                waiting.ready.append((waiting.take, waiting.iteration))
+        waiting = self.waiting.pop(tag, None) if self.waiting else None
+        if waiting is not None:
+            waiting.ready.append((waiting.take, waiting.iteration))
+        return waiting
 
     def expect(self, it: Iteration, take: Fire, ready: list[tuple[Fire, Iteration]]) -> bool:
         """True if the message is there; otherwise the Recv becomes ready when it comes."""
@@ -66,14 +69,15 @@ class Channel:
 class Rendezvous:
     """The channels of a run, by key."""
 
-    def __init__(self) -> None:
+    def __init__(self, make: Callable[[Key], Channel] = Channel) -> None:
+        self._make = make
         self._channels: dict[Key, Channel] = {}
 
     def channel(self, key: Key) -> Channel:
         """The channel of a pair; both ends get the same one."""
         found = self._channels.get(key)
         if found is None:
-            found = self._channels[key] = Channel(key)
+            found = self._channels[key] = self._make(key)
         return found
 
     def __iter__(self) -> Iterator[Channel]:

@@ -15,6 +15,7 @@ from cfgraph.errors import CfgraphError, ExecutionError, UsageError
 from cfgraph.ir.collector import without_collector
 from cfgraph.ir.device_set import device_set
 from cfgraph.ir.graph import Graph, Node, Output
+from cfgraph.runtime.cost_model import CostModel
 from cfgraph.runtime.diagnose import dead_fetch, starved_fetch
 from cfgraph.runtime.divided import divided_run
 from cfgraph.runtime.executor import MISSING
@@ -25,6 +26,7 @@ from cfgraph.runtime.simulator import Simulator
 from cfgraph.runtime.state import State
 from cfgraph.runtime.step import RunStep
 from cfgraph.runtime.trace import Observer
+from cfgraph.runtime.virtual import VirtualSimulator
 
 SCHEDULES = ("fifo", "random")
 DEFAULT_DEVICE = "cpu:0"
@@ -42,6 +44,9 @@ class Session:
     lowered, placed and partitioned on the way, in a copy of what a run needs; a request that cannot
     be met is an error unless `soft_placement`. On one device, all nodes run whatever they request.
 
+    With `costs` the run is in virtual time: `elapsed` is what the clock showed in the end, in
+    seconds, and the trace has its times.
+
     Raises UsageError for a schedule that is none, and for devices that are none.
     """
 
@@ -54,13 +59,18 @@ class Session:
         schedule: str = "fifo",
         schedule_seed: int = 0,
         seed: int = 0,
+        costs: CostModel | None = None,
     ) -> None:
+        if costs is not None and schedule != "fifo":
+            raise UsageError("virtual time knows one schedule", hint='schedule="fifo"')
         if schedule not in SCHEDULES:
             message = f"unknown schedule {schedule!r}"
             raise UsageError(message, hint=f"one of {', '.join(SCHEDULES)}")
         self.graph = graph
         self.devices = () if devices is None else device_set(devices)
         self.soft_placement = soft_placement
+        self.costs = costs
+        self.elapsed: float | None = None
         self.state = State() if state is None else state
         self._random = random.Random(schedule_seed) if schedule == "random" else None
         self._step = RunStep(self.state, seed)
@@ -77,13 +87,15 @@ class Session:
         max_iterations: int | None = None,
         timeout: float | None = None,
         allow_dead: bool = False,
+        until_iteration: int | None = None,
     ) -> list[Any]:
         """Compute fetched tensors, and run targets for their effect.
 
         A fetch is a tensor's name (`y`, `y:1`), a target a node's; a fetch `^y` is a target.
         `feeds` maps tensor names to arrays. `trace` is told every token. Returns a value for each
         fetch that is a tensor, in their order: NumPy arrays, or scalars of rank 0; with
-        `allow_dead` None for one that is dead.
+        `allow_dead` None for one that is dead. In virtual time a run may end as soon as its loops
+        have begun `until_iteration`; None then stands for what has no value yet.
 
         Raises UsageError for unknown names and feeds that do not fit, InvalidInput for a graph that
         cannot run, Unsupported for ops without a kernel, ExecutionError when the run fails (also
@@ -97,7 +109,12 @@ class Session:
         self._step.max_iterations = max_iterations
         deadline = None if timeout is None else time.monotonic() + timeout
         with np.errstate(all="ignore"):
+            if isinstance(simulator, VirtualSimulator):
+                simulator.until = until_iteration
             simulator.run(list(fed.values()), deadline, self._random)
+            self.elapsed = simulator.elapsed
+            if until_iteration is not None:
+                return [None if value is MISSING else value for value in simulator.results]
             return [
                 _own(fed[item]) if item in fed else _fetched(simulator, place, allow_dead)
                 for place, item in enumerate(wanted)
@@ -146,7 +163,10 @@ class Session:
             if len(self.devices) > 1:
                 run = divided_run(run, self.devices, self.soft_placement)
             plans = make_plans(*run, self.devices[0] if self.devices else DEFAULT_DEVICE)
-            simulator = Simulator(run[0], plans, self._step, run[1], trace)
+            if self.costs is None:
+                simulator = Simulator(run[0], plans, self._step, run[1], trace)
+            else:
+                simulator = VirtualSimulator(run[0], plans, self._step, run[1], self.costs, trace)
         if trace is None:
             while len(self._simulators) >= KEPT:
                 del self._simulators[next(iter(self._simulators))]

@@ -13,6 +13,7 @@ from cfgraph.ir.device_set import short_name
 from cfgraph.ir.graph import Graph, Output
 from cfgraph.runtime.at_rest import AtRest
 from cfgraph.runtime.executor import MISSING, Executor
+from cfgraph.runtime.link import Wrap
 from cfgraph.runtime.plan import Plan
 from cfgraph.runtime.rendezvous import Rendezvous
 from cfgraph.runtime.step import RunStep
@@ -26,7 +27,12 @@ TIMED_BATCH: Final = 16
 
 
 class Simulator:
-    """The executors of a run, their rendezvous, and what its fetches got."""
+    """The executors of a run, their rendezvous, and what its fetches got.
+
+    `elapsed` is the time of a run by a virtual clock; None where there is none.
+    """
+
+    elapsed: float | None = None
 
     def __init__(
         self,
@@ -39,18 +45,22 @@ class Simulator:
         self.graph = graph
         self.fetches = tuple(fetches)
         self.results: list[Any] = []
-        self.rendezvous = Rendezvous()
-        began = time.perf_counter_ns()
+        self._observer, self._began = observer, time.perf_counter_ns()
+        self.rendezvous = self.make_rendezvous()
         self.executors = [
-            Executor(
-                plan,
-                step,
-                self.rendezvous,
-                self.results,
-                None if observer is None else traced(observer, short_name(plan.device), began),
-            )
+            Executor(plan, step, self.rendezvous, self.results, self.make_wrap(plan))
             for plan in plans
         ]
+
+    def make_rendezvous(self) -> Rendezvous:
+        """Where the devices meet."""
+        return Rendezvous()
+
+    def make_wrap(self, plan: Plan) -> Wrap | None:
+        """What is put around the closures of a device."""
+        if self._observer is None:
+            return None
+        return traced(self._observer, short_name(plan.device), self._began)
 
     def run(self, feeds: Sequence[Any], deadline: float | None, pick: random.Random | None) -> None:
         """Run until nothing is ready.
@@ -61,14 +71,18 @@ class Simulator:
         self.rendezvous.clear()
         for executor in self.executors:
             executor.begin(feeds)
+        if self.go_on(deadline, pick) and any(self.rendezvous.waiting()):
+            raise stuck(self.at_rest(), self.rendezvous, senders(self.graph))
+
+    def go_on(self, deadline: float | None, pick: random.Random | None) -> bool:
+        """Fire tokens until nothing is ready; false if it stopped before."""
         batch = BATCH if deadline is None else TIMED_BATCH
         busy = True
         while busy:
             busy = self._in_turn(batch) if pick is None else self._at_random(batch, pick)
             if deadline is not None and time.monotonic() > deadline:
-                raise self._timeout()
-        if any(self.rendezvous.waiting()):
-            raise stuck(self.at_rest(), self.rendezvous, senders(self.graph))
+                raise self.timeout()
+        return True
 
     def at_rest(self) -> AtRest:
         """The run as those who explain it see it."""
@@ -97,7 +111,8 @@ class Simulator:
                 place -= len(executor.ready)
         return True
 
-    def _timeout(self) -> RunTimeout:
+    def timeout(self) -> RunTimeout:
+        """The error of a run that took too long."""
         busy = next((executor for executor in self.executors if executor.ready), None)
         where = busy.busiest() if busy else None
         return RunTimeout(

@@ -1,0 +1,178 @@
+"""What a run would take on other machines: speeds of devices and links, and times of kernels.
+
+    schema = "cfgraph.costs/1"
+
+    [devices."gpu:*"]
+    flops = 1e13            # operations a second
+    bytes = 1e12            # bytes read and written a second
+    launch = 5e-6           # seconds before a kernel begins
+    control = 1e-6          # seconds of a Switch, a Merge, a Send …; `launch` unless it is given
+
+    [links."cpu:*>gpu:*"]
+    latency = 1e-5          # seconds until the first byte is there
+    bandwidth = 1.6e10      # bytes a second
+    duplex = "full"         # "half": one message at a time in both directions together
+
+    [kernels."gpu:*"]
+    MatMul = 2e-5           # seconds of an op, instead of what its sizes say
+
+Names are patterns; of those that match, the last one counts, key by key.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from cfgraph.analysis.cost import Costs, Speed
+from cfgraph.errors import InvalidInput
+from cfgraph.ir.device_name import DeviceName
+from cfgraph.ir.names import did_you_mean
+from cfgraph.ops.op import Op
+
+SCHEMA: Final = "cfgraph.costs/1"
+_TABLES: Final = ("schema", "devices", "links", "kernels")
+_DEVICE_KEYS: Final = ("flops", "bytes", "launch", "control")
+_LINK_KEYS: Final = ("latency", "bandwidth", "duplex")
+_DUPLEX: Final = ("full", "half")
+
+Table = Mapping[str, Mapping[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Wire:
+    """How messages go one way: latency, bytes a second, and whether both ways share the wire."""
+
+    latency: float
+    bandwidth: float
+    half: bool = False
+
+
+@dataclass(frozen=True)
+class CostModel:
+    """Tables by patterns of device names; what they leave open is taken from `Costs`."""
+
+    devices: Table = field(default_factory=dict)
+    links: Table = field(default_factory=dict)
+    kernels: Table = field(default_factory=dict)
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    def seconds(
+        self, device: str, op: type[Op], inputs: Sequence[Any], outputs: Sequence[Any]
+    ) -> float:
+        """The time that a node takes on a device, given its inputs and outputs."""
+        known = self._kernel(device, op.name)
+        if known is not None:
+            return known
+        speed, control = self._speed(device)
+        if op.role:
+            return control
+        if op.forwards or not inputs:
+            return speed.launch
+        work = op.flops([np.shape(item) for item in inputs], [np.shape(item) for item in outputs])
+        moved = sum(int(getattr(item, "nbytes", 0)) for item in (*inputs, *outputs))
+        return speed.launch + max(work / speed.flops, moved / speed.bytes)
+
+    @cache  # noqa: B019 - a model lives as long as its run
+    def wire(self, source: str, destination: str) -> Wire:
+        """How messages go from one device to another."""
+        told = _matching(self.links, f"{source}>{destination}")
+        link = Costs().link
+        return Wire(
+            float(told.get("latency", link.latency)),
+            float(told.get("bandwidth", link.bytes)),
+            told.get("duplex") == "half",
+        )
+
+    @cache  # noqa: B019
+    def _speed(self, device: str) -> tuple[Speed, float]:
+        told = _matching(self.devices, device)
+        parts = DeviceName.parse(device)
+        speeds = Costs().speeds
+        usual = speeds.get((parts and parts.kind) or "CPU", speeds["CPU"])
+        speed = Speed(
+            float(told.get("flops", usual.flops)),
+            float(told.get("bytes", usual.bytes)),
+            float(told.get("launch", usual.launch)),
+        )
+        return speed, float(told.get("control", speed.launch))
+
+    @cache  # noqa: B019
+    def _kernel(self, device: str, op: str) -> float | None:
+        known = _matching(self.kernels, device).get(op)
+        return None if known is None else float(known)
+
+
+def _matching(table: Table, name: str) -> dict[str, Any]:
+    """The entries whose pattern matches a name, the later ones over the earlier ones."""
+    found: dict[str, Any] = {}
+    for pattern, entries in table.items():
+        if fnmatchcase(name, pattern):
+            found.update(entries)
+    return found
+
+
+def read_costs(path: str) -> CostModel:
+    """The cost model in a TOML file. Raises InvalidInput, naming the entry that is wrong."""
+    try:
+        told = tomllib.loads(Path(path).read_text("utf-8"))
+    except OSError as error:
+        message = f"cannot read the file: {error.strerror}"
+        raise InvalidInput(message, path=path, code="CFG001") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InvalidInput(f"this is no TOML: {error}", path=path, code="CFG037") from None
+    for fault in _faults(told):
+        raise InvalidInput(fault, path=path, code="CFG037")
+    return CostModel(told.get("devices", {}), told.get("links", {}), told.get("kernels", {}))
+
+
+def _faults(told: Mapping[str, Any]) -> Iterator[str]:
+    """What is wrong with a file."""
+    if told.get("schema", SCHEMA) != SCHEMA:
+        yield f"schema is {told['schema']!r}, not {SCHEMA!r}"
+    yield from _unknown(told, _TABLES, "")
+    for name, keys in (("devices", _DEVICE_KEYS), ("links", _LINK_KEYS), ("kernels", None)):
+        table = told.get(name, {})
+        if not isinstance(table, dict):
+            yield f"{name} is no table"
+            continue
+        for pattern, entries in table.items():
+            where = f'{name}."{pattern}"'
+            if not isinstance(entries, dict):
+                yield f"{where} is no table"
+                continue
+            if name == "links" and ">" not in pattern:
+                yield f"{where} does not say from where to where, as in cpu:*>gpu:*"
+            if keys:
+                yield from _unknown(entries, keys, f"{where}.")
+            yield from _wrong(entries, where)
+
+
+def _unknown(entries: Mapping[str, Any], known: Sequence[str], where: str) -> Iterator[str]:
+    for key in entries:
+        if key not in known:
+            guess = did_you_mean(key, known) or f"one of {', '.join(known)}"
+            yield f"{where}{key} is unknown; {guess}"
+
+
+def _wrong(entries: Mapping[str, Any], where: str) -> Iterator[str]:
+    for key, value in entries.items():
+        if key == "duplex":
+            if value not in _DUPLEX:
+                yield f"{where}.duplex is {value!r}, neither 'full' nor 'half'"
+            continue
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            yield f"{where}.{key} is no number"
+        elif not 0 <= value < float("inf") or (
+            value == 0 and key in ("flops", "bytes", "bandwidth")
+        ):
+            yield f"{where}.{key} is {value}, which no machine has"

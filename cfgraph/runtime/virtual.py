@@ -1,0 +1,223 @@
+"""A run in virtual time: the same executors, driven by events that a cost model dates.
+
+A device does one token after the other, first come, first served. What a token makes ready, and
+what it sends, is there when it ends; a message takes its wire for as long as its bytes need, and
+arrives later by the latency. Dead tokens take no time. Nothing is measured, so that a run of the
+same graph, feeds and model has the same events at the same times.
+"""
+
+from __future__ import annotations
+
+import heapq
+import time
+from collections import deque
+from collections.abc import Sequence
+from typing import Any, Final
+
+from cfgraph.analysis.transfers import Key
+from cfgraph.ir.device_set import short_name
+from cfgraph.ir.graph import Graph, Output
+from cfgraph.runtime.cost_model import CostModel
+from cfgraph.runtime.deliver import Edges
+from cfgraph.runtime.executor import Executor
+from cfgraph.runtime.frame_state import Fire, Iteration
+from cfgraph.runtime.link import Wrap
+from cfgraph.runtime.plan import NodePlan, Plan
+from cfgraph.runtime.rendezvous import Channel, Rendezvous, Tag, tag_of
+from cfgraph.runtime.simulator import Simulator
+from cfgraph.runtime.step import RunStep
+from cfgraph.runtime.trace import Observer, TraceEvent
+from cfgraph.runtime.tracing import size_of, traced
+
+Token = tuple[Fire, Iteration]
+# tokens between two looks at the real clock
+_BATCH: Final = 64
+_NS: Final = 1e9
+
+
+class _Fired:
+    """What the last token was, as its wrapper saw it: the node, what it read and what it told."""
+
+    def __init__(self) -> None:
+        self.plan: NodePlan | None = None
+        self.inputs: list[Any] = []
+        self.told: TraceEvent | None = None
+
+    def event(self, event: TraceEvent) -> None:
+        """Keep the event until its times are known."""
+        self.told = event
+
+    def wrap(self, device: str) -> Wrap:
+        """Note every token of a device."""
+        tell = traced(self, device, time.perf_counter_ns())
+
+        def wrap(plan: NodePlan, ports: list[Edges], live: Fire, dead: Fire) -> tuple[Fire, Fire]:
+            fire, fire_dead = tell(plan, ports, live, dead)
+            base, end = plan.base, plan.end
+
+            def note(it: Iteration) -> None:
+                self.plan, self.inputs = plan, it.values[base:end]
+                fire(it)
+
+            return note, fire_dead
+
+        return wrap
+
+
+class _Posted(Channel):
+    """A channel whose messages are on their way for a time."""
+
+    __slots__ = ("outbox",)
+
+    def __init__(self, key: Key, outbox: list[tuple[_Posted, Tag, Any]]) -> None:
+        super().__init__(key)
+        self.outbox = outbox
+
+    def put(self, it: Iteration, value: Any) -> None:
+        """Send; `arrive` is called when the message is there."""
+        self.outbox.append((self, tag_of(it), value))
+
+
+class VirtualSimulator(Simulator):
+    """A simulator whose clock is virtual; `elapsed` is what it shows in the end, in seconds."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        plans: Sequence[Plan],
+        step: RunStep,
+        fetches: Sequence[Output],
+        model: CostModel,
+        observer: Observer | None = None,
+    ) -> None:
+        self.model = model
+        self.observer = observer
+        self.now = 0.0
+        self.until: int | None = None
+        self._fired = _Fired()
+        self._outbox: list[tuple[_Posted, Tag, Any]] = []
+        self._events: list[tuple[float, int, Any]] = []
+        self._count = 0
+        super().__init__(graph, plans, step, fetches)
+        self._queues: list[deque[Token]] = [deque() for _ in self.executors]
+        self._busy = [False] * len(self.executors)
+        self._free: dict[tuple[str, str], float] = {}
+        self._places = {id(one.ready): place for place, one in enumerate(self.executors)}
+
+    def make_rendezvous(self) -> Rendezvous:
+        """One whose messages take time."""
+        return Rendezvous(lambda key: _Posted(key, self._outbox))
+
+    def make_wrap(self, plan: Plan) -> Wrap | None:
+        """Note every token; the observer is told when its times are known."""
+        return self._fired.wrap(short_name(plan.device))
+
+    def go_on(self, deadline: float | None, pick: Any) -> bool:
+        """Take events in the order of their times until there are none, or enough iterations."""
+        self._events.clear()
+        self._outbox.clear()
+        self._free.clear()
+        self._count, self.now = 0, 0.0
+        self._busy[:] = [False] * len(self.executors)
+        for queue in self._queues:
+            queue.clear()
+        for place in range(len(self.executors)):
+            self._collect(place)
+            self._work(place, 0.0)
+        tokens = 0
+        while self._events and not self._reached():
+            now, _, happen = heapq.heappop(self._events)
+            self.now = now
+            happen(now)
+            tokens += 1
+            if deadline is not None and tokens % _BATCH == 0 and time.monotonic() > deadline:
+                raise self.timeout()
+        self.elapsed = self.now
+        return not self._events
+
+    def _at(self, when: float, happen: Any) -> None:
+        """Let something happen; what was asked for first comes first where times are equal."""
+        self._count += 1
+        heapq.heappush(self._events, (when, self._count, happen))
+
+    def _collect(self, place: int) -> None:
+        """Take over what became ready on a device."""
+        ready = self.executors[place].ready
+        self._queues[place].extend(ready)
+        ready.clear()
+
+    def _work(self, place: int, now: float) -> None:
+        """Let a device fire tokens, as long as they take no time."""
+        executor, queue, fired = self.executors[place], self._queues[place], self._fired
+        while queue and not self._busy[place]:
+            fired.told = None
+            executor.fire(*queue.popleft())
+            cost = self._cost(executor, now)
+            if not cost:
+                self._collect(place)
+                self._post(now)
+                continue
+            self._busy[place] = True
+            made, sent = executor.ready[:], self._outbox[:]
+            executor.ready.clear()
+            self._outbox.clear()
+            self._at(now + cost, lambda then, p=place, m=made, s=sent: self._end(p, m, s, then))
+
+    def _cost(self, executor: Executor, now: float) -> float:
+        """What the token that fired takes; the observer is told of it."""
+        event, plan = self._fired.told, self._fired.plan
+        if event is None:
+            return 0.0
+        cost = 0.0
+        if not event.dead and plan is not None:
+            cost = self.model.seconds(event.device, plan.op, self._fired.inputs, event.outputs)
+        if self.observer is not None:
+            start = round(now * _NS)
+            end = round((now + cost) * _NS)
+            self.observer.event(event._replace(start_ns=start, end_ns=end))
+        return cost
+
+    def _end(
+        self, place: int, made: list[Token], sent: list[tuple[_Posted, Tag, Any]], now: float
+    ) -> None:
+        """A token ended: what it made is ready, what it sent is on its way."""
+        self._busy[place] = False
+        self._queues[place].extend(made)
+        self._outbox.extend(sent)
+        self._post(now)
+        self._work(place, now)
+
+    def _post(self, now: float) -> None:
+        """Put the messages that were sent on their wires."""
+        for channel, tag, value in self._outbox:
+            source, destination = short_name(channel.key[0]), short_name(channel.key[1])
+            arrival = now
+            if source != destination:
+                wire = self.model.wire(source, destination)
+                ends = tuple(sorted((source, destination))) if wire.half else (source, destination)
+                begin = max(now, self._free.get(ends, 0.0))  # type: ignore[arg-type]
+                free = begin + size_of(value) / wire.bandwidth
+                self._free[ends] = free  # type: ignore[index]
+                arrival = free + wire.latency
+            self._at(arrival, lambda then, c=channel, t=tag, v=value: self._arrive(c, t, v, then))
+        self._outbox.clear()
+
+    def _arrive(self, channel: _Posted, tag: Tag, value: Any, now: float) -> None:
+        """A message is there; its Recv may have waited for it."""
+        waiting = channel.arrive(tag, value)
+        if waiting is not None:
+            place = self._places[id(waiting.ready)]
+            self._collect(place)
+            self._work(place, now)
+
+    def _reached(self) -> bool:
+        """True when every loop outside of loops that runs has begun the iteration to stop at."""
+        if self.until is None:
+            return False
+        newest = [
+            frame.newest.index
+            for executor in self.executors
+            if executor.root is not None
+            for frame in (executor.root.newest.children or {}).values()
+        ]
+        return bool(newest) and min(newest) >= self.until

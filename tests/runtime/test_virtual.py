@@ -1,0 +1,156 @@
+"""Virtual time: what the cost model says, to the nanosecond, and the values of any other run."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+import cfgraph
+from benchmarks.devices import loop_text
+from cfgraph.errors import ExecutionError, InvalidInput, UsageError
+from cfgraph.runtime.cost_model import CostModel, read_costs
+from cfgraph.runtime.trace import Recorder
+from tests.runtime.devices import counting, partitioned
+from tests.runtime.graphs import session
+
+COSTS = """
+schema = "cfgraph.costs/1"
+[devices."*"]
+flops = 1e9
+bytes = 1e9
+launch = 1e-6
+control = 5e-7
+[links."*>*"]
+latency = 1e-5
+bandwidth = 1e9
+[kernels."cpu:1"]
+Square = 3e-6
+"""
+RELAY = partitioned(
+    A="x = Const() {dtype=float32, value=float32[2]:[1,2]}\ns_x = _Send(x) {SEND A->B x}",
+    B="r_x = _Recv() {RECV A->B x float32}\nneg = Neg(r_x)\nout = Square(neg)",
+)
+
+
+@pytest.fixture
+def costs(tmp_path: Path) -> CostModel:
+    file = tmp_path / "costs.toml"
+    file.write_text(COSTS)
+    return read_costs(str(file))
+
+
+def test_every_token_begins_and_ends_when_the_model_says(costs: CostModel) -> None:
+    recorder = Recorder()
+    relay = session(RELAY, costs=costs)
+    (value,) = relay.run(["out:0"], trace=recorder)
+    assert value.tolist() == [1, 4]
+    assert {event.node: (event.start_ns, event.end_ns) for event in recorder.events} == {
+        "x": (0, 1000),  # launch
+        "s_x": (1000, 1500),  # control
+        # 8 bytes at 1 ns, then the latency
+        "r_x": (11508, 12008),
+        # launch, and 16 bytes read and written
+        "neg": (12008, 13024),
+        "out": (13024, 16024),  # the table
+    }
+    assert relay.elapsed == pytest.approx(16.024e-6, rel=1e-12)
+
+
+def test_values_are_those_of_any_run_and_times_those_of_every_run(costs: CostModel) -> None:
+    told = []
+    for _ in range(2):
+        recorder = Recorder()
+        assert session(counting(), costs=costs).run(["out:0"], {"n": 9}, trace=recorder) == [9]
+        told.append(recorder.events)
+    assert told[0] == told[1]
+
+
+def test_a_device_does_one_token_after_the_other(costs: CostModel) -> None:
+    recorder = Recorder()
+    session(counting(), costs=costs).run(["out:0"], {"n": 5}, trace=recorder)
+    for device in ("cpu:0", "cpu:1"):
+        spans = [(one.start_ns, one.end_ns) for one in recorder.events if one.device == device]
+        assert spans == sorted(spans)
+        assert all(end <= start for (_, end), (start, _) in pairwise(spans))
+
+
+@pytest.mark.parametrize(("duplex", "arrivals"), [("full", (3, 3)), ("half", (3, 5))])
+def test_a_wire_takes_one_message_at_a_time_each_way_or_both(
+    duplex: str, arrivals: tuple[int, int]
+) -> None:
+    text = partitioned(
+        A="x = Placeholder() {dtype=float32, shape=[2]}\ns = _Send(x) {SEND A->B x}\n"
+        "out_a = _Recv() {RECV B->A y float32}",
+        B="y = Placeholder() {dtype=float32, shape=[2]}\nt = _Send(y) {SEND B->A y}\n"
+        "out_b = _Recv() {RECV A->B x float32}",
+    )
+    model = CostModel(
+        {"*": {"launch": 1.0, "control": 0.0}},
+        {"cpu:*>cpu:*": {"latency": 1.0, "bandwidth": 4.0, "duplex": duplex}},
+    )
+    recorder = Recorder()
+    feeds = {"x": [1.0, 2.0], "y": [3.0, 4.0]}
+    session(text, costs=model).run(["out_a:0", "out_b:0"], feeds, trace=recorder)
+    seconds = sorted(one.start_ns // 10**9 for one in recorder.events if one.kind == "recv")
+    assert tuple(seconds) == arrivals
+
+
+def test_overlap_pays_as_far_as_parallel_iterations_let_it(costs: CostModel) -> None:
+    """The message of an iteration takes longer than its work; the loop itself stays on A."""
+    text = counting(9).replace("add = _Recv(^merge)", "unread = _Recv(^merge)") + partitioned(
+        A="step = Const(^body) {dtype=int32, value=int32[]:1}\nadd = AddV2(body, step)"
+    )
+    elapsed = {}
+    for parallel in (1, 9):
+        run = session(text.replace("iterations=9", f"iterations={parallel}"), costs=costs)
+        assert run.run(["out:0"], {"n": 50}, ["unread"]) == [50]
+        elapsed[parallel] = run.elapsed or 0.0
+    assert elapsed[1] > 2 * elapsed[9]
+
+
+def test_a_run_ends_at_an_iteration_on_all_devices(costs: CostModel) -> None:
+    graph = cfgraph.loads(loop_text(3, barrier=False, parallel=4).encode(), "graph")
+    stopping = cfgraph.Session(graph, devices="cpu:0-2", costs=costs)
+    fetches = [f"out{place}:0" for place in range(3)]
+    assert stopping.run(fetches, {"n": 10**6}, until_iteration=20) == [None] * 3
+    first = stopping.elapsed or 0.0
+    stopping.run(fetches, {"n": 10**6}, until_iteration=40)
+    assert (stopping.elapsed or 0.0) == pytest.approx(2 * first, rel=0.1)
+
+
+def test_what_is_stuck_is_told_in_virtual_time_too(costs: CostModel) -> None:
+    text = RELAY.replace('tensor_name="x"', 'tensor_name="z"', 1)
+    with pytest.raises(ExecutionError, match="'r_x' on cpu:1, frame /, waits for 'x' from cpu:0"):
+        session(text, costs=costs).run(["out:0"])
+
+
+def test_virtual_time_has_one_schedule() -> None:
+    with pytest.raises(UsageError, match="one schedule"):
+        session(RELAY, costs=CostModel(), schedule="random")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[devices", "this is no TOML"),
+        ('schema = "cfgraph.costs/9"', "schema is 'cfgraph.costs/9'"),
+        ("[device]", "device is unknown; did you mean 'devices'"),
+        ('[devices."gpu:0"]\nflop = 1', "devices.\"gpu:0\".flop is unknown; did you mean 'flops'"),
+        ('[devices."gpu:0"]\nflops = 0', 'devices."gpu:0".flops is 0, which no machine has'),
+        ('[devices."gpu:0"]\nflops = "1"', 'devices."gpu:0".flops is no number'),
+        ('[links."gpu:0"]\nlatency = 1', "does not say from where to where"),
+        ('[links."a>b"]\nduplex = "no"', "neither 'full' nor 'half'"),
+        ("[kernels]\nMatMul = 1", 'kernels."MatMul" is no table'),
+    ],
+)
+def test_a_cost_model_that_is_wrong_is_refused_by_entry(
+    text: str, message: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "costs.toml"
+    file.write_text(text)
+    with pytest.raises(InvalidInput) as caught:
+        read_costs(str(file))
+    assert message in caught.value.message
+    assert caught.value.path == str(file)
