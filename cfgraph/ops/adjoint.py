@@ -116,6 +116,14 @@ def index(g: Adjoint, value: Any) -> Output:
     return g.const(value, dtypes.int32)
 
 
+def total(g: Adjoint, x: Output) -> Output:
+    """The sum of all elements."""
+    rank = g.known_shape(x).rank
+    if rank is None:
+        rank, x = 1, g.Reshape(x, index(g, [-1]))
+    return g.Sum(x, index(g, range(rank))) if rank else x
+
+
 def reduced(g: Adjoint, dz: Output, x: Output, y: Output, fixed: int = 0) -> Output:
     """`dz`, of the shape that x and y broadcast to, summed to the shape of x.
 

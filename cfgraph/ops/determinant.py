@@ -10,6 +10,7 @@ import numpy as np
 
 from cfgraph.ir.graph import Node
 from cfgraph.ir.shapes import UNKNOWN, Shape
+from cfgraph.ops import matrix_gradients
 from cfgraph.ops.dims import want_rank_at_least
 from cfgraph.ops.inference import InferenceContext
 from cfgraph.ops.matmul import adjoint
@@ -89,6 +90,8 @@ class MatrixInverse(SquareToSquare):
         turned = node.attr("adjoint")
         return lambda x: xp.linalg.inv(adjoint(x) if turned else x)
 
+    gradient = staticmethod(matrix_gradients.of_inverse)
+
 
 class BatchMatrixInverse(MatrixInverse):
     """The inverse of each matrix, or of its adjoint."""
@@ -108,6 +111,8 @@ class MatrixDeterminant(OfMatrices):
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
         return [square(context.inputs[0])[0]]
+
+    gradient = staticmethod(matrix_gradients.of_determinant)
 
 
 class BatchMatrixDeterminant(MatrixDeterminant):
@@ -129,3 +134,5 @@ class LogMatrixDeterminant(OfMatrices):
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
         return [square(context.inputs[0])[0]] * 2
+
+    gradient = staticmethod(matrix_gradients.of_log_determinant)

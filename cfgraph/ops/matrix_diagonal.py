@@ -12,8 +12,9 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from cfgraph.ir.graph import Node
+from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import UNKNOWN, Shape
+from cfgraph.ops.adjoint import Adjoint, Partials, index, total
 from cfgraph.ops.dims import any_of_rank, want_rank_at_least
 from cfgraph.ops.inference import InferenceContext
 from cfgraph.ops.op import Kernel, Op, OpError
@@ -82,6 +83,28 @@ class Diagonals(Op, abstract=True):
         """How short diagonals lie in their rows."""
         return cls.aligned or node.attr("align")
 
+    @classmethod
+    def taken(cls, g: Adjoint, node: Node, x: Output, k: Output) -> Output:
+        """The same band of other matrices."""
+        return g.MatrixDiagPartV3(x, k, g.const(0, node.attr("T")), align=cls.alignment(node))
+
+    @classmethod
+    def replaced(cls, g: Adjoint, node: Node, x: Output, diagonal: Output, k: Output) -> Output:
+        """Other matrices with the same band replaced."""
+        return g.MatrixSetDiagV3(x, diagonal, k, align=cls.alignment(node))
+
+
+def _with_padding(g: Adjoint, node: Node, dz: Output, dx: Output) -> Partials:
+    """What is not the gradient of the first input is that of the padding, the last input."""
+    count = len(node.inputs)
+    if count == 1:
+        return [dx]
+    return [dx, *[None] * (count - 2), lambda: g.Sub(total(g, dz), total(g, dx))]
+
+
+def _band(g: Adjoint, node: Node, slot: int) -> Output:
+    return node.inputs[slot] if len(node.inputs) > slot else index(g, 0)
+
 
 _MAIN: Any = np.zeros((), np.int32)
 
@@ -114,6 +137,12 @@ class MatrixDiagPart(Diagonals):
         if rows is None or columns is None:
             return [any_of_rank(len(have.dims) - (k.size == 1 or k[0] == k[-1]))]
         return [have[:-2] + Shape(band_of(k, rows, columns).shape)]
+
+    @classmethod
+    def gradient(cls, g: Adjoint, node: Node, dz: Output) -> Partials:
+        zeros = g.zeros_like(node.inputs[0])
+        dx = cls.replaced(g, node, zeros, dz, _band(g, node, 1))
+        return _with_padding(g, node, dz, dx)
 
 
 def check_matrices(value: Any) -> None:
@@ -187,6 +216,10 @@ class MatrixDiag(Diagonals):
         band = band_around(k, last, *wanted)
         return [have[:-taken] + Shape((band.rows, band.columns))]
 
+    @classmethod
+    def gradient(cls, g: Adjoint, node: Node, dz: Output) -> Partials:
+        return _with_padding(g, node, dz, cls.taken(g, node, dz, _band(g, node, 1)))
+
 
 def band_around(k: Any, diagonals: Sequence[Any], rows: int, columns: int) -> Band:
     """The band that diagonals of this shape are, sizes of -1 as small as they can be."""
@@ -259,6 +292,15 @@ class MatrixSetDiag(Diagonals):
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
         return [want_rank_at_least(context.inputs[0], 2)]
+
+    @classmethod
+    def gradient(cls, g: Adjoint, node: Node, dz: Output) -> Partials:
+        k, diagonal = _band(g, node, 2), node.inputs[1]
+        parts = (
+            lambda: cls.replaced(g, node, dz, g.zeros_like(diagonal), k),
+            lambda: cls.taken(g, node, dz, k),
+        )
+        return [*parts, *[None] * (len(node.inputs) - 2)]
 
 
 class BatchMatrixSetDiag(MatrixSetDiag):

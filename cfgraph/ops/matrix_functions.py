@@ -9,9 +9,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from cfgraph.ir.graph import Node, Output
-from cfgraph.ops.adjoint import Adjoint, Partials
+from cfgraph.ops.adjoint import Adjoint, Partials, index
 from cfgraph.ops.determinant import SquareToSquare
 from cfgraph.ops.host_only import on_host
+from cfgraph.ops.matrix_gradients import turned
 from cfgraph.ops.op import Kernel, OpError
 from cfgraph.ops.pointwise import SameShape
 from cfgraph.ops.precision import widened
@@ -42,6 +43,10 @@ class MatrixFunction(SquareToSquare, abstract=True):
 
         return on_host(xp, of_all)
 
+    @classmethod
+    def gradient(cls, g: Adjoint, node: Node, dz: Output) -> Partials:
+        return [_by_blocks(g, cls.name, node.inputs[0], dz)]
+
 
 class MatrixExponential(MatrixFunction):
     """The exponential of each matrix."""
@@ -60,6 +65,19 @@ class MatrixSquareRoot(MatrixFunction):
     """The principal square root of each matrix; NaN where a real one has no real root."""
 
     named = "sqrtm"
+
+
+def _by_blocks(g: Adjoint, op: str, x: Output, dz: Output) -> Output:
+    """The derivative of the adjoint matrix in the direction dz.
+
+    It is the upper right block of the same function of [[x^H, dz], [0, x^H]] (Mathias 1996).
+    """
+    flipped = turned(g, x)
+    upper = g.ConcatV2(flipped, dz, index(g, -1))
+    lower = g.ConcatV2(g.zeros_like(flipped), flipped, index(g, -1))
+    whole = getattr(g, op)(g.ConcatV2(upper, lower, index(g, -2)))
+    right = g.Split(index(g, -1), whole, num_split=2).node.output(1)
+    return g.Split(index(g, -2), right, num_split=2)
 
 
 class Cross(SameShape):

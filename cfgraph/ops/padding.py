@@ -11,7 +11,7 @@ import numpy as np
 from cfgraph.ir import dtypes
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import Shape
-from cfgraph.ops.adjoint import Adjoint, Partials
+from cfgraph.ops.adjoint import Adjoint, Partials, total
 from cfgraph.ops.dims import any_of_rank, want_rank
 from cfgraph.ops.inference import InferenceContext
 from cfgraph.ops.op import Kernel, Op, OpError
@@ -76,7 +76,8 @@ class Pad(Op):
     def gradient(g: Adjoint, node: Node, dz: Output) -> Partials:
         x, paddings = node.inputs[:2]
         dx = g.Slice(dz, _starts(g, paddings), g.shape(x, paddings.dtype or dtypes.int32))
-        return [dx, *[None] * (len(node.inputs) - 1)]
+        of_border = (lambda: g.Sub(total(g, dz), total(g, dx)),)
+        return [dx, None, *of_border[: len(node.inputs) - 2]]
 
 
 def _starts(g: Adjoint, paddings: Output) -> Output:

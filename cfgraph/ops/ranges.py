@@ -11,7 +11,7 @@ import numpy as np
 
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import Shape, vector
-from cfgraph.ops.adjoint import Adjoint, Partials, index, stop
+from cfgraph.ops.adjoint import Adjoint, Partials, stop, total
 from cfgraph.ops.dims import any_of_rank, static_axis, static_int, want_rank
 from cfgraph.ops.inference import InferenceContext
 from cfgraph.ops.op import Kernel, Op, OpError
@@ -56,10 +56,7 @@ class Fill(Op):
 
     @staticmethod
     def gradient(g: Adjoint, node: Node, dz: Output) -> Partials:
-        rank = g.known_shape(dz).rank
-        if rank is None:
-            rank, dz = 1, g.Reshape(dz, index(g, [-1]))
-        return None, g.Sum(dz, index(g, range(rank))) if rank else dz
+        return None, total(g, dz)
 
 
 class Empty(Op):

@@ -10,6 +10,7 @@ import numpy as np
 
 from cfgraph.ir.graph import Node
 from cfgraph.ir.shapes import Shape
+from cfgraph.ops import matrix_gradients
 from cfgraph.ops.determinant import MATRICES, REAL_MATRICES, OfMatrices, matrices, square
 from cfgraph.ops.host_only import on_host
 from cfgraph.ops.inference import InferenceContext
@@ -56,6 +57,8 @@ class MatrixSolve(Solve):
 
         return solve
 
+    gradient = staticmethod(matrix_gradients.of_solve)
+
 
 class BatchMatrixSolve(MatrixSolve):
     """The x for which matrix x = rhs; the matrix or its adjoint."""
@@ -93,6 +96,8 @@ class MatrixTriangularSolve(Solve):
         other, rows, columns = matrices(context.inputs[1])
         Shape((size,)).merge(Shape((rows,)))
         return [batch.broadcast(other) + Shape((size if rows is None else rows, columns))]
+
+    gradient = staticmethod(matrix_gradients.of_triangular_solve)
 
 
 def _substituted(matrix: Any, rhs: Any, *, upper: bool) -> Any:
@@ -150,6 +155,8 @@ class BandedTriangularSolve(MatrixTriangularSolve):
         Shape((size,)).merge(Shape((rows,)))
         return [batch.broadcast(other) + Shape((size if rows is None else rows, columns))]
 
+    gradient = staticmethod(matrix_gradients.of_banded_solve)
+
 
 class MatrixSolveLs(OfMatrices):
     """The x that comes nearest to matrix x = rhs, by least squares, kept small by a regularizer."""
@@ -183,6 +190,8 @@ class MatrixSolveLs(OfMatrices):
         Shape((rows,)).merge(Shape((others,)))
         return [batch.merge(other) + Shape((columns, right))]
 
+    gradient = staticmethod(matrix_gradients.of_least_squares)
+
 
 class BatchMatrixSolveLs(MatrixSolveLs):
     """The x that comes nearest to matrix x = rhs, by least squares, kept small by a regularizer."""
@@ -211,6 +220,8 @@ class TridiagonalSolve(OfMatrices):
         other, others, columns = matrices(context.inputs[1])
         Shape((size,)).merge(Shape((others,)))
         return [batch.merge(other) + Shape((size if others is None else others, columns))]
+
+    gradient = staticmethod(matrix_gradients.of_tridiagonal_solve)
 
 
 def _bands(diagonals: Any, rhs: Any) -> tuple[Any, Any, Any]:
@@ -273,3 +284,5 @@ class TridiagonalMatMul(OfMatrices):
         for band in context.inputs[:3]:
             matrices(band)
         return [context.inputs[3]]
+
+    gradient = staticmethod(matrix_gradients.of_tridiagonal_product)
