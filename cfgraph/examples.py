@@ -38,7 +38,7 @@ EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
         "cfgraph grad cond_functional.pb --ys out --xs x,y --to graph",
         "cfgraph grad lstm.pb --ys loss --xs W -o trained.pb --map-out names.json",
         "cfgraph grad cond_functional.pb --ys out --order 2 --check -o second.pb",
-        "cfgraph grad cond_functional.pb --ys out | cfgraph run - --feed x=1 --feed y=2 --feed z=3 --fetch gradients/x",
+        "cfgraph lower cond_functional.pb | cfgraph grad - --ys out | cfgraph show - --ops",
     ),
     "run": (
         "cfgraph run counter.pb --feed n=3 --fetch count:0 --trace",

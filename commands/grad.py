@@ -68,7 +68,13 @@ def main(
     ] = None,
     rtol: Annotated[
         float | None,
-        typer.Option("--rtol", metavar="R", min=0, help="Relative tolerance of --check."),
+        typer.Option(
+            "--rtol",
+            metavar="R",
+            min=0,
+            callback=given.number,
+            help="Relative tolerance of --check.",
+        ),
     ] = None,
     seed: Annotated[
         int | None, typer.Option("--seed", metavar="N", help="The seed of what --check draws.")
