@@ -99,7 +99,7 @@ def _array(g: Adjoint, node: Node, flow: Output) -> Output:
 
 def _when(g: Adjoint, flow: Output, dz: Output) -> Output:
     """The flow, not before the gradient: what was written after the read is there by then."""
-    return g.IdentityN(flow, dz, name="read_barrier")
+    return g.after(flow, dz)
 
 
 def _after(g: Adjoint, node: Node, dflow: Output) -> Output:
@@ -108,4 +108,4 @@ def _after(g: Adjoint, node: Node, dflow: Output) -> Output:
     Each write hands this on to the one before it, so that all of them are done when the first
     array of gradients is made.
     """
-    return g.IdentityN(dflow, node.output(0), name="write_barrier")
+    return g.after(dflow, node.output(0))

@@ -63,6 +63,16 @@ class Site:
         """Add a node whose inputs can be read here."""
         return self.work.add(op, inputs, name, controls, **attrs)
 
+    def after(self, x: Output, *others: Output) -> Output:
+        """A tensor as it is, once the others are there too."""
+        here, *waits = [self.read(item) for item in (x, *others)]
+        key = ("after", here, *waits)
+        found = self._same.get(key)
+        if found is None:
+            controls = dict.fromkeys(item.node for item in waits)
+            found = self._same[key] = self.new("Identity", [here], "barrier", controls).output()
+        return found
+
     def read(self, x: Output) -> Output:
         """A tensor of the graph as it can be read here."""
         return x
