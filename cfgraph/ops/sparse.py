@@ -12,6 +12,7 @@ import numpy as np
 
 from cfgraph.ir.graph import Node
 from cfgraph.ir.shapes import Shape
+from cfgraph.ops import sparse_gradients
 from cfgraph.ops.dims import want_rank
 from cfgraph.ops.inference import InferenceContext
 from cfgraph.ops.op import Kernel, Op, OpError
@@ -50,6 +51,7 @@ class SparseToDense(Op):
     host_inputs = (1,)
     constant_inputs = (1,)
     traceable = False
+    gradient = staticmethod(sparse_gradients.of_dense)
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -93,6 +95,7 @@ class SparseTensorDenseMatMul(Op):
     host_inputs = (2,)
     constant_inputs = (2,)
     traceable = False
+    gradient = staticmethod(sparse_gradients.of_product)
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -194,6 +197,7 @@ class SparseTensorDenseAdd(Op):
         "Tindices: {int32, int64}"
     )
     traceable = False
+    gradient = staticmethod(sparse_gradients.of_sum)
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:

@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 
 from cfgraph.ir.graph import Node
-from cfgraph.ir.shapes import UNKNOWN, Shape, vector
+from cfgraph.ir.shapes import SCALAR, UNKNOWN, Shape, vector
+from cfgraph.ops import sparse_gradients
+from cfgraph.ops.adjoint import stop
 from cfgraph.ops.dims import want_rank
 from cfgraph.ops.inference import InferenceContext
 from cfgraph.ops.op import Kernel, Op, OpError
@@ -24,6 +26,7 @@ class SparseReorder(Op):
         "-> output_indices: int64, output_values: T"
     )
     traceable = False
+    gradient = staticmethod(sparse_gradients.of_order)
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -49,6 +52,7 @@ class SparseFillEmptyRows(Op):
         "output_values: T, empty_row_indicator: bool, reverse_index_map: int64"
     )
     traceable = False
+    gradient = staticmethod(sparse_gradients.of_filled)
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -86,6 +90,32 @@ class SparseFillEmptyRows(Op):
         return [vector() + columns, vector(), vector(rows), indices[:1]]
 
 
+class SparseFillEmptyRowsGrad(Op):
+    """The gradient of the values of SparseFillEmptyRows, and of its default value."""
+
+    signature = "reverse_index_map: int64, grad_values: T -> d_values: T, d_default_value: T"
+    traceable = False
+    gradient = staticmethod(sparse_gradients.of_filled_gradient)
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        def unfill(back: Any, grads: Any) -> Any:
+            if back.ndim != 1 or grads.ndim != 1:
+                message = f"Inputs must be vectors, not {list(back.shape)}, {list(grads.shape)}"
+                raise OpError(message)
+            check_inside(back[:, None], [grads.size])
+            added = np.ones(grads.size, bool)
+            added[back] = False
+            return grads[back], grads[added].sum(dtype=grads.dtype)
+
+        return unfill
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        want_rank(context.inputs[1], 1)
+        return [want_rank(context.inputs[0], 1), SCALAR]
+
+
 class SparseConcat(Op):
     """Sparse tensors one after the other along a dimension."""
 
@@ -95,6 +125,7 @@ class SparseConcat(Op):
     )
     attrs = "concat_dim: int, N: int >= 2"
     traceable = False
+    gradient = staticmethod(stop)
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:

@@ -81,6 +81,10 @@ SPARSE = [
     ),
     case("SparseFillEmptyRows", [i64([0, 1], [2, 0], [2, 3]), F32([1, 2, 3]), i64(5, 4), F32(-1)]),
     case("SparseFillEmptyRows", [np.zeros((0, 2), I64), F32([]), i64(2, 4), F32(-1)]),
+    case("SparseFillEmptyRowsGrad", [i64(0, 2, 3), F32([1, 2, 3, 4, 5])]),
+    case("SparseFillEmptyRowsGrad", [i64(), F32([1, 2])]),
+    case("SparseFillEmptyRowsGrad", [i64(0, 5), F32([1, 2])], error=True),
+    case("SparseFillEmptyRowsGrad", [i64([0, 1]), F32([1, 2])], error=True),
     case("SparseFillEmptyRows", [i64([5, 1]), F32([1]), i64(5, 4), F32(-1)], error=True),
     *(
         case(
@@ -144,3 +148,7 @@ ESTIMATE = dict.fromkeys(
     ["FakeQuantWithMinMaxArgs", "FakeQuantWithMinMaxVars", "FakeQuantWithMinMaxVarsPerChannel"],
     "gradients go straight through the steps",
 )
+OUR_GRADIENT = {
+    "SparseToDense": "TensorFlow fails where the coordinates are no matrix",
+    "SparseFillEmptyRowsGrad": "TensorFlow has none",
+}
