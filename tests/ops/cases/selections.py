@@ -140,3 +140,7 @@ SORTS = [
 ]
 CASES = [*WHERES, *UNIQUES, *SORTS]
 WITHOUT_CASE = {"TopK": "no graph since 2015 may hold it; test_old_ops.py has its values"}
+NO_GRADIENT = dict.fromkeys(
+    ["Unique", "UniqueV2", "UniqueWithCounts", "UniqueWithCountsV2", "ListDiff"],
+    "TensorFlow has none, and equal elements do not stay equal",
+)
