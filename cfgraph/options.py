@@ -153,6 +153,29 @@ Schedule = Annotated[
 ScheduleSeed = Annotated[
     int, typer.Option("--schedule-seed", metavar="N", help="The seed of a random schedule.")
 ]
+Clock = Annotated[
+    str,
+    typer.Option("--clock", metavar="WHICH", help="Time by the real clock, or a virtual one."),
+]
+Costs = Annotated[
+    str | None,
+    typer.Option("--costs", metavar="FILE.toml", help="What the virtual clock says of machines."),
+]
+UntilIteration = Annotated[
+    int | None,
+    typer.Option(
+        "--until-iteration",
+        metavar="N",
+        min=1,
+        help="In virtual time: end when loops have begun iteration N.",
+    ),
+]
+Calibrate = Annotated[
+    str | None,
+    typer.Option(
+        "--calibrate", metavar="FILE.toml", help="Write the times of kernels here, for --costs."
+    ),
+]
 Init = Annotated[
     list[str],
     typer.Option("--init", metavar="NODE", help="A node to run first, alone; repeats, in order."),

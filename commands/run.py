@@ -21,6 +21,10 @@ def main(
     trace: given.Trace = False,
     trace_out: given.TraceOut = None,
     timeline: given.Timeline = False,
+    clock: given.Clock = "real",
+    costs: given.Costs = None,
+    until_iteration: given.UntilIteration = None,
+    calibrate: given.Calibrate = None,
     timeout: given.Timeout = None,
     max_iterations: given.MaxIterations = None,
     seed: given.Seed = 0,
@@ -39,5 +43,6 @@ def main(
     expected, watched = of.Expected(expect, rtol, atol), of.Watched(tap, trace, trace_out, timeline)
     limits = of.Limits(timeout, max_iterations, seed, schedule, schedule_seed)
     place, style = of.Place(devices, soft), of.Style(json, full, quiet, color)
-    asked = of.RunOptions(wanted, expected, watched, limits, place, style)
+    timing = of.Timing(clock, costs, until_iteration, calibrate)
+    asked = of.RunOptions(wanted, expected, watched, limits, place, style, timing)
     raise given.Exit(run(graph, asked))

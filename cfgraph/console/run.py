@@ -13,12 +13,15 @@ from cfgraph.console.live_trace import ShownTrace
 from cfgraph.console.page import note
 from cfgraph.console.run_files import TraceFile, write_array
 from cfgraph.console.run_job import Job, make_job
-from cfgraph.console.run_options import Expected, RunOptions
+from cfgraph.console.run_options import Expected, RunOptions, Timing
 from cfgraph.console.run_report import Outcome, print_outcome
 from cfgraph.console.taps import Taps
 from cfgraph.console.timeline import Timeline
+from cfgraph.ir.file_bytes import write_atomically
 from cfgraph.ir.graph import Output
 from cfgraph.ir.staged import StagedFiles
+from cfgraph.runtime.calibrate import Calibration
+from cfgraph.runtime.cost_model import CostModel, read_costs
 from cfgraph.runtime.session import Session
 from cfgraph.runtime.trace import Observer, Tee
 
@@ -37,7 +40,7 @@ def run(path: str, options: RunOptions) -> int:
         if options.wanted.out_dir is not None:
             files.make_folder(options.wanted.out_dir)
         opened = {item: files.open(path) for item, path in job.places.items()}
-        values = _execute(source, job, options, taps)
+        values, elapsed = _execute(source, job, options, taps)
         differences = _differences(values, job.expected, options.expected)
         if differences:
             files.discard()
@@ -49,7 +52,9 @@ def run(path: str, options: RunOptions) -> int:
     kept = {} if differences else job.places
     written = {item: place for item, place in kept.items() if values[item] is not None}
     trace = options.watched.trace_out
-    outcome = Outcome(values, differences, written, trace, taps, len(job.expected), job.notes)
+    outcome = Outcome(
+        values, differences, written, trace, taps, len(job.expected), job.notes, elapsed
+    )
     print_outcome(source, outcome, options)
     return outcome.exit_code
 
@@ -61,9 +66,14 @@ def _taps(source: Source, options: RunOptions) -> Taps | None:
     return Taps(source.graph, options.watched.taps, stream, options.style.full)
 
 
-def _execute(source: Source, job: Job, options: RunOptions, taps: Taps | None) -> dict[Output, Any]:
-    """Run the graph, observers listening; what the graph itself prints goes to stderr."""
-    limits, watched = options.limits, options.watched
+def _execute(
+    source: Source, job: Job, options: RunOptions, taps: Taps | None
+) -> tuple[dict[Output, Any], float | None]:
+    """Run the graph, observers listening; what the graph itself prints goes to stderr.
+
+    Returns the values, and the seconds that a virtual clock showed.
+    """
+    limits, watched, timing = options.limits, options.watched, options.timing
     stop: Any = {"max_iterations": limits.max_iterations, "timeout": limits.timeout}
     session = Session(
         source.graph,
@@ -72,11 +82,13 @@ def _execute(source: Source, job: Job, options: RunOptions, taps: Taps | None) -
         schedule=limits.schedule,
         schedule_seed=limits.schedule_seed,
         seed=limits.seed,
+        costs=_costs(timing),
     )
+    measured = Calibration() if timing.calibrate else None
     shown = ShownTrace(source.graph, options.style.color) if watched.trace else None
     drawn = Timeline(options.style.color) if watched.timeline else None
     saved = TraceFile(watched.trace_out, job.places.values()) if watched.trace_out else None
-    observers: list[Observer] = [item for item in (taps, saved, shown, drawn) if item]
+    observers: list[Observer] = [item for item in (taps, saved, shown, drawn, measured) if item]
     try:
         with redirect_stdout(sys.stderr):
             for node in job.inits:
@@ -87,6 +99,7 @@ def _execute(source: Source, job: Job, options: RunOptions, taps: Taps | None) -
                 [node.name for node in job.targets],
                 trace=Tee(observers) if observers else None,
                 allow_dead=job.allow_dead,
+                until_iteration=timing.until_iteration,
                 **stop,
             )
     except BaseException:
@@ -100,7 +113,16 @@ def _execute(source: Source, job: Job, options: RunOptions, taps: Taps | None) -
                 view.close()
     if saved:
         saved.close()
-    return dict(zip(job.fetches, values, strict=True))
+    if measured and timing.calibrate:
+        write_atomically(timing.calibrate, measured.text().encode())
+    return dict(zip(job.fetches, values, strict=True)), session.elapsed
+
+
+def _costs(timing: Timing) -> CostModel | None:
+    """What the virtual clock goes by; None for the real one."""
+    if not timing.virtual:
+        return None
+    return read_costs(timing.costs) if timing.costs else CostModel()
 
 
 def _differences(

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
+from cfgraph.errors import UsageError
 from cfgraph.options import Color
+
+CLOCKS: Final = ("real", "virtual")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +64,33 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
+class Timing:
+    """Which clock, what it goes by, when it stops, and the file that gets the times of kernels."""
+
+    clock: str = "real"
+    costs: str | None = None
+    until_iteration: int | None = None
+    calibrate: str | None = None
+
+    @property
+    def virtual(self) -> bool:
+        """True for the virtual clock. Raises UsageError for options that need the other one."""
+        if self.clock not in CLOCKS:
+            message = f"unknown clock {self.clock!r}"
+            raise UsageError(message, hint=f"one of {', '.join(CLOCKS)}")
+        virtual = self.clock == "virtual"
+        for option, given, wanted in (
+            ("--costs", self.costs, True),
+            ("--until-iteration", self.until_iteration, True),
+            ("--calibrate", self.calibrate, False),
+        ):
+            if given is not None and virtual is not wanted:
+                hint = f"add --clock {CLOCKS[wanted]}"
+                raise UsageError(f"{option} goes with the {CLOCKS[wanted]} clock", hint=hint)
+        return virtual
+
+
+@dataclass(frozen=True, slots=True)
 class Style:
     """How to print."""
 
@@ -79,3 +110,4 @@ class RunOptions:
     limits: Limits = field(default_factory=Limits)
     place: Place = field(default_factory=Place)
     style: Style = field(default_factory=Style)
+    timing: Timing = field(default_factory=Timing)

@@ -10,7 +10,7 @@ from cfgraph.compare.values import Difference
 from cfgraph.console.answer import print_document
 from cfgraph.console.graphs import Source, artifact
 from cfgraph.console.page import Page, note, page
-from cfgraph.console.run_options import RunOptions, Style
+from cfgraph.console.run_options import RunOptions
 from cfgraph.console.tables import pad, width
 from cfgraph.console.taps import Taps
 from cfgraph.console.values import type_text, value_json, value_text
@@ -28,6 +28,7 @@ class Outcome:
     taps: Taps | None
     compared: int
     notes: tuple[str, ...] = ()
+    elapsed: float | None = None
 
     @property
     def exit_code(self) -> int:
@@ -38,17 +39,18 @@ class Outcome:
 def print_outcome(source: Source, outcome: Outcome, options: RunOptions) -> None:
     """Print the values and the differences."""
     if options.style.json:
-        _print_json(source, outcome, options.style)
+        _print_json(source, outcome, options)
         return
     out = page(options.style.color)
-    _print_values(out, outcome, options.style.full)
+    absent = "dead" if options.timing.until_iteration is None else "not yet"
+    _print_values(out, outcome, options.style.full, absent)
     for item, gap in outcome.differences.items():
         _print_difference(out, item, gap)
     for text in _notes(outcome, options):
         note(text, options.style.quiet)
 
 
-def _print_values(out: Page, outcome: Outcome, full: bool) -> None:
+def _print_values(out: Page, outcome: Outcome, full: bool, absent: str) -> None:
     """Print `name  type  = value` for each fetched tensor, or the file that it went to."""
     values = outcome.values
     kinds = {item: _kind(item, value) for item, value in values.items()}
@@ -57,7 +59,7 @@ def _print_values(out: Page, outcome: Outcome, full: bool) -> None:
     for item, value in values.items():
         head = [(pad(item.name, names), "cyan"), ("  " + pad(kinds[item], types) + "  ", "dim")]
         if value is None:
-            out.spans([*head, ("dead", "dim")])
+            out.spans([*head, (absent, "dim")])
         elif item in outcome.files:
             out.spans([*head, ("-> ", "dim"), (outcome.files[item], "")])
         else:
@@ -81,6 +83,11 @@ def _print_difference(out: Page, item: Output, gap: Difference) -> None:
 
 def _notes(outcome: Outcome, options: RunOptions) -> list[str]:
     found = [*outcome.notes]
+    until = options.timing.until_iteration
+    if outcome.elapsed is not None:
+        after = f", when iteration {until} began" if until else ""
+        each = f", {outcome.elapsed / until * 1e6:.6g} us an iteration" if until else ""
+        found.append(f"virtual time: {outcome.elapsed * 1e6:.6g} us{after}{each}")
     if outcome.compared and not outcome.differences:
         found.append("as expected")
     if outcome.differences and (options.wanted.outputs or options.wanted.out_dir):
@@ -90,10 +97,10 @@ def _notes(outcome: Outcome, options: RunOptions) -> list[str]:
     return found
 
 
-def _print_json(source: Source, outcome: Outcome, style: Style) -> None:
+def _print_json(source: Source, outcome: Outcome, options: RunOptions) -> None:
     result: dict[str, Any] = {
         "values": [
-            _value_json(item, value, outcome.files, style.full)
+            _value_json(item, value, outcome.files, options.style.full)
             for item, value in outcome.values.items()
         ]
     }
@@ -102,11 +109,17 @@ def _print_json(source: Source, outcome: Outcome, style: Style) -> None:
     artifacts = [artifact("array", path) for path in outcome.files.values()]
     if outcome.trace:
         artifacts.append(artifact("trace", outcome.trace))
+    if options.timing.calibrate:
+        artifacts.append(artifact("costs", options.timing.calibrate))
     print_document(
         "run",
         inputs=[source.to_json()],
         result=result,
-        summary={"compared": outcome.compared, "different": len(outcome.differences)},
+        summary={
+            "compared": outcome.compared,
+            "different": len(outcome.differences),
+            **({} if outcome.elapsed is None else {"virtual_seconds": outcome.elapsed}),
+        },
         findings=[_finding(item, gap) for item, gap in outcome.differences.items()],
         artifacts=artifacts,
         exit_code=outcome.exit_code,

@@ -1,0 +1,73 @@
+"""`cfgraph run` by a virtual clock, and what measures for it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.runtime.devices import counting
+
+
+@pytest.fixture
+def two_devices(tmp_path: Path) -> Path:
+    path = tmp_path / "two.graph"
+    path.write_text(counting())
+    return path
+
+
+def test_virtual_time_is_told_on_stderr_and_in_the_document(
+    command: Any, two_devices: Path, tmp_path: Path
+) -> None:
+    costs = tmp_path / "costs.toml"
+    costs.write_text('[devices."*"]\nlaunch = 1\n[links."*>*"]\nlatency = 10\nbandwidth = 1e30\n')
+    asked = ["run", two_devices, "--feed", "n=0", "--fetch", "out:0", "--clock", "virtual"]
+    done = command(*asked, "--costs", costs)
+    assert (done.code, done.out) == (0, "out:0  int32[]  = 0\n")
+    assert done.err == "virtual time: 3.2e+07 us\n"
+    told = command(*asked, "--costs", costs, "--json").json
+    assert told["summary"]["virtual_seconds"] == pytest.approx(32.0)
+
+
+def test_a_loop_without_end_is_timed_up_to_an_iteration(command: Any, two_devices: Path) -> None:
+    done = command(
+        "run", two_devices, "--feed", "n=1000000", "--fetch", "out:0",
+        "--clock", "virtual", "--until-iteration", "10",
+    )  # fmt: skip
+    assert done.out == "out:0  int32  not yet\n"
+    assert "when iteration 10 began" in done.err
+
+
+def test_what_was_measured_is_a_cost_model(command: Any, two_devices: Path, tmp_path: Path) -> None:
+    times = tmp_path / "times.toml"
+    asked = ["run", two_devices, "--feed", "n=3", "--fetch", "out:0"]
+    done = command(*asked, "--calibrate", times, "--json").json
+    assert [item["path"] for item in done["artifacts"]] == [str(times)]
+    assert '"AddV2" = ' in times.read_text()
+    done = command(*asked, "--clock", "virtual", "--costs", times)
+    assert (done.code, done.out) == (0, "out:0  int32[]  = 3\n")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--costs", "x.toml"], "--costs goes with the virtual clock"),
+        (["--until-iteration", "3"], "--until-iteration goes with the virtual clock"),
+        (["--clock", "virtual", "--calibrate", "x.toml"], "--calibrate goes with the real clock"),
+        (["--clock", "sun"], "unknown clock 'sun'"),
+        (["--clock", "virtual", "--schedule", "random"], "virtual time knows one schedule"),
+    ],
+)
+def test_options_that_do_not_go_together_are_refused(
+    command: Any, two_devices: Path, options: list[str], message: str
+) -> None:
+    done = command("run", two_devices, "--feed", "n=1", "--fetch", "out:0", *options)
+    assert done.code == 2
+    assert message in done.err
+
+
+def test_a_cost_model_that_is_not_there_is_an_input_error(command: Any, two_devices: Path) -> None:
+    done = command("run", two_devices, "--feed", "n=1", "--clock", "virtual", "--costs", "no.toml")
+    assert done.code == 3
+    assert "no.toml" in done.err
