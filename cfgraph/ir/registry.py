@@ -90,8 +90,14 @@ def output_count(node: Node) -> int | None:
 
 def output_dtype(node: Node, port: int) -> DType | None:
     """The type of one output; None if it is not known."""
-    types = output_types(node)
-    return types[port] if types is not None and port < len(types) else None
+    definition = _ops.get(node.op)
+    if definition is None:
+        return None
+    try:
+        found: DType | None = definition.parsed().output_type(port, node.attrs)
+    except ValueError:
+        return None
+    return found
 
 
 def complete(
@@ -104,14 +110,14 @@ def complete(
     definition = _ops.get(op)
     if definition is None:
         return dict(given)
+    types = [item.dtype for item in inputs]
     try:
-        attrs: dict[str, Any] = definition.parsed().infer([i.dtype for i in inputs], given)
+        attrs: dict[str, Any] = definition.parsed().infer(types, given)
         wanted = definition.parsed().input_types(attrs)
     except ValueError as error:
         raise InvalidInput(f"{op}: {error}", node=name, code="CFG110") from None
-    for slot, (item, want) in enumerate(zip(inputs, wanted, strict=True)):
-        have = item.dtype
+    for slot, (have, want) in enumerate(zip(types, wanted, strict=True)):
         if have is not None and have is not want and (have.base is not want or want.is_ref):
-            message = f"input {slot} is {item.name} of type {have}, {op} wants {want}"
+            message = f"input {slot} is {inputs[slot].name} of type {have}, {op} wants {want}"
             raise InvalidInput(message, node=name, hint="insert a Cast", code="CFG301")
     return attrs

@@ -109,6 +109,16 @@ class Signature:
         """The type of every output, in order. Raises ValueError where an attribute is missing."""
         return self._types(self.outputs, attrs)
 
+    def output_type(self, port: int, attrs: Mapping[str, Any]) -> DType | None:
+        """The type of one output; None if there is none. Raises ValueError as `output_types`."""
+        if self.simple_outputs is None:
+            types = self.output_types(attrs)
+        elif port < self.simple_outputs:
+            return self.arg_types(self.outputs[port], attrs)[0]
+        else:
+            return None
+        return types[port] if port < len(types) else None
+
     def _types(self, args: Sequence[Arg], attrs: Mapping[str, Any]) -> list[DType]:
         if len(args) == 1:  # often a list of many, of which every reader asks for one
             return self.arg_types(args[0], attrs)

@@ -105,7 +105,9 @@ class Site:
 
     def known_shape(self, x: Output) -> Shape:
         """What is known of a tensor's shape; of a resource, that of its variable."""
-        return declared_shape(x) if _is_resource(x) else self.work.known.shape(x)
+        known = self.work.known.shape(x)
+        # a handle is a scalar
+        return declared_shape(x) if not known.dims and _is_resource(x) else known
 
     def known_value(self, x: Output) -> Any | None:
         """The value of a tensor where it is known."""
@@ -167,15 +169,14 @@ class Site:
         return x
 
     def _tensors(self, items: list[Any]) -> list[Output]:
+        """The items, with constants of the type of the first tensor in the place of numbers."""
+        if all(type(item) is Output for item in items):
+            return items
         dtype = next((item.dtype for item in items if isinstance(item, Output)), None)
-        found = []
-        for item in items:
-            if isinstance(item, Output):
-                found.append(item)
-            else:
-                assert dtype is not None, "a number needs a tensor beside it"
-                found.append(self.const(item, dtype.base))
-        return found
+        assert dtype is not None, "a number needs a tensor beside it"
+        return [
+            item if isinstance(item, Output) else self.const(item, dtype.base) for item in items
+        ]
 
 
 def _flat(items: Iterable[Any]) -> Iterator[Any]:
