@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Final
+from weakref import WeakKeyDictionary
 
 from cfgraph.analysis.findings import Finding, require_none
 from cfgraph.analysis.frame_faults import frame_faults
@@ -19,6 +20,7 @@ from cfgraph.ir.walk import Order, Roles, topological
 _NO_CUT: Final[frozenset[Output]] = frozenset()
 DEFAULT_PARALLEL_ITERATIONS: Final = 10
 _LONG: Final = 32
+_known: WeakKeyDictionary[Graph, tuple[tuple[int, int], Frames]] = WeakKeyDictionary()
 
 
 @dataclass(slots=True, eq=False)
@@ -101,9 +103,18 @@ def frames(
     """Find the frame of every node.
 
     `nodes` restricts the analysis to some nodes; `cut` holds the outputs that are fed: whatever
-    reads one reads a value of the root frame.
+    reads one reads a value of the root frame. Those of a whole graph are kept until it changes.
     """
-    chosen = list(graph if nodes is None else nodes)
+    if nodes is not None or cut:
+        return _frames(list(graph if nodes is None else nodes), cut)
+    state = graph.edits, len(graph)
+    known = _known.get(graph)
+    if known is None or known[0] != state:
+        known = _known[graph] = (state, _frames(list(graph), cut))
+    return known[1]
+
+
+def _frames(chosen: list[Node], cut: Collection[Output]) -> Frames:
     found = Frames(topological(chosen, cut))
     finder = _Finder(found, cut)
     finder.place()

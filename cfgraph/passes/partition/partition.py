@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import operator
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from cfgraph.analysis.frames import Frame, frames
@@ -21,12 +21,11 @@ from cfgraph.ir.collector import without_collector
 from cfgraph.ir.copy import copy_of
 from cfgraph.ir.function_graph import Instances
 from cfgraph.ir.graph import Graph, Node
-from cfgraph.ir.walk import topological
 from cfgraph.passes.lower.construct import kind_of
 from cfgraph.passes.lower.lower import lower
 from cfgraph.passes.partition.crossings import Crossings
 from cfgraph.passes.partition.cut import Cutter
-from cfgraph.passes.partition.devices import Places, in_order, places
+from cfgraph.passes.partition.devices import in_order, places
 from cfgraph.passes.partition.maker import Maker
 from cfgraph.passes.partition.relocate import relocated
 from cfgraph.passes.partition.spread import Loops
@@ -58,20 +57,20 @@ def partition(graph: Graph) -> Partitioned:
     or a tensor of unknown type, would cross, and for a partitioned graph that was changed so that
     an edge crosses. The graph is unchanged then.
     """
-    require_valid(graph)
-    where = places(graph)
-    if is_partitioned(graph):
-        return _already(graph, where)
-    lowered = Report()
     with without_collector():
+        require_valid(graph)
+        if is_partitioned(graph):
+            return _already(graph)
+        lowered = Report()
+        places(graph)
         if _is_functional(graph):
             trial = copy_of(graph)
             lower(trial)
             _Work(trial)
             lowered = lower(graph)
         report = _Work(graph).run(lowered)
-    if report:
-        require_valid(graph)
+        if report:
+            require_valid(graph)
     return report
 
 
@@ -80,7 +79,8 @@ def _is_functional(graph: Graph) -> bool:
     return any(kind_of(node, instances) for node in graph)
 
 
-def _already(graph: Graph, where: Places) -> Partitioned:
+def _already(graph: Graph) -> Partitioned:
+    where = places(graph)
     for node, device in where.items():
         for source in (*(item.node for item in node.inputs), *node.controls):
             if where[source] != device:
@@ -145,21 +145,46 @@ def _why(frame: Frame) -> str:
 
 
 def _put_in_order(graph: Graph, maker: Maker, devices: list[str]) -> bool:
-    """Device by device, sources first; a Send comes behind what it hands over.
+    """Device by device. A Send comes behind what it hands over, a Recv before who reads it.
 
     Returns whether a node changed its place.
     """
     parts: dict[str, list[Node]] = {device: [] for device in devices}
-    placed: set[Node] = set()
-    for node in graph:
-        if node not in placed:
-            part = parts[node.device]
-            part.append(node)
-            sends = maker.beside.get(node, ())
-            part.extend(sends)
-            placed.update(sends)
-    nodes = [node for part in parts.values() for node in topological(part).nodes]
+    waiting = dict.fromkeys(maker.nodes)
+    old = [node for node in graph if node not in waiting]
+    for node in old:
+        part = parts[node.device]
+        _place(node, waiting, part)
+        for send in maker.beside.get(node, ()):
+            _place(send, waiting, part)
+    for node in maker.nodes:
+        if node in waiting:
+            _place(node, waiting, parts[node.device])
+    nodes = [node for part in parts.values() for node in part]
     if all(map(operator.is_, nodes, graph)):
         return False
     graph.nodes = {node.name: node for node in nodes}
+    graph.edits += 1
     return True
+
+
+def _place(node: Node, waiting: dict[Node, None], part: list[Node]) -> None:
+    """Put a node behind all that it reads and that still waits for its place."""
+    waiting.pop(node, None)
+    trail = [(node, _sources(node))]
+    while trail:
+        here, sources = trail[-1]
+        for source in sources:
+            if source in waiting:
+                del waiting[source]
+                trail.append((source, _sources(source)))
+                break
+        else:
+            trail.pop()
+            part.append(here)
+
+
+def _sources(node: Node) -> Iterator[Node]:
+    for item in node.inputs:
+        yield item[0]
+    yield from node.controls
