@@ -111,6 +111,10 @@ class Guards:
         """Say what the guard of a node is."""
         self._of[node] = guard
 
+    def forget(self, node: Node) -> None:
+        """Find the guard of a node again, whose edges have changed."""
+        del self._of[node]
+
     def of(self, x: Output) -> Guard:
         """The guard of a tensor."""
         guard = self.of_node(x.node)
@@ -156,7 +160,7 @@ class Guards:
     def _find(self, node: Node) -> Guard:
         if role(node) == "merge" and not any(_comes_around(item.node) for item in node.inputs):
             return self._behind(node)
-        if role(node) in ("merge", "trigger"):
+        if role(node) in ("merge", "trigger", "enter"):
             return self.none
         guards = [self.of(item) for item in node.inputs]
         guards += [self.of_node(control) for control in node.controls]

@@ -201,6 +201,16 @@ class LoopSite(Site):
                 return use.node.output(1)
         return self.work.add_forward("Switch", (x, cond), "in_body").output(1)
 
+    def switch(self, x: Output, pred: Output, sides: int) -> Node:
+        """A Switch of so many sides, dead when the loop ends."""
+        node = super().switch(x, pred, sides)
+        ends = self.guards.source(self.back.cond)[0]
+        if all(item.source != ends for item in self.guards.of_node(node).decisions()):
+            # constants of the loop are there in its last iteration too
+            self.work.graph.add_control(node, self.back.step)
+            self.guards.forget(node)
+        return node
+
     # -- guards ----------------------------------------------------------------------------------
 
     def decisions(self, guard: Guard) -> list[Decision]:

@@ -157,15 +157,19 @@ class Site:
             found = self._same[key] = self.new("Const", (), "Const", **attrs).output()
         return found
 
+    def switch(self, x: Output, pred: Output, sides: int) -> Node:
+        """A Switch of so many sides."""
+        if sides == 2:
+            return self.new("Switch", (x, pred), "Switch")
+        return self.new("_SwitchN", (x, pred), "Switch", num_outs=sides)
+
     def under(self, x: Output, decisions: Iterable[Decision]) -> Output:
         """A tensor, live only where these decisions fall."""
         for item in decisions:
-            pred = self.read(item.pred)
-            if item.sides == 2:
-                switch = self.add("Switch", (x, pred), "Switch", {})
-            else:
-                switch = self.add("_SwitchN", (x, pred), "Switch", {"num_outs": item.sides})
-            x = switch.node.output(item.port)
+            key = ("Switch", x, self.read(item.pred))
+            if key not in self._same:
+                self._same[key] = self.switch(x, key[2], item.sides).output()
+            x = self._same[key].node.output(item.port)
         return x
 
     def _tensors(self, items: list[Any]) -> list[Output]:
