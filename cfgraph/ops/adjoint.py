@@ -101,6 +101,13 @@ def alike(g: Adjoint, op: str, node: Node, *inputs: Output) -> Output:
     return made
 
 
+def refuse(node: Node, others: Sequence[Output | None], what: str) -> None:
+    """Refuse gradients of outputs through which none comes back. Raises Unsupported."""
+    if any(others):
+        message = f"there is no gradient through {what}"
+        raise Unsupported(message, node=node, code="CFG502")
+
+
 def conj(g: Adjoint, x: Output) -> Output:
     """The complex conjugate; a real tensor as it is."""
     return g.Conj(x) if x.dtype is not None and x.dtype.is_complex else x

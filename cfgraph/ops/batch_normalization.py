@@ -9,6 +9,7 @@ from typing import Any
 
 from cfgraph.ir.graph import Node
 from cfgraph.ir.shapes import UNKNOWN, Shape, vector
+from cfgraph.ops import batch_normalization_gradients
 from cfgraph.ops.inference import InferenceContext
 from cfgraph.ops.op import Kernel, Op, OpError
 
@@ -21,6 +22,8 @@ _TRAINING = "is_training: bool = true"
 
 class Normalization(Op, abstract=True):
     """Normalize by the batch's moments in training, else by those given; hand out both."""
+
+    gradient = staticmethod(batch_normalization_gradients.normalized)
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -129,6 +132,8 @@ class FusedBatchNormV3(Normalization):
 
 class NormalizationGradient(Op, abstract=True):
     """Gradients of batch normalization with respect to the image, the scale and the offset."""
+
+    gradient = staticmethod(batch_normalization_gradients.gradient)
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:

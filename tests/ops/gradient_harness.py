@@ -11,6 +11,7 @@ Beside its `CASES`, a case file may hold, by op:
 - `NO_GRADIENT`, why an op from floats to floats has none, though it is not flat.
 - `ESTIMATE`, why its gradient is not its slope.
 - `NO_FORMULA`, the float inputs by which it has none.
+- `RESERVED`, the float outputs through which no gradient comes back, which we refuse.
 - `POLES`, why infinity may be NaN.
 - `NO_SECOND`, why its gradient has no gradient.
 """
@@ -74,8 +75,8 @@ def arguments(item: Case) -> list[int]:
 
 def float_outputs(item: Case) -> list[int]:
     """The outputs that may hand one in."""
-    types = registry.output_types(node_of(item)) or []
-    return [i for i, dtype in enumerate(types) if is_smooth_type(dtype)]
+    types, closed = registry.output_types(node_of(item)) or [], notes("RESERVED").get(item.op, ())
+    return [i for i, dtype in enumerate(types) if is_smooth_type(dtype) and i not in closed]
 
 
 def is_ours(item: Case, ys: Sequence[int]) -> bool:

@@ -29,7 +29,7 @@ from tests.ops.gradient_theirs import Theirs, assert_gradients
 from tests.ops.harness import Case, run_ours
 from tests.ops.test_ops import check
 
-OURS, NO_SECOND = notes("OUR_GRADIENT"), notes("NO_SECOND")
+OURS, NO_SECOND, RESERVED = notes("OUR_GRADIENT"), notes("NO_SECOND"), notes("RESERVED")
 NO_SLOPE = notes("ESTIMATE")
 SKIPPED = "TensorFlow is not installed (extra `interop`)"
 
@@ -116,6 +116,13 @@ def test_what_has_no_second_gradient_says_so(cases: list[Case]) -> None:
             derive(item, float_outputs(item), known=True, second=True)
 
     check(cases[:1], second)
+
+
+@of_each_op(lambda op: op in RESERVED)
+def test_an_output_through_which_no_gradient_comes_back_says_so(cases: list[Case]) -> None:
+    for output in RESERVED[cases[0].op]:
+        with pytest.raises(Unsupported, match="no gradient"):
+            derive(cases[0], [output], known=True)
 
 
 @pytest.mark.interop

@@ -305,7 +305,24 @@ def logits_and_shares(random, inputs):
     return [random.normal(size=inputs[0].shape), random.dirichlet(np.ones(3), inputs[1].shape[:-1])]
 
 
+def moments_of_the_image(random, inputs):
+    """Any gradient, image and scale, and the moments that the image has."""
+    shapes = [array.shape for array in inputs[:3]]
+    dy, x, scale = (random.normal(size=shape).astype(F32) for shape in shapes)
+    axis = x.ndim - 1 if x.shape[-1] == scale.size else 1
+    others = tuple(d for d in range(x.ndim) if d != axis)
+    return [dy, x, scale, x.mean(others), x.var(others), *inputs[5:]]
+
+
+NORMALIZATIONS = ("FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3")
+BACK = [name.replace("Norm", "NormGrad") for name in NORMALIZATIONS]
 SMOOTH = {"SoftmaxCrossEntropyWithLogits": logits_and_shares}
+SMOOTH |= dict.fromkeys(BACK, moments_of_the_image)
+RESERVED = dict.fromkeys(NORMALIZATIONS, (1, 2, 3, 4)) | {"FusedBatchNormV3": (1, 2, 3, 4, 5)}
+RESERVED |= dict.fromkeys(BACK, (3, 4))
+NO_FORMULA = dict.fromkeys(NORMALIZATIONS, (3, 4))
+# with the image the moments move
+NO_FORMULA |= dict.fromkeys(BACK, (1, 3, 4, 5))
 OUR_GRADIENT = {
     "SoftmaxCrossEntropyWithLogits:1": "TensorFlow leaves out that the gradient has labels in it",
     "SoftmaxCrossEntropyWithLogits broadcast": "TensorFlow gives gradients of another shape",
