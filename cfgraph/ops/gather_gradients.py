@@ -40,7 +40,10 @@ def of_rows(g: Adjoint, x: Output, indices: Output, dz: Output) -> Output:
 def of_gather_nd(g: Adjoint, node: Node, dz: Output) -> Partials:
     """Of GatherNd and ResourceGatherNd."""
     params, indices = node.inputs[0], wide(g, node.inputs[1])
-    if g.known_shape(indices).rank == 1:
+    shape = g.known_shape(indices)
+    if shape.rank and shape[-1:].elements == 0:
+        return g.Sum(dz, index(g, range(shape.rank - 1))), None  # each is all of it
+    if shape.rank == 1:
         indices, dz = (g.ExpandDims(item, index(g, 0)) for item in (indices, dz))
     policy = {key: value for key, value in node.attrs.items() if key == "bad_indices_policy"}
     return g.ScatterNd(indices, dz, g.shape(params, indices.dtype or dtypes.int32), **policy), None

@@ -57,11 +57,21 @@ def of_determinant(g: Adjoint, node: Node, dz: Output) -> Partials:
     return [g.Mul(as_matrices(g, g.Mul(dz, conj(g, node.output()))), inverse)]
 
 
-def of_log_determinant(g: Adjoint, node: Node, _: Output | None, dz: Output | None) -> Partials:
-    """The adjoint of the inverse; the sign is flat."""
+def of_log_determinant(
+    g: Adjoint, node: Node, of_sign: Output | None, dz: Output | None
+) -> Partials:
+    """The adjoint of the inverse; the sign is flat, but turns where it is complex."""
+    x = node.inputs[0]
+    assert x.dtype is not None
+    if x.dtype.is_complex:
+        part, zero = x.dtype.real, g.const(0, x.dtype.real)
+        along = zero if dz is None else g.Real(dz, Tout=part)
+        turn = None if of_sign is None else g.Mul(of_sign, g.Conj(node.output()))
+        across = zero if turn is None else g.Imag(turn, Tout=part)
+        dz = g.Complex(along, across, Tout=x.dtype)
     if dz is None:
         return [None]
-    return [g.Mul(as_matrices(g, dz), g.MatrixInverse(node.inputs[0], adjoint=True))]
+    return [g.Mul(as_matrices(g, dz), g.MatrixInverse(x, adjoint=True))]
 
 
 def of_solve(g: Adjoint, node: Node, dz: Output) -> Partials:
@@ -119,32 +129,36 @@ def _row_count(g: Adjoint, x: Output) -> Output:
 def of_least_squares(g: Adjoint, node: Node, dz: Output) -> Partials:
     """Through the equations that are solved, of which there are as many as the smaller size.
 
-    Raises Unsupported where it is not known which size that is, and where none are solved.
+    Raises Unsupported where it is not known which size that is.
     """
     a, b, regularizer = node.inputs
     x, sizes = node.output(), g.known_shape(a)[-2:]
-    if not node.attr("fast") or not sizes.is_full:
-        message = "MatrixSolveLs has a gradient only where it is fast and the sizes are known"
+    if not sizes.is_full:
+        message = "MatrixSolveLs has a gradient only where the sizes of the matrix are known"
         raise Unsupported(message, node=node, code="CFG502")
     rows, columns = sizes
     tall = (rows or 0) >= (columns or 0)
     square = product(g, a, a, adj_x=tall, adj_y=not tall)
-    weight = g.ExpandDims(g.Cast(regularizer, DstT=a.dtype), index(g, -1))
-    square = g.MatrixSetDiag(square, g.AddV2(g.MatrixDiagPart(square), weight))
+    if node.attr("fast"):  # else the regularizer is not read
+        weight = g.ExpandDims(g.Cast(regularizer, DstT=a.dtype), index(g, -1))
+        square = g.MatrixSetDiag(square, g.AddV2(g.MatrixDiagPart(square), weight))
     if tall:
         z = g.MatrixSolve(square, dz)
         rest = g.Sub(b, product(g, a, x))
         of_b = product(g, a, z)
         of_a = g.Sub(product(g, rest, z, adj_y=True), product(g, of_b, x, adj_y=True))
-        return of_a, of_b, lambda: _of_weight(g, regularizer, z, x)
+        return of_a, of_b, lambda: _of_weight(g, node, z, x)
     of_b = g.MatrixSolve(square, product(g, a, dz))
     rest = g.Sub(dz, product(g, a, of_b, adj_x=True))
     w = g.MatrixSolve(square, b)
     of_a = g.Sub(product(g, w, rest, adj_y=True), product(g, of_b, x, adj_y=True))
-    return of_a, of_b, lambda: _of_weight(g, regularizer, of_b, w)
+    return of_a, of_b, lambda: _of_weight(g, node, of_b, w)
 
 
-def _of_weight(g: Adjoint, regularizer: Output, one: Output, other: Output) -> Output:
+def _of_weight(g: Adjoint, node: Node, one: Output, other: Output) -> Output | None:
+    regularizer = node.inputs[2]
+    if not node.attr("fast"):
+        return None
     change = g.Neg(total(g, g.Mul(one, conj(g, other))))
     return change if change.dtype == regularizer.dtype else g.Cast(change, DstT=regularizer.dtype)
 

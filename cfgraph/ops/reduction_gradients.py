@@ -31,8 +31,12 @@ def of_extreme(g: Adjoint, node: Node, dz: Output) -> Partials:
 
 def of_euclidean_norm(g: Adjoint, node: Node, dz: Output) -> Partials:
     """Each element in proportion to itself; NaN where all are zero."""
-    ratio = g.RealDiv(node.output(), dz)
-    return g.RealDiv(node.inputs[0], _spread(g, node, ratio)), None
+    norm, x = node.output(), node.inputs[0]
+    if x.dtype is not None and x.dtype.is_complex:
+        dz, norm = (g.Real(item, Tout=x.dtype.real) for item in (dz, norm))
+        share = g.Cast(g.RealDiv(dz, norm), DstT=x.dtype)
+        return g.Mul(x, _spread(g, node, share)), None
+    return g.RealDiv(x, _spread(g, node, g.RealDiv(norm, dz))), None
 
 
 def of_prod(g: Adjoint, node: Node, dz: Output) -> Partials:
@@ -108,7 +112,7 @@ def _count(g: Adjoint, node: Node, dz: Output) -> Output | int:
     dims = list(g.known_shape(x)) if places is not None else []
     sizes = [size for place in places or () if (size := dims[place]) is not None]
     if places is not None and len(sizes) == len(places):
-        return prod(sizes)
+        return max(prod(sizes), 1)
     before, after = (g.Prod(g.shape(item), index(g, 0)) for item in (x, dz))
     return g.Cast(g.FloorDiv(before, g.Maximum(after, 1)), DstT=dz.dtype)
 

@@ -106,11 +106,14 @@ class CumulativeLogsumexp(Scan):
     @staticmethod
     def gradient(g: Adjoint, node: Node, dz: Output) -> Partials:
         x, axis = node.inputs
-        size, nothing = g.Log(g.Abs(dz)), extreme(node.attr("T").numpy, largest=False)
+        size = g.Log(g.Abs(dz))
+        nothing = g.const(extreme(node.attr("T").numpy, largest=False), node.attr("T"))
+        # of no elements, which only the first of an exclusive scan has, the logarithm is infinite
+        sums = g.Maximum(node.output(), nothing) if node.attr("exclusive") else node.output()
 
         def weighed(chosen: Output) -> Output:
             # in logarithms, because the exponential of what was summed may overflow
-            share = g.Sub(g.SelectV2(chosen, size, g.const(nothing, node.attr("T"))), node.output())
+            share = g.Sub(g.SelectV2(chosen, size, nothing), sums)
             return g.Exp(g.AddV2(g.CumulativeLogsumexp(share, axis, **_backwards(node)), x))
 
         return g.Sub(weighed(g.Greater(dz, 0)), weighed(g.Less(dz, 0))), None

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from cfgraph.ir import dtypes
 from cfgraph.ir.graph import Node, Output
-from cfgraph.ops.adjoint import Adjoint, Partials, index
+from cfgraph.ops.adjoint import Adjoint, Partials, conj, index, row_shape
 from cfgraph.ops.op import Op
 
 
@@ -54,7 +54,7 @@ def of_prod(cls: type[BySegment], g: Adjoint, node: Node, dz: Output) -> Partial
         g.RealDiv(_rows(cls, g, node, node.output()), factor),
     )
     dz = g.SelectV2(g.Greater(zeros, 1), g.const(0, x.dtype), dz)
-    return [g.Mul(_rows(cls, g, node, dz), others), *[None] * (len(node.inputs) - 1)]
+    return [g.Mul(_rows(cls, g, node, dz), conj(g, others)), *[None] * (len(node.inputs) - 1)]
 
 
 def _rows(cls: type[BySegment], g: Adjoint, node: Node, y: Output) -> Output:
@@ -63,10 +63,13 @@ def _rows(cls: type[BySegment], g: Adjoint, node: Node, y: Output) -> Output:
     known = g.known_value(ids)
     if not cls.drops or (known is not None and (known >= 0).all()):
         return g.GatherV2(y, ids, index(g, 0))
+    # the row of all negative numbers comes first
     assert y.dtype is not None
-    rows = g.GatherV2(y, g.Maximum(ids, 0), index(g, 0))
-    inside = _column(g, g.GreaterEqual(ids, 0), y)
-    return g.SelectV2(inside, rows, g.const(0, y.dtype))
+    dims = row_shape(g, y)
+    known = g.known_value(dims)
+    sizes = g.ConcatV2(index(g, [1]), dims, index(g, 0)) if known is None else index(g, [1, *known])
+    padded = g.ConcatV2(g.Fill(sizes, g.const(0, y.dtype)), y, index(g, 0))
+    return g.GatherV2(padded, g.AddV2(g.Maximum(ids, -1), 1), index(g, 0))
 
 
 def _column(g: Adjoint, x: Output, y: Output) -> Output:

@@ -95,3 +95,11 @@ for version in ("V2", "V3"):
             [np.arange(6, dtype="int32").reshape(2, 3), one, np.int32(5)],
         ),
     ]
+
+PADDED = ("MatrixDiagV2", "MatrixDiagV3", "MatrixDiagPartV2", "MatrixDiagPartV3")
+OUR_GRADIENT = {
+    **{f"BatchMatrix{name}": "TensorFlow has none" for name in ("Diag", "DiagPart", "SetDiag")},
+    "BatchMatrixBandPart": "TensorFlow has none",
+    **dict.fromkeys(PADDED, "TensorFlow has none by the padding"),
+    "MatrixSetDiagV2": "TensorFlow takes the diagonals as those of MatrixSetDiagV3 lie",
+}

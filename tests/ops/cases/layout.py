@@ -239,3 +239,8 @@ MADE = [
     case("OneHot", [i64(0), i32(2), 1.0, 0.0], error=True),
 ]
 CASES = [*CONCATS, *SPLITS, *PADS, *ORDERS, *BLOCKS, *MADE]
+
+OUR_GRADIENT = {
+    "PadV2": "TensorFlow has none by the border",
+    "SplitV": "TensorFlow's fails where the axis is a vector",
+}

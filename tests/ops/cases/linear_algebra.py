@@ -327,3 +327,16 @@ for dtype in SOLVABLE:
     if dtype in COMPLEX:
         CASES.append(case("MatrixLogarithm", [spd], **more))
         CASES.append(case("MatrixLogarithm", [a[0]], **more))
+
+OF_MATRICES = ("Inverse", "Determinant", "Solve", "TriangularSolve", "SolveLs")
+OUR_GRADIENT = {
+    **{f"BatchMatrix{name}": "TensorFlow has none" for name in OF_MATRICES},
+    **dict.fromkeys(("MatrixExponential", "MatrixLogarithm"), "TensorFlow has none"),
+    **dict.fromkeys(
+        ("MatrixDeterminant", "LogMatrixDeterminant"), "it fails where there is no inverse"
+    ),
+    "MatrixSolveLs": "TensorFlow has none by the regularizer, nor where it is slow",
+    **dict.fromkeys(
+        ("TridiagonalSolve complex", "MatrixSquareRoot complex"), "TensorFlow does not conjugate"
+    ),
+}

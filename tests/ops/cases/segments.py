@@ -135,3 +135,31 @@ WITHOUT_CASE = dict.fromkeys(
     "TensorFlow runs them compiled only; test_old_ops.py has their values",
 )
 CASES = [*SEGMENTS, *SPARSE_SEGMENTS]
+
+
+def numbered(random, inputs):
+    """Random rows, in segments of which none is empty."""
+    data, ids, *count = inputs
+    found, places = np.unique(ids, return_inverse=True)
+    rows = random.uniform(0.5, 2, data.shape)
+    return [rows, places.reshape(ids.shape), *([found.size] * len(count))]
+
+
+SMOOTH = {
+    f"{sort}Segment{how}": numbered
+    for sort, hows in (("", ("Prod", "Mean", "Min", "Max")), ("Unsorted", ("Prod", "Min", "Max")))
+    for how in hows
+}
+OUR_GRADIENT = {
+    "UnsortedSegmentProd": "TensorFlow's fails where there are no segments",
+    "SegmentProd complex": "TensorFlow does not conjugate",
+    **{
+        f"SparseSegment{how}{suffix}": why
+        for how in ("Sum", "Mean", "SqrtN")
+        for suffix, why in {
+            "": "TensorFlow leaves it uninitialized where nothing is picked",
+            "Grad": "TensorFlow has none",
+            "GradV2": "TensorFlow has none",
+        }.items()
+    },
+}

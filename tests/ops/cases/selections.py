@@ -144,3 +144,5 @@ NO_GRADIENT = dict.fromkeys(
     ["Unique", "UniqueV2", "UniqueWithCounts", "UniqueWithCountsV2", "ListDiff"],
     "TensorFlow has none, and equal elements do not stay equal",
 )
+
+OUR_GRADIENT = {"TopKV2": "TensorFlow has another order where none is asked for"}
