@@ -12,6 +12,7 @@ from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.names import split_tensor_name
 from cfgraph.ir.shapes import SCALAR, UNKNOWN, Shape
 from cfgraph.ir.signature import MAX_COUNT
+from cfgraph.ir.walk import Roles
 from cfgraph.ops.inference import LARGEST_RANK, InferenceContext
 from cfgraph.ops.op import Op, lookup
 from cfgraph.ops.static_values import Known, Value, compute, decoded, join, same_value
@@ -63,8 +64,12 @@ class _Context(InferenceContext):
 
     __slots__ = ("_partial",)
 
-    def __init__(self, node: Node, inputs: tuple[Shape, ...], values: Sequence[Known]) -> None:
-        super().__init__(node, inputs, self._whole)
+    def __init__(
+        self, node: Node, inputs: tuple[Shape, ...], values: Sequence[Known], count: int
+    ) -> None:
+        # not the base's own, which would count the outputs once more
+        self.node, self.inputs, self.output_count = node, inputs, count
+        self._values = self._whole
         self._partial = values
 
     def _whole(self, slot: int) -> Any | None:
@@ -94,6 +99,7 @@ class _Inference:
         self.fresh: deque[Node] = deque()
         self.changed: list[tuple[int, Node]] = []
         self.queued: set[Node] = set()
+        self.roles = Roles()
         self.fed: dict[Output, tuple[Shape, Known]] = {}
         for name, feed in feeds.items():
             base, port = split_tensor_name(name)
@@ -102,10 +108,10 @@ class _Inference:
 
     def run(self) -> Shapes:
         for node in self.graph:
-            merges = _role(node) == "merge"
+            merges = self.roles[node.op] == "merge"
             count = len(node.inputs)
             self.waiting[node] = min(count, 1) if merges else count
-            if self._fed_outputs(node) is not None:
+            if self.fed and self._fed_outputs(node) is not None:
                 self.waiting[node] = 0
             if not self.waiting[node]:
                 self._enqueue(node)
@@ -133,53 +139,60 @@ class _Inference:
 
     def _look_at(self, node: Node) -> None:
         """Infer a node's outputs, weaken what was said before by it, and tell the readers."""
-        first = node not in self.rank
-        self.rank.setdefault(node, len(self.rank))
-        before = self.shapes.get(node)
+        if node not in self.rank:
+            self._look_first(node)
+            return
+        before = self.shapes[node]
         shapes, values = self._infer(node)
-        ports = set(range(len(shapes)))
-        if before is not None:
-            shapes = [a if a == b else a.join(b) for a, b in zip(before, shapes, strict=True)]
-            ports = {port for port, shape in enumerate(shapes) if shape != before[port]}
+        shapes = [a if a == b else a.join(b) for a, b in zip(before, shapes, strict=True)]
+        ports = {port for port, shape in enumerate(shapes) if shape != before[port]}
         self.shapes[node] = shapes
         for port, value in enumerate(values):
             output = Output(node, port)
             old = self.values.get(output)
-            new = value if first else join(old, value)
-            if first or not same_value(old, new):
+            new = join(old, value)
+            if not same_value(old, new):
                 ports.add(port)
                 if new is None:
                     self.values.pop(output, None)
                 else:
                     self.values[output] = new
-        for use in node.uses:
-            if use.slot < 0:
-                continue
-            reader = use.node
-            if first:
-                self.waiting[reader] -= 1
-            port = reader.inputs[use.slot].port
-            if self.waiting[reader] <= 0 and (first or port in ports):
+        for reader, slot in node.uses:
+            if slot >= 0 and self.waiting[reader] <= 0 and reader.inputs[slot].port in ports:
                 self._enqueue(reader)
 
+    def _look_first(self, node: Node) -> None:
+        """Infer a node's outputs; readers for which they were the last inputs come next."""
+        self.rank[node] = len(self.rank)
+        self.shapes[node], values = self._infer(node)
+        for port, value in enumerate(values):
+            if value is not None:
+                self.values[Output(node, port)] = value
+        waiting = self.waiting
+        for reader, slot in node.uses:
+            if slot >= 0:
+                waiting[reader] -= 1
+                if waiting[reader] <= 0:
+                    self._enqueue(reader)
+
     def _infer(self, node: Node) -> tuple[list[Shape], Sequence[Known]]:
-        self.errors.pop(node, None)
-        fed = self._fed_outputs(node)
+        if self.errors:
+            self.errors.pop(node, None)
+        fed = self._fed_outputs(node) if self.fed else None
         if fed is not None:
             return [shape for shape, _ in fed], [value for _, value in fed]
         count = _count(node)
-        slots = range(len(node.inputs))
-        role = _role(node)
+        role = self.roles[node.op]
         if role == "merge":
             return self._merge(node, count)
-        inputs = tuple(self._shape(node.inputs[slot]) for slot in slots)
-        values = [self._value(node.inputs[slot]) for slot in slots]
+        inputs = tuple(map(self._shape, node.inputs))
+        values = list(map(self.values.get, node.inputs))
         if role == "loop_cond":
             return [SCALAR] * count, values[:1] * count
         if role in _HAND_ON and inputs:
             return [inputs[0]] * count, [values[0]] * count
         shapes = self._shapes_of(node, inputs, values, count)
-        for port in range(count):
+        for port in range(count) if self.fed else ():
             here = self.fed.get(Output(node, port))
             if here is not None:
                 shapes[port] = here[0]
@@ -217,7 +230,7 @@ class _Inference:
         shapes: Sequence[Shape],
     ) -> Sequence[Known]:
         found = _values_of(node, inputs, values, shapes)
-        for port in range(len(found)):
+        for port in range(len(found)) if self.fed else ():
             fed = self.fed.get(Output(node, port))
             if fed is not None:
                 found[port] = fed[1]
@@ -258,7 +271,7 @@ def _shapes_of(
     if op is None:
         return unknown
     try:
-        found = list(op.shape(_Context(node, inputs, values)))
+        found = list(op.shape(_Context(node, inputs, values, count)))
     except ValueError:
         raise
     except Exception:
