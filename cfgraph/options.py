@@ -170,6 +170,13 @@ UntilIteration = Annotated[
         help="In virtual time: end when loops have begun iteration N.",
     ),
 ]
+NoValues = Annotated[
+    bool,
+    typer.Option(
+        "--no-values",
+        help="In virtual time: compute only what decides where tokens go, and shapes.",
+    ),
+]
 Calibrate = Annotated[
     str | None,
     typer.Option(

@@ -24,6 +24,7 @@ def main(
     clock: given.Clock = "real",
     costs: given.Costs = None,
     until_iteration: given.UntilIteration = None,
+    no_values: given.NoValues = False,
     calibrate: given.Calibrate = None,
     timeout: given.Timeout = None,
     max_iterations: given.MaxIterations = None,
@@ -43,6 +44,6 @@ def main(
     expected, watched = of.Expected(expect, rtol, atol), of.Watched(tap, trace, trace_out, timeline)
     limits = of.Limits(timeout, max_iterations, seed, schedule, schedule_seed)
     place, style = of.Place(devices, soft), of.Style(json, full, quiet, color)
-    timing = of.Timing(clock, costs, until_iteration, calibrate)
+    timing = of.Timing(clock, costs, until_iteration, no_values, calibrate)
     asked = of.RunOptions(wanted, expected, watched, limits, place, style, timing)
     raise given.Exit(run(graph, asked))

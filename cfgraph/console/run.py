@@ -17,6 +17,7 @@ from cfgraph.console.run_options import Expected, RunOptions, Timing
 from cfgraph.console.run_report import Outcome, print_outcome
 from cfgraph.console.taps import Taps
 from cfgraph.console.timeline import Timeline
+from cfgraph.errors import UsageError
 from cfgraph.ir.file_bytes import write_atomically
 from cfgraph.ir.graph import Output
 from cfgraph.ir.staged import StagedFiles
@@ -35,6 +36,9 @@ def run(path: str, options: RunOptions) -> int:
     """
     source = read_graph(path, quiet=options.style.quiet)
     job = make_job(source, options)
+    if options.timing.no_values and (job.places or job.expected):
+        message = "without values there is nothing to write or to compare"
+        raise UsageError(message, hint="leave out --no-values, or --out and --expect")
     taps = _taps(source, options)
     with StagedFiles() as files:
         if options.wanted.out_dir is not None:
@@ -100,6 +104,7 @@ def _execute(
                 trace=Tee(observers) if observers else None,
                 allow_dead=job.allow_dead,
                 until_iteration=timing.until_iteration,
+                without_values=timing.no_values,
                 **stop,
             )
     except BaseException:

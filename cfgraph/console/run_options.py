@@ -70,6 +70,7 @@ class Timing:
     clock: str = "real"
     costs: str | None = None
     until_iteration: int | None = None
+    no_values: bool = False
     calibrate: str | None = None
 
     @property
@@ -82,6 +83,7 @@ class Timing:
         for option, given, wanted in (
             ("--costs", self.costs, True),
             ("--until-iteration", self.until_iteration, True),
+            ("--no-values", self.no_values or None, True),
             ("--calibrate", self.calibrate, False),
         ):
             if given is not None and virtual is not wanted:

@@ -13,6 +13,7 @@ from cfgraph.console.tables import flowed
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.shapes import Shape
 from cfgraph.ops.optional import Optional
+from cfgraph.ops.outline import Outline
 from cfgraph.ops.tensor_list import TensorList
 from cfgraph.ops.variables import Variable
 
@@ -33,8 +34,10 @@ def type_text(value: Any) -> str:
 def _array(value: Any) -> Any:
     """A value as an array, a reference as what it refers to.
 
-    NumPy must not look into a resource as if it were a sequence.
+    NumPy must not look into a resource as if it were a sequence; an outline is no array.
     """
+    if isinstance(value, Outline):
+        return value
     if isinstance(value, Variable) and not value.resource and value.initialized:
         value = value.read()
     if isinstance(value, np.ndarray | np.generic | bool | int | float | complex):
@@ -64,6 +67,8 @@ def value_text(value: Any, full: bool = False) -> str:
     More than 1024 elements are elided unless `full`.
     """
     array = _array(value)
+    if isinstance(array, Outline):
+        return "not computed"
     element = _element_text(array)
     if array.ndim == 0:
         return element(array[()])
@@ -162,6 +167,8 @@ def value_json(value: Any, full: bool = False) -> dict[str, Any]:
     """A value as a member of a JSON document; a large one without its elements unless `full`."""
     array = _array(value)
     found: dict[str, Any] = {"dtype": _dtype_name(array), "shape": list(array.shape)}
+    if isinstance(array, Outline):
+        return {**found, "computed": False}
     if array.size > MAX_ELEMENTS and not full:
         return {**found, "elided": True}
     items = [_element_json(item, array.dtype.kind) for item in _items(array)]
@@ -198,7 +205,7 @@ def summary_text(value: Any, limit: int = 40) -> str:
         return f"{kind} {element(value)}"
     array = _array(value)
     kind = type_text(array)
-    if array.size > _SMALL or _is_opaque(array):
+    if isinstance(array, Outline) or array.size > _SMALL or _is_opaque(array):
         return kind
     text = value_text(array)
     return f"{kind} {text}" if len(text) <= limit else kind

@@ -27,6 +27,7 @@ from cfgraph.runtime.state import State
 from cfgraph.runtime.step import RunStep
 from cfgraph.runtime.trace import Observer
 from cfgraph.runtime.virtual import VirtualSimulator
+from cfgraph.runtime.without_values import leave_out_values
 
 SCHEDULES = ("fifo", "random")
 DEFAULT_DEVICE = "cpu:0"
@@ -88,6 +89,7 @@ class Session:
         timeout: float | None = None,
         allow_dead: bool = False,
         until_iteration: int | None = None,
+        without_values: bool = False,
     ) -> list[Any]:
         """Compute fetched tensors, and run targets for their effect.
 
@@ -95,7 +97,8 @@ class Session:
         `feeds` maps tensor names to arrays. `trace` is told every token. Returns a value for each
         fetch that is a tensor, in their order: NumPy arrays, or scalars of rank 0; with
         `allow_dead` None for one that is dead. In virtual time a run may end as soon as its loops
-        have begun `until_iteration`; None then stands for what has no value yet.
+        have begun `until_iteration`; None then stands for what has no value yet. And it may compute
+        `without_values` but for those that decide anything: what is fetched may be an Outline then.
 
         Raises UsageError for unknown names and feeds that do not fit, InvalidInput for a graph that
         cannot run, Unsupported for ops without a kernel, ExecutionError when the run fails (also
@@ -104,7 +107,10 @@ class Session:
         names = [fetches] if isinstance(fetches, str) else list(fetches)
         wanted, nodes = self._resolve(names, targets)
         fed = self._resolve_feeds(feeds or {})
-        simulator = self._simulator(wanted, nodes, tuple(fed), trace)
+        if self.costs is None and (without_values or until_iteration is not None):
+            message = "only a run in virtual time may leave out values and iterations"
+            raise UsageError(message, hint="costs=CostModel()")
+        simulator = self._simulator(wanted, nodes, tuple(fed), trace, without_values)
         self._step.run += 1
         self._step.max_iterations = max_iterations
         deadline = None if timeout is None else time.monotonic() + timeout
@@ -149,13 +155,14 @@ class Session:
         nodes: tuple[Node, ...],
         fed: tuple[Output, ...],
         trace: Observer | None,
+        without_values: bool,
     ) -> Simulator:
         """The simulator of this fetch-set, made once; a traced one is made for its run alone."""
         state = self.graph.edits, tuple(self.graph.functions.values())
         if self._planned != state:
             self._simulators.clear()
             self._planned = state
-        key = (wanted, nodes, fed)
+        key = (wanted, nodes, fed, without_values)
         if trace is None and key in self._simulators:
             return self._simulators[key]
         with without_collector():
@@ -163,6 +170,8 @@ class Session:
             if len(self.devices) > 1:
                 run = divided_run(run, self.devices, self.soft_placement)
             plans = make_plans(*run, self.devices[0] if self.devices else DEFAULT_DEVICE)
+            if without_values:
+                leave_out_values(plans)
             if self.costs is None:
                 simulator = Simulator(run[0], plans, self._step, run[1], trace)
             else:

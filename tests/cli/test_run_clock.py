@@ -71,3 +71,13 @@ def test_a_cost_model_that_is_not_there_is_an_input_error(command: Any, two_devi
     done = command("run", two_devices, "--feed", "n=1", "--clock", "virtual", "--costs", "no.toml")
     assert done.code == 3
     assert "no.toml" in done.err
+
+
+def test_without_values_types_and_shapes_are_told(command: Any, graphs: Path) -> None:
+    asked = ["run", graphs / "eight_devices.pb", "--feed", "n=3", "--fetch", "out0:0"]
+    asked += ["--clock", "virtual", "--no-values"]
+    done = command(*asked, "--trace", "--tap", "while/add*")
+    assert (done.code, done.lines[-1]) == (0, "out0:0  float32[]  = not computed")
+    wanted = {"tensor": "out0:0", "dtype": "float32", "shape": [], "computed": False}
+    assert command(*asked, "--json").json["result"]["values"] == [wanted]
+    assert command(*asked, "--expect", "out0=3").code == 2

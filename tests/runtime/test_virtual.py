@@ -5,11 +5,13 @@ from __future__ import annotations
 from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import cfgraph
 from benchmarks.devices import loop_text
 from cfgraph.errors import ExecutionError, InvalidInput, UsageError
+from cfgraph.ops.outline import Outline
 from cfgraph.runtime.cost_model import CostModel, read_costs
 from cfgraph.runtime.trace import Recorder
 from tests.runtime.devices import counting, partitioned
@@ -154,3 +156,52 @@ def test_a_cost_model_that_is_wrong_is_refused_by_entry(
         read_costs(str(file))
     assert message in caught.value.message
     assert caught.value.path == str(file)
+
+
+# -- without values --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "fetches"),
+    [
+        ("lstm_grad.pb", ["loss:0", "dW:0"]),
+        ("eight_devices_barrier.pb", ["out0:0", "out7:0"]),
+    ],
+)
+def test_the_clock_shows_the_same_without_values(
+    name: str, fetches: list[str], fixtures: Path, costs: CostModel
+) -> None:
+    graph = cfgraph.load(fixtures / "graphs" / name)
+    feeds = {
+        "eight_devices_barrier.pb": {"n:0": 5},
+        "lstm_grad.pb": {
+            "W:0": np.ones((512, 1024), np.float32),
+            "x:0": np.ones((3, 32, 256), np.float32),
+        },
+    }[name]
+    whole = cfgraph.Session(graph, devices="cpu:0-7", costs=costs)
+    bare = cfgraph.Session(graph, devices="cpu:0-7", costs=costs)
+    values = whole.run(fetches, feeds)
+    outlines = bare.run(fetches, feeds, without_values=True)
+    assert bare.elapsed == whole.elapsed
+    for value, outline in zip(values, outlines, strict=True):
+        assert isinstance(outline, Outline)
+        assert (outline.shape, outline.dtype) == (value.shape, value.dtype)
+        assert (outline.nbytes, outline.ndim) == (value.nbytes, value.ndim)
+
+
+def test_what_a_predicate_needs_is_computed_on_the_other_device_too(costs: CostModel) -> None:
+    run = session(counting(), costs=costs)
+    assert run.run(["out:0"], {"n": 4}, without_values=True) == [4]
+
+
+def test_a_shape_that_depends_on_values_names_its_node(costs: CostModel) -> None:
+    text = "x = Placeholder() {dtype=float32, shape=[3]}\ny = Neg(x)\nout = Where(y)\n"
+    with pytest.raises(ExecutionError, match="the shape of out:0 depends on values") as caught:
+        session(text, costs=costs).run(["out:0"], {"x": [1, 0, 2]}, without_values=True)
+    assert caught.value.node == "out"
+
+
+def test_values_are_left_out_in_virtual_time_only() -> None:
+    with pytest.raises(UsageError, match="only a run in virtual time"):
+        session(RELAY).run(["out:0"], without_values=True)

@@ -1,0 +1,105 @@
+"""Runs without values: what decides where tokens go is computed, other tokens carry their outline.
+
+Needed are the values that predicates, stateful ops, resources and shapes depend on, through the
+messages between devices too. Every other kernel only says what its outputs look like.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from cfgraph.analysis.transfers import key_of, senders
+from cfgraph.ir import registry
+from cfgraph.ir.graph import Node, Output
+from cfgraph.ir.shapes import Shape
+from cfgraph.ops.inference import InferenceContext
+from cfgraph.ops.op import OpError
+from cfgraph.ops.outline import Outline
+from cfgraph.runtime.plan import NodePlan, Plan
+
+
+def leave_out_values(plans: Sequence[Plan]) -> None:
+    """Give the nodes whose values decide nothing kernels that only tell outlines."""
+    nodes = {node: plan for part in plans for node, plan in part.nodes.items()}
+    kept = _decisive(nodes)
+    for node, plan in nodes.items():
+        if node not in kept and node.inputs and not (plan.op.role or plan.op.stateful):
+            plan.kernel = _outliner(plan)
+
+
+def _decisive(nodes: dict[Node, NodePlan]) -> set[Node]:
+    """The nodes whose values are needed."""
+    sends = senders(nodes)
+    queue = [item.node for plan in nodes.values() for item in _wanted(plan)]
+    queue += [node for node in nodes if _is_opaque(node)]
+    found: set[Node] = set()
+    while queue:
+        node = queue.pop()
+        if node in found or node not in nodes:
+            continue
+        found.add(node)
+        queue += [item.node for item in node.inputs]
+        if nodes[node].op.role == "recv" and (send := sends.get(key_of(node))) is not None:
+            queue.append(send)
+    return found
+
+
+def _wanted(plan: NodePlan) -> Iterator[Output]:
+    """The inputs whose values a node needs whoever reads it."""
+    node, op = plan.node, plan.op
+    if op.role in ("switch", "loop_cond"):
+        yield node.inputs[-1]
+    elif op.stateful and not op.role:
+        yield from node.inputs
+    else:
+        yield from (node.inputs[slot] for slot in op.slots_of(node, op.constant_inputs))
+
+
+def _is_opaque(node: Node) -> bool:
+    """True where a resource, a variant, a text or a reference is handled."""
+    types = [*(registry.input_types(node) or []), *(registry.output_types(node) or [])]
+    return any(dtype.is_ref or dtype.is_object for dtype in types)
+
+
+def _outliner(plan: NodePlan) -> Callable[..., Any]:
+    """A kernel that tells the outlines of its outputs; those of outlines are worked out once."""
+    node, op = plan.node, plan.op
+    types = [dtype.base.numpy for dtype in registry.output_types(node) or []]
+    known: dict[tuple[tuple[int, ...], ...], Any] = {}
+
+    def tell(*inputs: Any) -> Any:
+        if op.forwards:
+            return inputs[0] if len(types) == 1 else inputs[: len(types)]
+        shapes = tuple(item.shape for item in inputs)
+        whole = all(isinstance(item, Outline) for item in inputs)
+        if whole and shapes in known:
+            return known[shapes]
+        made = _outlines(node, op.shape(_context(node, inputs)), types)
+        result = made[0] if len(made) == 1 else made
+        if whole:
+            known[shapes] = result
+        return result
+
+    return tell
+
+
+def _context(node: Node, inputs: tuple[Any, ...]) -> InferenceContext:
+    def value(slot: int) -> Any | None:
+        return None if isinstance(inputs[slot], Outline) else inputs[slot]
+
+    return InferenceContext(node, tuple(Shape(item.shape) for item in inputs), value)
+
+
+def _outlines(
+    node: Node, shapes: Sequence[Shape], types: Sequence[np.dtype[Any]]
+) -> tuple[Outline, ...]:
+    made = []
+    for port, (shape, dtype) in enumerate(zip(shapes, types, strict=True)):
+        if shape.dims is None or None in shape.dims:
+            message = f"the shape of {node.name}:{port} depends on values, which are left out"
+            raise OpError(message, hint="run it with values")
+        made.append(Outline(dtype, tuple(size for size in shape.dims if size is not None)))
+    return tuple(made)
