@@ -2,7 +2,8 @@
 
 A loop that must stay together goes to the device of its LoopCond (of its first Merge, without
 one). Then, beside what it belongs to: a Switch on the loop's predicate beside its Merge, an Exit
-beside its Switch, an Enter and a NextIteration beside a reader. Merges stay.
+beside its Switch, an Enter and a NextIteration beside a reader. Merges stay. A Switch of a
+conditional goes beside its data where that saves a message.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Iterable
 
 from cfgraph.analysis.frames import Frame
 from cfgraph.ir.graph import Node
+from cfgraph.passes.partition.crossings import COPIED
 from cfgraph.passes.partition.devices import Places
 from cfgraph.passes.partition.spread import Loops
 
@@ -62,16 +64,24 @@ def _anchor(frame: Frame) -> Node:
 
 
 def _follow_sources(where: Places, loops: Loops) -> None:
-    """A Switch goes beside the Merge that it reads, an Exit beside what it reads."""
+    """A Switch goes beside the Merge that it reads, an Exit beside what it reads.
+
+    So does any other Switch that nobody reads on its own device: its data need not go there.
+    """
     roles = loops.roles
     for node in loops.found.order:
         role = roles[node.op]
-        if role == "switch":
-            source = node.inputs[0].node
-            if loops.is_variable(source) and loops.is_driven(node):
-                where[node] = where[source]
-        elif role == "exit" and roles[node.inputs[0].node.op] != "enter":
-            where[node] = where[node.inputs[0].node]
+        if role not in ("switch", "exit"):
+            continue
+        source = node.inputs[0].node
+        of_variable = role == "switch" and loops.is_variable(source) and loops.is_driven(node)
+        follows = of_variable or role == "exit" or _is_unread(node, where)
+        if follows and roles[source.op] not in COPIED:
+            where[node] = where[source]
+
+
+def _is_unread(node: Node, where: Places) -> bool:
+    return bool(node.uses) and all(where[use.node] != where[node] for use in node.uses)
 
 
 def _follow_readers(where: Places, loops: Loops) -> None:
