@@ -6,12 +6,13 @@ Beside its `CASES`, a case file may hold, by op:
   one for each, or a function of (random, the inputs of a case) that gives all inputs. Other ops are
   taken at the inputs of their cases, moved a little, so that none is on a corner.
 - `OUR_GRADIENT`, why TensorFlow has no such gradient, or another one: it is not compared. Under
-  `op:1` only as far as it comes from output 1, under `op complex`, `op half` only that of such
-  numbers, under `op broadcast` only where shapes differ.
+  `op:1` only as far as it comes from output 1, under `op by 1` only that by input 1, which it has
+  not; under `op complex`, `op half` that of such numbers, under `op broadcast` where shapes differ.
 - `NO_GRADIENT`, why an op from floats to floats has none, though it is not flat.
 - `ESTIMATE`, why its gradient is not its slope.
 - `NO_FORMULA`, the float inputs by which it has none.
 - `RESERVED`, the float outputs through which no gradient comes back, which we refuse.
+- `FAILS`, what TensorFlow says where it fails, for some cases of an op.
 - `POLES`, why infinity may be NaN.
 - `NO_SECOND`, why its gradient has no gradient.
 """
@@ -195,12 +196,19 @@ def derive(item: Case, ys: Sequence[int], *, known: bool, second: bool = False) 
 
 
 def _second(graph: Graph, first: dict[str, str | None], seeds: list[str]) -> dict[str, str | None]:
-    known = [name for name in first.values() if name is not None]
-    weights = [
-        _placeholder(graph, f"w{i}", graph.tensor(name).dtype) for i, name in enumerate(known)
-    ]
+    known = {weight(key): name for key, name in first.items() if name is not None}
+    if not known:
+        return {}
+    for name, tensor in known.items():
+        _placeholder(graph, name.removesuffix(":0"), graph.tensor(tensor).dtype)
     by = [*first, *seeds]
-    return dict(zip(by, gradients(graph, known, by, grad_ys=weights), strict=True)) if known else {}
+    found = gradients(graph, [*known.values()], by, grad_ys=[*known])
+    return dict(zip(by, found, strict=True))
+
+
+def weight(x: str) -> str:
+    """The name of the weight of the first gradient by an input."""
+    return x.replace("x", "w")
 
 
 def _placeholder(graph: Graph, name: str, dtype: DType | None) -> str:
@@ -223,4 +231,4 @@ def feeds_of(item: Case, ys: Sequence[int], outputs: Arrays) -> dict[str, Any]:
 def weights_of(item: Case, first: dict[str, Any]) -> dict[str, Any]:
     """Random weights for the first gradients that there are."""
     random = random_of(item)
-    return {f"w{i}:0": random_like(random, np.asarray(v)) for i, v in enumerate(first.values())}
+    return {weight(key): random_like(random, np.asarray(value)) for key, value in first.items()}

@@ -1,11 +1,12 @@
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
 
-from cfgraph.errors import ExecutionError, Unsupported
+from cfgraph.errors import CfgraphError, ExecutionError, Unsupported
 from cfgraph.ir.attrs import Tensor
 from cfgraph.ir.dtypes import float32
 from cfgraph.ir.graph import Graph
@@ -22,6 +23,7 @@ from tests.ops.gradient_harness import (
     is_ours,
     is_random,
     notes,
+    weight,
     weights_of,
 )
 from tests.ops.gradient_slopes import assert_slope, forward, smooth
@@ -56,9 +58,21 @@ def test_gradients_agree_with_tensorflow(cases: list[Case]) -> None:
         def agree(item: Case) -> None:
             for ys in outputs_to_try(item):
                 if not is_ours(item, ys):
-                    agree_by(theirs, item, ys)
+                    with failing(item):
+                        agree_by(theirs, item, ys)
 
         check(cases, agree)
+
+
+@contextmanager
+def failing(item: Case) -> Iterator[None]:
+    """Let TensorFlow fail where it is known to."""
+    try:
+        yield
+    except Exception as error:
+        known = notes("FAILS").get(item.op)
+        if isinstance(error, AssertionError | CfgraphError) or not known or known not in str(error):
+            raise
 
 
 def agree_by(theirs: Theirs, item: Case, ys: Sequence[int]) -> None:
@@ -101,7 +115,7 @@ def test_second_gradients_agree_with_finite_differences(cases: list[Case]) -> No
         first = ours.values(ours.first, feeds)
         if not first:
             return
-        named = {f"w{i}:0": name for i, name in enumerate(filter(None, ours.first.values()))}
+        named = {weight(key): name for key, name in ours.first.items()}
         weights = weights_of(point, first)
         found = ours.values(ours.second, feeds | weights)
         assert_slope(point, lambda at: ours.values(named, at), weights, feeds, found)
@@ -134,23 +148,27 @@ def test_second_gradients_agree_with_tensorflow(cases: list[Case]) -> None:
 
         def agree(item: Case) -> None:
             point = smooth(item)
-            if point is None or is_ours(item, float_outputs(item)):
-                return
-            ys = float_outputs(point)
-            feeds = feeds_of(point, ys, run_ours(point))
-            wanted = theirs.add(point, ys, second=True)
-            if isinstance(wanted.second, LookupError):
-                return
-            ours = derive(point, ys, known=True, second=True)
-            first = wanted.values(wanted.first, feeds)
-            if first is None:
-                return
-            feeds |= weights_of(point, first)
-            values = wanted.values(wanted.second, feeds)
-            if values is not None:
-                assert_gradients(point, ours.values(ours.second, feeds), values)
+            if point is not None and not is_ours(item, float_outputs(item)):
+                with failing(item):
+                    agree_twice(theirs, point)
 
         check(cases[:2], agree)
+
+
+def agree_twice(theirs: Theirs, point: Case) -> None:
+    ys = float_outputs(point)
+    feeds = feeds_of(point, ys, run_ours(point))
+    wanted = theirs.add(point, ys, second=True)
+    if isinstance(wanted.second, LookupError):
+        return
+    first = wanted.values(wanted.first, feeds)
+    ours = derive(point, ys, known=True, second=True)
+    if first is None or first.keys() != {key for key, name in ours.first.items() if name}:
+        return
+    feeds |= weights_of(point, first)
+    values = wanted.values(wanted.second, feeds)
+    if values is not None:
+        assert_gradients(point, ours.values(ours.second, feeds), values)
 
 
 def test_a_prevented_gradient_is_refused_with_its_reason() -> None:
