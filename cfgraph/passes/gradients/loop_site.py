@@ -13,6 +13,7 @@ from typing import Any
 from cfgraph.analysis.guards import Decision, Guard, Guards
 from cfgraph.errors import Unsupported
 from cfgraph.ir import dtypes
+from cfgraph.ir.attrs import Tensor
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ops.op import behind_identities, role
@@ -232,7 +233,14 @@ class LoopSite(Site):
 
     def constant(self, array: Any, dtype: DType) -> Output:
         """A new constant that can be read here."""
+        if array.ndim == 0 and dtype.is_integer and array == -1:
+            # as a shape it says that the rank is unknown, and TensorFlow looks for it in a Const
+            return self._const_in_loop(array, dtype)
         return self.enter(self.outer.const(array, dtype))
+
+    def _const_in_loop(self, array: Any, dtype: DType) -> Output:
+        attrs = {"dtype": dtype, "value": Tensor(array)}
+        return self.work.add("Const", (), "Const", [self.back.step], **attrs).output()
 
     def measured(self, x: Output, dtype: DType) -> Output:
         """The shape of a tensor; of one of the forward loop, found there."""

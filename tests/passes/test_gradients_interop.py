@@ -1,0 +1,64 @@
+"""TensorFlow loads the gradient graphs that we write, and computes what it has recorded."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cfgraph.ir.graph import Graph
+from tests.conformance import recorded, recorded_gradients
+from tests.passes.differentiable import Program
+from tests.passes.test_lower_interop import feeds_of, imported, message_of
+
+pytestmark = [pytest.mark.interop, pytest.mark.slow]
+
+tf = pytest.importorskip("tensorflow", reason="needs the extra `interop`").compat.v1
+
+CASES = [
+    pytest.param(case, id=case["id"])
+    for case in recorded.cases()
+    if case["kind"] == "gradient" and "host" not in case["tags"]
+]
+
+
+def run_before(session: Any, case: dict[str, Any], graph: Graph) -> None:
+    """Run what came before in that session, so far as the graph has it."""
+    for run in case["init"]:
+        missing = [name for name in run["fetches"] if name.partition(":")[0] not in graph]
+        if missing:
+            pytest.skip(f"the variables are set by {missing[0]!r}, which the graph does not hold")
+        session.run(run["fetches"], feeds_of(run))
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_tensorflow_computes_the_recorded_gradients_from_our_graph(case: dict[str, Any]) -> None:
+    graph = recorded.graph(case["graph"])
+    names = recorded_gradients.add_gradients(case, graph)
+    wanted = [
+        (name, want)
+        for name, want in zip(names, case["expected"], strict=True)
+        if name is not None and want is not None
+    ]
+    config = tf.ConfigProto(allow_soft_placement=True)
+    with tf.Session(graph=imported(message_of(graph)), config=config) as session:
+        run_before(session, case, graph)
+        values = session.run([name for name, _ in wanted], feeds_of(case))
+    random = "random" in case["tags"]
+    for have, (name, want) in zip(values, wanted, strict=True):
+        expected = recorded.array(want)
+        loosen = recorded_gradients.LOOSEN
+        told = recorded.compare(have, expected, shapes_only=random, loosen=loosen)
+        assert not told, f"{name}: {told}"
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_tensorflow_computes_the_slopes_of_random_programs_from_our_graph(seed: int) -> None:
+    from cfgraph.passes.gradients.gradients import gradients
+
+    program = Program(seed)
+    graph = program.graph()
+    names = gradients(graph, ["y:0"], ["x:0", "w:0"], unconnected="zero")
+    with tf.Session(graph=imported(message_of(graph))) as session:
+        have = session.run(names, program.feeds)
+    assert have == pytest.approx([program.slope(0), program.slope(1)], rel=1e-5, abs=1e-7)
