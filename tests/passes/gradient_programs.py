@@ -1,0 +1,102 @@
+"""Programs with conditionals and loops, their gradients, and what these add to a graph."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+import cfgraph
+from cfgraph import Builder
+from cfgraph.ir.graph import Graph
+from cfgraph.passes.derivatives import derivatives
+
+Feeds = dict[str, Any]
+
+
+class Program:
+    """A Builder with inputs `x`, `y`, … that are scalars unless a shape is given."""
+
+    def __init__(self, **feeds: Any) -> None:
+        self.b = Builder()
+        self.feeds: Feeds = {}
+        self.before: list[str] = []
+        self.inputs: dict[str, Any] = {}
+        for name, value in feeds.items():
+            self.input(name, value, np.shape(value))
+
+    def input(self, name: str, value: Any, shape: Any, dtype: str | None = None) -> Any:
+        kind = type(np.ravel(value)[0].item()).__name__
+        dtype = dtype or {"float": "float32", "int": "int32", "bool": "bool"}[kind]
+        self.feeds[name] = value
+        made = self.inputs[name] = self.b.placeholder(name, dtype, shape)
+        return made
+
+    def __getitem__(self, name: str) -> Any:
+        return self.inputs[name]
+
+    def graph(self) -> Graph:
+        """As it comes out of a file."""
+        return cfgraph.loads(cfgraph.dumps(self.b.graph))
+
+    def values(self, graph: Graph, names: Sequence[str | None], feeds: Feeds) -> list[Any]:
+        session = cfgraph.Session(graph)
+        for name in self.before:
+            session.run(targets=[name])
+        wanted = [name for name in names if name is not None]
+        given = {k: v for k, v in {**self.feeds, **feeds}.items() if k in graph}
+        found = dict(zip(wanted, session.run(wanted, given), strict=True)) if wanted else {}
+        return [None if name is None else np.asarray(found[name]).tolist() for name in names]
+
+    def gradients(
+        self, y: Any, *xs: Any, order: int = 1, options: dict[str, Any] | None = None, **feeds: Any
+    ) -> Any:
+        """The gradients of a y (or the sum of several) by some xs; of one x the value itself."""
+        graph = self.graph()
+        ys = [item.name for item in (y if isinstance(y, list | tuple) else [y])]
+        names = [x if isinstance(x, str) else x.name for x in xs]
+        found = derivatives(graph, ys, names, order=order, **(options or {}))[-1].names
+        values = self.values(graph, found, feeds)
+        return values[0] if len(values) == 1 else values
+
+    def value(self, y: Any, **feeds: Any) -> Any:
+        return self.values(self.graph(), [y.name], feeds)[0]
+
+
+def squares(p: Program, v: Any, limit: float = 100.0, **options: Any) -> Any:
+    """`while v < limit: v = v * v`"""
+    return p.b.while_loop(lambda v: v < limit, p.b.Square, v, **options)
+
+
+def times(p: Program, count: int, step: Callable[..., Any], *state: Any) -> Any:
+    """A step so many times; what comes out, the counter left out."""
+
+    def body(i: Any, *now: Any) -> Any:
+        after = step(*now)
+        return (i + 1, *(after if isinstance(after, tuple) else (after,)))
+
+    found = p.b.while_loop(lambda i, *now: i < count, body, [0, *state])
+    return found[1] if len(state) == 1 else found[1:]
+
+
+def mapped(p: Program, function: Callable[[Any], Any], x: Any, count: int) -> Any:
+    """A function of each element of a vector, by a loop over a list of tensors."""
+    shape = p.b.const(np.zeros(0, np.int32))
+    inputs = p.b.TensorListFromTensor(x, shape)
+    outputs = p.b.TensorListReserve(shape, count, element_dtype="float32")
+
+    def body(i: Any, made: Any) -> Any:
+        item = p.b.TensorListGetItem(inputs, i, shape, element_dtype="float32")
+        return i + 1, p.b.TensorListSetItem(made, i, function(item))
+
+    _, made = p.b.while_loop(lambda i, made: i < count, body, [0, outputs])
+    return p.b.TensorListStack(made, shape, element_dtype="float32", num_elements=count)
+
+
+def ops_after(p: Program, y: Any, *xs: str) -> Counter[str]:
+    """How many nodes of each op a graph has with the gradients of y."""
+    graph = p.graph()
+    cfgraph.gradients(graph, [y.name], list(xs))
+    return Counter(node.op for node in graph)
