@@ -7,6 +7,7 @@ import sys
 from benchmarks import (
     deadness,
     devices,
+    gradients,
     kernels,
     loading,
     lowering,
@@ -27,6 +28,7 @@ SECTIONS = {
     "partition": partition,
     "running": running,
     "devices": devices,
+    "gradients": gradients,
     "kernels": kernels,
     "memory": memory,
     "startup": startup,

@@ -1,0 +1,103 @@
+"""Microseconds a node to add gradients, and what an LSTM's gradient costs, against TensorFlow's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from benchmarks.peer import runner
+from benchmarks.rows import Row, best_of_one, in_turn
+from cfgraph.build.builder import Builder
+from cfgraph.ir import dtypes, serde
+from cfgraph.ir.graph import Graph
+from cfgraph.ir.shapes import Shape
+from cfgraph.passes.gradients.gradients import gradients
+from cfgraph.runtime.session import Session
+
+CHAINS = (1_000, 10_000, 100_000)
+# TensorFlow takes a millisecond and more a node
+PEER_CHAIN = 2_000
+LOOPS = 1_000
+TINY = 20
+
+
+def measure(tf: ModuleType | None, *, tiny: bool) -> Iterator[Row]:
+    """Chains, loops in a row, and the LSTM."""
+    for count in (TINY,) if tiny else CHAINS:
+        graph, last = chain(count)
+        took = best_of_one(lambda graph=graph, last=last: gradients(graph, [last], ["x:0"]))
+        compared = tf is not None and count == 10_000
+        theirs = peer_chain(tf) * 1e6 / PEER_CHAIN if tf and compared else None
+        budget = 1 / 20 if compared else None
+        yield Row(f"gradient of {count:,} nodes", took * 1e6 / count, "µs a node", theirs, budget)
+    count = TINY if tiny else LOOPS
+    graph, last = loops(count)
+    took = best_of_one(lambda: gradients(graph, [last], ["x:0"]))
+    yield Row(f"gradient of {count:,} loops in a row", took * 1e6 / count, "µs a loop")
+    yield from lstm(tf, tiny=tiny)
+
+
+def chain(count: int) -> tuple[Graph, str]:
+    """Products and tanhs in a row."""
+    graph = Graph()
+    x = graph.add("Placeholder", name="x", dtype=dtypes.float32, shape=Shape([8]))
+    w = graph.add("Placeholder", name="w", dtype=dtypes.float32, shape=Shape([8]))
+    last = x
+    for place in range(count):
+        last = graph.add("Mul", last, w) if place % 2 else graph.add("Tanh", last)
+    return graph, f"{last.name}:0"
+
+
+def peer_chain(tf: ModuleType) -> float:
+    """The seconds that TensorFlow takes for a shorter chain."""
+    with tf.Graph().as_default():
+        x = tf.compat.v1.placeholder(tf.float32, [8])
+        w = tf.compat.v1.placeholder(tf.float32, [8])
+        last = x
+        for place in range(PEER_CHAIN):
+            last = last * w if place % 2 else tf.tanh(last)
+        return best_of_one(lambda: tf.gradients(last, [x]))
+
+
+def loops(count: int) -> tuple[Graph, str]:
+    """Loops, each over what the one before gives; lowered."""
+    from cfgraph.passes.lower.lower import lower
+
+    b = Builder()
+    last: Any = b.placeholder("x", "float32", [])
+    for _ in range(count):
+        last = b.while_loop(lambda v: b.Less(v, 8.0), lambda v: b.Mul(v, v), last)
+    lower(b.graph)
+    return b.graph, last.name
+
+
+def lstm(tf: ModuleType | None, *, tiny: bool) -> Iterator[Row]:
+    """The gradient that we add to the LSTM beside the one that TensorFlow added to it."""
+    from benchmarks.running import GRAPHS
+
+    graph = serde.graph_from_bytes((GRAPHS / "lstm.pb").read_bytes())
+    theirs = serde.graph_from_bytes((GRAPHS / "lstm_grad.pb").read_bytes())
+    (name,) = gradients(graph, ["loss:0"], ["W:0"])
+    yield Row("LSTM with our gradient", len(graph), "nodes", len(theirs), 1)
+    yield Row("  values saved in each step", saved(graph), "stacks", saved(theirs), 1)
+    steps = 2 if tiny else 100
+    random = np.random.default_rng(0)
+    feeds = {
+        "W:0": (random.standard_normal((512, 1024)) * 0.05).astype(np.float32),
+        "x:0": random.standard_normal((steps, 32, 256)).astype(np.float32),
+    }
+    path, both = GRAPHS / "lstm_grad.pb", ["loss:0", "dW:0"]
+    session, fetches = Session(graph), ["loss:0", str(name)]
+    peer = runner(tf, path, both, feeds) if tf else None
+    repeats = 1 if tiny else 5
+    mine, took = in_turn(lambda: session.run(fetches, feeds), peer, repeats)
+    per_step = None if took is None else took * 1e6 / steps
+    yield Row("  run", mine * 1e6 / steps, "µs an iteration", per_step, 1.5)
+
+
+def saved(graph: Graph) -> int:
+    """The values that loops push."""
+    return sum(node.op == "StackPushV2" for node in graph)
