@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from cfgraph.errors import ExecutionError
 from cfgraph.runtime.state import State
-from cfgraph.runtime.trace import Recorder
+from cfgraph.runtime.trace import Recorder, TraceEvent
 from tests.runtime.devices import counting, nesting, partitioned
 from tests.runtime.graphs import session
 
@@ -214,3 +216,25 @@ def test_an_error_on_one_device_ends_the_run_and_is_the_only_one_told() -> None:
         session(text).run(["out:0"], {"n": 3})
     assert (caught.value.node, caught.value.frame) == ("sum", "/loop[0]")
     assert caught.value.device == "cpu:1"
+
+
+@pytest.mark.parametrize("count", [0, 2])
+def test_the_loop_on_two_devices_goes_step_by_step_as_recorded(
+    count: int, fixtures: Path, update: bool
+) -> None:
+    recorder = Recorder(describe=str)
+    assert session(counting()).run(["out:0"], {"n": count}, trace=recorder) == [count]
+    told = "".join(
+        f"{event.device}  {event.frame:<9}{event.node:<8}{_shown(event)}\n"
+        for event in recorder.events
+    )
+    golden = fixtures / "traces" / f"two_devices_{count}.txt"
+    if update:
+        golden.write_text(told)
+    assert told == golden.read_text()
+
+
+def _shown(event: TraceEvent) -> str:
+    if event.kind == "send":
+        return f"{event.bytes or 'dead'} to {event.peer}"
+    return "dead" if event.dead else ", ".join(str(item or "dead") for item in event.outputs)

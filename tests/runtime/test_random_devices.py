@@ -8,6 +8,7 @@ import cfgraph
 from cfgraph.ir.copy import copy_of
 from cfgraph.passes.partition.partition import partition
 from cfgraph.passes.place.place import place
+from cfgraph.runtime.cost_model import CostModel
 from tests.passes.random_programs import programs
 
 
@@ -17,8 +18,12 @@ def test_no_placement_and_no_schedule_changes_a_value_or_hangs(first: int) -> No
         graph = copy_of(program.graph)
         place(graph, devices="cpu:0-2", seed=seed)
         partition(graph)
-        for schedule in ("fifo", "random"):
-            session = cfgraph.Session(graph, schedule=schedule, schedule_seed=seed)
+        for how in (
+            {"schedule": "fifo"},
+            {"schedule": "random", "schedule_seed": seed},
+            {"costs": CostModel()},
+        ):
+            session = cfgraph.Session(graph, **how)
             session.run(targets=["init"])
             values = session.run(program.fetches, program.feeds, program.targets, timeout=60)
             assert [int(value) for value in values] == program.expected, seed
