@@ -12,9 +12,10 @@ Beside its `CASES`, a case file may hold, by op:
 - `ESTIMATE`, why its gradient is not its slope.
 - `NO_FORMULA`, the float inputs by which it has none.
 - `RESERVED`, the float outputs through which no gradient comes back, which we refuse.
-- `FAILS`, what TensorFlow says where it fails, for some cases of an op.
+- `FAILS`, parts of what TensorFlow says where it fails, for some cases of an op.
 - `POLES`, why infinity may be NaN.
 - `NO_SECOND`, why its gradient has no gradient.
+- `OUR_SECOND`, why TensorFlow's gradient has no gradient, and ours has.
 """
 
 from __future__ import annotations

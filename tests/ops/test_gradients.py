@@ -70,8 +70,9 @@ def failing(item: Case) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        known = notes("FAILS").get(item.op)
-        if isinstance(error, AssertionError | CfgraphError) or not known or known not in str(error):
+        known = notes("FAILS").get(item.op, ())
+        ours = isinstance(error, AssertionError | CfgraphError)
+        if ours or not any(words in str(error) for words in known):
             raise
 
 
@@ -148,7 +149,8 @@ def test_second_gradients_agree_with_tensorflow(cases: list[Case]) -> None:
 
         def agree(item: Case) -> None:
             point = smooth(item)
-            if point is not None and not is_ours(item, float_outputs(item)):
+            ours = item.op in notes("OUR_SECOND") or is_ours(item, float_outputs(item))
+            if point is not None and not ours:
                 with failing(item):
                     agree_twice(theirs, point)
 

@@ -96,10 +96,11 @@ for version in ("V2", "V3"):
         ),
     ]
 
-PADDED = ("MatrixDiagV2", "MatrixDiagV3", "MatrixDiagPartV2", "MatrixDiagPartV3")
+PADDED = ("MatrixDiagV3 by 4", "MatrixDiagPartV3 by 2")
+OTHERWISE = ("MatrixDiagV2", "MatrixDiagPartV2", "MatrixSetDiagV2")
 OUR_GRADIENT = {
     **{f"BatchMatrix{name}": "TensorFlow has none" for name in ("Diag", "DiagPart", "SetDiag")},
     "BatchMatrixBandPart": "TensorFlow has none",
     **dict.fromkeys(PADDED, "TensorFlow has none by the padding"),
-    "MatrixSetDiagV2": "TensorFlow takes the diagonals as those of MatrixSetDiagV3 lie",
+    **dict.fromkeys(OTHERWISE, "TensorFlow takes the diagonals as those of V3 lie"),
 }

@@ -331,12 +331,13 @@ for dtype in SOLVABLE:
 OF_MATRICES = ("Inverse", "Determinant", "Solve", "TriangularSolve", "SolveLs")
 OUR_GRADIENT = {
     **{f"BatchMatrix{name}": "TensorFlow has none" for name in OF_MATRICES},
-    **dict.fromkeys(("MatrixExponential", "MatrixLogarithm"), "TensorFlow has none"),
-    **dict.fromkeys(
-        ("MatrixDeterminant", "LogMatrixDeterminant"), "it fails where there is no inverse"
-    ),
+    **dict.fromkeys(("MatrixExponential", "MatrixLogarithm", "Lu"), "TensorFlow has none"),
+    **dict.fromkeys(("BatchCholesky", "BatchSvd", "BatchSelfAdjointEigV2"), "TensorFlow has none"),
+    **dict.fromkeys(("Svd", "SelfAdjointEigV2", "Eig"), "the vectors have another sign there"),
     "MatrixSolveLs": "TensorFlow has none by the regularizer, nor where it is slow",
     **dict.fromkeys(
-        ("TridiagonalSolve complex", "MatrixSquareRoot complex"), "TensorFlow does not conjugate"
+        ("TridiagonalSolve complex", "MatrixSquareRoot complex", "LogMatrixDeterminant complex"),
+        "TensorFlow does not conjugate",
     ),
 }
+FAILS = dict.fromkeys(["MatrixDeterminant", "LogMatrixDeterminant"], ("Input is not invertible",))
