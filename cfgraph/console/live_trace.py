@@ -44,7 +44,7 @@ def row_of(event: TraceEvent, short: bool = False) -> Row:
 
 def _outputs(event: TraceEvent) -> str:
     if event.kind == "send":
-        sent = f"{event.bytes} bytes" if event.bytes else "dead"
+        sent = f"{event.bytes} B" if event.bytes else "dead"
         return f"{sent} to {event.peer}"
     if event.dead:
         return "dead"

@@ -26,13 +26,15 @@ def parts(
     nodes: Iterable[Node],
     fetches: Sequence[Output],
     feeds: Sequence[Output],
-    device: str,
+    device: str | None,
 ) -> list[Part]:
     """Divide a run among devices: those of a partitioned graph, else all of it is on `device`.
 
+    Without a `device` any graph is taken for a partitioned one, also where nothing crosses.
+
     Raises InvalidInput for a partitioned graph where a node has no device, or an edge crosses.
     """
-    if not is_partitioned(graph):
+    if device is not None and not is_partitioned(graph):
         whole = Part(device, list(nodes), dict(enumerate(fetches)), dict(enumerate(feeds)))
         return [whole]
     found: dict[str, Part] = {}

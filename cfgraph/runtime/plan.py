@@ -85,9 +85,11 @@ def make_plans(
     fetches: Sequence[Output],
     targets: Iterable[Node],
     feeds: Sequence[Output],
-    device: str,
+    device: str | None,
 ) -> list[Plan]:
     """Plan a run: on one device, or on those that the nodes of a partitioned graph are on.
+
+    Without a `device` any graph is taken for a partitioned one.
 
     Raises Unsupported, naming all ops without a kernel; InvalidInput where the needed nodes do not
     make well-nested frames; UsageError for a feed that has no place.

@@ -11,6 +11,7 @@ import numpy as np
 
 from cfgraph.analysis.endpoints import fed_tensor, fetched_tensor
 from cfgraph.analysis.inputs import declared
+from cfgraph.analysis.transfers import is_partitioned
 from cfgraph.errors import CfgraphError, ExecutionError, UsageError
 from cfgraph.ir.collector import without_collector
 from cfgraph.ir.device_set import device_set
@@ -167,9 +168,10 @@ class Session:
             return self._simulators[key]
         with without_collector():
             run = lowered_run(self.graph, wanted, nodes, fed)
-            if len(self.devices) > 1:
-                run = divided_run(run, self.devices, self.soft_placement)
-            plans = make_plans(*run, self.devices[0] if self.devices else DEFAULT_DEVICE)
+            device: str | None = self.devices[0] if self.devices else DEFAULT_DEVICE
+            if len(self.devices) > 1 or (self.devices and is_partitioned(run[0])):
+                run, device = divided_run(run, self.devices, self.soft_placement), None
+            plans = make_plans(*run, device)
             if without_values:
                 leave_out_values(plans)
             if self.costs is None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cfgraph.errors import ExecutionError
+from cfgraph.errors import ExecutionError, UsageError
 from cfgraph.runtime.state import State
 from cfgraph.runtime.trace import Recorder, TraceEvent
 from tests.runtime.devices import counting, nesting, partitioned
@@ -238,3 +238,21 @@ def _shown(event: TraceEvent) -> str:
     if event.kind == "send":
         return f"{event.bytes or 'dead'} to {event.peer}"
     return "dead" if event.dead else ", ".join(str(item or "dead") for item in event.outputs)
+
+
+def test_what_is_placed_runs_where_it_was_placed_also_when_nothing_is_sent() -> None:
+    text = 'x = Const() {dtype=int32, value=int32[]:3} @"/gpu:0"\ny = Neg(x) @"/gpu:0"\n'
+    text += 'z = Const() {dtype=int32, value=int32[]:4} @"/cpu:1"\n'
+    recorder = Recorder()
+    run = session(text, devices="cpu:0,cpu:1,gpu:0")
+    assert run.run(["y:0", "z:0"], trace=recorder) == [-3, 4]
+    assert {event.node: event.device for event in recorder.events} == {
+        "x": "gpu:0", "y": "gpu:0", "z": "cpu:1",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("devices", ["cpu:0", "cpu:0,cpu:2"])
+def test_a_partitioned_graph_is_not_run_on_other_devices(devices: str) -> None:
+    with pytest.raises(UsageError, match=r"is partitioned for .*CPU:1, which is not among"):
+        session(counting(), devices=devices).run(["out:0"], {"n": 1})
+    assert session(counting(), devices="cpu:0-1").run(["out:0"], {"n": 1}) == [1]
