@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from cfgraph.errors import InvalidInput
 from cfgraph.ir.dtypes import DType
@@ -22,6 +22,9 @@ class OpDefinition(Protocol):
 
 
 _ops: dict[str, Any] = {}
+# the attributes of nodes made before, by op, types of inputs and attributes given
+_completed: dict[Any, dict[str, Any]] = {}
+_MAX_COMPLETED: Final = 4096
 
 
 def register(name: str, definition: Any) -> None:
@@ -110,10 +113,32 @@ def complete(
     definition = _ops.get(op)
     if definition is None:
         return dict(given)
-    types = [item.dtype for item in inputs]
+    types = tuple([item.dtype for item in inputs])
+    key = (op, types, tuple(given.items())) if inputs else None
     try:
-        attrs: dict[str, Any] = definition.parsed().infer(types, given)
-        wanted = definition.parsed().input_types(attrs)
+        known = _completed.get(key) if key else None
+    except TypeError:  # an attribute that is no key
+        key = known = None
+    if known is None:
+        known = _complete(name, op, definition.parsed(), inputs, types, given)
+        if key:
+            if len(_completed) >= _MAX_COMPLETED:
+                _completed.clear()
+            _completed[key] = known
+    return dict(known)
+
+
+def _complete(
+    name: str,
+    op: str,
+    signature: Signature,
+    inputs: Sequence[Output],
+    types: Sequence[DType | None],
+    given: Mapping[str, Any],
+) -> dict[str, Any]:
+    try:
+        attrs = signature.infer(types, given)
+        wanted = signature.input_types(attrs)
     except ValueError as error:
         raise InvalidInput(f"{op}: {error}", node=name, code="CFG110") from None
     for slot, (have, want) in enumerate(zip(types, wanted, strict=True)):

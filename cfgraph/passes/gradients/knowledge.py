@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 from cfgraph.ir.graph import Graph, Node, Output
-from cfgraph.ir.shapes import UNKNOWN, Shape
+from cfgraph.ir.shapes import Shape
+from cfgraph.ops.op import role
 from cfgraph.ops.shape_inference import infer_node, infer_shapes
 from cfgraph.ops.static_values import Known, Value, decoded
 
@@ -15,11 +17,14 @@ class Knowledge:
 
     def __init__(self, graph: Graph) -> None:
         self._found = infer_shapes(graph)
+        self._new: set[Node] = set()
         self._shapes: dict[Output, Shape] = {}
         self._values: dict[Output, Known] = {}
 
     def shape(self, x: Output) -> Shape:
         """What is known of a tensor's shape."""
+        if x.node in self._new:
+            self._infer(x.node)
         added = self._shapes.get(x)
         return self._found[x] if added is None else added
 
@@ -29,8 +34,31 @@ class Knowledge:
         return None if value is None or value.known is not None else value.array
 
     def learn(self, node: Node) -> None:
-        """Infer what a new node gives."""
-        inputs = [self.shape(item) for item in node.inputs]
+        """Take note of a new node; what it gives is inferred when somebody asks."""
+        self._new.add(node)
+
+    def tell(self, x: Output, shape: Shape) -> None:
+        """Note what is known of a new tensor's shape from elsewhere."""
+        have = self.shape(x)
+        with contextlib.suppress(ValueError):
+            self._shapes[x] = have.merge(shape)
+
+    def _infer(self, node: Node) -> None:
+        """Infer what a new node gives, and before that what it reads."""
+        trail = [node]
+        while trail:
+            node = trail[-1]
+            before = [item.node for item in node.inputs if item.node in self._new]
+            self._new.discard(node)
+            todo = [source for source in before if source is not node]
+            if todo and role(node) != "merge":
+                trail.extend(todo)
+                continue
+            trail.pop()
+            self._take(node)
+
+    def _take(self, node: Node) -> None:
+        inputs = [self._shapes.get(item) or self._found[item] for item in node.inputs]
         try:
             shapes, values = infer_node(node, inputs, [self._known(i) for i in node.inputs])
         except ValueError:
@@ -40,15 +68,9 @@ class Knowledge:
             if value is not None:
                 self._values[node.output(port)] = value
 
-    def tell(self, x: Output, shape: Shape) -> None:
-        """Note what is known of a new tensor's shape from elsewhere."""
-        have = self._shapes.get(x, UNKNOWN)
-        try:
-            self._shapes[x] = have.merge(shape)
-        except ValueError:
-            self._shapes[x] = have
-
     def _known(self, x: Output) -> Value | None:
+        if x.node in self._new:
+            self._infer(x.node)
         if x in self._values:
             return decoded(self._values[x])
         array = self._found.value(x)

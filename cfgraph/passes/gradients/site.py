@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numbers
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -42,11 +42,9 @@ class Site:
 
     def add(self, op: str, inputs: Iterable[Any], name: str, attrs: dict[str, Any]) -> Output:
         """Add a node, or find one that is equal; its output 0."""
-        given = {
-            key: item.encode() if isinstance(item, str) else item for key, item in attrs.items()
-        }
-        tensors = tuple(self.read(item) for item in self._tensors(list(_flat(inputs))))
-        key = (op, tensors, tuple(sorted(given.items(), key=lambda item: item[0])))
+        given = _attributes(attrs) if attrs else attrs
+        tensors = tuple([self.read(item) for item in self._tensors(inputs)])
+        key = (op, tensors, *sorted(given.items())) if given else (op, tensors)
         found = None if _is_stateful(op) else self._same.get(key)
         if found is None:
             found = self._same[key] = self.new(op, tensors, name or op, (), **given).output()
@@ -172,15 +170,22 @@ class Site:
             x = self._same[key].node.output(item.port)
         return x
 
-    def _tensors(self, items: list[Any]) -> list[Output]:
-        """The items, with constants of the type of the first tensor in the place of numbers."""
+    def _tensors(self, given: Iterable[Any]) -> Sequence[Output]:
+        """The inputs, with constants of the type of the first tensor in the place of numbers."""
+        items = tuple(given)
         if all(type(item) is Output for item in items):
             return items
+        items = tuple(_flat(items))
         dtype = next((item.dtype for item in items if isinstance(item, Output)), None)
         assert dtype is not None, "a number needs a tensor beside it"
         return [
             item if isinstance(item, Output) else self.const(item, dtype.base) for item in items
         ]
+
+
+def _attributes(given: dict[str, Any]) -> dict[str, Any]:
+    """Attributes as nodes have them: text as bytes."""
+    return {key: item.encode() if isinstance(item, str) else item for key, item in given.items()}
 
 
 def _flat(items: Iterable[Any]) -> Iterator[Any]:
