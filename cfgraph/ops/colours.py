@@ -6,6 +6,7 @@ from types import ModuleType
 from typing import Any
 
 from cfgraph.ir.graph import Node
+from cfgraph.ops import colour_gradients
 from cfgraph.ops.op import Kernel, OpError
 from cfgraph.ops.pointwise import SameShape
 from cfgraph.ops.precision import widened
@@ -64,6 +65,8 @@ class Coloured(SameShape, abstract=True):
 class RGBToHSV(Coloured):
     """Hue, saturation and value of red, green and blue."""
 
+    gradient = staticmethod(colour_gradients.to_hsv)
+
     signature = "images: T -> output: T"
 
     @staticmethod
@@ -77,6 +80,8 @@ class RGBToHSV(Coloured):
 class HSVToRGB(Coloured):
     """Red, green and blue of hue, saturation and value."""
 
+    gradient = staticmethod(colour_gradients.to_rgb)
+
     signature = "images: T -> output: T"
 
     @staticmethod
@@ -87,6 +92,8 @@ class HSVToRGB(Coloured):
 
 class AdjustContrastv2(Coloured):
     """Each channel's distance from its mean over the image, scaled."""
+
+    gradient = staticmethod(colour_gradients.contrast)
 
     signature = "images: T, contrast_factor: float32 -> output: T"
     attrs = "T: {float16, float32} = float32"
@@ -106,6 +113,8 @@ class AdjustContrastv2(Coloured):
 class AdjustHue(Coloured):
     """The hue of each pixel, turned."""
 
+    gradient = staticmethod(colour_gradients.hue)
+
     signature = "images: T, delta: float32 -> output: T"
     attrs = "T: {float16, float32} = float32"
 
@@ -121,6 +130,8 @@ class AdjustHue(Coloured):
 
 class AdjustSaturation(Coloured):
     """The saturation of each pixel, scaled."""
+
+    gradient = staticmethod(colour_gradients.saturation)
 
     signature = "images: T, scale: float32 -> output: T"
     attrs = "T: {float16, float32} = float32"

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
-from cfgraph.ir.graph import Node
+from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import UNKNOWN, Shape
+from cfgraph.ops.adjoint import Adjoint, Partials, alike
 from cfgraph.ops.inference import InferenceContext
 from cfgraph.ops.max_pooling import lowest
 from cfgraph.ops.op import Kernel, Op, OpError
@@ -72,6 +73,14 @@ class Dilation2D(Dilation):
             return [UNKNOWN]
         window = w.dims if w.dims is not None else (None,) * 3
         return [output_shape(_LAYOUT, cls.move(context.node), image, window, image.dims[3])]
+
+    @staticmethod
+    def gradient(g: Adjoint, node: Node, dy: Output) -> Partials:
+        x, w = node.inputs
+        return (
+            lambda: alike(g, "Dilation2DBackpropInput", node, x, w, dy),
+            lambda: alike(g, "Dilation2DBackpropFilter", node, x, w, dy),
+        )
 
 
 class Dilation2DBackpropInput(Dilation):

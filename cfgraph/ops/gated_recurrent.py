@@ -7,6 +7,7 @@ from types import ModuleType
 from typing import Any
 
 from cfgraph.ir.shapes import UNKNOWN, Shape
+from cfgraph.ops import recurrent_gradients
 from cfgraph.ops.inference import InferenceContext
 from cfgraph.ops.op import Op, OpError
 from cfgraph.ops.recurrent import sigmoid
@@ -33,6 +34,8 @@ def check_step(x: Any, h: Any, w_ru: Any, w_c: Any, b_ru: Any, b_c: Any) -> None
 
 class GRUBlockCell(Op):
     """One step: the reset gate, the update gate, the candidate and the new state."""
+
+    gradient = staticmethod(recurrent_gradients.gated)
 
     signature = f"{_STATE} -> r: T, u: T, c: T, h: T"
     attrs = "T: {float32}"

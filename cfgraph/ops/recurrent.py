@@ -8,6 +8,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from cfgraph.ir.graph import Node
 from cfgraph.ir.shapes import UNKNOWN, Shape
+from cfgraph.ops import recurrent_gradients
 from cfgraph.ops.inference import InferenceContext
 from cfgraph.ops.op import Kernel, Op, OpError
 from cfgraph.ops.precision import widened
@@ -115,6 +116,8 @@ def check_state(x: Any, cs_prev: Any, h_prev: Any, w: Any, peepholes: Any, b: An
 class LSTMBlockCell(Recurrent):
     """One step of long short-term memory."""
 
+    gradient = staticmethod(recurrent_gradients.cell)
+
     signature = f"{_STATE} -> {_OUT}"
     attrs = "forget_bias: float = 1.0, cell_clip: float = 3.0, " + _HALF
 
@@ -163,6 +166,8 @@ class LSTMBlockCellGrad(Recurrent):
 
 class BlockLSTM(Recurrent):
     """Long short-term memory over a whole sequence; zero after `seq_len_max`."""
+
+    gradient = staticmethod(recurrent_gradients.sequence)
 
     signature = f"seq_len_max: int64, {_STATE} -> {_OUT}"
     attrs = "forget_bias: float = 1.0, cell_clip: float = 3.0, " + _HALF

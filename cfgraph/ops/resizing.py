@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from cfgraph.ir.graph import Node
+from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import Shape
+from cfgraph.ops.adjoint import Adjoint, Partials, alike, index
 from cfgraph.ops.inference import InferenceContext
 from cfgraph.ops.op import Kernel, Op, OpError
 
@@ -102,6 +103,14 @@ class Resize(Op, abstract=True):
         return [image[:1] + size + image[3:]]
 
 
+def height_and_width(g: Adjoint, x: Output) -> Output:
+    """The size of a batch of images."""
+    known = g.known_shape(x)[1:3]
+    if known.is_full:
+        return index(g, list(known))
+    return g.Slice(g.shape(x), index(g, [1]), index(g, [2]))
+
+
 class ResizeNearestNeighbor(Resize):
     """Each pixel is its nearest one."""
 
@@ -120,6 +129,11 @@ class ResizeNearestNeighbor(Resize):
             return x[:, rows[:, None], columns]
 
         return resize
+
+    @staticmethod
+    def gradient(g: Adjoint, node: Node, dy: Output) -> Partials:
+        size = height_and_width(g, node.inputs[0])
+        return alike(g, "ResizeNearestNeighborGrad", node, dy, size), None
 
 
 class ResizeBilinear(Resize):
@@ -143,6 +157,10 @@ class ResizeBilinear(Resize):
             return wide[:, top] + (wide[:, bottom] - wide[:, top]) * down[:, None, None]
 
         return resize
+
+    @staticmethod
+    def gradient(g: Adjoint, node: Node, dy: Output) -> Partials:
+        return alike(g, "ResizeBilinearGrad", node, dy, node.inputs[0]), None
 
 
 def transposed(xp: ModuleType, dy: Any, rows: Any, columns: Any) -> Any:
@@ -175,6 +193,10 @@ class ResizeBilinearGrad(Op):
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
         return [context.inputs[1]]
 
+    @staticmethod
+    def gradient(g: Adjoint, node: Node, dx: Output) -> Partials:
+        return alike(g, "ResizeBilinear", node, dx, height_and_width(g, node.inputs[0])), None
+
 
 class ResizeNearestNeighborGrad(Resize):
     """Gradient of ResizeNearestNeighbor."""
@@ -195,3 +217,8 @@ class ResizeNearestNeighborGrad(Resize):
             return transposed(xp, dy.astype(wide), rows, columns).astype(dy.dtype)
 
         return gradient
+
+    @staticmethod
+    def gradient(g: Adjoint, node: Node, dx: Output) -> Partials:
+        size = height_and_width(g, node.inputs[0])
+        return alike(g, "ResizeNearestNeighbor", node, dx, size), None

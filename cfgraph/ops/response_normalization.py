@@ -5,7 +5,8 @@ from __future__ import annotations
 from types import ModuleType
 from typing import Any
 
-from cfgraph.ir.graph import Node
+from cfgraph.ir.graph import Node, Output
+from cfgraph.ops.adjoint import Adjoint, Partials, alike
 from cfgraph.ops.op import Kernel, OpError
 from cfgraph.ops.pointwise import SameShape
 from cfgraph.ops.precision import widened
@@ -42,6 +43,10 @@ class LRN(SameShape):
             return x * (bias + alpha * neighbours(xp, xp.square(x), radius)) ** -beta
 
         return widened(normalize, node.attr("T"))
+
+    @staticmethod
+    def gradient(g: Adjoint, node: Node, dy: Output) -> Partials:
+        return [alike(g, "LRNGrad", node, dy, node.inputs[0], node.output(0))]
 
 
 class LRNGrad(SameShape):

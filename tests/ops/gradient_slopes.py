@@ -133,7 +133,7 @@ def assert_slope(
     random = random_of(item)
     along = {key: random_like(random, np.asarray(at[key])) for key in found}
     double = all(np.asarray(value).dtype.itemsize >= 8 for value in found.values())
-    kind = "float64" if double and not _is_single(found) else "float32"
+    kind = "float64" if double and not _is_single(at | found) else "float32"
 
     def value(t: float) -> float:
         moved = at | {

@@ -211,3 +211,20 @@ def test_a_power_that_is_known_is_lowered_before_the_run() -> None:
     gradients(graph, ["y:0"], ["x:0"])
     added = [node.op for node in graph if node.name.startswith("gradients/")]
     assert sorted(op for op in added if op != "Const") == ["Fill", "Identity", "Mul", "Mul", "Pow"]
+
+
+@pytest.mark.interop
+def test_tensorflow_has_no_gradient_where_we_have_none() -> None:
+    if harness.tensorflow() is None:
+        pytest.skip(SKIPPED)
+    refused = notes("NO_GRADIENT")
+    with Theirs() as theirs:
+        for items in gradient_harness.float_cases(refused.__contains__).values():
+            found = theirs.add(items[0], float_outputs(items[0])).first
+            assert isinstance(found, LookupError) or not any(x is not None for x in found.values())
+
+
+def test_every_op_on_floats_has_a_gradient_or_a_reason() -> None:
+    groups = gradient_harness.float_cases(lambda op: not has_gradient(op))
+    without = {name.split("-", 1)[1] for name in groups}
+    assert without == set(notes("NO_GRADIENT"))

@@ -238,3 +238,5 @@ OUR_GRADIENT = dict.fromkeys(
     ),
     "TensorFlow has none of this version",
 )
+NO_GRADIENT = {f"Dilation2DBackprop{to}": "as in TensorFlow" for to in ("Input", "Filter")}
+NO_SECOND = {"Dilation2D": "its gradients have none"}

@@ -233,7 +233,8 @@ RESIZE = [
         for a in GRIDS
     ),
     *(
-        case(op, [IMAGE.astype(t), i32(3, 7)])
+        # of doubles too the bilinear one, and its gradient, are computed in float32
+        case(op, [IMAGE.astype(t), i32(3, 7)], rtol=2e-5 if t == F64 else None)
         for op in ("ResizeBilinear", "ResizeNearestNeighbor")
         for t in (F64, F16, BF16, np.uint8, I32, np.int16)
     ),
@@ -314,10 +315,23 @@ def moments_of_the_image(random, inputs):
     return [dy, x, scale, x.mean(others), x.var(others), *inputs[5:]]
 
 
+def colours(factor):
+    """Pixels whose channels are far apart, and a factor that takes no hue to a corner."""
+
+    def point(random, inputs):
+        ways = np.argsort(random.random(inputs[0].shape), axis=-1)
+        noise = random.uniform(-0.02, 0.02, inputs[0].shape)
+        return [np.array([0.2, 0.45, 0.9])[ways] + noise, factor]
+
+    return point
+
+
 NORMALIZATIONS = ("FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3")
 BACK = [name.replace("Norm", "NormGrad") for name in NORMALIZATIONS]
 SMOOTH = {"SoftmaxCrossEntropyWithLogits": logits_and_shares}
 SMOOTH |= dict.fromkeys(BACK, moments_of_the_image)
+SMOOTH |= {"ResizeBilinear": (-1, 1), "AdjustHue": colours(1 / 6), "AdjustSaturation": colours(0.8)}
+OUR_SECOND = {"ResizeBilinear": "TensorFlow counts that of its gradient as unconnected"}
 RESERVED = dict.fromkeys(NORMALIZATIONS, (1, 2, 3, 4)) | {"FusedBatchNormV3": (1, 2, 3, 4, 5)}
 RESERVED |= dict.fromkeys(BACK, (3, 4))
 NO_FORMULA = dict.fromkeys(NORMALIZATIONS, (3, 4))
@@ -326,4 +340,17 @@ NO_FORMULA |= dict.fromkeys(BACK, (1, 3, 4, 5))
 OUR_GRADIENT = {
     "SoftmaxCrossEntropyWithLogits:1": "TensorFlow leaves out that the gradient has labels in it",
     "SoftmaxCrossEntropyWithLogits broadcast": "TensorFlow gives gradients of another shape",
+    **dict.fromkeys(
+        (
+            "ResizeBilinearGrad",
+            "ResizeNearestNeighborGrad",
+            "HSVToRGB",
+            "AdjustContrastv2",
+            "AdjustHue",
+            "AdjustSaturation",
+        ),
+        "TensorFlow has none",
+    ),
 }
+NO_GRADIENT = {"LRNGrad": "it would take the sums again, which nobody does twice"}
+NO_SECOND = {"LRN": "its gradient has none"}

@@ -102,3 +102,11 @@ CASES = [
     case("GRUBlockCellGrad", [*gru(), *values(4)], **NEAR),
     case("GRUBlockCell", [*gru()[:5], some(UNITS + 1)], error=True),
 ]
+CELLS = ("LSTMBlockCell", "BlockLSTM", "BlockLSTMV2", "GRUBlockCell")
+RESERVED = dict.fromkeys(CELLS[:3], (0, 2, 3, 4, 5)) | {"GRUBlockCell": (0, 1, 2)}
+SMOOTH = dict.fromkeys(CELLS[:3], (-0.1, 0.1))  # where nothing is clipped, which no gradient sees
+OUR_GRADIENT = dict.fromkeys(("LSTMBlockCell", "GRUBlockCell"), "TensorFlow has none")
+OUR_GRADIENT |= {"BlockLSTMV2": "TensorFlow takes the gates in the order of the first version"}
+BACK = ("LSTMBlockCellGrad", "BlockLSTMGrad", "BlockLSTMGradV2", "GRUBlockCellGrad")
+NO_GRADIENT = dict.fromkeys(BACK, "as in TensorFlow")
+NO_SECOND = dict.fromkeys(CELLS, "their gradients have none")
