@@ -7,13 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from cfgraph.analysis.paths import path_through, shown_path
 from cfgraph.analysis.transfers import is_partitioned
 from cfgraph.errors import Unsupported, UsageError
 from cfgraph.ir.graph import Graph
 from cfgraph.passes.gradients.gradients import gradients
+
+# what is asked for is inside a loop: no path is to blame
+_ASKED_WRONGLY: Final = "CFG506"
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +91,7 @@ def _tell_path(
 ) -> None:
     """Put into a message the path from an x to a y that the node lies on."""
     node = graph.nodes.get(error.node or "")
-    if node is None:
+    if node is None or error.code == _ASKED_WRONGLY:
         return
     tensors = ([graph.tensor(name) for name in names] for names in (xs, ys, stops))
     starts, ends, kept = tensors

@@ -360,3 +360,10 @@ y = Square(x) @"/device:CPU:1"
     cut = command("partition", tmp_path / "in.graph", "--devices", "cpu:0-1")
     done = command("grad", "-", "--ys", "y", "--xs", "x", stdin=cut.data)
     assert (done.code, "partitioned" in done.err) == (4, True)
+
+
+def test_a_tensor_inside_a_loop_is_4_with_what_to_name_instead(command: Any, graphs: Path) -> None:
+    done = command("grad", graphs / "lstm.pb", "--ys", "loss", "--xs", "lstm/concat")
+    assert done.code == 4
+    assert "lstm/concat:0 is inside the loop /lstm/while_context\n" in done.err
+    assert "its Exits" in done.err
