@@ -8,6 +8,7 @@ import pytest
 
 from tests.conformance import recorded
 from tests.conformance import recorded_gradients as gradients
+from tests.conformance.test_partitioned import cut
 
 
 def _cases(*, host: bool) -> list[Any]:
@@ -27,6 +28,24 @@ def test_a_gradient_agrees(case: dict[str, Any]) -> None:
 def test_a_gradient_agrees_under_a_random_schedule(case: dict[str, Any]) -> None:
     seed = sum(case["id"].encode())
     assert not gradients.disagreement(case, schedule="random", schedule_seed=seed)
+
+
+@pytest.mark.parametrize("case", _cases(host=False)[::4])
+def test_a_gradient_on_three_devices_agrees(case: dict[str, Any]) -> None:
+    seed = sum(case["id"].encode())
+    options = {"schedule": ("fifo", "random")[seed % 2], "schedule_seed": seed}
+    assert not gradients.disagreement(case, cut(seed), **options)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("case", _cases(host=False))
+def test_a_gradient_agrees_wherever_its_nodes_are_and_whoever_goes_first(
+    case: dict[str, Any], seed: int
+) -> None:
+    for schedule_seed in range(3):
+        options = {"schedule": "random", "schedule_seed": schedule_seed}
+        assert not gradients.disagreement(case, cut(seed), **options)
 
 
 @pytest.mark.parametrize("case", _cases(host=True))
