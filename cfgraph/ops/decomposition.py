@@ -10,6 +10,7 @@ import numpy as np
 
 from cfgraph.ir.graph import Node
 from cfgraph.ir.shapes import UNKNOWN, Shape, vector
+from cfgraph.ops import decomposition_gradients
 from cfgraph.ops.determinant import (
     MATRICES,
     REAL_MATRICES,
@@ -36,6 +37,8 @@ class Cholesky(SquareToSquare):
             if x.ndim == 2:  # as in TensorFlow, no error but no numbers
                 return xp.tril(xp.full(x.shape, xp.nan, x.dtype))
             return xp.stack([Cholesky.kernel(xp, each) for each in x])
+
+    gradient = staticmethod(decomposition_gradients.of_cholesky)
 
 
 def _mirrored(xp: ModuleType, x: Any) -> Any:
@@ -89,6 +92,8 @@ class Qr(OfMatrices):
         inner = rows if context.attr("full_matrices") else smaller(rows, columns)
         return [batch + Shape((rows, inner)), batch + Shape((inner, columns))]
 
+    gradient = staticmethod(decomposition_gradients.of_qr)
+
 
 def smaller(rows: int | None, columns: int | None) -> int | None:
     """The smaller of two sizes, if both are known."""
@@ -124,6 +129,8 @@ class Svd(OfMatrices):
         full = context.attr("full_matrices")
         u = batch + Shape((rows, rows if full else inner))
         return [values, u, batch + Shape((columns, columns if full else inner))]
+
+    gradient = staticmethod(decomposition_gradients.of_svd)
 
 
 class BatchSvd(Svd):
@@ -163,6 +170,8 @@ class SelfAdjointEigV2(EigenPairs):
             return e.astype(x.dtype), v
 
         return eigen
+
+    gradient = staticmethod(decomposition_gradients.of_eigen)
 
 
 class BatchSelfAdjointEigV2(SelfAdjointEigV2):
@@ -216,6 +225,8 @@ class Eig(EigenPairs):
 
         return on_host(xp, eigen)
 
+    gradient = staticmethod(decomposition_gradients.of_general_eigen)
+
 
 class Lu(OfMatrices):
     """Both triangular factors in one matrix, and the permutation of the rows."""
@@ -243,6 +254,8 @@ class Lu(OfMatrices):
         if batch.dims is None:
             return [UNKNOWN, UNKNOWN]
         return [batch + Shape((size, size)), batch + vector(size)]
+
+    gradient = staticmethod(decomposition_gradients.of_lu)
 
 
 def _lu(x: Any) -> tuple[Any, Any]:

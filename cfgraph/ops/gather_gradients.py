@@ -37,6 +37,13 @@ def of_rows(g: Adjoint, x: Output, indices: Output, dz: Output) -> Output:
     return _summed(g, x, indices, dz, [outer, 1, size, 1, many])
 
 
+def of_matrix_rows(g: Adjoint, x: Output, indices: Output, dz: Output) -> Output:
+    """The gradient of matrices, of each of which some rows were picked."""
+    batch, rows = _extent(g, x, 0, -2), _extent(g, x, -2, -1)
+    columns, many = _extent(g, x, -1, None), _extent(g, dz, -2, -1)
+    return _summed(g, x, indices, dz, [batch, 1, rows, columns, many])
+
+
 def of_gather_nd(g: Adjoint, node: Node, dz: Output) -> Partials:
     """Of GatherNd and ResourceGatherNd."""
     params, indices = node.inputs[0], wide(g, node.inputs[1])

@@ -336,8 +336,30 @@ OUR_GRADIENT = {
     **dict.fromkeys(("Svd", "SelfAdjointEigV2", "Eig"), "the vectors have another sign there"),
     "MatrixSolveLs": "TensorFlow has none by the regularizer, nor where it is slow",
     **dict.fromkeys(
-        ("TridiagonalSolve complex", "MatrixSquareRoot complex", "LogMatrixDeterminant complex"),
+        (
+            *("TridiagonalSolve complex", "MatrixSquareRoot complex"),
+            *("MatrixDeterminant complex", "LogMatrixDeterminant complex"),
+        ),
         "TensorFlow does not conjugate",
     ),
 }
 FAILS = dict.fromkeys(["MatrixDeterminant", "LogMatrixDeterminant"], ("Input is not invertible",))
+
+
+def determined(random, inputs):
+    """Random real matrices, of whose vectors only the sign is free."""
+    (x,) = inputs
+    free = abs(x.shape[-1] - x.shape[-2]) > 1 or not x.size or x.dtype.kind == "c"
+    return None if free else [random.normal(size=x.shape)]
+
+
+SMOOTH = dict.fromkeys(("Svd", "BatchSvd", "Qr"), determined)
+SMOOTH |= dict.fromkeys(("SelfAdjointEigV2", "BatchSelfAdjointEigV2"), determined)
+ESTIMATE = {
+    **dict.fromkeys(("Cholesky", "BatchCholesky"), "one triangle is read, both have a gradient"),
+    "Eig": "the phases of vectors are free",
+}
+NO_GRADIENT = {
+    **dict.fromkeys(("CholeskyGrad", "BatchCholeskyGrad"), "TensorFlow has none"),
+    **dict.fromkeys(("SelfAdjointEig", "BatchSelfAdjointEig"), "TensorFlow has none"),
+}
