@@ -251,11 +251,11 @@ def peaks_stay(random, inputs):
     return [*inputs[:2], random.normal(size=inputs[2].shape), *inputs[3:]]
 
 
-BACK = [f"MaxPool{ending}" for ending in ("Grad", "GradV2", "3DGrad", "GradGrad", "GradGradV2")]
+ENDINGS = ("Grad", "GradV2", "3DGrad", "GradGrad", "GradGradV2", "3DGradGrad")
+BACK = [f"MaxPool{ending}" for ending in ENDINGS]
 SMOOTH = {"MaxPool3D": far_apart} | dict.fromkeys(BACK, peaks_stay)
 NO_FORMULA = dict.fromkeys(BACK, (0, 1))
 NO_FORMULA |= {f"MaxPool{ending}WithArgmax": (0,) for ending in ("Grad", "GradGrad")}
-NO_GRADIENT = {"MaxPool3DGradGrad": "not of doubles, in which it would be tried"}
 OUR_GRADIENT = dict.fromkeys(
     ("MaxPoolGradGradV2", "MaxPoolGradWithArgmax", "MaxPoolGradGradWithArgmax"),
     "TensorFlow has none",
