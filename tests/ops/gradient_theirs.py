@@ -126,7 +126,8 @@ def assert_gradients(item: Case, ours: dict[str, Any], theirs: dict[str, Any]) -
         rtol = 5 * max(harness.TOLERANCES[kind], item.rtol or 0)
         mine, wanted = (_comparable(array, item.op in notes("POLES")) for array in (mine, wanted))
         finite = np.abs(wanted[np.isfinite(wanted)])
-        atol = max(rtol * (finite.max() if finite.size else 0), item.atol or 0)
+        least = max(item.atol or 0, harness.SMALLEST.get(kind, 0))
+        atol = max(rtol * (finite.max() if finite.size else 0), least)
         np.testing.assert_allclose(mine, wanted, rtol, atol, equal_nan=True, err_msg=key)
     more = {f"x{i}:0" for i in arguments(item) if f"{item.op} by {i}" in notes("OUR_GRADIENT")}
     extra = [key for key in ours.keys() - theirs.keys() - more if np.any(ours[key])]
