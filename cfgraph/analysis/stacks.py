@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from cfgraph.ir import registry
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ops.op import lookup, role
 from cfgraph.ops.stacks import NewStack, StackPopV2, StackPushV2
@@ -45,8 +46,8 @@ def _readers(handle: Output) -> Iterator[Node]:
             if use.slot or not _hands_on(use.node):
                 yield use.node
                 continue
-            ports = range(2 if role(use.node) == "switch" else 1)
-            for made in (use.node.output(port) for port in ports):
+            count = registry.output_count(use.node) or 1
+            for made in map(use.node.output, range(count if role(use.node) == "switch" else 1)):
                 if made not in seen:
                     seen.add(made)
                     todo.append(made)

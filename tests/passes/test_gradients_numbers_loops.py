@@ -374,3 +374,17 @@ def test_a_loop_that_squares_saves_one_value_an_iteration() -> None:
     r = times(p, 4, p.b.Square, p["v"])
     assert (p.value(r), p.gradients(r, "v")) == (65536, 524288)
     assert ops_after(p, r, "v")["StackV2"] == 1
+
+
+@pytest.mark.parametrize("index", [0, 1, 2])
+def test_a_case_of_three_in_a_loop_has_a_second_derivative_in_each_branch(index: int) -> None:
+    p = Program(v=1.0, index=index)
+    index, b = p["index"], p.b
+
+    def body(v: Any) -> Any:
+        return b.case(index, [lambda: v * v, lambda: v * v * v, lambda: b.Square(v) * v * v])
+
+    r = times(p, 2, body, p["v"])
+    power = (2 + p.feeds["index"]) ** 2
+    found = [p.gradients(r, "v", order=order) for order in (1, 2)]
+    assert found == [power, power * (power - 1)]
