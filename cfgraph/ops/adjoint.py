@@ -91,13 +91,22 @@ def unknown(node: Node, slot: int) -> Callable[[], Output]:
 
 
 def alike(g: Adjoint, op: str, node: Node, *inputs: Output) -> Output:
-    """Another op with the attributes that it shares with a node; its types are inferred."""
+    """Another op with the attributes that it shares with a node; its types are inferred.
+
+    Raises Unsupported where the op does not take them.
+    """
     mine, theirs = registry.lookup(node.op), registry.lookup(op)
     assert mine is not None
     assert theirs is not None
     known, attrs = mine.parsed().attrs, theirs.parsed().attrs.items()
     given = {key: node.attr(key) for key, attr in attrs if key in known and attr.kind != "type"}
     made: Output = getattr(g, op)(*inputs, **given)
+    for key, attr in attrs:
+        value = made.node.attr(key)
+        if attr.allowed and attr.kind in ("type", "string") and value not in attr.allowed:
+            shown = value.decode() if isinstance(value, bytes) else value
+            message = f"its gradient is a {op}, which there is not with {key} {shown}"
+            raise Unsupported(message, node=node, code="CFG502")
     return made
 
 

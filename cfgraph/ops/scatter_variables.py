@@ -10,6 +10,7 @@ import numpy as np
 
 from cfgraph.ir.graph import Node
 from cfgraph.ir.shapes import Shape
+from cfgraph.ops.adjoint import stop
 from cfgraph.ops.gather import index_vectors, with_depth
 from cfgraph.ops.inference import InferenceContext
 from cfgraph.ops.op import Kernel, Op, OpError
@@ -117,6 +118,7 @@ class ScatterRows(Op, abstract=True):
 
     signature = "ref: Ref(T), indices: Tindices, updates: T -> output_ref: Ref(T)"
     stateful = True
+    gradient = staticmethod(stop)
     host_inputs = (1,)
     change: ClassVar[Change]
 

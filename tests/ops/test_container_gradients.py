@@ -205,7 +205,9 @@ def test_a_variable_by_reference_has_the_gradient_of_what_reads_it() -> None:
     ref = sketch("VariableV2", dtype=float64, shape=Shape([2]))
     read = sketch("Identity", ref)
     after = sketch("Assign", ref, sketch("Mul", read, read))
-    names = gradients(sketch.graph, [sketch("AddN", read, read, read).name, after.name], [ref.name])
+    rows = sketch("ScatterAdd", ref, [0, 1], read)
+    ys = [sketch("AddN", read, read, read), after, rows]
+    names = gradients(sketch.graph, [y.name for y in ys], [ref.name])
     assert names[0] is not None
     (found,) = Session(sketch.graph).run([names[0]], {ref.name: np.ones(2)})
     assert found.tolist() == [3, 3]
