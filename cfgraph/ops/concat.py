@@ -90,11 +90,11 @@ def _taken_apart(
     g: Adjoint, parts: Sequence[Output], axis: Output, dz: Output
 ) -> Sequence[Partial]:
     """What belongs to each of the parts that were put together along an axis."""
-    sizes = _static_sizes(g, parts, axis)
+    place, sizes = _static_sizes(g, parts, axis)
     if axis.dtype != dtypes.int32:
         axis = g.Cast(axis, DstT=dtypes.int32)
 
-    def known(number: int) -> Output:
+    def split(number: int) -> Output:
         lengths = g.const(sizes, dtypes.int32)
         return g.SplitV(dz, lengths, axis, num_split=len(parts)).node.output(number)
 
@@ -103,17 +103,51 @@ def _taken_apart(
         starts = g.ConcatOffset(axis, shapes).node
         return g.Slice(dz, starts.output(number), shapes[number])
 
-    return [partial(measured if sizes is None else known, number) for number in range(len(parts))]
+    def part(number: int) -> Output:
+        ends = _ends(sizes, number)
+        return measured(number) if ends is None else _between(g, dz, place, *ends)
+
+    return [partial(part if None in sizes else split, number) for number in range(len(parts))]
 
 
-def _static_sizes(g: Adjoint, parts: Sequence[Output], axis: Output) -> list[int] | None:
-    """The sizes along an axis, where all are known."""
-    place, shapes = g.known_value(axis), [g.known_shape(part).dims for part in parts]
-    if place is None:
-        return None
-    sizes = [dims[int(place)] for dims in shapes if dims is not None]
-    known = [size for size in sizes if size is not None]
-    return known if len(known) == len(parts) else None
+def _static_sizes(
+    g: Adjoint, parts: Sequence[Output], axis: Output
+) -> tuple[int, list[int | None]]:
+    """The place of an axis and the sizes of all parts along it, None where they are not known."""
+    given, shapes = g.known_value(axis), [g.known_shape(part).dims for part in parts]
+    rank = next((len(dims) for dims in shapes if dims is not None), None)
+    if given is None or rank is None:
+        return 0, [None] * len(parts)
+    place = int(given) % rank
+    return place, [None if dims is None else dims[place] for dims in shapes]
+
+
+def _ends(sizes: Sequence[int | None], number: int) -> tuple[int, int] | None:
+    """Where a part begins and ends, counted from either end; None if that is not known."""
+    size, before, after = sizes[number], 0, 0
+    for item in sizes[:number]:
+        if item is None:
+            break
+        before += item
+    else:
+        return None if size is None else (before, before + size)
+    for item in sizes[number + 1 :]:
+        if item is None:
+            return None
+        after += item
+    # counted from the end, an empty part could not be told from a whole one
+    return (-after - size, -after) if size else None
+
+
+def _between(g: Adjoint, x: Output, place: int, begin: int, end: int) -> Output:
+    """The slice of a tensor along an axis; an end of 0 is the end of the tensor."""
+    whole = (1 << place) - 1
+    first, last, step = (
+        g.const([*[other] * place, bound], dtypes.int32)
+        for other, bound in ((0, begin), (0, end), (1, 1))
+    )
+    end_mask = whole if end else whole | 1 << place
+    return g.StridedSlice(x, first, last, step, begin_mask=whole, end_mask=end_mask)
 
 
 def _why_not(parts: Sequence[Any], axis: Any) -> str:
