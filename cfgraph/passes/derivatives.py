@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from cfgraph.analysis.paths import path_through, shown_path
-from cfgraph.analysis.transfers import is_partitioned
 from cfgraph.errors import Unsupported, UsageError
 from cfgraph.ir.graph import Graph
 from cfgraph.passes.gradients.gradients import gradients
@@ -56,10 +55,6 @@ def derivatives(
     if order < 1:
         message = f"there are no gradients of order {order}"
         raise UsageError(message, hint="1 for gradients, 2 for those of their sum, and so on")
-    if is_partitioned(graph):
-        message = "the graph is partitioned already"
-        hint = "differentiate it before it is partitioned"
-        raise Unsupported(message, hint=hint, code="CFG411")
     stops, targets = tuple(stop_gradients), list(ys)
     weights = list(grad_ys) if grad_ys else None
     found: list[Derivative] = []

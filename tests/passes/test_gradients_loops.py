@@ -126,3 +126,29 @@ def test_the_same_graph_gets_the_same_gradients_byte_for_byte() -> None:
         return cfgraph.dumps(b.graph)
 
     assert written() == written()
+
+
+def test_a_case_of_two_branches_in_a_loop_is_differentiated() -> None:
+    b = cfgraph.Builder()
+    x, k = b.placeholder("x", "float64", []), b.placeholder("k", "int32", [])
+
+    def body(i: Any, v: Any) -> Any:
+        return b.AddV2(i, 1), b.case(k, [lambda: b.Mul(v, v), lambda: b.Sin(v)])
+
+    b.Identity(b.while_loop(lambda i, v: b.Less(i, 2), body, (b.const(0), x))[1], name="y")
+    names = cfgraph.gradients(b.graph, ["y:0"], ["x:0"])
+    session = cfgraph.Session(b.graph)
+    have = [session.run(names, {"x:0": 0.5, "k:0": np.int32(k)})[0] for k in range(2)]
+    assert np.allclose(have, [4 * 0.5**3, np.cos(0.5) * np.cos(np.sin(0.5))])
+
+
+def test_a_partitioned_graph_is_refused() -> None:
+    b = cfgraph.Builder()
+    with b.device("/cpu:0"):
+        x = b.placeholder("x", "float64", [])
+    with b.device("/cpu:1"):
+        b.Sin(x, name="y")
+    cfgraph.place(b.graph, devices="cpu:0-1")
+    cfgraph.partition(b.graph)
+    with pytest.raises(Unsupported, match="partitioned"):
+        cfgraph.gradients(b.graph, ["y:0"], ["x:0"])

@@ -10,8 +10,9 @@ from typing import Any, Final
 
 import numpy as np
 
+from cfgraph.analysis.transfers import is_partitioned
 from cfgraph.analysis.verify import require_valid
-from cfgraph.errors import UsageError
+from cfgraph.errors import Unsupported, UsageError
 from cfgraph.ir.collector import without_collector
 from cfgraph.ir.graph import Graph, Output
 from cfgraph.ops.op import lookup
@@ -55,6 +56,10 @@ def gradients(
     if not ys or not xs:
         message = "no y to differentiate" if not ys else "no x to differentiate by"
         raise UsageError(message, hint="name at least one tensor")
+    if is_partitioned(graph):
+        message = "the graph is partitioned already"
+        hint = "differentiate it before it is partitioned"
+        raise Unsupported(message, hint=hint, code="CFG411")
     asked = [graph.tensor(name) for name in xs]
     stops = [graph.tensor(name) for name in stop_gradients]
     zeros = _behind_functions(graph, [graph.tensor(name) for name in ys], asked, stops)

@@ -82,9 +82,6 @@ class Reverse:
                 self._merge(item)
             elif not kind:
                 self._ordinary(item)
-            elif kind == "recv" and self.parts(item.output()):
-                message = "the graph is partitioned: gradients cannot cross devices"
-                raise Unsupported(message, node=item, code="CFG411")
 
     def arrived(self, node: Node) -> list[Output | None]:
         """The gradients of a node's outputs that go on to its inputs."""

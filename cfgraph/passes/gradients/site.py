@@ -156,8 +156,8 @@ class Site:
         return found
 
     def switch(self, x: Output, pred: Output, sides: int) -> Node:
-        """A Switch of so many sides."""
-        if sides == 2:
+        """A Switch of so many sides; on a number it is that of a Case."""
+        if pred.dtype is dtypes.bool_:
             return self.new("Switch", (x, pred), "Switch")
         return self.new("_SwitchN", (x, pred), "Switch", num_outs=sides)
 
