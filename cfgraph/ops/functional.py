@@ -12,9 +12,13 @@ from cfgraph.ops.op import Op, lookup
 
 
 def is_functional(graph: Graph, nodes: Iterable[Node]) -> bool:
-    """True if one of the nodes runs a function."""
+    """True if one of the nodes calls a function that must be lowered before a run."""
     ops = {node.op for node in nodes}
-    return any(op in graph.functions or getattr(lookup(op), "functional", "") for op in ops)
+    return any(op in graph.functions or _is_lowered(lookup(op)) for op in ops)
+
+
+def _is_lowered(op: type[Op] | None) -> bool:
+    return op is not None and not op.runnable and bool(getattr(op, "functional", ""))
 
 
 class Functional(Op, abstract=True):
@@ -162,7 +166,7 @@ class SymbolicGradient(Functional):
 
 
 class XlaLaunch(Functional):
-    """Call a function that is compiled as a whole."""
+    """Call a function that is compiled as a whole; the runtime has the kernel."""
 
     signature = (
         "constants: Tconstants, args: Targs, resources: Nresources*resource -> results: Tresults"
@@ -171,6 +175,7 @@ class XlaLaunch(Functional):
         "Tconstants: list(type) >= 0, Targs: list(type) >= 0, Nresources: int >= 0,"
         " Tresults: list(type) >= 0, function: func"
     )
+    runnable = True
     functional = "launch"
     functions = ("function",)
     stateful = True

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from math import prod
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from cfgraph.errors import CfgraphError
 from cfgraph.ir import registry
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from cfgraph.ops.step import Step
 
 Kernel = Callable[..., Any]
+# what a kernel raises where its inputs do not fit; anything else is a bug of ours
+KERNEL_FAILURES: Final = (ValueError, TypeError, IndexError, ArithmeticError, MemoryError)
 Dims = tuple[int, ...]
 
 
@@ -49,12 +51,15 @@ class Op:
     constant_inputs: ClassVar[tuple[int, ...]] = ()
     traceable: ClassVar[bool] = True
     runnable: ClassVar[bool] = True
+    compiled: ClassVar[bool | None] = None  # TensorFlow's XLA has a kernel; None: if traceable
+    uncompiled_types: ClassVar[tuple[str, ...]] = ()  # types that this kernel does not take
     random: ClassVar[bool] = False
     moves: ClassVar[bool] = False  # each element is one of the inputs' of that type, unchanged
     reads_only: ClassVar[bool] = False  # stateful, and changes nothing
     is_input: ClassVar[bool] = False  # there to be fed; without an input of its own it must be
     forwards: ClassVar[bool] = False  # output i is input i
     host_only: ClassVar[bool] = False  # only a CPU has a kernel, whatever the types
+    of_shapes: ClassVar[bool] = False  # depends on the shapes of its inputs alone
     reads_bits: ClassVar[bool] = False  # depends on how numbers are stored, not on values alone
     handles: ClassVar[tuple[int, ...]] = ()  # outputs that are handles though their type is not
     logic: ClassVar[str] = ""  # not, and, or, equal, differ, truth: what it says of its inputs
@@ -76,6 +81,11 @@ class Op:
         if cls._parsed is None:
             cls._parsed = Signature(cls.signature, cls.attrs)
         return cls._parsed
+
+    @classmethod
+    def compiles(cls) -> bool:
+        """True if TensorFlow's XLA has a kernel."""
+        return cls.traceable if cls.compiled is None else cls.compiled
 
     @classmethod
     def slots_of(cls, node: Node, arguments: Sequence[int]) -> frozenset[int]:

@@ -31,6 +31,7 @@ class Shape_(Op, name="Shape"):
 
     signature = "input: T -> output: out_type"
     attrs = "out_type: {int32, int64} = int32"
+    of_shapes = True
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -49,6 +50,7 @@ class ShapeN(Op):
 
     signature = "input: N*T -> output: N*out_type"
     attrs = "out_type: {int32, int64} = int32"
+    of_shapes = True
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -64,6 +66,7 @@ class Rank(Op):
     """The number of dimensions of a tensor."""
 
     signature = "input: T -> output: int32"
+    of_shapes = True
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -79,6 +82,7 @@ class Size(Op):
 
     signature = "input: T -> output: out_type"
     attrs = "out_type: {int32, int64} = int32"
+    of_shapes = True
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:

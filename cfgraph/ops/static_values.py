@@ -14,7 +14,7 @@ from cfgraph.ir.shapes import Shape
 from cfgraph.ops.array import Const, PlaceholderWithDefault
 from cfgraph.ops.cast import Cast
 from cfgraph.ops.op import Op, lookup
-from cfgraph.ops.shape_query import Rank, Shape_, ShapeN, Size
+from cfgraph.ops.shape_query import Rank, Size
 
 # a constant beyond this is not decoded, a result beyond this not computed, and of a vector beyond
 # this not each element is told apart: shapes and axes are smaller, and inference stays linear
@@ -85,7 +85,7 @@ def compute(
         size = tensor.shape.elements if isinstance(tensor, Tensor) else None
         small = size is not None and size <= _LARGEST_CONSTANT
         return [Encoded(tensor)] if small and isinstance(tensor, Tensor) else nothing
-    if issubclass(op, Shape_ | ShapeN | Rank | Size):
+    if op.of_shapes:
         return [_asked(op, of, node) for of in inputs[: len(outputs)]]
     missing = None in values
     if missing and (not op.moves or all(value is None for value in values)):

@@ -9,13 +9,12 @@ from typing import Any, Final
 from cfgraph.errors import CfgraphError, ExecutionError
 from cfgraph.ir.device_set import short_name
 from cfgraph.ir.graph import Output
+from cfgraph.ops.op import KERNEL_FAILURES
 from cfgraph.runtime.frame_state import Fire, Frame, Iteration, Send
 from cfgraph.runtime.link import Wrap, link
 from cfgraph.runtime.plan import Plan
 from cfgraph.runtime.rendezvous import Rendezvous
 from cfgraph.runtime.step import RunStep
-
-_KERNEL_FAILURES: Final = (ValueError, TypeError, IndexError, ArithmeticError, MemoryError)
 
 
 class _Missing:
@@ -119,7 +118,7 @@ class Executor:
                 return _as_execution_error(error)
             return error
         name = plan.node.name if plan else "?"
-        if isinstance(error, _KERNEL_FAILURES):
+        if isinstance(error, KERNEL_FAILURES):
             text = str(error) or type(error).__name__
             return ExecutionError(text, node=name, frame=it.path, device=self.device, code="CFG705")
         error.add_note(f"while running node '{name}' in frame {it.path}")

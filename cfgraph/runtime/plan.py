@@ -18,6 +18,7 @@ from cfgraph.ir import registry
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ops.array import same
 from cfgraph.ops.op import Op, lookup
+from cfgraph.runtime.launch import Launches
 from cfgraph.runtime.parts import Part, parts
 
 MAX_NAMED = 5
@@ -86,10 +87,11 @@ def make_plans(
     targets: Iterable[Node],
     feeds: Sequence[Output],
     device: str | None,
+    launches: Launches | None = None,
 ) -> list[Plan]:
     """Plan a run: on one device, or on those that the nodes of a partitioned graph are on.
 
-    Without a `device` any graph is taken for a partitioned one.
+    Without a `device` any graph is taken for a partitioned one. `launches` run the clusters.
 
     Raises Unsupported, naming all ops without a kernel; InvalidInput where the needed nodes do not
     make well-nested frames; UsageError for a feed that has no place.
@@ -103,7 +105,8 @@ def make_plans(
     _require_fed(graph, chosen)
     ops = _kernels_for(chosen)
     found = parts(graph, chosen, fetches, feeds, device)
-    return [_plan(graph, part, ops, fed, fed_nodes) for part in found]
+    clusters = Launches() if launches is None else launches
+    return [_plan(graph, part, ops, fed, fed_nodes, clusters) for part in found]
 
 
 def _plan(
@@ -112,6 +115,7 @@ def _plan(
     ops: dict[str, type[Op]],
     fed: frozenset[Output],
     fed_nodes: frozenset[Node],
+    launches: Launches,
 ) -> Plan:
     """One device's plan."""
     found = frames(graph, part.nodes, fed)
@@ -120,6 +124,9 @@ def _plan(
         found.require_valid()
     layouts = {frame: _layout(frame) for frame in found.all}
     nodes = {node: _plan_node(node, ops[node.op], found, layouts, fed) for node in part.nodes}
+    for node, plan in nodes.items():
+        if getattr(plan.op, "functional", ""):
+            plan.kernel = launches.kernel(graph, node)
     return Plan(part.device, nodes, layouts[found.root], part.fetches, part.feeds, fed_nodes)
 
 

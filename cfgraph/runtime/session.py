@@ -21,6 +21,7 @@ from cfgraph.runtime.diagnose import dead_fetch, starved_fetch
 from cfgraph.runtime.divided import divided_run
 from cfgraph.runtime.executor import MISSING
 from cfgraph.runtime.feeds import fitted
+from cfgraph.runtime.launch import Launches
 from cfgraph.runtime.lowered import lowered_run
 from cfgraph.runtime.plan import make_plans
 from cfgraph.runtime.simulator import Simulator
@@ -62,6 +63,8 @@ class Session:
         schedule_seed: int = 0,
         seed: int = 0,
         costs: CostModel | None = None,
+        jit: str | None = None,
+        lazy: bool = False,
     ) -> None:
         if costs is not None and schedule != "fifo":
             raise UsageError("virtual time knows one schedule", hint='schedule="fifo"')
@@ -74,6 +77,7 @@ class Session:
         self.costs = costs
         self.elapsed: float | None = None
         self.state = State() if state is None else state
+        self.launches = Launches(jit, lazy=lazy)
         self._random = random.Random(schedule_seed) if schedule == "random" else None
         self._step = RunStep(self.state, seed)
         self._simulators: dict[Any, Simulator] = {}
@@ -115,7 +119,7 @@ class Session:
         self._step.run += 1
         self._step.max_iterations = max_iterations
         deadline = None if timeout is None else time.monotonic() + timeout
-        with np.errstate(all="ignore"):
+        with np.errstate(all="ignore"), self.launches.running():
             if isinstance(simulator, VirtualSimulator):
                 simulator.until = until_iteration
             simulator.run(list(fed.values()), deadline, self._random)
@@ -171,7 +175,7 @@ class Session:
             device: str | None = self.devices[0] if self.devices else DEFAULT_DEVICE
             if len(self.devices) > 1 or (self.devices and is_partitioned(run[0])):
                 run, device = divided_run(run, self.devices, self.soft_placement), None
-            plans = make_plans(*run, device)
+            plans = make_plans(*run, device, self.launches)
             if without_values:
                 leave_out_values(plans)
             if self.costs is None:
