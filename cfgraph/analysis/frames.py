@@ -103,11 +103,12 @@ def frames(
     """Find the frame of every node.
 
     `nodes` restricts the analysis to some nodes; `cut` holds the outputs that are fed: whatever
-    reads one reads a value of the root frame. Those of a whole graph are kept until it changes.
+    reads one reads a value of the root frame. Those of a whole graph are kept until it changes in
+    more than devices.
     """
     if nodes is not None or cut:
         return _frames(list(graph if nodes is None else nodes), cut)
-    state = graph.edits, len(graph)
+    state = graph.edits - graph.moves, len(graph)
     known = _known.get(graph)
     if known is None or known[0] != state:
         known = _known[graph] = (state, _frames(list(graph), cut))

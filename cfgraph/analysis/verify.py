@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any, Final
+from itertools import chain
+from typing import Any, Final, NamedTuple
 from weakref import WeakKeyDictionary
 
 from cfgraph.analysis import (
@@ -42,17 +43,30 @@ _RULES: Final[tuple[Rule, ...]] = (
 )
 # the names in a body's `loc:@` may be those of the graph that it was taken from
 _RULES_OF_GRAPHS: Final[tuple[Rule, ...]] = (verify_places.colocation, verify_places.versions)
+# the others find the same when only devices have changed
+_ON_DEVICES: Final = frozenset({verify_control_flow.frame_shapes, verify_places.devices})
 
-_known: WeakKeyDictionary[Graph, tuple[Any, tuple[Finding, ...]]] = WeakKeyDictionary()
+_known: WeakKeyDictionary[Graph, _Known] = WeakKeyDictionary()
+
+
+class _Known(NamedTuple):
+    """The findings on a graph, also by rule, and what they were derived from."""
+
+    state: Any
+    moves: int
+    by_rule: dict[Rule, tuple[Finding, ...]]
+    on_library: tuple[Finding, ...]
+    all: tuple[Finding, ...]
 
 
 def verify(graph: Graph) -> tuple[Finding, ...]:
     """All findings on a graph, errors, warnings and notes; kept until the graph changes."""
-    state = _state(graph)
-    known = _known.get(graph)
-    if known is None or known[0] != state:
-        known = _known[graph] = (state, tuple(_findings(graph)))
-    return known[1]
+    state, known = _state(graph), _known.get(graph)
+    if known is not None and known.state != state:
+        known = None
+    if known is None or known.moves != graph.moves:
+        known = _known[graph] = _look(graph, state, known)
+    return known.all
 
 
 def require_valid(graph: Graph) -> None:
@@ -61,16 +75,28 @@ def require_valid(graph: Graph) -> None:
 
 
 def _state(graph: Graph) -> Any:
-    """What findings depend on; two equal states have equal findings."""
+    """What findings depend on, but for devices; two equal states have equal findings."""
     library = tuple(graph.functions.items())
-    return graph.edits, graph.versions, library, tuple(graph.gradient_functions.items())
+    edits = graph.edits - graph.moves
+    return edits, graph.versions, library, tuple(graph.gradient_functions.items())
 
 
-def _findings(graph: Graph) -> Iterator[Finding]:
+def _look(graph: Graph, state: Any, before: _Known | None) -> _Known:
+    """The findings on a graph; `before` are those on one that differs in devices alone."""
     signatures = Signatures(graph.functions)
     subject = Subject(graph, signatures)
+    by_rule: dict[Rule, tuple[Finding, ...]] = {}
     for rule in (*_RULES, *_RULES_OF_GRAPHS):
-        yield from rule(subject)
+        if before is None or rule in _ON_DEVICES:
+            by_rule[rule] = tuple(rule(subject))
+        else:
+            by_rule[rule] = before.by_rule[rule]
+    library = tuple(_on_library(graph, signatures)) if before is None else before.on_library
+    found = (*chain.from_iterable(by_rule.values()), *library)
+    return _Known(state, graph.moves, by_rule, library, found)
+
+
+def _on_library(graph: Graph, signatures: Signatures) -> Iterator[Finding]:
     for function in graph.functions.values():
         yield from _in_function(function, signatures)
     yield from verify_functions.gradients(graph)

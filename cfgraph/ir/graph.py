@@ -97,7 +97,8 @@ class Node:
 class Graph:
     """Nodes by name, in order, with the library of functions and the versions of the file.
 
-    `edits` counts changes, so that what was derived from a graph knows when it is stale.
+    `edits` counts changes, so that what was derived from a graph knows when it is stale; `moves`
+    counts those of them that set a device, which little is derived from.
     """
 
     def __init__(self) -> None:
@@ -107,6 +108,7 @@ class Graph:
         self.versions: Versions = Versions()
         self.origin: Any = None
         self.edits = 0
+        self.moves = 0
         self._suffixes: dict[str, int] = {}
 
     # -- reading ---------------------------------------------------------------------------------
@@ -322,6 +324,7 @@ class Graph:
     def set_device(self, node: Node, device: str) -> None:
         """Set the requested device."""
         self.edits += 1
+        self.moves += 1
         node.device = device
 
     def rename(self, node: Node, name: str) -> None:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import cfgraph
+from cfgraph.analysis.frames import frames
 from cfgraph.analysis.verify import require_valid, verify
 from cfgraph.ir import dtypes
 from cfgraph.ir.attrs import Raw, Tensor
@@ -59,6 +60,16 @@ def test_every_change_is_seen(change: object) -> None:
     assert verify(of) == ()
     change(of)  # type: ignore[operator]
     assert verify(of) != ()
+
+
+def test_a_change_of_devices_is_seen_by_the_rules_that_ask_for_them() -> None:
+    of = graph(X, "y = Neg(x:1) {T=float32}", "z = Neg(x) {T=float32}")
+    before, known = verify(of), frames(of)
+    of.set_device(of["z"], "nowhere")
+    assert coded(verify(of)) == [*coded(before), ("CFG402", "z")]
+    assert frames(of) is known
+    of.set_device(of["z"], "/cpu:0")
+    assert verify(of) == before
 
 
 def test_a_changed_library_is_seen() -> None:
