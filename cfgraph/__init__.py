@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from cfgraph.ir.graph import Graph as Graph
     from cfgraph.ir.graph import Node as Node
     from cfgraph.ir.graph import Output as Output
+    from cfgraph.passes.cluster.cluster import cluster as cluster
     from cfgraph.passes.gradients.gradients import gradients as gradients
     from cfgraph.passes.lower.lower import lower as lower
     from cfgraph.passes.partition.partition import partition as partition
@@ -43,6 +44,7 @@ _HOMES = {
     "Unsupported": "cfgraph.errors",
     "UsageError": "cfgraph.errors",
     "check": "cfgraph.analysis.check",
+    "cluster": "cfgraph.passes.cluster.cluster",
     "dumps": "cfgraph.ir.files",
     "gradients": "cfgraph.passes.gradients.gradients",
     "load": "cfgraph.ir.files",

@@ -109,6 +109,7 @@ class ReadVariableOp(Op):
     signature = "resource: resource -> value: dtype"
     stateful = True
     reads_only = True
+    compiled = True
     gradient = staticmethod(pass_on)  # a variable's gradient is its handle's
 
     @classmethod
@@ -164,6 +165,7 @@ class AssignVariableOp(Op):
     signature = "resource: resource, value: dtype ->"
     attrs = "validate_shape: bool = false"
     stateful = True
+    compiled = True
 
     @classmethod
     def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -191,6 +193,7 @@ class AssignUpdateVariable(Op, abstract=True):
     """The variable becomes `combine(old, value)`."""
 
     stateful = True
+    compiled = True
     combine: ClassVar[Callable[[Any, Any], Any]]
 
     @classmethod

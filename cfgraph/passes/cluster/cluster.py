@@ -1,0 +1,143 @@
+"""Put nodes that XLA can compile together into clusters, each a function and one XlaLaunch.
+
+    a -> m -> n -> b      becomes      a -> XlaLaunch -> b      where m and n compile
+
+A cluster runs when all its inputs are there, and is dead if one is. So its nodes must run in one
+loop, on one device, and be live under one condition; and it must not wait for itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
+from typing import Final
+
+from cfgraph.analysis.needed import needed
+from cfgraph.analysis.verify import require_valid
+from cfgraph.errors import UsageError
+from cfgraph.ir.collector import without_collector
+from cfgraph.ir.graph import Graph, Node
+from cfgraph.ir.names import split_tensor_name
+from cfgraph.passes.cluster.agreement import agreement
+from cfgraph.passes.cluster.compilable import Wishes
+from cfgraph.passes.cluster.encapsulate import encapsulate
+from cfgraph.passes.cluster.formation import Sizes
+from cfgraph.passes.cluster.plan import Plan, planned
+from cfgraph.passes.cluster.report import Cluster, Clustering
+from cfgraph.passes.cluster.settle import follow_neighbours, put_in_order
+from cfgraph.passes.lower.lower import lower
+from cfgraph.passes.report import op_counts
+
+_NAME: Final = "cluster"
+
+
+def cluster(
+    graph: Graph,
+    *,
+    deadness: str = "exact",
+    min_size: int = 2,
+    max_size: int | None = None,
+    only_ops: Collection[str] = (),
+    exclude_ops: Collection[str] = (),
+    fetches: Iterable[str] | None = None,
+    feeds: Iterable[str] = (),
+    explain: bool = False,
+) -> Clustering:
+    """Replace nodes that compile together by launches of functions, in place.
+
+    Functional nodes are lowered first. `deadness` is the rule by which nodes are live together:
+    `exact`, `inputs` (that of the second seed), `tf`, or `off`, which may change what is live. A
+    cluster has at least `min_size` nodes that do something, at most `max_size` nodes. The names of
+    `fetches`, and of nodes that nothing reads, can be fetched as before; with `fetches` nothing
+    but what they need is clustered. What is in `feeds` stays. `explain` asks for the reasons of
+    edges too.
+
+    Raises InvalidInput for a graph that is not valid, UsageError for a name or a rule that there
+    is not, Unsupported for what cannot be lowered; the graph is unchanged then.
+    """
+    require_valid(graph)
+    if min_size < 1 or (max_size is not None and max_size < min_size):
+        message = f"no cluster has at least {min_size} and at most {max_size} nodes"
+        raise UsageError(message, hint="min_size is 1 or more, max_size no less")
+    before = op_counts(graph)
+    with without_collector():
+        lower(graph)
+        wishes = wished(graph, only_ops, exclude_ops, fetches, feeds)
+        plan = planned(graph, agreement(graph, deadness), Sizes(min_size, max_size), wishes)
+        report = _written(graph, plan, wishes, before, explain)
+    if report:
+        require_valid(graph)
+    return report
+
+
+def wished(
+    graph: Graph,
+    only_ops: Collection[str] = (),
+    exclude_ops: Collection[str] = (),
+    fetches: Iterable[str] | None = None,
+    feeds: Iterable[str] = (),
+) -> Wishes:
+    """What a caller says of nodes. Raises UsageError for a name that there is not."""
+    fed = {_node(graph, name) for name in feeds}
+    if fetches is None:
+        unread = {node for node in graph if not node.uses}
+        return Wishes(only_ops, exclude_ops, (), fed, unread)
+    kept = {_node(graph, name) for name in fetches}
+    return Wishes(only_ops, exclude_ops, (), fed, kept, set(needed(graph, kept)))
+
+
+def _node(graph: Graph, name: str) -> Node:
+    return graph[split_tensor_name(name.removeprefix("^"))[0]]
+
+
+def _written(
+    graph: Graph, plan: Plan, wishes: Wishes, before: Mapping[str, int], explain: bool
+) -> Clustering:
+    """Put the clusters of a plan into the graph; what was decided."""
+    nodes, ops = len(graph), {node.name: node.op for node in graph}
+    edges = tuple(plan.edges()) if explain else ()
+    order = list(graph)
+    clusters, made = list[Cluster](), dict[Node, list[Node]]()
+    names: dict[str, tuple[str, ...]] = {}
+    told = [plan.told(body, "") for body in plan.bodies]
+    for body, cluster in zip(plan.bodies, told, strict=True):
+        name = _unique(graph, len(clusters))
+        done = encapsulate(graph, body, name, wishes.kept)
+        made[body.members[-1]] = [done.launch, *done.kept]
+        names.update((node.name, (name,)) for node in body.members)
+        names.update((old, (new,)) for old, new in done.outputs.items())
+        clusters.append(
+            replace(
+                cluster,
+                name=name,
+                constants=done.constants,
+                arguments=done.arguments,
+                resources=done.resources,
+                results=len(done.outputs),
+            )
+        )
+    graph.remove(*plan.absorbed)
+    put_in_order(graph, order, made)
+    follow_neighbours(graph, {old: new for old, (new,) in names.items()})
+    return Clustering(
+        len(clusters),
+        names,
+        plan.formation.agreed.limits(),
+        before,
+        op_counts(graph),
+        nodes,
+        tuple(clusters),
+        tuple(node.name for node in plan.absorbed),
+        {node.name: reason for node, reason in plan.outside.items()},
+        edges,
+        ops,
+    )
+
+
+def _unique(graph: Graph, number: int) -> str:
+    """A name that neither a node nor a function has."""
+    name = f"{_NAME}_{number}"
+    while name in graph or name in graph.functions:
+        number += 1
+        name = f"{_NAME}_{number}"
+    return name

@@ -1,0 +1,209 @@
+"""Make a cluster a function of the library, and put an XlaLaunch where its nodes were.
+
+    a -> [m -> n] -> b      becomes      a -> XlaLaunch -> b      with  f(a) = n(m(a))
+
+The arguments are, in this order, those that must be constant, the others, and handles.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from cfgraph.ir import registry
+from cfgraph.ir.attrs import Func
+from cfgraph.ir.define import define
+from cfgraph.ir.functions import BodyNode, Function
+from cfgraph.ir.graph import Graph, Node, Output
+from cfgraph.ops.op import lookup
+
+_NO_NAME: Final = re.compile(r"[^a-z0-9_]+")
+_BESIDE: Final = "_class"
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """The nodes of a cluster in order, and the constants that are copied into it."""
+
+    members: tuple[Node, ...]
+    copies: tuple[Node, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """The launch of a cluster, what keeps old names, and where each output went."""
+
+    launch: Node
+    kept: tuple[Node, ...]
+    outputs: Mapping[str, str]
+    constants: int
+    arguments: int
+    resources: int
+
+
+def encapsulate(graph: Graph, body: Body, name: str, keep: Collection[Node]) -> Made:
+    """Replace the nodes of a cluster by one launch; those of `keep` leave their names behind."""
+    inside = {*body.members, *body.copies}
+    arguments = _arguments(body.members, inside)
+    groups = _in_groups(arguments, _must_be_constant(body.members, inside))
+    results = list(_results(body.members, inside, keep))
+    names = _Names(node.name for node in inside)
+    inputs = {names.new(item): item for group in groups for item in group}
+    outputs = {names.new(item, "out"): item for item in results}
+    effects = {node.name: node for node in body.members if _has_effects(node)}
+    nodes = [*body.copies, *body.members]
+    function = define(name, nodes, inputs, outputs, effects, graph.functions)
+    graph.functions[name] = _free(function)
+    constants, plain, handles = groups
+    launch = graph.add(
+        "XlaLaunch",
+        *constants,
+        *plain,
+        *handles,
+        name=name,
+        controls=_controls(body, inside),
+        device=body.members[0].device,
+        Tconstants=_types(constants),
+        Targs=_types(plain),
+        Nresources=len(handles),
+        Tresults=_types(results),
+        function=Func(name),
+    )
+    told = {item.name: launch.output(port).name for port, item in enumerate(results)}
+    _redirect(graph, body.members, results, launch)
+    kept = tuple(_stand_ins(graph, body.members, keep, results, launch))
+    return Made(launch, kept, told, len(constants), len(plain), len(handles))
+
+
+def _arguments(members: Iterable[Node], inside: Collection[Node]) -> list[Output]:
+    """The tensors that come in, each once."""
+    items = (item for node in members for item in node.inputs if item.node not in inside)
+    return list(dict.fromkeys(items))
+
+
+def _in_groups(items: Iterable[Output], constant: Collection[Output]) -> tuple[list[Output], ...]:
+    groups: tuple[list[Output], ...] = ([], [], [])
+    for item in items:
+        handle = item.dtype is not None and item.dtype.kind == "resource"
+        groups[2 if handle else 1 if item not in constant else 0].append(item)
+    return groups
+
+
+def _must_be_constant(members: Iterable[Node], inside: Collection[Node]) -> set[Output]:
+    """All that an input which must be constant is made of; shapes are known without values."""
+    todo: list[Output] = []
+    for node in members:
+        op = lookup(node.op)
+        slots = op.slots_of(node, op.constant_inputs) if op else ()
+        todo.extend(node.inputs[slot] for slot in sorted(slots))
+    seen = set(todo)
+    for item in todo:
+        op = lookup(item.node.op)
+        if item.node in inside and not (op is not None and op.of_shapes):
+            new = [source for source in item.node.inputs if source not in seen]
+            seen.update(new)
+            todo.extend(new)
+    return seen
+
+
+def _results(
+    members: Iterable[Node], inside: Collection[Node], keep: Collection[Node]
+) -> Iterator[Output]:
+    """The tensors that go out."""
+    for node in members:
+        read = {
+            use.node.inputs[use.slot].port
+            for use in node.uses
+            if use.slot >= 0 and use.node not in inside
+        }
+        if node in keep:
+            read.update(range(registry.output_count(node) or 0))
+        yield from (Output(node, port) for port in sorted(read))
+
+
+def _has_effects(node: Node) -> bool:
+    op = lookup(node.op)
+    return op is None or (op.stateful and not op.reads_only)
+
+
+def _controls(body: Body, inside: Collection[Node]) -> list[Node]:
+    """What the cluster waits for; a constant that is copied stands for what it waits for."""
+    sources = [control for node in (*body.copies, *body.members) for control in node.controls]
+    return [control for control in dict.fromkeys(sources) if control not in inside]
+
+
+def _types(items: Iterable[Output]) -> tuple[Any, ...]:
+    return tuple(item.dtype.base for item in items if item.dtype is not None)
+
+
+def _free(function: Function) -> Function:
+    """The function without wishes for devices and neighbours: it runs where its launch does."""
+
+    def freed(node: BodyNode) -> BodyNode:
+        attrs = {key: value for key, value in node.attrs.items() if key != _BESIDE}
+        return replace(node, device="", attrs=attrs)
+
+    nodes = tuple(map(freed, function.definition.nodes))
+    return Function(function.name, replace(function.definition, nodes=nodes))
+
+
+def _redirect(
+    graph: Graph, members: Collection[Node], results: Iterable[Output], launch: Node
+) -> None:
+    """Let whoever stays read the launch, and wait for it."""
+    gone = set(members)
+    for port, item in enumerate(results):
+        for use in item.node.readers(item.port):
+            if use.node not in gone:
+                graph.set_input(use.node, use.slot, launch.output(port))
+    for node in members:
+        for reader in node.control_readers:
+            if reader not in gone:
+                controls = [launch if source is node else source for source in reader.controls]
+                graph.set_controls(reader, controls)
+
+
+def _stand_ins(
+    graph: Graph,
+    members: Iterable[Node],
+    keep: Collection[Node],
+    results: list[Output],
+    launch: Node,
+) -> Iterator[Node]:
+    """Remove the nodes; those whose names are kept hand on what the launch gives."""
+    nodes = list(members)
+    graph.remove(*nodes)
+    place = {item: port for port, item in enumerate(results)}
+    for node in nodes:
+        if node not in keep:
+            continue
+        count = registry.output_count(node) or 0
+        items = [launch.output(place[Output(node, port)]) for port in range(count)]
+        where: dict[str, Any] = {"name": node.name, "device": node.device}
+        if not items:
+            yield graph.add("NoOp", controls=[launch], **where)
+        elif len(items) == 1:
+            yield graph.add("Identity", *items, **where)
+        else:
+            yield graph.add("IdentityN", *items, **where)
+
+
+class _Names:
+    """Names of arguments, as the library of functions allows them, apart from those of nodes."""
+
+    def __init__(self, taken: Iterable[str]) -> None:
+        self._taken = set(taken)
+
+    def new(self, item: Output, suffix: str = "") -> str:
+        """A name after that of the node."""
+        base = _NO_NAME.sub("_", item.node.name.rpartition("/")[2].lower()).strip("_")
+        base = base if base[:1].isalpha() else f"arg_{base}".rstrip("_")
+        base = f"{base}_{suffix}" if suffix else base
+        name, number = base, 0
+        while name in self._taken:
+            number += 1
+            name = f"{base}_{number}"
+        self._taken.add(name)
+        return name

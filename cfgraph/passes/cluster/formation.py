@@ -1,0 +1,229 @@
+"""Form clusters: join nodes along edges, then neighbours without an edge, as long as it is right.
+
+Whether two clusters may be one is asked in one place, `Formation.objection`, whose answer is also
+the reason that is told afterwards for an edge that was not taken.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from cfgraph.analysis.effects import Access, Effects
+from cfgraph.analysis.frames import Frame
+from cfgraph.ir.attrs import Tensor
+from cfgraph.ir.device_name import DeviceName
+from cfgraph.ir.graph import Node
+from cfgraph.ops.array import Const
+from cfgraph.ops.control_flow import NoOp
+from cfgraph.ops.op import lookup, role
+from cfgraph.passes.cluster.agreement import Agreement
+from cfgraph.passes.cluster.compilable import Compilable
+from cfgraph.passes.cluster.reasons import Reason
+from cfgraph.passes.cluster.waiting import Vertex, Waiting
+
+CHEAP: Final = 16  # a constant of so many elements is copied into every cluster that reads it
+_SHOWN: Final = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """The least number of nodes that do something, and the greatest of all nodes, of a cluster."""
+
+    least: int = 2
+    greatest: int | None = None
+
+
+@dataclass(slots=True)
+class Group:
+    """What is known of a vertex whose nodes compile together."""
+
+    frame: Frame
+    device: DeviceName
+    first: Node
+    size: int = 1
+    accesses: list[Access] = field(default_factory=list)
+
+    def take(self, other: Group) -> None:
+        """Add what is known of another one."""
+        self.size += other.size
+        self.accesses.extend(other.accesses)
+
+
+class Formation:
+    """The clusters of a graph, by what may be in one. `reasons` says why a node is in none."""
+
+    def __init__(self, rules: Compilable, agreed: Agreement, sizes: Sizes) -> None:
+        self.agreed = agreed
+        self.sizes = sizes
+        self.reasons: dict[Node, Reason] = {}
+        self.cheap = {n: None for n in rules.found.order if _is_cheap(n) and not rules.refusal(n)}
+        self.waiting = Waiting(agreed.frames, self.cheap)
+        self.groups: dict[Vertex, Group] = {}
+        effects = Effects()
+        for node in agreed.frames.order:
+            if node in self.cheap:
+                continue
+            reason = rules.refusal(node) or self._unsuited(node)
+            if reason is not None:
+                self.reasons[node] = reason
+                continue
+            group = Group(agreed.frames.of[node], _device(node), node)
+            group.accesses.extend(effects.accesses([node]))
+            self.groups[self.waiting.of[node]] = group
+        self._form()
+
+    def _unsuited(self, node: Node) -> Reason | None:
+        if node in self.waiting.tangled:
+            return Reason("tangled loops", "what leaves its loop is needed to enter it")
+        if self.agreed.suits(node):
+            return None
+        sources = dict.fromkeys([*(item.node for item in node.inputs), *node.controls])
+        told = [f"{source.name}: {self.agreed.text(source)}" for source in sources]
+        return Reason("mismatch", "; ".join(told), {"inputs": told})
+
+    # -- joining ---------------------------------------------------------------------------------
+
+    def _form(self) -> None:
+        # a shape is best asked for where the tensor is made
+        asking = [v for v, group in self.groups.items() if _asks_for_shapes(group.first)]
+        for vertex in asking:
+            for source in self._ordered(self.waiting.before[vertex]):
+                if source in self.groups and self._join(source, vertex):
+                    break
+        self._along_edges()
+        while self.agreed.mode != "off" and self._side_by_side():
+            self._along_edges()
+
+    def _along_edges(self) -> None:
+        """Join along edges, the last nodes first, until nothing more can be."""
+        joined = True
+        while joined:
+            joined = False
+            for vertex in reversed(self._ordered(dict.fromkeys(self.groups))):
+                if vertex in self.groups and self._take_readers(vertex):
+                    joined = True
+
+    def _take_readers(self, vertex: Vertex) -> bool:
+        found, taken = set[Vertex](), False
+        todo = self._ordered(self.waiting.after[vertex])
+        while todo:
+            for reader in todo:
+                found.add(reader)
+                if reader in self.groups and self._join(vertex, reader):
+                    taken = True
+            todo = [v for v in self._ordered(self.waiting.after[vertex]) if v not in found]
+        return taken
+
+    def _side_by_side(self) -> bool:
+        """Join what reads from one vertex, or is read by one; true if any was."""
+        joined = False
+        for vertex in self._ordered(dict.fromkeys(range(len(self.waiting.nodes)))):
+            for near in (self.waiting.after[vertex], self.waiting.before[vertex]):
+                beside = [v for v in self._ordered(near) if v in self.groups]
+                joined |= self._join_all(beside)
+        return joined
+
+    def _join_all(self, vertices: list[Vertex]) -> bool:
+        joined = False
+        kept: list[Vertex] = []
+        for vertex in vertices:
+            if vertex not in self.groups or self._sends(vertex):
+                continue
+            # with so many beside each other, a few are enough to find one that suits
+            if any(self._join(other, vertex, beside=True) for other in kept[-_SHOWN:]):
+                joined = True
+            else:
+                kept.append(vertex)
+        return joined
+
+    def _sends(self, vertex: Vertex) -> bool:
+        """True if a message is waited for, or waits: it should not wait for more."""
+        near = [*self.waiting.after[vertex], *self.waiting.before[vertex]]
+        nodes = (node for other in near for node in self.waiting.nodes[other])
+        return any(role(node) in ("send", "recv") for node in nodes)
+
+    def _ordered(self, vertices: dict[Vertex, None]) -> list[Vertex]:
+        return sorted(vertices, key=self.waiting.rank.__getitem__)
+
+    def _join(self, one: Vertex, other: Vertex, *, beside: bool = False) -> bool:
+        if self._clash(self.groups[one], self.groups[other], beside) is not None:
+            return False
+        if not self.waiting.join(one, other):
+            return False
+        self.groups[one].take(self.groups.pop(other))
+        return True
+
+    # -- objections ------------------------------------------------------------------------------
+
+    def objection(self, one: Vertex, other: Vertex) -> Reason | None:
+        """Why a cluster cannot take the one that it has an edge to; None if it can."""
+        clash = self._clash(self.groups[one], self.groups[other], False)
+        if clash is not None:
+            return clash
+        path = self.waiting.path(one, other)
+        if path is None:
+            return None
+        names = [
+            self.waiting.nodes[vertex][0].name for vertex in path if self.waiting.nodes[vertex]
+        ]
+        text = " → ".join([*names[:_SHOWN], *(["…"] if len(names) > _SHOWN else [])])
+        return Reason("cycle", text, {"path": names})
+
+    def _clash(self, one: Group, other: Group, beside: bool) -> Reason | None:
+        """What speaks against one cluster, whatever paths there are."""
+        if one.frame is not other.frame:
+            paths = [one.frame.path, other.frame.path]
+            return Reason("frame", " and ".join(paths), {"frames": paths})
+        if one.device != other.device:
+            devices = [one.first.device, other.first.device]
+            return Reason("device", " and ".join(map(repr, devices)), {"devices": devices})
+        if not self.agreed.alike(one.first, other.first):
+            told = [self.agreed.text(one.first), self.agreed.text(other.first)]
+            return Reason("deadness", f"{told[0]}, not {told[1]}", {"conditions": told})
+        size, greatest = one.size + other.size, self.sizes.greatest
+        if greatest is not None and size > greatest:
+            return Reason("size", f"{size} nodes", {"size": size})
+        return _hazard(one, other, beside)
+
+
+def _hazard(one: Group, other: Group, beside: bool) -> Reason | None:
+    """Variables that both use, in an order that a cluster does not keep, or by two handles."""
+    for here in one.accesses:
+        for there in other.accesses:
+            if here.resource != there.resource:
+                continue
+            data = {"variable": here.name, "nodes": [here.node.name, there.node.name]}
+            if _handles(here).isdisjoint(_handles(there)):
+                return Reason("handles", f"those of {here.name}", data)
+            if here.writes or (beside and there.writes):
+                text = f"{here.node.name} writes {here.name}, which {there.node.name} uses"
+                return Reason("resource", text, data)
+    return None
+
+
+def _handles(access: Access) -> set[object]:
+    return {item for item in access.node.inputs if item.dtype and item.dtype.kind == "resource"}
+
+
+def _asks_for_shapes(node: Node) -> bool:
+    op = lookup(node.op)
+    return op is not None and op.of_shapes
+
+
+def _is_cheap(node: Node) -> bool:
+    op, value = lookup(node.op), node.attrs.get("value")
+    if op is None or not issubclass(op, Const) or not isinstance(value, Tensor):
+        return False
+    elements = value.shape.elements
+    return elements is not None and elements <= CHEAP
+
+
+def weight(node: Node) -> int:
+    """1 for a node that does something, 0 for one that only holds or hands on."""
+    op = lookup(node.op)
+    return int(op is None or not (op.forwards or issubclass(op, Const | NoOp)))
+
+
+def _device(node: Node) -> DeviceName:
+    return DeviceName.parse(node.device) or DeviceName()

@@ -1,0 +1,93 @@
+"""What clustering decided: the clusters, and a reason for each node and edge outside of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from cfgraph.passes.cluster.reasons import Reason
+from cfgraph.passes.report import Report
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """One cluster: its nodes, copied constants, where and when it runs, what goes in and out."""
+
+    name: str
+    nodes: tuple[str, ...]
+    copies: tuple[str, ...]
+    ops: Mapping[str, int]
+    frame: str
+    device: str
+    condition: str
+    constants: int = 0
+    arguments: int = 0
+    resources: int = 0
+    results: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        """The cluster as a member of a command's JSON document."""
+        return {
+            "name": self.name,
+            "nodes": self.nodes,
+            "copies": self.copies,
+            "ops": self.ops,
+            "frame": self.frame,
+            "device": self.device,
+            "condition": self.condition,
+            "inputs": {
+                "constants": self.constants,
+                "arguments": self.arguments,
+                "resources": self.resources,
+            },
+            "results": self.results,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """An edge between two nodes that compile, and why it joins no clusters."""
+
+    source: str
+    target: str
+    reason: Reason
+
+    def to_json(self) -> dict[str, Any]:
+        """The edge as a member of a command's JSON document."""
+        return {"source": self.source, "target": self.target, **self.reason.to_json()}
+
+
+@dataclass(frozen=True, slots=True)
+class Clustering(Report):
+    """The report of `cluster`, with its decisions.
+
+    `nodes` is the number of nodes before; `outside` has a reason for each that is in no cluster,
+    `absorbed` are constants that are only in copies now, `op_of` the op of each node that was.
+    """
+
+    nodes: int = 0
+    clusters: tuple[Cluster, ...] = ()
+    absorbed: tuple[str, ...] = ()
+    outside: Mapping[str, Reason] = field(default_factory=dict)
+    edges: tuple[Edge, ...] = ()
+    op_of: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def clustered(self) -> int:
+        """How many nodes are in clusters."""
+        return sum(len(cluster.nodes) for cluster in self.clusters) + len(self.absorbed)
+
+    @property
+    def coverage(self) -> float:
+        """The share of nodes in clusters."""
+        return self.clustered / self.nodes if self.nodes else 0.0
+
+    def histogram(self) -> dict[str, int]:
+        """How many nodes stay outside for each kind of reason, most first."""
+        return dict(Counter(reason.kind for reason in self.outside.values()).most_common())
+
+    def edge_histogram(self) -> dict[str, int]:
+        """How many edges join nothing for each kind of reason, most first."""
+        return dict(Counter(edge.reason.kind for edge in self.edges).most_common())
