@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from cfgraph.errors import InvalidInput
@@ -22,6 +22,8 @@ class OpDefinition(Protocol):
 
 
 _ops: dict[str, Any] = {}
+# the class of an op, or None
+lookup: Final[Callable[[str], Any | None]] = _ops.get
 # the attributes of nodes made before, by op, types of inputs and attributes given
 _completed: dict[Any, dict[str, Any]] = {}
 _MAX_COMPLETED: Final = 4096
@@ -33,11 +35,6 @@ def register(name: str, definition: Any) -> None:
         message = f"op {name!r} is defined twice"
         raise ValueError(message)
     _ops[name] = definition
-
-
-def lookup(name: str) -> Any | None:
-    """The class of an op, or None."""
-    return _ops.get(name)
 
 
 def names() -> Iterable[str]:

@@ -72,6 +72,8 @@ class Shape:
         """The shape of an elementwise result. Raises ValueError where they do not broadcast."""
         if self.dims is None or other.dims is None:
             return UNKNOWN
+        if self.dims == other.dims:
+            return Shape(self.dims) if self.names else self
         rank = max(len(self.dims), len(other.dims))
         mine = (1,) * (rank - len(self.dims)) + self.dims
         theirs = (1,) * (rank - len(other.dims)) + other.dims

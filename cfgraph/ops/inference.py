@@ -44,7 +44,7 @@ class InferenceContext:
 
     def shape_value(self, slot: int) -> Shape:
         """The shape that a shape-valued input says: -1 is an unknown size, UNKNOWN not constant."""
-        value = self._values(slot)
+        value = self.value(slot)
         if value is None:
             of = self.inputs[slot]
             count = of.dims[0] if of.dims is not None and len(of.dims) == 1 else None

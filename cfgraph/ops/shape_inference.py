@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 from cfgraph.ir import registry
@@ -12,7 +13,6 @@ from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.names import split_tensor_name
 from cfgraph.ir.shapes import SCALAR, UNKNOWN, Shape
 from cfgraph.ir.signature import MAX_COUNT
-from cfgraph.ir.walk import Roles
 from cfgraph.ops.inference import LARGEST_RANK, InferenceContext
 from cfgraph.ops.op import Op, lookup
 from cfgraph.ops.static_values import Known, Value, compute, decoded, join, same_value
@@ -25,7 +25,10 @@ class Shapes:
     """
 
     def __init__(
-        self, outputs: dict[Node, list[Shape]], values: dict[Output, Known], errors: dict[Node, str]
+        self,
+        outputs: dict[Node, Sequence[Shape]],
+        values: dict[Output, Known],
+        errors: dict[Node, str],
     ) -> None:
         self._outputs = outputs
         self._values = values
@@ -68,11 +71,12 @@ class _Context(InferenceContext):
         self, node: Node, inputs: tuple[Shape, ...], values: Sequence[Known], count: int
     ) -> None:
         # not the base's own, which would count the outputs once more
-        self.node, self.inputs, self.output_count = node, inputs, count
-        self._values = self._whole
+        self.node = node
+        self.inputs = inputs
+        self.output_count = count
         self._partial = values
 
-    def _whole(self, slot: int) -> Any | None:
+    def value(self, slot: int) -> Any | None:
         value = decoded(self._partial[slot])
         return None if value is None or value.known is not None else value.array
 
@@ -86,12 +90,38 @@ class _Context(InferenceContext):
         )
 
 
+@dataclass(frozen=True, slots=True)
+class _OpFacts:
+    """What inference asks of an op for each of its nodes; `count` where all have as many outputs.
+
+    `tells`: something may be known of what it gives though nothing is known of what it reads.
+    """
+
+    op: type[Op] | None
+    role: str
+    hands_on: bool
+    count: int | None
+    tells: bool
+
+
+class _Facts(dict[str, _OpFacts]):
+    """The facts of ops, by op name."""
+
+    def __missing__(self, name: str) -> _OpFacts:
+        op = lookup(name)
+        role = op.role if op else ""
+        count = op.parsed().simple_outputs if op else None
+        tells = op is not None and (op.of_shapes or not op.parsed().inputs)
+        facts = self[name] = _OpFacts(op, role, role in _HAND_ON, count, tells)
+        return facts
+
+
 class _Inference:
     """The work list: nodes never looked at in order of arrival, changed ones before them."""
 
     def __init__(self, graph: Graph, feeds: Mapping[str, Any]) -> None:
         self.graph = graph
-        self.shapes: dict[Node, list[Shape]] = {}
+        self.shapes: dict[Node, Sequence[Shape]] = {}
         self.values: dict[Output, Known] = {}
         self.errors: dict[Node, str] = {}
         self.rank: dict[Node, int] = {}
@@ -99,7 +129,7 @@ class _Inference:
         self.fresh: deque[Node] = deque()
         self.changed: list[tuple[int, Node]] = []
         self.queued: set[Node] = set()
-        self.roles = Roles()
+        self.facts = _Facts()
         self.fed: dict[Output, tuple[Shape, Known]] = {}
         for name, feed in feeds.items():
             base, port = split_tensor_name(name)
@@ -108,58 +138,31 @@ class _Inference:
 
     def run(self) -> Shapes:
         for node in self.graph:
-            merges = self.roles[node.op] == "merge"
             count = len(node.inputs)
-            self.waiting[node] = min(count, 1) if merges else count
+            if count > 1 and self.facts[node.op].role == "merge":
+                count = 1
             if self.fed and self._fed_outputs(node) is not None:
-                self.waiting[node] = 0
-            if not self.waiting[node]:
-                self._enqueue(node)
+                count = 0
+            self.waiting[node] = count
+            if not count:
+                self.fresh.append(node)
         while self.changed or self.fresh:
-            node = heapq.heappop(self.changed)[1] if self.changed else self.fresh.popleft()
-            self.queued.discard(node)
-            self._look_at(node)
+            if self.changed:
+                node = heapq.heappop(self.changed)[1]
+                self.queued.discard(node)
+                self._look_again(node)
+            else:
+                self._look_first(self.fresh.popleft())
         for node in self.graph:
             if node not in self.shapes:
                 self.shapes[node] = [UNKNOWN] * _count(node)
         for output, (shape, value) in self.fed.items():
-            if output.port < len(self.shapes[output.node]):
-                self.shapes[output.node][output.port] = shape
+            shapes = list(self.shapes[output.node])
+            if output.port < len(shapes):
+                shapes[output.port] = shape
+                self.shapes[output.node] = shapes
                 self.values[output] = value
         return Shapes(self.shapes, self.values, self.errors)
-
-    def _enqueue(self, node: Node) -> None:
-        if node in self.queued:
-            return
-        self.queued.add(node)
-        if node in self.rank:
-            heapq.heappush(self.changed, (self.rank[node], node))
-        else:
-            self.fresh.append(node)
-
-    def _look_at(self, node: Node) -> None:
-        """Infer a node's outputs, weaken what was said before by it, and tell the readers."""
-        if node not in self.rank:
-            self._look_first(node)
-            return
-        before = self.shapes[node]
-        shapes, values = self._infer(node)
-        shapes = [a if a == b else a.join(b) for a, b in zip(before, shapes, strict=True)]
-        ports = {port for port, shape in enumerate(shapes) if shape != before[port]}
-        self.shapes[node] = shapes
-        for port, value in enumerate(values):
-            output = Output(node, port)
-            old = self.values.get(output)
-            new = join(old, value)
-            if not same_value(old, new):
-                ports.add(port)
-                if new is None:
-                    self.values.pop(output, None)
-                else:
-                    self.values[output] = new
-        for reader, slot in node.uses:
-            if slot >= 0 and self.waiting[reader] <= 0 and reader.inputs[slot].port in ports:
-                self._enqueue(reader)
 
     def _look_first(self, node: Node) -> None:
         """Infer a node's outputs; readers for which they were the last inputs come next."""
@@ -171,32 +174,92 @@ class _Inference:
         waiting = self.waiting
         for reader, slot in node.uses:
             if slot >= 0:
-                waiting[reader] -= 1
-                if waiting[reader] <= 0:
-                    self._enqueue(reader)
+                left = waiting[reader] = waiting[reader] - 1
+                if not left:
+                    self.fresh.append(reader)
+                elif left < 0:
+                    self._look_later(reader)
 
-    def _infer(self, node: Node) -> tuple[list[Shape], Sequence[Known]]:
+    def _look_again(self, node: Node) -> None:
+        """Infer a node's outputs, weaken what was said before by it, and tell the readers."""
+        before = self.shapes[node]
+        shapes, values = self._infer(node)
+        shapes = [a if a == b else a.join(b) for a, b in zip(before, shapes, strict=True)]
+        ports = {port for port, shape in enumerate(shapes) if shape != before[port]}
+        self.shapes[node] = shapes
+        for port in range(len(shapes)):
+            output = Output(node, port)
+            old = self.values.get(output)
+            new = join(old, values[port] if values else None)
+            if not same_value(old, new):
+                ports.add(port)
+                if new is None:
+                    self.values.pop(output, None)
+                else:
+                    self.values[output] = new
+        for reader, slot in node.uses:
+            if slot >= 0 and self.waiting[reader] <= 0 and reader.inputs[slot].port in ports:
+                self._look_later(reader)
+
+    def _look_later(self, node: Node) -> None:
+        """Look at a node again, unless that is to come; one that is still fresh will see it all."""
+        if node in self.rank and node not in self.queued:
+            self.queued.add(node)
+            heapq.heappush(self.changed, (self.rank[node], node))
+
+    def _infer(self, node: Node) -> tuple[Sequence[Shape], Sequence[Known]]:
+        """The shapes of a node's outputs, and their values, or no value at all."""
         if self.errors:
             self.errors.pop(node, None)
         fed = self._fed_outputs(node) if self.fed else None
         if fed is not None:
             return [shape for shape, _ in fed], [value for _, value in fed]
-        count = _count(node)
-        role = self.roles[node.op]
-        if role == "merge":
+        facts = self.facts[node.op]
+        count = _count(node) if facts.count is None else facts.count
+        if facts.role == "merge":
             return self._merge(node, count)
-        inputs = tuple(map(self._shape, node.inputs))
-        values = list(map(self.values.get, node.inputs))
-        if role == "loop_cond":
+        have = self.shapes
+        inputs = tuple(
+            [
+                have[source][port] if port < len(have[source]) else UNKNOWN
+                for source, port in node.inputs
+            ]
+        )
+        values = [self.values.get(item) for item in node.inputs]
+        if facts.role == "loop_cond":
             return [SCALAR] * count, values[:1] * count
-        if role in _HAND_ON and inputs:
+        if facts.hands_on and inputs:
             return [inputs[0]] * count, [values[0]] * count
-        shapes = self._shapes_of(node, inputs, values, count)
-        for port in range(count) if self.fed else ():
+        try:
+            shapes = _shapes_of(facts.op, node, inputs, values, count)
+        except ValueError as error:
+            self.errors[node] = str(error)
+            shapes = [UNKNOWN] * count
+        if self.fed:
+            return self._partly_fed(node, inputs, values, shapes)
+        if not (facts.tells or any(values)):
+            return shapes, ()
+        return shapes, _values_of(node, inputs, values, shapes)
+
+    def _partly_fed(
+        self,
+        node: Node,
+        inputs: Sequence[Shape],
+        values: Sequence[Known],
+        shapes: Sequence[Shape],
+    ) -> tuple[Sequence[Shape], Sequence[Known]]:
+        """Shapes and values with those that are fed in their places."""
+        shapes = list(shapes)
+        for port in range(len(shapes)):
             here = self.fed.get(Output(node, port))
             if here is not None:
                 shapes[port] = here[0]
-        return shapes, self._values_of(node, inputs, values, shapes)
+        found = _values_of(node, inputs, values, shapes)
+        for port in range(len(found)):
+            here = self.fed.get(Output(node, port))
+            if here is not None:
+                found[port] = here[1]
+        return shapes, found
 
     def _fed_outputs(self, node: Node) -> list[tuple[Shape, Known]] | None:
         """The feeds of a node if all that it gives is fed."""
@@ -212,29 +275,6 @@ class _Inference:
             shape = shape.join(self._shape(item))
             value = join(value, self._value(item))
         return [shape, *[SCALAR] * (count - 1)], [value, *[None] * (count - 1)]
-
-    def _shapes_of(
-        self, node: Node, inputs: tuple[Shape, ...], values: Sequence[Known], count: int
-    ) -> list[Shape]:
-        try:
-            return _shapes_of(node, inputs, values, count)
-        except ValueError as error:
-            self.errors[node] = str(error)
-            return [UNKNOWN] * count
-
-    def _values_of(
-        self,
-        node: Node,
-        inputs: tuple[Shape, ...],
-        values: Sequence[Known],
-        shapes: Sequence[Shape],
-    ) -> Sequence[Known]:
-        found = _values_of(node, inputs, values, shapes)
-        for port in range(len(found)) if self.fed else ():
-            fed = self.fed.get(Output(node, port))
-            if fed is not None:
-                found[port] = fed[1]
-        return found
 
     def _shape(self, output: Output) -> Shape:
         outputs = self.shapes[output.node]
@@ -258,26 +298,28 @@ def infer_node(
         return [UNKNOWN, *[SCALAR] * (count - 1)], [None] * count
     if role in _HAND_ON and inputs:
         return [inputs[0]] * count, [None] * count
-    shapes = _shapes_of(node, tuple(inputs), values, count)
+    shapes = _shapes_of(lookup(node.op), node, tuple(inputs), values, count)
     return shapes, _values_of(node, inputs, values, shapes)
 
 
 def _shapes_of(
-    node: Node, inputs: tuple[Shape, ...], values: Sequence[Known], count: int
-) -> list[Shape]:
+    op: type[Op] | None,
+    node: Node,
+    inputs: tuple[Shape, ...],
+    values: Sequence[Known],
+    count: int,
+) -> Sequence[Shape]:
     """What the op says of its outputs. Raises ValueError where the inputs cannot fit."""
-    op = lookup(node.op)
-    unknown = [UNKNOWN] * count
-    if op is None:
-        return unknown
+    found: Sequence[Shape] = ()
     try:
-        found = list(op.shape(_Context(node, inputs, values, count)))
+        if op is not None:
+            found = op.shape(_Context(node, inputs, values, count))
     except ValueError:
         raise
     except Exception:
         # an attribute or an input is missing or of a wrong kind: verification says so
-        return unknown
-    return found if len(found) == count else unknown
+        found = ()
+    return found if len(found) == count else [UNKNOWN] * count
 
 
 def _values_of(
