@@ -16,6 +16,7 @@ from cfgraph.errors import CfgraphError, ExecutionError, UsageError
 from cfgraph.ir.collector import without_collector
 from cfgraph.ir.device_set import device_set
 from cfgraph.ir.graph import Graph, Node, Output
+from cfgraph.runtime.clustered import clustered_run
 from cfgraph.runtime.cost_model import CostModel
 from cfgraph.runtime.diagnose import dead_fetch, starved_fetch
 from cfgraph.runtime.divided import divided_run
@@ -47,10 +48,16 @@ class Session:
     lowered, placed and partitioned on the way, in a copy of what a run needs; a request that cannot
     be met is an error unless `soft_placement`. On one device, all nodes run whatever they request.
 
+    With `jit` what compiles together is clustered on the way, and `jit` runs the clusters: `numpy`
+    calls their kernels in one go, `xla` compiles them once a signature; with `lazy` when it is used
+    for the second time. Clusters that are in the graph are run by `engine`, either of the two, or
+    by XLA where jax is installed.
+
     With `costs` the run is in virtual time: `elapsed` is what the clock showed in the end, in
     seconds, and the trace has its times.
 
-    Raises UsageError for a schedule that is none, and for devices that are none.
+    Raises UsageError for a schedule, devices or an engine that are none, Unsupported where XLA is
+    asked for and jax is not installed.
     """
 
     def __init__(
@@ -64,6 +71,7 @@ class Session:
         seed: int = 0,
         costs: CostModel | None = None,
         jit: str | None = None,
+        engine: str | None = None,
         lazy: bool = False,
     ) -> None:
         if costs is not None and schedule != "fifo":
@@ -77,7 +85,8 @@ class Session:
         self.costs = costs
         self.elapsed: float | None = None
         self.state = State() if state is None else state
-        self.launches = Launches(jit, lazy=lazy)
+        self.jit = jit is not None
+        self.launches = Launches(jit or engine, lazy=lazy)
         self._random = random.Random(schedule_seed) if schedule == "random" else None
         self._step = RunStep(self.state, seed)
         self._simulators: dict[Any, Simulator] = {}
@@ -175,6 +184,8 @@ class Session:
             device: str | None = self.devices[0] if self.devices else DEFAULT_DEVICE
             if len(self.devices) > 1 or (self.devices and is_partitioned(run[0])):
                 run, device = divided_run(run, self.devices, self.soft_placement), None
+            if self.jit:
+                run = clustered_run(run)
             plans = make_plans(*run, device, self.launches)
             if without_values:
                 leave_out_values(plans)

@@ -153,3 +153,35 @@ def test_control_flow_in_a_launch_is_refused_before_anything_runs() -> None:
 def test_an_unknown_engine_is_refused() -> None:
     with pytest.raises(UsageError, match="unknown engine 'tpu'"):
         session(DEAD, jit="tpu")
+
+
+CHAIN = """
+x = Placeholder() {dtype=float32, shape=?}
+two = Const() {dtype=float32, value=float32[]:2}
+double = Mul(x, two)
+inner = Tanh(double)
+y = AddV2(inner, two)
+"""
+
+
+@either
+def test_a_session_clusters_on_the_way_and_leaves_the_graph_as_it_is(jit: str) -> None:
+    run = session(CHAIN, jit=jit)
+    before = run.graph.edits
+    y, inner = run.run(["y:0", "inner:0"], {"x:0": np.float32([0.5])})
+    np.testing.assert_allclose(inner, np.tanh([1.0]), rtol=1e-6)
+    np.testing.assert_allclose(y, inner + 2, rtol=1e-6)
+    (cluster,) = run.launches.clusters.values()
+    assert cluster.calls == 1
+    assert run.graph.edits == before
+
+
+@either
+def test_what_is_fed_inside_a_cluster_is_taken(jit: str) -> None:
+    assert session(CHAIN, jit=jit).run(["y:0"], {"inner:0": np.float32([3])}) == [5]
+
+
+def test_without_jit_nothing_is_clustered() -> None:
+    run = session(CHAIN)
+    run.run(["y:0"], {"x:0": 1})
+    assert not run.launches.clusters

@@ -1,0 +1,27 @@
+"""A run is clustered on the way, in a copy of what it needs."""
+
+from __future__ import annotations
+
+from cfgraph.analysis.needed import needed
+from cfgraph.ir.copy import copy_of
+from cfgraph.ir.graph import Output
+from cfgraph.passes.cluster.cluster import cluster
+from cfgraph.runtime.lowered import Run
+
+
+def clustered_run(run: Run) -> Run:
+    """The same run with clusters in place of nodes that compile together.
+
+    What is fetched, fed or a target keeps its name. Raises what `cluster` raises.
+    """
+    graph, fetches, targets, feeds = run
+    wanted = [*(item.node for item in (*fetches, *feeds)), *targets]
+    copy = copy_of(graph, needed(graph, wanted))
+    kept = [*(item.name for item in fetches), *(node.name for node in targets)]
+    cluster(copy, fetches=kept, feeds=[item.name for item in feeds])
+    return (
+        copy,
+        tuple(Output(copy[item.node.name], item.port) for item in fetches),
+        tuple(copy[node.name] for node in targets),
+        tuple(Output(copy[item.node.name], item.port) for item in feeds),
+    )
