@@ -64,6 +64,7 @@ def width(dtype: DType) -> int:
     return bytes_
 
 
+@cache
 def float_inputs(item: Case) -> list[int]:
     """The inputs that may have a gradient."""
     return [i for i in range(len(item.inputs)) if is_smooth_type(type_of(item, i))]
@@ -75,6 +76,7 @@ def arguments(item: Case) -> list[int]:
     return [i for i in float_inputs(item) if i not in unknown]
 
 
+@cache
 def float_outputs(item: Case) -> list[int]:
     """The outputs that may hand one in."""
     types, closed = registry.output_types(node_of(item)) or [], notes("RESERVED").get(item.op, ())
@@ -114,9 +116,14 @@ def has_gradient(op: str) -> bool:
 
 def float_cases(keep: Callable[[str], bool]) -> dict[str, list[Case]]:
     """Cases from floats to floats, by family and op; not all where there are many."""
+    return {name: items for name, items in _float_cases().items() if keep(items[0].op)}
+
+
+@cache
+def _float_cases() -> dict[str, list[Case]]:
     groups: dict[str, list[Case]] = {}
     for item in all_cases():
-        if not item.error and keep(item.op) and float_inputs(item) and float_outputs(item):
+        if not item.error and float_inputs(item) and float_outputs(item):
             groups.setdefault(f"{item.family}-{item.op}", []).append(item)
     return {name: _spread(items) for name, items in groups.items()}
 
@@ -130,6 +137,7 @@ def _spread(items: list[Case]) -> list[Case]:
     return full + half[:1]
 
 
+@cache
 def is_narrow(item: Case) -> bool:
     """True if a float, complex or not, has less than 32 bits."""
     types = [type_of(item, i) for i in float_inputs(item)]
