@@ -14,7 +14,8 @@ import numpy as np
 
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import UNKNOWN, Shape
-from cfgraph.ops.adjoint import Adjoint, Partials, index, total
+from cfgraph.ops import matrix_diagonal_gradients
+from cfgraph.ops.adjoint import Adjoint, Partials
 from cfgraph.ops.dims import any_of_rank, want_rank_at_least
 from cfgraph.ops.inference import InferenceContext
 from cfgraph.ops.op import Kernel, Op, OpError
@@ -83,28 +84,6 @@ class Diagonals(Op, abstract=True):
         """How short diagonals lie in their rows."""
         return cls.aligned or node.attr("align")
 
-    @classmethod
-    def taken(cls, g: Adjoint, node: Node, x: Output, k: Output) -> Output:
-        """The same band of other matrices."""
-        return g.MatrixDiagPartV3(x, k, g.const(0, node.attr("T")), align=cls.alignment(node))
-
-    @classmethod
-    def replaced(cls, g: Adjoint, node: Node, x: Output, diagonal: Output, k: Output) -> Output:
-        """Other matrices with the same band replaced."""
-        return g.MatrixSetDiagV3(x, diagonal, k, align=cls.alignment(node))
-
-
-def _with_padding(g: Adjoint, node: Node, dz: Output, dx: Output) -> Partials:
-    """What is not the gradient of the first input is that of the padding, the last input."""
-    count = len(node.inputs)
-    if count == 1:
-        return [dx]
-    return [dx, *[None] * (count - 2), lambda: g.Sub(total(g, dz), total(g, dx))]
-
-
-def _band(g: Adjoint, node: Node, slot: int) -> Output:
-    return node.inputs[slot] if len(node.inputs) > slot else index(g, 0)
-
 
 _MAIN: Any = np.zeros((), np.int32)
 
@@ -140,9 +119,7 @@ class MatrixDiagPart(Diagonals):
 
     @classmethod
     def gradient(cls, g: Adjoint, node: Node, dz: Output) -> Partials:
-        zeros = g.zeros_like(node.inputs[0])
-        dx = cls.replaced(g, node, zeros, dz, _band(g, node, 1))
-        return _with_padding(g, node, dz, dx)
+        return matrix_diagonal_gradients.of_part(g, node, dz, cls.alignment(node))
 
 
 def check_matrices(value: Any) -> None:
@@ -218,7 +195,7 @@ class MatrixDiag(Diagonals):
 
     @classmethod
     def gradient(cls, g: Adjoint, node: Node, dz: Output) -> Partials:
-        return _with_padding(g, node, dz, cls.taken(g, node, dz, _band(g, node, 1)))
+        return matrix_diagonal_gradients.of_matrices(g, node, dz, cls.alignment(node))
 
 
 def band_around(k: Any, diagonals: Sequence[Any], rows: int, columns: int) -> Band:
@@ -295,12 +272,7 @@ class MatrixSetDiag(Diagonals):
 
     @classmethod
     def gradient(cls, g: Adjoint, node: Node, dz: Output) -> Partials:
-        k, diagonal = _band(g, node, 2), node.inputs[1]
-        parts = (
-            lambda: cls.replaced(g, node, dz, g.zeros_like(diagonal), k),
-            lambda: cls.taken(g, node, dz, k),
-        )
-        return [*parts, *[None] * (len(node.inputs) - 2)]
+        return matrix_diagonal_gradients.of_replaced(g, node, dz, cls.alignment(node))
 
 
 class BatchMatrixSetDiag(MatrixSetDiag):
