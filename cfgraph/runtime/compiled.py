@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
 from typing import Any, NoReturn
@@ -103,7 +104,7 @@ def _checked(bind: Bind) -> Bind:
 
 
 class Compiled:
-    """A compiled body: `run(inputs)` gives what the body gives, and assigns to variables.
+    """A compiled body for one signature; making it compiles, and runs it once.
 
     What an output is was found while the body was traced: computed, known, or an input handed on.
     """
@@ -117,31 +118,44 @@ class Compiled:
             if place not in body.constant and not isinstance(item, Variable)
         ]
         self._same = [first_place(inputs, place) for place in self._cells]
-        self._given = list(inputs)
-        self._takers: list[Callable[[Sequence[Any], Sequence[Any]], Any]] = []
-        self._written: list[tuple[int, Callable[[Sequence[Any], Sequence[Any]], Any]]] = []
-        self._single = False
-        self._compiled = jax().jit(self._trace)
-        arguments = self._arguments(inputs)
-        self._compiled = self._compiled.lower(*arguments).compile()
-        self._given = []
+        self._valued = [place for place in self._cells if inputs[place].value is not None]
+        traced = {*self._arrays}
+        self._given: list[Any] = [
+            None if place in traced else item for place, item in enumerate(inputs)
+        ]
+        self._takers: list[Taker] = []
+        self._written: list[tuple[int, Taker]] = []
+        self._form = "none"
+        self._call = jax().jit(self._trace)
+        self._call(*self._arguments(inputs))
+        # whether an output is a scalar, where all are computed
+        self._scalars = [taker.scalar for taker in self._takers if taker.place >= 0]
+        self._plain = len(self._scalars) == len(self._takers) and not self._written
 
     def run(self, inputs: Sequence[Any]) -> Any:
-        """Compute the outputs, as arrays of NumPy."""
-        computed = self._compiled(*self._arguments(inputs))
-        for place, take in self._written:
-            inputs[place].assign(take(inputs, computed))
-        if self._single:
-            return self._takers[0](inputs, computed)
-        return tuple([take(inputs, computed) for take in self._takers]) or None
+        """Compute the outputs, as values of NumPy, and assign to variables."""
+        asarray = np.asarray
+        if self._plain:
+            computed = self._call(*self._arguments(inputs))
+            results = [
+                asarray(item)[()] if scalar else asarray(item)
+                for item, scalar in zip(computed, self._scalars, strict=True)
+            ]
+        else:
+            computed = self._call(*self._arguments(inputs))
+            arrays = [asarray(item) for item in computed]
+            for place, taker in self._written:
+                inputs[place].assign(taker.take(inputs, arrays))
+            results = [taker.take(inputs, arrays) for taker in self._takers]
+        if self._form == "single":
+            return results[0]
+        return tuple(results) if results else None
 
     def _arguments(self, inputs: Sequence[Any]) -> list[Any]:
         """What the compiled function takes: arrays, and the values of variables that have one."""
         arguments = [inputs[place] for place in self._arrays]
-        for place in self._cells:
-            value = inputs[place].value
-            if value is not None:
-                arguments.append(value)
+        if self._valued:
+            arguments += [inputs[place].value for place in self._valued]
         return arguments
 
     def _trace(self, *traced: Any) -> list[Any]:
@@ -151,15 +165,15 @@ class Compiled:
             values[place] = next(rest)
         twins: dict[int, tuple[Variable, Any]] = {}
         for place, first in zip(self._cells, self._same, strict=True):
-            real = self._given[place]
-            value = next(rest) if real.value is not None else None
+            value = next(rest) if place in self._valued else None
             if first == place:
-                twins[place] = _twin(real, value), value
+                twins[place] = _twin(self._given[place], value), value
             values[place] = twins[first][0]
         result = self._line.run(_NO_STEP, *values)
         computed: list[Any] = []
-        self._single = not isinstance(result, tuple) and result is not None
-        outputs = (result,) if self._single else (result or ())
+        several = isinstance(result, tuple)
+        self._form = "several" if several else "none" if result is None else "single"
+        outputs = result if several else () if result is None else (result,)
         self._takers = [_taker(item, values, computed) for item in outputs]
         self._written = [
             (place, _taker(twin.value, values, computed))
@@ -167,6 +181,22 @@ class Compiled:
             if twin.value is not before
         ]
         return computed
+
+
+@dataclass(frozen=True, slots=True)
+class Taker:
+    """How a value comes back: computed at a place, known, or handed on from an input."""
+
+    place: int = -1
+    scalar: bool = False
+    source: int = -1
+    known: Any = None
+
+    def take(self, inputs: Sequence[Any], computed: Sequence[Any]) -> Any:
+        """The value."""
+        if self.place >= 0:
+            return computed[self.place][()] if self.scalar else computed[self.place]
+        return inputs[self.source] if self.source >= 0 else self.known
 
 
 def first_place(inputs: Sequence[Any], place: int) -> int:
@@ -185,15 +215,12 @@ def _twin(cell: Variable, value: Any) -> Variable:
     )
 
 
-def _taker(item: Any, values: Sequence[Any], computed: list[Any]) -> Any:
+def _taker(item: Any, values: Sequence[Any], computed: list[Any]) -> Taker:
     """How an output comes from the inputs and from what is computed; adds to what is computed."""
     for place, value in enumerate(values):
         if item is value:
-            return lambda inputs, _: inputs[place]
+            return Taker(source=place)
     if is_known(item):
-        return lambda inputs, _: item
-    place = len(computed)
+        return Taker(known=item)
     computed.append(item)
-    if item.ndim:
-        return lambda _, outputs: np.asarray(outputs[place])
-    return lambda _, outputs: np.asarray(outputs[place])[()]
+    return Taker(len(computed) - 1, item.ndim == 0)
