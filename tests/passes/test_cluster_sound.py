@@ -1,0 +1,145 @@
+"""Clustering changes no liveness: random graphs before and after, under all assignments."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pytest
+
+import cfgraph
+from cfgraph.analysis.liveness import Liveness, Tag, liveness
+from cfgraph.ir import registry
+from cfgraph.ir.copy import copy_of
+from cfgraph.ir.graph import CONTROL, Graph, Node, Output
+from cfgraph.passes.cluster.report import Clustering
+from tests.analysis.assignments import Assignment, Tables
+from tests.analysis.random_graphs import RECIPES, WITHOUT_LOOPS, random_graph
+
+WITH_LOOPS = tuple(kind for kind in RECIPES if kind not in WITHOUT_LOOPS)
+PROVEN = ("exact", "inputs")
+
+
+class After(Tables):
+    """The liveness in a clustered graph; what a launch gives has the value that it had before."""
+
+    def __init__(self, graph: Graph, before: Tables, old: Mapping[Output, Output]) -> None:
+        self.before = before
+        self.old = old
+        super().__init__(graph)
+
+    def run(self, node: Node) -> None:
+        super().run(node)
+        for port in range(1, registry.output_count(node) or 0):
+            self.of.setdefault(Output(node, port), self.of[Output(node, CONTROL)])
+
+    def value(self, output: Output) -> dict[int, int]:
+        old = self.old.get(output)
+        return super().value(output) if old is None else self.before.value(old)
+
+
+def moved(before: Graph, after: Graph, report: Clustering) -> Iterator[tuple[Output, Output]]:
+    """Each output and control edge that is still there, with what stands for it now."""
+    for node in before:
+        (name,) = report.names.get(node.name, (node.name,))
+        if name in after:
+            yield Output(node, CONTROL), Output(after[name], CONTROL)
+        for port in range(registry.output_count(node) or 0):
+            old = Output(node, port)
+            if old.name in report.names:
+                yield old, after.tensor(report.names[old.name][0])
+            elif node.name in after and node.name not in report.names:
+                yield old, Output(after[node.name], port)
+
+
+def clustered(graph: Graph, **options: Any) -> tuple[Graph, Clustering]:
+    """A clustered copy."""
+    copy = copy_of(graph, graph)
+    return copy, cfgraph.cluster(copy, **options)
+
+
+def changes(graph: Graph, **options: Any) -> tuple[list[str], Clustering]:
+    """The outputs of a graph without loops whose liveness is not what it was."""
+    after, report = clustered(graph, **options)
+    before = Tables(graph)
+    pairs = list(moved(graph, after, report))
+    then = After(after, before, {new: old for old, new in pairs})
+    return [old.name for old, new in pairs if before.of[old] != then.of[new]], report
+
+
+@pytest.mark.parametrize("mode", PROVEN)
+@pytest.mark.parametrize("kind", WITHOUT_LOOPS)
+def test_no_output_is_live_where_it_was_not_or_dead_where_it_was_live(kind: str, mode: str) -> None:
+    count = 0
+    for seed in range(5 if kind == "wide" else 60):
+        changed, report = changes(random_graph(seed, kind).graph, deadness=mode)
+        assert not changed, seed
+        count += len(report.clusters)
+    assert count
+
+
+@pytest.mark.parametrize("mode", PROVEN)
+@pytest.mark.parametrize("kind", WITH_LOOPS)
+def test_in_loops_every_live_token_is_what_it_was(kind: str, mode: str) -> None:
+    count = 0
+    for seed in range(12):
+        graph = random_graph(seed, kind).graph
+        after, report = clustered(graph, deadness=mode)
+        pairs = list(moved(graph, after, report))
+        for number in range(3):
+            assert not differences(graph, after, pairs, number), seed
+        count += len(report.clusters)
+    assert count
+
+
+def differences(
+    before: Graph, after: Graph, pairs: list[tuple[Output, Output]], seed: int
+) -> list[str]:
+    """Where the tokens of two runs under one assignment differ."""
+    assignment = Assignment(seed)
+    was = assignment.run(before)
+    old = {new: item for item, new in reversed(pairs)}
+
+    def choose(output: Output, tag: Tag) -> int:
+        return assignment(old[output], tag)
+
+    now = liveness(after, choose)
+    if was.starved:
+        return []  # how far it gets before a loop starves is not promised
+    told = [] if now.starved == was.starved else ["a loop starves"]
+    told.extend(
+        f"{item.name} {new.name}" for item, new in pairs if live(was, item) != live(now, new)
+    )
+    return told
+
+
+def live(run: Liveness, output: Output) -> set[Tag]:
+    """Where an output has live tokens; elsewhere it has dead ones, or none."""
+    if output.port == CONTROL:
+        return {tag for (node, tag), live in run.controls.items() if live and node is output.node}
+    return {tag for (item, tag), live in run.sent.items() if live and item == output}
+
+
+@pytest.mark.parametrize("kind", ["structured", "loops"])
+def test_what_tensorflow_takes_for_equal_is_so_in_structured_graphs(kind: str) -> None:
+    for seed in range(20):
+        graph = random_graph(seed, kind).graph
+        after, report = clustered(graph, deadness="tf")
+        assert not differences(graph, after, list(moved(graph, after, report)), seed), seed
+
+
+def test_it_is_not_where_a_node_waits_for_a_switch_of_several_outputs() -> None:
+    # TensorFlow gives the control edges of a _SwitchN what belongs to its last output
+    graph = random_graph(36, "unstructured").graph
+    assert changes(graph, deadness="tf")[0]
+    assert not changes(graph, deadness="exact")[0]
+
+
+def test_where_deadness_is_not_asked_for_something_changes() -> None:
+    graphs = [random_graph(seed, "unstructured").graph for seed in range(10)]
+    assert any(changes(graph, deadness="off")[0] for graph in graphs)
+
+
+def test_no_cluster_waits_for_itself_though_deadness_is_not_asked_for() -> None:
+    for seed in range(40):
+        clustered(random_graph(seed, "wild").graph, deadness="off")  # is verified
