@@ -43,6 +43,8 @@ def row_of(event: TraceEvent, short: bool = False) -> Row:
 
 
 def _outputs(event: TraceEvent) -> str:
+    if event.text:
+        return event.text
     if event.kind == "send":
         sent = f"{event.bytes} B" if event.bytes else "dead"
         return f"{sent} to {event.peer}"

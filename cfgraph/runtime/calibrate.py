@@ -24,7 +24,7 @@ class Calibration:
 
     def event(self, event: TraceEvent) -> None:
         """Take the time of a live token."""
-        if event.dead:
+        if event.dead or event.kind == "note":
             return
         parts = DeviceName.parse(event.device)
         kind = (parts.kind if parts and parts.kind else "CPU").lower()

@@ -5,78 +5,50 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
 from typing import Any, Final
 
 from cfgraph.errors import Unsupported, UsageError
-from cfgraph.ir.dtypes import DType
 from cfgraph.ir.function_graph import FunctionGraph, Instances
 from cfgraph.ir.graph import Graph, Node
-from cfgraph.ir.shapes import Shape
 from cfgraph.ops.evaluate import StraightLine, numpy_kernel
 from cfgraph.ops.op import Kernel
 from cfgraph.ops.variables import Variable
+from cfgraph.runtime.clusters import Cluster, Compilation, Signature
 from cfgraph.runtime.compiled import Compiled, Traceable, compiling, first_place, has_jax, jax
 
+AUTO: Final = "auto"
 ENGINES: Final = ("numpy", "xla")
 # signatures of one cluster that stay compiled; the oldest goes first
 KEPT: Final = 64
 # a cluster that was compiled more often than this, and ran fewer times for each, is not any more
 _MOST_COMPILATIONS: Final = 10
 _RUNS_FOR_EACH: Final = 50
-
-Signature = tuple[Any, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Compilation:
-    """One compilation of a cluster; `changed` says what differs from the signature before.
-
-    `refused` is why it was not to be had, and the fused call stands for it; `` where it was.
-    """
-
-    function: str
-    node: str
-    seconds: float
-    changed: str
-    refused: str
-
-
-@dataclass(slots=True)
-class Cluster:
-    """A function that launches call, and how it ran so far."""
-
-    name: str
-    function: FunctionGraph
-    line: StraightLine
-    traceable: Traceable | None
-    refused: str = ""
-    calls: int = 0
-    fused: int = 0
-    compiled: dict[Signature, Compiled | None] = field(default_factory=dict)
-    seen: dict[Signature, None] = field(default_factory=dict)
-    last: Signature | None = None
-    compilations: list[Compilation] = field(default_factory=list)
+# a call of a compiled function takes as long as so many calls of kernels, on so many elements each
+_KERNELS_OF_A_CALL: Final = 20
+_ELEMENTS_OF_A_CALL: Final = 1000
+_MANY: Final = 1 << 30
 
 
 class Launches:
     """The clusters of a session: `engine` runs them, `lazy` compiles on a signature's second use.
 
-    Without an engine XLA is taken where jax is installed. Raises UsageError for another engine.
+    Without an engine XLA is taken where jax is installed, for what is large enough to gain by it.
+    Raises UsageError for an engine that is none, Unsupported for XLA without jax.
     """
 
     def __init__(self, engine: str | None = None, *, lazy: bool = False) -> None:
-        if engine not in (None, *ENGINES):
+        if engine not in (None, AUTO, *ENGINES):
             message = f"unknown engine {engine!r}"
-            raise UsageError(message, hint=f"one of {', '.join(ENGINES)}")
+            raise UsageError(message, hint=f"one of {', '.join((AUTO, *ENGINES))}")
         if engine == "xla":
             jax()
-        self.engine = engine or ("xla" if has_jax() else "numpy")
+        self.spares = engine in (None, AUTO)
+        self.engine = ("xla" if has_jax() else "numpy") if self.spares else str(engine)
         self.lazy = lazy
         self.clusters: dict[Any, Cluster] = {}
         self._instances: Instances | None = None
 
-    def kernel(self, graph: Graph, node: Node) -> Kernel:
+    def kernel(self, graph: Graph, node: Node, device: str) -> Kernel:
         """What a launch does: a callable over a step and the inputs."""
         cluster = self._cluster(graph, node)
         line, name = cluster.line, node.name
@@ -91,7 +63,7 @@ class Launches:
 
         if cluster.traceable is None:
             return fused
-        call = _Call(cluster, node, fused, lazy=self.lazy)
+        call = _Call(cluster, node, fused, self, device)
         return call.run
 
     def running(self) -> AbstractContextManager[None]:
@@ -123,9 +95,12 @@ class Launches:
 class _Call:
     """One launch that XLA runs: it finds the compiled body of a signature, or has it made."""
 
-    def __init__(self, cluster: Cluster, node: Node, fused: Kernel, *, lazy: bool) -> None:
+    def __init__(
+        self, cluster: Cluster, node: Node, fused: Kernel, owner: Launches, device: str
+    ) -> None:
         assert cluster.traceable is not None
-        self.cluster, self.node, self.fused, self.lazy = cluster, node, fused, lazy
+        self.cluster, self.node, self.fused, self.device = cluster, node, fused, device
+        self.lazy, self.spares = owner.lazy, owner.spares
         self.body = cluster.traceable
         self.constant = sorted(self.body.constant)
         types = cluster.function.input_types
@@ -143,7 +118,7 @@ class _Call:
         try:
             compiled = cluster.compiled[key]
         except KeyError:
-            compiled = self.compile(key, inputs)
+            compiled = self.compile(step, key, inputs)
         if compiled is None:
             return self.fused(step, *inputs)
         cluster.calls += 1
@@ -163,31 +138,41 @@ class _Call:
             self.known, self.told = known, tuple([item.tobytes() for item in known])
         return shapes, self.told
 
-    def compile(self, key: Signature, inputs: Sequence[Any]) -> Compiled | None:
+    def compile(self, step: Any, key: Signature, inputs: Sequence[Any]) -> Compiled | None:
         """The body compiled for a signature that is new; None where the fused call is to run."""
         cluster = self.cluster
+        if cluster.given_up:
+            return None
+        if self.spares and _is_small(cluster, inputs):
+            cluster.small = True
+            _keep(cluster.compiled, key, None)
+            return None
         if self.lazy and key not in cluster.seen:
-            cluster.seen[key] = None
+            _keep(cluster.seen, key, None)
             return None
         made: Compiled | None = None
         refused, began = "", time.perf_counter()
         if _changes_too_often(cluster):
-            refused = "its signature changes too often"
+            refused, cluster.given_up = "its signature changes too often", True
         else:
             try:
                 made = self.body.compile(inputs)
             except Exception as error:
                 refused = self.body.why_not(error)
         seconds = time.perf_counter() - began
-        changed = _difference(cluster, cluster.last, key)
-        cluster.compilations.append(
-            Compilation(cluster.name, self.node.name, seconds, changed, refused)
-        )
+        done = Compilation(cluster.name, self.node.name, seconds, cluster.difference(key), refused)
+        cluster.compilations.append(done)
+        step.tell(self.device, str(done))
         cluster.last = key
-        while len(cluster.compiled) >= KEPT:
-            del cluster.compiled[next(iter(cluster.compiled))]
-        cluster.compiled[key] = made
+        _keep(cluster.compiled, key, made)
         return made
+
+
+def _keep(known: dict[Signature, Any], key: Signature, made: Any) -> None:
+    """Remember something of a signature; the oldest goes where there are too many."""
+    while len(known) >= KEPT:
+        del known[next(iter(known))]
+    known[key] = made
 
 
 def _shape(item: Any) -> Any:
@@ -197,26 +182,12 @@ def _shape(item: Any) -> Any:
     return item.shape
 
 
+def _is_small(cluster: Cluster, inputs: Sequence[Any]) -> bool:
+    """True where the kernels are done before a compiled function is called."""
+    largest = max((int(getattr(item, "size", _MANY)) for item in inputs), default=0)
+    return len(cluster.line.order) * (1 + largest / _ELEMENTS_OF_A_CALL) < _KERNELS_OF_A_CALL
+
+
 def _changes_too_often(cluster: Cluster) -> bool:
     count = len(cluster.compilations)
     return count >= _MOST_COMPILATIONS and cluster.calls < _RUNS_FOR_EACH * count
-
-
-def _difference(cluster: Cluster, before: Signature | None, now: Signature) -> str:
-    """Which arguments differ between two signatures, in words."""
-    if before is None or cluster.traceable is None:
-        return ""
-    arguments, told = cluster.function.arguments, list[str]()
-    for argument, old, new in zip(arguments, before[0], now[0], strict=False):
-        if old != new:
-            told.append(f"{argument.name} is {_words(new)}, was {_words(old)}")
-    for place, old, new in zip(sorted(cluster.traceable.constant), before[1], now[1], strict=True):
-        if old != new and before[0][place] == now[0][place]:
-            told.append(f"constant {arguments[place].name} has another value")
-    return "; ".join(told) or "variables are shared otherwise"
-
-
-def _words(shape: Any) -> str:
-    if len(shape) == len(("type", "shape")) and isinstance(shape[0], DType):
-        return f"{shape[0]}{Shape(shape[1])}" if shape[1] is not None else "without a value"
-    return str(Shape(shape))

@@ -15,6 +15,7 @@ from cfgraph.analysis.needed import needed
 from cfgraph.analysis.verify import verify
 from cfgraph.errors import InvalidInput, Unsupported, UsageError
 from cfgraph.ir import registry
+from cfgraph.ir.device_set import short_name
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ops.array import same
 from cfgraph.ops.op import Op, lookup
@@ -126,7 +127,7 @@ def _plan(
     nodes = {node: _plan_node(node, ops[node.op], found, layouts, fed) for node in part.nodes}
     for node, plan in nodes.items():
         if getattr(plan.op, "functional", ""):
-            plan.kernel = launches.kernel(graph, node)
+            plan.kernel = launches.kernel(graph, node, short_name(part.device))
     return Plan(part.device, nodes, layouts[found.root], part.fetches, part.feeds, fed_nodes)
 
 

@@ -50,8 +50,8 @@ class Session:
 
     With `jit` what compiles together is clustered on the way, and `jit` runs the clusters: `numpy`
     calls their kernels in one go, `xla` compiles them once a signature; with `lazy` when it is used
-    for the second time. Clusters that are in the graph are run by `engine`, either of the two, or
-    by XLA where jax is installed.
+    for the second time; `auto` takes XLA for what is large enough, where jax is installed. Clusters
+    that are in the graph are run by `engine`, one of the three, else as by `auto`.
 
     With `costs` the run is in virtual time: `elapsed` is what the clock showed in the end, in
     seconds, and the trace has its times.
@@ -127,6 +127,8 @@ class Session:
         simulator = self._simulator(wanted, nodes, tuple(fed), trace, without_values)
         self._step.run += 1
         self._step.max_iterations = max_iterations
+        self._step.observer = trace if self.costs is None else None
+        self._step.began = simulator.began
         deadline = None if timeout is None else time.monotonic() + timeout
         with np.errstate(all="ignore"), self.launches.running():
             if isinstance(simulator, VirtualSimulator):

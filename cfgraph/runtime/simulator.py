@@ -45,7 +45,7 @@ class Simulator:
         self.graph = graph
         self.fetches = tuple(fetches)
         self.results: list[Any] = []
-        self._observer, self._began = observer, time.perf_counter_ns()
+        self._observer, self.began = observer, time.perf_counter_ns()
         self.rendezvous = self.make_rendezvous()
         self.executors = [
             Executor(plan, step, self.rendezvous, self.results, self.make_wrap(plan))
@@ -60,7 +60,7 @@ class Simulator:
         """What is put around the closures of a device."""
         if self._observer is None:
             return None
-        return traced(self._observer, short_name(plan.device), self._began)
+        return traced(self._observer, short_name(plan.device), self.began)
 
     def run(self, feeds: Sequence[Any], deadline: float | None, pick: random.Random | None) -> None:
         """Run until nothing is ready.

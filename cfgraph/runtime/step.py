@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import sys
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +13,7 @@ import numpy as np
 from cfgraph.ir.graph import Node
 from cfgraph.runtime.frame_state import Iteration
 from cfgraph.runtime.state import State
+from cfgraph.runtime.trace import Observer, TraceEvent
 
 
 class RunStep:
@@ -19,7 +21,16 @@ class RunStep:
     each stateful kernel runs.
     """
 
-    __slots__ = ("iteration", "max_iterations", "node", "run", "seed", "state")
+    __slots__ = (
+        "began",
+        "iteration",
+        "max_iterations",
+        "node",
+        "observer",
+        "run",
+        "seed",
+        "state",
+    )
 
     def __init__(self, state: State, seed: int) -> None:
         self.state = state
@@ -28,6 +39,8 @@ class RunStep:
         self.max_iterations: int | None = None
         self.node: Node | None = None
         self.iteration: Iteration | None = None
+        self.observer: Observer | None = None
+        self.began = 0
 
     def resource(self, container: str, name: str, make: Callable[[], Any]) -> Any:
         """The session's object of this container and name; made if it is not there."""
@@ -47,6 +60,14 @@ class RunStep:
         key = (self.seed, seed, seed2, self.node.name, self.iteration.path, self.run)
         digest = hashlib.blake2b(repr(key).encode(), digest_size=16).digest()
         return np.random.Generator(np.random.Philox(key=int.from_bytes(digest, "little")))
+
+    def tell(self, device: str, text: str) -> None:
+        """Put a note into the trace, of the running node."""
+        if self.observer is None or self.node is None or self.iteration is None:
+            return
+        now, node, it = time.perf_counter_ns() - self.began, self.node, self.iteration
+        note = TraceEvent(device, node.name, node.op, it.path, it.index, False, now, now)
+        self.observer.event(note._replace(kind="note", text=text))
 
     def print(self, text: str, stream: str = "stderr") -> None:
         """Show what the graph prints, on stderr whatever it asks for: stdout is for results."""

@@ -14,7 +14,7 @@ class TraceEvent(NamedTuple):
     `frame` is the path of loops with the iteration of each, `/while[3]/inner[0]`, and `/` for the
     root; `iteration` is the last of them. `outputs` holds a value for each output, None for one
     that is dead. Times are nanoseconds since the run began. Both ends of a transfer share `flow`,
-    which is `cpu:0>gpu:0 NAME FRAME`.
+    which is `cpu:0>gpu:0 NAME FRAME`. A note says in `text` what happened to the node.
     """
 
     device: str
@@ -29,6 +29,7 @@ class TraceEvent(NamedTuple):
     kind: str = "op"  # or "send", "recv", "frame", "note"
     flow: str | None = None
     bytes: int = 0
+    text: str = ""
 
     @property
     def peer(self) -> str:

@@ -40,7 +40,7 @@ class ChromeWriter:
             self._see_iterations(process, event)
         arguments = {"node": event.node, "op": event.op, "frame": event.frame}
         if event.kind not in _KERNELS or (event.dead and event.flow is None):
-            arguments["outputs"] = "dead" if event.dead else ""
+            arguments["outputs"] = "dead" if event.dead else event.text
             self._write("i", event.node, event.kind, event.start_ns, process, s="t", args=arguments)
             return
         if event.dead:

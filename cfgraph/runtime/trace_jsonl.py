@@ -39,6 +39,8 @@ class JsonlWriter:
             line["flow"] = event.flow
         if event.bytes:
             line["bytes"] = event.bytes
+        if event.text:
+            line["text"] = event.text
         self._write(line)
 
     def close(self) -> None:

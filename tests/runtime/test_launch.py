@@ -8,6 +8,7 @@ import pytest
 
 from cfgraph.errors import ExecutionError, Unsupported, UsageError
 from cfgraph.runtime.session import Session
+from cfgraph.runtime.trace import Recorder
 from tests.runtime.graphs import session
 
 XLA = pytest.param(
@@ -185,3 +186,79 @@ def test_without_jit_nothing_is_clustered() -> None:
     run = session(CHAIN)
     run.run(["y:0"], {"x:0": 1})
     assert not run.launches.clusters
+
+
+def chain_of(launches: int, size: int) -> str:
+    """A graph in which so many launches of one function follow each other."""
+    last, lines = "x", [f"x = Placeholder() {{dtype=float32, shape=[{size}]}}"]
+    attrs = "{Tconstants=(), Targs=(float32), Nresources=0, Tresults=(float32), function=@f}"
+    for place in range(launches):
+        lines.append(f"l{place} = XlaLaunch({last}) {attrs}")
+        last = f"l{place}"
+    body = (
+        "function f(x: float32) -> (y: float32) {\n  y = Tanh(x) {T=float32}\n  return y = y:y:0\n}"
+    )
+    return "\n".join([*lines, body])
+
+
+@pytest.mark.parametrize("jit", [XLA])
+def test_launches_of_one_function_are_compiled_once(jit: str) -> None:
+    run = session(chain_of(3, 4), engine=jit)
+    run.run(["l2:0"], {"x:0": np.ones(4)})
+    (cluster,) = run.launches.clusters.values()
+    assert (cluster.calls, cluster.compiled_times) == (3, 1)
+
+
+@pytest.mark.parametrize("jit", [XLA])
+def test_what_is_too_small_to_gain_is_not_compiled_unless_asked_for(jit: str) -> None:
+    for size, small in ((4, True), (100_000, False)):
+        run = session(chain_of(1, size))
+        run.run(["l0:0"], {"x:0": np.ones(size)})
+        (cluster,) = run.launches.clusters.values()
+        assert run.launches.engine == jit
+        assert (cluster.small, cluster.compiled_times) == (small, not small)
+
+
+@pytest.mark.parametrize("jit", [XLA])
+def test_a_cluster_whose_signature_never_stays_is_given_up(jit: str) -> None:
+    run = session(DEAD.replace("shape=[]", "shape=?"), jit=jit)
+    for size in range(1, 15):
+        run.run(["launch:0"], {"p:0": True, "x:0": np.ones(size)})
+    (cluster,) = run.launches.clusters.values()
+    assert cluster.given_up
+    assert (cluster.calls, cluster.fused, cluster.compiled_times) == (14, 4, 10)
+    assert cluster.compilations[-1].refused == "its signature changes too often"
+
+
+@pytest.mark.parametrize("jit", [XLA])
+def test_a_trace_tells_of_every_compilation(jit: str) -> None:
+    run, seen = session(chain_of(1, 4).replace("[4]", "?"), engine=jit), Recorder()
+    for size in (4, 4, 5):
+        run.run(["l0:0"], {"x:0": np.ones(size)}, trace=seen)
+    notes = [event for event in seen.events if event.kind == "note"]
+    assert [(event.node, event.frame, event.device) for event in notes] == [
+        ("l0", "/", "cpu:0")
+    ] * 2
+    assert notes[1].text.endswith("as x is [5], was [4]")
+
+
+UNTRACEABLE = """
+x = Placeholder() {dtype=float32, shape=?}
+launch = XlaLaunch(x) {Tconstants=(), Targs=(float32), Nresources=0, Tresults=(float32, int32), \
+function=@f}
+
+function f(x: float32) -> (y: float32, places: int32) {
+  unique = Unique(x) {T=float32, out_idx=int32}
+  return y = unique:y:0
+  return places = unique:idx:0
+}
+"""
+
+
+@pytest.mark.parametrize("jit", [XLA])
+def test_what_xla_cannot_have_runs_as_one_call_and_says_why(jit: str) -> None:
+    run = session(UNTRACEABLE, engine=jit)
+    assert list(run.run(["launch:0"], {"x:0": [3, 4, 3]})[0]) == [3, 4]
+    (cluster,) = run.launches.clusters.values()
+    assert cluster.fused == 1
+    assert cluster.compilations[0].refused == "unique: Unique cannot be traced"
