@@ -41,6 +41,7 @@ class MaxPoolWithArgmax(Argmax):
         _WINDOW + "Targmax: {int32, int64} = int64, padding: {'SAME', 'VALID'}, "
         f"include_batch_in_index: bool = false, T: {_REAL}"
     )
+    compiled = False
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:

@@ -23,6 +23,8 @@ def by_lower_order(op: str, at_zero: float | None = None, *, negated: bool = Fal
 class BesselI0(Special):
     """The modified Bessel function of the first kind, order 0."""
 
+    compiled = False
+
     function = "i0"
     gradient = by_input(lambda g, dy, x: g.Mul(dy, g.BesselI1(x)))
 
@@ -40,6 +42,8 @@ class BesselI0e(Special):
 
 class BesselI1(Special):
     """The modified Bessel function of the first kind, order 1."""
+
+    compiled = False
 
     function = "i1"
     gradient = by_lower_order("BesselI0", at_zero=0.5)

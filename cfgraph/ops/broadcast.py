@@ -234,6 +234,7 @@ class TileGrad(Op):
     signature = "input: T, multiples: int32 -> output: T"
     host_inputs = (1,)
     constant_inputs = (1,)
+    compiled = False
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:

@@ -168,6 +168,7 @@ class RefSelect(Op):
     """The reference that the index says. Not control flow: all inputs must be live."""
 
     signature = "index: int32, inputs: N*Ref(T) -> output: Ref(T)"
+    compiled = False
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:

@@ -34,6 +34,7 @@ class Conv2DBackpropInputV2(ConvolutionInput):
     sizes_given = False
     host_inputs = ()
     constant_inputs = ()
+    compiled = False
 
 
 class Conv2DBackpropFilter(ConvolutionFilter):
@@ -51,6 +52,7 @@ class Conv2DBackpropFilterV2(ConvolutionFilter):
     sizes_given = False
     host_inputs = ()
     constant_inputs = ()
+    compiled = False
 
 
 _CHANNELS = (
@@ -119,6 +121,7 @@ class Conv3DBackpropInput(ConvolutionInput):
     sizes_given = False
     host_inputs = ()
     constant_inputs = ()
+    compiled = False
 
 
 class Conv3DBackpropInputV2(ConvolutionInput):
@@ -140,6 +143,7 @@ class Conv3DBackpropFilter(ConvolutionFilter):
     sizes_given = False
     host_inputs = ()
     constant_inputs = ()
+    compiled = False
 
 
 class Conv3DBackpropFilterV2(ConvolutionFilter):

@@ -50,6 +50,7 @@ class BatchCholesky(Cholesky):
     """The lower triangle whose product with its adjoint is the matrix."""
 
     attrs = REAL_MATRICES
+    compiled = False
 
 
 class CholeskyGrad(SquareToSquare):
@@ -57,6 +58,7 @@ class CholeskyGrad(SquareToSquare):
 
     signature = "l: T, grad: T -> output: T"
     attrs = one_of("float16", "float32", "float64")
+    compiled = False
 
     @staticmethod
     def kernel(xp: ModuleType, l: Any, grad: Any) -> Any:  # noqa: E741
@@ -73,6 +75,7 @@ class BatchCholeskyGrad(CholeskyGrad):
     """Gradient of Cholesky, from its result."""
 
     attrs = one_of("float32", "float64")
+    compiled = False
 
 
 class Qr(OfMatrices):
@@ -105,6 +108,7 @@ class Svd(OfMatrices):
 
     signature = "input: T -> s: T, u: T, v: T"
     attrs = f"compute_uv: bool = true, full_matrices: bool = false, {MATRICES}"
+    uncompiled_types = COMPLEX
 
     @classmethod
     def function(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -140,6 +144,7 @@ class BatchSvd(Svd):
         "compute_uv: bool = true, full_matrices: bool = false, "
         f"{one_of('float64', 'float32', COMPLEX)}"
     )
+    compiled = False
 
 
 class EigenPairs(OfMatrices, abstract=True):
@@ -178,6 +183,7 @@ class BatchSelfAdjointEigV2(SelfAdjointEigV2):
     """Eigenvalues in ascending order and eigenvectors of self-adjoint matrices."""
 
     attrs = f"compute_v: bool = true, {REAL_MATRICES}"
+    compiled = False
 
 
 class SelfAdjointEig(OfMatrices):
@@ -185,6 +191,7 @@ class SelfAdjointEig(OfMatrices):
 
     signature = "input: T -> output: T"
     attrs = one_of("float64", "float32", "float16")
+    compiled = False
 
     @staticmethod
     def kernel(xp: ModuleType, x: Any) -> Any:
@@ -201,6 +208,7 @@ class BatchSelfAdjointEig(SelfAdjointEig):
     """Eigenvalues in the first row, eigenvectors below, of self-adjoint matrices."""
 
     attrs = REAL_MATRICES
+    compiled = False
 
 
 class Eig(EigenPairs):

@@ -84,6 +84,7 @@ class MatrixInverse(SquareToSquare):
     """The inverse of each matrix, or of its adjoint."""
 
     attrs = f"adjoint: bool = false, {MATRICES}"
+    uncompiled_types = COMPLEX
 
     @classmethod
     def function(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -97,12 +98,14 @@ class BatchMatrixInverse(MatrixInverse):
     """The inverse of each matrix, or of its adjoint."""
 
     attrs = f"adjoint: bool = false, {REAL_MATRICES}"
+    compiled = False
 
 
 class MatrixDeterminant(OfMatrices):
     """The determinant of each matrix."""
 
     signature = "input: T -> output: T"
+    compiled = False
 
     @staticmethod
     def kernel(xp: ModuleType, x: Any) -> Any:
@@ -119,12 +122,14 @@ class BatchMatrixDeterminant(MatrixDeterminant):
     """The determinant of each matrix."""
 
     attrs = one_of("float32", "float64", COMPLEX)
+    compiled = False
 
 
 class LogMatrixDeterminant(OfMatrices):
     """The sign of each determinant, and the logarithm of its absolute value."""
 
     signature = "input: T -> sign: T, log_abs_determinant: T"
+    compiled = False
 
     @staticmethod
     def kernel(xp: ModuleType, x: Any) -> Any:

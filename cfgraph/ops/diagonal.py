@@ -121,3 +121,4 @@ class BatchMatrixBandPart(MatrixBandPart):
 
     signature = "input: T, num_lower: int64, num_upper: int64 -> band: T"
     attrs = ""
+    compiled = False

@@ -60,6 +60,7 @@ class Dilation2D(Dilation):
 
     signature = "input: T, filter: T -> output: T"
     attrs = _ATTRS
+    compiled = False
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -88,6 +89,7 @@ class Dilation2DBackpropInput(Dilation):
 
     signature = "input: T, filter: T, out_backprop: T -> in_backprop: T"
     attrs = _ATTRS
+    compiled = False
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -115,6 +117,7 @@ class Dilation2DBackpropFilter(Dilation):
 
     signature = "input: T, filter: T, out_backprop: T -> filter_backprop: T"
     attrs = _ATTRS
+    compiled = False
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:

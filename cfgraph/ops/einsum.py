@@ -23,6 +23,7 @@ class Einsum(Op):
 
     signature = "inputs: N*T -> output: T"
     attrs = "equation: string"
+    uncompiled_types = "bool, int8, int16, uint8, uint16, uint32"
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:

@@ -130,3 +130,5 @@ class ReciprocalGrad(Steep):
 
 class InvGrad(ReciprocalGrad):
     """Gradient of Inv."""
+
+    compiled = False

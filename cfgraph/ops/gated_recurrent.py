@@ -39,6 +39,7 @@ class GRUBlockCell(Op):
 
     signature = f"{_STATE} -> r: T, u: T, c: T, h: T"
     attrs = "T: {float32}"
+    compiled = False
 
     @staticmethod
     def kernel(
@@ -61,6 +62,7 @@ class GRUBlockCellGrad(Op):
         f"{_STATE}, r: T, u: T, c: T, d_h: T -> d_x: T, d_h_prev: T, d_c_bar: T, d_r_bar_u_bar: T"
     )
     attrs = "T: {float32}"
+    compiled = False
 
     @staticmethod
     def kernel(xp: ModuleType, x: Any, h: Any, w_ru: Any, w_c: Any, *rest: Any) -> Any:

@@ -58,12 +58,14 @@ class Copy(Same):
     """Its input, for a debugger to look at."""
 
     attrs = "tensor_name: string = '', debug_ops_spec: list(string) = []"
+    compiled = False
 
 
 class CopyHost(Copy):
     """Its input in host memory, for a debugger to look at."""
 
     attrs = "tensor_name: string = '', debug_ops_spec: list(string) = []"
+    compiled = False
 
 
 class DebugIdentity(Same):
@@ -73,22 +75,27 @@ class DebugIdentity(Same):
         "device_name: string = '', tensor_name: string = '', debug_urls: list(string) = [], "
         "gated_grpc: bool = false"
     )
+    compiled = False
 
 
 class DebugGradientIdentity(Same):
     """Its input; a debugger finds its gradient by it."""
+
+    compiled = False
 
 
 class DebugGradientRefIdentity(Same):
     """The reference; a debugger finds its gradient by it."""
 
     signature = "input: Ref(T) -> output: Ref(T)"
+    compiled = False
 
 
 class RefIdentity(Same):
     """The reference."""
 
     signature = "input: Ref(T) -> output: Ref(T)"
+    compiled = False
 
 
 class IdentityN(Op):

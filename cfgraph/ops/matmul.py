@@ -38,6 +38,7 @@ class MatMul(Op):
         f"{one_of(FLOATS, 'int32', 'int64', UNSIGNED, COMPLEX)}, "
         "grad_a: bool = false, grad_b: bool = false"
     )
+    uncompiled_types = UNSIGNED
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -121,6 +122,7 @@ class SparseMatMul(MatMul):
     """The product in float32 of two matrices with many zeros, each as it is or transposed."""
 
     signature = "a: Ta, b: Tb -> product: float32"
+    uncompiled_types = ""
     attrs = (
         "transpose_a: bool = false, transpose_b: bool = false, "
         "a_is_sparse: bool = false, b_is_sparse: bool = false, "

@@ -14,6 +14,7 @@ from cfgraph.ops.adjoint import Adjoint, Partials, alike
 from cfgraph.ops.inference import InferenceContext
 from cfgraph.ops.op import Kernel
 from cfgraph.ops.pooling import Pooling, Window, check_same, first
+from cfgraph.ops.type_sets import INTEGERS
 from cfgraph.ops.window import Fit, added
 
 _REAL = (
@@ -246,6 +247,7 @@ class MaxPoolGradGrad(MaxPoolingSecondGradient):
     signature = "orig_input: T, orig_output: T, grad: T -> output: T"
     adjoint = "MaxPoolGrad"
     attrs = _WINDOW + "padding: {'SAME', 'VALID'}, " + _FORMAT + f"T: {_REAL}"
+    uncompiled_types = f"{INTEGERS}, float16, bfloat16, float64"
 
 
 class MaxPoolGradGradV2(MaxPoolingSecondGradient):
@@ -257,6 +259,7 @@ class MaxPoolGradGradV2(MaxPoolingSecondGradient):
     given = True
     host_inputs = (3, 4)
     constant_inputs = (3, 4)
+    uncompiled_types = f"{INTEGERS}, float16, bfloat16, float64"
 
 
 class MaxPool3DGradGrad(MaxPoolingSecondGradient):
@@ -265,4 +268,5 @@ class MaxPool3DGradGrad(MaxPoolingSecondGradient):
     signature = "orig_input: T, orig_output: T, grad: T -> output: T"
     adjoint = "MaxPool3DGrad"
     attrs = _SOLID + f"T: {_REAL}"
+    uncompiled_types = f"{INTEGERS}, float16, bfloat16, float64"
     rank = 5

@@ -52,7 +52,7 @@ class Op:
     traceable: ClassVar[bool] = True
     runnable: ClassVar[bool] = True
     compiled: ClassVar[bool | None] = None  # TensorFlow's XLA has a kernel; None: if traceable
-    uncompiled_types: ClassVar[tuple[str, ...]] = ()  # types that this kernel does not take
+    uncompiled_types: ClassVar[str] = ""  # types that this kernel does not take, as in attrs
     random: ClassVar[bool] = False
     moves: ClassVar[bool] = False  # each element is one of the inputs' of that type, unchanged
     reads_only: ClassVar[bool] = False  # stateful, and changes nothing

@@ -120,6 +120,7 @@ class LSTMBlockCell(Recurrent):
 
     signature = f"{_STATE} -> {_OUT}"
     attrs = "forget_bias: float = 1.0, cell_clip: float = 3.0, " + _HALF
+    compiled = False
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -142,6 +143,7 @@ class LSTMBlockCellGrad(Recurrent):
         "cs_prev_grad: T, dicfo: T, wci_grad: T, wcf_grad: T, wco_grad: T"
     )
     attrs = "use_peephole: bool, T: {float16, float32}"
+    compiled = False
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -173,6 +175,7 @@ class BlockLSTM(Recurrent):
     attrs = "forget_bias: float = 1.0, cell_clip: float = 3.0, " + _HALF
     host_inputs = (0,)
     constant_inputs = (0,)
+    compiled = False
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -216,6 +219,7 @@ class BlockLSTMV2(BlockLSTM):
 
     signature = BlockLSTM.signature
     attrs = "cell_clip: float = 0.0, " + _HALF
+    compiled = False
     order = "ifco"
 
 
@@ -230,6 +234,7 @@ class BlockLSTMGrad(Recurrent):
     attrs = "use_peephole: bool, T: {float16, float32}"
     host_inputs = (0,)
     constant_inputs = (0,)
+    compiled = False
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -267,4 +272,5 @@ class BlockLSTMGradV2(BlockLSTMGrad):
 
     signature = BlockLSTMGrad.signature
     attrs = BlockLSTMGrad.attrs
+    compiled = False
     order = "ifco"

@@ -115,6 +115,8 @@ class Mean(Reduction):
 class EuclideanNorm(Reduction):
     """The square root of the sum of squares."""
 
+    compiled = False
+
     @staticmethod
     def kernel(xp: ModuleType, value: Any, axes: Any, keep: bool) -> Any:
         squares = value * xp.conj(value)

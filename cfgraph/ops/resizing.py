@@ -203,6 +203,7 @@ class ResizeNearestNeighborGrad(Resize):
 
     signature = "grads: T, size: int32 -> output: T"
     attrs = "T: {uint8, int8, int32, float16, float32, float64, bfloat16}, " + _CORNERS
+    compiled = False
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:

@@ -194,6 +194,7 @@ class AssignUpdateVariable(Op, abstract=True):
 
     stateful = True
     compiled = True
+    uncompiled_types = "bool"
     combine: ClassVar[Callable[[Any, Any], Any]]
 
     @classmethod

@@ -12,7 +12,7 @@ from cfgraph.ops.op import Kernel, OpError
 from cfgraph.ops.pointwise import SameShape
 from cfgraph.ops.precision import widened
 from cfgraph.ops.segment import extreme
-from cfgraph.ops.type_sets import ALL_NUMBERS, FLOATS, INDEX, one_of
+from cfgraph.ops.type_sets import ALL_NUMBERS, COMPLEX, FLOATS, INDEX, UNSIGNED, one_of
 
 _FLAGS = f"exclusive: bool = false, reverse: bool = false, Tidx: {INDEX} = int32"
 
@@ -65,6 +65,8 @@ def _upto(axis: int, end: int) -> tuple[slice, ...]:
 class Cumsum(Scan):
     """Running sums."""
 
+    uncompiled_types = f"int8, int16, {UNSIGNED}, {COMPLEX}"
+
     neutral = 0
 
     @staticmethod
@@ -78,6 +80,8 @@ class Cumsum(Scan):
 
 class Cumprod(Scan):
     """Running products."""
+
+    uncompiled_types = f"int8, int16, {UNSIGNED}, {COMPLEX}"
 
     neutral = 1
 

@@ -224,6 +224,7 @@ class ScatterNdNonAliasingAdd(TensorScatter):
         "qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32, uint64, bool}, "
         f"Tindices: {{int32, int64}}, {_POLICY}"
     )
+    compiled = False
     how = "add"
 
     gradient = TensorScatterAdd.gradient

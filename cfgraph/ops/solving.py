@@ -46,6 +46,7 @@ class MatrixSolve(Solve):
     """The x for which matrix x = rhs; the matrix or its adjoint."""
 
     attrs = f"adjoint: bool = false, {MATRICES}"
+    uncompiled_types = COMPLEX
 
     @classmethod
     def function(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -64,6 +65,7 @@ class BatchMatrixSolve(MatrixSolve):
     """The x for which matrix x = rhs; the matrix or its adjoint."""
 
     attrs = f"adjoint: bool = false, {REAL_MATRICES}"
+    compiled = False
 
 
 class MatrixTriangularSolve(Solve):
@@ -119,6 +121,7 @@ class BatchMatrixTriangularSolve(MatrixTriangularSolve):
     """The x for which matrix x = rhs, of which one triangle is read."""
 
     attrs = f"lower: bool = true, adjoint: bool = false, {REAL_MATRICES}"
+    compiled = False
 
 
 class BandedTriangularSolve(MatrixTriangularSolve):
@@ -164,6 +167,7 @@ class MatrixSolveLs(OfMatrices):
     signature = "matrix: T, rhs: T, l2_regularizer: float64 -> output: T"
     attrs = f"{MATRICES}, fast: bool = true"
     host_inputs = (2,)
+    compiled = False
 
     @classmethod
     def function(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -197,6 +201,7 @@ class BatchMatrixSolveLs(MatrixSolveLs):
     """The x that comes nearest to matrix x = rhs, by least squares, kept small by a regularizer."""
 
     attrs = f"{REAL_MATRICES}, fast: bool = true"
+    compiled = False
 
 
 class TridiagonalSolve(OfMatrices):
@@ -267,6 +272,7 @@ class TridiagonalMatMul(OfMatrices):
 
     signature = "superdiag: T, maindiag: T, subdiag: T, rhs: T -> output: T"
     attrs = one_of("float64", "float32", COMPLEX)
+    uncompiled_types = COMPLEX
 
     @staticmethod
     def kernel(xp: ModuleType, above: Any, main: Any, below: Any, rhs: Any) -> Any:

@@ -47,6 +47,7 @@ class TopKV2(Op):
     )
     host_inputs = (1,)
     constant_inputs = (1,)
+    uncompiled_types = "uint16"
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -83,6 +84,7 @@ class TopK(Op):
 
     signature = "input: T -> values: T, indices: int32"
     attrs = f"k: int >= 0, sorted: bool = true, T: {REAL}"
+    compiled = False
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -103,6 +105,7 @@ class NthElement(Op):
     attrs = f"reverse: bool = false, T: {REAL}"
     host_inputs = (1,)
     constant_inputs = (1,)
+    compiled = False
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -178,6 +181,7 @@ class InTopK(InTopKV2):
 
     signature = "predictions: float32, targets: T -> precision: bool"
     attrs = "k: int, T: {int32, int64} = int32"
+    compiled = False
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:

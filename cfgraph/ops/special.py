@@ -110,6 +110,8 @@ class Digamma(Special):
 class Spence(Special):
     """The dilogarithm of 1 - x."""
 
+    compiled = False
+
     function = "spence"
 
     @staticmethod

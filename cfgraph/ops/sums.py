@@ -60,6 +60,7 @@ class AccumulateNV2(AddN):
     """The sum of tensors of one shape."""
 
     attrs = f"{one_of(ALL_NUMBERS)}, shape: shape"
+    compiled = False
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:

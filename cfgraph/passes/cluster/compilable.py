@@ -103,7 +103,7 @@ def _types(node: Node, op: type[Op]) -> Reason | None:
         if dtype.is_ref:
             return Reason("reference", f"it handles a {dtype}", {"type": str(dtype)})
         handle = op.stateful and dtype.kind == "resource"
-        if not handle and (_is_no_number(dtype) or dtype.name in op.uncompiled_types):
+        if not handle and (_is_no_number(dtype) or dtype.name in op.uncompiled_types.split(", ")):
             data = {"op": node.op, "type": str(dtype)}
             return Reason("type", f"XLA has no kernel of {node.op} for {dtype}", data)
     return None
