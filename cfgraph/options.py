@@ -198,6 +198,18 @@ Devices = Annotated[
 Soft = Annotated[
     bool, typer.Option("--soft", help="Let go of requests for devices that cannot be met.")
 ]
+Jit = Annotated[
+    bool, typer.Option("--jit", help="Cluster what compiles together, and run the clusters.")
+]
+Engine = Annotated[
+    str,
+    typer.Option(
+        "--engine", metavar="WHICH", help="What runs clusters: numpy, xla, or auto for the faster."
+    ),
+]
+Lazy = Annotated[
+    bool, typer.Option("--lazy", help="Compile a cluster when shapes come for the second time.")
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print no notes and no progress.")]
 ColorChoice = Annotated[
     Color, typer.Option("--color", help="When to use colour: auto, always, never.", metavar="WHEN")

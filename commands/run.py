@@ -17,6 +17,9 @@ def main(
     atol: given.Atol = None,
     devices: given.Devices = [],
     soft: given.Soft = False,
+    jit: given.Jit = False,
+    engine: given.Engine = "auto",
+    lazy: given.Lazy = False,
     tap: given.Tap = [],
     trace: given.Trace = False,
     trace_out: given.TraceOut = None,
@@ -45,5 +48,6 @@ def main(
     limits = of.Limits(timeout, max_iterations, seed, schedule, schedule_seed)
     place, style = of.Place(devices, soft), of.Style(json, full, quiet, color)
     timing = of.Timing(clock, costs, until_iteration, no_values, calibrate)
-    asked = of.RunOptions(wanted, expected, watched, limits, place, style, timing)
+    clusters = of.Clusters(jit, engine, lazy)
+    asked = of.RunOptions(wanted, expected, watched, limits, place, style, timing, clusters)
     raise given.Exit(run(graph, asked))

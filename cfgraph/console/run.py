@@ -44,7 +44,7 @@ def run(path: str, options: RunOptions) -> int:
         if options.wanted.out_dir is not None:
             files.make_folder(options.wanted.out_dir)
         opened = {item: files.open(path) for item, path in job.places.items()}
-        values, elapsed = _execute(source, job, options, taps)
+        values, session = _execute(source, job, options, taps)
         differences = _differences(values, job.expected, options.expected)
         if differences:
             files.discard()
@@ -57,7 +57,15 @@ def run(path: str, options: RunOptions) -> int:
     written = {item: place for item, place in kept.items() if values[item] is not None}
     trace = options.watched.trace_out
     outcome = Outcome(
-        values, differences, written, trace, taps, len(job.expected), job.notes, elapsed
+        values,
+        differences,
+        written,
+        trace,
+        taps,
+        len(job.expected),
+        job.notes,
+        session.elapsed,
+        session.launches,
     )
     print_outcome(source, outcome, options)
     return outcome.exit_code
@@ -72,10 +80,10 @@ def _taps(source: Source, options: RunOptions) -> Taps | None:
 
 def _execute(
     source: Source, job: Job, options: RunOptions, taps: Taps | None
-) -> tuple[dict[Output, Any], float | None]:
+) -> tuple[dict[Output, Any], Session]:
     """Run the graph, observers listening; what the graph itself prints goes to stderr.
 
-    Returns the values, and the seconds that a virtual clock showed.
+    Returns the values, and the session that computed them.
     """
     limits, watched, timing = options.limits, options.watched, options.timing
     stop: Any = {"max_iterations": limits.max_iterations, "timeout": limits.timeout}
@@ -87,6 +95,9 @@ def _execute(
         schedule_seed=limits.schedule_seed,
         seed=limits.seed,
         costs=_costs(timing),
+        jit=options.clusters.engine if options.clusters.jit else None,
+        engine=options.clusters.engine,
+        lazy=options.clusters.lazy,
     )
     measured = Calibration() if timing.calibrate else None
     shown = ShownTrace(source.graph, options.style.color) if watched.trace else None
@@ -120,7 +131,7 @@ def _execute(
         saved.close()
     if measured and timing.calibrate:
         write_atomically(timing.calibrate, measured.text().encode())
-    return dict(zip(job.fetches, values, strict=True)), session.elapsed
+    return dict(zip(job.fetches, values, strict=True)), session
 
 
 def _costs(timing: Timing) -> CostModel | None:

@@ -93,6 +93,15 @@ class Timing:
 
 
 @dataclass(frozen=True, slots=True)
+class Clusters:
+    """Whether to cluster on the way, what runs clusters, and whether only what comes again."""
+
+    jit: bool = False
+    engine: str = "auto"
+    lazy: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Style:
     """How to print."""
 
@@ -113,3 +122,4 @@ class RunOptions:
     place: Place = field(default_factory=Place)
     style: Style = field(default_factory=Style)
     timing: Timing = field(default_factory=Timing)
+    clusters: Clusters = field(default_factory=Clusters)

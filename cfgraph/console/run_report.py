@@ -10,11 +10,13 @@ from cfgraph.compare.values import Difference
 from cfgraph.console.answer import print_document
 from cfgraph.console.graphs import Source, artifact
 from cfgraph.console.page import Page, note, page
+from cfgraph.console.run_clusters import cluster_notes, clusters_json, ran
 from cfgraph.console.run_options import RunOptions
 from cfgraph.console.tables import pad, width
 from cfgraph.console.taps import Taps
 from cfgraph.console.values import type_text, value_json, value_text
 from cfgraph.ir.graph import Output
+from cfgraph.runtime.launch import Launches
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +31,7 @@ class Outcome:
     compared: int
     notes: tuple[str, ...] = ()
     elapsed: float | None = None
+    launches: Launches | None = None
 
     @property
     def exit_code(self) -> int:
@@ -88,6 +91,8 @@ def _notes(outcome: Outcome, options: RunOptions) -> list[str]:
         after = f", when iteration {until} began" if until else ""
         each = f", {outcome.elapsed / until * 1e6:.6g} us an iteration" if until else ""
         found.append(f"virtual time: {outcome.elapsed * 1e6:.6g} us{after}{each}")
+    if outcome.launches:
+        found.extend(cluster_notes(outcome.launches))
     if outcome.compared and not outcome.differences:
         found.append("as expected")
     if outcome.differences and (options.wanted.outputs or options.wanted.out_dir):
@@ -106,6 +111,8 @@ def _print_json(source: Source, outcome: Outcome, options: RunOptions) -> None:
     }
     if outcome.taps:
         result["taps"] = outcome.taps.values
+    if outcome.launches and ran(outcome.launches):
+        result["jit"] = clusters_json(outcome.launches)
     artifacts = [artifact("array", path) for path in outcome.files.values()]
     if outcome.trace:
         artifacts.append(artifact("trace", outcome.trace))

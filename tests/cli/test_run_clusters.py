@@ -1,0 +1,83 @@
+"""`cfgraph run` of clusters: on the way, and those of a file."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+CHAIN = """
+x = Placeholder() {dtype=float32, shape=?}
+two = Const() {dtype=float32, value=float32[]:2}
+double = Mul(x, two)
+less = Sub(double, two)
+y = Identity(less)
+"""
+CLUSTERED = """
+x = Placeholder() {dtype=float32, shape=?}
+y = XlaLaunch(x) {Tconstants=(), Targs=(float32), Nresources=0, Tresults=(float32), function=@f}
+
+function f(x: float32) -> (y: float32) {
+  y = Add(x, x) {T=float32}
+  return y = y:z:0
+}
+"""
+needs_jax = pytest.mark.skipif(find_spec("jax") is None, reason="jax (extra `xla`) is absent")
+
+
+@pytest.fixture
+def chain(tmp_path: Path) -> Path:
+    path = tmp_path / "chain.graph"
+    path.write_text(CHAIN)
+    return path
+
+
+@pytest.fixture
+def clustered(tmp_path: Path) -> Path:
+    path = tmp_path / "clustered.graph"
+    path.write_text(CLUSTERED)
+    return path
+
+
+def test_jit_clusters_on_the_way_and_says_what_ran_them(command: Any, chain: Path) -> None:
+    asked = ["run", chain, "--feed", "x=3", "--fetch", "y:0"]
+    done = command(*asked, "--jit", "--engine", "numpy")
+    assert (done.code, done.out) == (0, "y:0  float32[]  = 4.0\n")
+    assert done.err == "1 cluster run by NumPy: 1 call\n"
+    assert command(*asked, "--engine", "numpy").err == ""
+
+
+@needs_jax
+def test_auto_says_what_is_too_small_for_xla(command: Any, chain: Path) -> None:
+    done = command("run", chain, "--feed", "x=3", "--fetch", "y:0", "--jit")
+    assert done.out == "y:0  float32[]  = 4.0\n"
+    assert "too small to gain by XLA; --engine xla takes all" in done.err
+
+
+@needs_jax
+def test_the_clusters_of_a_file_run_by_xla_are_in_the_document(
+    command: Any, clustered: Path
+) -> None:
+    asked = ["run", clustered, "--feed", "x=[1,2]", "--fetch", "y:0", "--engine", "xla"]
+    told = command(*asked, "--json").json["result"]["jit"]
+    (cluster,) = told["clusters"]
+    assert (told["engine"], cluster["name"], cluster["calls"], cluster["fused"]) == (
+        "xla", "f", 1, 0,
+    )  # fmt: skip
+    assert [item["refused"] for item in cluster["compilations"]] == [None]
+    assert "1 cluster run by XLA: 1 call, 1 compilation in" in command(*asked).err
+
+
+@needs_jax
+def test_lazy_compiles_nothing_in_a_single_call(command: Any, clustered: Path) -> None:
+    asked = ["run", clustered, "--feed", "x=1", "--fetch", "y:0", "--engine", "xla", "--lazy"]
+    done = command(*asked)
+    assert (done.out, done.err) == ("y:0  float32[]  = 2.0\n", "1 cluster run by NumPy: 1 call\n")
+
+
+def test_an_unknown_engine_is_a_wrong_call(command: Any, clustered: Path) -> None:
+    done = command("run", clustered, "--feed", "x=1", "--engine", "tpu")
+    assert done.code == 2
+    assert "one of auto, numpy, xla" in done.err
