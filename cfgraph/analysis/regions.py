@@ -50,6 +50,13 @@ class Regions:
         for region in self.of.values():
             self._guard(region)
 
+    def learn(self, region: Region) -> None:
+        """Find the guards in a region that was made since, and in the loops in it."""
+        self._guard(region)
+        for item in region.order:
+            if isinstance(item, Region):
+                self.learn(item)
+
     def _order(self, links: Mapping[Node, Iterable[Node]]) -> None:
         sorters = {frame: TopologicalSorter[Any]() for frame in self.of}
         for node in self.frames.order:

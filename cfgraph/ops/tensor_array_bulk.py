@@ -25,6 +25,7 @@ class TensorArrayGatherV3(ArrayOp):
     signature = "handle: resource, indices: int32, flow_in: float32 -> value: dtype"
     attrs = "element_shape: shape = ?"
     host_inputs = (0, 1)
+    access = "read"
     gradient = staticmethod(tensor_array_gradients.gather)
 
     @classmethod
@@ -81,6 +82,7 @@ class TensorArrayScatterV3(ArrayOp):
 
     signature = "handle: resource, indices: int32, value: T, flow_in: float32 -> flow_out: float32"
     host_inputs = (0, 1)
+    access = "write"
     gradient = staticmethod(tensor_array_gradients.scatter)
 
     @classmethod
@@ -116,6 +118,7 @@ class TensorArrayConcatV3(ArrayOp):
 
     signature = "handle: resource, flow_in: float32 -> value: dtype, lengths: int64"
     attrs = "element_shape_except0: shape = ?"
+    access = "read"
     gradient = staticmethod(tensor_array_gradients.concat)
 
     @classmethod
@@ -161,6 +164,7 @@ class TensorArraySplitV3(ArrayOp):
 
     signature = "handle: resource, value: T, lengths: int64, flow_in: float32 -> flow_out: float32"
     host_inputs = (0, 2)
+    access = "write"
     gradient = staticmethod(tensor_array_gradients.split)
 
     @classmethod

@@ -173,6 +173,7 @@ class TensorArrayPack(ArrayOp):
 
     signature = "handle: Ref(string), flow_in: float32 -> value: dtype"
     attrs = "element_shape: shape = ?"
+    access = "read"
     gradient = staticmethod(tensor_array_gradients.pack)
 
     @classmethod
@@ -189,6 +190,7 @@ class TensorArrayUnpack(ArrayOp):
     """Write the slices of a tensor to all elements."""
 
     signature = "handle: Ref(string), value: T, flow_in: float32 -> flow_out: float32"
+    access = "write"
     gradient = staticmethod(tensor_array_gradients.unpack)
 
     @classmethod

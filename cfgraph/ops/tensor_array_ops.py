@@ -18,9 +18,13 @@ from cfgraph.ops.tensor_array import TensorArray
 
 
 class ArrayOp(Op, abstract=True):
-    """An op whose input 0 is a TensorArray; its outputs are scalars unless it says more."""
+    """An op whose input 0 is a TensorArray; its outputs are scalars unless it says more.
+
+    `access` is what it does to elements: `read`, `write`, or nothing of the kind.
+    """
 
     stateful = True
+    access: ClassVar[str] = ""
     host_inputs: ClassVar[tuple[int, ...]] = (0,)
 
     @classmethod
@@ -100,6 +104,7 @@ class TensorArrayWriteV3(ArrayOp):
     """Write one element."""
 
     signature = "handle: resource, index: int32, value: T, flow_in: float32 -> flow_out: float32"
+    access = "write"
     host_inputs = (0, 1)
     gradient = staticmethod(tensor_array_gradients.write)
 
@@ -118,6 +123,7 @@ class TensorArrayReadV3(ArrayOp):
     """Read one element."""
 
     signature = "handle: resource, index: int32, flow_in: float32 -> value: dtype"
+    access = "read"
     host_inputs = (0, 1)
     gradient = staticmethod(tensor_array_gradients.read)
 

@@ -45,16 +45,22 @@ def derivatives(
     unconnected: str = "none",
     swap_memory: bool = False,
     ignore_custom: bool = False,
+    recompute: int | str | None = None,
 ) -> list[Derivative]:
     """Add gradients up to an order, in place; one entry for each order.
 
-    Options and errors are those of `gradients`; `grad_ys` weigh the first order only. Where no
+    Options and errors are those of `gradients`; `grad_ys` weigh the first order only,
+    `recompute` goes with no other. Where no
     gradient of one order depends on any x, those of the next ones are all None. Unsupported tells
     a path from an x to a y on which the node lies; lower orders are in the graph then.
     """
     if order < 1:
         message = f"there are no gradients of order {order}"
         raise UsageError(message, hint="1 for gradients, 2 for those of their sum, and so on")
+    if recompute is not None and order > 1:
+        message = f"gradients of order {order} cannot run loops again: what gradients save is state"
+        hint = "leave --recompute out, or ask for the first order alone"
+        raise Unsupported(message, hint=hint, code="CFG510")
     stops, targets = tuple(stop_gradients), list(ys)
     weights = list(grad_ys) if grad_ys else None
     found: list[Derivative] = []
@@ -71,6 +77,7 @@ def derivatives(
                     unconnected=unconnected,
                     swap_memory=swap_memory,
                     ignore_custom=ignore_custom,
+                    recompute=recompute,
                 )
             except Unsupported as error:
                 _tell_path(error, graph, targets, xs, stops)

@@ -38,6 +38,17 @@ class Active:
         """True if the gradient of a tensor is wanted."""
         return x in self._wanted
 
+    def want(self, tensors: Iterable[Output]) -> None:
+        """Want the gradients of new tensors."""
+        self._wanted.update(tensors)
+
+    def also(self, twins: Mapping[Node, Node]) -> None:
+        """Want of new nodes what is wanted of those that they are like."""
+        self.stops |= {twin for node, twin in twins.items() if node in self.stops}
+        for node, twin in twins.items():
+            ports = range(registry.output_count(node) or 0)
+            self.want(twin.output(port) for port in ports if self.wants(node.output(port)))
+
     def _reached(self, xs: Iterable[Output]) -> set[Output]:
         """All tensors that depend on an x, the xs too."""
         reached = set(xs)

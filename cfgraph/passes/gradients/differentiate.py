@@ -10,12 +10,14 @@ from cfgraph.analysis.guards import Guard
 from cfgraph.analysis.regions import Regions, regions
 from cfgraph.analysis.stacks import stacks
 from cfgraph.errors import Unsupported
-from cfgraph.ir.graph import Graph, Output
+from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.passes.gradients.active import Active, carries
 from cfgraph.passes.gradients.loops import reverse_loop
+from cfgraph.passes.gradients.recompute import Recomputed
 from cfgraph.passes.gradients.reverse import Reverse
 from cfgraph.passes.gradients.site import Site
 from cfgraph.passes.gradients.stacks import GradientStacks
+from cfgraph.passes.gradients.twins import settle
 from cfgraph.passes.gradients.work import Work
 
 
@@ -25,7 +27,8 @@ class Wish:
 
     `weights` has for each y a tensor, an array, or None for ones. Nothing flows through `stops`.
     Those of `zeros` get zeros where no y depends on them. `swap_memory` marks what loops save;
-    `ignore_custom` takes the gradient of an op where a node names one of its own.
+    `ignore_custom` takes the gradient of an op where a node names one of its own. With `recompute`,
+    loops save their state once in so many iterations, and run again what lies between.
     """
 
     ys: Sequence[Output]
@@ -35,6 +38,7 @@ class Wish:
     zeros: Collection[Output] = ()
     swap_memory: bool = False
     ignore_custom: bool = False
+    recompute: int | str | None = None
 
 
 def differentiate(graph: Graph, wish: Wish) -> list[Output | None]:
@@ -42,6 +46,20 @@ def differentiate(graph: Graph, wish: Wish) -> list[Output | None]:
 
     Raises Unsupported for what cannot be differentiated; the graph is unchanged then.
     """
+    if wish.recompute is None:
+        return _differentiate(graph, wish, frozenset())
+    cut = Recomputed(graph, wish.recompute, Active(wish.ys, wish.xs, wish.stops))
+    try:
+        found = _differentiate(graph, wish, cut.segments)
+    except Exception:
+        cut.undo()
+        raise
+    cut.finish()
+    return found
+
+
+def _differentiate(graph: Graph, wish: Wish, segments: Collection[Node]) -> list[Output | None]:
+    """Add gradients, running again the loops that these LoopConds end."""
     saved = GradientStacks(stacks(graph))
     links = saved.links()
     active = Active(wish.ys, wish.xs, wish.stops, links)
@@ -49,14 +67,15 @@ def differentiate(graph: Graph, wish: Wish) -> list[Output | None]:
     for item in (*wish.ys, *wish.xs):
         _require_outside_loops(found, item)
     work = Work(graph, found.frames, wish.swap_memory, wish.ignore_custom)
+    work.segments.update(segments)
     try:
-        return _differentiate(work, found, active, saved, wish)
+        return _run(work, found, active, saved, wish)
     except Exception:
         work.undo()
         raise
 
 
-def _differentiate(
+def _run(
     work: Work, found: Regions, active: Active, saved: GradientStacks, wish: Wish
 ) -> list[Output | None]:
     site = Site(work)
@@ -66,6 +85,7 @@ def _differentiate(
             guard = found.guards.of(y)
             reverse.hand(y, _weighed(site, y, weight, guard), guard)
     reverse.run(reverse_loop)
+    settle(work)
     zeros = {*wish.zeros, *_behind_loops(found, wish)}
     return [_named(reverse, x, x in zeros) for x in wish.xs]
 

@@ -19,6 +19,7 @@ from cfgraph.ops.op import lookup
 from cfgraph.passes.gradients.active import Active
 from cfgraph.passes.gradients.calls import called_with_gradient, write_as_calls
 from cfgraph.passes.gradients.differentiate import Wish, differentiate
+from cfgraph.passes.gradients.recompute import AUTO
 from cfgraph.passes.lower.lower import lower
 
 UNCONNECTED: Final = ("none", "zero")
@@ -34,13 +35,16 @@ def gradients(
     unconnected: str = "none",
     swap_memory: bool = False,
     ignore_custom: bool = False,
+    recompute: int | str | None = None,
 ) -> list[str | None]:
     """Add the gradients of the sum of `ys` with respect to each of `xs`, in place.
 
     `grad_ys` has for each y the name of a tensor that it is weighed with, an array, or None for
     ones. Nothing flows through `stop_gradients`. Functional nodes are lowered first. `swap_memory`
     marks the values that loops save, so that a device may move them to the host; `ignore_custom`
-    takes the gradient of the op where a node names one that is not in the file.
+    takes the gradient of the op where a node names one that is not in the file. With
+    `recompute=K` a loop saves its state every K iterations alone, and runs those again before
+    their gradient; "auto" takes the root of the number of iterations, where that is known.
 
     Returns the names of the gradients, each of the shape and type of its x; for an x that no y
     depends on None, or with `unconnected="zero"` zeros. An integer y depends on nothing; behind a
@@ -53,6 +57,7 @@ def gradients(
     if unconnected not in UNCONNECTED:
         message = f"unconnected is {unconnected!r}"
         raise UsageError(message, hint=f"one of {', '.join(UNCONNECTED)}")
+    _require_interval(recompute)
     if not ys or not xs:
         message = "no y to differentiate" if not ys else "no x to differentiate by"
         raise UsageError(message, hint="name at least one tensor")
@@ -75,6 +80,7 @@ def gradients(
         [x for x in sources if unconnected == "zero" or x.name in zeros],
         swap_memory,
         ignore_custom,
+        recompute,
     )
     with without_collector():
         found = differentiate(graph, wish)
@@ -82,6 +88,14 @@ def gradients(
         lower(graph)
     require_valid(graph)
     return [None if item is None else item.name for item in found]
+
+
+def _require_interval(recompute: int | str | None) -> None:
+    if recompute is None or recompute == AUTO:
+        return
+    if not isinstance(recompute, int) or recompute < 1:
+        message = f"recompute is {recompute!r}"
+        raise UsageError(message, hint=f"a number of iterations, 1 or more, or {AUTO!r}")
 
 
 def _behind_functions(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from typing import Any
 
+from cfgraph.ir import registry
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.shapes import Shape
 from cfgraph.ops.op import role
@@ -42,6 +43,15 @@ class Knowledge:
         have = self.shape(x)
         with contextlib.suppress(ValueError):
             self._shapes[x] = have.merge(shape)
+
+    def copy(self, twin: Node, node: Node) -> None:
+        """Know of a new node what is known of another one."""
+        for port in range(registry.output_count(node) or 0):
+            x = node.output(port)
+            self._shapes[twin.output(port)] = self.shape(x)
+            value = self._known(x)
+            if value is not None:
+                self._values[twin.output(port)] = value
 
     def _infer(self, node: Node) -> None:
         """Infer what a new node gives, and before that what it reads."""

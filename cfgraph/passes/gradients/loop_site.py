@@ -48,16 +48,20 @@ class LoopSite(Site):
         }
         one = self.top.const(1, dtypes.int32)
         self.counter = ForwardCounter(
-            work, form.cond, self._forward, self.enter_forward(one), self._behind()
+            work, form.cond, self._forward, self.enter_forward(one), outer.behind()
         )
         guards.put(self.counter.total.node, guard)
         total = outer.read(self.counter.total)
         work.within(frame)
         self.back = BackwardCounter(work, self._backward, total, self.const(1, dtypes.int32))
 
-    def _behind(self) -> list[Node]:
-        """What the counter of an inner loop begins behind: the step of the loop around it."""
-        return [self.outer.counter.step] if isinstance(self.outer, LoopSite) else []
+    def behind(self) -> list[Node]:
+        """What the counter of an inner loop begins behind: the step of this one."""
+        return [self.counter.step]
+
+    def wait_for(self, inner: LoopSite, guard: Guard) -> None:
+        """Let the next iteration begin when an inner loop, entered under a guard, has ended."""
+        self.back.steps.wait_for(inner.done(), may_be_dead=bool(self.decisions(guard)))
 
     @property
     def top(self) -> Site:

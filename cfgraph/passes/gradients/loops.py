@@ -15,6 +15,7 @@ from cfgraph.ir.graph import Node, Output
 from cfgraph.passes.gradients.frame_site import FrameSite, runs_once
 from cfgraph.passes.gradients.loop_form import LoopForm, Variable, loop_form
 from cfgraph.passes.gradients.loop_site import LoopSite
+from cfgraph.passes.gradients.rerun import Rerun
 from cfgraph.passes.gradients.reverse import Reverse
 
 
@@ -23,6 +24,11 @@ def reverse_loop(around: Reverse, region: Region) -> None:
     exits = [node.output() for node in region.frame.exits]
     arrived = any(around.parts(item) for item in exits)
     if not arrived and not around.stacks.reaches(region.frame):
+        return
+    if region.loop_cond in around.site.work.segments:
+        segment = Rerun(around, region)
+        reverse_loop(segment.reverse, segment.region)
+        segment.hand_back()
         return
     guard = around.regions.entered_under(region)
     if runs_once(region):
@@ -37,9 +43,7 @@ def reverse_loop(around: Reverse, region: Region) -> None:
         _come_around(inside, variable, merge)
     for enter in form.invariants:
         _sum_up(around, inside, enter, guard)
-    if isinstance(around.site, LoopSite):
-        conditional = bool(around.site.decisions(guard))
-        around.site.back.steps.wait_for(site.done(), may_be_dead=conditional)
+    around.site.wait_for(site, guard)
     around.stacks.ended(around.site, site)
     site.finish()
 

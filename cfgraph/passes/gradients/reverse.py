@@ -17,7 +17,6 @@ from cfgraph.ops.op import lookup, role
 from cfgraph.passes.gradients.active import Active
 from cfgraph.passes.gradients.conditionals import completed, merge_gradient, switch_gradient
 from cfgraph.passes.gradients.loop_form import decides
-from cfgraph.passes.gradients.loop_site import LoopSite
 from cfgraph.passes.gradients.site import Site
 from cfgraph.passes.gradients.stacks import GradientStacks
 
@@ -49,8 +48,7 @@ class Reverse:
         if not self.wanted(x):
             return
         rest = guard.beyond(self.regions.guards.of(x))
-        if rest and isinstance(self.site, LoopSite):
-            rest = self.site.within_iteration(rest)
+        rest = self.site.within_iteration(rest)
         if rest:
             dx = completed(self.site, x, dx, rest)
         self._parts.setdefault(x, []).append(dx)

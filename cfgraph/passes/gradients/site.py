@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numbers
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cfgraph.analysis.guards import Decision
+from cfgraph.analysis.guards import Decision, Guard
 from cfgraph.errors import Unsupported
 from cfgraph.ir import dtypes
 from cfgraph.ir.attrs import Tensor
@@ -18,6 +18,9 @@ from cfgraph.ir.shapes import Shape
 from cfgraph.ops.op import lookup, role
 from cfgraph.ops.resource_variables import declared_shape
 from cfgraph.passes.gradients.work import Work
+
+if TYPE_CHECKING:
+    from cfgraph.passes.gradients.loop_site import LoopSite
 
 
 class Site:
@@ -135,6 +138,17 @@ class Site:
     def enter_forward(self, x: Output) -> Output:
         """A tensor from the top of the graph, where the graph itself can read it."""
         return x
+
+    def behind(self) -> list[Node]:
+        """What the counter of a loop begins behind."""
+        return []
+
+    def wait_for(self, inner: LoopSite, guard: Guard) -> None:
+        """Go on when a loop, entered under a guard, has ended."""
+
+    def within_iteration(self, decisions: Iterable[Decision]) -> list[Decision]:
+        """These decisions without those that fall wherever nodes are added here."""
+        return list(decisions)
 
     def push(self, stack: Output, x: Output) -> Node:
         """Push a gradient."""

@@ -17,7 +17,8 @@ class Work:
 
     `scope` begins the names of all new nodes; `prefix` those of the nodes being added now, which
     ask for `device`. `made` are the nodes that belong to the gradients; others that are added, like
-    the counter of a loop, belong to the graph itself.
+    the counter of a loop, belong to the graph itself. `segments` are the LoopConds of loops that
+    are run again before their gradient, `twins` the nodes that do so.
     """
 
     def __init__(self, graph: Graph, found: Frames, swap_memory: bool, ignore_custom: bool) -> None:
@@ -30,6 +31,8 @@ class Work:
         self.device = ""
         self.made: set[Node] = set()
         self.added: list[Node] = []
+        self.segments: set[Node] = set()
+        self.twins: list[Node] = []
         self._frame_names = {frame.name for frame in found.all}
 
     def at(self, node: Node) -> None:
@@ -85,6 +88,14 @@ class Work:
         self.added.append(node)
         self.known.learn(node)
         return node
+
+    def twin(self, node: Node) -> Node:
+        """Add a node like one of the graph, without edges."""
+        name = self.graph.unique_name(f"{self.scope}/again/{node.name}")
+        twin = self.graph.create(name, node.op, attrs=dict(node.attrs), device=node.device)
+        self.added.append(twin)
+        self.twins.append(twin)
+        return twin
 
     def call_gradient(self, node: Node) -> Callable[..., Partials] | None:
         """The gradient of a call whose function has one in the library."""

@@ -1,0 +1,99 @@
+"""How often a loop goes around, where constants say it before it runs."""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+from cfgraph.ir.graph import Node, Output
+from cfgraph.ops.arithmetic import Add, AddV2, Sub
+from cfgraph.ops.comparison import Greater, GreaterEqual, Less, LessEqual
+from cfgraph.ops.op import Op, behind_identities, lookup, role
+from cfgraph.ops.shape_inference import Shapes
+
+# by how much a comparison holds longer where both sides are equal, and which way it counts
+_COMPARISONS: Final[dict[type[Op], tuple[int, int]]] = {
+    Less: (0, 1),
+    LessEqual: (1, 1),
+    Greater: (0, -1),
+    GreaterEqual: (1, -1),
+}
+
+
+class Counter(NamedTuple):
+    """A variable of a loop that begins with a number and grows by a number."""
+
+    start: int
+    step: int
+
+
+def trips(cond: Node, shapes: Shapes) -> int | None:
+    """The most iterations that a LoopCond lets begin; None where no constants say so."""
+    return _longest(cond.inputs[0], shapes)
+
+
+def _longest(pred: Output, shapes: Shapes) -> int | None:
+    """How often a predicate holds, at most."""
+    here = behind_identities(pred)
+    op = lookup(here.node.op)
+    if op is not None and op.logic == "and":
+        known = [_longest(item, shapes) for item in here.node.inputs]
+        return min((count for count in known if count is not None), default=None)
+    compared = None if op is None else _COMPARISONS.get(op)
+    if compared is None:
+        return None
+    equal, way = compared
+    left, right = here.node.inputs
+    for item, limit, sign in ((left, right, way), (right, left, -way)):
+        counter, end = _counter(item, shapes), _number(limit, shapes)
+        if counter is not None and end is not None:
+            return _count(counter, end, equal, sign)
+    return None
+
+
+def _count(counter: Counter, end: int, equal: int, sign: int) -> int | None:
+    """The iterations of a counter until it is at its end; None if it never gets there."""
+    distance = sign * (end - counter.start) + equal
+    if distance <= 0:
+        return 0
+    step = sign * counter.step
+    return None if step <= 0 else -(-distance // step)
+
+
+def _counter(x: Output, shapes: Shapes) -> Counter | None:
+    merge = behind_identities(x).node
+    if role(merge) != "merge" or len(merge.inputs) != 2:
+        return None
+    enter, back = (item.node for item in merge.inputs)
+    if (role(enter), role(back)) != ("enter", "next_iteration"):
+        return None
+    start, step = _number(enter.inputs[0], shapes), _step(back.inputs[0], merge, shapes)
+    return None if start is None or step is None else Counter(start, step)
+
+
+def _step(after: Output, merge: Node, shapes: Shapes) -> int | None:
+    """By how much a variable grows in an iteration, if by a constant."""
+    node = behind_identities(after).node
+    op = lookup(node.op)
+    if op not in (Add, AddV2, Sub):
+        return None
+    left, right = node.inputs
+    if _before(left) is merge:
+        step = _number(right, shapes)
+        return -step if step is not None and op is Sub else step
+    return _number(left, shapes) if _before(right) is merge and op is not Sub else None
+
+
+def _before(x: Output) -> Node:
+    """What a value of the body is in the condition."""
+    here = behind_identities(x)
+    if role(here.node) == "switch":
+        here = behind_identities(here.node.inputs[0])
+    return here.node
+
+
+def _number(x: Output, shapes: Shapes) -> int | None:
+    """The value of a tensor that is one integer known before the run."""
+    value: Any = shapes.value(x)
+    return (
+        int(value) if value is not None and value.ndim == 0 and value.dtype.kind in "iu" else None
+    )

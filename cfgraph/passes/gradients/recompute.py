@@ -1,0 +1,85 @@
+"""Which loops run again before their gradient, and in segments of which length."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import isqrt
+from typing import Final
+
+from cfgraph.analysis.regions import Region, Regions, regions
+from cfgraph.analysis.stacks import stacks
+from cfgraph.analysis.trips import trips
+from cfgraph.errors import Unsupported
+from cfgraph.ir.graph import Graph
+from cfgraph.ops.shape_inference import Shapes, infer_shapes
+from cfgraph.passes.gradients.active import Active
+from cfgraph.passes.gradients.frame_site import runs_once
+from cfgraph.passes.gradients.repeatable import CLEARED, Repeatable
+from cfgraph.passes.gradients.segments import Segments
+
+AUTO: Final = "auto"
+
+
+class Recomputed:
+    """The loops that gradients flow through, cut into segments.
+
+    `every` is how many iterations a segment has, or AUTO: the root of their number, rounded up.
+    Raises Unsupported, with nothing changed, for a loop that cannot run again or be cut.
+    """
+
+    def __init__(self, graph: Graph, every: int | str, active: Active) -> None:
+        self.graph = graph
+        links = {node: use.pushes for node, use in stacks(graph).items() if node in use.pops}
+        found = regions(graph, links)
+        loops = [region for region in _loops(found) if _matters(region, active)]
+        repeatable = Repeatable()
+        self._read = [node for region in loops for node in repeatable.require(region)]
+        lengths = _lengths(graph, loops, every)
+        self._cut: list[Segments] = []
+        try:
+            for region, length in zip(loops, lengths, strict=True):
+                self._cut.append(Segments(graph, region, found.guards, length))
+        except Exception:
+            self.undo()
+            raise
+        self.segments = frozenset(item.cond for item in self._cut)
+
+    def undo(self) -> None:
+        """Put all loops back as they were."""
+        for item in reversed(self._cut):
+            item.undo()
+
+    def finish(self) -> None:
+        """Let arrays keep the elements that are read again."""
+        for node in self._read:
+            self.graph.set_attr(node, CLEARED, False)
+
+
+def _loops(found: Regions) -> Iterator[Region]:
+    """The outermost loops."""
+    for item in found.root.order:
+        if isinstance(item, Region) and not runs_once(item):
+            yield item
+
+
+def _matters(region: Region, active: Active) -> bool:
+    return any(active.wants(node.output()) for node in region.frame.exits)
+
+
+def _lengths(graph: Graph, loops: list[Region], every: int | str) -> list[int]:
+    if isinstance(every, int):
+        return [every] * len(loops)
+    shapes = infer_shapes(graph)
+    return [_root(region, shapes) for region in loops]
+
+
+def _root(region: Region, shapes: Shapes) -> int:
+    """The root of the number of iterations, rounded up. Raises Unsupported where it is unknown."""
+    count = None if region.loop_cond is None else trips(region.loop_cond, shapes)
+    if count is None:
+        path = region.frame.path
+        message = f"how often the loop {path} goes around is not known before it runs"
+        hint = "say every how many iterations it saves its state: --recompute K"
+        node = region.loop_cond or region.frame.enters[0]
+        raise Unsupported(message, node=node, frame=path, hint=hint, code="CFG510")
+    return max(1, isqrt(max(0, count - 1)) + 1)
