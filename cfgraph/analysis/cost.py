@@ -10,13 +10,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from math import prod
-from typing import Final
+from typing import Final, NamedTuple
 
 from cfgraph.analysis.frames import Frame, Frames
 from cfgraph.ir import registry
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node, Output
-from cfgraph.ir.shapes import Shape
+from cfgraph.ir.shapes import UNKNOWN, Shape
 from cfgraph.ops.comparison import Less, LessEqual, LogicalAnd
 from cfgraph.ops.op import Dims, lookup
 from cfgraph.ops.shape_inference import Shapes
@@ -66,14 +66,21 @@ class Costs:
         return speed.launch + max(flops / speed.flops, size / speed.bytes)
 
 
+class _Size(NamedTuple):
+    """How large a tensor is taken to be."""
+
+    dims: Dims
+    bytes: int
+
+
 class Estimates:
     """The work of each node, the bytes of each output, and the runs of each frame."""
 
     def __init__(self, shapes: Shapes, found: Frames) -> None:
         self._shapes = shapes
         self._frames = found
-        self._known: dict[tuple[int | None, ...] | None, Dims] = {}
-        self._sizes: dict[Node, tuple[int, ...]] = {}
+        self._known: dict[tuple[tuple[int | None, ...] | None, DType | None], _Size] = {}
+        self._sizes: dict[Node, list[_Size]] = {}
         self.runs: dict[Frame, float] = {found.root: 1.0}
         for frame in found.all:
             if frame.parent is not None:
@@ -85,36 +92,40 @@ class Estimates:
         op = lookup(node.op)
         if op is not None and (op.role or op.forwards or not node.inputs):
             return 0.0, 0
-        moved = sum(self.sizes(node)) + sum(map(self.size, node.inputs))
-        outputs = self._shapes.of(node)
-        if op is None or not outputs:
+        made, read = self._made(node), [self._size(item) for item in node.inputs]
+        moved = sum([size.bytes for size in made]) + sum([size.bytes for size in read])
+        if op is None or not made:
             return float(moved), moved
-        inputs = [self._dims(self._shapes[item]) for item in node.inputs]
-        return op.flops(inputs, [self._dims(shape) for shape in outputs]), moved
+        return op.flops([size.dims for size in read], [size.dims for size in made]), moved
 
     def size(self, output: Output) -> int:
         """The bytes of a tensor."""
-        node, port = output
-        sizes = self._sizes.get(node) or self.sizes(node)
-        return sizes[port] if port < len(sizes) else 0
+        return self._size(output).bytes
 
-    def sizes(self, node: Node) -> tuple[int, ...]:
-        """The bytes of each output of a node."""
+    def _size(self, output: Output) -> _Size:
+        node, port = output
+        sizes = self._sizes.get(node) or self._made(node)
+        return sizes[port] if port < len(sizes) else self._known_size(UNKNOWN, None)
+
+    def _made(self, node: Node) -> list[_Size]:
+        """The sizes of a node's outputs."""
         known = self._sizes.get(node)
         if known is None:
-            types = registry.output_types(node) or []
-            shapes = self._shapes.of(node)
-            known = self._sizes[node] = tuple(
-                _each(dtype) * prod(self._dims(shape))
-                for dtype, shape in zip(types, shapes, strict=False)
-            )
+            types, shapes = registry.output_types(node) or (), self._shapes.of(node)
+            known = self._sizes[node] = [
+                self._known_size(shape, types[port] if port < len(types) else None)
+                for port, shape in enumerate(shapes)
+            ]
         return known
 
-    def _dims(self, shape: Shape) -> Dims:
-        known = self._known.get(shape.dims)
+    def _known_size(self, shape: Shape, dtype: DType | None) -> _Size:
+        """The size of any tensor of a shape and type; of no type, it counts for nothing."""
+        key = (shape.dims, dtype)
+        known = self._known.get(key)
         if known is None:
-            dims = (ELEMENTS,) if shape.dims is None else shape.dims
-            known = self._known[shape.dims] = tuple(SIZE if dim is None else dim for dim in dims)
+            raw = (ELEMENTS,) if shape.dims is None else shape.dims
+            dims = tuple(SIZE if dim is None else dim for dim in raw)
+            known = self._known[key] = _Size(dims, _each(dtype) * prod(dims) if dtype else 0)
         return known
 
     def _iterations(self, frame: Frame) -> float:

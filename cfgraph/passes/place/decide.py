@@ -47,9 +47,10 @@ def decide(
             for tie in facts.loop_ties(node):
                 wishes.join(tie.source, tie.reader)
     allowed = {node: wishes.candidates(node) for node in graph if groups.is_first(node)}
-    chosen = _chosen(graph, devices, groups, allowed, seed)
-    where = {node.name: chosen[groups.of(node)] for node in graph}
-    reasons = _Reasons(groups, wishes, matched, allowed, seed)
+    first_of = {node: groups.of(node) for node in graph}
+    chosen = _chosen(graph, devices, first_of, allowed, seed)
+    where = {node.name: chosen[first] for node, first in first_of.items()}
+    reasons = _Reasons(first_of, wishes, matched, allowed, seed)
     why = {node.name: reasons.of(node) for node in graph}
     return Decision(where, why, (*matched.warnings, *wishes.warnings()))
 
@@ -68,7 +69,11 @@ def _asked(graph: Graph, matched: Matched, default: str, heed: bool) -> dict[Nod
 
 
 def _chosen(
-    graph: Graph, devices: tuple[str, ...], groups: Groups, allowed: Allowed, seed: int | None
+    graph: Graph,
+    devices: tuple[str, ...],
+    first_of: Mapping[Node, Node],
+    allowed: Allowed,
+    seed: int | None,
 ) -> dict[Node, str]:
     """One of the devices that each set may be on."""
     if seed is not None:
@@ -76,7 +81,7 @@ def _chosen(
         return {first: chance.choice(found) for first, found in allowed.items()}
     if all(len(found) == 1 for found in allowed.values()):
         return {first: found[0] for first, found in allowed.items()}
-    numbers = Scheduler(graph, devices, groups.of, allowed, Costs()).run()
+    numbers = Scheduler(graph, devices, first_of, allowed, Costs()).run()
     return {first: devices[number] for first, number in numbers.items()}
 
 
@@ -84,9 +89,14 @@ class _Reasons:
     """What decided on a node, as a text; nodes that share a reason share the text."""
 
     def __init__(
-        self, groups: Groups, wishes: Wishes, matched: Matched, allowed: Allowed, seed: int | None
+        self,
+        first_of: Mapping[Node, Node],
+        wishes: Wishes,
+        matched: Matched,
+        allowed: Allowed,
+        seed: int | None,
     ) -> None:
-        self._groups = groups
+        self._first_of = first_of
         self._wishes = wishes
         self._rules = matched.by
         self._allowed = allowed
@@ -98,7 +108,7 @@ class _Reasons:
         return self._known.setdefault(text, text)
 
     def _text(self, node: Node) -> str:
-        first, wishes = self._groups.of(node), self._wishes
+        first, wishes = self._first_of[node], self._wishes
         rule = self._rules.get(node)
         if rule is not None:
             return rule.label

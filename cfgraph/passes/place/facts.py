@@ -43,6 +43,7 @@ class _OpFacts:
     on_host: bool
     ties: bool
     handles: tuple[int, ...]
+    driven_by: tuple[str, ...]
     tying_attrs: tuple[str, ...]
     text_attrs: tuple[str, ...]
 
@@ -52,7 +53,7 @@ class Facts(dict[str, _OpFacts]):
 
     def __missing__(self, name: str) -> _OpFacts:
         op = lookup(name)
-        facts = self[name] = _of_op(op) if op else _OpFacts(False, False, True, (), (), ())
+        facts = self[name] = _of_op(op) if op else _OpFacts(False, False, True, (), (), (), ())
         return facts
 
     def needs_host(self, node: Node) -> bool:
@@ -78,11 +79,13 @@ class Facts(dict[str, _OpFacts]):
                     yield from self._tied(node, facts)
                     return
 
-    def loop_ties(self, node: Node) -> Iterator[Tie]:
+    def loop_ties(self, node: Node) -> list[Tie]:
         """What drives a loop with a Merge, Switch or Exit: it had better be beside it."""
-        for item in node.inputs:
-            if role(item.node) in _DRIVEN_BY.get(role(node), ()):
-                yield Tie(item.node, node, "a loop", loose=True)
+        drivers = self[node.op].driven_by
+        if not drivers:
+            return []
+        sources = [item.node for item in node.inputs if role(item.node) in drivers]
+        return [Tie(source, node, "a loop", loose=True) for source in sources]
 
     def _tied(self, node: Node, facts: _OpFacts) -> Iterator[Tie]:
         types = registry.output_types(node)
@@ -140,6 +143,7 @@ def _of_op(op: type[Op]) -> _OpFacts:
         on_host=op.host_only or any(_fixed(arg, _is_text) for arg in worked_on),
         ties=any(arg.is_ref or _fixed(arg, _is_tying) for arg in signature.outputs),
         handles=op.handles,
+        driven_by=_DRIVEN_BY.get(op.role, ()),
         tying_attrs=_type_attrs(signature.outputs),
         text_attrs=_type_attrs(worked_on),
     )

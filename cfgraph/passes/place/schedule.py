@@ -10,13 +10,14 @@ stays where it is, heavy work goes to the faster device, and what is independent
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import cached_property
 
 from cfgraph.analysis.cost import Costs, Estimates
 from cfgraph.analysis.frames import Frame, frames
 from cfgraph.ir.device_name import DeviceName
-from cfgraph.ir.graph import CONTROL, Graph, Node, Output
-from cfgraph.ops.op import role
+from cfgraph.ir.graph import Graph, Node
+from cfgraph.ir.walk import Roles
 from cfgraph.ops.shape_inference import infer_shapes
 
 # the device that a tensor is on, when it is there, and when it would be on another one
@@ -25,24 +26,25 @@ _FLAG = 4  # bytes of a message that carries no tensor
 
 
 class Scheduler:
-    """One pass over a graph. `first_of` names a node's set; `allowed` are the devices of each."""
+    """One pass over a graph. `first_of` gives a node's set; `allowed` are the devices of each."""
 
     def __init__(
         self,
         graph: Graph,
         devices: Sequence[str],
-        first_of: Callable[[Node], Node],
+        first_of: Mapping[Node, Node],
         allowed: Mapping[Node, Sequence[str]],
         costs: Costs,
     ) -> None:
+        self.graph = graph
         self.first_of = first_of
         self.frames = frames(graph)
-        self.estimates = Estimates(infer_shapes(graph), self.frames)
         self.costs = costs
+        self.roles = Roles()
         self.kinds = [_kind(device) for device in devices]
         numbers = {device: number for number, device in enumerate(devices)}
         self.allowed = {
-            first: tuple(numbers[device] for device in found) for first, found in allowed.items()
+            first: tuple([numbers[device] for device in found]) for first, found in allowed.items()
         }
         self.chosen: dict[Node, int] = {
             first: found[0] for first, found in self.allowed.items() if len(found) == 1
@@ -52,31 +54,44 @@ class Scheduler:
         self._lasts: dict[Node, tuple[float, ...]] = {}
         self._seconds_of: dict[tuple[float, int, float], tuple[float, ...]] = {}
         self._homes: dict[Frame, int] = {}
-        self._loads = self._loads_of_loops()
 
     def run(self) -> dict[Node, int]:
         """The number of the device of each set."""
         for node in self.frames.order:
+            if self._is_done():
+                break
             self._schedule(node)
         for first, found in self.allowed.items():
             self.chosen.setdefault(first, found[0])
         return self.chosen
 
-    def _loads_of_loops(self) -> dict[Frame, list[float]]:
-        """The seconds that each loop would take on each device, with all loops in it."""
+    def _is_done(self) -> bool:
+        """True if every set has its device."""
+        return len(self.chosen) == len(self.allowed)
+
+    @cached_property
+    def estimates(self) -> Estimates:
+        """What the graph costs; to know that takes longer than all else here."""
+        return Estimates(infer_shapes(self.graph), self.frames)
+
+    @cached_property
+    def _loads(self) -> dict[Frame, list[float]]:
+        """The seconds that each loop would take on each device, with all loops in it.
+
+        Of its nodes those count for which nothing was decided before the pass.
+        """
         root, devices = self.frames.root, range(len(self.kinds))
         loads = {frame: [0.0] * len(self.kinds) for frame in self.frames.all}
         for node in self.frames.order:
-            lasts = self._lasts[node] = self._seconds(node)
             frame = self.frames.of[node]
             if frame is root:
                 continue
-            load, pinned = loads[frame], self.chosen.get(self.first_of(node))
-            away = self._crossing(frame)
+            load, away = loads[frame], self._crossing(frame)
+            lasts, allowed = self._seconds(node), self.allowed[self.first_of[node]]
             for device in devices:
-                if pinned is None:
+                if len(allowed) > 1:
                     load[device] += lasts[device]
-                elif pinned != device and lasts[device]:
+                elif allowed[0] != device and lasts[device]:
                     load[device] += away
         for frame in reversed(self.frames.all):
             if frame.parent is not None and frame.parent is not root:
@@ -86,6 +101,9 @@ class Scheduler:
 
     def _seconds(self, node: Node) -> tuple[float, ...]:
         """How long all runs of a node take, on each device."""
+        lasts = self._lasts.get(node)
+        if lasts is not None:
+            return lasts
         flops, moved = self.estimates.work(node)
         runs = self.estimates.runs[self.frames.of[node]] if moved else 0.0
         key = (flops, moved, runs)
@@ -95,6 +113,7 @@ class Scheduler:
                 runs * self.costs.seconds(kind, flops, moved) if moved else 0.0
                 for kind in self.kinds
             )
+        self._lasts[node] = known
         return known
 
     def _crossing(self, frame: Frame, size: int = _FLAG) -> float:
@@ -102,23 +121,24 @@ class Scheduler:
         return self.estimates.runs[frame] * self.costs.link.seconds(size)
 
     def _schedule(self, node: Node) -> None:
-        first = self.first_of(node)
+        first = self.first_of[node]
         chosen = self.chosen.get(first)
-        sources = [*node.inputs, *(Output(control, CONTROL) for control in node.controls)]
-        if chosen is None and not sources:
+        if chosen is None and not node.inputs and not node.controls:
             return
-        arrivals = [self._arrival(item, node) for item in sources if item.node in self.ends]
+        arrivals = self._arrivals(node)
         if chosen is None:
             chosen = self.chosen[first] = self._best(node, self.allowed[first], arrivals)
-        self._pull(sources, chosen)
-        lasts = self._lasts[node][chosen]
-        self.ends[node] = self._start(arrivals, chosen) + lasts
+        self._pull(node, chosen)
+        if self._is_done():
+            return
+        lasts = self._seconds(node)[chosen]
+        end = self.ends[node] = self._start(arrivals, chosen) + lasts
         if lasts:
-            self.free_at[chosen] = self.ends[node]
+            self.free_at[chosen] = end
 
     def _best(self, node: Node, allowed: Sequence[int], arrivals: Sequence[Arrival]) -> int:
         """The device on which a node ends first; away from home counts the way back, too."""
-        lasts = self._lasts[node]
+        lasts = self._seconds(node)
         frame = self.frames.of_outputs[node]
         if frame is self.frames.root:
             homes = {arrival[0] for arrival in arrivals} or {allowed[0]}
@@ -152,31 +172,39 @@ class Scheduler:
             home = self._homes[frame] = min(range(len(self.kinds)), key=end)
         return home
 
-    def _arrival(self, item: Output, reader: Node) -> Arrival:
-        """Where and when a tensor is there, and when it would be elsewhere."""
-        source = item.node
+    def _arrivals(self, node: Node) -> list[Arrival]:
+        """Where and when a node's inputs are there, and when they would be elsewhere."""
+        ends, found = self.ends, list[Arrival]()
+        for item in node.inputs:
+            if item.node in ends:
+                found.append(self._arrival(item.node, self.estimates.size(item), node))
+        for control in node.controls:
+            if control in ends:
+                found.append(self._arrival(control, _FLAG, node))
+        return found
+
+    def _arrival(self, source: Node, size: int, reader: Node) -> Arrival:
         frame = self.frames.of[reader]
-        if role(source) == "enter" and source.attr("is_constant"):
+        if self.roles[source.op] == "enter" and source.attr("is_constant"):
             frame = self.frames.of[source]  # what a loop does not change crosses once for the loop
-        size = _FLAG if item.port == CONTROL else self.estimates.size(item)
         end = self.ends[source]
-        return self.chosen[self.first_of(source)], end, end + self._crossing(frame, size)
+        return self.chosen[self.first_of[source]], end, end + self._crossing(frame, size)
 
     def _start(self, arrivals: Sequence[Arrival], device: int) -> float:
         """When a device has its inputs, and is free."""
-        start = self.free_at[device]
-        for where, here, elsewhere in arrivals:
-            start = max(start, here if where == device else elsewhere)
-        return start
+        there = [here if where == device else away for where, here, away in arrivals]
+        return max([self.free_at[device], *there])
 
-    def _pull(self, sources: Sequence[Output], chosen: int) -> None:
-        """Take nodes that nothing has decided yet to their first reader, if they may go there."""
-        for item in sources:
-            first = self.first_of(item.node)
+    def _pull(self, node: Node, chosen: int) -> None:
+        """Take sources that nothing has decided yet to their first reader, if they may go there."""
+        for source in (*[item[0] for item in node.inputs], *node.controls):
+            if source in self.ends:
+                continue
+            first = self.first_of[source]
             if first not in self.chosen:
                 allowed = self.allowed[first]
                 self.chosen[first] = chosen if chosen in allowed else allowed[0]
-            self.ends.setdefault(item.node, 0.0)
+            self.ends[source] = 0.0
 
 
 def _kind(device: str) -> str:
