@@ -48,7 +48,7 @@ def test_a_reader_that_leaves_stops_the_run_quietly(counter: Path) -> None:
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_an_interrupted_run_leaves_no_file(
+def test_an_interrupted_run_leaves_its_trace_whole_and_nothing_else(
     number: int, code: int, counter: Path, tmp_path: Path
 ) -> None:
     files = ["--trace-out", tmp_path / "t.json", "--out-dir", tmp_path / "out"]
@@ -58,7 +58,9 @@ def test_an_interrupted_run_leaves_no_file(
         process.send_signal(number)
         process.stdout.read()
         assert process.wait(timeout=60) == code
-    assert not list(tmp_path.iterdir())
+    assert list(tmp_path.iterdir()) == [tmp_path / "t.json"]
+    events = json.loads((tmp_path / "t.json").read_text())["traceEvents"]
+    assert any(event["name"].endswith("/Enter") for event in events)
 
 
 def test_an_interrupted_run_answers_with_one_document(counter: Path) -> None:
