@@ -37,14 +37,19 @@ class Agreement:
     limits: Callable[[], tuple[str, ...]] = tuple
 
 
+def require_mode(mode: str) -> None:
+    """Raise UsageError for a rule that there is not."""
+    if mode not in MODES:
+        message = f"there is no way to judge deadness called {mode!r}"
+        raise UsageError(message, hint=f"one of {', '.join(MODES)}")
+
+
 def agreement(graph: Graph, mode: str) -> Agreement:
     """The answers of a rule about a graph.
 
     Raises UsageError for a rule that there is not, InvalidInput for a graph without an order.
     """
-    if mode not in MODES:
-        message = f"there is no way to judge deadness called {mode!r}"
-        raise UsageError(message, hint=f"one of {', '.join(MODES)}")
+    require_mode(mode)
     if mode == "off":
         return Agreement(mode, _valid(graph), lambda one, other: True, lambda node: "")
     if mode == "tf":

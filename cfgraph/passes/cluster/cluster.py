@@ -8,20 +8,22 @@ loop, on one device, and be live under one condition; and it must not wait for i
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from typing import Final
 
 from cfgraph.analysis.needed import needed
 from cfgraph.analysis.verify import require_valid
 from cfgraph.errors import UsageError
+from cfgraph.ir import registry
 from cfgraph.ir.collector import without_collector
 from cfgraph.ir.graph import Graph, Node
-from cfgraph.ir.names import split_tensor_name
-from cfgraph.passes.cluster.agreement import agreement
+from cfgraph.ir.names import did_you_mean, split_tensor_name
+from cfgraph.passes.cluster.agreement import agreement, require_mode
 from cfgraph.passes.cluster.compilable import Wishes
 from cfgraph.passes.cluster.encapsulate import encapsulate
 from cfgraph.passes.cluster.formation import Sizes
+from cfgraph.passes.cluster.gains import gain_of, gains
 from cfgraph.passes.cluster.plan import Plan, planned
 from cfgraph.passes.cluster.report import Cluster, Clustering
 from cfgraph.passes.cluster.settle import follow_neighbours, put_in_order
@@ -29,6 +31,7 @@ from cfgraph.passes.lower.lower import lower
 from cfgraph.passes.report import op_counts
 
 _NAME: Final = "cluster"
+Names = Mapping[str, tuple[str, ...]]
 
 
 def cluster(
@@ -42,6 +45,7 @@ def cluster(
     fetches: Iterable[str] | None = None,
     feeds: Iterable[str] = (),
     explain: bool = False,
+    what_if: Collection[str] = (),
 ) -> Clustering:
     """Replace nodes that compile together by launches of functions, in place.
 
@@ -50,24 +54,60 @@ def cluster(
     cluster has at least `min_size` nodes that do something, at most `max_size` nodes. The names of
     `fetches`, and of nodes that nothing reads, can be fetched as before; with `fetches` nothing
     but what they need is clustered. What is in `feeds` stays. `explain` asks for the reasons of
-    edges too.
+    edges, and for what each op costs that XLA does not compile; `what_if` for some ops together.
 
-    Raises InvalidInput for a graph that is not valid, UsageError for a name or a rule that there
-    is not, Unsupported for what cannot be lowered; the graph is unchanged then.
+    Raises InvalidInput for a graph that is not valid, UsageError for a name, an op or a rule that
+    there is not, Unsupported for what cannot be lowered; the graph is unchanged then.
     """
     require_valid(graph)
+    require_mode(deadness)
     if min_size < 1 or (max_size is not None and max_size < min_size):
         message = f"no cluster has at least {min_size} and at most {max_size} nodes"
         raise UsageError(message, hint="min_size is 1 or more, max_size no less")
+    fetches = None if fetches is None else list(fetches)
+    feeds = list(feeds)
+    wished(graph, only_ops, exclude_ops, fetches, feeds)  # refused before anything is changed
+    _require_ops(graph, [*only_ops, *exclude_ops, *what_if])
     before = op_counts(graph)
     with without_collector():
-        lower(graph)
+        lowered = lower(graph)
         wishes = wished(graph, only_ops, exclude_ops, fetches, feeds)
-        plan = planned(graph, agreement(graph, deadness), Sizes(min_size, max_size), wishes)
-        report = _written(graph, plan, wishes, before, explain)
+        sizes = Sizes(min_size, max_size)
+        plan = planned(graph, agreement(graph, deadness), sizes, wishes)
+        gained = gains(graph, plan, sizes, wishes) if explain else ()
+        asked = gain_of(graph, plan, sizes, wishes, what_if) if what_if else None
+        edges = tuple(plan.edges()) if explain else ()
+        written = _written(graph, plan, wishes)
+    report = replace(
+        written,
+        rewrites=lowered.rewrites + written.rewrites,
+        names=_both(lowered.names, written.names),
+        warnings=(*lowered.warnings, *written.warnings),
+        before=before,
+        edges=edges,
+        gains=gained,
+        what_if=asked,
+    )
     if report:
         require_valid(graph)
     return report
+
+
+def _both(first: Names, then: Names) -> Names:
+    """What became of old names in two steps."""
+    followed = {
+        old: tuple(dict.fromkeys(end for name in new for end in then.get(name, (name,))))
+        for old, new in first.items()
+    }
+    return {**then, **followed}
+
+
+def _require_ops(graph: Graph, ops: Iterable[str]) -> None:
+    known = {*registry.names(), *(node.op for node in graph)}
+    for op in ops:
+        if op not in known:
+            message = f"there is no op {op!r}"
+            raise UsageError(message, hint=did_you_mean(op, known))
 
 
 def wished(
@@ -90,12 +130,9 @@ def _node(graph: Graph, name: str) -> Node:
     return graph[split_tensor_name(name.removeprefix("^"))[0]]
 
 
-def _written(
-    graph: Graph, plan: Plan, wishes: Wishes, before: Mapping[str, int], explain: bool
-) -> Clustering:
+def _written(graph: Graph, plan: Plan, wishes: Wishes) -> Clustering:
     """Put the clusters of a plan into the graph; what was decided."""
     nodes, ops = len(graph), {node.name: node.op for node in graph}
-    edges = tuple(plan.edges()) if explain else ()
     order = list(graph)
     clusters, made = list[Cluster](), dict[Node, list[Node]]()
     names: dict[str, tuple[str, ...]] = {}
@@ -120,17 +157,15 @@ def _written(
     put_in_order(graph, order, made)
     follow_neighbours(graph, {old: new for old, (new,) in names.items()})
     return Clustering(
-        len(clusters),
-        names,
-        plan.formation.agreed.limits(),
-        before,
-        op_counts(graph),
-        nodes,
-        tuple(clusters),
-        tuple(node.name for node in plan.absorbed),
-        {node.name: reason for node, reason in plan.outside.items()},
-        edges,
-        ops,
+        rewrites=len(clusters),
+        names=names,
+        warnings=plan.formation.agreed.limits(),
+        after=op_counts(graph),
+        nodes=nodes,
+        clusters=tuple(clusters),
+        absorbed=tuple(node.name for node in plan.absorbed),
+        outside={node.name: reason for node, reason in plan.outside.items()},
+        op_of=ops,
     )
 
 

@@ -60,11 +60,39 @@ class Edge:
 
 
 @dataclass(frozen=True, slots=True)
+class Gain:
+    """What clustering would give if XLA compiled some ops: how much `more` is clustered.
+
+    `nodes` are those that would be in a cluster then, `still` those of these ops that would not.
+    """
+
+    ops: tuple[str, ...]
+    clusters: int
+    clustered: int
+    more: int
+    nodes: tuple[str, ...]
+    still: Mapping[str, Reason] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """The gain as a member of a command's JSON document."""
+        return {
+            "ops": self.ops,
+            "clusters": self.clusters,
+            "clustered": self.clustered,
+            "more": self.more,
+            "nodes": self.nodes,
+            "still_outside": self.still,
+        }
+
+
+@dataclass(frozen=True, slots=True)
 class Clustering(Report):
     """The report of `cluster`, with its decisions.
 
     `nodes` is the number of nodes before; `outside` has a reason for each that is in no cluster,
     `absorbed` are constants that are only in copies now, `op_of` the op of each node that was.
+    Where it was asked for, `edges` has the edges that join nothing, `gains` what each op that XLA
+    does not compile costs, `what_if` the gain of some.
     """
 
     nodes: int = 0
@@ -73,6 +101,8 @@ class Clustering(Report):
     outside: Mapping[str, Reason] = field(default_factory=dict)
     edges: tuple[Edge, ...] = ()
     op_of: Mapping[str, str] = field(default_factory=dict)
+    gains: tuple[Gain, ...] = ()
+    what_if: Gain | None = None
 
     @property
     def clustered(self) -> int:
