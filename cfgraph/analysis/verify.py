@@ -18,6 +18,7 @@ from cfgraph.analysis import (
     verify_functions,
     verify_nodes,
     verify_places,
+    verify_transfers,
 )
 from cfgraph.analysis.bodies import body_of
 from cfgraph.analysis.findings import Finding, require_none
@@ -42,9 +43,15 @@ _RULES: Final[tuple[Rule, ...]] = (
     verify_places.devices,
 )
 # the names in a body's `loc:@` may be those of the graph that it was taken from
-_RULES_OF_GRAPHS: Final[tuple[Rule, ...]] = (verify_places.colocation, verify_places.versions)
+_RULES_OF_GRAPHS: Final[tuple[Rule, ...]] = (
+    verify_places.colocation,
+    verify_places.versions,
+    verify_transfers.transfers,
+)
 # the others find the same when only devices have changed
-_ON_DEVICES: Final = frozenset({verify_control_flow.frame_shapes, verify_places.devices})
+_ON_DEVICES: Final = frozenset(
+    {verify_control_flow.frame_shapes, verify_places.devices, verify_transfers.transfers}
+)
 
 _known: WeakKeyDictionary[Graph, _Known] = WeakKeyDictionary()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from cfgraph.analysis.findings import Finding
 from cfgraph.analysis.frames import DEFAULT_PARALLEL_ITERATIONS, Frame
@@ -18,20 +18,21 @@ def cycles(subject: Subject) -> Iterator[Finding]:
     if not found:
         return
     places = {node: place for place, node in enumerate(subject.graph)}
-    for cycle in sorted((_turned(cycle, places) for cycle in found), key=lambda c: places[c[0]]):
-        names = [repr(node.name) for node in (*cycle, cycle[0])]
-        if len(names) > _SHOWN:
-            names[_SHOWN - 2 : -1] = [f"… {len(names) - _SHOWN} more …"]
-        message = f"nodes wait for each other in a cycle: {' -> '.join(names)}"
+    for cycle in sorted(found, key=lambda cycle: min(places[node] for node in cycle)):
+        names, (first, *related) = in_a_circle(cycle, places)
+        message = f"nodes wait for each other in a cycle: {names}"
         hint = "a loop closes through a NextIteration that feeds a Merge directly"
-        related = tuple(node.name for node in cycle[1:])
-        yield Finding("CFG109", "error", message, cycle[0].name, hint, related)
+        yield Finding("CFG109", "error", message, first, hint, tuple(related))
 
 
-def _turned(cycle: Sequence[Node], places: dict[Node, int]) -> Sequence[Node]:
-    """The cycle, beginning with its first node in graph order."""
+def in_a_circle(cycle: Sequence[Node], places: Mapping[Node, int]) -> tuple[str, tuple[str, ...]]:
+    """A cycle in words, cut in the middle, and its names, from the first node in graph order."""
     first = min(range(len(cycle)), key=lambda place: places[cycle[place]])
-    return (*cycle[first:], *cycle[:first])
+    nodes = (*cycle[first:], *cycle[:first])
+    shown = [repr(node.name) for node in (*nodes, nodes[0])]
+    if len(shown) > _SHOWN:
+        shown[_SHOWN - 2 : -1] = [f"… {len(shown) - _SHOWN} more …"]
+    return " -> ".join(shown), tuple(node.name for node in nodes)
 
 
 def loops(subject: Subject) -> Iterator[Finding]:

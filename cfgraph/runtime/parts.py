@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from cfgraph.analysis.transfers import Key, is_partitioned, is_transfer, key_of
-from cfgraph.errors import InvalidInput
+from cfgraph.analysis.findings import require_none
+from cfgraph.analysis.transfers import is_partitioned
+from cfgraph.analysis.verify_transfers import doubled, uncut
 from cfgraph.ir.graph import Graph, Node, Output
-from cfgraph.ir.walk import Roles
 
 
 @dataclass(slots=True)
@@ -32,7 +32,8 @@ def parts(
 
     Without a `device` any graph is taken for a partitioned one, also where nothing crosses.
 
-    Raises InvalidInput for a partitioned graph where a node has no device, or an edge crosses.
+    Raises InvalidInput for a partitioned graph where a node has no device, an edge crosses, or two
+    transfers have one key.
     """
     if device is not None and not is_partitioned(graph):
         whole = Part(device, list(nodes), dict(enumerate(fetches)), dict(enumerate(feeds)))
@@ -43,38 +44,13 @@ def parts(
         name = node.device
         return found.get(name) or found.setdefault(name, Part(name))
 
-    for node in nodes:
-        _require_local(node)
+    chosen = list(nodes)
+    require_none(list(uncut(chosen)))
+    require_none(list(doubled(chosen)))
+    for node in chosen:
         part(node).nodes.append(node)
     for place, item in enumerate(fetches):
         part(item.node).fetches[place] = item
     for place, item in enumerate(feeds):
         part(item.node).feeds[place] = item
-    _require_one_of_each(found.values())
     return [found[name] for name in sorted(found)]
-
-
-def _require_local(node: Node) -> None:
-    device = node.device
-    if not device:
-        message = f"{node.name!r} of a partitioned graph has no device"
-        raise InvalidInput(message, node=node, code="CFG430")
-    for source in (*(item.node for item in node.inputs), *node.controls):
-        if source.device != device:
-            message = f"an edge of a partitioned graph crosses devices: {source.name!r}"
-            message = f"{message} is on {source.device}, its reader on {device}"
-            hint = "partition the graph anew, from the file before it was partitioned"
-            raise InvalidInput(message, node=node, hint=hint, code="CFG430")
-
-
-def _require_one_of_each(found: Iterable[Part]) -> None:
-    """Two messages of one key could not be told apart."""
-    roles, first = Roles(), dict[tuple[str, Key], Node]()
-    for part in found:
-        for node in part.nodes:
-            if is_transfer(node, roles):
-                key = key_of(node)
-                other = first.setdefault((roles[node.op], key), node)
-                if other is not node:
-                    message = f"{other.name!r} has the same key: {key}"
-                    raise InvalidInput(message, node=node, code="CFG431")

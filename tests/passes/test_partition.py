@@ -192,9 +192,9 @@ def test_a_partitioned_graph_is_refused_once_an_edge_crosses_again() -> None:
     made = golden("an_edge_is_cut_once_for_a_device")
     cfgraph.partition(made)
     made.add("Neg", made["x"], name="stray", device=B)
-    with pytest.raises(Unsupported) as caught:
+    with pytest.raises(InvalidInput) as caught:
         cfgraph.partition(made)
-    assert (caught.value.code, caught.value.node) == ("CFG411", "stray")
+    assert (caught.value.code, caught.value.node) == ("CFG430", "stray")
 
 
 def test_a_partitioned_graph_is_neither_lowered_nor_placed_anew() -> None:

@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 from cfgraph.analysis.frames import Frame, frames
 from cfgraph.analysis.transfers import is_partitioned
 from cfgraph.analysis.verify import require_valid
-from cfgraph.errors import Unsupported
 from cfgraph.ir.collector import without_collector
 from cfgraph.ir.copy import copy_of
 from cfgraph.ir.function_graph import Instances
@@ -53,9 +52,9 @@ def partition(graph: Graph) -> Partitioned:
     Every node must be on a device by its full name. Nodes that are there keep their names and
     values. A graph that is partitioned already stays as it is.
 
-    Raises InvalidInput for a graph that is not valid or not placed; Unsupported where a reference,
-    or a tensor of unknown type, would cross, and for a partitioned graph that was changed so that
-    an edge crosses. The graph is unchanged then.
+    Raises InvalidInput for a graph that is not valid or not placed, and for a partitioned one that
+    was changed so that an edge crosses; Unsupported where a reference, or a tensor of unknown type,
+    would cross. The graph is unchanged then.
     """
     with without_collector():
         require_valid(graph)
@@ -81,14 +80,6 @@ def _is_functional(graph: Graph) -> bool:
 
 def _already(graph: Graph) -> Partitioned:
     where = places(graph)
-    for node, device in where.items():
-        for source in (*(item.node for item in node.inputs), *node.controls):
-            if where[source] != device:
-                message = (
-                    f"the graph is partitioned already, but the edge from {source.name!r} crosses"
-                )
-                hint = "partition the graph anew, from the file before it was partitioned"
-                raise Unsupported(message, node=node, hint=hint, code="CFG411")
     counts = op_counts(graph)
     devices = tuple(in_order(dict.fromkeys(where.values())))
     return Partitioned(before=counts, after=counts, devices=devices)
