@@ -12,7 +12,7 @@ from typing import Final
 
 from cfgraph.analysis.check_effects import effect_findings
 from cfgraph.analysis.check_words import place_of, under
-from cfgraph.analysis.deadness.deadness import Deadness, Place, deadness
+from cfgraph.analysis.deadness.deadness import Deadness, Place, Predicate, deadness
 from cfgraph.analysis.findings import Finding
 from cfgraph.analysis.frames import frames
 from cfgraph.analysis.summary import sinks
@@ -39,10 +39,10 @@ def liveness_findings(
 def _findings(
     graph: Graph, fetches: Collection[Place], *, is_body: bool = False
 ) -> Iterator[Finding]:
-    """Findings on one graph; those on liveness only where something is switched."""
+    """Findings on one graph; those on liveness only where something is switched or may race."""
     roles = Roles()
     found: Deadness | None = None
-    if any(roles[node.op] == "switch" for node in graph):
+    if any(_may_matter(node, roles) for node in graph):
         found = deadness(graph)
         for node in graph:
             if roles[node.op] == "merge":
@@ -57,26 +57,49 @@ def _findings(
         yield Finding("CFG222", "note", message)
 
 
+def _may_matter(node: Node, roles: Roles) -> bool:
+    """True for a Switch, and for a Merge of more than what loops bring and what brings it there."""
+    role = roles[node.op]
+    return role == "switch" or (
+        role == "merge" and any(len(meeting) > 1 for meeting in _meetings(node, roles))
+    )
+
+
 def _race(found: Deadness, merge: Node, roles: Roles) -> Iterator[Finding]:
     """The first input that may be live together with one before it, if there is one."""
-    # what comes in different iterations does not meet
-    sources = [item for item in dict.fromkeys(merge.inputs) if roles[item.node.op] not in _ONCE]
-    formulas, before = found.formulas, found.formulas.any_of([])
-    for place, item in enumerate(sources):
-        mine = found.offered(item)
-        if found.prover.can_hold(formulas.all_of([before, mine])):
-            yield _both(found, merge, sources[:place], item)
-            return
-        before = formulas.any_of([before, mine])
+    for meeting in _meetings(merge, roles):
+        formulas, before = found.formulas, found.formulas.any_of([])
+        for place, item in enumerate(meeting):
+            mine = _offered(found, item, roles)
+            if found.prover.can_hold(formulas.all_of([before, mine])):
+                yield _both(found, merge, meeting[:place], item, roles)
+                return
+            before = formulas.any_of([before, mine])
 
 
-def _both(found: Deadness, merge: Node, before: list[Output], item: Output) -> Finding:
-    mine, both = found.offered(item), found.formulas.all_of
-    other = next(
-        source for source in before if found.prover.can_hold(both([found.offered(source), mine]))
+def _meetings(merge: Node, roles: Roles) -> tuple[list[Output], list[Output]]:
+    """The inputs of a Merge that meet: in every iteration, and those that enter, in the first."""
+    sources = dict.fromkeys(merge.inputs)
+    always = [item for item in sources if roles[item.node.op] not in _ONCE]
+    return always, [item for item in sources if roles[item.node.op] == "enter"]
+
+
+def _offered(found: Deadness, item: Output, roles: Roles) -> Predicate:
+    """When an input of a Merge is live; for what enters, in the frame that it comes from."""
+    return found.runs(item.node) if roles[item.node.op] == "enter" else found.offered(item)
+
+
+def _both(
+    found: Deadness, merge: Node, before: list[Output], item: Output, roles: Roles
+) -> Finding:
+    mine, both = _offered(found, item, roles), found.formulas.all_of
+    other, formula = next(
+        (source, formula)
+        for source in before
+        if found.prover.can_hold(formula := both([_offered(found, source, roles), mine]))
     )
     message = f"two inputs of the Merge may be live at once, {other.name!r} and {item.name!r}"
-    witness = found.witness(other, item)
+    witness = found.example(formula)
     message += ": they always are" if witness == {} else under(witness)
     hint = "which one it takes depends on timing; let one predicate choose between them"
     where = place_of(found.frames, merge)

@@ -56,8 +56,35 @@ def test_the_same_tensor_twice_is_no_race() -> None:
     assert not found("s = Switch(x, p)\nm = Merge(s:0, s:0) {T=float32, N=2}")
 
 
-def test_a_graph_in_which_nothing_is_switched_is_not_looked_at() -> None:
-    assert not found("y = Neg(x)\nm = Merge(x, y) {T=float32, N=2}")
+def test_a_race_needs_no_switch() -> None:
+    (finding,) = findings(
+        textwrap.dedent(INPUTS) + "y = Neg(x)\nm = Merge(x, y, x) {T=float32, N=3}"
+    )
+    assert (finding.code, finding.related) == ("CFG220", ("x:0", "y:0"))
+    assert finding.message.endswith("they always are")
+
+
+def entered(first: str, second: str) -> list[tuple[str, str | None]]:
+    return found(f"""
+        s = Switch(x, p)
+        one = Enter({first}) {{frame_name="loop"}}
+        two = Enter({second}) {{frame_name="loop"}}
+        go = Enter(q) {{frame_name="loop", is_constant=true}}
+        m = Merge(one, two, n) {{T=float32, N=3}}
+        c = LoopCond(go)
+        t = Switch(m, c)
+        n = NextIteration(t:1)
+        out = Exit(t)
+        y = Neg(out)
+    """)
+
+
+def test_two_live_values_that_enter_a_loop_race() -> None:
+    assert ("CFG220", "m") in entered("x", "s:1")
+
+
+def test_two_sides_that_enter_a_loop_do_not() -> None:
+    assert ("CFG220", "m") not in entered("s:0", "s:1")
 
 
 def test_of_nodes_that_never_run_only_the_first_is_named() -> None:
