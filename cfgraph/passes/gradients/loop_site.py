@@ -265,11 +265,12 @@ class LoopSite(Site):
         dtype = x.dtype
         if dtype is not None and dtype.kind == "variant":
             return super().zeros_like(x)
-        if not self.known_shape(x).is_full:
-            return self.filled(x)
         source = self._source(self._origin(x))
         if source is not None:
             zeros = self.enter(self.outer.zeros_like(source))
+        elif not self.known_shape(x).is_full:
+            # as dead as the shape, which was saved where x is
+            return self.filled(x)
         else:
             zeros = self.bring(self.top.filled(x))
         return self.under(zeros, self.decisions(self.guards.of(x)))

@@ -116,13 +116,20 @@ class Site:
 
     def zeros_like(self, x: Output) -> Output:
         """Zeros of the shape and type of a tensor, live where it is."""
-        return self.filled(x) if _is_resource(x) else self.add("ZerosLike", (x,), "zeros", {})
+        if not _is_resource(x):
+            return self.add("ZerosLike", (x,), "zeros", {})
+        # a handle that comes through a Switch may be dead; a shape that is known never is
+        shape = self.measured(x, dtypes.int32) if x.node.inputs else self.shape(x)
+        return self._zeros(x, shape)
 
     def filled(self, x: Output) -> Output:
         """Zeros of the shape and type of a tensor, from its shape alone."""
+        return self._zeros(x, self.shape(x))
+
+    def _zeros(self, x: Output, shape: Output) -> Output:
         dtype = _variable(x).attr("dtype") if _is_resource(x) else x.dtype
         assert dtype is not None
-        return self.add("Fill", (self.shape(x), self.const(0, dtype.base)), "zeros", {})
+        return self.add("Fill", (shape, self.const(0, dtype.base)), "zeros", {})
 
     # -- what a backward loop asks of the site around it -----------------------------------------
 
