@@ -8,7 +8,7 @@ loop, on one device, and be live under one condition; and it must not wait for i
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
