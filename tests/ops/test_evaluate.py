@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,9 @@ import pytest
 
 import cfgraph
 from cfgraph.errors import Unsupported
+from cfgraph.ir.dtypes import float32
 from cfgraph.ir.function_graph import FunctionGraph, instantiate
+from cfgraph.ir.shapes import SCALAR
 from cfgraph.ops.evaluate import StraightLine, numpy_kernel, ordered, static_nodes, traced_kernels
 from cfgraph.ops.op import OpError
 from cfgraph.ops.resource_variables import Variable
@@ -65,9 +68,6 @@ function f(v: resource, x: float32) -> (before: float32, after: float32) {
 
 
 def test_effects_follow_control_edges_and_run_though_nobody_reads_them() -> None:
-    from cfgraph.ir.dtypes import float32
-    from cfgraph.ir.shapes import SCALAR
-
     cell = Variable(float32, SCALAR, "v", resource=True, value=np.float32(1))
     assert line(EFFECTS).run(None, cell, np.float32(10)) == (1, 11)
     assert cell.value == 21
@@ -151,8 +151,6 @@ def test_a_value_is_let_go_behind_its_last_reader() -> None:
         + [f"  n{i} = Neg({'x' if not i else f'n{i - 1}:y:0'}) {{T=float32}}" for i in range(50)]
         + ["  return y = n49:y:0", "}"]
     )
-    import tracemalloc
-
     body, x = line(source), np.zeros(100_000, np.float32)
     tracemalloc.start()
     body.run(None, x)
