@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
@@ -22,6 +23,9 @@ CHAINS = (1_000, 10_000, 100_000)
 PEER_CHAIN = 2_000
 LOOPS = 1_000
 TINY = 20
+# a loop that runs again, and the numbers that it carries: 64 KiB
+ITERATIONS = 400
+VALUES = 16_384
 
 
 def measure(tf: ModuleType | None, *, tiny: bool) -> Iterator[Row]:
@@ -38,6 +42,7 @@ def measure(tf: ModuleType | None, *, tiny: bool) -> Iterator[Row]:
     took = best_of_one(lambda: gradients(graph, [last], ["x:0"]))
     yield Row(f"gradient of {count:,} loops in a row", took * 1e6 / count, "µs a loop")
     yield from lstm(tf, tiny=tiny)
+    yield from again(tiny=tiny)
 
 
 def chain(count: int) -> tuple[Graph, str]:
@@ -96,6 +101,38 @@ def lstm(tf: ModuleType | None, *, tiny: bool) -> Iterator[Row]:
     mine, took = in_turn(lambda: session.run(fetches, feeds), peer, repeats)
     per_step = None if took is None else took * 1e6 / steps
     yield Row("  run", mine * 1e6 / steps, "µs an iteration", per_step, 1.5)
+
+
+def again(*, tiny: bool) -> Iterator[Row]:
+    """A long loop that saves what its gradient needs, and one that runs again in segments."""
+    count = TINY if tiny else ITERATIONS
+    plain, most = _repeated(count, None)
+    yield Row(f"peak memory of {count:,} iterations back", most, "MiB")
+    every = round(count**0.5)
+    took, peak = _repeated(count, every)
+    yield Row(f"  state saved every {every} iterations", peak, "MiB", most, 4 / every)
+    yield Row("  and the time", took * 1e6 / count, "µs an iteration", plain * 1e6 / count, 3)
+
+
+def _repeated(count: int, every: int | None) -> tuple[float, float]:
+    """The seconds and the peak memory in MiB of a loop with its gradient."""
+    b = Builder()
+    x = b.placeholder("x", "float32", [VALUES])
+    found = b.while_loop(
+        lambda i, v: b.Less(i, count),
+        lambda i, v: (b.AddV2(i, 1), b.Sin(b.Mul(v, v))),
+        (b.const(0), x),
+    )
+    y = b.Identity(found[1], name="y").name
+    (name,) = gradients(b.graph, [y], ["x:0"], recompute=every)
+    session, feeds = Session(b.graph), {"x:0": np.ones(VALUES, np.float32)}
+    fetches = [str(name)]
+    took = best_of_one(lambda: session.run(fetches, feeds))
+    tracemalloc.start()
+    session.run(fetches, feeds)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    return took, peak / 2**20
 
 
 def saved(graph: Graph) -> int:
