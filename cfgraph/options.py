@@ -195,6 +195,18 @@ Devices = Annotated[
         help="The devices: cpu:0,gpu:0-3 or full names; a gpu is simulated by NumPy.",
     ),
 ]
+PlaceRules = Annotated[
+    list[str],
+    typer.Option(
+        "--place",
+        metavar="GLOB=DEVICE",
+        help="Put nodes on a device; also op:X=DEVICE, frame:X=DEVICE; repeats, the last wins.",
+    ),
+]
+RulesFile = Annotated[
+    str | None,
+    typer.Option("--rules", metavar="FILE", help="Rules for placing, in TOML, before --place."),
+]
 Soft = Annotated[
     bool, typer.Option("--soft", help="Let go of requests for devices that cannot be met.")
 ]

@@ -6,24 +6,14 @@ from typing import Annotated
 
 import typer
 
-from cfgraph.options import Devices, Graph, Json, Quiet, Soft, To
+from cfgraph.options import Devices, Graph, Json, PlaceRules, Quiet, RulesFile, Soft, To
 
 
 def main(
     graph: Graph,
     devices: Devices = [],
-    place: Annotated[
-        list[str],
-        typer.Option(
-            "--place",
-            metavar="GLOB=DEVICE",
-            help="Put nodes on a device; also op:X=DEVICE, frame:X=DEVICE; repeats, the last wins.",
-        ),
-    ] = [],
-    rules: Annotated[
-        str | None,
-        typer.Option("--rules", metavar="FILE", help="Rules for placing, in TOML, before --place."),
-    ] = None,
+    place: PlaceRules = [],
+    rules: RulesFile = None,
     dump_placement: Annotated[
         str | None,
         typer.Option(

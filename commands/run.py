@@ -16,6 +16,8 @@ def main(
     rtol: given.Rtol = None,
     atol: given.Atol = None,
     devices: given.Devices = [],
+    place: given.PlaceRules = [],
+    rules: given.RulesFile = None,
     soft: given.Soft = False,
     jit: given.Jit = False,
     engine: given.Engine = "auto",
@@ -46,8 +48,8 @@ def main(
     wanted = of.Wanted(feed, feeds, fetch, target, init, out, out_dir)
     expected, watched = of.Expected(expect, rtol, atol), of.Watched(tap, trace, trace_out, timeline)
     limits = of.Limits(timeout, max_iterations, seed, schedule, schedule_seed)
-    place, style = of.Place(devices, soft), of.Style(json, full, quiet, color)
+    places, style = of.Place(devices, soft, rules, place), of.Style(json, full, quiet, color)
     timing = of.Timing(clock, costs, until_iteration, no_values, calibrate)
     clusters = of.Clusters(jit, engine, lazy)
-    asked = of.RunOptions(wanted, expected, watched, limits, place, style, timing, clusters)
+    asked = of.RunOptions(wanted, expected, watched, limits, places, style, timing, clusters)
     raise given.Exit(run(graph, asked))

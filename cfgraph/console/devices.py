@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from functools import cache
 from typing import Any
 
 from cfgraph.analysis.parts import Parts, Route
@@ -11,6 +12,7 @@ from cfgraph.ir.device_name import DeviceName
 from cfgraph.ir.device_set import short_name
 
 
+@cache
 def device_text(device: str) -> str:
     """`cpu:0`, or the full name of a device that is elsewhere; what NumPy stands in for says so."""
     text = short_name(device)

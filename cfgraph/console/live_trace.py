@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from typing import IO, Any, Final
 
 from cfgraph.analysis.frames import frames
+from cfgraph.console.devices import device_text
 from cfgraph.console.page import Page, PlainPage, page
 from cfgraph.console.tables import Column, Table, clean, pad
 from cfgraph.console.values import summary_text
@@ -34,7 +35,7 @@ def row_of(event: TraceEvent, short: bool = False) -> Row:
     told = clean(_outputs(event))
     return (
         f"{event.start_ns / 1e6:.3f}",
-        event.device,
+        device_text(event.device),
         frame,
         clean(event.node),
         clean(event.op),

@@ -20,7 +20,7 @@ from cfgraph.ir.staged import StagedFiles
 from cfgraph.passes.partition.partition import Partitioned, partition
 from cfgraph.passes.place.dump import dumped
 from cfgraph.passes.place.place import Placement, place
-from cfgraph.passes.place.rules import Rules, read_rules
+from cfgraph.passes.place.rules import Rules, all_rules
 
 _TOLD = 3
 
@@ -59,8 +59,7 @@ def partition_file(path: str, placing: PlaceOptions, writing: WriteOptions) -> N
     to one place, or rules come without devices.
     """
     _require_places(placing, writing)
-    rules = read_rules(placing.rules_file) if placing.rules_file else Rules()
-    rules += Rules.of(placing.rules)
+    rules = all_rules(placing.rules_file, placing.rules)
     source = read_graph(path, quiet=writing.quiet)
     graph, inputs = source.graph, [source.to_json()]
     with StagedFiles() as files:

@@ -21,6 +21,7 @@ from cfgraph.errors import UsageError
 from cfgraph.ir.file_bytes import write_atomically
 from cfgraph.ir.graph import Output
 from cfgraph.ir.staged import StagedFiles
+from cfgraph.passes.place.rules import all_rules
 from cfgraph.runtime.calibrate import Calibration
 from cfgraph.runtime.cost_model import CostModel, read_costs
 from cfgraph.runtime.session import Session
@@ -91,6 +92,7 @@ def _execute(
         source.graph,
         devices=options.place.devices or None,
         soft_placement=options.place.soft,
+        rules=all_rules(options.place.rules_file, options.place.rules),
         schedule=limits.schedule,
         schedule_seed=limits.schedule_seed,
         seed=limits.seed,

@@ -57,10 +57,12 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The devices to run on, and whether requests that cannot be met are let go of."""
+    """The devices to run on, whether requests that cannot be met are let go of, and rules."""
 
     devices: Sequence[str] = ()
     soft: bool = False
+    rules_file: str | None = None
+    rules: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)

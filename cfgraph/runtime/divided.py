@@ -12,18 +12,22 @@ from cfgraph.ir.device_set import short_names
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.passes.partition.partition import partition
 from cfgraph.passes.place.place import place
+from cfgraph.passes.place.rules import Rules
 from cfgraph.runtime.lowered import Run, stand_in
 from cfgraph.runtime.plan import is_replaced
 
 
-def divided_run(run: Run, devices: Collection[str], soft_placement: bool) -> Run:
+def divided_run(run: Run, devices: Collection[str], soft_placement: bool, rules: Rules) -> Run:
     """The same run on a placed and partitioned copy of what it needs of a lowered graph.
 
     A graph that is partitioned stays as it is. Raises what `place` and `partition` raise, and
-    UsageError for a partitioned graph that names other devices.
+    UsageError for a partitioned graph that names other devices, or has its place by rules.
     """
     graph, fetches, targets, feeds = run
     if is_partitioned(graph):
+        if rules != Rules():
+            message = "the graph is partitioned, so that no rule can place it"
+            raise UsageError(message, hint="leave the rules out, or partition the graph anew")
         require_among(graph, devices)
         return run
     copy = copy_of(graph, needed(graph, [*_nodes(fetches), *targets, *_nodes(feeds)]))
@@ -31,7 +35,7 @@ def divided_run(run: Run, devices: Collection[str], soft_placement: bool) -> Run
     fetched = [fed.get(item) or Output(copy[item.node.name], item.port) for item in fetches]
     wanted = [*_nodes(fetched), *(copy[node.name] for node in targets), *_nodes(fed.values())]
     part = copy_of(copy, needed(copy, wanted))
-    place(part, devices=devices, soft_placement=soft_placement)
+    place(part, devices=devices, rules=rules, soft_placement=soft_placement)
     partition(part)
     return (
         part,

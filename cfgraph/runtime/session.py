@@ -16,6 +16,7 @@ from cfgraph.errors import CfgraphError, ExecutionError, UsageError
 from cfgraph.ir.collector import without_collector
 from cfgraph.ir.device_set import device_set
 from cfgraph.ir.graph import Graph, Node, Output
+from cfgraph.passes.place.rules import GivenRules, Rules
 from cfgraph.runtime.clustered import clustered_run
 from cfgraph.runtime.cost_model import CostModel
 from cfgraph.runtime.diagnose import dead_fetch, starved_fetch
@@ -46,7 +47,8 @@ class Session:
 
     A partitioned graph runs on the devices that it names. On several `devices` any other graph is
     lowered, placed and partitioned on the way, in a copy of what a run needs; a request that cannot
-    be met is an error unless `soft_placement`. On one device, all nodes run whatever they request.
+    be met is an error unless `soft_placement`, and `rules` (as for `cfgraph.place`) outweigh it. On
+    one device, all nodes run whatever they request.
 
     With `jit` what compiles together is clustered on the way, and `jit` runs the clusters: `numpy`
     calls their kernels in one go, `xla` compiles them once a signature; with `lazy` when it is used
@@ -73,6 +75,7 @@ class Session:
         jit: str | None = None,
         engine: str | None = None,
         lazy: bool = False,
+        rules: GivenRules | None = None,
     ) -> None:
         if costs is not None and schedule != "fifo":
             raise UsageError("virtual time knows one schedule", hint='schedule="fifo"')
@@ -82,6 +85,10 @@ class Session:
         self.graph = graph
         self.devices = () if devices is None else device_set(devices)
         self.soft_placement = soft_placement
+        self.rules = Rules.of(rules)
+        if self.rules != Rules() and len(self.devices) < 2:
+            message = "rules for placing need several devices to place on"
+            raise UsageError(message, hint='devices="cpu:0,gpu:0"')
         self.costs = costs
         self.elapsed: float | None = None
         self.state = State() if state is None else state
@@ -185,7 +192,7 @@ class Session:
             run = lowered_run(self.graph, wanted, nodes, fed)
             device: str | None = self.devices[0] if self.devices else DEFAULT_DEVICE
             if len(self.devices) > 1 or (self.devices and is_partitioned(run[0])):
-                run, device = divided_run(run, self.devices, self.soft_placement), None
+                run, device = divided_run(run, self.devices, self.soft_placement, self.rules), None
             if self.jit:
                 run = clustered_run(run)
             plans = make_plans(*run, device, self.launches)

@@ -182,6 +182,21 @@ def test_run_places_and_partitions_on_the_way(command: Any, graphs: Path) -> Non
     assert one.out == many.out
 
 
+def test_run_places_by_rules(command: Any, counter: Path) -> None:
+    asked = ["run", counter, "--feed", "n=5", "--devices", "cpu:0,gpu:0", "--timeline"]
+    asked += ["--place", "*=cpu:0", "--trace"]
+    done = command(*asked, "--place", "while/add*=gpu:0")
+    assert (done.code, done.out) == (0, "count:0  int32[]  = 5\n")
+    on_gpu = [line.split() for line in done.err.splitlines() if "gpu:0 (simulated)" in line]
+    assert any("while/add" in words for words in on_gpu)
+
+
+def test_rules_without_devices_to_place_on_are_refused(command: Any, counter: Path) -> None:
+    done = command("run", counter, "--feed", "n=5", "--place", "*=cpu:0")
+    assert done.code == 2
+    assert "rules for placing need several devices" in done.err
+
+
 def test_run_on_too_few_devices_is_refused_unless_soft(command: Any, graphs: Path) -> None:
     graph = graphs / "eight_devices.pb"
     args = ("run", graph, "--fetch", "out7:0", "--devices", "cpu:0-1")

@@ -251,6 +251,23 @@ def test_what_is_placed_runs_where_it_was_placed_also_when_nothing_is_sent() -> 
     }  # fmt: skip
 
 
+def test_rules_say_where_a_session_places() -> None:
+    recorder = Recorder()
+    run = session(
+        "x = Placeholder() {dtype=float32}\ny = Neg(x)",
+        devices="cpu:0-1",
+        rules={"*": "cpu:0", "y": "cpu:1"},
+    )
+    assert run.run(["y:0"], {"x": 1.0}, trace=recorder) == [-1.0]
+    assert ("y", "cpu:1") in {(event.node, event.device) for event in recorder.events}
+
+
+def test_a_partitioned_graph_is_not_placed_by_rules() -> None:
+    run = session(counting(), devices="cpu:0-1", rules={"*": "cpu:0"})
+    with pytest.raises(UsageError, match="no rule can place it"):
+        run.run(["out:0"], {"n": 1})
+
+
 @pytest.mark.parametrize("devices", ["cpu:0", "cpu:0,cpu:2"])
 def test_a_partitioned_graph_is_not_run_on_other_devices(devices: str) -> None:
     with pytest.raises(UsageError, match=r"is partitioned for .*CPU:1, which is not among"):

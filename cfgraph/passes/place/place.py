@@ -21,7 +21,7 @@ from cfgraph.ir.graph import Graph
 from cfgraph.ops.functional import is_functional
 from cfgraph.passes.lower.lower import lower
 from cfgraph.passes.place.decide import Decision, decide
-from cfgraph.passes.place.rules import Rule, Rules
+from cfgraph.passes.place.rules import GivenRules, Rules
 from cfgraph.passes.place.wishes import fits
 from cfgraph.passes.report import Report, op_counts
 
@@ -38,7 +38,7 @@ def place(
     graph: Graph,
     *,
     devices: str | Iterable[str],
-    rules: Rules | Mapping[str, str] | Iterable[str | Rule] | None = None,
+    rules: GivenRules | None = None,
     seed: int | None = None,
     soft_placement: bool = False,
 ) -> Placement:

@@ -61,7 +61,7 @@ class Rules:
         return Rules(self.rules + other.rules, default, self.together + other.together)
 
     @classmethod
-    def of(cls, given: Rules | Mapping[str, str] | Iterable[str | Rule] | None) -> Rules:
+    def of(cls, given: GivenRules | None) -> Rules:
         """Rules as the caller wrote them. Raises UsageError for a text that is none."""
         if given is None or isinstance(given, Rules):
             return given or Rules()
@@ -70,6 +70,15 @@ class Rules:
         if isinstance(given, str):
             given = [given]
         return cls(tuple(parse_rule(item) if isinstance(item, str) else item for item in given))
+
+
+# as a caller writes them: the device of each pattern, or texts
+GivenRules = Rules | Mapping[str, str] | Iterable[str | Rule]
+
+
+def all_rules(path: str | Path | None, texts: Iterable[str]) -> Rules:
+    """The rules of a file, if there is one, then those written as texts. Raises like both."""
+    return (read_rules(path) if path else Rules()) + Rules.of(texts)
 
 
 def parse_rule(text: str) -> Rule:
