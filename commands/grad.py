@@ -47,6 +47,13 @@ def main(
     swap_memory: Annotated[
         bool, typer.Option("--swap-memory", help="Let a device move what loops save to the host.")
     ] = False,
+    recompute: Annotated[
+        str | None,
+        typer.Option(
+            metavar="K|auto",
+            help="Let a loop save its state every K iterations alone, and run again from there.",
+        ),
+    ] = None,
     ignore_custom: Annotated[
         bool,
         typer.Option(
@@ -94,6 +101,8 @@ def main(
     from cfgraph.console import grad_options as of
     from cfgraph.console.grad import grad_file
 
-    asked = of.Asked(ys, xs, grad_ys, stop, unconnected, order, swap_memory, ignore_custom)
+    asked = of.Asked(
+        ys, xs, grad_ys, stop, unconnected, order, swap_memory, ignore_custom, recompute
+    )
     checked = of.Checked(check, feed, feeds, init, cases, rtol, seed, timeout, max_iterations)
     raise given.Exit(grad_file(graph, asked, checked, of.Written(output, to, map_out, json, quiet)))

@@ -45,6 +45,7 @@ def grad_file(path: str, asked: Asked, checked: Checked, written: Written) -> in
         "unconnected": asked.unconnected,
         "swap_memory": asked.swap_memory,
         "ignore_custom": asked.ignore_custom,
+        "recompute": asked.interval,
     }
     copy = checked_copy(graph, wish, checked) if checked.wanted else None
     before = set(graph.nodes)

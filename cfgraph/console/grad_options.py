@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from cfgraph.errors import UsageError
 from cfgraph.options import split_list
+from cfgraph.passes.gradients.recompute import AUTO
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +22,18 @@ class Asked:
     order: int = 1
     swap_memory: bool = False
     ignore_custom: bool = False
+    recompute: str | None = None
+
+    @property
+    def interval(self) -> int | str | None:
+        """Every how many iterations loops save their state. Raises UsageError for no number."""
+        text = self.recompute
+        if text is None or text == AUTO:
+            return text
+        if not text.isdecimal() or int(text) < 1:
+            message = f"--recompute is {text!r}"
+            raise UsageError(message, hint=f"a number of iterations, 1 or more, or {AUTO}")
+        return int(text)
 
 
 @dataclass(frozen=True, slots=True)

@@ -367,3 +367,27 @@ def test_a_tensor_inside_a_loop_is_4_with_what_to_name_instead(command: Any, gra
     assert done.code == 4
     assert "lstm/concat:0 is inside the loop /lstm/while_context\n" in done.err
     assert "its Exits" in done.err
+
+
+def test_a_loop_that_runs_again_has_the_same_gradients(command: Any, power: Path) -> None:
+    made = command("grad", power, "--ys", "y", "--xs", "x,w", "--recompute", "2", "--check", *FEEDS)
+    assert made.code == 0
+    for x, want in (("x", 81.0), ("w", 216.0)):
+        done = command("run", "-", *FEEDS, "--fetch", f"gradients/{x}", stdin=made.data)
+        assert (done.code, value(done)) == (0, want)
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "often", "1.5"])
+def test_an_interval_must_be_a_number_of_iterations(command: Any, power: Path, text: str) -> None:
+    done = command("grad", power, "--ys", "y", "--recompute", text)
+    assert (done.code, done.data) == (2, b"")
+    assert f"--recompute is {text!r}" in done.err
+
+
+@pytest.mark.parametrize("options", [("--recompute", "auto"), ("--recompute", "2", "--order", "2")])
+def test_a_loop_that_cannot_run_again_is_refused(
+    command: Any, power: Path, options: tuple[str, ...]
+) -> None:
+    done = command("grad", power, "--ys", "y", "--xs", "w", *options)
+    assert (done.code, done.data) == (4, b"")
+    assert "hint:" in done.err
