@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 from benchmarks import (
+    clusters,
     deadness,
     devices,
     gradients,
@@ -12,6 +13,7 @@ from benchmarks import (
     loading,
     lowering,
     memory,
+    messages,
     partition,
     placing,
     running,
@@ -26,9 +28,11 @@ SECTIONS = {
     "placing": placing,
     "deadness": deadness,
     "partition": partition,
+    "messages": messages,
     "running": running,
     "devices": devices,
     "gradients": gradients,
+    "clusters": clusters,
     "kernels": kernels,
     "memory": memory,
     "startup": startup,

@@ -12,6 +12,8 @@ from typing import Any
 def tensorflow() -> ModuleType | None:
     """TensorFlow in graph mode, or None."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    # lets a session that asks for automatic clustering have it on a CPU; others are as before
+    os.environ.setdefault("TF_XLA_FLAGS", "--tf_xla_cpu_global_jit")
     try:
         import tensorflow as tf
     except ImportError:
@@ -35,9 +37,13 @@ def importer(tf: ModuleType, data: bytes) -> Callable[[], Any]:
 
 
 def runner(
-    tf: ModuleType, path: Path, fetches: list[str], feeds: dict[str, Any]
+    tf: ModuleType, path: Path, fetches: list[str], feeds: dict[str, Any], *, jit: bool = False
 ) -> Callable[[], Any]:
-    """Run a graph file in one session, again and again."""
+    """Run a graph file in one session, again and again; with `jit` clustered for XLA."""
     graph = importer(tf, path.read_bytes())()
-    session = tf.compat.v1.Session(graph=graph)
+    config = tf.compat.v1.ConfigProto()
+    if jit:
+        level = tf.compat.v1.OptimizerOptions.ON_1
+        config.graph_options.optimizer_options.global_jit_level = level
+    session = tf.compat.v1.Session(graph=graph, config=config)
     return lambda: session.run(fetches, feeds)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from cfgraph.errors import Unsupported, UsageError
 from cfgraph.ir.function_graph import FunctionGraph, Instances
 from cfgraph.ir.graph import Graph, Node
 from cfgraph.ops.evaluate import StraightLine, numpy_kernel
-from cfgraph.ops.op import Kernel
+from cfgraph.ops.op import Kernel, Op
 from cfgraph.ops.variables import Variable
 from cfgraph.runtime.clusters import Cluster, Compilation, Signature
 from cfgraph.runtime.compiled import Compiled, Traceable, compiling, first_place, has_jax, jax
@@ -83,13 +83,34 @@ class Launches:
         return self.clusters[key]
 
     def _made(self, name: str, function: FunctionGraph, constants: int) -> Cluster:
-        cluster = Cluster(name, function, StraightLine(function, numpy_kernel), None)
+        cluster = Cluster(name, function, StraightLine(function, _fused_kernel), None)
         if self.engine == "xla":
             try:
                 cluster.traceable = Traceable(function, constants)
             except Unsupported as error:
                 cluster.refused = f"{error.node}: {error.message}" if error.node else error.message
         return cluster
+
+
+class _Drawing(NamedTuple):
+    """The random op that runs, as its numbers are keyed: by the launch that it is in, too."""
+
+    name: str
+    launch: Node
+
+
+def _fused_kernel(node: Node, op: type[Op]) -> Kernel:
+    """The kernel of a node in a fused call; a random one draws as itself, not as the launch."""
+    kernel = numpy_kernel(node, op)
+    if not (op.stateful and op.random):
+        return kernel
+
+    def draw(step: Any, *inputs: Any) -> Any:
+        launch = getattr(step.node, "launch", step.node)
+        step.node = _Drawing(f"{launch.name}/{node.name}", launch)
+        return kernel(step, *inputs)
+
+    return draw
 
 
 class _Call:

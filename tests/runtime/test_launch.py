@@ -262,3 +262,28 @@ def test_what_xla_cannot_have_runs_as_one_call_and_says_why(jit: str) -> None:
     (cluster,) = run.launches.clusters.values()
     assert cluster.fused == 1
     assert cluster.compilations[0].refused == "unique: Unique cannot be traced"
+
+
+RANDOM = """
+size = Const() {dtype=int32, value=int32[1]:[4]}
+one = XlaLaunch(size) {Tconstants=(int32), Targs=(), Nresources=0, Tresults=(float32, float32), \
+function=@f}
+two = XlaLaunch(size) {Tconstants=(int32), Targs=(), Nresources=0, Tresults=(float32, float32), \
+function=@f}
+
+function f(size: int32) -> (a: float32, b: float32) {
+  a = RandomUniform(size) {T=int32, dtype=float32}
+  b = RandomUniform(size) {T=int32, dtype=float32}
+  return a = a:output:0
+  return b = b:output:0
+}
+"""
+
+
+@either
+def test_random_ops_in_launches_draw_each_their_own_numbers(jit: str) -> None:
+    names = ["one:0", "one:1", "two:0", "two:1"]
+    drawn = session(RANDOM, engine=jit).run(names)
+    assert len({array.tobytes() for array in drawn}) == 4
+    again = session(RANDOM, engine=jit).run(names)
+    np.testing.assert_array_equal(drawn, again)

@@ -1,0 +1,98 @@
+"""Microseconds an iteration with clusters on the way, by either engine, beside TensorFlow's own.
+
+The peer of XLA is TensorFlow with automatic clustering, that of the others TensorFlow as it is.
+What the first run takes longer than the best one is told apart: there clusters are compiled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Final
+
+import numpy as np
+
+import cfgraph
+from benchmarks.peer import runner
+from benchmarks.rows import Row, best, best_of_one, in_turn
+from benchmarks.running import GRAPHS, Work, works
+from cfgraph.ir import serde
+from cfgraph.runtime.compiled import has_jax
+from cfgraph.runtime.launch import Launches
+from cfgraph.runtime.session import Session
+
+ENGINES: Final = (None, "numpy", "auto", "xla")
+
+SMALL = b"""
+i = Placeholder() {dtype=int32, shape=[]}
+x = Placeholder() {dtype=float32, shape=[32,32]}
+y = XlaLaunch(i, x) {Tconstants=(), Targs=(int32, float32), Nresources=0, \
+Tresults=(int32, float32), function=@f}
+
+function f(i: int32, x: float32) -> (j: int32, y: float32) {
+  one = Const() {dtype=int32, value=int32[]:1}
+  j = AddV2(i, one:output:0) {T=int32}
+  y = Tanh(x) {T=float32}
+  return j = j:z:0
+  return y = y:y:0
+}
+"""
+
+
+def measure(tf: ModuleType | None, *, tiny: bool) -> Iterator[Row]:
+    """A call of a small cluster, then each loop plain and clustered."""
+    for engine in ENGINES[1:]:
+        if engine == "numpy" or has_jax():
+            yield Row(f"call of a small cluster, {engine}", call(engine) * 1e6, "µs a call")
+    for work in works(tiny=tiny):
+        yield from measure_work(tf, work, repeats=1 if tiny else 3)
+
+
+def call(engine: str | None) -> float:
+    """The seconds that one call of a cluster takes, without the executor around it."""
+    graph = cfgraph.loads(SMALL, "graph")
+    launches = Launches(engine)
+    kernel = launches.kernel(graph, graph["y"], "cpu:0")
+    inputs = (np.int32(1), np.ones((32, 32), np.float32))
+    count = 100
+    with launches.running():
+        return best(lambda: [kernel(_Silent(), *inputs) for _ in range(count)], 20) / count
+
+
+class _Silent:
+    """A step that nobody listens to."""
+
+    def tell(self, device: str, text: str) -> None:
+        """Drop a note."""
+
+
+def measure_work(tf: ModuleType | None, work: Work, repeats: int) -> Iterator[Row]:
+    """One loop: as it is, and clustered by each engine."""
+    path, scale, unit = GRAPHS / work.file, 1e6 / work.iterations, "µs an iteration"
+    for engine in ENGINES:
+        if engine in ("auto", "xla") and not has_jax():
+            continue
+        ours = of_session(path, work, engine)
+        peer = None
+        if tf and engine in (None, "xla"):
+            peer = runner(tf, path, work.fetches, work.feeds, jit=engine == "xla")
+        first = best_of_one(ours)
+        first_peer = best_of_one(peer) if peer else None
+        mine, theirs = in_turn(ours, peer, repeats)
+        per_iteration = None if theirs is None else theirs * scale
+        yield Row(
+            f"{work.name}, clustered, {engine}" if engine else work.name,
+            mine * scale,
+            unit,
+            per_iteration,
+        )
+        if engine == "xla":
+            more = None if first_peer is None or theirs is None else first_peer - theirs
+            yield Row("  the first run takes longer by", first - mine, "s", more)
+
+
+def of_session(path: Path, work: Work, engine: str | None) -> Callable[[], object]:
+    """Run a graph file in one session of ours, again and again."""
+    session = Session(serde.graph_from_bytes(path.read_bytes()), jit=engine)
+    return lambda: session.run(work.fetches, work.feeds)
