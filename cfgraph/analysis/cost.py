@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from math import prod
-from typing import Final, NamedTuple
+from typing import Final
 
 from cfgraph.analysis.frames import Frame, Frames
 from cfgraph.ir import registry
@@ -66,8 +66,9 @@ class Costs:
         return speed.launch + max(flops / speed.flops, size / speed.bytes)
 
 
-class _Size(NamedTuple):
-    """How large a tensor is taken to be."""
+@dataclass(frozen=True, slots=True, eq=False)
+class _Size:
+    """How large tensors of one shape and type are taken to be; there is one object of each."""
 
     dims: Dims
     bytes: int
@@ -80,7 +81,8 @@ class Estimates:
         self._shapes = shapes
         self._frames = found
         self._known: dict[tuple[tuple[int | None, ...] | None, DType | None], _Size] = {}
-        self._sizes: dict[Node, list[_Size]] = {}
+        self._sizes: dict[Node, tuple[_Size, ...]] = {}
+        self._works: dict[tuple[str, tuple[_Size, ...], tuple[_Size, ...]], tuple[float, int]] = {}
         self.runs: dict[Frame, float] = {found.root: 1.0}
         for frame in found.all:
             if frame.parent is not None:
@@ -92,11 +94,15 @@ class Estimates:
         op = lookup(node.op)
         if op is not None and (op.role or op.forwards or not node.inputs):
             return 0.0, 0
-        made, read = self._made(node), [self._size(item) for item in node.inputs]
-        moved = sum([size.bytes for size in made]) + sum([size.bytes for size in read])
-        if op is None or not made:
-            return float(moved), moved
-        return op.flops([size.dims for size in read], [size.dims for size in made]), moved
+        made, read = self._made(node), tuple([self._size(item) for item in node.inputs])
+        key = (node.op, read, made)
+        known = self._works.get(key)
+        if known is None:
+            moved = sum(size.bytes for size in (*made, *read))
+            dims = [size.dims for size in read], [size.dims for size in made]
+            flops = float(moved) if op is None or not made else op.flops(*dims)
+            known = self._works[key] = flops, moved
+        return known
 
     def size(self, output: Output) -> int:
         """The bytes of a tensor."""
@@ -107,15 +113,17 @@ class Estimates:
         sizes = self._sizes.get(node) or self._made(node)
         return sizes[port] if port < len(sizes) else self._known_size(UNKNOWN, None)
 
-    def _made(self, node: Node) -> list[_Size]:
+    def _made(self, node: Node) -> tuple[_Size, ...]:
         """The sizes of a node's outputs."""
         known = self._sizes.get(node)
         if known is None:
             types, shapes = registry.output_types(node) or (), self._shapes.of(node)
-            known = self._sizes[node] = [
-                self._known_size(shape, types[port] if port < len(types) else None)
-                for port, shape in enumerate(shapes)
-            ]
+            known = self._sizes[node] = tuple(
+                [
+                    self._known_size(shape, types[port] if port < len(types) else None)
+                    for port, shape in enumerate(shapes)
+                ]
+            )
         return known
 
     def _known_size(self, shape: Shape, dtype: DType | None) -> _Size:

@@ -151,11 +151,11 @@ class Scheduler:
         if frame is not self.frames.root:
             back += self._crossing(frame)  # the predicate
 
-        def end(device: int) -> float:
-            away = 0.0 if device in homes else back
-            return self._start(arrivals, device) + lasts[device] + away
-
-        return min(allowed, key=end)
+        ends = [
+            self._start(arrivals, device) + lasts[device] + (0.0 if device in homes else back)
+            for device in allowed
+        ]
+        return allowed[ends.index(min(ends))]
 
     def _home(self, frame: Frame, arrivals: Sequence[Arrival]) -> int:
         """The device of what drives a loop; chosen when the loop is first met."""
@@ -174,17 +174,16 @@ class Scheduler:
 
     def _arrivals(self, node: Node) -> list[Arrival]:
         """Where and when a node's inputs are there, and when they would be elsewhere."""
-        ends, found = self.ends, list[Arrival]()
-        for item in node.inputs:
-            if item.node in ends:
-                found.append(self._arrival(item.node, self.estimates.size(item), node))
-        for control in node.controls:
-            if control in ends:
-                found.append(self._arrival(control, _FLAG, node))
+        ends, frame = self.ends, self.frames.of[node]
+        found = [
+            self._arrival(item[0], self.estimates.size(item), frame)
+            for item in node.inputs
+            if item[0] in ends
+        ]
+        found += [self._arrival(item, _FLAG, frame) for item in node.controls if item in ends]
         return found
 
-    def _arrival(self, source: Node, size: int, reader: Node) -> Arrival:
-        frame = self.frames.of[reader]
+    def _arrival(self, source: Node, size: int, frame: Frame) -> Arrival:
         if self.roles[source.op] == "enter" and source.attr("is_constant"):
             frame = self.frames.of[source]  # what a loop does not change crosses once for the loop
         end = self.ends[source]
