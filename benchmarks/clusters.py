@@ -44,12 +44,13 @@ def measure(tf: ModuleType | None, *, tiny: bool) -> Iterator[Row]:
     """A call of a small cluster, then each loop plain and clustered."""
     for engine in ENGINES[1:]:
         if engine == "numpy" or has_jax():
-            yield Row(f"call of a small cluster, {engine}", call(engine) * 1e6, "µs a call")
+            took = call(engine, repeats=1 if tiny else 20)
+            yield Row(f"call of a small cluster, {engine}", took * 1e6, "µs a call")
     for work in works(tiny=tiny):
-        yield from measure_work(tf, work, repeats=1 if tiny else 3)
+        yield from measure_work(tf, work, tiny=tiny)
 
 
-def call(engine: str | None) -> float:
+def call(engine: str | None, repeats: int) -> float:
     """The seconds that one call of a cluster takes, without the executor around it."""
     graph = cfgraph.loads(SMALL, "graph")
     launches = Launches(engine)
@@ -57,7 +58,7 @@ def call(engine: str | None) -> float:
     inputs = (np.int32(1), np.ones((32, 32), np.float32))
     count = 100
     with launches.running():
-        return best(lambda: [kernel(_Silent(), *inputs) for _ in range(count)], 20) / count
+        return best(lambda: [kernel(_Silent(), *inputs) for _ in range(count)], repeats) / count
 
 
 class _Silent:
@@ -67,10 +68,10 @@ class _Silent:
         """Drop a note."""
 
 
-def measure_work(tf: ModuleType | None, work: Work, repeats: int) -> Iterator[Row]:
+def measure_work(tf: ModuleType | None, work: Work, *, tiny: bool) -> Iterator[Row]:
     """One loop: as it is, and clustered by each engine."""
     path, scale, unit = GRAPHS / work.file, 1e6 / work.iterations, "µs an iteration"
-    for engine in ENGINES:
+    for engine in ENGINES[:2] if tiny else ENGINES:
         if engine in ("auto", "xla") and not has_jax():
             continue
         ours = of_session(path, work, engine)
@@ -79,7 +80,7 @@ def measure_work(tf: ModuleType | None, work: Work, repeats: int) -> Iterator[Ro
             peer = runner(tf, path, work.fetches, work.feeds, jit=engine == "xla")
         first = best_of_one(ours)
         first_peer = best_of_one(peer) if peer else None
-        mine, theirs = in_turn(ours, peer, repeats)
+        mine, theirs = in_turn(ours, peer, repeats=1 if tiny else 3)
         per_iteration = None if theirs is None else theirs * scale
         yield Row(
             f"{work.name}, clustered, {engine}" if engine else work.name,
