@@ -40,6 +40,12 @@ EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
         "cfgraph grad cond_functional.pb --ys out --order 2 --check -o second.pb",
         "cfgraph lower cond_functional.pb | cfgraph grad - --ys out | cfgraph show - --ops",
     ),
+    "cluster": (
+        "cfgraph cluster lstm.pb -o clustered.pb",
+        "cfgraph cluster lstm_grad.pb --explain --what-if StackPopV2,StackPushV2",
+        "cfgraph cluster deadness_mismatch.pb --exclude-ops Identity --explain",
+        "cfgraph cluster counter.pb | cfgraph run - --feed n=3 --fetch count:0",
+    ),
     "run": (
         "cfgraph run counter.pb --feed n=3 --fetch count:0 --trace",
         "cfgraph run deadness_mismatch.pb --feed p=true --feed 'v=[1, 2]' --json",

@@ -180,7 +180,11 @@ class Formation:
             return Reason("device", " and ".join(map(repr, devices)), {"devices": devices})
         if not self.agreed.alike(one.first, other.first):
             told = [self.agreed.text(one.first), self.agreed.text(other.first)]
-            return Reason("deadness", f"{told[0]}, not {told[1]}", {"conditions": told})
+            return Reason(
+                "deadness",
+                f"live when {told[0]}, and when {told[1]}",
+                {"conditions": told},
+            )
         size, greatest = one.size + other.size, self.sizes.greatest
         if greatest is not None and size > greatest:
             return Reason("size", f"{size} nodes", {"size": size})

@@ -1,0 +1,77 @@
+"""Put nodes that XLA compiles together into clusters, without changing what is live."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from cfgraph import options as given
+
+Names = list[str]
+
+
+def main(
+    graph: given.Graph,
+    deadness: Annotated[
+        str,
+        typer.Option(
+            "--deadness",
+            metavar="RULE",
+            help="How to judge that nodes are live together: exact, inputs, tf or off.",
+        ),
+    ] = "exact",
+    min_size: Annotated[
+        int, typer.Option("--min-size", metavar="N", min=1, help="No cluster does less.")
+    ] = 2,
+    max_size: Annotated[
+        int | None,
+        typer.Option("--max-size", metavar="N", min=1, help="No cluster holds more nodes."),
+    ] = None,
+    only_ops: Annotated[
+        Names, typer.Option("--only-ops", metavar="LIST", help="Cluster no other ops; repeats.")
+    ] = [],
+    exclude_ops: Annotated[
+        Names, typer.Option("--exclude-ops", metavar="LIST", help="Leave these ops out; repeats.")
+    ] = [],
+    fetch: Annotated[
+        Names,
+        typer.Option(
+            "--fetch",
+            metavar="NAME[:PORT]",
+            help="Cluster what this needs, keeping its name; else what nothing reads; repeats.",
+        ),
+    ] = [],
+    feed: Annotated[
+        Names, typer.Option("--feed", metavar="NAME", help="Leave out what is fed; repeats.")
+    ] = [],
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Tell why each node and edge is in no cluster.")
+    ] = False,
+    what_if: Annotated[
+        Names,
+        typer.Option(
+            "--what-if", metavar="LIST", help="Tell what is gained if these ops compiled; repeats."
+        ),
+    ] = [],
+    format: Annotated[
+        str, typer.Option("--format", metavar="FORMAT", help="Of --explain: text, json or dot.")
+    ] = "text",
+    output: given.Output = None,
+    to: given.To = None,
+    map_out: Annotated[
+        str | None,
+        typer.Option(
+            "--map-out", metavar="FILE", help="Write as JSON what became of each old name."
+        ),
+    ] = None,
+    json: given.Json = False,
+    quiet: given.Quiet = False,
+) -> None:
+    """Put nodes that XLA compiles together into clusters, without changing what is live."""
+    from cfgraph.console.cluster import Asked, Written, cluster_file
+
+    asked = Asked(
+        deadness, min_size, max_size, only_ops, exclude_ops, fetch, feed, explain, what_if
+    )
+    cluster_file(graph, asked, Written("json" if json else format, output, to, map_out, quiet))
