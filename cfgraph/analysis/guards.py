@@ -157,6 +157,12 @@ class Guards:
         """What must fall, beyond what the Merge itself waits for, so that this input is live."""
         return self.of(merge.inputs[slot]).beyond(self.of_node(merge))
 
+    def alone(self, merge: Node, slot: int) -> bool:
+        """True if no other input of a Merge can be live together with this one."""
+        lists = [self.of(item).decisions() for item in merge.inputs]
+        mine = {item.source: item.side for item in lists.pop(slot)}
+        return all(any(mine.get(i.source, i.side) != i.side for i in other) for other in lists)
+
     def _find(self, node: Node) -> Guard:
         if role(node) == "merge" and not any(_comes_around(item.node) for item in node.inputs):
             return self._behind(node)

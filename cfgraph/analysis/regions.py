@@ -113,19 +113,17 @@ class Regions:
             if isinstance(item, Node):
                 guards.of_node(item)
                 continue
-            enters = item.frame.enters
-            inputs = [guards.of(source) for node in enters for source in node.inputs]
-            inputs += [guards.of_node(source) for node in enters for source in node.controls]
-            guard = reduce(Guard.union, inputs, guards.none)
+            guard = self.entered_under(item)
             for node in item.frame.exits:
                 guards.put(node, guard)
-            for node in enters:
+            for node in item.frame.enters:
                 guards.put(node, guards.none)
 
     def entered_under(self, region: Region) -> Guard:
         """The guard, in the region around it, under which a loop is entered."""
-        guards = self.guards
-        inputs = [guards.of(node.inputs[0]) for node in region.frame.enters if node.inputs]
+        guards, enters = self.guards, region.frame.enters
+        inputs = [guards.of(source) for node in enters for source in node.inputs]
+        inputs += [guards.of_node(source) for node in enters for source in node.controls]
         return reduce(Guard.union, inputs, guards.none)
 
 

@@ -39,10 +39,16 @@ def _zeros(site: Site, guards: Guards, side: Output) -> Output:
 def merge_gradient(site: Site, guards: Guards, node: Node, slot: int, dz: Output) -> Output:
     """The gradient of one input of a Merge."""
     rest = guards.rest(node, slot)
-    if rest and all(item.sides for item in rest):
+    told = all(item.sides for item in rest)
+    if rest and told and guards.alone(node, slot):
         return site.under(dz, rest)
-    index = site.add("Equal", (node.output(1), slot), "chosen", {})
-    return site.add("Switch", (dz, index), "Switch", {}).node.output(1)
+    chosen = site.add("Equal", (node.output(1), slot), "chosen", {})
+    dx = site.add("Switch", (dz, chosen), "Switch", {}).node.output(1)
+    if not told:
+        return dx
+    # the Merge may take another input although this one is live
+    zeros = site.add("Switch", (site.zeros_like(node.inputs[slot]), chosen), "Switch", {})
+    return site.add("Merge", (zeros, dx), "Merge", {})
 
 
 def completed(site: Site, x: Output, dx: Output, decisions: Iterable[Decision]) -> Output:

@@ -58,12 +58,18 @@ def loop_form(region: Region, wanted: Wanted) -> LoopForm:
     return LoopForm(region, region.loop_cond, variables, invariants)
 
 
+def ends(merge: Node) -> tuple[Node, Node]:
+    """The two nodes that a Merge joins, one that comes around last."""
+    first, second = (item.node for item in merge.inputs[:2])
+    return (second, first) if role(first) == "next_iteration" else (first, second)
+
+
 def _is_loops(merge: Node) -> bool:
     return any(role(item.node) == "next_iteration" for item in merge.inputs)
 
 
 def _variable(region: Region, merge: Node, exits: list[Node]) -> Variable:
-    enter, back = (item.node for item in merge.inputs[:2])
+    enter, back = ends(merge)
     if len(merge.inputs) != 2 or (role(enter), role(back)) != ("enter", "next_iteration"):
         raise _unusual(region, merge, "joins something else than an Enter and a NextIteration")
     return Variable(enter, merge, back, tuple(exits))

@@ -18,7 +18,7 @@ from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ops.op import behind_identities, role
 from cfgraph.passes.gradients.counters import BackwardCounter, ForwardCounter
-from cfgraph.passes.gradients.loop_form import LoopForm, decides
+from cfgraph.passes.gradients.loop_form import LoopForm, decides, ends
 from cfgraph.passes.gradients.site import Site
 
 
@@ -123,15 +123,11 @@ class LoopSite(Site):
             return node.inputs[0]
         if role(node) != "merge" or origin.port or len(node.inputs) != 2:
             return None
-        enter, back = self._ends(node)
+        enter, back = ends(node)
         if role(enter) == "enter" and role(back) == "next_iteration":
             around = self._origin(back.inputs[0])
             return enter.inputs[0] if around == origin else None
         return None
-
-    def _ends(self, merge: Node) -> tuple[Node, Node]:
-        first, second = (item.node for item in merge.inputs)
-        return (second, first) if role(first) == "next_iteration" else (first, second)
 
     def _origin(self, x: Output) -> Output:
         """Where a value comes from, through what hands it on within an iteration."""

@@ -1,0 +1,79 @@
+"""Gradients of graphs that are written in ways that no front end writes them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import cfgraph
+from cfgraph.ir import dtypes
+from cfgraph.ir.graph import Output
+from cfgraph.ir.shapes import Shape
+
+X, W = 0.7, 0.3
+
+
+def placeholder(graph: cfgraph.Graph, name: str, dtype: Any = dtypes.float64) -> Output:
+    return graph.add("Placeholder", name=name, dtype=dtype, shape=Shape([])).output()
+
+
+def gradients_at(graph: cfgraph.Graph, xs: list[str], feeds: dict[str, Any]) -> list[Any]:
+    names = [str(name) for name in cfgraph.gradients(graph, ["y:0"], xs)]
+    return cfgraph.Session(graph, schedule="random").run(names, feeds)
+
+
+def three_times(b: cfgraph.Builder, step: Any, x: Any) -> Any:
+    found = b.while_loop(
+        lambda i, v: b.Less(i, 3), lambda i, v: (b.AddV2(i, 1), step(v)), (b.const(0), x)
+    )
+    return found[1]
+
+
+def test_a_loop_whose_merges_name_what_comes_around_first_has_the_same_gradient() -> None:
+    b = cfgraph.Builder()
+    x, w = b.placeholder("x", "float64", []), b.placeholder("w", "float64", [])
+    b.Identity(three_times(b, lambda v: b.Mul(v, w), x), name="y")
+    cfgraph.lower(b.graph)
+    for merge in [node for node in b.graph if node.op == "Merge"]:
+        first, second = merge.inputs
+        b.graph.set_input(merge, 0, second)
+        b.graph.set_input(merge, 1, first)
+    have = gradients_at(b.graph, ["x:0", "w:0"], {"x:0": X, "w:0": W})
+    assert np.allclose(have, [W**3, 3 * X * W**2])
+
+
+@pytest.mark.parametrize("flag", [True, False])
+def test_a_loop_that_a_control_edge_holds_in_a_branch_is_differentiated_in_it(flag: bool) -> None:
+    b = cfgraph.Builder()
+    x, p = b.placeholder("x", "float64", []), b.placeholder("p", "bool", [])
+    done = three_times(b, lambda v: b.Mul(v, v), x)
+    b.Identity(done, name="done")
+    graph = b.graph
+    cfgraph.lower(graph)
+    switch = graph.add("Switch", graph["p"], graph["p"], name="switch")
+    pivots = [graph.add("Identity", Output(switch, port), name="pivot") for port in range(2)]
+    for node in [node for node in graph if node.op == "Enter"]:
+        graph.add_control(node, pivots[1])
+    other = graph.add("Sin", graph["x"], controls=[pivots[0]])
+    graph.add("Identity", graph.add("Merge", other, graph["done"]), name="y")
+    have = gradients_at(graph, ["x:0"], {"x:0": X, p.name: flag})
+    assert np.allclose(have, 8 * X**7 if flag else np.cos(X))
+
+
+@pytest.mark.parametrize("flag", [True, False])
+def test_where_two_inputs_of_a_merge_are_live_only_the_one_that_it_took_has_a_gradient(
+    flag: bool,
+) -> None:
+    graph = cfgraph.Graph()
+    x, w = placeholder(graph, "x"), placeholder(graph, "w")
+    switch = graph.add("Switch", w, placeholder(graph, "p", dtypes.bool_))
+    graph.add("Merge", graph.add("Sin", x), graph.add("Sin", Output(switch, 1)), name="merge")
+    graph.add("Identity", graph["merge"], name="y")
+    names = [str(name) for name in cfgraph.gradients(graph, ["y:0"], ["x:0", "w:0"])]
+    for seed in range(5):
+        session = cfgraph.Session(graph, schedule="random", schedule_seed=seed)
+        feeds = {"x:0": X, "w:0": W, "p:0": flag}
+        dx, dw, taken = session.run([*names, "merge:1"], feeds)
+        assert np.allclose([dx, dw], [0, np.cos(W)] if taken else [np.cos(X), 0])
