@@ -123,9 +123,17 @@ class Guards:
     def of_node(self, node: Node) -> Guard:
         """The guard under which all inputs of a node are live; behind a Merge, one of them."""
         found = self._of.get(node)
-        if found is None:
-            found = self._of[node] = self._find(node)
-        return found
+        if found is not None:
+            return found
+        todo = [node]
+        while todo:
+            here = todo[-1]
+            unknown = [source for source in _waits_for(here) if source not in self._of]
+            if unknown:
+                todo += unknown
+            else:
+                self._of[todo.pop()] = self._find(here)
+        return self._of[node]
 
     def decision(self, x: Output) -> Decision:
         """What the Switch decides that gives a tensor."""
@@ -164,10 +172,10 @@ class Guards:
         return all(any(mine.get(i.source, i.side) != i.side for i in other) for other in lists)
 
     def _find(self, node: Node) -> Guard:
-        if role(node) == "merge" and not any(_comes_around(item.node) for item in node.inputs):
-            return self._behind(node)
-        if role(node) in ("merge", "trigger", "enter"):
+        if _begins(node):
             return self.none
+        if role(node) == "merge":
+            return self._behind(node)
         guards = [self.of(item) for item in node.inputs]
         guards += [self.of_node(control) for control in node.controls]
         return reduce(Guard.union, guards, self.none)
@@ -228,8 +236,20 @@ def _hands_on(x: Output) -> Output | None:
     return None
 
 
-def _comes_around(node: Node) -> bool:
-    return role(node) == "next_iteration"
+def _begins(node: Node) -> bool:
+    """True for a node that is live whatever it reads, as far as an iteration goes."""
+    kind = role(node)
+    if kind == "merge":
+        return any(role(item.node) == "next_iteration" for item in node.inputs)
+    return kind in ("trigger", "enter")
+
+
+def _waits_for(node: Node) -> list[Node]:
+    """The nodes whose guards make up that of a node."""
+    if _begins(node):
+        return []
+    controls = () if role(node) == "merge" else node.controls
+    return [*(item.node for item in node.inputs), *controls]
 
 
 def _negates(node: Node) -> bool:

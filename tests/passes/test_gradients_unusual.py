@@ -77,3 +77,18 @@ def test_where_two_inputs_of_a_merge_are_live_only_the_one_that_it_took_has_a_gr
         feeds = {"x:0": X, "w:0": W, "p:0": flag}
         dx, dw, taken = session.run([*names, "merge:1"], feeds)
         assert np.allclose([dx, dw], [0, np.cos(W)] if taken else [np.cos(X), 0])
+
+
+def test_a_body_may_be_as_long_as_it_likes() -> None:
+    b = cfgraph.Builder()
+    x, p = b.placeholder("x", "float64", []), b.placeholder("p", "bool", [])
+
+    def step(v: Any) -> Any:
+        v = b.cond(p, lambda: b.Sin(v), lambda: b.Cos(v))
+        for _ in range(1500):
+            v = b.Neg(v)
+        return v
+
+    b.Identity(three_times(b, step, x), name="y")
+    (have,) = gradients_at(b.graph, ["x:0"], {"x:0": X, p.name: True})
+    assert np.isclose(have, np.cos(X) * np.cos(np.sin(X)) * np.cos(np.sin(np.sin(X))))
