@@ -19,13 +19,16 @@ LOOSEN = 10
 
 
 def disagreement(
-    case: dict[str, Any], prepare: Callable[[Graph], Graph] = lambda g: g, **options: Any
+    case: dict[str, Any],
+    prepare: Callable[[Graph], Graph] = lambda g: g,
+    recompute: int | None = None,
+    **options: Any,
 ) -> str:
     """What differs from a recorded gradient case, or ``; `prepare` takes the gradient graph."""
     graph = recorded.graph(case["graph"])
     options = {"state": State(), "soft_placement": True, **options}
     try:
-        names = add_gradients(case, graph)
+        names = add_gradients(case, graph, recompute)
         _initialize(case, options)
         values = _run(case, prepare(graph), names, options)
     except Unsupported as error:
@@ -39,7 +42,9 @@ def disagreement(
     return ""
 
 
-def add_gradients(case: dict[str, Any], graph: Graph) -> list[str | None]:
+def add_gradients(
+    case: dict[str, Any], graph: Graph, recompute: int | None = None
+) -> list[str | None]:
     """Add the gradients that a case asks for; their names."""
     return gradients(
         graph,
@@ -48,6 +53,7 @@ def add_gradients(case: dict[str, Any], graph: Graph) -> list[str | None]:
         grad_ys=[_grad_y(item) for item in case["grad_ys"]] or None,
         stop_gradients=case["stop_gradients"] or (),
         unconnected=case["unconnected"],
+        recompute=recompute,
     )
 
 

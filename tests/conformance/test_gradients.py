@@ -37,6 +37,20 @@ def test_a_gradient_on_three_devices_agrees(case: dict[str, Any]) -> None:
     assert not gradients.disagreement(case, cut(seed), **options)
 
 
+@pytest.mark.parametrize("case", _cases(host=False)[::4])
+def test_a_gradient_agrees_where_loops_run_again(case: dict[str, Any]) -> None:
+    assert not gradients.disagreement(case, recompute=2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("every", [1, 3])
+@pytest.mark.parametrize("case", _cases(host=False))
+def test_a_gradient_agrees_wherever_loops_save_their_state(
+    case: dict[str, Any], every: int
+) -> None:
+    assert not gradients.disagreement(case, cut(every), recompute=every)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("case", _cases(host=False))

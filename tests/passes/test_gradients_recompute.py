@@ -195,6 +195,40 @@ def test_an_array_that_is_read_again_keeps_its_elements() -> None:
     assert sum(node.op == "TensorArrayWriteV3" for node in graph) == 2  # its own, and a gradient's
 
 
+def array_of_each_iteration() -> cfgraph.Graph:
+    """A loop that makes an array, writes it and reads it, in each iteration."""
+    b = cfgraph.Builder()
+    x, w = b.placeholder("x", "float64", []), b.placeholder("w", "float64", [])
+
+    def body(i: Any, v: Any) -> Any:
+        made = b.TensorArrayV3(1, dtype="float64")
+        flow = b.TensorArrayWriteV3(made[0], 0, b.Mul(v, w), made[1])
+        item = b.TensorArrayReadV3(made[0], 0, flow, dtype="float64")
+        return b.AddV2(i, 1), b.EnsureShape(b.Sin(item), shape=[])
+
+    b.Identity(b.while_loop(lambda i, v: b.Less(i, 5), body, (b.const(0), x))[1], name="y")
+    return b.graph
+
+
+def test_an_array_of_each_iteration_is_made_again() -> None:
+    feeds = {"x:0": 0.7, "w:0": 1.3}
+    want = gradients_of(array_of_each_iteration, ["y:0"], XS, feeds)
+    assert same(gradients_of(array_of_each_iteration, ["y:0"], XS, feeds, recompute=2), want)
+
+
+@pytest.mark.parametrize("first", [None, 2])
+def test_what_other_gradients_save_is_not_saved_again(first: int | None) -> None:
+    graph, feeds = powers(), {"x:0": 0.7, "w:0": 1.3, "n:0": 5}
+    found = []
+    for every in (first, 3):
+        names = cfgraph.gradients(graph, ["y:0"], XS, recompute=every)
+        wanted = [str(name) for name in names]
+        found.append(cfgraph.Session(graph).run(wanted, feeds))
+    both = cfgraph.Session(graph).run([*wanted, "gradients/x:0", "gradients/w:0"], feeds)
+    assert same(found[1], found[0])
+    assert same(both, found[0] * 2)
+
+
 def lists() -> cfgraph.Graph:
     """The same cell with lists."""
     b = cfgraph.Builder()

@@ -10,7 +10,7 @@ from cfgraph.analysis.guards import Guard
 from cfgraph.analysis.regions import Regions, regions
 from cfgraph.analysis.stacks import stacks
 from cfgraph.errors import Unsupported
-from cfgraph.ir.graph import Graph, Node, Output
+from cfgraph.ir.graph import Graph, Output
 from cfgraph.passes.gradients.active import Active, carries
 from cfgraph.passes.gradients.loops import reverse_loop
 from cfgraph.passes.gradients.recompute import Recomputed
@@ -47,10 +47,12 @@ def differentiate(graph: Graph, wish: Wish) -> list[Output | None]:
     Raises Unsupported for what cannot be differentiated; the graph is unchanged then.
     """
     if wish.recompute is None:
-        return _differentiate(graph, wish, frozenset())
-    cut = Recomputed(graph, wish.recompute, Active(wish.ys, wish.xs, wish.stops))
+        return _differentiate(graph, wish, None)
+    saved = GradientStacks(stacks(graph))
+    active = Active(wish.ys, wish.xs, wish.stops, saved.links())
+    cut = Recomputed(graph, wish.recompute, active, saved)
     try:
-        found = _differentiate(graph, wish, cut.segments)
+        found = _differentiate(graph, wish, cut)
     except Exception:
         cut.undo()
         raise
@@ -58,8 +60,8 @@ def differentiate(graph: Graph, wish: Wish) -> list[Output | None]:
     return found
 
 
-def _differentiate(graph: Graph, wish: Wish, segments: Collection[Node]) -> list[Output | None]:
-    """Add gradients, running again the loops that these LoopConds end."""
+def _differentiate(graph: Graph, wish: Wish, cut: Recomputed | None) -> list[Output | None]:
+    """Add gradients; loops that are cut run again."""
     saved = GradientStacks(stacks(graph))
     links = saved.links()
     active = Active(wish.ys, wish.xs, wish.stops, links)
@@ -67,7 +69,8 @@ def _differentiate(graph: Graph, wish: Wish, segments: Collection[Node]) -> list
     for item in (*wish.ys, *wish.xs):
         _require_outside_loops(found, item)
     work = Work(graph, found.frames, wish.swap_memory, wish.ignore_custom)
-    work.segments.update(segments)
+    if cut is not None:
+        work.segments, work.left_out = cut.segments, cut.left_out
     try:
         return _run(work, found, active, saved, wish)
     except Exception:

@@ -7,7 +7,6 @@ from math import isqrt
 from typing import Final
 
 from cfgraph.analysis.regions import Region, Regions, regions
-from cfgraph.analysis.stacks import stacks
 from cfgraph.analysis.trips import trips
 from cfgraph.errors import Unsupported
 from cfgraph.ir.graph import Graph
@@ -16,6 +15,7 @@ from cfgraph.passes.gradients.active import Active
 from cfgraph.passes.gradients.frame_site import runs_once
 from cfgraph.passes.gradients.repeatable import CLEARED, Repeatable
 from cfgraph.passes.gradients.segments import Segments
+from cfgraph.passes.gradients.stacks import GradientStacks
 
 AUTO: Final = "auto"
 
@@ -24,15 +24,21 @@ class Recomputed:
     """The loops that gradients flow through, cut into segments.
 
     `every` is how many iterations a segment has, or AUTO: the root of their number, rounded up.
+    `segments` are their LoopConds, `left_out` pushes that need not be done again.
     Raises Unsupported, with nothing changed, for a loop that cannot run again or be cut.
     """
 
-    def __init__(self, graph: Graph, every: int | str, active: Active) -> None:
+    def __init__(
+        self, graph: Graph, every: int | str, active: Active, saved: GradientStacks
+    ) -> None:
         self.graph = graph
-        links = {node: use.pushes for node, use in stacks(graph).items() if node in use.pops}
+        links = saved.links()
         found = regions(graph, links)
         loops = [region for region in _loops(found) if _matters(region, active)]
-        repeatable = Repeatable()
+        wanted = [pop for pop in links if active.wants(pop.output())]
+        pushed = {push for use in saved.of.values() for push in use.pushes}
+        self.left_out = pushed.difference(*(links[pop] for pop in wanted))
+        repeatable = Repeatable(self.left_out)
         self._read = [node for region in loops for node in repeatable.require(region)]
         lengths = _lengths(graph, loops, every)
         self._cut: list[Segments] = []

@@ -1,13 +1,14 @@
 """Whether a loop may run again: it gives the same values, and changes nothing.
 
 Variables may be read that nothing writes after the loop. Elements of an array of tensors may be
-read again, if it keeps them; what was written need not be written again. All else that has state is
-refused.
+read again, if it keeps them; what was written, or pushed on a stack that these gradients do not pop
+from, need not be so again. An array that is made in the loop is made again. All else that has state
+is refused.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Container, Hashable, Iterator
 from typing import Final
 
 from cfgraph.analysis.effects import Effects
@@ -22,9 +23,13 @@ CLEARED: Final = "clear_after_read"
 
 
 class Repeatable:
-    """Looks at what loops do that must not be done twice."""
+    """Looks at what loops do that must not be done twice.
 
-    def __init__(self) -> None:
+    `pushed` are the nodes that push what these gradients do not pop.
+    """
+
+    def __init__(self, pushed: Container[Node]) -> None:
+        self._pushed = pushed
         self._effects = Effects()
 
     def require(self, region: Region) -> list[Node]:
@@ -41,17 +46,20 @@ class Repeatable:
                 raise _refused(region, node, what)
             if kind:
                 array = self._effects.origin(node.inputs[0]).node
-                if array in inside or CLEARED not in _attributes(array):
-                    raise _refused(region, node, "uses an array that is not made before the loop")
+                if not _is_array(array):
+                    raise _refused(region, node, "uses an array that may be one of several")
+                if array in inside:
+                    continue
                 if kind == "write":
                     written.add(array)
                 else:
                     read[array] = node
-            elif op.stateful and not op.reads_only:
+            elif op.stateful and not (op.reads_only or _is_array(node) or node in self._pushed):
                 raise _refused(region, node, "has state")
         for array in written & read.keys():
             raise _refused(region, read[array], "reads what the loop itself writes")
-        used = list(self._effects.accesses(nodes))
+        reading = [node for node in nodes if node not in self._pushed and not _is_array(node)]
+        used = list(self._effects.accesses(reading))
         changed = self._changed_after(region) if used else set()
         for item in used:
             if item.resource in changed:
@@ -78,9 +86,10 @@ def access(node: Node) -> str:
     return op.access if op is not None and issubclass(op, ArrayOp) else ""
 
 
-def _attributes(node: Node) -> frozenset[str]:
+def _is_array(node: Node) -> bool:
+    """True for a node that makes an array of tensors."""
     op = lookup(node.op)
-    return frozenset() if op is None else frozenset(op.parsed().attrs)
+    return op is not None and CLEARED in op.parsed().attrs
 
 
 def _members(region: Region) -> Iterator[Node]:

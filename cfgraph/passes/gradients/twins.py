@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from cfgraph.analysis.effects import Effects
 from cfgraph.analysis.frames import Frame
 from cfgraph.analysis.regions import Region
 from cfgraph.ir.graph import Node, Output
@@ -18,16 +19,22 @@ def twin_of(
 
     `entering` has for each tensor that enters the old loop the one that enters the new one.
     """
-    nodes = list(_members(region))
-    twins = {node: work.twin(node) for node in nodes}
-    graph = work.graph
-    for node, twin in twins.items():
-        work.known.copy(twin, node)
-        if node in region.frame.enters:
-            graph.connect(twin, map(entering, node.inputs), ())
-            continue
-        inputs = [Output(twins[item.node], item.port) for item in node.inputs]
-        graph.connect(twin, inputs, [twins[item] for item in node.controls])
+    graph, skipped = work.graph, work.left_out
+    twins = {node: work.twin(node) for node in _members(region) if node not in skipped}
+
+    def twin(x: Output) -> Output:
+        while x.node in skipped:
+            x = x.node.inputs[1]
+        return Output(twins[x.node], x.port)
+
+    entered = set(region.frame.enters)
+    for node, made in twins.items():
+        work.known.copy(made, node)
+        if node in entered:
+            graph.connect(made, map(entering, node.inputs), ())
+        else:
+            controls = [twin(item.output()).node for item in node.controls]
+            graph.connect(made, map(twin, node.inputs), controls)
     _name_frames(work, region, twins)
     return _region(region, region.outer, twins), twins
 
@@ -35,17 +42,17 @@ def twin_of(
 def settle(work: Work) -> None:
     """Once the gradients are there: do not write arrays again, and remove twins that nobody needs.
 
-    What was written is there still, so that a write has only to hand on its flow.
+    What was written is there still, so that a write has only to hand on its flow; but for arrays
+    that are made again.
     """
-    graph = work.graph
+    graph, twins, effects = work.graph, set(work.twins), Effects()
     for node in work.twins:
-        if access(node) == "write":
+        if access(node) == "write" and effects.origin(node.inputs[0]).node not in twins:
             flow = node.inputs[-1]
             graph.replace_uses(node.output(), flow)
             for reader in node.control_readers:
                 waits = [flow.node if item is node else item for item in reader.controls]
                 graph.set_controls(reader, waits)
-    twins = set(work.twins)
     todo = [node for node in work.twins if any(use.node not in twins for use in node.uses)]
     needed = set(todo)
     while todo:
@@ -80,7 +87,7 @@ def _name_frames(work: Work, region: Region, twins: dict[Node, Node]) -> None:
 def _region(region: Region, outer: Region | None, twins: dict[Node, Node]) -> Region:
     frame = region.frame
     lists = (
-        [twins[node] for node in nodes]
+        [twins[node] for node in nodes if node in twins]
         for nodes in (
             frame.nodes,
             frame.enters,
@@ -95,5 +102,6 @@ def _region(region: Region, outer: Region | None, twins: dict[Node, Node]) -> Re
     made.order = [
         _region(item, made, twins) if isinstance(item, Region) else twins[item]
         for item in region.order
+        if isinstance(item, Region) or item in twins
     ]
     return made

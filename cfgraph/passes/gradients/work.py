@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 from cfgraph.analysis.frames import Frame, Frames
@@ -18,7 +18,8 @@ class Work:
     `scope` begins the names of all new nodes; `prefix` those of the nodes being added now, which
     ask for `device`. `made` are the nodes that belong to the gradients; others that are added, like
     the counter of a loop, belong to the graph itself. `segments` are the LoopConds of loops that
-    are run again before their gradient, `twins` the nodes that do so.
+    are run again before their gradient, `twins` the nodes that do so, `left_out` those that hand on
+    their input 1 and need not.
     """
 
     def __init__(self, graph: Graph, found: Frames, swap_memory: bool, ignore_custom: bool) -> None:
@@ -31,8 +32,9 @@ class Work:
         self.device = ""
         self.made: set[Node] = set()
         self.added: list[Node] = []
-        self.segments: set[Node] = set()
+        self.segments: Collection[Node] = ()
         self.twins: list[Node] = []
+        self.left_out: Collection[Node] = ()
         self._frame_names = {frame.name for frame in found.all}
 
     def at(self, node: Node) -> None:
