@@ -1,0 +1,33 @@
+"""Recorded sessions, clustered on the way, come out as TensorFlow's runtime had them."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from typing import Any
+
+import pytest
+
+from tests.conformance import recorded
+from tests.conformance.test_sessions import KNOWN
+
+# XLA compiles for a fifth of a second and more: one case in so many
+_EVERY = 16
+CASES = [
+    case for case in recorded.cases() if case["kind"] == "session" and "host" not in case["tags"]
+]
+
+
+def _hold(case: dict[str, Any], jit: str) -> None:
+    told = recorded.disagreement(case, jit=jit)
+    assert bool(told) == (case["id"] in KNOWN), told
+
+
+@pytest.mark.parametrize("case", [pytest.param(case, id=case["id"]) for case in CASES])
+def test_a_clustered_session_agrees(case: dict[str, Any]) -> None:
+    _hold(case, "numpy")
+
+
+@pytest.mark.skipif(find_spec("jax") is None, reason="jax (extra `xla`) is absent")
+@pytest.mark.parametrize("case", [pytest.param(case, id=case["id"]) for case in CASES[::_EVERY]])
+def test_a_session_compiled_by_xla_agrees(case: dict[str, Any]) -> None:
+    _hold(case, "xla")
