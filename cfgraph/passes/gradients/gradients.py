@@ -44,7 +44,8 @@ def gradients(
     marks the values that loops save, so that a device may move them to the host; `ignore_custom`
     takes the gradient of the op where a node names one that is not in the file. With
     `recompute=K` a loop saves its state every K iterations alone, and runs those again before
-    their gradient; "auto" takes the root of the number of iterations, where that is known.
+    their gradient; "auto" takes the root of the number of iterations, where that is known. What
+    such a loop reads of variables must not change before the gradients are there.
 
     Returns the names of the gradients, each of the shape and type of its x; for an x that no y
     depends on None, or with `unconnected="zero"` zeros. An integer y depends on nothing; behind a
