@@ -11,7 +11,7 @@ from cfgraph.ir import registry
 from cfgraph.ir.device_name import DeviceName
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Graph, Node
-from cfgraph.ops.op import Op, lookup
+from cfgraph.ops.op import Op, lookup, role
 from cfgraph.passes.cluster.reasons import Reason
 from cfgraph.passes.cluster.varying import varying_constant
 
@@ -50,7 +50,9 @@ class Compilable:
             for rule in (_kernel, _types, _device):
                 if reason := rule(node, op):
                     return reason
-        return None if op is None else self._constants(node, op)
+        if op is None:
+            return None
+        return _pivot(node, op) or self._constants(node, op)
 
     def _constants(self, node: Node, op: type[Op]) -> Reason | None:
         varying = varying_constant(node, op, self.found)
@@ -124,4 +126,14 @@ def _device(node: Node, op: type[Op]) -> Reason | None:
     name = DeviceName.parse(node.device)
     if name is None or name.kind not in _DEVICES:
         return Reason("device", f"it is on {node.device}", {"device": node.device})
+    return None
+
+
+def _pivot(node: Node, op: type[Op]) -> Reason | None:
+    """What the body of a loop hangs on: with it, a cluster would come before all the body."""
+    if not (op.forwards and node.inputs and node.control_readers):
+        return None
+    switch = node.inputs[0].node
+    if role(switch) == "switch" and role(switch.inputs[1].node) == "loop_cond":
+        return Reason("pivot", "the body of its loop hangs on it by control edges")
     return None

@@ -18,6 +18,7 @@ from cfgraph.ir.define import define
 from cfgraph.ir.functions import BodyNode, Function
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ops.op import lookup
+from cfgraph.passes.cluster.waiting import looked_through
 
 _NO_NAME: Final = re.compile(r"[^a-z0-9_]+")
 _BESIDE: Final = "_class"
@@ -25,10 +26,14 @@ _BESIDE: Final = "_class"
 
 @dataclass(frozen=True, slots=True)
 class Body:
-    """The nodes of a cluster in order, and the constants that are copied into it."""
+    """The nodes of a cluster in order, and the constants that are copied into it.
+
+    Instead of `transparent` nodes, the copied ones among them, it waits for what they wait for.
+    """
 
     members: tuple[Node, ...]
     copies: tuple[Node, ...]
+    transparent: Collection[Node] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,9 +134,10 @@ def _has_effects(node: Node) -> bool:
 
 
 def _controls(body: Body, inside: Collection[Node]) -> list[Node]:
-    """What the cluster waits for; a constant that is copied stands for what it waits for."""
+    """What the cluster waits for by control edges."""
     sources = [control for node in (*body.copies, *body.members) for control in node.controls]
-    return [control for control in dict.fromkeys(sources) if control not in inside]
+    found = looked_through(sources, body.transparent)
+    return [control for control in found if control not in inside]
 
 
 def _types(items: Iterable[Output]) -> tuple[Any, ...]:

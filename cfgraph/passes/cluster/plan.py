@@ -69,7 +69,7 @@ def planned(graph: Graph, agreed: Agreement, sizes: Sizes, wishes: Wishes) -> Pl
         members = sorted(forming.waiting.nodes[vertex], key=place.__getitem__)
         size = sum(map(weight, members))
         if size >= sizes.least:
-            bodies.append(Body(tuple(members), _copies(forming, members, place)))
+            bodies.append(Body(tuple(members), _copies(forming, members, place), forming.cheap))
             continue
         kind = "alone" if len(members) == 1 else "too small"
         text = "no edge joins it to another" if len(members) == 1 else f"{size} that do something"

@@ -22,6 +22,7 @@ OF_NODES: Final[Mapping[str, str]] = {
     "type": "XLA has no kernel of it for this type",
     "reference": "it reads or gives a reference",
     "device": "clusters run on CPU and GPU only",
+    "pivot": "it starts the body of a loop, which a cluster with it would hold up",
     "constant varies": "XLA needs an input as a constant, and it varies in a loop",
     "tangled loops": "its loop waits for itself: two loops have one name",
     "mismatch": "its inputs may differ in liveness",

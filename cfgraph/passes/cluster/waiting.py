@@ -182,18 +182,20 @@ class Waiting:
 def _sources(node: Node, roles: Roles, transparent: Collection[Node]) -> Iterator[Node]:
     """What a node waits for in its iteration, with transparent nodes looked through."""
     is_merge = roles[node.op] == "merge"
-    todo: list[Node] = []
-    for item in node.inputs:
-        if not (is_merge and roles[item.node.op] == "next_iteration"):
-            todo.append(item.node)
-    todo.extend(node.controls)
-    yield from _seen_through(todo, transparent)
+    data = [item.node for item in node.inputs]
+    if is_merge:
+        data = [source for source in data if roles[source.op] != "next_iteration"]
+    yield from looked_through([*data, *node.controls], transparent)
 
 
-def _seen_through(nodes: Iterable[Node], transparent: Collection[Node]) -> Iterator[Node]:
-    todo, seen = list(nodes), set[Node]()
-    for source in todo:
-        yield source
-        if source in transparent and source not in seen:
-            seen.add(source)
-            todo.extend(source.controls)
+def looked_through(nodes: Iterable[Node], transparent: Collection[Node]) -> Iterator[Node]:
+    """These nodes, with what transparent ones wait for in their place; each once."""
+    todo = dict.fromkeys(nodes)
+    queue = list(todo)
+    for source in queue:
+        if source not in transparent:
+            yield source
+            continue
+        new = [control for control in source.controls if control not in todo]
+        todo.update(dict.fromkeys(new))
+        queue.extend(new)

@@ -1,0 +1,45 @@
+"""Every recorded session agrees when what it needs is clustered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import cfgraph
+from cfgraph.ir.graph import Graph
+from tests.conformance import recorded
+from tests.conformance.test_sessions import KNOWN
+
+CASES = [
+    pytest.param(case, id=case["id"])
+    for case in recorded.cases()
+    if case["kind"] == "session" and "host" not in case["tags"]
+]
+
+
+def clustered(case: dict[str, Any], **options: Any) -> Callable[[Graph], Graph]:
+    """Clusters what each run of a case needs; what it fetches and feeds keeps its name."""
+    runs = iter(case["runs"])
+
+    def prepare(graph: Graph) -> Graph:
+        run = next(runs)
+        names = [*run["fetches"], *run["feeds"]]
+        cfgraph.cluster(graph, fetches=names, feeds=run["feeds"], **options)
+        return graph
+
+    return prepare
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_clustered_session_agrees(case: dict[str, Any]) -> None:
+    told = recorded.disagreement(case, clustered(case), engine="numpy")
+    assert (case["id"] in KNOWN) if told else True, told
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES)
+def test_a_session_agrees_whose_nodes_are_clusters_each(case: dict[str, Any]) -> None:
+    told = recorded.disagreement(case, clustered(case, min_size=1), engine="numpy")
+    assert (case["id"] in KNOWN) if told else True, told
