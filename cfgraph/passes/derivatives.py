@@ -62,7 +62,7 @@ def derivatives(
         hint = "leave --recompute out, or ask for the first order alone"
         raise Unsupported(message, hint=hint, code="CFG510")
     stops, targets = tuple(stop_gradients), list(ys)
-    weights = list(grad_ys) if grad_ys else None
+    weights = None if grad_ys is None else list(grad_ys)
     found: list[Derivative] = []
     for number in range(1, order + 1):
         names: list[str | None] = [None] * len(xs)

@@ -9,7 +9,7 @@ from typing import Any
 from cfgraph.analysis.guards import Guard
 from cfgraph.analysis.regions import Regions, regions
 from cfgraph.analysis.stacks import stacks
-from cfgraph.errors import Unsupported
+from cfgraph.errors import Unsupported, UsageError
 from cfgraph.ir.graph import Graph, Output
 from cfgraph.passes.gradients.active import Active, carries
 from cfgraph.passes.gradients.loops import reverse_loop
@@ -66,7 +66,8 @@ def _differentiate(graph: Graph, wish: Wish, cut: Recomputed | None) -> list[Out
     links = saved.links()
     active = Active(wish.ys, wish.xs, wish.stops, links)
     found = regions(graph, links)
-    for item in (*wish.ys, *wish.xs):
+    weights = [weight for weight in wish.weights if isinstance(weight, Output)]
+    for item in (*wish.ys, *wish.xs, *weights):
         _require_outside_loops(found, item)
     work = Work(graph, found.frames, wish.swap_memory, wish.ignore_custom)
     if cut is not None:
@@ -123,11 +124,22 @@ def _weighed(site: Site, y: Output, weight: Any, guard: Guard) -> Output:
     assert dtype is not None
     if weight is not None and not isinstance(weight, Output):
         weight = site.const(weight, dtype.base)
+    if weight is not None:
+        _require_shape(site, y, weight)
     if not guard.decisions():
         one = site.const(1, dtype.base)
         return weight or site.Fill(site.shape(y), one, name="grad_ys")
     ones = site.OnesLike(y, name="grad_ys")
     return ones if weight is None else site.Mul(ones, weight)
+
+
+def _require_shape(site: Site, y: Output, weight: Output) -> None:
+    wanted, found = site.known_shape(y), site.known_shape(weight)
+    try:
+        wanted.merge(found)
+    except ValueError:
+        message = f"a weight of shape {found} cannot weigh {y.name} of shape {wanted}"
+        raise UsageError(message, node=y.node) from None
 
 
 def _named(reverse: Reverse, x: Output, zeros: bool) -> Output | None:

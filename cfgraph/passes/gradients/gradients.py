@@ -66,8 +66,8 @@ def gradients(
         message = "the graph is partitioned already"
         hint = "differentiate it before it is partitioned"
         raise Unsupported(message, hint=hint, code="CFG411")
-    asked = [graph.tensor(name) for name in xs]
-    stops = [graph.tensor(name) for name in stop_gradients]
+    asked, stopped = [graph.tensor(name) for name in xs], list(stop_gradients)
+    stops = [graph.tensor(name) for name in stopped]
     zeros = _behind_functions(graph, [graph.tensor(name) for name in ys], asked, stops)
     kept = called_with_gradient(graph)
     lower(graph, keep_calls=kept)
@@ -77,7 +77,7 @@ def gradients(
         targets,
         sources,
         _weights(graph, targets, grad_ys),
-        [graph.tensor(name) for name in stop_gradients],
+        [graph.tensor(name) for name in stopped],
         [x for x in sources if unconnected == "zero" or x.name in zeros],
         swap_memory,
         ignore_custom,
@@ -114,7 +114,7 @@ def _behind_functions(
 
 def _weights(graph: Graph, ys: Sequence[Output], given: Sequence[Any] | None) -> list[Any]:
     """A tensor, an array or None for each y. Raises UsageError where they do not fit."""
-    weights = list(given or [None] * len(ys))
+    weights = [None] * len(ys) if given is None else list(given)
     if len(weights) != len(ys):
         message = f"{len(weights)} weights (grad_ys) for {len(ys)} ys"
         raise UsageError(message, hint="one for each y; None for ones")
@@ -131,7 +131,13 @@ def _weight(graph: Graph, y: Output, weight: Any) -> Any:
             message = f"{weight!r} of type {tensor.dtype} cannot weigh {y.name} of type {dtype}"
             raise UsageError(message, node=y.node)
         return tensor
-    array = np.asarray(weight)
+    # Python's own numbers have no type; they take that of the y
+    typed = dtype is None or isinstance(weight, np.ndarray | np.generic)
+    try:
+        array = np.asarray(weight, None if typed or dtype is None else dtype.base.numpy)
+    except (TypeError, ValueError):
+        message = f"{weight!r} cannot weigh {y.name} of type {dtype}"
+        raise UsageError(message, node=y.node) from None
     if dtype is None or array.dtype != dtype.base.numpy:
         message = f"an array of type {array.dtype} cannot weigh {y.name} of type {dtype}"
         raise UsageError(message, node=y.node)
