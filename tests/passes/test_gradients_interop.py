@@ -53,13 +53,16 @@ def test_tensorflow_computes_the_recorded_gradients_from_our_graph(case: dict[st
         assert not told, f"{name}: {told}"
 
 
+@pytest.mark.parametrize("every", [None, 2])
 @pytest.mark.parametrize("seed", range(40))
-def test_tensorflow_computes_the_slopes_of_random_programs_from_our_graph(seed: int) -> None:
+def test_tensorflow_computes_the_slopes_of_random_programs_from_our_graph(
+    seed: int, every: int | None
+) -> None:
     from cfgraph.passes.gradients.gradients import gradients
 
     program = Program(seed)
     graph = program.graph()
-    names = gradients(graph, ["y:0"], ["x:0", "w:0"], unconnected="zero")
+    names = gradients(graph, ["y:0"], ["x:0", "w:0"], unconnected="zero", recompute=every)
     with tf.Session(graph=imported(message_of(graph))) as session:
         have = session.run(names, program.feeds)
     assert have == pytest.approx([program.slope(0), program.slope(1)], rel=1e-5, abs=1e-7)
