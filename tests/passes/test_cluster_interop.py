@@ -1,0 +1,72 @@
+"""TensorFlow compiles the clusters of our graphs by its own XLA, and computes the same."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import cfgraph
+from cfgraph.errors import Unsupported
+from tests.conformance import recorded
+from tests.conformance.test_clustered import clustered
+
+pytestmark = [pytest.mark.interop, pytest.mark.slow]
+
+tf = pytest.importorskip("tensorflow", reason="needs the extra `interop`").compat.v1
+
+CASES = [
+    pytest.param(case, id=case["id"])
+    for case in recorded.cases()
+    if case["kind"] == "session" and not {"host", "random"} & set(case["tags"])
+]
+
+
+def session_of(graph: cfgraph.Graph) -> Any:
+    """A session of TensorFlow on one of our graphs."""
+    message = tf.GraphDef()
+    message.ParseFromString(cfgraph.dumps(graph))
+    with tf.Graph().as_default() as theirs:
+        tf.import_graph_def(message, name="")
+    return tf.Session(graph=theirs, config=tf.ConfigProto(allow_soft_placement=True))
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_tensorflow_computes_the_recorded_values_with_clusters(case: dict[str, Any]) -> None:
+    run, *others = case["runs"]
+    if others or run.get("error"):
+        pytest.skip("runs that share variables need one graph; errors are not compared")
+    graph = recorded.graph(run["graph"])
+    try:
+        clustered(case)(graph)
+    except Unsupported as error:
+        pytest.skip(error.message)
+    if not any(node.op == "XlaLaunch" for node in graph):
+        pytest.skip("there are no clusters in it")
+    feeds = {name: recorded.array(key) for name, key in run["feeds"].items()}
+    with session_of(graph) as session:
+        values = session.run(run["fetches"], feeds)
+    for name, have in zip(run["fetches"], values, strict=True):
+        if ":" in name:
+            want = recorded.array(run["expected"][name])
+            assert not recorded.compare(have, want, loosen=10), name
+
+
+@pytest.mark.parametrize("name", ["lstm", "lstm_grad"])
+def test_tensorflow_runs_a_clustered_lstm(fixtures: Path, name: str) -> None:
+    draw = np.random.default_rng(0)
+    feeds = {
+        "W:0": draw.normal(size=(512, 1024)).astype(np.float32) / 20,
+        "x:0": draw.normal(size=(5, 32, 256)).astype(np.float32),
+    }
+    graph = cfgraph.load(fixtures / "graphs" / f"{name}.pb")
+    fetches = ["loss:0", "dW:0"] if "dW" in graph else ["loss:0"]
+    with session_of(graph) as session:
+        plain = session.run(fetches, feeds)
+    cfgraph.cluster(graph)
+    with session_of(graph) as session:
+        found = session.run(fetches, feeds)
+    for have, want in zip(found, plain, strict=True):
+        np.testing.assert_allclose(have, want, rtol=1e-4, atol=1e-5)
