@@ -89,7 +89,7 @@ class Formation:
         asking = [v for v, group in self.groups.items() if _asks_for_shapes(group.first)]
         for vertex in asking:
             for source in self._ordered(self.waiting.before[vertex]):
-                if source in self.groups and self._join(source, vertex):
+                if source in self.groups and self._join(source, vertex) is not None:
                     break
         self._along_edges()
         while self.agreed.mode != "off" and self._side_by_side():
@@ -110,8 +110,9 @@ class Formation:
         while todo:
             for reader in todo:
                 found.add(reader)
-                if reader in self.groups and self._join(vertex, reader):
-                    taken = True
+                joined = self._join(vertex, reader) if reader in self.groups else None
+                if joined is not None:
+                    vertex, taken = joined, True
             todo = [v for v in self._ordered(self.waiting.after[vertex]) if v not in found]
         return taken
 
@@ -131,8 +132,11 @@ class Formation:
             if vertex not in self.groups or self._sends(vertex):
                 continue
             # with so many beside each other, a few are enough to find one that suits
-            if any(self._join(other, vertex, beside=True) for other in kept[-_SHOWN:]):
-                joined = True
+            for place in range(max(0, len(kept) - _SHOWN), len(kept)):
+                both = self._join(kept[place], vertex, beside=True)
+                if both is not None:
+                    kept[place], joined = both, True
+                    break
             else:
                 kept.append(vertex)
         return joined
@@ -146,13 +150,16 @@ class Formation:
     def _ordered(self, vertices: dict[Vertex, None]) -> list[Vertex]:
         return sorted(vertices, key=self.waiting.rank.__getitem__)
 
-    def _join(self, one: Vertex, other: Vertex, *, beside: bool = False) -> bool:
+    def _join(self, one: Vertex, other: Vertex, *, beside: bool = False) -> Vertex | None:
+        """Join two clusters; the vertex that holds both, or None where they stay apart."""
         if self._clash(self.groups[one], self.groups[other], beside) is not None:
-            return False
-        if not self.waiting.join(one, other):
-            return False
-        self.groups[one].take(self.groups.pop(other))
-        return True
+            return None
+        joined = self.waiting.join(one, other)
+        if joined is not None:
+            first, second = self.groups.pop(one), self.groups.pop(other)
+            first.take(second)
+            self.groups[joined] = first
+        return joined
 
     # -- objections ------------------------------------------------------------------------------
 

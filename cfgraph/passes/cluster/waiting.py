@@ -134,16 +134,15 @@ class Waiting:
                     came[reader] = vertex
                     queue.append(reader)
 
-    def join(self, one: Vertex, other: Vertex) -> bool:
-        """Make two vertices one, `one`; False, with nothing done, where that closes a cycle."""
-        if self.rank[one] > self.rank[other]:
-            early, late = other, one
-        else:
-            early, late = one, other
+    def join(self, one: Vertex, other: Vertex) -> Vertex | None:
+        """Make two vertices one, the larger; None, with nothing done, where that closes a cycle."""
+        early, late = sorted((one, other), key=self.rank.__getitem__)
+        if self._size(one) < self._size(other):
+            one, other = other, one
         reached: dict[Vertex, Vertex] = {}
         self._forward(early, late, reached)
         if late in reached:
-            return False
+            return None
         leading = self._backward(late, self.rank[early])
         places = sorted(self.rank[vertex] for vertex in (early, *leading, *reached))
         order = [*sorted(leading, key=self.rank.__getitem__), one]
@@ -151,7 +150,10 @@ class Waiting:
         for vertex, place in zip(order, places, strict=True):
             self.rank[vertex] = place
         self._absorb(one, other)
-        return True
+        return one
+
+    def _size(self, vertex: Vertex) -> int:
+        return len(self.nodes[vertex]) + len(self.after[vertex]) + len(self.before[vertex])
 
     def _backward(self, late: Vertex, limit: int) -> list[Vertex]:
         """What `late` waits for behind a place in the order."""
