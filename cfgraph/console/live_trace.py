@@ -47,9 +47,8 @@ def _outputs(event: TraceEvent) -> str:
     if event.text:
         return event.text
     if event.kind == "send":
-        sent = f"{event.bytes} B" if event.bytes else "dead"
-        return f"{sent} to {event.peer}"
-    if event.dead:
+        return f"{'dead' if event.dead else f'{event.bytes} B'} to {event.peer}"
+    if event.dead or (event.kind == "recv" and event.outputs == (None,)):
         return "dead"
     texts = ["dead" if item is None else summary_text(item) for item in event.outputs]
     return ", ".join(texts) if set(texts) != {"dead"} else "-"

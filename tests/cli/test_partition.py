@@ -191,6 +191,28 @@ def test_run_places_by_rules(command: Any, counter: Path) -> None:
     assert any("while/add" in words for words in on_gpu)
 
 
+def test_a_trace_calls_messages_dead_that_are_and_not_those_that_are_empty(
+    command: Any, tmp_path: Path
+) -> None:
+    path = tmp_path / "g.graph"
+    path.write_text(
+        "p = Placeholder() {dtype=bool, shape=[]}\n"
+        "x = Const() {dtype=float32, value=float32[]:2.0}\n"
+        "either = Switch(x, p) {T=float32}\n"
+        "then = Neg(either:1) {T=float32}\n"
+        "other = Neg(x, ^x) {T=float32}\n"
+        "done = NoOp(^x)\n"
+    )
+    asked = ["--devices", "cpu:0-1", "--place", "*=cpu:0", "--place", "then=cpu:1"]
+    asked += ["--place", "done=cpu:1", "--target", "done", "--target", "then", "--trace"]
+    done = command("run", path, "--feed", "p=false", *asked)
+    told = [line.split() for line in done.err.splitlines()]
+    ends = {words[2]: words[4:] for words in told if words[3:4] in (["_Send"], ["_Recv"])}
+    assert ends["either/send"] == ["dead", "to", "cpu:1"]
+    assert ends["either/recv"] == ["dead"]
+    assert ends["x/ctrl/send"] == ["0", "B", "to", "cpu:1"]
+
+
 def test_rules_without_devices_to_place_on_are_refused(command: Any, counter: Path) -> None:
     done = command("run", counter, "--feed", "n=5", "--place", "*=cpu:0")
     assert done.code == 2
