@@ -8,6 +8,8 @@ from typing import Final
 
 from cfgraph.analysis.frames import Frames
 from cfgraph.errors import UsageError
+from cfgraph.ir.device_name import merge
+from cfgraph.ir.device_set import LOCAL, short_name
 from cfgraph.ir.graph import Graph, Node
 from cfgraph.ir.names import did_you_mean
 
@@ -30,8 +32,9 @@ def passes(node: Node, found: Frames | None, kind: str, pattern: str) -> bool:
     """True if a node passes a filter by name (kind ``), op, device or frame, which needs frames."""
     if kind == "frame":
         return found is not None and _in_frame(found, node, pattern)
-    text = {"op": node.op, "device": node.device}.get(kind, node.name)
-    return fnmatchcase(text, pattern)
+    if kind == "device":
+        return any(fnmatchcase(text, pattern) for text in _device_texts(node.device))
+    return fnmatchcase(node.op if kind == "op" else node.name, pattern)
 
 
 def split_filter(text: str, fields: Sequence[str] = FIELDS) -> tuple[str, str]:
@@ -44,6 +47,11 @@ def split_filter(text: str, fields: Sequence[str] = FIELDS) -> tuple[str, str]:
         hint = did_you_mean(kind, fields) or f"filter by GLOB or {names}"
         raise UsageError(f"there is no filter by {kind!r}", hint=hint)
     return kind, pattern
+
+
+def _device_texts(device: str) -> tuple[str, ...]:
+    """What a device may be called: as it is written, and `cpu:0` if that is as much."""
+    return (device, short_name(merge(device, str(LOCAL)))) if device else ("",)
 
 
 def _in_frame(found: Frames, node: Node, pattern: str) -> bool:

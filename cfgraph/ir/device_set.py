@@ -13,7 +13,7 @@ from cfgraph.ir.names import did_you_mean
 KINDS: Final = ("CPU", "GPU")
 MOST: Final = 1024
 
-_LOCAL: Final = DeviceName("localhost", "0", "0")
+LOCAL: Final = DeviceName("localhost", "0", "0")
 _FIRST: Final = DeviceName("localhost", "0", "0", number="0")
 _RANGE: Final = re.compile(r"(/task:|:(?=[\d-]+$))(\d{1,9})-(\d{1,9})")
 
@@ -41,7 +41,7 @@ def device_set(devices: str | Iterable[str]) -> tuple[str, ...]:
 def short_name(device: str) -> str:
     """`cpu:0` for a device of this process, the full name for one that is elsewhere."""
     parts = DeviceName.parse(device)
-    if parts is None or parts.kind is None or parts[:3] != _LOCAL[:3]:
+    if parts is None or parts.kind is None or parts[:3] != LOCAL[:3]:
         return device
     return f"{parts.kind.lower()}:{parts.number or '0'}"
 

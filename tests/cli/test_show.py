@@ -100,6 +100,19 @@ def test_filters_narrow_the_nodes(
     assert [line.split("\t")[0] for line in done.lines[1:]] == names
 
 
+@pytest.mark.parametrize("pattern", ["cpu:2", "/device:CPU:2", "*CPU:2"])
+def test_a_filter_takes_a_device_as_it_is_written_and_as_it_is_shown(
+    pattern: str, command: Any, graphs: Path
+) -> None:
+    asked = ["--filter", f"device:{pattern}", "--format", "tsv"]
+    done = command("show", graphs / "eight_devices.pb", *asked)
+    assert [line.split("\t")[0] for line in done.lines[1:]] == [
+        "Const_3",
+        "while/add_2/y",
+        "while/add_2",
+    ]
+
+
 def test_a_filter_that_nothing_passes_leaves_a_note(command: Any, counter: Path) -> None:
     done = command("show", counter, "--filter", "nothing")
     assert (done.code, done.out) == (0, "")
