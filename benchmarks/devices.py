@@ -30,7 +30,7 @@ def measure(tf: ModuleType | None, *, tiny: bool) -> Iterator[Row]:
     for barrier in (False, True):
         for devices in (1, 2, 4, 8, 16, 32, 64):
             yield _loop(tf, devices, barrier, 32)
-    for parallel in (1, 2, 4, 8, 16):
+    for parallel in (1, 2, 4, 8, 16, 32):
         yield _loop(tf, 8, False, parallel)
 
 
@@ -66,8 +66,8 @@ def _row(
     return Row(name, mine * scale, UNIT, None if other is None else other * scale, budget)
 
 
-def loop_text(devices: int, *, barrier: bool, parallel: int) -> str:
-    """A loop with a variable on each device, which counts there up to `n`."""
+def loop_text(devices: int, *, barrier: bool, parallel: int, kind: str = "CPU") -> str:
+    """A loop with a variable on each device, which counts there up to `n`; CPU 0 leads it."""
     frame = f'{{frame_name="loop", parallel_iterations={parallel}}}'
     first = '@"/device:CPU:0"'
     after = "".join(f", ^add{place}" for place in range(devices)) if barrier else ""
@@ -87,7 +87,7 @@ def loop_text(devices: int, *, barrier: bool, parallel: int) -> str:
         f"next = NextIteration(add) {first}",
     ]
     for k in range(devices):
-        here = f'@"/device:CPU:{k}"'
+        here = f'@"/device:{kind}:{k}"'
         lines += [
             f"zero{k} = Const() {{dtype=float32, value=float32[]:0}} {here}",
             f"enter{k} = Enter(zero{k}) {frame} {here}",

@@ -1,0 +1,103 @@
+"""Messages an iteration of partitioned loops, against TensorFlow's own partition of the graph."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Final
+
+import cfgraph
+from benchmarks.rows import Row
+from cfgraph.analysis.frames import frames
+from cfgraph.analysis.needed import needed
+from cfgraph.ir import serde
+from cfgraph.ir.graph import Graph
+from cfgraph.ir.parts import join
+from cfgraph.passes.partition.partition import partition
+from cfgraph.passes.place.place import place
+
+DEVICES: Final = 8
+SEEDS: Final = 6
+Case = tuple[str, dict[str, Any], list[str]]
+
+_ALL_OUTS = [f"out{number}:0" for number in range(DEVICES)]
+# what asks for eight devices itself, and what is placed on three of them at random
+GRAPHS: Final[tuple[Case, ...]] = (
+    ("eight_devices.pb", {"n:0": 7}, _ALL_OUTS),
+    ("eight_devices_barrier.pb", {"n:0": 7}, _ALL_OUTS),
+)
+PLACED: Final[tuple[Case, ...]] = (
+    ("counter.pb", {"n:0": 7}, ["count:0"]),
+    ("nested.pb", {}, ["sum:0"]),
+    ("while_functional.pb", {"n:0": 7}, ["out:0"]),
+    ("cond_functional.pb", {"x:0": 1.0, "y:0": 2.0, "z:0": 3.0}, ["out:0"]),
+)
+
+_FOLDER = Path(__file__).parents[1] / "fixtures" / "graphs"
+
+
+def measure(tf: ModuleType | None, *, tiny: bool) -> Iterator[Row]:
+    """The eight-device loops as they ask, then loops placed at random, all seeds together."""
+    for case in GRAPHS:
+        yield _row(tf, case, [None])
+    for case in PLACED[:1] if tiny else PLACED:
+        if "cond" not in case[0]:
+            yield _row(tf, case, list(range(1 if tiny else SEEDS)))
+
+
+def _row(tf: ModuleType | None, case: Case, seeds: list[int | None]) -> Row:
+    name, feeds, fetches = case
+    mine, other = 0, 0
+    for seed in seeds:
+        graph = placed(name, seed)
+        if tf is not None:
+            other += in_loops(theirs(tf, graph, feeds, fetches))
+        mine += in_loops(ours(graph, fetches))
+    work = f"messages, {name.removesuffix('.pb')}"
+    if seeds != [None]:
+        work += f", 3 devices, {len(seeds)} placements"
+    return Row(work, mine, "an iteration", other or None, 1.0)
+
+
+def placed(name: str, seed: int | None) -> Graph:
+    """A graph on eight devices as it asks, or with a seed at random on three."""
+    graph = cfgraph.load(_FOLDER / name)
+    place(graph, devices=f"cpu:0-{DEVICES - 1}" if seed is None else "cpu:0-2", seed=seed)
+    return graph
+
+
+def theirs(tf: ModuleType, graph: Graph, feeds: dict[str, Any], fetches: list[str]) -> Counter[str]:
+    """How many messages TensorFlow sends in each frame, its optimisers switched off."""
+    v1 = tf.compat.v1
+    message = v1.GraphDef.FromString(cfgraph.dumps(graph))
+    with tf.Graph().as_default() as imported:
+        v1.import_graph_def(message, name="")
+    config = v1.ConfigProto(device_count={"CPU": DEVICES}, inter_op_parallelism_threads=2)
+    config.graph_options.rewrite_options.disable_meta_optimizer = True
+    config.graph_options.optimizer_options.opt_level = -1
+    options = v1.RunOptions(output_partition_graphs=True, timeout_in_ms=60_000)
+    told = v1.RunMetadata()
+    with v1.Session(graph=imported, config=config) as session:
+        session.run(fetches, feeds, options=options, run_metadata=told)
+    written = [serde.graph_from_bytes(part.SerializeToString()) for part in told.partition_graphs]
+    return messages(join(written))
+
+
+def ours(graph: Graph, fetches: list[str]) -> Counter[str]:
+    """How many messages cfgraph sends in each frame for the same fetches; it cuts the graph."""
+    partition(graph)
+    return messages(graph, fetches)
+
+
+def messages(graph: Graph, fetches: list[str] | None = None) -> Counter[str]:
+    """The messages of a partitioned graph by frame; those alone that the fetches need, if any."""
+    found = frames(graph)
+    wanted = graph if fetches is None else needed(graph, [graph.tensor(f).node for f in fetches])
+    return Counter(str(found.of[node]) for node in wanted if node.op in ("_Recv", "_HostRecv"))
+
+
+def in_loops(count: Counter[str]) -> int:
+    """The messages that are sent again in each iteration of a loop."""
+    return sum(count.values()) - count["/"]
