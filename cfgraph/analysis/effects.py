@@ -10,6 +10,7 @@ from collections.abc import Hashable, Iterable, Iterator
 from typing import Final, NamedTuple
 
 from cfgraph.ir.graph import Node, Output
+from cfgraph.ir.signature import Arg
 from cfgraph.ops.op import Op, lookup
 
 _FLOW: Final = "flow_in"
@@ -30,14 +31,16 @@ class Effects:
 
     def __init__(self) -> None:
         self._origins: dict[Output, Output] = {}
+        self._facts = _Facts()
 
     def accesses(self, nodes: Iterable[Node]) -> Iterator[Access]:
         """What nodes read and write, by their own inputs; calls of functions are left out."""
         for node in nodes:
-            op = lookup(node.op)
-            if op is None or op.role or hasattr(op, "functional") or _flows(op):
+            facts = self._facts[node.op]
+            if facts is None:
                 continue
-            for slot, is_handle in _uses(op, node):
+            op = facts.op
+            for slot, is_handle in _uses(facts, node):
                 if op.stateful or not is_handle:
                     origin = self.origin(node.inputs[slot])
                     writes = is_handle and not op.reads_only
@@ -59,16 +62,42 @@ class Effects:
         return found
 
 
+class _OpFacts(NamedTuple):
+    op: type[Op]
+    takes_handles: bool
+
+
+class _Facts(dict[str, _OpFacts | None]):
+    """By op name, what all nodes have in common; None for primitives, calls, and what flows."""
+
+    def __missing__(self, name: str) -> _OpFacts | None:
+        op = lookup(name)
+        facts = None
+        if not (op is None or op.role or hasattr(op, "functional") or _flows(op)):
+            facts = _OpFacts(op, any(map(_is_handle, op.parsed().inputs)))
+        self[name] = facts
+        return facts
+
+
 def _flows(op: type[Op]) -> bool:
     return any(arg.name == _FLOW for arg in op.parsed().inputs)
 
 
-def _uses(op: type[Op], node: Node) -> Iterator[tuple[int, bool]]:
+def _is_handle(arg: Arg) -> bool:
+    return arg.is_ref or (arg.dtype is not None and arg.dtype.kind == "resource")
+
+
+def _uses(facts: _OpFacts, node: Node) -> Iterator[tuple[int, bool]]:
     """The inputs by which a node uses a resource: as a handle, or as a reference that it reads."""
-    signature, start = op.parsed(), 0
+    if not facts.takes_handles:
+        for slot, item in enumerate(node.inputs):
+            if (dtype := item.dtype) is not None and dtype.is_ref:
+                yield slot, False
+        return
+    signature, start = facts.op.parsed(), 0
     ends = signature.input_ends(node.attrs)
     for arg, end in zip(signature.inputs, ends, strict=True):
-        is_handle = arg.is_ref or (arg.dtype is not None and arg.dtype.kind == "resource")
+        is_handle = _is_handle(arg)
         for slot in range(start, end):
             dtype = node.inputs[slot].dtype
             if is_handle or (dtype is not None and dtype.is_ref):

@@ -22,7 +22,7 @@ class Key(NamedTuple):
 
 def key_of(node: Node) -> Key:
     """The key of a Send or a Recv. Raises InvalidInput where it has no such attributes."""
-    return Key(*(_text(node.attr(name)) for name in Key._fields))
+    return Key(*[_text(node.attr(name)) for name in Key._fields])
 
 
 def _text(value: Any) -> str:

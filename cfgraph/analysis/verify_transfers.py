@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from typing import Final
 
 from cfgraph.analysis.findings import Finding
@@ -32,12 +33,11 @@ def transfers(subject: Subject) -> Iterator[Finding]:
     if not found:
         return
     yield from uncut(subject.nodes)
-    yield from doubled(found)
+    keys = _keys(found)
+    yield from _doubled(keys, roles)
     ends: dict[str, dict[Key, Node]] = {"send": {}, "recv": {}}
-    for node in found:
-        key = _key(node)
-        if key is not None:
-            ends[roles[node.op]].setdefault(key, node)
+    for node, key in keys.items():
+        ends[roles[node.op]].setdefault(key, node)
     yield from _alone(ends, {node.device for node in subject.nodes})
     if not subject.frames.cycles:
         yield from _circles(subject, ends)
@@ -52,7 +52,7 @@ def uncut(nodes: Iterable[Node]) -> Iterator[Finding]:
             message = f"{node.name!r} of a partitioned graph has no device"
             yield Finding("CFG430", "error", message, node.name)
             continue
-        for source in (*(item[0] for item in node.inputs), *node.controls):
+        for source in (*[item[0] for item in node.inputs], *node.controls):
             # without a device, it is a fault of its own
             if source.device != device and (source.device or source not in here):
                 message = f"an edge of a partitioned graph crosses devices: {source.name!r}"
@@ -64,23 +64,26 @@ def uncut(nodes: Iterable[Node]) -> Iterator[Finding]:
 
 def doubled(nodes: Iterable[Node]) -> Iterator[Finding]:
     """No two messages have one key: they could not be told apart."""
-    roles, first = Roles(), dict[tuple[str, Key], Node]()
-    for node in nodes:
-        key = _key(node) if is_transfer(node, roles) else None
-        if key is None:
-            continue
+    roles = Roles()
+    return _doubled(_keys(node for node in nodes if is_transfer(node, roles)), roles)
+
+
+def _doubled(keys: Mapping[Node, Key], roles: Roles) -> Iterator[Finding]:
+    first: dict[tuple[str, Key], Node] = {}
+    for node, key in keys.items():
         other = first.setdefault((roles[node.op], key), node)
         if other is not node:
             message = f"{other.name!r} has the same key: {key}"
             yield Finding("CFG431", "error", message, node.name, None, (other.name,))
 
 
-def _key(node: Node) -> Key | None:
-    """The key of a transfer; None where attributes are missing, which is a fault of its own."""
-    try:
-        return key_of(node)
-    except InvalidInput:
-        return None
+def _keys(transfers: Iterable[Node]) -> dict[Node, Key]:
+    """The keys of transfers; none where attributes are missing, which is a fault of its own."""
+    keys: dict[Node, Key] = {}
+    for node in transfers:
+        with suppress(InvalidInput):
+            keys[node] = key_of(node)
+    return keys
 
 
 def _alone(ends: Ends, devices: set[str]) -> Iterator[Finding]:
@@ -126,10 +129,14 @@ def _circles(subject: Subject, ends: Ends) -> Iterator[Finding]:
         for source, _ in node.inputs:
             if not (merges and roles[source.op] == "next_iteration") and source in places:
                 edges.append((places[source], place))
-        edges += [(places[source], place) for source in node.controls if source in places]
+        for source in node.controls:
+            if source in places:
+                edges.append((places[source], place))
     waits = rustworkx.PyDiGraph()
     waits.add_nodes_from(range(len(nodes)))
     waits.add_edges_from_no_data(edges)
+    if rustworkx.is_directed_acyclic_graph(waits):
+        return
     for group in sorted(map(sorted, rustworkx.strongly_connected_components(waits))):
         if len(group) > 1:
             part = waits.subgraph(group)
