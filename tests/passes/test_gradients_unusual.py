@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import cfgraph
+from cfgraph.errors import Unsupported
 from cfgraph.ir import dtypes
 from cfgraph.ir.graph import Output
 from cfgraph.ir.shapes import Shape
@@ -77,6 +78,15 @@ def test_where_two_inputs_of_a_merge_are_live_only_the_one_that_it_took_has_a_gr
         feeds = {"x:0": X, "w:0": W, "p:0": flag}
         dx, dw, taken = session.run([*names, "merge:1"], feeds)
         assert np.allclose([dx, dw], [0, np.cos(W)] if taken else [np.cos(X), 0])
+
+
+def test_what_reads_a_tensor_of_unknown_type_has_no_gradient() -> None:
+    graph = cfgraph.Graph()
+    x = placeholder(graph, "x")
+    graph.add("Mul", x, graph.add("Strange", x, name="u"), name="y", T=dtypes.float64)
+    with pytest.raises(Unsupported, match="reads u:0, whose type is not known") as caught:
+        cfgraph.gradients(graph, ["y:0"], ["x:0"])
+    assert caught.value.node == "y"
 
 
 def test_a_body_may_be_as_long_as_it_likes() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from cfgraph.analysis.paths import carries
 from cfgraph.ir import registry
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ops.adjoint import stop
@@ -93,9 +94,3 @@ class Active:
 def _stops(node: Node) -> bool:
     op = lookup(node.op)
     return op is not None and op.gradient is stop
-
-
-def carries(x: Output) -> bool:
-    """True for a tensor that a gradient can flow through."""
-    dtype = x.dtype
-    return dtype is not None and dtype.base.is_differentiable

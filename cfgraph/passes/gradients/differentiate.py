@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from cfgraph.analysis.guards import Guard
+from cfgraph.analysis.paths import carries
 from cfgraph.analysis.regions import Regions, regions
 from cfgraph.analysis.stacks import stacks
 from cfgraph.errors import Unsupported, UsageError
 from cfgraph.ir.graph import Graph, Output
-from cfgraph.passes.gradients.active import Active, carries
+from cfgraph.passes.gradients.active import Active
 from cfgraph.passes.gradients.loops import reverse_loop
 from cfgraph.passes.gradients.recompute import Recomputed
 from cfgraph.passes.gradients.reverse import Reverse

@@ -139,6 +139,7 @@ class Reverse:
         arrived = self.arrived(node)
         if not any(arrived) or not any(map(self.wanted, node.inputs)):
             return
+        _require_types(node)
         self.site.work.at(node)
         hook = self.site.work.call_gradient(node) or _hook(
             node, ignore_custom=self.site.work.ignore_custom
@@ -154,6 +155,14 @@ class Reverse:
             made = partial if isinstance(partial, Output) else partial()
             if made is not None:
                 self.hand(item, made, guard)
+
+
+def _require_types(node: Node) -> None:
+    strange = next((item for item in node.inputs if item.dtype is None), None)
+    if strange is not None:
+        message = f"{node.op} reads {strange.name}, whose type is not known"
+        hint = f"nothing is known of the op {strange.node.op}"
+        raise Unsupported(message, node=node, hint=hint, code="CFG502")
 
 
 def _hook(node: Node, *, ignore_custom: bool) -> Callable[..., Any]:
