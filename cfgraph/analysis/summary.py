@@ -8,13 +8,16 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from cfgraph.analysis.frames import Frame, Frames, frames
+from cfgraph.analysis.initializers import initializers
 from cfgraph.analysis.inputs import described, feed_option, is_input, must_be_fed, type_text
 from cfgraph.analysis.needed import needed
+from cfgraph.analysis.transfers import is_transfer
 from cfgraph.ir import registry
 from cfgraph.ir.attrs import Tensor
 from cfgraph.ir.functions import Function
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.signature import Arg
+from cfgraph.ir.walk import Roles
 from cfgraph.ops.functional import Functional
 from cfgraph.ops.op import lookup, role
 from cfgraph.ops.shape_inference import infer_shapes
@@ -117,9 +120,15 @@ def sinks(graph: Graph, found: Frames | None = None) -> list[Output]:
 
 
 def _targets(graph: Graph, found: Frames) -> Iterator[str]:
-    """Nodes that are run for their effect: nothing waits for them, and they return nothing."""
+    """Nodes that are run for their effect: nothing waits for them, and they return nothing.
+
+    A Send is none: it runs because its Recv is needed.
+    """
+    roles = Roles()
     for node in graph:
-        if not node.uses and found.of.get(node) is found.root and registry.output_count(node) == 0:
+        if node.uses or found.of.get(node) is not found.root or registry.output_count(node) != 0:
+            continue
+        if not is_transfer(node, roles):
             yield node.name
 
 
@@ -144,7 +153,8 @@ def next_command(graph: Graph, path: str, summary: Summary) -> str:
     if not fetched and stuck:
         fetched = items[:_MAX_FETCHES]
     fetches = [f"--fetch {shlex.quote(item.name)}" for item in fetched]
-    return " ".join([shlex.join(["cfgraph", "run", path]), *feeds, *fetches])
+    inits = [f"--init {shlex.quote(node.name)}" for node in initializers(graph, wanted, stuck)]
+    return " ".join([shlex.join(["cfgraph", "run", path]), *inits, *feeds, *fetches])
 
 
 _MAX_FETCHES = 3

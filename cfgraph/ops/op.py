@@ -56,6 +56,7 @@ class Op:
     random: ClassVar[bool] = False
     moves: ClassVar[bool] = False  # each element is one of the inputs' of that type, unchanged
     reads_only: ClassVar[bool] = False  # stateful, and changes nothing
+    initializes: ClassVar[bool] = False  # gives input 0 its value, whatever it had
     is_input: ClassVar[bool] = False  # there to be fed; without an input of its own it must be
     forwards: ClassVar[bool] = False  # output i is input i
     host_only: ClassVar[bool] = False  # only a CPU has a kernel, whatever the types

@@ -165,6 +165,7 @@ class AssignVariableOp(Op):
     signature = "resource: resource, value: dtype ->"
     attrs = "validate_shape: bool = false"
     stateful = True
+    initializes = True
     compiled = True
 
     @classmethod

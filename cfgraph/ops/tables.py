@@ -148,6 +148,7 @@ class LookupTableImportV2(Op):
 
     signature = "table_handle: resource, keys: Tin, values: Tout ->"
     stateful = True
+    initializes = True
     host_only = True
 
     @classmethod
@@ -200,6 +201,7 @@ class InitializeTableV2(Op):
 
     signature = "table_handle: resource, keys: Tkey, values: Tval ->"
     stateful = True
+    initializes = True
     host_only = True
 
     @classmethod

@@ -22,7 +22,7 @@ NUMERIC = (
 )
 
 
-_FIRST: Final = "run its initializer first, in the same session; with `run`: --init NODE"
+_FIRST: Final = "run its initializer first, in the same session; with `run`: --init NODE, as `show` says"
 
 
 class Variable:
@@ -187,6 +187,7 @@ class Assign(Op):
     signature = "ref: Ref(T), value: T -> output_ref: Ref(T)"
     attrs = "validate_shape: bool = true, use_locking: bool = true"
     stateful = True
+    initializes = True
     gradient = staticmethod(stop)
     allows_uninitialized = (0,)
 
