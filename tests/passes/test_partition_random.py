@@ -15,6 +15,7 @@ from cfgraph.analysis.frames import frames
 from cfgraph.ir import registry
 from cfgraph.ir.copy import copy_of
 from cfgraph.ir.graph import Graph
+from cfgraph.runtime.cost_model import CostModel
 from tests.analysis.random_graphs import random_graph
 from tests.build.programs import FLOATS, INTEGERS
 from tests.build.programs import programs as structured
@@ -47,22 +48,48 @@ def test_random_programs_compute_the_same_when_partitioned_under_any_schedule(fi
             assert session.run(["memory:0"]) == [program.memory], seed
 
 
-@settings(
-    max_examples=25,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-)
-@given(program=structured(), start=STARTS, seed=st.integers(0, 99))
+WRITTEN = {
+    "program": structured(),
+    "start": STARTS,
+    "seed": st.integers(0, 99),
+    "schedule_seed": st.integers(0, 99),
+}
+SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=SLOW)
+@given(**WRITTEN)
 def test_a_written_program_does_what_it_says_on_any_devices(
-    program: tuple[Any, ...], start: dict[str, Any], seed: int
+    program: tuple[Any, ...], start: dict[str, Any], seed: int, schedule_seed: int
 ) -> None:
+    hold_on_devices(program, start, seed, schedule_seed)
+
+
+@pytest.mark.slow
+@settings(max_examples=1000, deadline=None, suppress_health_check=SLOW)
+@given(**WRITTEN)
+def test_many_written_programs_do_what_they_say_on_any_devices(
+    program: tuple[Any, ...], start: dict[str, Any], seed: int, schedule_seed: int
+) -> None:
+    hold_on_devices(program, start, seed, schedule_seed)
+
+
+def hold_on_devices(
+    program: tuple[Any, ...], start: dict[str, Any], seed: int, schedule_seed: int
+) -> None:
+    """Compare runs, first come first served, at random and in virtual time, with the program."""
     b, fetches = written(program)
     initializer = b.initializer().name
     graph = cut(b.graph, seed)
-    session = cfgraph.Session(graph, schedule="random", schedule_seed=seed)
-    session.run(targets=[initializer], feeds=start)
-    values = session.run([item.name for item in fetches], start)
-    assert [value.tolist() for value in values] == expected(program, start)
+    for how in (
+        {"schedule": "fifo"},
+        {"schedule": "random", "schedule_seed": schedule_seed},
+        {"costs": CostModel()},
+    ):
+        session = cfgraph.Session(graph, **how)
+        session.run(targets=[initializer], feeds=start)
+        values = session.run([item.name for item in fetches], start, timeout=120)
+        assert [value.tolist() for value in values] == expected(program, start), how
 
 
 # the graphs of the other recipes all race
