@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from cfgraph.passes.lower.lower import lower as lower
     from cfgraph.passes.partition.partition import partition as partition
     from cfgraph.passes.place.place import place as place
+    from cfgraph.runtime.cost_model import CostModel as CostModel
+    from cfgraph.runtime.cost_model import read_costs as read_costs
     from cfgraph.runtime.session import Session as Session
 
 __version__ = "0.1.0"
@@ -34,6 +36,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "Builder": "cfgraph.build.builder",
     "CfgraphError": "cfgraph.errors",
+    "CostModel": "cfgraph.runtime.cost_model",
     "ExecutionError": "cfgraph.errors",
     "Graph": "cfgraph.ir.graph",
     "InvalidInput": "cfgraph.errors",
@@ -52,6 +55,7 @@ _HOMES = {
     "lower": "cfgraph.passes.lower.lower",
     "partition": "cfgraph.passes.partition.partition",
     "place": "cfgraph.passes.place.place",
+    "read_costs": "cfgraph.runtime.cost_model",
     "save": "cfgraph.ir.files",
 }
 # whoever holds a graph asks it for types and attributes, which the ops declare
