@@ -71,13 +71,21 @@ class Regions:
         self, sorters: Mapping[Frame, TopologicalSorter[Any]], node: Node, links: Iterable[Node]
     ) -> None:
         """Place a node, and the loops that it leads through, behind what it reads."""
-        runs = self.frames.of[node]
-        sources = [item.node for item in node.inputs]
-        if self._roles[node.op] == "merge":
+        runs, role = self.frames.of[node], self._roles[node.op]
+        sources = [item[0] for item in node.inputs]
+        if role == "merge":
             sources = [item for item in sources if self._roles[item.op] != "next_iteration"]
+        sources += [*node.controls, *links]
+        if role != "enter" and all(self._is_item(source, runs) for source in sources):
+            sorters[runs].add(node, *sources)
+            return
         sorters[runs].add(self._item(node, runs))
-        for source in (*sources, *node.controls, *links):
+        for source in sources:
             self._after(sorters, node, source)
+
+    def _is_item(self, node: Node, frame: Frame) -> bool:
+        """True if a node stands for itself in the order of a frame, and so do its readers there."""
+        return self.frames.of[node] is frame and self._roles[node.op] != "enter"
 
     def _after(
         self, sorters: Mapping[Frame, TopologicalSorter[Any]], node: Node, source: Node

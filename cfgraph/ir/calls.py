@@ -13,6 +13,8 @@ def called_functions(
     graph: Graph, more: Iterable[str] = (), nodes: Iterable[Node] | None = None
 ) -> set[str]:
     """The functions that a graph, or some nodes of it, run; those that `more` run too."""
+    if not graph.functions:
+        return set()
     chosen = graph if nodes is None else nodes
     todo = [*more, *(name for node in chosen for name in _named(node.op, node.attrs))]
     found: set[str] = set()

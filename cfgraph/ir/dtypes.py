@@ -12,15 +12,20 @@ class DType:
 
     A reference type (`Ref(float32)`) is its base's number plus 100. Numbers that this version
     does not know are kept, so that a file survives a round trip.
+
+    `kind` is `float`, `int`, `uint`, `complex`, `bool`, `string`, `resource`, `variant` or `none`;
+    `is_differentiable` where gradients flow: numbers that are not integers, and what may hold them.
     """
 
-    __slots__ = ("_numpy", "base", "is_ref", "name", "number")
+    __slots__ = ("_numpy", "base", "is_differentiable", "is_ref", "kind", "name", "number")
     _known: ClassVar[dict[int, DType]] = {}
 
     number: int
     name: str
     is_ref: bool
     base: DType
+    kind: str
+    is_differentiable: bool
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -30,6 +35,9 @@ class DType:
             self.name = f"Ref({self.base.name})"
         else:
             self.name = _ROWS[number][0] if number in _ROWS else f"dtype_{number}"
+        row = _ROWS.get(self.base.number)
+        self.kind = row[2] if row else "none"
+        self.is_differentiable = self.kind in ("float", "complex", "resource", "variant")
         self._numpy: Any = None
 
     @classmethod
@@ -58,12 +66,6 @@ class DType:
         return self if self.is_ref else DType.of(self.number + _REF)
 
     @property
-    def kind(self) -> str:
-        """`float`, `int`, `uint`, `complex`, `bool`, `string`, `resource`, `variant` or `none`."""
-        row = _ROWS.get(self.base.number)
-        return row[2] if row else "none"
-
-    @property
     def is_floating(self) -> bool:
         """True for the real floating types."""
         return self.kind == "float"
@@ -82,11 +84,6 @@ class DType:
     def is_object(self) -> bool:
         """True for strings, resources and variants: held as Python objects."""
         return self.kind in ("string", "resource", "variant")
-
-    @property
-    def is_differentiable(self) -> bool:
-        """True where gradients flow: numbers that are not integers, and what may hold them."""
-        return self.kind in ("float", "complex", "resource", "variant")
 
     @property
     def real(self) -> DType:

@@ -43,6 +43,9 @@ class Use(NamedTuple):
 
 CONTROL = -1
 
+# a NamedTuple's own constructor takes four times as long
+_pair: Final[Any] = tuple.__new__
+
 # guessing what was meant takes time, so it is done for so many faults
 _MAX_HINTS: Final = 3
 
@@ -70,7 +73,8 @@ class Node:
 
     def output(self, port: int = 0) -> Output:
         """One output of this node."""
-        return Output(self, port)
+        made: Output = _pair(Output, (self, port))
+        return made
 
     def attr(self, key: str) -> Any:
         """The value of an attribute, or its default. Raises InvalidInput where it has neither."""
@@ -164,8 +168,8 @@ class Graph:
 
         `name` is made unique. Raises InvalidInput where inputs or attributes do not fit the op.
         """
-        ports = tuple(item if isinstance(item, Output) else Output(item, 0) for item in inputs)
-        given = {**(attrs or {}), **more_attrs}
+        ports = tuple([item if isinstance(item, Output) else Output(item) for item in inputs])
+        given = {**attrs, **more_attrs} if attrs else more_attrs
         name = self.unique_name(name or op)
         return self.create(
             name, op, ports, controls, registry.complete(name, op, ports, given), device
@@ -224,7 +228,6 @@ class Graph:
 
     def _load_inputs(self, node: Node, texts: Iterable[str], faults: list[InvalidInput]) -> None:
         nodes = self.nodes
-        pair = tuple.__new__  # a NamedTuple's own constructor takes four times as long
         inputs: list[Output] = []
         controls: dict[Node, None] = {}
         for text in texts:
@@ -238,13 +241,13 @@ class Graph:
                     continue
             if port == CONTROL:
                 controls[source] = None
-                source.uses[pair(Use, (node, CONTROL))] = None
+                source.uses[_pair(Use, (node, CONTROL))] = None
                 continue
             if controls:
                 message = f"data input {text!r} comes after control inputs"
                 faults.append(InvalidInput(message, node=node, code="CFG106"))
-            source.uses[pair(Use, (node, len(inputs)))] = None
-            inputs.append(pair(Output, (source, port)))
+            source.uses[_pair(Use, (node, len(inputs)))] = None
+            inputs.append(_pair(Output, (source, port)))
         node.inputs = tuple(inputs)
         node.controls = tuple(controls)
 
@@ -258,10 +261,10 @@ class Graph:
         sources = tuple(inputs)
         self.edits += 1
         for slot, old in enumerate(node.inputs):
-            del old.node.uses[Use(node, slot)]
+            del old.node.uses[_pair(Use, (node, slot))]
         node.inputs = sources
         for slot, new in enumerate(sources):
-            new.node.uses[Use(node, slot)] = None
+            new[0].uses[_pair(Use, (node, slot))] = None
 
     def set_input(self, node: Node, slot: int, source: Output) -> None:
         """Replace one data input."""

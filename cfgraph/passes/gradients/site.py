@@ -41,6 +41,7 @@ class Site:
         def add(*inputs: Any, name: str = "", **attrs: Any) -> Output:
             return self.add(op, inputs, name, attrs)
 
+        self.__dict__[op] = add
         return add
 
     def add(self, op: str, inputs: Iterable[Any], name: str, attrs: dict[str, Any]) -> Output:
