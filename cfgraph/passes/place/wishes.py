@@ -43,7 +43,7 @@ class Wishes:
         self._parts = [(device, _parsed(device)) for device in devices]
         self._read: dict[str, DeviceName] = {}
         self._known: dict[tuple[DeviceName, bool], tuple[str, ...]] = {}
-        self._unmet: dict[str, list[Node]] = {}
+        self._unmet: dict[tuple[str, str], list[Node]] = {}  # by request and reason
         self._hard: dict[Node, Node] = {}
         for node in hard:
             self._hard.setdefault(groups.of(node), node)
@@ -63,7 +63,7 @@ class Wishes:
             return found
         if not self._matching(ANYWHERE, host) or not self.soft or first in self._hard:
             raise self._refused(first, wanted, host)
-        self._unmet.setdefault(str(wanted), []).append(first)
+        self._unmet.setdefault((str(wanted), self._reason(wanted, host)), []).append(first)
         return self._nearest(wanted, host)
 
     def join(self, one: Node, other: Node) -> None:
@@ -86,10 +86,9 @@ class Wishes:
     def warnings(self) -> tuple[str, ...]:
         """What was not met, as warnings."""
         found = []
-        for text, nodes in self._unmet.items():
+        for (text, reason), nodes in self._unmet.items():
             names = ", ".join(node.name for node in nodes[:3]) + ", …" * (len(nodes) > 3)
-            there = short_names(self.devices)
-            found.append(f"{text} cannot be had for {names}: there are {there}")
+            found.append(f"{text} cannot be had for {names}: {reason}")
         return tuple(found)
 
     # -- reading ---------------------------------------------------------------------------------
@@ -119,7 +118,9 @@ class Wishes:
         if joined is not None:
             self.wanted[first] = joined
         elif self.soft and first not in self._hard:
-            self._unmet.setdefault(text, []).append(node)
+            rival = self._rival(node, request)
+            reason = f"{rival.name} asks for {self.asked[rival]}, and they must be on one device"
+            self._unmet.setdefault((text, reason), []).append(node)
         else:
             raise self._conflict(node, request)
 
@@ -147,16 +148,25 @@ class Wishes:
 
     # -- refusing --------------------------------------------------------------------------------
 
-    def _conflict(self, node: Node, request: DeviceName) -> InvalidInput:
-        """Two nodes that must be together ask for different devices."""
-        mates = self.groups.members(self.groups.of(node))
-        other = next(
+    def _reason(self, wanted: DeviceName, host: bool) -> str:
+        """Why a set of nodes cannot be where it asks to be."""
+        if host and self._matching(wanted, False):
+            return "only a CPU runs all that must be there"
+        return f"there are {short_names(self.devices)}"
+
+    def _rival(self, node: Node, request: DeviceName) -> Node:
+        """A node that must be on the same device, and asks for another one."""
+        return next(
             mate
-            for mate in mates
+            for mate in self.groups.members(self.groups.of(node))
             if mate in self.asked
             and mate is not node
             and _joined(self._read.get(self.asked[mate], ANYWHERE), request) is None
         )
+
+    def _conflict(self, node: Node, request: DeviceName) -> InvalidInput:
+        """Two nodes that must be together ask for different devices."""
+        other = self._rival(node, request)
         message = (
             f"{other.name!r} asks for {self.asked[other]}, {node.name!r} for {self.asked[node]}, "
             f"and they must be on one device: {self.groups.why(other, node)}"
