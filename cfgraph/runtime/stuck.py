@@ -17,9 +17,12 @@ from cfgraph.runtime.rendezvous import Rendezvous, Waiting
 
 MAX_LISTED: Final = 12
 _MAX_REASONS: Final = 2
-_HINTS: Final = (
-    "a _Send and its _Recv have the same tensor_name, send_device and recv_device",
-    "a device that runs part of a loop needs a control loop; `cfgraph partition` makes it",
+_PAIR: Final = (
+    "a _Send and its _Recv have the same tensor_name, send_device and recv_device; "
+    "`cfgraph partition` makes both"
+)
+_LOOP: Final = (
+    "a device that runs part of a loop needs a control loop; `cfgraph partition` makes it"
 )
 
 
@@ -43,7 +46,7 @@ def stuck(rest: AtRest, rendezvous: Rendezvous, sends: Iterable[Key]) -> Executi
         node=first.node,
         frame=first.frame,
         device=first.device,
-        hint=_HINTS[first.frame != "/"],
+        hint=_LOOP if first.sent and first.frame != "/" else _PAIR,
         code="CFG708",
     )
 
@@ -54,6 +57,7 @@ class _Told:
     frame: str
     device: str
     text: str
+    sent: bool  # there is a Send with this key
     follows: bool  # another waiting Recv is the reason
 
 
@@ -71,7 +75,7 @@ def _describe(rest: AtRest, keys: tuple[Key, ...], key: Key, waiting: Waiting) -
         f"{node!r} on {executor.device}, frame {it.path}, waits for {key.tensor_name!r}"
         f" from {sender}: {reason}"
     )
-    return _Told(node, it.path, executor.device, text, follows)
+    return _Told(node, it.path, executor.device, text, key in rest.sends, follows)
 
 
 def _reason(rest: AtRest, send: NodePlan, wanted: Iteration) -> tuple[str, bool]:

@@ -28,6 +28,7 @@ def test_a_recv_whose_send_is_not_in_the_graph() -> None:
     assert "'add' on cpu:0, frame /loop[0], waits for 'sum' from cpu:1" in error.message
     assert "the graph has no such _Send" in error.message
     assert (error.node, error.frame, error.device) == ("add", "/loop[0]", "cpu:0")
+    assert "a _Send and its _Recv" in (error.hint or "")
 
 
 def test_a_send_of_that_name_between_other_devices_is_named() -> None:
