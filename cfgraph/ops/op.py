@@ -144,9 +144,13 @@ class Op:
         return max(map(prod, [*inputs, *outputs]), default=0)
 
 
+# the class of an op, or None
+lookup: Final[Callable[[str], type[Op] | None]] = registry.lookup
+
+
 def role(node: Node) -> str:
     """What a node is to the executor: `switch`, `merge`, `enter`, … or `` for an ordinary one."""
-    found = registry.lookup(node.op)
+    found = lookup(node.op)
     return found.role if found else ""
 
 
@@ -157,9 +161,3 @@ def behind_identities(x: Output) -> Output:
         x = x.node.inputs[x.port]
         op = lookup(x.node.op)
     return x
-
-
-def lookup(name: str) -> type[Op] | None:
-    """The class of an op, or None."""
-    found: type[Op] | None = registry.lookup(name)
-    return found

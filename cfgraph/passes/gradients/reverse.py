@@ -48,8 +48,7 @@ class Reverse:
         if not self.wanted(x):
             return
         rest = guard.beyond(self.regions.guards.of(x))
-        rest = self.site.within_iteration(rest)
-        if rest:
+        if rest and (rest := self.site.within_iteration(rest)):
             dx = completed(self.site, x, dx, rest)
         self._parts.setdefault(x, []).append(dx)
 

@@ -18,9 +18,8 @@ from cfgraph.analysis.transfers import is_partitioned
 from cfgraph.analysis.verify import require_valid
 from cfgraph.ir.collector import without_collector
 from cfgraph.ir.copy import copy_of
-from cfgraph.ir.function_graph import Instances
 from cfgraph.ir.graph import Graph, Node
-from cfgraph.passes.lower.construct import kind_of
+from cfgraph.ops.functional import is_functional
 from cfgraph.passes.lower.lower import lower
 from cfgraph.passes.partition.crossings import Crossings
 from cfgraph.passes.partition.cut import Cutter
@@ -62,7 +61,7 @@ def partition(graph: Graph) -> Partitioned:
             return _already(graph)
         lowered = Report()
         places(graph)
-        if _is_functional(graph):
+        if is_functional(graph, graph):
             trial = copy_of(graph)
             lower(trial)
             _Work(trial)
@@ -71,11 +70,6 @@ def partition(graph: Graph) -> Partitioned:
         if report:
             require_valid(graph)
     return report
-
-
-def _is_functional(graph: Graph) -> bool:
-    instances = Instances(graph.functions)
-    return any(kind_of(node, instances) for node in graph)
 
 
 def _already(graph: Graph) -> Partitioned:
