@@ -79,7 +79,8 @@ Filter = Annotated[
     typer.Option(
         "--filter",
         metavar="GLOB",
-        help="Only nodes of such names; or op:, device:, frame:, live:, function:GLOB; repeats.",
+        help="Only nodes of such names; or op:, device:, frame:, live:, function:GLOB; repeats, "
+        "all must fit.",
     ),
 ]
 Full = Annotated[

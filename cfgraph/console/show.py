@@ -19,6 +19,7 @@ from cfgraph.console.show_summary import print_summary
 from cfgraph.console.tables import Table, tab_separated
 from cfgraph.console.view import Chosen, View, choose, find
 from cfgraph.errors import UsageError
+from cfgraph.ops.functional import is_functional
 from cfgraph.options import Color
 
 FORMATS: Final = ("text", "json", "tsv", "dot")
@@ -154,3 +155,5 @@ class _Show:
             note(f"no {section}" + (" pass the filters" if self.options.filters else ""))
             if self.options.filters and self.graph.functions:
                 note("hint: --filter 'function:*' looks at the nodes of functions")
+            if section == "frames" and is_functional(self.graph, self.graph):
+                note("hint: a functional loop has none; `cfgraph lower` turns it into one")

@@ -74,6 +74,11 @@ def test_a_section_is_a_table(command: Any, graphs: Path) -> None:
     assert done.lines[2].startswith("    while")
 
 
+def test_the_frames_of_a_functional_loop_are_pointed_to(command: Any, graphs: Path) -> None:
+    assert "cfgraph lower" in command("show", graphs / "while_functional.pb", "--frames").err
+    assert "lower" not in command("show", graphs / "deadness_mismatch.pb", "--frames").err
+
+
 def test_several_sections_have_headings(command: Any, graphs: Path) -> None:
     done = command("show", graphs / "eight_devices.pb", "--devices", "--ops")
     assert "ops" in done.lines
