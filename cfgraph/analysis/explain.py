@@ -11,7 +11,6 @@ from cfgraph.analysis.deadness.formulas import TRUE
 from cfgraph.analysis.inputs import is_input
 from cfgraph.analysis.needed import needed
 from cfgraph.ir.graph import Graph, Node, Output
-from cfgraph.ir.names import split_tensor_name
 from cfgraph.ops.op import role
 
 _COLOCATED: Final = b"loc:@"
@@ -60,7 +59,8 @@ def explain_node(graph: Graph, subject: str) -> Explanation:
 
     Raises UsageError where there is none, InvalidInput where the graph has no order to run in.
     """
-    node = graph[split_tensor_name(subject.removeprefix("^"))[0]]
+    name = subject.removeprefix("^")
+    node = graph.tensor(name).node if ":" in name else graph[name]
     found = deadness(graph)
     runs = found.runs(node)
     device, reason = _device(node)

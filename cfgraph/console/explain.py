@@ -11,6 +11,9 @@ from cfgraph.console.answer import print_document
 from cfgraph.console.graphs import read_graph
 from cfgraph.console.page import Page, page
 from cfgraph.console.tables import Column, Table
+from cfgraph.console.view import View, find
+from cfgraph.errors import UsageError
+from cfgraph.ir.graph import Graph
 from cfgraph.ops.op import lookup
 from cfgraph.options import Color
 
@@ -20,11 +23,20 @@ _MAX_FED: Final = 8
 def explain_subject(path: str, subject: str, full: bool, json: bool, color: Color) -> None:
     """Print where a node runs, when, and what it waits for."""
     source = read_graph(path, quiet=json)
+    _require_outside_functions(source.graph, subject)
     told = explain_node(source.graph, subject)
     if json:
         print_document("explain", inputs=[source.to_json()], result={"node": _node_json(told)})
         return
     _print(page(color), told, full)
+
+
+def _require_outside_functions(graph: Graph, subject: str) -> None:
+    found = find(View(graph), subject.removeprefix("^"))
+    if found.view.name:
+        message = f"{subject!r} is in a function, and runs as often as that is called"
+        hint = "lower the graph first (`cfgraph lower`), and explain what became of it"
+        raise UsageError(message, hint=hint)
 
 
 def _print(out: Page, told: Explanation, full: bool) -> None:

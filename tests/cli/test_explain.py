@@ -127,3 +127,21 @@ def test_what_must_not_be_clustered_is_said_of_ordinary_nodes_only(
     told = "its inputs may differ in liveness: one is dead in some run where another is live"
     assert command("explain", graphs / "deadness_mismatch.pb", "C").lines[-1].strip() == told
     assert told not in command("explain", graphs / "deadness_mismatch.pb", "B").out
+
+
+def test_a_node_of_a_function_is_explained_once_it_is_lowered(
+    command: Command, graphs: Path
+) -> None:
+    path = graphs / "cond_functional.pb"
+    done = command("explain", path, "Add")
+    assert done.code == 2
+    assert "the function 'cond_true_572' has one: 'cond_true_572/Add'" in done.err
+    done = command("explain", path, "cond_true_572/Add")
+    assert done.code == 2
+    assert "cfgraph lower" in done.err
+
+
+def test_an_output_that_there_is_not_is_refused(command: Command, graphs: Path) -> None:
+    done = command("explain", graphs / "deadness_mismatch.pb", "T:3")
+    assert done.code == 2
+    assert "'T' (Identity) has 1 output, no output 3" in done.err
