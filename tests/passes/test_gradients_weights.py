@@ -63,3 +63,9 @@ def test_numbers_of_python_take_the_type_of_the_y() -> None:
 def test_gradients_stop_at_names_that_come_one_by_one() -> None:
     stops = (name for name in ["y:0"])
     assert cfgraph.gradients(program(), ["y:0"], ["x:0"], stop_gradients=stops) == [None]
+
+
+def test_one_name_may_stand_for_a_list_of_it() -> None:
+    assert cfgraph.gradients(program(), "y", "x") == ["gradients/x:0"]
+    assert cfgraph.gradients(program(), "y", "x", stop_gradients="y") == [None]
+    assert cfgraph.gradients(program(), ["y"], ["x"], stop_gradients=iter(["y"])) == [None]

@@ -27,11 +27,11 @@ UNCONNECTED: Final = ("none", "zero")
 
 def gradients(
     graph: Graph,
-    ys: Sequence[str],
-    xs: Sequence[str],
+    ys: str | Sequence[str],
+    xs: str | Sequence[str],
     *,
     grad_ys: Sequence[Any] | None = None,
-    stop_gradients: Iterable[str] = (),
+    stop_gradients: str | Iterable[str] = (),
     unconnected: str = "none",
     swap_memory: bool = False,
     ignore_custom: bool = False,
@@ -59,6 +59,9 @@ def gradients(
         message = f"unconnected is {unconnected!r}"
         raise UsageError(message, hint=f"one of {', '.join(UNCONNECTED)}")
     _require_interval(recompute)
+    ys, xs, stop_gradients = (
+        [names] if isinstance(names, str) else list(names) for names in (ys, xs, stop_gradients)
+    )
     if not ys or not xs:
         message = "no y to differentiate" if not ys else "no x to differentiate by"
         raise UsageError(message, hint="name at least one tensor")
