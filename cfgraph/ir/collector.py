@@ -5,6 +5,17 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Final
+
+# objects made in pauses before it is worth while to look for garbage among them
+FEWEST: Final = 500_000
+
+
+class _Old:
+    """What Python does not know, for whom the objects of a pause were always old."""
+
+    made = 0  # since all objects were gone over
+    left = 0  # after that
 
 
 @contextmanager
@@ -12,14 +23,29 @@ def without_collector() -> Iterator[None]:
     """Graphs and plans are many objects and no garbage, which the collector would go over.
 
     Afterwards they count as old: it would go over them three times until it takes them for that.
+    Graphs that were dropped are let go of before a pause, once pauses have made as many objects as
+    were left the last time.
     """
     enabled = gc.isenabled()
+    if enabled and _Old.made > max(FEWEST, _Old.left):
+        gc.collect()
+        _Old.made, _Old.left = 0, _make_old()
     gc.disable()
+    begun = gc.get_count()[0]
     try:
         yield
     finally:
         if enabled:
-            if not gc.get_freeze_count():
-                gc.freeze()
-                gc.unfreeze()  # into the oldest generation
+            _Old.made += max(0, gc.get_count()[0] - begun)
+            _make_old()
             gc.enable()
+
+
+def _make_old() -> int:
+    """Move all objects into the oldest generation; how many there are. None if some are frozen."""
+    if gc.get_freeze_count():
+        return 0
+    gc.freeze()
+    count = gc.get_freeze_count()
+    gc.unfreeze()
+    return count

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import gc
+import weakref
 
 import pytest
 
-from cfgraph.ir.collector import without_collector
+from cfgraph.ir import collector
+from cfgraph.ir.collector import FEWEST, without_collector
 
 
 class Thing:
@@ -12,8 +14,8 @@ class Thing:
 
 
 def test_what_is_built_meanwhile_is_not_gone_over_and_counts_as_old() -> None:
-    before = gc.get_stats()
     with without_collector():
+        before = gc.get_stats()
         things = [Thing() for _ in range(5000)]
         assert gc.get_stats() == before
     old = {id(item) for item in gc.get_objects(generation=2)}
@@ -27,6 +29,18 @@ def test_garbage_made_meanwhile_is_collected_later() -> None:
         thing.__dict__["itself"] = thing
         del thing
     assert gc.collect() > 0
+
+
+def test_what_was_dropped_is_let_go_of_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(collector._Old, "left", 0)
+    alive = weakref.WeakSet[Thing]()
+    for _ in range(3 + 2 * (FEWEST + len(gc.get_objects())) // 100_000):
+        with without_collector():
+            things = [Thing() for _ in range(100_000)]
+            things[0].__dict__["all"] = things
+            alive.add(things[0])
+        del things
+    assert len(alive) < 3 + (FEWEST + len(gc.get_objects())) // 100_000
 
 
 def test_a_collector_that_is_off_stays_off() -> None:
