@@ -160,7 +160,11 @@ Clock = Annotated[
 ]
 Costs = Annotated[
     str | None,
-    typer.Option("--costs", metavar="FILE.toml", help="What the virtual clock says of machines."),
+    typer.Option(
+        "--costs",
+        metavar="FILE.toml",
+        help="What the virtual clock says of machines; `explain CFG037` tells the form.",
+    ),
 ]
 UntilIteration = Annotated[
     int | None,
