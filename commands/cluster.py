@@ -22,11 +22,17 @@ def main(
         ),
     ] = "exact",
     min_size: Annotated[
-        int, typer.Option("--min-size", metavar="N", min=1, help="No cluster does less.")
+        int,
+        typer.Option(
+            "--min-size",
+            metavar="N",
+            min=1,
+            help="A cluster has at least N nodes that do something.",
+        ),
     ] = 2,
     max_size: Annotated[
         int | None,
-        typer.Option("--max-size", metavar="N", min=1, help="No cluster holds more nodes."),
+        typer.Option("--max-size", metavar="N", min=1, help="A cluster has at most N nodes."),
     ] = None,
     only_ops: Annotated[
         Names, typer.Option("--only-ops", metavar="LIST", help="Cluster no other ops; repeats.")
