@@ -102,3 +102,10 @@ def test_a_body_may_be_as_long_as_it_likes() -> None:
     b.Identity(three_times(b, step, x), name="y")
     (have,) = gradients_at(b.graph, ["x:0"], {"x:0": X, p.name: True})
     assert np.isclose(have, np.cos(X) * np.cos(np.sin(X)) * np.cos(np.sin(np.sin(X))))
+
+
+def test_what_is_no_number_has_no_gradient() -> None:
+    b = cfgraph.Builder()
+    i = b.placeholder("i", "int32", [])
+    b.Sin(b.Cast(i, DstT="float32"), name="y")
+    assert cfgraph.gradients(b.graph, ["y:0"], ["i:0"]) == [None]

@@ -52,7 +52,7 @@ class Active:
 
     def _reached(self, xs: Iterable[Output]) -> set[Output]:
         """All tensors that depend on an x, the xs too."""
-        reached = set(xs)
+        reached = {x for x in xs if carries(x)}
         todo = list(reached)
         opened: set[Node] = set(self.stops)
         while todo:
