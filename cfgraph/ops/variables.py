@@ -22,7 +22,9 @@ NUMERIC = (
 )
 
 
-_FIRST: Final = "run its initializer first, in the same session; with `run`: --init NODE, as `show` says"
+_FIRST: Final = (
+    "run its initializer first, in the same session; with `run`: --init NODE, as `show` says"
+)
 
 
 class Variable:
