@@ -55,11 +55,6 @@ class Conv2DBackpropFilterV2(ConvolutionFilter):
     compiled = False
 
 
-_CHANNELS = (
-    "DepthwiseConv2dNative",
-    "DepthwiseConv2dNativeBackpropInput",
-    "DepthwiseConv2dNativeBackpropFilter",
-)
 _DEPTHWISE = _FLAT.replace("use_cudnn_on_gpu: bool = true, ", "")
 
 
@@ -69,7 +64,7 @@ class DepthwiseConv2dNative(ConvolutionForward):
     signature = "input: T, filter: T -> output: T"
     attrs = _DEPTHWISE
     depthwise = True
-    family = _CHANNELS
+    stem = "DepthwiseConv2dNative"
 
 
 class DepthwiseConv2dNativeBackpropInput(ConvolutionInput):
@@ -78,7 +73,7 @@ class DepthwiseConv2dNativeBackpropInput(ConvolutionInput):
     signature = "input_sizes: int32, filter: T, out_backprop: T -> output: T"
     attrs = _DEPTHWISE
     depthwise = True
-    family = _CHANNELS
+    stem = "DepthwiseConv2dNative"
 
 
 class DepthwiseConv2dNativeBackpropFilter(ConvolutionFilter):
@@ -87,10 +82,9 @@ class DepthwiseConv2dNativeBackpropFilter(ConvolutionFilter):
     signature = "input: T, filter_sizes: int32, out_backprop: T -> output: T"
     attrs = _DEPTHWISE
     depthwise = True
-    family = _CHANNELS
+    stem = "DepthwiseConv2dNative"
 
 
-_VOLUMES = ("Conv3D", "Conv3DBackpropInputV2", "Conv3DBackpropFilterV2")
 _SOLID_LAST = (
     "T: {float16, float32, float64}, strides: list(int) >= 5, "
     "padding: {'SAME', 'VALID'}, dilations: list(int) = [1, 1, 1, 1, 1]"
@@ -108,7 +102,7 @@ class Conv3D(ConvolutionForward):
     signature = "input: T, filter: T -> output: T"
     attrs = _SOLID
     rank = 5
-    family = _VOLUMES
+    stem, version = "Conv3D", "V2"
 
 
 class Conv3DBackpropInput(ConvolutionInput):
@@ -117,7 +111,7 @@ class Conv3DBackpropInput(ConvolutionInput):
     signature = "input: T, filter: T, out_backprop: T -> output: T"
     attrs = _SOLID_LAST
     rank = 5
-    family = _VOLUMES
+    stem, version = "Conv3D", "V2"
     sizes_given = False
     host_inputs = ()
     constant_inputs = ()
@@ -130,7 +124,7 @@ class Conv3DBackpropInputV2(ConvolutionInput):
     signature = "input_sizes: Tshape, filter: T, out_backprop: T -> output: T"
     attrs = _SOLID + ", Tshape: {int32, int64} = int32"
     rank = 5
-    family = _VOLUMES
+    stem, version = "Conv3D", "V2"
 
 
 class Conv3DBackpropFilter(ConvolutionFilter):
@@ -139,7 +133,7 @@ class Conv3DBackpropFilter(ConvolutionFilter):
     signature = "input: T, filter: T, out_backprop: T -> output: T"
     attrs = _SOLID_LAST
     rank = 5
-    family = _VOLUMES
+    stem, version = "Conv3D", "V2"
     sizes_given = False
     host_inputs = ()
     constant_inputs = ()
@@ -152,4 +146,4 @@ class Conv3DBackpropFilterV2(ConvolutionFilter):
     signature = "input: T, filter_sizes: int32, out_backprop: T -> output: T"
     attrs = _SOLID
     rank = 5
-    family = _VOLUMES
+    stem, version = "Conv3D", "V2"

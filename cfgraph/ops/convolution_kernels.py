@@ -30,26 +30,24 @@ class Convolution(Op, abstract=True):
 
     rank: ClassVar[int] = 4
     depthwise: ClassVar[bool] = False
-    family: ClassVar[tuple[str, str, str]] = (
-        "Conv2D",
-        "Conv2DBackpropInput",
-        "Conv2DBackpropFilter",
-    )
+    # the op itself is the stem, its gradients the stem with BackpropInput or BackpropFilter
+    stem: ClassVar[str] = "Conv2D"
+    version: ClassVar[str] = ""
 
     @classmethod
     def forward(cls, g: Adjoint, node: Node, x: Output, w: Output) -> Output:
         """The convolution that a node is, or is a gradient of."""
-        return alike(g, cls.family[0], node, x, w)
+        return alike(g, cls.stem, node, x, w)
 
     @classmethod
     def by_image(cls, g: Adjoint, node: Node, x: Output, w: Output, dy: Output) -> Output:
         """Its gradient with respect to the image."""
-        return alike(g, cls.family[1], node, g.shape(x), w, dy)
+        return alike(g, f"{cls.stem}BackpropInput{cls.version}", node, g.shape(x), w, dy)
 
     @classmethod
     def by_filter(cls, g: Adjoint, node: Node, x: Output, w: Output, dy: Output) -> Output:
         """Its gradient with respect to the filter."""
-        return alike(g, cls.family[2], node, x, g.shape(w), dy)
+        return alike(g, f"{cls.stem}BackpropFilter{cls.version}", node, x, g.shape(w), dy)
 
     @classmethod
     def layout(cls, node: Node) -> Axes:
