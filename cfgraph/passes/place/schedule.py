@@ -140,8 +140,9 @@ class Scheduler:
         """The device on which a node ends first; away from home counts the way back, too."""
         lasts = self._seconds(node)
         frame = self.frames.of_outputs[node]
+        near = {arrival[0] for arrival in arrivals}
         if frame is self.frames.root:
-            homes = {arrival[0] for arrival in arrivals} or {allowed[0]}
+            homes = near or {allowed[0]}
         else:
             home = self._home(frame, arrivals)
             if home in allowed and not any(lasts):
@@ -151,10 +152,14 @@ class Scheduler:
         if frame is not self.frames.root:
             back += self._crossing(frame)  # the predicate
 
-        ends = [
-            self._start(arrivals, device) + lasts[device] + (0.0 if device in homes else back)
-            for device in allowed
-        ]
+        elsewhere = max([arrival[2] for arrival in arrivals], default=0.0)
+        ends = []
+        for device in allowed:
+            if device in near:
+                start = self._start(arrivals, device)
+            else:
+                start = max(self.free_at[device], elsewhere)
+            ends.append(start + lasts[device] + (0.0 if device in homes else back))
         return allowed[ends.index(min(ends))]
 
     def _home(self, frame: Frame, arrivals: Sequence[Arrival]) -> int:
