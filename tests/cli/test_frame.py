@@ -41,6 +41,8 @@ def main(way: str, json: Json = False, feed: Feed = ()) -> None:
     elif way == "bug":
         raise KeyError("line\\nbreak")
     elif way == "interrupt":
+        # a shell starts its background jobs with this signal ignored
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         os.kill(os.getpid(), signal.SIGINT)
         time.sleep(10)
     elif way == "terminate":
