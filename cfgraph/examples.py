@@ -51,7 +51,7 @@ EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
         "cfgraph run deadness_mismatch.pb --feed p=true --feed 'v=[1, 2]' --json",
         "cfgraph run lstm.pb --feed W=normal --feed 'x=f32[9,32,256]:ones' --out loss=@loss.npy",
         "cfgraph run counter.pb --feed n=3 --tap 'while/add' --expect count=3",
-        "cfgraph run counter.pb --trace-out trace.json.gz",
+        "cfgraph run counter.pb --feed n=100 --trace-out trace.json.gz",
     ),
     "explain": (
         "cfgraph explain deadness_mismatch.pb C",

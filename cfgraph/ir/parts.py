@@ -30,7 +30,7 @@ _PLAIN: Final = re.compile(r"[\w.-]+").fullmatch
 
 def is_folder_of_parts(path: str | os.PathLike[str]) -> bool:
     """True for a folder that a partitioned graph was saved in."""
-    return (Path(path) / MANIFEST).is_file()
+    return os.path.isfile(os.path.join(path, MANIFEST))
 
 
 def split(graph: Graph) -> dict[str, Graph]:

@@ -9,11 +9,12 @@ import pytest
 
 from tests.conformance import recorded
 from tests.conformance.test_sessions import KNOWN
+from tests.sampled import sampled
 
-# XLA compiles for a fifth of a second and more: one case in so many
-_EVERY = 16
 CASES = [
-    case for case in recorded.cases() if case["kind"] == "session" and "host" not in case["tags"]
+    pytest.param(case, id=case["id"])
+    for case in recorded.cases()
+    if case["kind"] == "session" and "host" not in case["tags"]
 ]
 
 
@@ -22,12 +23,12 @@ def _hold(case: dict[str, Any], jit: str) -> None:
     assert bool(told) == (case["id"] in KNOWN), told
 
 
-@pytest.mark.parametrize("case", [pytest.param(case, id=case["id"]) for case in CASES])
+@pytest.mark.parametrize("case", sampled(CASES, 2))
 def test_a_clustered_session_agrees(case: dict[str, Any]) -> None:
     _hold(case, "numpy")
 
 
 @pytest.mark.skipif(find_spec("jax") is None, reason="jax (extra `xla`) is absent")
-@pytest.mark.parametrize("case", [pytest.param(case, id=case["id"]) for case in CASES[::_EVERY]])
+@pytest.mark.parametrize("case", sampled(CASES, 32))
 def test_a_session_compiled_by_xla_agrees(case: dict[str, Any]) -> None:
     _hold(case, "xla")

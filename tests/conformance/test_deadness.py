@@ -11,6 +11,7 @@ from tests.analysis.deadness_oracle import faults, seen_in
 from tests.analysis.observed import disagreements
 from tests.conformance import recorded
 from tests.conformance.observed_runs import observed_runs
+from tests.sampled import sampled
 
 _COMPARED = 24  # predicates of a frame
 
@@ -21,7 +22,7 @@ _CASES = [
 ]
 
 
-@pytest.mark.parametrize("case", _CASES)
+@pytest.mark.parametrize("case", sampled(_CASES, 3))
 def test_the_simulator_has_the_tokens_of_the_executor_and_deadness_agrees(
     case: dict[str, Any],
 ) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import inspect
-import os
 import re
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -226,8 +225,6 @@ def knowledge(case: Case) -> list[tuple[list[Shape], bool]]:
 @cache
 def tensorflow() -> Any:
     """TensorFlow, or None where it is not installed."""
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:

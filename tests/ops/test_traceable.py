@@ -14,6 +14,7 @@ from cfgraph.ops.op import Op, lookup
 from tests.ops import harness
 from tests.ops.harness import Case, assert_same, node_of, run_ours
 from tests.ops.test_ops import check
+from tests.sampled import sampled
 
 FEW = 3
 
@@ -87,7 +88,7 @@ def can_trace(op: type[Op], item: Case, constant: Sequence[int]) -> bool:
     return True
 
 
-@pytest.mark.parametrize("name", representatives())
+@pytest.mark.parametrize("name", sampled(representatives(), 3))
 def test_a_traceable_kernel_compiles_to_the_same(name: str) -> None:
     if jax() is None:
         pytest.skip("jax is not installed (extra `xla`)")

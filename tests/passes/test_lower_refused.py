@@ -72,11 +72,14 @@ function f(x: int32) -> (y: int32) {
 
 
 def test_a_partitioned_graph_is_refused() -> None:
-    text = calls(1) + (
-        'recv = _Recv() {tensor_type=int32, tensor_name="t", send_device="a", '
-        'send_device_incarnation=1, recv_device="b"}\n'
+    device = "/job:worker/replica:0/task:0/device:CPU:0"
+    graph = graph_of(
+        calls(1) + f'recv = _Recv() {{tensor_type=int32, tensor_name="t", send_device="{device}", '
+        f'send_device_incarnation=1, recv_device="{device}"}}\n'
     )
-    error = refused(text)
+    for node in graph:
+        node.device = device
+    error = refused(cfgraph.dumps(graph, "graph").decode())
     assert "partitioned" in error.message
     assert error.node == "recv"
 
