@@ -1,4 +1,4 @@
-"""A function's body without control flow, as one callable over arrays of a namespace.
+"""A function's body without Switch and its like, as one callable over arrays of a namespace.
 
 Each node is bound once. The calls then stand in one generated function, in the order of the edges:
 
@@ -12,7 +12,7 @@ A value is let go behind its last reader. The line that an error comes from says
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from types import CodeType, ModuleType
 from typing import Any, Final
 
@@ -26,6 +26,7 @@ from cfgraph.ir.walk import topological
 from cfgraph.ops.op import KERNEL_FAILURES, Kernel, Op, OpError, lookup
 
 Bind = Callable[[Node, type[Op]], Kernel]
+SlotsOf = Callable[[Node, type[Op]], Collection[int]]
 _ARGUMENTS: Final = ("arg", "retval")
 
 
@@ -42,6 +43,7 @@ class StraightLine:
     def __init__(self, function: FunctionGraph, bind: Bind) -> None:
         self.order = ordered(function)
         self._first = 2 + len(function.arguments)
+        self.returned = function.returns
         kernels = {f"k{place}": bind(node, _op(node)) for place, node in enumerate(self.order)}
         source = "\n".join(_source(function, self.order))
         exec(compile(source, f"<function {function.name}>", "exec"), kernels)
@@ -95,7 +97,7 @@ def ordered(function: FunctionGraph) -> list[Node]:
 def _require_straight(function: FunctionGraph, node: Node) -> None:
     op = lookup(node.op)
     what = ""
-    if op is None or not op.runnable:
+    if op is None or not (op.runnable or op.in_line):
         what = f"op {node.op!r}, which has no kernel"
     elif op.role:
         what = f"control flow ({node.op})"
@@ -145,17 +147,22 @@ def numpy_kernel(node: Node, op: type[Op]) -> Kernel:
     return op.prepare(node, np) if op.stateful else op.bind(node, np)
 
 
-def static_nodes(order: Sequence[Node]) -> frozenset[Node]:
+def _constant_slots(node: Node, op: type[Op]) -> Collection[int]:
+    return op.slots_of(node, op.constant_inputs)
+
+
+def static_nodes(order: Sequence[Node], slots_of: SlotsOf = _constant_slots) -> frozenset[Node]:
     """The nodes, arguments among them, whose values a compiler must know before it compiles.
 
-    Those that an op's constant inputs need; what depends on shapes alone needs no value.
+    Those that an op's constant inputs need, `slots_of` a node; what depends on shapes alone needs
+    no value.
     """
     found: set[Node] = set()
     for node in reversed(order):
         op = _op(node)
         if node in found and not op.of_shapes:
             found.update(item.node for item in node.inputs)
-        found.update(node.inputs[slot].node for slot in op.slots_of(node, op.constant_inputs))
+        found.update(node.inputs[slot].node for slot in slots_of(node, op))
     return frozenset(found)
 
 

@@ -51,12 +51,14 @@ class StatelessIf(Functional):
     functional = "if"
     functions = ("then_branch", "else_branch")
     first_argument = 1
+    in_line = True
 
 
 class If(StatelessIf):
     """Call one of two functions."""
 
     stateful = True
+    in_line = False
 
 
 class _If(StatelessIf):
@@ -64,6 +66,7 @@ class _If(StatelessIf):
 
     attrs = "Tin: list(type) >= 1, Tout: list(type) >= 1, then_branch: func, else_branch: func"
     stateful = True
+    in_line = False
 
 
 class StatelessCase(Functional):
@@ -95,12 +98,14 @@ class StatelessWhile(Functional):
     )
     functional = "while"
     functions = ("cond", "body")
+    in_line = True
 
 
 class While(StatelessWhile):
     """Call the body as long as the condition holds."""
 
     stateful = True
+    in_line = False
 
 
 class _While(StatelessWhile):
@@ -108,6 +113,7 @@ class _While(StatelessWhile):
 
     attrs = "T: list(type) >= 0, cond: func, body: func"
     stateful = True
+    in_line = False
 
 
 class For(Functional):

@@ -64,6 +64,7 @@ class Op:
     reads_bits: ClassVar[bool] = False  # depends on how numbers are stored, not on values alone
     handles: ClassVar[tuple[int, ...]] = ()  # outputs that are handles though their type is not
     logic: ClassVar[str] = ""  # not, and, or, equal, differ, truth: what it says of its inputs
+    in_line: ClassVar[bool] = False  # calls functions, and is run and compiled with its caller
     role: ClassVar[str] = ""
 
     _parsed: ClassVar[Signature | None] = None

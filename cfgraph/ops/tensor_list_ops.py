@@ -21,9 +21,13 @@ from cfgraph.ops.tensor_list import TensorList, merge_shapes, opened, shape_of_i
 
 
 class ListOp(Op, abstract=True):
-    """An op on tensor lists; its outputs are lists, which are scalars, unless it says more."""
+    """An op on tensor lists; its outputs are lists, which are scalars, unless it says more.
+
+    `as_rows` is what it does where a list is compiled, to the rows of an array.
+    """
 
     traceable = False
+    as_rows: ClassVar[str] = ""
     host_inputs: ClassVar[tuple[int, ...]] = (0,)
 
     @classmethod
@@ -69,6 +73,8 @@ class EmptyTensorList(ListOp):
 
     signature = "element_shape: shape_type, max_num_elements: int32 -> handle: variant"
     attrs = "element_dtype: type, shape_type: {int32, int64}"
+    as_rows = "empty"
+    constant_inputs = (0, 1)
     host_inputs = (0, 1)
     gradient = staticmethod(stop)
 
@@ -83,6 +89,8 @@ class TensorListReserve(ListOp):
 
     signature = "element_shape: shape_type, num_elements: int32 -> handle: variant"
     attrs = "element_dtype: type, shape_type: {int32, int64}"
+    as_rows = "reserve"
+    constant_inputs = (0, 1)
     host_inputs = (0, 1)
     gradient = staticmethod(stop)
 
@@ -105,6 +113,7 @@ class TensorListPushBack(ListOp):
     """The list with one element more."""
 
     signature = "input_handle: variant, tensor: element_dtype -> output_handle: variant"
+    as_rows = "push"
     gradient = staticmethod(tensor_list_gradients.push_back)
 
     @classmethod
@@ -161,6 +170,8 @@ class TensorListPopBack(ListOp):
         "input_handle: variant, element_shape: int32"
         " -> output_handle: variant, tensor: element_dtype"
     )
+    as_rows = "pop"
+    constant_inputs = (1,)
     host_inputs = (0, 1)
     gradient = staticmethod(tensor_list_gradients.pop_back)
 
@@ -196,6 +207,7 @@ class TensorListLength(ListOp):
     """The number of elements."""
 
     signature = "input_handle: variant -> length: int32"
+    as_rows = "count"
     gradient = staticmethod(stop)
 
     @classmethod
@@ -252,6 +264,8 @@ class TensorListGetItem(ListOp):
 
     signature = "input_handle: variant, index: int32, element_shape: Tshape -> item: element_dtype"
     attrs = "Tshape: {int32, int64} = int32"
+    as_rows = "get"
+    constant_inputs = (2,)
     host_inputs = (0, 1, 2)
     gradient = staticmethod(tensor_list_gradients.get_item)
 
@@ -281,6 +295,7 @@ class TensorListSetItem(ListOp):
 
     signature = "input_handle: variant, index: int32, item: element_dtype -> output_handle: variant"
     attrs = "resize_if_index_out_of_bounds: bool = false"
+    as_rows = "put"
     host_inputs = (0, 1)
     gradient = staticmethod(tensor_list_gradients.set_item)
 

@@ -43,6 +43,8 @@ class TensorListStack(ListOp):
 
     signature = "input_handle: variant, element_shape: int32 -> tensor: element_dtype"
     attrs = "num_elements: int = -1"
+    as_rows = "all"
+    constant_inputs = (1,)
     host_inputs = (0, 1)
     gradient = staticmethod(tensor_list_gradients.stack)
 
@@ -75,6 +77,8 @@ class TensorListGather(ListOp):
     signature = (
         "input_handle: variant, indices: int32, element_shape: int32 -> values: element_dtype"
     )
+    as_rows = "take"
+    constant_inputs = (2,)
     host_inputs = (0, 1, 2)
     gradient = staticmethod(tensor_list_gradients.gather)
 
@@ -105,6 +109,8 @@ class TensorListFromTensor(ListOp):
 
     signature = "tensor: element_dtype, element_shape: shape_type -> output_handle: variant"
     attrs = "shape_type: {int32, int64}"
+    as_rows = "of"
+    constant_inputs = (1,)
     host_inputs = (1,)
     gradient = staticmethod(tensor_list_gradients.from_tensor)
 

@@ -8,17 +8,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
 from cfgraph.errors import CfgraphError, Unsupported
-from cfgraph.ir import registry
-from cfgraph.ir.function_graph import FunctionGraph
-from cfgraph.ir.graph import Node
-from cfgraph.ops.evaluate import Bind, StraightLine, is_known, ordered, static_nodes, traced_kernels
-from cfgraph.ops.op import Kernel, Op
+from cfgraph.ir.function_graph import FunctionGraph, Instances
+from cfgraph.ops.evaluate import is_known
+from cfgraph.ops.evaluate_control import constant_arguments
 from cfgraph.ops.variables import Variable
+from cfgraph.runtime.traced import NO_STEP, traced_line
 
 
 def has_jax() -> bool:
@@ -50,31 +49,15 @@ def compiling() -> Iterator[None]:
         yield
 
 
-class _NoStep:
-    """What a kernel finds in place of the step while it is traced: nothing that it may ask."""
-
-    def __getattr__(self, name: str) -> NoReturn:
-        message = "it needs the run itself"
-        raise Unsupported(message)
-
-
-_NO_STEP: Any = _NoStep()
-
-
 class Traceable:
     """A function's body bound to jax.numpy; `constant` are the arguments that are known by value.
 
     Raises Unsupported, with the node, where something in it cannot be compiled at all.
     """
 
-    def __init__(self, function: FunctionGraph, constants: int) -> None:
-        static = static_nodes(ordered(function))
-        self.line = StraightLine(function, _checked(traced_kernels(jax().numpy, static)))
-        self.constant = frozenset(
-            place
-            for place, argument in enumerate(function.arguments)
-            if place < constants or argument in static
-        )
+    def __init__(self, function: FunctionGraph, constants: int, instances: Instances) -> None:
+        self.line = traced_line(jax(), function, instances)
+        self.constant = constant_arguments(function, instances).union(range(constants))
 
     def compile(self, inputs: Sequence[Any]) -> Compiled:
         """The body for inputs of these shapes and types, and these values of constant ones."""
@@ -85,22 +68,6 @@ class Traceable:
         node = self.line.failed(error)
         text = error.message if isinstance(error, CfgraphError) else str(error).partition("\n")[0]
         return f"{node.name}: {text}" if node else f"{type(error).__name__}: {text}"
-
-
-def _checked(bind: Bind) -> Bind:
-    """Refuse a stateful op unless all that it does it does to variables."""
-
-    def bound(node: Node, op: type[Op]) -> Kernel:
-        types = registry.input_types(node) or []
-        if op.stateful and not any(dtype.kind == "resource" for dtype in types):
-            message = f"{node.op} has effects and cannot be compiled"
-            raise Unsupported(message, node=node)
-        if any(dtype.kind in ("string", "variant") for dtype in types):
-            message = f"{node.op} on {types[0]} cannot be compiled"
-            raise Unsupported(message, node=node)
-        return bind(node, op)
-
-    return bound
 
 
 class Compiled:
@@ -169,7 +136,7 @@ class Compiled:
             if first == place:
                 twins[place] = _twin(self._given[place], value), value
             values[place] = twins[first][0]
-        result = self._line.run(_NO_STEP, *values)
+        result = self._line.run(NO_STEP, *values)
         computed: list[Any] = []
         several = isinstance(result, tuple)
         self._form = "several" if several else "none" if result is None else "single"

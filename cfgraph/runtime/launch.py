@@ -10,7 +10,8 @@ from typing import Any, Final, NamedTuple
 from cfgraph.errors import Unsupported, UsageError
 from cfgraph.ir.function_graph import FunctionGraph, Instances
 from cfgraph.ir.graph import Graph, Node
-from cfgraph.ops.evaluate import StraightLine, numpy_kernel
+from cfgraph.ops.evaluate import numpy_kernel
+from cfgraph.ops.evaluate_control import numpy_line
 from cfgraph.ops.op import Kernel, Op
 from cfgraph.ops.variables import Variable
 from cfgraph.runtime.clusters import Cluster, Compilation, Signature
@@ -79,14 +80,17 @@ class Launches:
         function = self._instances.get(func.name, func.attrs)
         key = function, constants
         if key not in self.clusters:
-            self.clusters[key] = self._made(func.name, function, constants)
+            self.clusters[key] = self._made(func.name, function, constants, self._instances)
         return self.clusters[key]
 
-    def _made(self, name: str, function: FunctionGraph, constants: int) -> Cluster:
-        cluster = Cluster(name, function, StraightLine(function, _fused_kernel), None)
+    def _made(
+        self, name: str, function: FunctionGraph, constants: int, instances: Instances
+    ) -> Cluster:
+        line = numpy_line(function, instances, _fused_kernel)
+        cluster = Cluster(name, function, line, None)
         if self.engine == "xla":
             try:
-                cluster.traceable = Traceable(function, constants)
+                cluster.traceable = Traceable(function, constants, instances)
             except Unsupported as error:
                 cluster.refused = f"{error.node}: {error.message}" if error.node else error.message
         return cluster

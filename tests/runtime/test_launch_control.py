@@ -1,0 +1,157 @@
+"""Loops, conditionals and lists in a cluster: the same values from NumPy and from XLA."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+import pytest
+
+import cfgraph
+from cfgraph.errors import Unsupported
+
+ENGINES = [
+    "numpy",
+    pytest.param("xla", marks=pytest.mark.skipif(find_spec("jax") is None, reason="jax is absent")),
+]
+
+LAUNCH = """
+n = Placeholder() {dtype=int32, shape=[]}
+x = Placeholder() {dtype=float32, shape=?}
+out = XlaLaunch(n, x) {Tconstants=(), Targs=(int32,float32), Nresources=0, \
+Tresults=(float32), function=@f}
+"""
+
+LOOP = """
+function f(n: int32, x: float32) -> (y: float32) {
+  zero = Const() {dtype=int32, value=int32[]:0}
+  loop = StatelessWhile(zero:output:0, n, x) {T=(int32,int32,float32), cond=@c, body=@b}
+  return y = loop:output:2
+}
+function c(i: int32, n: int32, x: float32) -> (going: bool) {
+  less = Less(i, n) {T=int32}
+  return going = less:z:0
+}
+function b(i: int32, n: int32, x: float32) -> (j: int32, n_out: int32, y: float32) {
+  one = Const() {dtype=int32, value=int32[]:1}
+  next = AddV2(i, one:output:0) {T=int32}
+  sum = AddV2(x, x) {T=float32}
+  return j = next:z:0
+  return n_out = n
+  return y = sum:z:0
+}
+"""
+
+BRANCH = """
+function f(n: int32, x: float32) -> (y: float32) {
+  zero = Const() {dtype=int32, value=int32[]:0}
+  less = Less(n, zero:output:0) {T=int32}
+  if = StatelessIf(less:z:0, x) {Tcond=bool, Tin=(float32), Tout=(float32), \
+then_branch=@t, else_branch=@e}
+  return y = if:output:0
+}
+function t(x: float32) -> (y: float32) {
+  neg = Neg(x) {T=float32}
+  return y = neg:y:0
+}
+function e(x: float32) -> (y: float32) {
+  return y = x
+}
+"""
+
+# the elements are pushed in one loop and popped in another, so that they come out in reverse
+LISTS = """
+function f(n: int32, x: float32) -> (y: float32) {
+  zero = Const() {dtype=int32, value=int32[]:0}
+  any = Const() {dtype=int32, value=int32[]:-1}
+  list = EmptyTensorList(any:output:0, n) {element_dtype=float32, shape_type=int32}
+  pushed = StatelessWhile(zero:output:0, n, x, list:handle:0) \
+{T=(int32,int32,float32,variant), cond=@c, body=@push}
+  start = ZerosLike(x) {T=float32}
+  popped = StatelessWhile(zero:output:0, n, start:y:0, pushed:output:3) \
+{T=(int32,int32,float32,variant), cond=@c, body=@pop}
+  return y = popped:output:2
+}
+function c(i: int32, n: int32, x: float32, list: variant) -> (going: bool) {
+  less = Less(i, n) {T=int32}
+  return going = less:z:0
+}
+function push(i: int32, n: int32, x: float32, list: variant) \
+-> (j: int32, n_out: int32, y: float32, list_out: variant) {
+  one = Const() {dtype=int32, value=int32[]:1}
+  next = AddV2(i, one:output:0) {T=int32}
+  longer = TensorListPushBack(list, x) {element_dtype=float32}
+  sum = AddV2(x, x) {T=float32}
+  return j = next:z:0
+  return n_out = n
+  return y = sum:z:0
+  return list_out = longer:output_handle:0
+}
+function pop(i: int32, n: int32, x: float32, list: variant) \
+-> (j: int32, n_out: int32, y: float32, list_out: variant) {
+  one = Const() {dtype=int32, value=int32[]:1}
+  any = Const() {dtype=int32, value=int32[]:-1}
+  next = AddV2(i, one:output:0) {T=int32}
+  shorter = TensorListPopBack(list, any:output:0) {element_dtype=float32}
+  ten = Const() {dtype=float32, value=float32[]:10}
+  more = Mul(x, ten:output:0) {T=float32}
+  sum = AddV2(more:z:0, shorter:tensor:0) {T=float32}
+  return j = next:z:0
+  return n_out = n
+  return y = sum:z:0
+  return list_out = shorter:output_handle:0
+}
+"""
+
+READ = """
+function f(n: int32, x: float32) -> (y: float32) {
+  none = Const() {dtype=int32, value=int32[0]:()}
+  list = TensorListFromTensor(x, none:output:0) {element_dtype=float32, shape_type=int32}
+  zero = Const() {dtype=float32, value=float32[]:0.5}
+  longer = TensorListSetItem(list:output_handle:0, n, zero:output:0) {element_dtype=float32}
+  item = TensorListGetItem(list:output_handle:0, n, none:output:0) {element_dtype=float32}
+  all = TensorListStack(longer:output_handle:0, none:output:0) {element_dtype=float32}
+  y = AddV2(all:tensor:0, item:item:0) {T=float32}
+  return y = y:z:0
+}
+"""
+
+
+def run(body: str, n: int, x: Any, engine: str) -> Any:
+    session = cfgraph.Session(cfgraph.loads((LAUNCH + body).encode(), "graph"), engine=engine)
+    (value,) = session.run("out", {"n": np.int32(n), "x": np.asarray(x, np.float32)})
+    (cluster,) = session.launches.clusters.values()
+    assert engine == "numpy" or cluster.compiled_times, [str(c) for c in cluster.compilations]
+    return value
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_loop_goes_round_as_often_as_it_should(engine: str) -> None:
+    assert [run(LOOP, n, 3, engine) for n in (0, 1, 5)] == [3, 6, 96]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_conditional_takes_one_branch(engine: str) -> None:
+    assert [run(BRANCH, n, 3, engine) for n in (-1, 1)] == [-3, 3]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_what_one_loop_pushes_another_pops_last_first(engine: str) -> None:
+    assert run(LISTS, 3, 1, engine) == 421
+    assert run(LISTS, 0, 1, engine) == 0
+    np.testing.assert_array_equal(run(LISTS, 2, [1, 2], engine), [21, 42])
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_list_is_a_value(engine: str) -> None:
+    np.testing.assert_array_equal(run(READ, 1, [1, 2, 3], engine), [3, 2.5, 5])
+
+
+def test_effects_in_what_a_loop_calls_are_refused() -> None:
+    body = LOOP.replace(
+        "sum = AddV2(x, x) {T=float32}",
+        "sum = StackPushV2(s:handle:0, x) {T=float32}\n  s = StackV2(n) {elem_type=float32}",
+    ).replace("sum:z:0", "sum:output:0")
+    with pytest.raises(Unsupported, match="StackV2 has effects"):
+        run(body, 1, 1, "numpy")
