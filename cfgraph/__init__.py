@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from cfgraph.analysis.check import check as check
     from cfgraph.build.builder import Builder as Builder
+    from cfgraph.compare.diff import diff as diff
     from cfgraph.errors import CfgraphError as CfgraphError
     from cfgraph.errors import ExecutionError as ExecutionError
     from cfgraph.errors import InvalidInput as InvalidInput
@@ -48,6 +49,7 @@ _HOMES = {
     "UsageError": "cfgraph.errors",
     "check": "cfgraph.analysis.check",
     "cluster": "cfgraph.passes.cluster.cluster",
+    "diff": "cfgraph.compare.diff",
     "dumps": "cfgraph.ir.files",
     "gradients": "cfgraph.passes.gradients.gradients",
     "load": "cfgraph.ir.files",

@@ -53,6 +53,10 @@ EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
         "cfgraph run counter.pb --feed n=3 --tap 'while/add' --expect count=3",
         "cfgraph run counter.pb --feed n=100 --trace-out trace.json.gz",
     ),
+    "diff": (
+        "cfgraph convert lstm.pb --to pbtxt | cfgraph diff lstm.pb -",
+        "cfgraph diff counter.pb counter.pb --by structure --ignore notes,order",
+    ),
     "explain": (
         "cfgraph explain deadness_mismatch.pb C",
         "cfgraph explain lstm.pb lstm/Switch --json",

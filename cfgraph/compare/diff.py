@@ -1,0 +1,276 @@
+"""What differs between two graphs: nodes added, removed and changed, functions too."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from cfgraph.analysis.bodies import body_of
+from cfgraph.analysis.signatures import Signatures
+from cfgraph.compare.match import Pairs, match_by_name, match_by_structure
+from cfgraph.errors import InvalidInput, UsageError
+from cfgraph.ir import registry
+from cfgraph.ir.functions import Function
+from cfgraph.ir.graph import Graph, Node
+from cfgraph.ir.names import did_you_mean
+
+BY: Final = ("name", "structure")
+IGNORED: Final = ("notes", "order", "devices")
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One part of a node that is another: `op`, `device`, `input I`, `control`, `attr KEY`.
+
+    None stands for what one of the two does not have.
+    """
+
+    part: str
+    before: Any
+    after: Any
+
+
+@dataclass(frozen=True, slots=True)
+class ChangedNode:
+    """A node that both graphs have, and what is different about it."""
+
+    before: Node
+    after: Node
+    changes: tuple[Change, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NodesDiff:
+    """What differs between the nodes of two graphs, or of two functions' bodies.
+
+    `renamed` are those that are alike in all but their names, if names do not count.
+    """
+
+    added: tuple[Node, ...] = ()
+    removed: tuple[Node, ...] = ()
+    changed: tuple[ChangedNode, ...] = ()
+    renamed: Mapping[str, str] = field(default_factory=dict)
+    reordered: bool = False
+
+    def __bool__(self) -> bool:
+        return bool(self.added or self.removed or self.changed or self.reordered)
+
+
+@dataclass(frozen=True, slots=True)
+class ChangedFunction:
+    """A function of both libraries: what differs in its body, and in the rest of it."""
+
+    name: str
+    nodes: NodesDiff
+    changes: tuple[Change, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class GraphDiff:
+    """What differs between two graphs; true where anything does."""
+
+    nodes: NodesDiff = field(default_factory=NodesDiff)
+    functions_added: tuple[str, ...] = ()
+    functions_removed: tuple[str, ...] = ()
+    functions_changed: tuple[ChangedFunction, ...] = ()
+    changes: tuple[Change, ...] = ()
+
+    def __bool__(self) -> bool:
+        functions = self.functions_added or self.functions_removed or self.functions_changed
+        return bool(self.nodes or functions or self.changes)
+
+
+def diff(a: Graph, b: Graph, *, by: str = "name", ignore: Collection[str] = ()) -> GraphDiff:
+    """Compare two graphs, a with b, node by node, in time linear in their size.
+
+    Nodes are paired by `name`, or by `structure`: what they read and what reads them; functions
+    and what is in them always by name. `ignore` leaves out `notes` (attributes that begin with `_`,
+    versions), `order` (of nodes and of control inputs) and `devices`. An attribute that is absent
+    counts as its default. Raises UsageError for another word.
+    """
+    if by not in BY:
+        raise UsageError(f"cannot compare by {by!r}", hint=f"one of {', '.join(BY)}")
+    for word in ignore:
+        if word not in IGNORED:
+            hint = did_you_mean(word, IGNORED) or f"one of {', '.join(IGNORED)}"
+            raise UsageError(f"cannot ignore {word!r}", hint=hint)
+    return _Differ(by, *(word not in ignore for word in IGNORED)).graphs(a, b)
+
+
+@dataclass(frozen=True, slots=True)
+class _Differ:
+    """Compares, some things left out."""
+
+    by: str
+    notes: bool
+    order: bool
+    devices: bool
+
+    def graphs(self, a: Graph, b: Graph) -> GraphDiff:
+        """All that differs between two graphs."""
+        mine, theirs = a.functions, b.functions
+        both = Signatures(mine), Signatures(theirs)
+        found = (self.functions(mine[name], theirs[name], *both) for name in mine if name in theirs)
+        gradients = _entries("gradient", a.gradient_functions, b.gradient_functions)
+        return GraphDiff(
+            self.nodes(a, b),
+            tuple(name for name in theirs if name not in mine),
+            tuple(name for name in mine if name not in theirs),
+            tuple(item for item in found if item is not None),
+            (*(self.versions(a, b) if self.notes else ()), *gradients),
+        )
+
+    def versions(self, a: Graph, b: Graph) -> Iterator[Change]:
+        """The versions that the files give."""
+        for part, old, new in zip(a.versions._fields, a.versions, b.versions, strict=True):
+            if old != new:
+                yield Change(part, old, new)
+
+    def nodes(self, a: Graph, b: Graph) -> NodesDiff:
+        """What differs between the nodes of two graphs."""
+        if self.by == "structure":
+            pairs = match_by_structure(a, b, self.attrs, self.devices)
+        else:
+            pairs = match_by_name(a, b)
+        taken = set(pairs.values())
+        compared = ((one, other, tuple(self.parts(one, other, pairs))) for one, other in
+                    pairs.items())  # fmt: skip
+        changed = [ChangedNode(*item) for item in compared if item[2]]
+        unlike = {item.before for item in changed}
+        return NodesDiff(
+            tuple(node for node in b if node not in taken),
+            tuple(node for node in a if node not in pairs),
+            tuple(changed),
+            {
+                one.name: other.name
+                for one, other in pairs.items()
+                if one.name != other.name and one not in unlike
+            },
+            self.order and self.by == "name" and _reordered(pairs, b),
+        )
+
+    def parts(self, a: Node, b: Node, pairs: Pairs) -> Iterator[Change]:
+        """The parts of a node that differ."""
+        if a.op != b.op:
+            yield Change("op", a.op, b.op)
+        if self.devices and a.device != b.device:
+            yield Change("device", a.device, b.device)
+        yield from _inputs(a, b, pairs)
+        yield from self.controls(a, b, pairs)
+        if a.attrs != b.attrs:
+            yield from _attrs(a, b, self.attrs(a), self.attrs(b))
+
+    def controls(self, a: Node, b: Node, pairs: Pairs) -> Iterator[Change]:
+        """Nodes that one waits for and the other does not."""
+        if not a.controls and not b.controls:
+            return
+        awaited, there = [pairs.get(item) for item in a.controls], set(b.controls)
+        known = set(awaited)
+        gone = [item for item, twin in zip(a.controls, awaited, strict=True) if twin not in there]
+        for item in gone:
+            yield Change("control", f"^{item.name}", None)
+        new = [item for item in b.controls if item not in known]
+        for item in new:
+            yield Change("control", None, f"^{item.name}")
+        if self.order and not gone and not new and tuple(awaited) != b.controls:
+            yield Change("order of controls", _list(a.controls), _list(b.controls))
+
+    def attrs(self, node: Node) -> Mapping[str, Any]:
+        """The attributes that count."""
+        if self.notes or not any(key.startswith("_") for key in node.attrs):
+            return node.attrs
+        return {key: value for key, value in node.attrs.items() if not key.startswith("_")}
+
+    def functions(
+        self, a: Function, b: Function, mine: Signatures, theirs: Signatures
+    ) -> ChangedFunction | None:
+        """What differs between two functions of one name; None if nothing does."""
+        if a is b or a.definition == b.definition:
+            return None
+        one, other = body_of(a, mine), body_of(b, theirs)
+        nodes = replace(self, by="name").nodes(one.subject.graph, other.subject.graph)
+        changes = tuple(self.outside(a, b))
+        sound = not one.faults and not other.faults
+        if not nodes and not changes and sound:
+            return None
+        return ChangedFunction(a.name, nodes, changes)
+
+    def outside(self, a: Function, b: Function) -> Iterator[Change]:
+        """What differs but for the body."""
+        old, new = a.definition, b.definition
+        for part, read in _SIGNATURE.items():
+            before, after = read(old), read(new)
+            if before != after:
+                yield Change(part, before, after)
+        yield from _entries("return", old.returns, new.returns)
+        yield from _entries("control return", old.control_returns, new.control_returns)
+        if self.notes:
+            yield from _entries("attr", old.attrs, new.attrs)
+
+
+_SIGNATURE: Final[Mapping[str, Callable[[Any], Any]]] = {
+    "inputs": lambda definition: _arguments(definition.inputs),
+    "outputs": lambda definition: _arguments(definition.outputs),
+    "attrs declared": lambda definition: ", ".join(definition.attr_defs),
+    "stateful": lambda definition: definition.stateful,
+}
+
+
+def _arguments(items: Sequence[Any]) -> str:
+    return ", ".join(
+        f"{item.name}: {f'{item.count}*' if item.count else ''}{item.dtype or item.type_attr}"
+        for item in items
+    )
+
+
+def _list(nodes: Sequence[Node]) -> str:
+    return ", ".join(f"^{node.name}" for node in nodes)
+
+
+def _inputs(a: Node, b: Node, pairs: Pairs) -> Iterator[Change]:
+    for slot in range(max(len(a.inputs), len(b.inputs))):
+        old = a.inputs[slot] if slot < len(a.inputs) else None
+        new = b.inputs[slot] if slot < len(b.inputs) else None
+        same = old and new and pairs.get(old.node) is new.node and old.port == new.port
+        if not same:
+            yield Change(f"input {slot}", old and old.name, new and new.name)
+
+
+def _attrs(a: Node, b: Node, mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> Iterator[Any]:
+    for key in dict.fromkeys((*mine, *theirs)):
+        old, new = mine.get(key), theirs.get(key)
+        if key in mine and key in theirs and old == new:
+            continue
+        if (key not in mine and _default(a, key) == new) or (
+            key not in theirs and _default(b, key) == old
+        ):
+            continue
+        yield Change(f"attr {key}", old, new)
+
+
+def _default(node: Node, key: str) -> Any:
+    try:
+        return registry.default_attr(node, key)
+    except InvalidInput:
+        return _NO_DEFAULT
+
+
+_NO_DEFAULT: Final = object()
+
+
+def _entries(part: str, mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> Iterator[Change]:
+    for key in dict.fromkeys((*mine, *theirs)):
+        if mine.get(key) != theirs.get(key):
+            yield Change(f"{part} {key}", mine.get(key), theirs.get(key))
+
+
+def _reordered(pairs: Pairs, b: Graph) -> bool:
+    """True if the nodes of both stand in another order."""
+    places = {node: place for place, node in enumerate(b)}
+    last = -1
+    for twin in pairs.values():
+        if places[twin] < last:
+            return True
+        last = places[twin]
+    return False

@@ -1,0 +1,43 @@
+"""Compare two graphs: node by node, and with --run what they compute."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from cfgraph import options as given
+
+
+def main(
+    a: Annotated[
+        str,
+        typer.Argument(metavar="A", help="A graph, as for other commands.", show_default=False),
+    ],
+    b: Annotated[
+        str,
+        typer.Argument(metavar="B", help="The one to compare it with.", show_default=False),
+    ],
+    by: Annotated[
+        str, typer.Option("--by", metavar="HOW", help="Pair nodes by name, or by structure.")
+    ] = "name",
+    ignore: Annotated[
+        str,
+        typer.Option(
+            "--ignore", metavar="LIST", help="What does not count: notes, order, devices."
+        ),
+    ] = "",
+    format: Annotated[
+        str, typer.Option("--format", metavar="FORMAT", help="text or json.")
+    ] = "text",
+    full: given.Full = False,
+    json: given.Json = False,
+    quiet: given.Quiet = False,
+    color: given.ColorChoice = given.Color.auto,
+) -> None:
+    """Compare two graphs: node by node, and with --run what they compute."""
+    from cfgraph.console.diff import DiffOptions, diff_files
+
+    format = "json" if json else format
+    options = DiffOptions(by, given.split_list(ignore), format, full, quiet, color)
+    raise given.Exit(diff_files(a, b, options))

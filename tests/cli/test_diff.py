@@ -1,0 +1,78 @@
+"""`cfgraph diff`: what differs between two graphs, for people and for scripts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+@pytest.fixture
+def other(command: Any, counter: Path, tmp_path: Path) -> Path:
+    """The counter, made to count by two, and to n as well."""
+    text = command("convert", counter, "--to", "graph").out
+    text = text.replace("int32[]:1}", "int32[]:2}").replace("= Less(", "= LessEqual(")
+    (tmp_path / "other.graph").write_text(text + "extra = Neg(count)\n")
+    return tmp_path / "other.graph"
+
+
+def test_a_graph_is_like_itself_in_another_format(
+    command: Any, counter: Path, tmp_path: Path
+) -> None:
+    command("convert", counter, "-o", tmp_path / "again.pbtxt")
+    done = command("diff", counter, tmp_path / "again.pbtxt")
+    assert (done.code, done.out, done.err) == (0, "no differences: 15 nodes alike\n", "")
+
+
+def test_a_difference_is_shown_as_what_was_and_what_is(
+    command: Any, counter: Path, other: Path
+) -> None:
+    done = command("diff", counter, other)
+    assert done.code == 1
+    assert done.lines == [
+        f"--- {counter} (15 nodes)",
+        f"+++ {other} (16 nodes)",
+        "+ extra = Neg(count) {T=int32}",
+        "~ while/Less",
+        "    op: - Less  + LessEqual",
+        "~ while/add/y (Const)",
+        "    attr value: - int32[]:1  + int32[]:2",
+        "1 node added, 2 nodes changed",
+    ]
+
+
+def test_the_document_has_the_same(command: Any, counter: Path, other: Path) -> None:
+    done = command("diff", counter, other, "--json")
+    assert (done.code, done.json["status"]) == (1, "findings")
+    assert done.json["summary"]["added"] == 1
+    assert done.json["result"]["structure"]["changed"][0] == {
+        "node": "while/Less",
+        "now": "while/Less",
+        "op": "LessEqual",
+        "changes": [{"part": "op", "before": "Less", "after": "LessEqual"}],
+    }
+    assert command("diff", counter, counter, "--json").json["result"]["structure"]["equal"]
+
+
+def test_many_nodes_are_counted_unless_all_are_wanted(command: Any, graphs: Path) -> None:
+    files = (graphs / "lstm.pb", graphs / "lstm_grad.pb")
+    done = command("diff", *files)
+    assert "+ and 94 more; --full prints them" in done.lines
+    assert len(command("diff", *files, "--full").lines) > 110
+
+
+def test_one_graph_may_come_from_standard_input(command: Any, counter: Path) -> None:
+    assert command("diff", "-", counter, stdin=counter.read_bytes()).code == 0
+    assert command("diff", "-", "-", stdin=counter.read_bytes()).code == 2
+
+
+@pytest.mark.parametrize(
+    "options", [["--by", "luck"], ["--ignore", "order,colour"], ["--format", "xml"]]
+)
+def test_unknown_words_are_usage_errors(command: Any, counter: Path, options: list[str]) -> None:
+    assert command("diff", counter, counter, *options).code == 2
+
+
+def test_a_missing_graph_is_an_input_error(command: Any, counter: Path, tmp_path: Path) -> None:
+    assert command("diff", counter, tmp_path / "no.pb").code == 3

@@ -1,0 +1,135 @@
+"""Two graphs compared node by node: by name, and by structure."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import cfgraph
+from cfgraph.compare.diff import diff
+from cfgraph.errors import UsageError
+from cfgraph.ir.copy import copy_of
+from cfgraph.ir.graph import Graph
+
+GRAPHS = sorted(
+    path.name for path in (Path(__file__).parents[2] / "fixtures" / "graphs").glob("*.pb")
+)
+
+
+@pytest.fixture
+def counter(fixtures: Path) -> Graph:
+    return cfgraph.load(fixtures / "graphs" / "counter.pb")
+
+
+def parts(found: Any) -> dict[str, list[str]]:
+    """What changed about which node."""
+    return {item.before.name: [c.part for c in item.changes] for item in found.nodes.changed}
+
+
+def renamed(graph: Graph) -> Graph:
+    copy = copy_of(graph)
+    for place, node in enumerate(list(copy)):
+        copy.rename(node, f"n{place}")
+    return copy
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+@pytest.mark.parametrize("by", ["name", "structure"])
+def test_a_graph_does_not_differ_from_itself(name: str, by: str, fixtures: Path) -> None:
+    path = fixtures / "graphs" / name
+    assert not diff(cfgraph.load(path), cfgraph.load(path), by=by)
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_other_names_do_not_count_by_structure(name: str, fixtures: Path) -> None:
+    graph = cfgraph.load(fixtures / "graphs" / name)
+    found = diff(graph, renamed(graph), by="structure", ignore=["notes"])
+    assert not found
+    assert len(found.nodes.renamed) == len(graph)
+    assert diff(graph, renamed(graph)).nodes.removed
+
+
+def test_what_changed_is_named(counter: Graph) -> None:
+    other = copy_of(counter)
+    less, add = other["while/Less"], other["while/add"]
+    other.set_input(less, 0, other["while/Identity"].output())
+    other.set_device(add, "/device:GPU:0")
+    other.add_control(other["count"], add)
+    other.set_attr(other["while/Enter"], "parallel_iterations", 3)
+    other.set_attr(add, "_note", b"new")
+    assert parts(diff(counter, other)) == {
+        "while/Less": ["input 0"],
+        "while/add": ["device", "attr _note"],
+        "count": ["control"],
+        "while/Enter": ["attr parallel_iterations"],
+    }
+    found = diff(counter, other, ignore=["devices", "notes"])
+    assert "while/add" not in parts(found)
+
+
+def test_nodes_are_added_and_removed(counter: Graph) -> None:
+    other = copy_of(counter)
+    other.add("Identity", other["count"].output(), name="again")
+    found = diff(counter, other)
+    assert [node.name for node in found.nodes.added] == ["again"]
+    assert [node.name for node in diff(other, counter).nodes.removed] == ["again"]
+
+
+def test_an_absent_attribute_is_its_default(counter: Graph) -> None:
+    other = copy_of(counter)
+    enter = other["while/Enter"]
+    assert enter.attrs["is_constant"] is False
+    del enter.attrs["is_constant"]
+    assert not diff(counter, other)
+    other["while/Less/Enter"].attrs.pop("is_constant")
+    assert parts(diff(counter, other)) == {"while/Less/Enter": ["attr is_constant"]}
+
+
+def test_the_order_of_nodes_and_controls_counts_unless_it_is_ignored(counter: Graph) -> None:
+    other = copy_of(counter)
+    other.nodes = dict(reversed(other.nodes.items()))
+    assert diff(counter, other).nodes.reordered
+    assert not diff(counter, other, ignore=["order"])
+
+
+def test_functions_are_compared_by_name(fixtures: Path) -> None:
+    path = fixtures / "graphs" / "cond_functional.pb"
+    graph = cfgraph.load(path)
+    text = cfgraph.dumps(graph, "graph").decode()
+    other = cfgraph.loads(text.replace("= Square(", "= Neg(").encode())
+    (changed,) = diff(graph, other).functions_changed
+    assert [c.part for item in changed.nodes.changed for c in item.changes] == ["op"]
+    del other.functions[changed.name]
+    assert diff(graph, other).functions_removed == (changed.name,)
+    assert diff(other, graph).functions_added == (changed.name,)
+
+
+def test_one_changed_node_is_found_among_nodes_of_other_names(counter: Graph) -> None:
+    other = renamed(counter)
+    place = list(counter.nodes).index("while/Less")
+    text = cfgraph.dumps(other, "graph").decode().replace("= Less(", "= Greater(")
+    found = diff(counter, cfgraph.loads(text.encode()), by="structure", ignore=["notes"])
+    assert not found.nodes.added
+    assert not found.nodes.removed
+    (changed,) = found.nodes.changed
+    assert (changed.before.name, changed.after.name) == ("while/Less", f"n{place}")
+
+
+def test_twins_are_told_apart_by_what_reads_them() -> None:
+    text = "".join(
+        f"a{i} = Const() {{dtype=float32, value=float32[]:1}}\nb{i} = Neg(a{i})\n" for i in range(9)
+    )
+    order = [3, 8, 0, 1, 7, 2, 6, 5, 4]
+    other = "".join(f"y{i} = Neg(x{8 - i})\n" for i in order) + "".join(
+        f"x{i} = Const() {{dtype=float32, value=float32[]:1}}\n" for i in order
+    )
+    a, b = cfgraph.loads(text.encode()), cfgraph.loads(other.encode())
+    assert not diff(a, b, by="structure")
+
+
+@pytest.mark.parametrize("options", [{"by": "luck"}, {"ignore": ["colour"]}])
+def test_other_words_are_refused(counter: Graph, options: dict[str, Any]) -> None:
+    with pytest.raises(UsageError):
+        diff(counter, counter, **options)
