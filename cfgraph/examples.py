@@ -12,6 +12,7 @@ EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
         "cfgraph show nested.pb --deadness --filter 'live:sometimes'",
         "cfgraph show cond_functional.pb --filter 'function:*'",
         "cfgraph show counter.pb --format dot",
+        "cfgraph show lstm_grad.pb --html lstm_grad.html",
     ),
     "check": (
         "cfgraph check *.pb",

@@ -132,6 +132,12 @@ TraceOut = Annotated[
 Timeline = Annotated[
     bool, typer.Option("--timeline", help="Draw what each device did when, and the messages.")
 ]
+Html = Annotated[
+    str | None,
+    typer.Option(
+        "--html", metavar="FILE", help="Write a page to look at in a browser, in one file."
+    ),
+]
 Timeout = Annotated[
     float | None,
     typer.Option(

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from cfgraph.options import Color, ColorChoice, Filter, Full, Graph, Json
+from cfgraph.options import Color, ColorChoice, Filter, Full, Graph, Html, Json
 
 
 def main(
@@ -28,14 +28,21 @@ def main(
     format: Annotated[
         str, typer.Option("--format", metavar="FORMAT", help="text, json, tsv or dot.")
     ] = "text",
+    html: Html = None,
+    svg: Annotated[
+        str | None, typer.Option("--svg", metavar="FILE", help="Draw it with Graphviz.")
+    ] = None,
     full: Full = False,
     json: Json = False,
     color: ColorChoice = Color.auto,
 ) -> None:
     """Show what is in a graph, and what to type next."""
+    from cfgraph.console.picture.show_files import Pictures
     from cfgraph.console.show import SECTIONS, ShowOptions, show
 
     asked = (nodes, ops, frames, functions, devices)
     sections = tuple(name for name, wanted in zip(SECTIONS, asked, strict=True) if wanted)
     format = "json" if json else format
-    show(graph, ShowOptions(sections, node, tuple(filter), format, full, color, deadness))
+    pictures = Pictures(html, svg, deadness)
+    asked_for = ShowOptions(sections, node, tuple(filter), format, full, color, deadness, pictures)
+    show(graph, asked_for)

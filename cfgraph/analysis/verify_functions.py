@@ -27,7 +27,7 @@ def named_functions(subject: Subject) -> Iterator[Finding]:
         if signature is not None and not any("func" in a.kind for a in signature.attrs.values()):
             continue
         for node in nodes:
-            for key, func in _functions_of(node.attrs):
+            for key, func in functions_of(node.attrs):
                 if not key.startswith("_") and signatures.of(func.name) is None:
                     message = (
                         f"attribute {key!r} names a function that does not exist, {func.name!r}"
@@ -36,7 +36,8 @@ def named_functions(subject: Subject) -> Iterator[Finding]:
                     yield Finding("CFG133", "error", message, node.name, hint)
 
 
-def _functions_of(attrs: Mapping[str, Any]) -> Iterator[tuple[str, Func]]:
+def functions_of(attrs: Mapping[str, Any]) -> Iterator[tuple[str, Func]]:
+    """The functions that attributes name, with the attribute, whether they exist or not."""
     for key, value in attrs.items():
         for part in value if type(value) is tuple else (value,):
             if type(part) is Func:
@@ -56,7 +57,7 @@ def _calls_of(subject: Subject, node: Node, caller: Any) -> Iterator[Finding]:
     reads, returns = subject.wants[node], subject.gives[node]
     if reads is None or returns is None or len(reads) != len(node.inputs):
         return
-    for key, func in _functions_of({key: node.attrs.get(key) for key in caller.functions}):
+    for key, func in functions_of({key: node.attrs.get(key) for key in caller.functions}):
         signature = subject.signatures.of(func.name)
         if signature is None:
             continue
@@ -159,7 +160,7 @@ def _callees(graph: Graph, name: str) -> Iterator[str]:
     for node in graph.functions[name].definition.nodes:
         if node.op in graph.functions:
             yield node.op
-        for _, func in _functions_of(node.attrs):
+        for _, func in functions_of(node.attrs):
             if func.name in graph.functions:
                 yield func.name
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 from cfgraph.analysis.parts import Parts, parts_of
@@ -14,6 +14,7 @@ from cfgraph.console.devices import parts_json, parts_table
 from cfgraph.console.dot import dot_lines
 from cfgraph.console.graphs import Source, read_graph
 from cfgraph.console.page import Page, note, page
+from cfgraph.console.picture.show_files import Pictures
 from cfgraph.console.show_node import node_json, print_node
 from cfgraph.console.show_summary import print_summary
 from cfgraph.console.tables import Table, tab_separated
@@ -30,7 +31,8 @@ SECTIONS: Final = ("nodes", "ops", "frames", "functions", "devices")
 class ShowOptions:
     """What to show: some sections, one node, or, without either, a summary.
 
-    With `deadness` also when each node runs.
+    With `deadness` also when each node runs; with `pictures` files, and of the rest only what is
+    asked for.
     """
 
     sections: tuple[str, ...] = ()
@@ -40,6 +42,7 @@ class ShowOptions:
     full: bool = False
     color: Color = Color.auto
     deadness: bool = False
+    pictures: Pictures = field(default_factory=Pictures)
 
 
 def show(path: str, options: ShowOptions) -> None:
@@ -78,11 +81,21 @@ class _Show:
         """Print what the options say."""
         options = self.options
         chosen = self.chosen()
+        if options.pictures:
+            options.pictures.write(self.source, self.whole, chosen, options.node)
+            if options.format == "text" and not options.sections:
+                note(f"wrote {' and '.join(options.pictures.paths)}")
+                return
         if options.format == "dot":
             print("\n".join(dot_lines(chosen, options.deadness)))
         elif options.format == "json":
             result = self.result(chosen)
-            print_document("show", inputs=[self.source.to_json()], result=result)
+            print_document(
+                "show",
+                inputs=[self.source.to_json()],
+                result=result,
+                artifacts=options.pictures.artifacts(),
+            )
         elif options.format == "tsv":
             for section in self.sections() or ("nodes",):
                 print("\n".join(tab_separated(self.table(section, chosen, tree=False))))

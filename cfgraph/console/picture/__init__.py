@@ -1,0 +1,1 @@
+"""Pictures of graphs and runs: pages that open from a file, and drawings by Graphviz."""

@@ -1,0 +1,152 @@
+// The panel beside the picture: all about one node, one box, or the findings of `check`.
+
+const details = document.getElementById("details");
+const MANY = 60;
+
+// an element; children are elements or texts
+function make(tag, given = {}, ...children) {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(given)) {
+    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+    else if (value !== undefined && value !== "") element.setAttribute(name, value);
+  }
+  element.append(...children.filter((child) => child !== null && child !== undefined));
+  return element;
+}
+
+const nodeLink = (n, text) => make("a", { href: `#node=${encodeURIComponent(nodes[n].name)}`, "data-node": n }, text ?? nodes[n].name);
+const dim = (text) => make("span", { class: "dim" }, text);
+
+const findingsOf = (() => {
+  const byName = new Map();
+  for (const finding of model.findings) {
+    for (const name of new Set([finding.where.node, ...finding.related].filter(Boolean))) {
+      if (byName.has(name)) byName.get(name).push(finding);
+      else byName.set(name, [finding]);
+    }
+  }
+  return (n) => byName.get(nodes[n].name) || [];
+})();
+
+function tell(id) {
+  if (!id) details.replaceChildren(...aboutGraph());
+  else if (id[0] === "n") details.replaceChildren(...aboutNode(Number(id.slice(1))));
+  else details.replaceChildren(...aboutGroup(Number(id.slice(1))));
+}
+
+function facts(rows) {
+  const told = rows.filter(([, value]) => value !== undefined && value !== "");
+  return make("dl", {}, ...told.flatMap(([name, value]) => [make("dt", {}, name), make("dd", {}, value)]));
+}
+
+function list(title, items) {
+  if (!items.length) return [];
+  const rest = items.length > MANY ? [make("li", {}, dim(`and ${items.length - MANY} more`))] : [];
+  return [make("h3", {}, title), make("ul", {}, ...items.slice(0, MANY).map((item) => make("li", {}, ...item)), ...rest)];
+}
+
+function whenText(node) {
+  const when = whenOf(node);
+  if (!when) return undefined;
+  return when[0] === "sometimes" ? `if ${when[1]}` : when[0];
+}
+
+function aboutNode(n) {
+  const node = nodes[n];
+  const sources = (node.in || []).map((item, slot) => {
+    if (!Array.isArray(item)) return [`${slot} `, item];
+    const [source, port] = item;
+    return [dim(`${slot} `), nodeLink(source, `${nodes[source].name}:${port}`), dim(` ${nodes[source].out?.[port] ?? ""}`)];
+  });
+  const controls = (node.after || []).map((one) => (typeof one === "number" ? [nodeLink(one, `^${nodes[one].name}`)] : [one]));
+  const link = model.links.filter((ends) => ends.includes(n));
+  return [
+    make("h2", {}, node.name),
+    make("p", {}, `${node.op} `, dim(model.ops[node.op].about)),
+    facts([
+      ["runs", whenText(node)],
+      ["frame", node.frame],
+      ["device", node.device],
+      ...runFacts(n),
+    ]),
+    ...list("findings", findingsOf(n).map(findingText)),
+    ...list("inputs", sources),
+    ...list("after", controls),
+    ...list("outputs", (node.out || []).map((type, port) => [dim(`${port} `), type])),
+    ...list("read by", readers[n].filter((use) => !use.control).map((use) => [
+      nodeLink(use.node), dim(` input ${use.slot}${use.port ? `, from output ${use.port}` : ""}`)])),
+    ...list("before", readers[n].filter((use) => use.control).map((use) => [nodeLink(use.node, `^${nodes[use.node].name}`)])),
+    ...list("other end", link.map(([send, recv]) => [nodeLink(send === n ? recv : send)])),
+    ...list("attributes", Object.entries(node.attrs || {}).map(([name, text]) => [dim(`${name} `), text])),
+    ...list("in", around(node.group).slice(1).map((g) => [groupLink(g)])),
+  ];
+}
+
+function groupLink(g) {
+  return make("a", { "data-group": g }, `${KINDS[groups[g].kind]} ${groups[g].label}`);
+}
+
+function findingText(finding) {
+  const where = numbers.get(finding.where.node);
+  return [
+    make("b", { class: finding.level }, `${finding.level} ${finding.code}`), " ",
+    finding.message,
+    where === undefined ? null : make("span", {}, " at ", nodeLink(where)),
+    finding.hint ? make("div", { class: "dim" }, `hint: ${finding.hint}`) : null,
+  ];
+}
+
+function counted(items) {
+  const found = new Map();
+  for (const item of items) found.set(item, (found.get(item) || 0) + 1);
+  return [...found].sort((a, b) => b[1] - a[1] || (a[0] < b[0] ? -1 : 1));
+}
+
+function within(g) {
+  return [...insides[g].nodes, ...insides[g].groups.flatMap(within)];
+}
+
+function aboutGroup(g) {
+  const members = within(g);
+  const button = make("button", { "data-toggle": g }, isOpen(g) ? "close" : "open");
+  return [
+    make("h2", {}, groups[g].label),
+    make("p", {}, `${KINDS[groups[g].kind]}, ${members.length} nodes `, button),
+    ...list("ops", counted(members.map((n) => nodes[n].op)).map(([op, count]) => [dim(`${count} `), op])),
+    ...list("holds", [...insides[g].groups.map((one) => [groupLink(one)]), ...insides[g].nodes.map((n) => [nodeLink(n)])]),
+    ...list("in", around(groups[g].parent).slice(1).map((one) => [groupLink(one)])),
+  ];
+}
+
+function aboutGraph() {
+  const kinds = counted(groups.slice(1).map((group) => group.kind)).filter(([kind]) => kind !== "chunk");
+  return [
+    make("h2", {}, model.title),
+    make("p", {}, `${nodes.length} nodes`, ...kinds.map(([kind, count]) => `, ${count} ${KINDS[kind]}${count === 1 ? "" : "s"}`)),
+    make("p", { class: "dim" }, "A click opens a box (+), and on its title closes it (−). Drag moves, the wheel zooms."),
+    ...model.notes.map((text) => make("p", { class: "warning" }, text)),
+    ...list("findings", model.findings.map(findingText)),
+    ...list("ops", counted(nodes.map((node) => node.op)).map(([op, count]) => [dim(`${count} `), op])),
+  ];
+}
+
+const KINDS = {
+  device: "device", frame: "loop", scope: "scope", function: "function", call: "call", cluster: "cluster", chunk: "chunk",
+};
+
+function watchDetails() {
+  document.addEventListener("click", (event) => {
+    const link = event.target.closest?.("[data-node], [data-group], [data-toggle]");
+    if (!link) return;
+    event.preventDefault();
+    const { node, group, toggle: box } = link.dataset;
+    if (box !== undefined) {
+      reveal(`g${box}`);
+      toggle(Number(box));
+      tell(`g${box}`);
+      return;
+    }
+    showTab("graph");
+    pick(node !== undefined ? `n${node}` : `g${group}`, { centred: true });
+  });
+}

@@ -1,0 +1,41 @@
+// What lines, shapes and boxes mean; only what the picture has.
+
+function line(className) {
+  return `<svg viewBox="0 0 44 16" class="sign"><g class="edge ${className}"><path d="M2 8H36"/><polygon points="36,5 42,8 36,11"/></g></svg>`;
+}
+
+function shape(points, className = "") {
+  return `<svg viewBox="0 0 44 16" class="sign"><g class="node ${className}"><polygon points="${points}"/></g></svg>`;
+}
+
+const RECTANGLE = "4,2 40,2 40,14 4,14";
+const box = (className) => `<svg viewBox="0 0 44 16" class="sign"><g class="cluster ${className}"><polygon points="${RECTANGLE}"/></g></svg>`;
+
+function legend() {
+  const roles = new Set(nodes.map(roleOf)), kinds = new Set(groups.map((group) => group.kind));
+  const has = (...names) => names.some((name) => roles.has(name));
+  const runs = new Set(model.whens.map((when) => when[0]));
+  const signs = [
+    [true, line("data"), "data"],
+    [nodes.some((node) => node.after), line("control"), "control edge"],
+    [has("next_iteration"), line("back"), "back edge of a loop"],
+    [model.links.length, line("message"), "message, Send to Recv"],
+    [calls.length, line("calls"), "call of a function"],
+    [true, line("data many"), "several edges"],
+    [has("switch"), shape("10,2 34,2 40,14 4,14"), "Switch"],
+    [has("merge"), shape("4,2 40,2 34,14 10,14", "loop"), "Merge"],
+    [has("enter", "exit"), shape("4,2 34,2 40,8 34,14 4,14", "loop"), "Enter, Exit"],
+    [has("send", "recv"), shape("10,2 40,2 34,14 4,14", "send"), "Send, Recv"],
+    [kinds.has("device"), box("device"), "device"],
+    [kinds.has("frame"), box("frame"), "loop"],
+    [kinds.has("scope"), box("scope"), "scope of names"],
+    [kinds.has("chunk"), box("chunk"), "consecutive nodes"],
+    [kinds.has("cluster"), box("launch"), "cluster"],
+    [kinds.has("function") || kinds.has("call"), box("function"), "function, its call"],
+    [runs.has("sometimes"), `<svg viewBox="0 0 44 16" class="sign"><g class="node hued" style="--hue:210"><polygon points="${RECTANGLE}"/></g></svg>`,
+      "one colour: they run together"],
+    [runs.has("never"), shape(RECTANGLE, "never"), "never runs"],
+  ];
+  const shown = signs.filter(([wanted]) => wanted);
+  document.getElementById("signs").innerHTML = shown.map(([, sign, text]) => `<span>${sign}${text}</span>`).join("");
+}

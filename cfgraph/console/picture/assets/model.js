@@ -1,0 +1,140 @@
+// What the page knows of the graph, and which boxes are to be seen.
+
+const model = JSON.parse(document.getElementById("model").textContent);
+const { nodes, groups } = model;
+const ROOT = 0;
+// so many boxes are opened unasked
+const BUDGET = 70;
+
+const numbers = new Map(nodes.map((node, number) => [node.name, number]));
+const insides = groups.map(() => ({ groups: [], nodes: [], count: 0 }));
+const readers = nodes.map(() => []);
+const open = new Set();
+
+for (let g = groups.length - 1; g > ROOT; g--) insides[groups[g].parent].groups.unshift(g);
+nodes.forEach((node, n) => {
+  insides[node.group].nodes.push(n);
+  for (let g = node.group; g !== undefined; g = groups[g].parent) insides[g].count++;
+  (node.in || []).forEach((item, slot) => {
+    if (Array.isArray(item)) readers[item[0]].push({ node: n, slot, port: item[1] });
+  });
+  for (const source of node.after || []) {
+    if (typeof source === "number") readers[source].push({ node: n, control: true });
+  }
+});
+
+const roleOf = (node) => model.ops[node.op].role;
+const whenOf = (node) => (node.when === undefined ? undefined : model.whens[node.when]);
+const isOpen = (g) => open.has(g);
+const size = (g) => insides[g].groups.length + insides[g].nodes.length;
+
+// the groups around a node or in a group, outermost first
+function around(group) {
+  const found = [];
+  for (let g = group; g !== undefined; g = groups[g].parent) found.unshift(g);
+  return found;
+}
+
+// a name without what the box around it says already
+function shortName(node) {
+  const prefix = groups[node.group].prefix || "";
+  return prefix && node.name.startsWith(prefix) ? node.name.slice(prefix.length) : ownName(node);
+}
+
+// the name of a node within its function
+function ownName(node) {
+  for (let g = node.group; g !== undefined; g = groups[g].parent) {
+    const { kind, label, prefix } = groups[g];
+    const head = kind === "function" ? `${label}/` : "";
+    if (head && node.name.startsWith(head)) return node.name.slice(head.length);
+    if (kind === "cluster" && prefix && node.name.startsWith(prefix)) return node.name.slice(prefix.length);
+  }
+  return node.name;
+}
+
+// open outer boxes, smaller ones first, while the picture stays small
+function openSome(limit = BUDGET) {
+  open.clear();
+  open.add(ROOT);
+  let count = size(ROOT);
+  let level = insides[ROOT].groups;
+  while (level.length) {
+    const below = [];
+    for (const set of together(level)) {
+      const more = set.reduce((sum, g) => sum + size(g) - 1, 0);
+      if (groups[set[0]].kind === "function" || count + more > limit) continue;
+      count += more;
+      for (const g of set) {
+        open.add(g);
+        below.push(...insides[g].groups);
+      }
+    }
+    level = below;
+  }
+}
+
+// scopes side by side are opened all or none; what is smaller comes first
+function together(level) {
+  const sets = new Map();
+  for (const g of level) {
+    const { kind, parent } = groups[g];
+    const key = ["scope", "chunk"].includes(kind) ? `${kind} in ${parent}` : g;
+    if (sets.has(key)) sets.get(key).push(g);
+    else sets.set(key, [g]);
+  }
+  const total = (set) => set.reduce((sum, g) => sum + size(g), 0);
+  return [...sets.values()].sort((a, b) => total(a) - total(b));
+}
+
+// the nodes that call a function, with the arguments in the body that is drawn there
+const calls = nodes.flatMap((node, n) => {
+  if (node.op !== "_Arg") return [];
+  const body = around(node.group).reverse().find((g) => ["function", "cluster"].includes(groups[g].kind));
+  if (body === undefined) return [];
+  const outer = groups[body].kind === "cluster" ? body : groups[body].parent;
+  const caller = insides[outer].nodes.find((one) => ["call", "cluster"].includes(roleOf(nodes[one])));
+  return caller === undefined || outer === ROOT ? [] : [[caller, n]];
+});
+
+// what is to be drawn: for each node the box that shows it, and the edges between boxes
+function scene() {
+  const boxOf = [];
+  groups.forEach((group, g) => {
+    const outer = g === ROOT ? null : boxOf[group.parent];
+    boxOf.push(outer ?? (isOpen(g) ? null : `g${g}`));
+  });
+  const shown = nodes.map((node, n) => boxOf[node.group] ?? `n${n}`);
+  return { boxOf, shown, edges: edgesBetween(shown) };
+}
+
+function edgesBetween(shown) {
+  const found = new Map();
+  const add = (source, target, kind, text, port) => {
+    const from = shown[source], to = shown[target];
+    if (from === to) {
+      if (from[0] === "g" || kind !== "data" || source !== target) return;
+    }
+    const key = `${from}>${to}>${kind}`;
+    const known = found.get(key);
+    if (known === undefined) found.set(key, { from, to, kind, count: 1, texts: [text], port });
+    else if (known.texts.push(text)) known.count++;
+  };
+  nodes.forEach((node, n) => {
+    const merges = roleOf(node) === "merge";
+    (node.in || []).forEach((item) => {
+      if (!Array.isArray(item)) return;
+      const source = nodes[item[0]];
+      const back = merges && roleOf(source) === "next_iteration";
+      const type = (source.out || [])[item[1]] || "";
+      add(item[0], n, back ? "back" : "data", `${source.name}:${item[1]} → ${node.name}  ${type}`, item[1]);
+    });
+    for (const source of node.after || []) {
+      if (typeof source === "number") add(source, n, "control", `^${nodes[source].name} → ${node.name}`);
+    }
+  });
+  for (const [send, recv] of model.links) {
+    add(send, recv, "message", `${nodes[send].name} ⇢ ${nodes[recv].name}`);
+  }
+  for (const [caller, argument] of calls) add(caller, argument, "calls", `calls ${nodes[argument].name}`);
+  return [...found.values()];
+}

@@ -1,0 +1,198 @@
+// The picture on the screen: drawn by Graphviz, moved and zoomed by hand, boxes opened by a click.
+
+const canvas = document.getElementById("canvas");
+// the smallest letters that a picture begins with, as a part of their size
+const READABLE = 0.45;
+let viz = null;
+let drawn = { edges: [], shown: [] };
+let place = { x: 0, y: 0, zoom: 1 };
+let svg = null;
+let picked = null;
+
+async function loadViz() {
+  const packed = Uint8Array.from(atob(document.getElementById("viz").textContent), (c) => c.charCodeAt(0));
+  const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
+  const script = document.createElement("script");
+  script.textContent = await new Response(stream).text();
+  document.head.append(script);
+  viz = await Viz.instance();
+}
+
+// draw what is open; `anchor` names the box that is to stay where it is
+function redraw(anchor) {
+  const before = anchor && boxPlace(anchor);
+  const start = performance.now();
+  drawn = scene();
+  const result = viz.renderSVGElement(dotText(drawn));
+  if (svg) svg.remove();
+  document.getElementById("wait").hidden = true;
+  svg = result;
+  const { width, height } = svg.viewBox.baseVal;
+  svg.setAttribute("width", width);
+  svg.setAttribute("height", height);
+  canvas.append(svg);
+  nameThings();
+  paint();
+  const after = before && boxPlace(anchor);
+  if (after) move({ x: place.x + before.x - after.x, y: place.y + before.y - after.y });
+  else showStart();
+  mark();
+  const boxes = new Set(drawn.shown).size;
+  const took = Math.round(performance.now() - start);
+  const told = boxes === nodes.length ? `${boxes} nodes` : `${boxes} boxes for ${nodes.length} nodes`;
+  document.getElementById("status").textContent = `${told}, ${drawn.edges.length} edges, drawn in ${took} ms`;
+  Object.assign(document.body.dataset, { boxes, nodes: nodes.length, edges: drawn.edges.length, drawn: took });
+}
+
+const elementOf = (id) => svg && svg.querySelector(`[id="${id}"]`);
+
+// where a box is; what is closed or gone is where the box around it is
+function boxPlace(id) {
+  const element = elementOf(id);
+  if (!element) return null;
+  const { x, y } = element.getBoundingClientRect();
+  return { x, y };
+}
+
+// what a pointer that rests on something is told
+function nameThings() {
+  for (const element of svg.querySelectorAll("title")) element.remove();
+  for (const element of svg.querySelectorAll(".node, .edge, .cluster")) {
+    const number = Number(element.id.slice(1));
+    const text = { n: nodeHint, g: groupHint, e: edgeHint }[element.id[0]](number);
+    const title = document.createElementNS("http://www.w3.org/2000/svg", "title");
+    title.textContent = text;
+    element.prepend(title);
+  }
+}
+
+function nodeHint(n) {
+  const node = nodes[n], when = whenOf(node);
+  const runs = when && when[0] !== "always" ? `\nruns ${when[0] === "never" ? "never" : `if ${when[1]}`}` : "";
+  return `${node.name}  ${node.op}\n${(node.out || []).join(", ")}${runs}`;
+}
+
+const groupHint = (g) => `${KINDS[groups[g].kind]} ${groups[g].label}: ${insides[g].count} nodes`;
+
+function edgeHint(e) {
+  const { texts } = drawn.edges[e];
+  const more = texts.length > 12 ? `\nand ${texts.length - 12} more` : "";
+  return texts.slice(0, 12).join("\n") + more;
+}
+
+function move(to) {
+  Object.assign(place, to);
+  svg.style.transform = `translate(${place.x}px, ${place.y}px) scale(${place.zoom})`;
+}
+
+function fit() {
+  if (!svg) return;
+  const { width, height } = svg.viewBox.baseVal;
+  const room = canvas.getBoundingClientRect();
+  const zoom = Math.min(1.4, (room.width - 24) / width, (room.height - 24) / height);
+  move({ zoom, x: (room.width - width * zoom) / 2, y: (room.height - height * zoom) / 2 });
+}
+
+// the whole picture, or as much of it from its top as can be read
+function showStart() {
+  fit();
+  if (place.zoom >= READABLE) return;
+  const { width, height } = svg.viewBox.baseVal;
+  const room = canvas.getBoundingClientRect();
+  const spare = (size, whole) => Math.max(12, (size - whole * READABLE) / 2);
+  move({ zoom: READABLE, x: spare(room.width, width), y: spare(room.height, height) });
+}
+
+function zoomBy(factor, x, y) {
+  const zoom = Math.min(6, Math.max(0.02, place.zoom * factor));
+  const grown = zoom / place.zoom;
+  move({ zoom, x: x - (x - place.x) * grown, y: y - (y - place.y) * grown });
+}
+
+// bring a box into the middle, large enough to read
+function centre(id) {
+  const element = elementOf(id);
+  if (!element) return;
+  if (place.zoom < 0.7) move({ zoom: 0.9 });
+  const room = canvas.getBoundingClientRect(), box = element.getBoundingClientRect();
+  move({
+    x: place.x + room.x + room.width / 2 - box.x - box.width / 2,
+    y: place.y + room.y + room.height / 2 - box.y - box.height / 2,
+  });
+}
+
+function toggle(g) {
+  if (isOpen(g)) open.delete(g);
+  else open.add(g);
+  redraw(`g${g}`);
+}
+
+// show the box of a node or group, opening what is around it
+function reveal(id) {
+  const outer = around(id[0] === "n" ? nodes[Number(id.slice(1))].group : groups[Number(id.slice(1))].parent);
+  const closed = outer.filter((g) => !isOpen(g));
+  for (const g of closed) open.add(g);
+  if (closed.length) redraw();
+}
+
+// choose a node or group, and tell about it
+function pick(id, { centred = false } = {}) {
+  picked = id;
+  if (id) reveal(id);
+  mark();
+  tell(id);
+  if (id && centred) centre(id);
+  remember({ node: id && id[0] === "n" ? nodes[Number(id.slice(1))].name : null });
+}
+
+function mark() {
+  if (!svg) return;
+  for (const element of svg.querySelectorAll(".picked, .on")) element.classList.remove("picked", "on");
+  const element = picked && elementOf(picked);
+  if (!element) return;
+  element.classList.add("picked");
+  drawn.edges.forEach((edge, e) => {
+    if (edge.from === picked || edge.to === picked) elementOf(`e${e}`)?.classList.add("on");
+  });
+}
+
+function watchPointer() {
+  let from = null, far = false;
+  canvas.addEventListener("pointerdown", (event) => {
+    from = { x: event.clientX - place.x, y: event.clientY - place.y, startX: event.clientX, startY: event.clientY };
+    far = false;
+  });
+  canvas.addEventListener("pointermove", (event) => {
+    if (!from || !svg || !event.buttons) return;
+    far = far || Math.hypot(event.clientX - from.startX, event.clientY - from.startY) > 4;
+    if (!far) return;
+    canvas.classList.add("moving");
+    canvas.setPointerCapture(event.pointerId);
+    move({ x: event.clientX - from.x, y: event.clientY - from.y });
+  });
+  canvas.addEventListener("pointerup", () => {
+    from = null;
+    canvas.classList.remove("moving");
+  });
+  canvas.addEventListener("wheel", (event) => {
+    event.preventDefault();
+    const room = canvas.getBoundingClientRect();
+    if (svg) zoomBy(Math.exp(-event.deltaY * 0.0015), event.clientX - room.x, event.clientY - room.y);
+  }, { passive: false });
+  canvas.addEventListener("click", (event) => {
+    if (!far) clicked(event.target);
+  });
+}
+
+function clicked(target) {
+  const element = target.closest(".node, .cluster");
+  if (!element) {
+    pick(null);
+    return;
+  }
+  const { id } = element;
+  const closed = element.classList.contains("closed");
+  const title = element.classList.contains("cluster") && target.tagName === "text";
+  if (closed || title) toggle(Number(id.slice(1)));
+  pick(id);
+}

@@ -1,0 +1,191 @@
+"""The boxes of a picture, nested: devices, loops, scopes of names, and runs of what is left.
+
+A box that would have too many members gets chunks of them, consecutive in topological order, so
+that a graph of any size opens as a few boxes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from cfgraph.analysis.frames import Frame, Frames
+from cfgraph.ir.graph import Node
+
+# more members a box may not have, chunks of it have so many, and fewer nodes are no scope
+MAX_MEMBERS: Final = 80
+CHUNK: Final = 40
+MIN_SCOPE: Final = 3
+# a name of more parts has its last ones in one scope
+_MAX_SCOPES: Final = 32
+
+
+@dataclass(slots=True, eq=False)
+class Group:
+    """A box: its kind (graph, device, frame, scope, chunk, function, call or cluster) and members.
+
+    `prefix` is what the names of the members begin with.
+    """
+
+    kind: str
+    label: str
+    prefix: str = ""
+    members: list[Node | Group] = field(default_factory=list)
+
+    def walk(self) -> Iterator[Group]:
+        """This box and those in it, outer ones first, in the order of members."""
+        stack = [self]
+        while stack:
+            here = stack.pop()
+            yield here
+            stack.extend(one for one in reversed(here.members) if isinstance(one, Group))
+
+
+Step = tuple[str, str, str]  # kind, label, prefix
+
+
+def group(
+    top: Group, nodes: Sequence[Node], found: Frames, device_of: Callable[[Node], str] | None
+) -> Group:
+    """Put nodes into boxes within `top`: by device if `device_of` tells it, loop and scope."""
+    paths = _Paths(nodes, found, device_of)
+    boxes: dict[tuple[Group, Step], Group] = {}
+    for node in nodes:
+        here = top
+        for step in paths.of(node):
+            below = boxes.get((here, step))
+            if below is None:
+                below = boxes[here, step] = Group(*step)
+                here.members.append(below)
+            here = below
+        here.members.append(node)
+    places = {node: place for place, node in enumerate(found.order)}
+    _simplify(top)
+    _sort(top, places)
+    return top
+
+
+class _Paths:
+    """The way from the outermost box to each node."""
+
+    def __init__(
+        self, nodes: Iterable[Node], found: Frames, device_of: Callable[[Node], str] | None
+    ) -> None:
+        self.found = found
+        self.device_of = device_of
+        self.shared: dict[tuple[str, Frame], list[str]] = {}
+        self._frames: dict[tuple[str, Frame], tuple[list[Step], list[str]]] = {}
+        for node in nodes:
+            self._share(self._device(node), found.of[node], _scopes(node.name))
+
+    def _device(self, node: Node) -> str:
+        return self.device_of(node) if self.device_of else ""
+
+    def _share(self, device: str, frame: Frame | None, scopes: list[str]) -> None:
+        """Shorten what a loop's nodes on a device have in common, as this node is one of them."""
+        while frame is not None and frame is not self.found.root:
+            have = self.shared.get((device, frame))
+            common = scopes if have is None else _common(have, scopes)
+            if have is not None and len(common) == len(have):
+                return
+            self.shared[device, frame] = common
+            frame = frame.parent
+
+    def of(self, node: Node) -> list[Step]:
+        """The boxes of a node: device, then scopes and loops, a loop in the scope of its names."""
+        device, frame = self._device(node), self.found.of[node]
+        steps, inside = self._of_frame(device, frame)
+        return [*steps, *_steps(inside, _scopes(node.name))]
+
+    def _of_frame(self, device: str, frame: Frame) -> tuple[list[Step], list[str]]:
+        """The boxes around what runs in a frame, and the scopes that they have used up."""
+        known = self._frames.get((device, frame))
+        if known is not None:
+            return known
+        chain: list[Frame] = []
+        here: Frame | None = frame
+        while here is not None and here is not self.found.root:
+            chain.append(here)
+            here = here.parent
+        steps: list[Step] = [("device", device, "")] if device else []
+        inside: list[str] = []
+        for one in reversed(chain):
+            shared = self.shared[device, one]
+            steps += _steps(inside, shared)
+            steps.append(("frame", one.name, "/".join([*shared, ""])))
+            inside = shared
+        self._frames[device, frame] = steps, inside
+        return steps, inside
+
+
+def _scopes(name: str) -> list[str]:
+    """The scopes in a node's name."""
+    return name.split("/", _MAX_SCOPES)[:-1]
+
+
+def _steps(inside: list[str], scopes: list[str]) -> Iterator[Step]:
+    """The boxes of scopes, from those on that we are in."""
+    for end in range(len(inside), len(scopes)):
+        yield "scope", scopes[end], "/".join([*scopes[: end + 1], ""])
+
+
+def _common(one: list[str], other: list[str]) -> list[str]:
+    size = 0
+    for mine, theirs in zip(one, other, strict=False):
+        if mine != theirs:
+            break
+        size += 1
+    return one[:size]
+
+
+def _simplify(top: Group) -> None:
+    """Let scopes of a few nodes go, and join those that hold nothing but another one."""
+    for box in reversed(list(top.walk())):
+        members: list[Node | Group] = []
+        for one in box.members:
+            if isinstance(one, Group) and one.kind == "scope" and _says_nothing(one):
+                members.extend(one.members)
+            else:
+                members.append(one)
+        box.members = members
+        only = members[0] if len(members) == 1 else None
+        if isinstance(only, Group) and only.kind == "scope" and box.kind in ("scope", "frame"):
+            box.label = f"{box.label}/{only.label}" if box.kind == "scope" else box.label
+            box.prefix, box.members = only.prefix, only.members
+
+
+def _says_nothing(scope: Group) -> bool:
+    """True for a scope of a few nodes, or of one loop, which tells the name itself."""
+    inner = [one.kind for one in scope.members if isinstance(one, Group)]
+    return inner == ["frame"] * len(scope.members) or (not inner and len(scope.members) < MIN_SCOPE)
+
+
+def _sort(top: Group, places: dict[Node, int]) -> None:
+    """Bring members into topological order, and make chunks of too many."""
+    first: dict[Node | Group, int] = {}
+    for box in reversed(list(top.walk())):
+        for one in box.members:
+            if not isinstance(one, Group):
+                first[one] = places.get(one, len(places))
+        box.members.sort(key=first.__getitem__)
+        first[box] = first[box.members[0]] if box.members else len(places)
+        while len(box.members) > MAX_MEMBERS:
+            box.members = list(_chunks(box))
+
+
+def _chunks(box: Group) -> Iterator[Group]:
+    """The members of a box in as few chunks as will do, of about the same size."""
+    members = box.members
+    count = -(-len(members) // CHUNK)
+    for place in range(count):
+        part = members[place * len(members) // count : (place + 1) * len(members) // count]
+        label = f"{_end(part[0], box, 0)} … {_end(part[-1], box, -1)}"
+        yield Group("chunk", label, box.prefix, part)
+
+
+def _end(one: Node | Group, box: Group, side: int) -> str:
+    """What a chunk that begins, or ends, with this member is named by."""
+    while isinstance(one, Group) and one.kind == "chunk":
+        one = one.members[side]
+    return one.label if isinstance(one, Group) else one.name.removeprefix(box.prefix)

@@ -1,0 +1,221 @@
+"""What a page knows of a graph, as one JSON object; its scripts draw and tell everything from it.
+
+Nodes and boxes are named by their places in lists; of what most nodes lack, the members are left
+out.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from cfgraph.analysis.check import check
+from cfgraph.analysis.codes import catalogue
+from cfgraph.analysis.transfers import is_partitioned, is_transfer, key_of, senders
+from cfgraph.analysis.verify_functions import functions_of
+from cfgraph.analysis.when import When
+from cfgraph.console.devices import device_text
+from cfgraph.console.picture.attributes import AttributeTexts
+from cfgraph.console.picture.groups import Group, group
+from cfgraph.console.show_tables import output_types
+from cfgraph.console.view import Chosen, View
+from cfgraph.errors import CfgraphError
+from cfgraph.ir.graph import Graph, Node, Output
+from cfgraph.ir.walk import Roles
+from cfgraph.ops.functional import Functional
+from cfgraph.ops.op import lookup
+
+SCHEMA: Final = "cfgraph.picture/1"
+
+
+def picture(title: str, graph: Chosen, functions: Sequence[Chosen] = ()) -> dict[str, Any]:
+    """What a page tells of some nodes of a graph, and of its functions' bodies."""
+    drawn = _Picture(graph.view.graph)
+    drawn.add(graph)
+    for body in functions:
+        drawn.add(body)
+    drawn.place(graph, functions)
+    return {
+        "schema": SCHEMA,
+        "title": title,
+        "notes": drawn.notes,
+        "ops": {op: _op(op, drawn.graph) for op in sorted({node["op"] for node in drawn.nodes})},
+        "whens": [list(when) for when in drawn.whens],
+        "groups": drawn.groups,
+        "nodes": drawn.nodes,
+        "links": drawn.links(graph),
+        "findings": drawn.findings(),
+    }
+
+
+def _op(name: str, graph: Graph) -> dict[str, Any]:
+    """What all nodes of an op have in common."""
+    op = lookup(name)
+    if op is None:
+        calls = name in graph.functions
+        about = "a call of a function" if calls else "an op that cfgraph does not know"
+        return {"about": about, "role": "call" if calls else ""}
+    about = (op.__doc__ or "").partition("\n")[0]
+    role = op.role
+    if issubclass(op, Functional):
+        role = "cluster" if op.functional == "launch" else "call"
+    return {"about": about, "role": role}
+
+
+@dataclass
+class _Picture:
+    """A picture on its way: nodes in the order in which they are added, boxes once all are."""
+
+    graph: Graph
+    nodes: list[dict[str, Any]] = field(default_factory=list)
+    groups: list[dict[str, Any]] = field(default_factory=list)
+    whens: dict[When, int] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    numbers: dict[Node, int] = field(default_factory=dict)
+    texts: AttributeTexts = field(default_factory=AttributeTexts)
+
+    def add(self, some: Chosen) -> None:
+        """Add the nodes of the graph or of a body."""
+        start = len(self.nodes)
+        self.numbers.update({node: start + place for place, node in enumerate(some.nodes)})
+        when = self._when(some.view)
+        for node in some.nodes:
+            self.nodes.append(self._node(some.view, node, when.get(node)))
+
+    def _when(self, view: View) -> Mapping[Node, When]:
+        try:
+            return view.when
+        except CfgraphError as error:
+            where = f" of {view.name}" if view.name else ""
+            self.notes.append(f"when nodes{where} run is not known: {error.message}")
+            return {}
+
+    def _node(self, view: View, node: Node, when: When | None) -> dict[str, Any]:
+        frame = view.found.of[node]
+        told: dict[str, Any] = {
+            "name": view.title(node),
+            "op": node.op,
+            "device": device_text(node.device) if node.device else "",
+            "frame": "" if frame is view.found.root else frame.path,
+            "when": None if when is None else self.whens.setdefault(when, len(self.whens)),
+            "in": [self._source(item) for item in node.inputs],
+            "after": [self.numbers.get(source, source.name) for source in node.controls],
+            "out": output_types(view, node),
+            "attrs": {name: self.texts.text(value) for name, value in sorted(node.attrs.items())},
+        }
+        return {name: value for name, value in told.items() if value not in ("", None, [], {})}
+
+    def _source(self, item: Output) -> list[int] | str:
+        """The number of the node and the port; the tensor's name if it is not in the picture."""
+        number = self.numbers.get(item.node)
+        return item.name if number is None else [number, item.port]
+
+    def place(self, graph: Chosen, functions: Sequence[Chosen]) -> None:
+        """Put all nodes into boxes; the body of a function called once is where it is called."""
+        top = _Boxes(graph, functions).top
+        numbers: dict[Group, int] = {}
+        for box in top.walk():
+            numbers[box] = len(self.groups)
+            told = {"kind": box.kind, "label": box.label, "prefix": box.prefix}
+            self.groups.append({name: value for name, value in told.items() if value})
+        for box, number in numbers.items():
+            for one in box.members:
+                if isinstance(one, Group):
+                    self.groups[numbers[one]]["parent"] = number
+                else:
+                    self.nodes[self.numbers[one]]["group"] = number
+
+    def links(self, some: Chosen) -> list[list[int]]:
+        """Each Send with each Recv of its key."""
+        roles = Roles()
+        ends = senders(some.nodes)
+        found = []
+        for node in some.nodes:
+            if roles[node.op] == "recv" and is_transfer(node, roles):
+                sender = ends.get(key_of(node))
+                if sender is not None:
+                    found.append([self.numbers[sender], self.numbers[node]])
+        return found
+
+    def findings(self) -> list[dict[str, Any]]:
+        """What `check` says of the graph, with the summary of each code."""
+        codes = catalogue()
+        told = []
+        for finding in check(self.graph).findings:
+            title = codes[finding.code].title if finding.code in codes else ""
+            told.append({**finding.to_json(), "title": title})
+        return told
+
+
+class _Boxes:
+    """The boxes of a graph, with the bodies of functions in them or beside them."""
+
+    def __init__(self, graph: Chosen, functions: Sequence[Chosen]) -> None:
+        self.graph = graph
+        self.bodies = {body.view.name: body for body in functions}
+        self.calls: Counter[str] = Counter()
+        self.called: dict[Node, list[str]] = {}
+        for some in (graph, *functions):
+            for node in some.nodes:
+                names = self._called(node)
+                self.calls.update(names)
+                if names:
+                    self.called[node] = names
+        self.drawn: set[str] = set()
+        self.top = group(Group("graph", ""), graph.nodes, graph.view.found, _device_of(graph))
+        self.waiting = [self.top]
+        self._open_calls()
+        for name in self.bodies:
+            if name not in self.drawn:
+                self.top.members.append(self._body(name))
+                self._open_calls()
+
+    def _called(self, node: Node) -> list[str]:
+        """The functions that a node calls, of those in the picture."""
+        names = [node.op] if node.op in self.bodies else []
+        names += [func.name for _, func in functions_of(node.attrs) if func.name in self.bodies]
+        return list(dict.fromkeys(names))
+
+    def _body(self, name: str) -> Group:
+        """The box of a body, whose own calls wait to be opened."""
+        self.drawn.add(name)
+        body = self.bodies[name]
+        box = group(Group("function", name), body.nodes, body.view.found, None)
+        self.waiting.append(box)
+        return box
+
+    def _open_calls(self) -> None:
+        """Put a box around each node that is the only one to call its functions."""
+        while self.waiting:
+            for box in list(self.waiting.pop().walk()):
+                for place, one in enumerate(box.members):
+                    if isinstance(one, Group) or one not in self.called:
+                        continue
+                    own = [name for name in self.called[one] if self._is_only_here(name)]
+                    if own:
+                        box.members[place] = self._call(box, one, own)
+
+    def _is_only_here(self, name: str) -> bool:
+        return self.calls[name] == 1 and name not in self.drawn
+
+    def _call(self, box: Group, node: Node, names: list[str]) -> Group:
+        """A node with the bodies that it calls; a cluster's is not boxed again."""
+        bodies = [self._body(name) for name in names]
+        label = node.name.removeprefix(box.prefix)
+        if _op(node.op, self.graph.view.graph)["role"] == "cluster" and len(bodies) == 1:
+            cluster = bodies[0]
+            cluster.kind, cluster.label = "cluster", label
+            del self.called[node]
+            cluster.members.insert(0, node)
+            return cluster
+        return Group("call", label, box.prefix, [node, *bodies])
+
+
+def _device_of(some: Chosen) -> Callable[[Node], str] | None:
+    """What tells a node's device, if the picture has boxes for them: where there are several."""
+    devices = {node.device for node in some.nodes}
+    if len(devices) < 2 and not is_partitioned(some.view.graph):
+        return None
+    return lambda node: device_text(node.device) if node.device else ""
