@@ -51,6 +51,7 @@ def main(
     feed: Annotated[
         Names, typer.Option("--feed", metavar="NAME", help="Leave out what is fed; repeats.")
     ] = [],
+    regions: given.Regions = False,
     explain: Annotated[
         bool, typer.Option("--explain", help="Tell why each node and edge is in no cluster.")
     ] = False,
@@ -78,6 +79,6 @@ def main(
     from cfgraph.console.cluster import Asked, Written, cluster_file
 
     asked = Asked(
-        deadness, min_size, max_size, only_ops, exclude_ops, fetch, feed, explain, what_if
+        deadness, min_size, max_size, only_ops, exclude_ops, fetch, feed, explain, what_if, regions
     )
     cluster_file(graph, asked, Written("json" if json else format, output, to, map_out, quiet))

@@ -21,6 +21,7 @@ def main(
     soft: given.Soft = False,
     jit: given.Jit = False,
     engine: given.Engine = "auto",
+    regions: given.Regions = False,
     lazy: given.Lazy = False,
     tap: given.Tap = [],
     trace: given.Trace = False,
@@ -50,6 +51,6 @@ def main(
     limits = of.Limits(timeout, max_iterations, seed, schedule, schedule_seed)
     places, style = of.Place(devices, soft, rules, place), of.Style(json, full, quiet, color)
     timing = of.Timing(clock, costs, until_iteration, no_values, calibrate)
-    clusters = of.Clusters(jit, engine, lazy)
+    clusters = of.Clusters(jit, engine, lazy, regions)
     asked = of.RunOptions(wanted, expected, watched, limits, places, style, timing, clusters)
     raise given.Exit(run(graph, asked))

@@ -39,6 +39,7 @@ class Asked:
     feeds: Sequence[str]
     explain: bool
     what_if: Sequence[str]
+    regions: bool = False
 
     @property
     def reports(self) -> bool:
@@ -59,6 +60,7 @@ class Asked:
             feeds=_all(self.feeds),
             explain=self.explain,
             what_if=_all(self.what_if),
+            regions=self.regions,
         )
 
 
@@ -160,6 +162,8 @@ def _result(report: Clustering, asked: Asked) -> dict[str, Any]:
         "outside": report.histogram(),
         "warnings": report.warnings,
     }
+    if asked.regions:
+        told["regions"] = report.regions
     if asked.explain:
         told["nodes"] = [
             {"name": name, "op": report.op_of[name], **reason.to_json()}

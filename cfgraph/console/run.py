@@ -87,6 +87,7 @@ def _execute(
     Returns the values, and the session that computed them.
     """
     limits, watched, timing = options.limits, options.watched, options.timing
+    options.clusters.require_sense()
     stop: Any = {"max_iterations": limits.max_iterations, "timeout": limits.timeout}
     session = Session(
         source.graph,
@@ -100,6 +101,7 @@ def _execute(
         jit=options.clusters.engine if options.clusters.jit else None,
         engine=options.clusters.engine,
         lazy=options.clusters.lazy,
+        regions=options.clusters.regions,
     )
     measured = Calibration() if timing.calibrate else None
     shown = ShownTrace(source.graph, options.style.color) if watched.trace else None

@@ -96,11 +96,17 @@ class Timing:
 
 @dataclass(frozen=True, slots=True)
 class Clusters:
-    """Whether to cluster on the way, what runs clusters, and whether only what comes again."""
+    """Whether to cluster on the way, with whole regions or not, and what runs clusters how."""
 
     jit: bool = False
     engine: str = "auto"
     lazy: bool = False
+    regions: bool = False
+
+    def require_sense(self) -> None:
+        """Raise UsageError for regions where nothing is clustered."""
+        if self.regions and not self.jit:
+            raise UsageError("--regions says what --jit clusters", hint="add --jit")
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,16 +9,17 @@ from cfgraph.passes.cluster.cluster import cluster
 from cfgraph.runtime.lowered import Run
 
 
-def clustered_run(run: Run) -> Run:
+def clustered_run(run: Run, *, regions: bool = False) -> Run:
     """The same run with clusters in place of nodes that compile together.
 
-    What is fetched, fed or a target keeps its name. Raises what `cluster` raises.
+    What is fetched, fed or a target keeps its name; `regions` takes in whole loops and
+    conditionals. Raises what `cluster` raises.
     """
     graph, fetches, targets, feeds = run
     wanted = [*(item.node for item in (*fetches, *feeds)), *targets]
     copy = copy_of(graph, needed(graph, wanted))
     kept = [*(item.name for item in fetches), *(node.name for node in targets)]
-    cluster(copy, fetches=kept, feeds=[item.name for item in feeds])
+    cluster(copy, fetches=kept, feeds=[item.name for item in feeds], regions=regions)
     return (
         copy,
         tuple(Output(copy[item.node.name], item.port) for item in fetches),

@@ -12,7 +12,7 @@ from cfgraph.ir.function_graph import FunctionGraph, Instances
 from cfgraph.ir.graph import Graph, Node
 from cfgraph.ops.evaluate import numpy_kernel
 from cfgraph.ops.evaluate_control import numpy_line
-from cfgraph.ops.op import Kernel, Op
+from cfgraph.ops.op import Kernel, Op, lookup
 from cfgraph.ops.variables import Variable
 from cfgraph.runtime.clusters import Cluster, Compilation, Signature
 from cfgraph.runtime.compiled import Compiled, Traceable, compiling, first_place, has_jax, jax
@@ -208,7 +208,12 @@ def _shape(item: Any) -> Any:
 
 
 def _is_small(cluster: Cluster, inputs: Sequence[Any]) -> bool:
-    """True where the kernels are done before a compiled function is called."""
+    """True where the kernels are done before a compiled function is called.
+
+    What goes round in a loop is never small: nobody knows how often.
+    """
+    if any(getattr(lookup(node.op), "functional", "") == "while" for node in cluster.line.order):
+        return False
     largest = max((int(getattr(item, "size", _MANY)) for item in inputs), default=0)
     return len(cluster.line.order) * (1 + largest / _ELEMENTS_OF_A_CALL) < _KERNELS_OF_A_CALL
 

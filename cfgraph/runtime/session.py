@@ -52,8 +52,9 @@ class Session:
 
     With `jit` what compiles together is clustered on the way, and `jit` runs the clusters: `numpy`
     calls their kernels in one go, `xla` compiles them once a signature; with `lazy` when it is used
-    for the second time; `auto` takes XLA for what is large enough, where jax is installed. Clusters
-    that are in the graph are run by `engine`, one of the three, else as by `auto`.
+    for the second time; `auto` takes XLA for what is large enough, where jax is installed. With
+    `regions` whole loops and conditionals are clustered. Clusters that are in the graph are run by
+    `engine`, one of the three, else as by `auto`.
 
     With `costs` the run is in virtual time: `elapsed` is what the clock showed in the end, in
     seconds, and the trace has its times.
@@ -75,6 +76,7 @@ class Session:
         jit: str | None = None,
         engine: str | None = None,
         lazy: bool = False,
+        regions: bool = False,
         rules: GivenRules | None = None,
     ) -> None:
         if costs is not None and schedule != "fifo":
@@ -93,6 +95,7 @@ class Session:
         self.elapsed: float | None = None
         self.state = State() if state is None else state
         self.jit = jit is not None
+        self.regions = regions
         self.launches = Launches(jit or engine, lazy=lazy)
         self._random = random.Random(schedule_seed) if schedule == "random" else None
         self._step = RunStep(self.state, seed)
@@ -194,7 +197,7 @@ class Session:
             if len(self.devices) > 1 or (self.devices and is_partitioned(run[0])):
                 run, device = divided_run(run, self.devices, self.soft_placement, self.rules), None
             if self.jit:
-                run = clustered_run(run)
+                run = clustered_run(run, regions=self.regions)
             plans = make_plans(*run, device, self.launches)
             if without_values:
                 leave_out_values(plans)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from cfgraph.analysis.deadness.deadness import Deadness, deadness
+from cfgraph.analysis.deadness.deadness import Deadness, Place, deadness
 from cfgraph.analysis.deadness_tf import deadness_tf
 from cfgraph.analysis.frames import Frames, frames
 from cfgraph.errors import InvalidInput, UsageError
@@ -25,6 +25,8 @@ _LONGEST: Final = 120
 class Agreement:
     """Answers of a rule: `alike` of two nodes of one frame, and a node's condition as a text.
 
+    `same` and `implies` are of two places, each an output, or a node for its control edges.
+
     `suits` is false for a node that the rule keeps out by itself. `limits` says in words what was
     not decided, and so taken to differ.
     """
@@ -33,6 +35,8 @@ class Agreement:
     frames: Frames
     alike: Callable[[Node, Node], bool]
     text: Callable[[Node], str]
+    same: Callable[[Place, Place], bool]
+    implies: Callable[[Place, Place], bool]
     suits: Callable[[Node], bool] = lambda node: True
     limits: Callable[[], tuple[str, ...]] = tuple
 
@@ -51,7 +55,7 @@ def agreement(graph: Graph, mode: str) -> Agreement:
     """
     require_mode(mode)
     if mode == "off":
-        return Agreement(mode, _valid(graph), lambda one, other: True, lambda node: "")
+        return Agreement(mode, _valid(graph), _yes, lambda node: "", _yes, _yes)
     if mode == "tf":
         theirs = deadness_tf(graph)
         return Agreement(
@@ -59,6 +63,8 @@ def agreement(graph: Graph, mode: str) -> Agreement:
             _valid(graph),
             lambda one, other: theirs.equal(Output(one, CONTROL), Output(other, CONTROL)),
             lambda node: _cut(theirs.text(Output(node, CONTROL))),
+            lambda one, other: theirs.equal(_output(one), _output(other)),
+            lambda one, other: theirs.equal(_output(one), _output(other)),
         )
     found = deadness(graph)
     told = Agreement(
@@ -66,6 +72,8 @@ def agreement(graph: Graph, mode: str) -> Agreement:
         found.frames,
         found.equal,
         lambda node: _cut(found.text(found.of_control(node))),
+        found.equal,
+        found.implies,
         limits=lambda: found.limits,
     )
     return told if mode == "exact" else _by_inputs(told, found)
@@ -77,9 +85,19 @@ def _by_inputs(told: Agreement, found: Deadness) -> Agreement:
         told.frames,
         told.alike,
         told.text,
+        told.same,
+        told.implies,
         lambda node: not found.mismatched_inputs(node),
         told.limits,
     )
+
+
+def _yes(one: Place, other: Place) -> bool:
+    return True
+
+
+def _output(place: Place) -> Output:
+    return place if isinstance(place, Output) else Output(place, CONTROL)
 
 
 def _valid(graph: Graph) -> Frames:

@@ -27,6 +27,8 @@ from cfgraph.passes.cluster.gains import gain_of, gains
 from cfgraph.passes.cluster.plan import Plan, planned
 from cfgraph.passes.cluster.report import Cluster, Clustering
 from cfgraph.passes.cluster.settle import follow_neighbours, put_in_order
+from cfgraph.passes.lift.lift import Lifting
+from cfgraph.passes.lift.settle import raise_regions
 from cfgraph.passes.lower.lower import lower
 from cfgraph.passes.report import op_counts
 
@@ -46,6 +48,7 @@ def cluster(
     feeds: Iterable[str] = (),
     explain: bool = False,
     what_if: Collection[str] = (),
+    regions: bool = False,
 ) -> Clustering:
     """Replace nodes that compile together by launches of functions, in place.
 
@@ -54,7 +57,9 @@ def cluster(
     cluster has at least `min_size` nodes that do something, at most `max_size` nodes. The names of
     `fetches`, and of nodes that nothing reads, can be fetched as before; with `fetches` nothing
     but what they need is clustered. What is in `feeds` stays. `explain` asks for the reasons of
-    edges, and for what each op costs that XLA does not compile; `what_if` for some ops together.
+    edges, and for what each op costs that XLA does not compile; `what_if` for some ops
+    together. With `regions` whole loops and conditionals go into clusters, where XLA compiles all
+    that is in them.
 
     Raises InvalidInput for a graph that is not valid, UsageError for a name, an op or a rule that
     there is not, Unsupported for what cannot be lowered; the graph is unchanged then.
@@ -71,19 +76,29 @@ def cluster(
     before = op_counts(graph)
     with without_collector():
         lowered = lower(graph)
-        wishes = wished(graph, only_ops, exclude_ops, fetches, feeds)
+        ops = {node.name: node.op for node in graph}
         sizes = Sizes(min_size, max_size)
+
+        def wishes_of(graph: Graph) -> Wishes:
+            return wished(graph, only_ops, exclude_ops, fetches, feeds)
+
+        wishes, lifting = wishes_of(graph), None
+        if regions:
+            lifting = raise_regions(graph, deadness, sizes, wishes_of)
+            wishes = replace(wishes, raised=lifting.weights)
         plan = planned(graph, agreement(graph, deadness), sizes, wishes)
         gained = gains(graph, plan, sizes, wishes) if explain else ()
         asked = gain_of(graph, plan, sizes, wishes, what_if) if what_if else None
         edges = tuple(plan.edges()) if explain else ()
-        written = _written(graph, plan, wishes)
+        written = _written(graph, plan, wishes, lifting)
     report = replace(
         written,
         rewrites=lowered.rewrites + written.rewrites,
         names=_both(lowered.names, written.names),
         warnings=(*lowered.warnings, *written.warnings),
         before=before,
+        nodes=len(ops),
+        op_of=ops,
         edges=edges,
         gains=gained,
         what_if=asked,
@@ -130,18 +145,19 @@ def _node(graph: Graph, name: str) -> Node:
     return graph[split_tensor_name(name.removeprefix("^"))[0]]
 
 
-def _written(graph: Graph, plan: Plan, wishes: Wishes) -> Clustering:
+def _written(graph: Graph, plan: Plan, wishes: Wishes, lifting: Lifting | None) -> Clustering:
     """Put the clusters of a plan into the graph; what was decided."""
-    nodes, ops = len(graph), {node.name: node.op for node in graph}
+    raised = {} if lifting is None else lifting.raised
+    inside = {node: region.ops for node, region in raised.items()}
     order = list(graph)
     clusters, made = list[Cluster](), dict[Node, list[Node]]()
     names: dict[str, tuple[str, ...]] = {}
-    told = [plan.told(body, "") for body in plan.bodies]
+    told = [plan.told(body, "", inside) for body in plan.bodies]
     for body, cluster in zip(plan.bodies, told, strict=True):
         name = _unique(graph, len(clusters))
         done = encapsulate(graph, body, name, wishes.kept)
         made[body.members[-1]] = [done.launch, *done.kept]
-        names.update((node.name, (name,)) for node in body.members)
+        names.update((old, (name,)) for old in cluster.nodes)
         names.update((old, (new,)) for old, new in done.outputs.items())
         clusters.append(
             replace(
@@ -161,11 +177,10 @@ def _written(graph: Graph, plan: Plan, wishes: Wishes) -> Clustering:
         names=names,
         warnings=plan.formation.agreed.limits(),
         after=op_counts(graph),
-        nodes=nodes,
         clusters=tuple(clusters),
         absorbed=tuple(node.name for node in plan.absorbed),
         outside={node.name: reason for node, reason in plan.outside.items()},
-        op_of=ops,
+        regions=() if lifting is None else lifting.regions,
     )
 
 

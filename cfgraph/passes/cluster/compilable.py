@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -10,6 +10,7 @@ from cfgraph.analysis.frames import Frames
 from cfgraph.ir import registry
 from cfgraph.ir.device_name import DeviceName
 from cfgraph.ir.dtypes import DType
+from cfgraph.ir.function_graph import Instances
 from cfgraph.ir.graph import Graph, Node
 from cfgraph.ops.op import Op, lookup, role
 from cfgraph.passes.cluster.reasons import Reason
@@ -22,7 +23,11 @@ _NUMBERS: Final = ("float", "int", "uint", "complex", "bool")
 
 @dataclass(frozen=True, slots=True)
 class Wishes:
-    """What whoever clusters says of nodes; `granted` ops are taken to be compilable."""
+    """What whoever clusters says of nodes; `granted` ops are taken to be compilable.
+
+    `raised` are the loops and conditionals that were raised to calls, and what belongs to them,
+    with the number of nodes that each stands for.
+    """
 
     only_ops: Collection[str] = ()
     exclude_ops: Collection[str] = ()
@@ -30,6 +35,7 @@ class Wishes:
     fed: Collection[Node] = ()
     kept: Collection[Node] = ()
     needed: Collection[Node] | None = None
+    raised: Mapping[Node, int] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -39,10 +45,16 @@ class Compilable:
     graph: Graph
     found: Frames
     wishes: Wishes = field(default_factory=Wishes)
+    _instances: Instances = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._instances = Instances(self.graph.functions)
 
     def refusal(self, node: Node) -> Reason | None:
         """The first reason against a node."""
         op = lookup(node.op)
+        if op is not None and node in self.wishes.raised:
+            return self._constants(node, op)
         for test in (self._wanted, self._ordinary):
             if reason := test(node, op):
                 return reason
@@ -55,7 +67,7 @@ class Compilable:
         return _pivot(node, op) or self._constants(node, op)
 
     def _constants(self, node: Node, op: type[Op]) -> Reason | None:
-        varying = varying_constant(node, op, self.found)
+        varying = varying_constant(node, op, self.found, self._instances)
         if varying is None:
             return None
         slot, leaf = varying

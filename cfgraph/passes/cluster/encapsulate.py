@@ -7,7 +7,6 @@ The arguments are, in this order, those that must be constant, the others, and h
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -15,12 +14,14 @@ from typing import Any, Final
 from cfgraph.ir import registry
 from cfgraph.ir.attrs import Func
 from cfgraph.ir.define import define
+from cfgraph.ir.function_graph import Instances
 from cfgraph.ir.functions import BodyNode, Function
 from cfgraph.ir.graph import Graph, Node, Output
+from cfgraph.ops.evaluate_control import constant_slots
 from cfgraph.ops.op import lookup
+from cfgraph.passes.cluster.names import ArgumentNames
 from cfgraph.passes.cluster.waiting import looked_through
 
-_NO_NAME: Final = re.compile(r"[^a-z0-9_]+")
 _BESIDE: Final = "_class"
 
 
@@ -52,9 +53,9 @@ def encapsulate(graph: Graph, body: Body, name: str, keep: Collection[Node]) -> 
     """Replace the nodes of a cluster by one launch; those of `keep` leave their names behind."""
     inside = {*body.members, *body.copies}
     arguments = _arguments(body.members, inside)
-    groups = _in_groups(arguments, _must_be_constant(body.members, inside))
+    groups = _in_groups(arguments, _must_be_constant(graph, body.members, inside))
     results = list(_results(body.members, inside, keep))
-    names = _Names(node.name for node in inside)
+    names = ArgumentNames(node.name for node in inside)
     inputs = {names.new(item): item for group in groups for item in group}
     outputs = {names.new(item, "out"): item for item in results}
     effects = {node.name: node for node in body.members if _has_effects(node)}
@@ -96,12 +97,15 @@ def _in_groups(items: Iterable[Output], constant: Collection[Output]) -> tuple[l
     return groups
 
 
-def _must_be_constant(members: Iterable[Node], inside: Collection[Node]) -> set[Output]:
+def _must_be_constant(
+    graph: Graph, members: Iterable[Node], inside: Collection[Node]
+) -> set[Output]:
     """All that an input which must be constant is made of; shapes are known without values."""
     todo: list[Output] = []
+    instances = Instances(graph.functions)
     for node in members:
         op = lookup(node.op)
-        slots = op.slots_of(node, op.constant_inputs) if op else ()
+        slots = constant_slots(node, op, instances) if op else ()
         todo.extend(node.inputs[slot] for slot in sorted(slots))
     seen = set(todo)
     for item in todo:
@@ -194,22 +198,3 @@ def _stand_ins(
             yield graph.add("Identity", *items, **where)
         else:
             yield graph.add("IdentityN", *items, **where)
-
-
-class _Names:
-    """Names of arguments, as the library of functions allows them, apart from those of nodes."""
-
-    def __init__(self, taken: Iterable[str]) -> None:
-        self._taken = set(taken)
-
-    def new(self, item: Output, suffix: str = "") -> str:
-        """A name after that of the node."""
-        base = _NO_NAME.sub("_", item.node.name.rpartition("/")[2].lower()).strip("_")
-        base = base if base[:1].isalpha() else f"arg_{base}".rstrip("_")
-        base = f"{base}_{suffix}" if suffix else base
-        name, number = base, 0
-        while name in self._taken:
-            number += 1
-            name = f"{base}_{number}"
-        self._taken.add(name)
-        return name

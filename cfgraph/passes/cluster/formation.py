@@ -57,7 +57,7 @@ class Formation:
         self.agreed = agreed
         self.sizes = sizes
         self.reasons: dict[Node, Reason] = {}
-        self.cheap = {n: None for n in rules.found.order if _is_cheap(n) and not rules.refusal(n)}
+        self.cheap = {n: None for n in rules.found.order if is_cheap(n) and not rules.refusal(n)}
         self.waiting = Waiting(agreed.frames, self.cheap)
         self.groups: dict[Vertex, Group] = {}
         effects = Effects()
@@ -68,7 +68,8 @@ class Formation:
             if reason is not None:
                 self.reasons[node] = reason
                 continue
-            group = Group(agreed.frames.of[node], _device(node), node)
+            size = rules.wishes.raised.get(node, 1)
+            group = Group(agreed.frames.of[node], _device(node), node, size)
             group.accesses.extend(effects.accesses([node]))
             self.groups[self.waiting.of[node]] = group
         self._form()
@@ -222,7 +223,8 @@ def _asks_for_shapes(node: Node) -> bool:
     return op is not None and op.of_shapes
 
 
-def _is_cheap(node: Node) -> bool:
+def is_cheap(node: Node) -> bool:
+    """True for a constant that is copied to wherever it is read."""
     op, value = lookup(node.op), node.attrs.get("value")
     if op is None or not issubclass(op, Const) or not isinstance(value, Tensor):
         return False

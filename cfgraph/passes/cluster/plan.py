@@ -32,14 +32,17 @@ class Plan:
         """How many nodes are in clusters."""
         return sum(len(body.members) for body in self.bodies) + len(self.absorbed)
 
-    def told(self, body: Body, name: str) -> Cluster:
-        """What is said of a cluster before it is made."""
+    def told(self, body: Body, name: str, inside: Mapping[Node, Mapping[str, str]]) -> Cluster:
+        """What is said of a cluster before it is made; `inside` has the nodes of regions."""
         agreed, first = self.formation.agreed, body.members[0]
+        ops = dict[str, str]()
+        for node in body.members:
+            ops.update(inside.get(node) or {node.name: node.op})
         return Cluster(
             name,
-            tuple(node.name for node in body.members),
+            tuple(ops),
             tuple(node.name for node in body.copies),
-            dict(sorted(Counter(node.op for node in body.members).items())),
+            dict(sorted(Counter(ops.values()).items())),
             agreed.frames.of[first].path,
             first.device,
             agreed.text(first),
@@ -68,7 +71,8 @@ def planned(graph: Graph, agreed: Agreement, sizes: Sizes, wishes: Wishes) -> Pl
     for vertex in sorted(forming.groups, key=forming.waiting.rank.__getitem__):
         members = sorted(forming.waiting.nodes[vertex], key=place.__getitem__)
         size = sum(map(weight, members))
-        if size >= sizes.least:
+        # a region is worth it however few nodes it has: it may run them many times
+        if size >= sizes.least or any(wishes.raised.get(node) for node in members):
             bodies.append(Body(tuple(members), _copies(forming, members, place), forming.cheap))
             continue
         kind = "alone" if len(members) == 1 else "too small"

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from cfgraph.ir.graph import Node
 from cfgraph.passes.cluster.reasons import Reason
 from cfgraph.passes.report import Report
 
@@ -86,13 +87,39 @@ class Gain:
 
 
 @dataclass(frozen=True, slots=True)
+class Region:
+    """A loop or a conditional: the node that it became, or the reason against it.
+
+    `ops` are its nodes by name, those of regions in it among them, with their ops. `name` is the
+    path of a loop's frame, or the first Merge of a conditional.
+    """
+
+    kind: str
+    name: str
+    ops: Mapping[str, str]
+    raised: Node | None = None
+    reason: Reason | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """The region as a member of a command's JSON document."""
+        return {
+            "kind": self.kind,
+            "name": self.name,
+            "nodes": len(self.ops),
+            "clustered": self.raised is not None,
+            "reason": self.reason,
+        }
+
+
+@dataclass(frozen=True, slots=True)
 class Clustering(Report):
     """The report of `cluster`, with its decisions.
 
     `nodes` is the number of nodes before; `outside` has a reason for each that is in no cluster,
     `absorbed` are constants that are only in copies now, `op_of` the op of each node that was.
     Where it was asked for, `edges` has the edges that join nothing, `gains` what each op that XLA
-    does not compile costs, `what_if` the gain of some.
+    does not compile costs, `what_if` the gain of some. `regions` are the loops and conditionals
+    that were looked at, with a reason for each that is in no cluster.
     """
 
     nodes: int = 0
@@ -103,6 +130,7 @@ class Clustering(Report):
     op_of: Mapping[str, str] = field(default_factory=dict)
     gains: tuple[Gain, ...] = ()
     what_if: Gain | None = None
+    regions: tuple[Region, ...] = ()
 
     @property
     def clustered(self) -> int:

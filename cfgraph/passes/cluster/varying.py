@@ -9,7 +9,9 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from cfgraph.analysis.frames import Frame, Frames
+from cfgraph.ir.function_graph import Instances
 from cfgraph.ir.graph import Node, Output
+from cfgraph.ops.evaluate_control import constant_slots
 from cfgraph.ops.op import Op, lookup
 
 
@@ -20,12 +22,14 @@ class Varying(NamedTuple):
     leaf: Node
 
 
-def varying_constant(node: Node, op: type[Op], found: Frames) -> Varying | None:
+def varying_constant(
+    node: Node, op: type[Op], found: Frames, instances: Instances
+) -> Varying | None:
     """The first input that must be constant and varies in a loop; None if all stay the same."""
     frame = found.of[node]
     if frame.parent is None:
         return None
-    for slot in sorted(op.slots_of(node, op.constant_inputs)):
+    for slot in sorted(constant_slots(node, op, instances)):
         leaf = _varying_leaf(node.inputs[slot], frame, found)
         if leaf is not None:
             return Varying(slot, leaf)

@@ -1,0 +1,1 @@
+"""Raise loops and conditionals of primitives to functions that are called."""

@@ -1,0 +1,145 @@
+"""Raise whole loops and conditionals to calls, inner ones first, where XLA compiles all of them.
+
+    Enter ▸ Merge ▸ Switch ▸ … ▸ Exit      becomes      StatelessWhile
+    Switch ▸ … ▸ Merge                     becomes      StatelessIf
+
+The reverse of `lower`. A call is dead if any input is, so all that enters a region must be live
+together. What a region does it must do by its values alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Final
+
+from cfgraph.analysis.frames import Frame
+from cfgraph.ir.device_name import DeviceName
+from cfgraph.ir.graph import Graph, Node
+from cfgraph.ops.op import lookup
+from cfgraph.ops.shape_inference import infer_shapes
+from cfgraph.passes.cluster.agreement import Agreement, agreement
+from cfgraph.passes.cluster.compilable import Compilable, Wishes
+from cfgraph.passes.cluster.reasons import Reason
+from cfgraph.passes.cluster.report import Region
+from cfgraph.passes.cluster.waiting import Waiting
+from cfgraph.passes.lift.loop_form import loop_form, ordinary
+from cfgraph.passes.lift.loops import called, raise_loop, require_fixed, require_together
+from cfgraph.passes.lift.refused import Refused, refused
+
+# reasons against a node that do not count in a region
+_OF_CLUSTERS: Final = ("pivot", "not needed")
+
+
+class Lifting:
+    """The regions of a lowered graph as they are raised, with those that are refused."""
+
+    def __init__(
+        self, graph: Graph, mode: str, wishes: Wishes, refused: Mapping[str, Reason]
+    ) -> None:
+        self.graph = graph
+        self.mode = mode
+        self.wishes = wishes
+        self.refused = refused
+        self.raised: dict[Node, Region] = {}
+        self.kept: dict[str, Region] = {}
+        self._names = 0
+
+    def run(self) -> None:
+        """Raise what can be, until nothing more can."""
+        while self._round():
+            pass
+
+    @property
+    def regions(self) -> tuple[Region, ...]:
+        """The regions that stand in the graph, and those that were refused."""
+        return (*self.raised.values(), *self.kept.values())
+
+    @property
+    def weights(self) -> dict[Node, int]:
+        """For each raised region how many nodes it stands for."""
+        return {node: len(region.ops) for node, region in self.raised.items()}
+
+    def _round(self) -> bool:
+        """Raise the innermost regions; false if there was nothing to raise."""
+        agreed = agreement(self.graph, self.mode)
+        wishes = replace(self.wishes, raised={**self.wishes.raised, **self.weights})
+        rules = Compilable(self.graph, agreed.frames, wishes)
+        tangled = Waiting(agreed.frames).tangled
+        self.kept = {}
+        done = False
+        parents = {frame.parent for frame in agreed.frames.all}
+        for frame in agreed.frames.all[1:]:
+            try:
+                if tangled.intersection(frame.nodes):
+                    raise refused("tangled loops", "what leaves it is needed to enter it")
+                if frame in parents:
+                    raise refused("inner loop", "a loop in it is not compiled")
+                self._raise_loop(frame, agreed, rules)
+                done = True
+            except Refused as error:
+                self.kept[frame.path] = Region(
+                    "loop", frame.path, _ops(frame.nodes), None, error.reason
+                )
+        return done
+
+    def _raise_loop(self, frame: Frame, agreed: Agreement, rules: Compilable) -> None:
+        if frame.path in self.refused:
+            raise Refused(self.refused[frame.path])
+        form = loop_form(frame, agreed.frames)
+        self._require_compiled(frame, rules)
+        require_together(form, agreed)
+        name = self._name("loop")
+        call = called(self.graph, form, name)
+        require_fixed(self.graph, call, infer_shapes(self.graph))
+        leaving, copied = set(frame.exits), [enter.inputs[0].node for enter in call.copied]
+        ops = self._inner([node for node in frame.nodes if node not in leaving], frame.enters)
+        node = raise_loop(self.graph, form, call, name)
+        ops.update(self._unread(copied))
+        self.raised[node] = Region("loop", frame.path, ops, node)
+
+    def _inner(self, *groups: Iterable[Node]) -> dict[str, str]:
+        """The nodes of a region by name, with those of the regions in it, which are gone."""
+        ops: dict[str, str] = {}
+        for node in (node for group in groups for node in group):
+            inner = self.raised.pop(node, None)
+            ops.update({node.name: node.op} if inner is None else inner.ops)
+        return ops
+
+    def _unread(self, constants: Iterable[Node]) -> Iterator[tuple[str, str]]:
+        """Drop the constants that were read in a region alone; they are in it now."""
+        for node in dict.fromkeys(constants):
+            if not node.uses and node not in self.wishes.kept:
+                yield node.name, node.op
+                self.graph.remove(node)
+
+    def _require_compiled(self, frame: Frame, rules: Compilable) -> None:
+        """Raise Refused unless XLA compiles each node, on one device, and nobody asks for one."""
+        devices = {DeviceName.parse(node.device) for node in frame.nodes}
+        if len(devices) > 1:
+            raise refused("device", "its nodes are on several devices")
+        for node in ordinary(frame):
+            reason = rules.refusal(node)
+            if reason is not None and reason.kind not in _OF_CLUSTERS:
+                data = {**reason.data, "node": node.name}
+                raise Refused(Reason(reason.kind, f"{node.name}: {reason.text}", data))
+            op = lookup(node.op)
+            if op is None or op.stateful:
+                raise refused("effects", f"{node.name}: {node.op} hangs on state", node=node.name)
+        for node in frame.nodes:
+            asked = self.wishes.needed is not None and node in self.wishes.kept
+            if node in self.wishes.fed or (asked and node not in frame.exits):
+                raise refused("fed", f"{node.name} is fed or fetched", node=node.name)
+
+    def _name(self, kind: str) -> str:
+        """A name that no node and no function begins with."""
+        taken = [*self.graph.nodes, *self.graph.functions]
+        while True:
+            name = f"{kind}_{self._names}"
+            self._names += 1
+            if not any(one == name or one.startswith(f"{name}_") for one in taken):
+                return name
+
+
+def _ops(nodes: list[Node]) -> dict[str, str]:
+    return {node.name: node.op for node in nodes}
