@@ -230,6 +230,9 @@ Engine = Annotated[
         "--engine", metavar="WHICH", help="What runs clusters: numpy, xla, or auto for the faster."
     ),
 ]
+Regions = Annotated[
+    bool, typer.Option("--regions", help="Cluster whole loops and conditionals too.")
+]
 Lazy = Annotated[
     bool, typer.Option("--lazy", help="Compile a cluster when shapes come for the second time.")
 ]
