@@ -57,6 +57,8 @@ EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
     "diff": (
         "cfgraph convert lstm.pb --to pbtxt | cfgraph diff lstm.pb -",
         "cfgraph diff counter.pb counter.pb --by structure --ignore notes,order",
+        "cfgraph lower while_functional.pb | cfgraph diff while_functional.pb - --run --cases 8",
+        "cfgraph cluster lstm.pb | cfgraph diff lstm.pb - --run --feed W=normal --fetch loss",
     ),
     "explain": (
         "cfgraph explain deadness_mismatch.pb C",

@@ -104,15 +104,11 @@ Expect = Annotated[
 ]
 Rtol = Annotated[
     float | None,
-    typer.Option(
-        "--rtol", metavar="R", min=0, callback=number, help="Relative tolerance of --expect."
-    ),
+    typer.Option("--rtol", metavar="R", min=0, callback=number, help="Relative tolerance."),
 ]
 Atol = Annotated[
     float | None,
-    typer.Option(
-        "--atol", metavar="A", min=0, callback=number, help="Absolute tolerance of --expect."
-    ),
+    typer.Option("--atol", metavar="A", min=0, callback=number, help="Absolute tolerance."),
 ]
 Tap = Annotated[
     list[str],
@@ -235,6 +231,24 @@ Regions = Annotated[
 ]
 Lazy = Annotated[
     bool, typer.Option("--lazy", help="Compile a cluster when shapes come for the second time.")
+]
+Cases = Annotated[
+    int | None,
+    typer.Option("--cases", metavar="N", min=1, help="Run at N points; 4 if not given."),
+]
+Size = Annotated[
+    list[str],
+    typer.Option(
+        "--size",
+        metavar="N|NAME=N,M",
+        help="What to take for sizes that are not known, of all inputs or of one; repeats.",
+    ),
+]
+Verify = Annotated[
+    bool,
+    typer.Option(
+        "--verify", help="Run the result and the input and compare; if they differ, write nothing."
+    ),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print no notes and no progress.")]
 ColorChoice = Annotated[

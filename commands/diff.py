@@ -27,6 +27,26 @@ def main(
             "--ignore", metavar="LIST", help="What does not count: notes, order, devices."
         ),
     ] = "",
+    run: Annotated[
+        bool,
+        typer.Option(
+            "--run", help="Run both at the same inputs, and name the first node that differs."
+        ),
+    ] = False,
+    fetch: given.Fetch = [],
+    target: given.Target = [],
+    feed: given.Feed = [],
+    feeds: given.Feeds = [],
+    init: given.Init = [],
+    size: given.Size = [],
+    cases: given.Cases = None,
+    seed: Annotated[
+        int | None, typer.Option("--seed", metavar="N", help="The seed of what is drawn.")
+    ] = None,
+    rtol: given.Rtol = None,
+    atol: given.Atol = None,
+    timeout: given.Timeout = None,
+    max_iterations: given.MaxIterations = None,
     format: Annotated[
         str, typer.Option("--format", metavar="FORMAT", help="text or json.")
     ] = "text",
@@ -37,7 +57,23 @@ def main(
 ) -> None:
     """Compare two graphs: node by node, and with --run what they compute."""
     from cfgraph.console.diff import DiffOptions, diff_files
+    from cfgraph.console.run_given import Given
 
     format = "json" if json else format
-    options = DiffOptions(by, given.split_list(ignore), format, full, quiet, color)
+    runs = Given(
+        fetch,
+        target,
+        feed,
+        feeds,
+        init,
+        size,
+        cases,
+        seed,
+        rtol,
+        atol,
+        timeout,
+        max_iterations,
+    )
+    ignored = given.split_list(ignore)
+    options = DiffOptions(by, ignored, run, runs, format, full, quiet, color)
     raise given.Exit(diff_files(a, b, options))

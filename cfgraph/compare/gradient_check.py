@@ -11,6 +11,7 @@ import numpy as np
 from cfgraph.analysis.frames import frames
 from cfgraph.analysis.needed import needed
 from cfgraph.analysis.paths import stopping
+from cfgraph.compare.drawn_point import Setting, drawn_point
 from cfgraph.compare.finite_differences import (
     SINGLE,
     Accuracy,
@@ -20,9 +21,9 @@ from cfgraph.compare.finite_differences import (
     objective,
 )
 from cfgraph.compare.point import Point
-from cfgraph.compare.random_inputs import NORMAL, POSITIVE, drawn, random_inputs
+from cfgraph.compare.random_inputs import NORMAL, POSITIVE, Sizes
 from cfgraph.errors import ExecutionError
-from cfgraph.ir.graph import Graph, Node, Output
+from cfgraph.ir.graph import Graph, Output
 from cfgraph.passes.derivatives import Derivative
 
 _FEED: Final = "feed inputs that suit the graph: --feed NAME=VALUE"
@@ -93,9 +94,12 @@ def _finite_point(
     """A point at which all ys are finite: with normal floats, or else with positive ones."""
     names = list(dict.fromkeys(y for item in found for y in item.ys))
     wanted = list(dict.fromkeys(graph.tensor(name).node for name in _read(found)))
+    setting = Setting(
+        options.feeds, options.inits, Sizes(options.size), options.max_iterations, options.timeout
+    )
     failure: ExecutionError | None = None
     for floats in (NORMAL, POSITIVE):
-        point = _point(graph, wanted, options, seed, floats)
+        point = drawn_point(graph, wanted, setting, seed, floats)
         try:
             values = point.run(names)
         except ExecutionError as error:
@@ -118,35 +122,6 @@ def _read(found: Sequence[Derivative]) -> Iterator[str]:
         yield from (*item.ys, *item.xs)
         yield from (name for name in item.names if name is not None)
         yield from (weight for weight in item.grad_ys if isinstance(weight, str))
-
-
-def _point(
-    graph: Graph,
-    wanted: list[Node],
-    options: CheckOptions,
-    seed: int,
-    floats: tuple[str, str | None],
-) -> Point:
-    fed = {graph.tensor(name) for name in options.feeds}
-    inits = [graph[name.removeprefix("^")] for name in options.inits]
-    given = random_inputs(
-        graph, [*wanted, *inits], fed, seed=seed, size=options.size, floats=floats
-    )
-    point = Point(
-        graph,
-        {**given, **options.feeds},
-        [node.name for node in inits],
-        seed=seed,
-        max_iterations=options.max_iterations,
-        timeout=options.timeout,
-    )
-    for node, cell in point.variables(wanted).items():
-        if point.value(cell) is None:
-            value = drawn(
-                node.name, cell.dtype, cell.shape, seed=seed, size=options.size, floats=floats
-            )
-            point.set(cell, value)
-    return point
 
 
 class _Check:

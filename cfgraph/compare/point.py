@@ -13,6 +13,7 @@ from cfgraph.ops.op import lookup
 from cfgraph.ops.variables import Variable
 from cfgraph.runtime.session import Session
 from cfgraph.runtime.state import State
+from cfgraph.runtime.trace import Observer
 
 
 class Point:
@@ -42,7 +43,7 @@ class Point:
         self._session = self._new_session()
         for name in inits:
             self._session.run((), self.feeds, [name], **self._limits)
-        self._start = {cell: cell.value for cell in self._cells()}
+        self._start = {cell: cell.value for cell in self.cells().values()}
 
     def variables(self, wanted: Iterable[Node]) -> dict[Node, Variable]:
         """The variables that the wanted nodes need, made if they are not there yet."""
@@ -59,7 +60,19 @@ class Point:
         """What a variable begins every run with; None if it was never written to."""
         return self._start.get(cell)
 
-    def run(self, fetches: Sequence[str], moved: Mapping[str, Any] | None = None) -> list[Any]:
+    def cells(self) -> dict[tuple[str, str], Variable]:
+        """All variables, by container and name."""
+        found = ((key, self._state.get_or_make(*key, _missing)) for key in self._state)
+        return {key: item for key, item in found if isinstance(item, Variable)}
+
+    def run(
+        self,
+        fetches: Sequence[str],
+        moved: Mapping[str, Any] | None = None,
+        *,
+        targets: Sequence[str] = (),
+        trace: Observer | None = None,
+    ) -> list[Any]:
         """Values of tensors, None for a dead one, where other tensors and variables are moved."""
         for cell, value in self._start.items():
             cell.value = value
@@ -72,14 +85,12 @@ class Point:
                 feeds[tensor.name] = value
         if not self._again:
             self._session = self._new_session()
-        return self._session.run(fetches, feeds, allow_dead=True, **self._limits)
+        return self._session.run(
+            fetches, feeds, targets, allow_dead=True, trace=trace, **self._limits
+        )
 
     def _new_session(self) -> Session:
         return Session(self.graph, state=self._state, seed=self._seed)
-
-    def _cells(self) -> list[Variable]:
-        found = (self._state.get_or_make(*key, _missing) for key in self._state)
-        return [item for item in found if isinstance(item, Variable)]
 
     def _cell(self, node: Node) -> Variable:
         """The variable that a node gives. Raises Unsupported for one that has no name."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from cfgraph.analysis.inputs import declared, missing_feeds, must_be_fed
@@ -18,19 +19,39 @@ NORMAL: Final = ("normal", None)
 POSITIVE: Final = ("uniform", "0.5,1.5")
 
 
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """What stands for sizes that are not known: `default`, or for a tensor those in `of`, by name.
+
+    Of several the first stands for the first size that is not known, and the last for all others.
+    """
+
+    default: int = 2
+    of: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+
+    def complete(self, name: str, shape: Shape) -> tuple[int, ...]:
+        """A shape without gaps; one of unknown rank is taken for that of a scalar."""
+        given = self.of.get(name) or (self.default,)
+        todo = iter(given)
+        return tuple(next(todo, given[-1]) if size is None else size for size in shape.dims or ())
+
+
+_SIZES: Final = Sizes()
+
+
 def random_inputs(
     graph: Graph,
     wanted: Iterable[Node],
     fed: Collection[Output] = (),
     *,
     seed: int = 0,
-    size: int = 2,
+    sizes: Sizes = _SIZES,
     floats: tuple[str, str | None] = NORMAL,
 ) -> dict[str, Any]:
     """Arrays for all inputs that the wanted nodes need and that are not fed, by tensor name.
 
-    Sizes that are not known become `size`; `floats` is a generator and its arguments. Raises
-    UsageError, with options to paste, for inputs of types that cannot be drawn.
+    `floats` is a generator and its arguments. Raises UsageError, with options to paste, for inputs
+    of types that cannot be drawn.
     """
     lacking = [
         node.output()
@@ -41,7 +62,7 @@ def random_inputs(
     if strange:
         raise missing_feeds(graph, strange)
     return {
-        item.name: drawn(item.name, *declared(graph, item), seed=seed, size=size, floats=floats)
+        item.name: drawn(item.name, *declared(graph, item), seed=seed, sizes=sizes, floats=floats)
         for item in lacking
     }
 
@@ -52,15 +73,14 @@ def drawn(
     shape: Shape,
     *,
     seed: int,
-    size: int = 2,
+    sizes: Sizes = _SIZES,
     floats: tuple[str, str | None] = NORMAL,
 ) -> Any:
-    """A random array for a name; a shape of unknown rank is taken for that of a scalar."""
+    """A random array for a name."""
     found = _generator(dtype, floats)
     assert found is not None
     assert dtype is not None
-    sizes = tuple(size if known is None else known for known in shape.dims or ())
-    return generate(*found, dtype, sizes, name, seed)
+    return generate(*found, dtype, sizes.complete(name, shape), name, seed)
 
 
 def _generator(

@@ -76,3 +76,53 @@ def test_unknown_words_are_usage_errors(command: Any, counter: Path, options: li
 
 def test_a_missing_graph_is_an_input_error(command: Any, counter: Path, tmp_path: Path) -> None:
     assert command("diff", counter, tmp_path / "no.pb").code == 3
+
+
+def test_runs_that_agree_say_what_was_compared(command: Any, graphs: Path, tmp_path: Path) -> None:
+    file = graphs / "while_functional.pb"
+    command("lower", file, "-o", tmp_path / "lowered.pb")
+    done = command("diff", file, tmp_path / "lowered.pb", "--run", "--cases", "2")
+    assert (done.code, done.out) == (0, "no differences: 4 fetches alike in 2 cases\n")
+
+
+def test_runs_that_differ_name_the_first_wrong_node(
+    command: Any, counter: Path, other: Path
+) -> None:
+    done = command("diff", "--run", counter, other, "--feed", "n=3")
+    assert done.code == 1
+    assert done.lines == [
+        "count:0: the value differs",
+        "  A int32[] 3, B int32[] 4",
+        "first wrong node: while/add/y (Const) in /while/while_context[0], iteration 0",
+        "  the value differs, output 0",
+        "  A int32[] 1, B int32[] 2",
+        "  attr value: - int32[]:1  + int32[]:2",
+        "seen in case 1, with --feed n=3",
+    ]
+
+
+def test_the_document_of_runs_has_the_same(command: Any, counter: Path, other: Path) -> None:
+    done = command("diff", "--run", counter, other, "--feed", "n=3", "--json")
+    runs = done.json["result"]["runs"]
+    assert (done.code, runs["equal"]) == (1, False)
+    assert runs["differences"][0]["what"] == "count:0"
+    assert (runs["first"]["node"], runs["first"]["iteration"]) == ("while/add/y", 0)
+    assert runs["inputs"]["n:0"]["data"] == 3
+    assert done.json["summary"] == {"fetches": 1, "cases": 1, "differences": 1}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--feed", "n=3"],
+        ["--run", "--ignore", "notes"],
+        ["--run", "--by", "structure"],
+        ["--run", "--size", "much"],
+        ["--run", "--size", "nosuch=3"],
+        ["--run", "--fetch", "nosuch"],
+    ],
+)
+def test_options_that_do_not_fit_are_usage_errors(
+    command: Any, counter: Path, options: list[str]
+) -> None:
+    assert command("diff", counter, counter, *options).code == 2

@@ -1,0 +1,213 @@
+"""Whether two graphs compute the same: run both at the same points, compare, find the first fault.
+
+Compared are the values and the deadness of what is fetched, and the variables after the run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from cfgraph.analysis.summary import sinks
+from cfgraph.compare.divergence import Divergence, compare_values, first_divergence
+from cfgraph.compare.drawn_point import Setting, drawn_point
+from cfgraph.compare.point import Point
+from cfgraph.compare.random_inputs import NORMAL, POSITIVE
+from cfgraph.errors import CfgraphError, ExecutionError, UsageError
+from cfgraph.ir.graph import Graph
+from cfgraph.runtime.trace import Observer
+
+CASES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """What to run, `cases` times at points of other seeds; tolerances are those of the types.
+
+    Without fetches and targets, the outputs of the first graph that the second one has too.
+    """
+
+    setting: Setting = field(default_factory=Setting)
+    fetches: tuple[str, ...] = ()
+    targets: Sequence[str] = ()
+    cases: int = CASES
+    seed: int = 0
+    rtol: float | None = None
+    atol: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """Something that both computed, and differently; `what` is a tensor's or a variable's name."""
+
+    what: str
+    message: str
+    before: Any = None
+    after: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class RunDiff:
+    """How two runs compare; true where they differ, which ends the cases.
+
+    `inputs` are those of the case that differs, `failure` is what stopped the second graph there,
+    and `first` its first wrong node. `missing` are fetches that the second graph does not have.
+    """
+
+    fetches: tuple[str, ...]
+    missing: tuple[str, ...] = ()
+    cases: int = 0
+    gaps: tuple[Gap, ...] = ()
+    failure: CfgraphError | None = None
+    first: Divergence | None = None
+    inputs: Mapping[str, Any] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.gaps or self.failure)
+
+
+def compare_runs(a: Graph, b: Graph, options: RunOptions | None = None) -> RunDiff:
+    """Run two graphs at the same points and compare what they compute, up to the first difference.
+
+    Raises UsageError where there is nothing to compare or inputs cannot be drawn, and whatever the
+    run of the first graph raises; a failure of the second one is a difference.
+    """
+    options = options or RunOptions()
+    fetches, missing = _common(a, b, options)
+    options = replace(options, fetches=fetches)
+    for case in range(options.cases):
+        seed = options.seed + case
+        found = _Case(a, b, options, seed).compare()
+        if found:
+            return replace(found, missing=missing, cases=case + 1)
+    return RunDiff(fetches, missing, options.cases)
+
+
+def _common(a: Graph, b: Graph, options: RunOptions) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """What to fetch, and what the second graph does not have of it."""
+    if options.fetches or options.targets:
+        return tuple(a.tensor(name).name for name in options.fetches), ()
+    names = [item.name for item in sinks(a)]
+    found = tuple(name for name in names if name.rpartition(":")[0] in b)
+    if not found:
+        message = "the graphs have no outputs in common"
+        raise UsageError(message, hint="name tensors with --fetch, or nodes with --target")
+    return found, tuple(name for name in names if name not in found)
+
+
+class _Case:
+    """One point."""
+
+    def __init__(self, a: Graph, b: Graph, options: RunOptions, seed: int) -> None:
+        self.a, self.b, self.options, self.seed = a, b, options, seed
+
+    def compare(self) -> RunDiff:
+        """Run both and compare."""
+        point, values, floats = self.first_point()
+        before = _state(point)
+        try:
+            twin = self.second_point(point, floats)
+            there = self.run(twin)
+        except CfgraphError as error:
+            return self.told(point, floats, (), error)
+        pairs = zip(self.options.fetches, values, there, strict=True)
+        gaps = tuple(self.gaps(pairs, before, _state(twin), _start(point)))
+        return self.told(point, floats, gaps, None) if gaps else RunDiff(self.options.fetches)
+
+    def run(self, point: Point, trace: Observer | None = None) -> list[Any]:
+        """What is fetched."""
+        options = self.options
+        return point.run(options.fetches, targets=options.targets, trace=trace)
+
+    def first_point(self) -> tuple[Point, list[Any], Any]:
+        """A point at which the first graph runs, with finite values if there is one."""
+        found, failure = None, None
+        for floats in (NORMAL, POSITIVE):
+            point = drawn_point(
+                self.a, self.wanted(self.a), self.options.setting, self.seed, floats
+            )
+            try:
+                values = self.run(point)
+            except ExecutionError as error:
+                failure = failure or error
+                continue
+            if found is None or _finite(values):
+                found = point, values, floats
+            if _finite(values):
+                break
+        if found is None:
+            assert failure is not None
+            failure.hint = failure.hint or "feed inputs that suit the graph: --feed NAME=VALUE"
+            raise failure
+        return found
+
+    def second_point(self, point: Point, floats: Any) -> Point:
+        """The same point for the second graph."""
+        feeds = {name: value for name, value in point.feeds.items() if _has(self.b, name)}
+        inits = [name for name in self.options.setting.inits if name.removeprefix("^") in self.b]
+        setting = replace(self.options.setting, feeds=feeds, inits=inits)
+        twin = drawn_point(self.b, self.wanted(self.b), setting, self.seed, floats)
+        cells = twin.cells()
+        for key, cell in point.cells().items():
+            if key in cells:
+                twin.set(cells[key], point.value(cell))
+        return twin
+
+    def wanted(self, graph: Graph) -> list[Any]:
+        """The nodes that must run."""
+        names = dict.fromkeys(self.options.fetches)
+        nodes = [graph.tensor(name).node for name in names]
+        return nodes + [graph[name.removeprefix("^")] for name in self.options.targets]
+
+    def gaps(self, pairs: Any, before: Any, after: Any, start: Any) -> Iterator[Gap]:
+        """What differs of the fetches and of the variables."""
+        rtol, atol = self.options.rtol, self.options.atol
+        for name, mine, theirs in pairs:
+            told = compare_values(mine, theirs, rtol, atol)
+            if told is not None:
+                yield Gap(name, told, mine, theirs)
+        for key, mine in before.items():
+            theirs = after.get(key, start.get(key))
+            told = compare_values(mine, theirs, rtol, atol)
+            if told is not None:
+                told = told.replace("dead", "without a value").replace("live", "with one")
+                yield Gap(f"variable {key[1]}", told, mine, theirs)
+
+    def told(
+        self, point: Point, floats: Any, gaps: tuple[Gap, ...], failure: CfgraphError | None
+    ) -> RunDiff:
+        """The difference, with the first wrong node."""
+        try:
+            twin = self.second_point(point, floats)
+        except CfgraphError:
+            first = None
+        else:
+            rtol, atol = self.options.rtol, self.options.atol
+            first = first_divergence(point, twin, self.run, rtol, atol)
+        if first is None and failure is not None and failure.node in self.b:
+            node = self.b[str(failure.node)]
+            first = Divergence(node.name, node.op, failure.frame or "/", 0, failure.message)
+        inputs = dict(point.feeds)
+        return RunDiff(self.options.fetches, gaps=gaps, failure=failure, first=first, inputs=inputs)
+
+
+def _has(graph: Graph, name: str) -> bool:
+    return name.rpartition(":")[0] in graph
+
+
+def _finite(values: Sequence[Any]) -> bool:
+    arrays = [np.asarray(value) for value in values if value is not None]
+    return all(np.all(np.isfinite(item)) for item in arrays if item.dtype.kind in "fc")
+
+
+def _state(point: Point) -> dict[tuple[str, str], Any]:
+    """What the variables hold."""
+    return {key: cell.value for key, cell in point.cells().items()}
+
+
+def _start(point: Point) -> dict[tuple[str, str], Any]:
+    """What the variables held when the run began."""
+    return {key: point.value(cell) for key, cell in point.cells().items()}

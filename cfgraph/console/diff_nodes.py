@@ -1,0 +1,208 @@
+"""Print what differs between two graphs, node by node."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Final
+
+from cfgraph.compare.diff import Change, ChangedNode, GraphDiff, NodesDiff
+from cfgraph.console.graphs import Source
+from cfgraph.console.page import Page
+from cfgraph.ir.graph import Node
+from cfgraph.ir.text_print_values import AttrPrinter
+
+MAX_SHOWN: Final = 20
+_MAX_VALUE: Final = 60
+
+
+def nodes_summary(found: GraphDiff) -> dict[str, int]:
+    """How much differs."""
+    nodes = found.nodes
+    return {
+        "added": len(nodes.added),
+        "removed": len(nodes.removed),
+        "changed": len(nodes.changed),
+        "functions_added": len(found.functions_added),
+        "functions_removed": len(found.functions_removed),
+        "functions_changed": len(found.functions_changed),
+    }
+
+
+def print_diff(out: Page, found: GraphDiff, sources: Sequence[Source], full: bool) -> None:
+    """Removed, added and changed nodes, of these the parts alone that differ."""
+    if not found:
+        count = len(sources[0].graph)
+        out.line(f"no differences: {count} node{'s' * (count != 1)} alike", "green")
+        return
+    for sign, source in zip("-+", sources, strict=True):
+        out.line(f"{sign * 3} {source.path} ({len(source.graph)} nodes)", "bold")
+    printer = _Printer(out, full)
+    printer.nodes(found.nodes)
+    for sign, names in (("-", found.functions_removed), ("+", found.functions_added)):
+        printer.several(sign, names, lambda name: f"function {name}")
+    for function in found.functions_changed:
+        out.line(f"~ function {function.name}", "yellow")
+        inner = _Printer(out, full, "    ")
+        inner.parts(function.changes)
+        inner.nodes(function.nodes)
+        if not function.changes and not function.nodes:
+            out.line("    its body does not resolve; see `cfgraph check`", "dim")
+    printer.parts(found.changes)
+    out.line(f"{_told(found)}", "bold")
+
+
+def _told(found: GraphDiff) -> str:
+    counts = [(count, _WORDS[key]) for key, count in nodes_summary(found).items() if count]
+    words = [f"{count} {one if count == 1 else more}" for count, (one, more) in counts]
+    if found.nodes.reordered:
+        words.append("the nodes stand in another order (--ignore order)")
+    if found.changes:
+        words.append("what concerns the whole graph")
+    return ", ".join(words) or "the same nodes"
+
+
+_WORDS: Final = {
+    "added": ("node added", "nodes added"),
+    "removed": ("node removed", "nodes removed"),
+    "changed": ("node changed", "nodes changed"),
+    "functions_added": ("function added", "functions added"),
+    "functions_removed": ("function removed", "functions removed"),
+    "functions_changed": ("function changed", "functions changed"),
+}
+_STYLES: Final = {"-": "red", "+": "green", "~": "yellow"}
+
+
+class _Printer:
+    def __init__(self, out: Page, full: bool, indent: str = "") -> None:
+        self.out = out
+        self.full = full
+        self.indent = indent
+        self.values = AttrPrinter()
+
+    def nodes(self, found: NodesDiff) -> None:
+        """The nodes that differ."""
+        self.several("-", found.removed, self.node)
+        self.several("+", found.added, self.node)
+        for item in self.capped("~", found.changed):
+            self.changed(item)
+        if found.reordered and self.indent:
+            self.out.line(f"{self.indent}the nodes stand in another order", "dim")
+
+    def several(self, sign: str, items: Sequence[Any], told: Callable[[Any], str]) -> None:
+        """Lines with a sign before them."""
+        for item in self.capped(sign, items):
+            self.out.line(f"{self.indent}{sign} {told(item)}", _STYLES[sign])
+
+    def capped(self, sign: str, items: Sequence[Any]) -> Iterator[Any]:
+        """The first ones, and how many more there are."""
+        shown = items if self.full else items[:MAX_SHOWN]
+        yield from shown
+        if len(items) > len(shown):
+            more = len(items) - len(shown)
+            self.out.line(f"{self.indent}{sign} and {more} more; --full prints them", "dim")
+
+    def node(self, node: Node) -> str:
+        """A node in one line."""
+        inputs = [item.name if item.port else item.node.name for item in node.inputs]
+        inputs += [f"^{item.name}" for item in node.controls]
+        attrs = ", ".join(f"{key}={self.value(value)}" for key, value in node.attrs.items())
+        line = f"{node.name} = {node.op}({', '.join(inputs)})"
+        line += f" {{{attrs}}}" if attrs else ""
+        return f"{line} on {node.device}" if node.device else line
+
+    def changed(self, item: ChangedNode) -> None:
+        """A node with the parts that differ."""
+        renamed = "" if item.before.name == item.after.name else f" -> {item.after.name}"
+        op = f" ({item.after.op})" if item.before.op == item.after.op else ""
+        self.out.line(f"{self.indent}~ {item.before.name}{renamed}{op}", "yellow")
+        _Printer(self.out, self.full, f"{self.indent}    ").parts(item.changes)
+
+    def parts(self, changes: Iterable[Change]) -> None:
+        """What it was, and what it is now."""
+        for change in changes:
+            old, new = self.side(change.before), self.side(change.after)
+            pieces = [(f"{self.indent}{change.part}: ", "")]
+            pieces += [(f"- {old}", "red")] if change.before is not None else []
+            pieces += [("  ", "")] if None not in (change.before, change.after) else []
+            pieces += [(f"+ {new}", "green")] if change.after is not None else []
+            self.out.spans(pieces)
+
+    def side(self, value: Any) -> str:
+        """One side of a change: names as they are, attributes as the readable form has them."""
+        return (value or "''") if isinstance(value, str) else self.value(value)
+
+    def value(self, value: Any) -> str:
+        """An attribute, cut where it is long."""
+        text = value_text(value, self.values)
+        return text if self.full or len(text) <= _MAX_VALUE else text[:_MAX_VALUE] + "…"
+
+
+def print_parts(out: Page, changes: Iterable[Change], indent: str) -> None:
+    """What changed about a node."""
+    _Printer(out, False, indent).parts(changes)
+
+
+def value_text(value: Any, printer: AttrPrinter) -> str:
+    """An attribute as the readable form has it."""
+    return "" if value is None else printer.value_text(value)
+
+
+def to_json(found: GraphDiff) -> dict[str, Any]:
+    """The differences as a member of a command's JSON document."""
+    printer = AttrPrinter()
+    return {
+        "equal": not found,
+        **_nodes_json(found.nodes, printer),
+        "functions": {
+            "added": found.functions_added,
+            "removed": found.functions_removed,
+            "changed": [
+                {
+                    "name": item.name,
+                    "changes": changes_json(item.changes, printer),
+                    **_nodes_json(item.nodes, printer),
+                }
+                for item in found.functions_changed
+            ],
+        },
+        "changes": changes_json(found.changes, printer),
+    }
+
+
+def _nodes_json(found: NodesDiff, printer: AttrPrinter) -> dict[str, Any]:
+    return {
+        "added": [{"node": node.name, "op": node.op} for node in found.added],
+        "removed": [{"node": node.name, "op": node.op} for node in found.removed],
+        "changed": [
+            {
+                "node": item.before.name,
+                "now": item.after.name,
+                "op": item.after.op,
+                "changes": changes_json(item.changes, printer),
+            }
+            for item in found.changed
+        ],
+        "renamed": dict(found.renamed),
+        "reordered": found.reordered,
+    }
+
+
+def changes_json(
+    changes: Iterable[Change], printer: AttrPrinter | None = None
+) -> list[dict[str, Any]]:
+    """What changed about a node as a member of a command's JSON document."""
+    printer = printer or AttrPrinter()
+    return [
+        {
+            "part": change.part,
+            "before": _side_json(change.before, printer),
+            "after": _side_json(change.after, printer),
+        }
+        for change in changes
+    ]
+
+
+def _side_json(value: Any, printer: AttrPrinter) -> str | None:
+    if value is None or isinstance(value, str):
+        return value
+    return value_text(value, printer)
