@@ -133,6 +133,8 @@ class LoopCond(Forward):
 
     signature = "input: bool -> output: bool"
     role = "loop_cond"
+    host_inputs = (0,)
+    host_outputs = (0,)
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:

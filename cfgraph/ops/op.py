@@ -33,8 +33,9 @@ class Op:
     """The definition of one op. A subclass registers under its own name unless `abstract`.
 
     `host_inputs` and `constant_inputs` are places in the signature, where a list is one argument;
-    `slots_of` says which inputs of a node they are. `traceable`: jax can trace the kernel, given
-    the constant inputs as NumPy arrays; what is stateful or moves control is not, nor is text.
+    `slots_of` says which inputs of a node they are. `host_outputs` are outputs in host memory.
+    `traceable`: jax can trace the kernel, given the constant inputs as NumPy arrays; what is
+    stateful or moves control is not, nor is text.
 
     A pure op gives `bind`, a stateful one `run` (or `prepare`). One output is returned bare,
     several as a tuple, none as None. Every value is a NumPy array or NumPy scalar of the dtype
@@ -48,6 +49,7 @@ class Op:
     stateful: ClassVar[bool] = False
     commutes: ClassVar[bool] = False
     host_inputs: ClassVar[tuple[int, ...]] = ()
+    host_outputs: ClassVar[tuple[int, ...]] = ()
     constant_inputs: ClassVar[tuple[int, ...]] = ()
     traceable: ClassVar[bool] = True
     runnable: ClassVar[bool] = True
@@ -63,6 +65,8 @@ class Op:
     of_shapes: ClassVar[bool] = False  # depends on the shapes of its inputs alone
     reads_bits: ClassVar[bool] = False  # depends on how numbers are stored, not on values alone
     handles: ClassVar[tuple[int, ...]] = ()  # outputs that are handles though their type is not
+    shares_bytes: ClassVar[bool] = False  # output 0 has the bytes of input 0, in another shape
+    parks: ClassVar[str] = ""  # push, pop: the stack of input 0 may be moved to the host and back
     logic: ClassVar[str] = ""  # not, and, or, equal, differ, truth: what it says of its inputs
     in_line: ClassVar[bool] = False  # calls functions, and is run and compiled with its caller
     role: ClassVar[str] = ""

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
 import numpy as np
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class Outline:
-    """A tensor of which only type and shape are known."""
+    """A tensor of which only type and shape are known.
+
+    One that would share the bytes of another keeps that one as its `base`, as arrays do.
+    """
 
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
+    base: Outline | None = field(default=None, compare=False, repr=False)
 
     @property
     def nbytes(self) -> int:

@@ -31,6 +31,7 @@ class Reshape(Op):
     host_inputs = (1,)
     constant_inputs = (1,)
     moves = True
+    shares_bytes = True
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -118,6 +119,7 @@ class ExpandDims(Op):
     host_inputs = (1,)
     constant_inputs = (1,)
     moves = True
+    shares_bytes = True
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -161,6 +163,7 @@ class Squeeze(Op):
     signature = "input: T -> output: T"
     attrs = "squeeze_dims: list(int) >= 0 = []"
     moves = True
+    shares_bytes = True
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:

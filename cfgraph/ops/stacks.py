@@ -114,6 +114,7 @@ class StackPushV2(Op):
     attrs = "swap_memory: bool = false"
     stateful = True
     host_inputs = (0,)
+    parks = "push"
 
     @classmethod
     def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -136,6 +137,7 @@ class StackPopV2(Op):
     signature = "handle: resource -> elem: elem_type"
     stateful = True
     host_inputs = (0,)
+    parks = "pop"
 
     @classmethod
     def prepare(cls, node: Node, xp: ModuleType) -> Kernel:

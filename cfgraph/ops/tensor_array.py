@@ -178,6 +178,11 @@ class TensorArray:
         except ValueError as error:
             self._fail(str(error))
 
+    def kept(self) -> list[Any]:
+        """The elements that are kept with their values."""
+        pairs = zip(self._values, self._flags, strict=True)
+        return [value for value, flags in pairs if flags and not flags & _SHAPE_ONLY]
+
     def close(self) -> None:
         """Free the content; nothing works after that."""
         self.closed = True

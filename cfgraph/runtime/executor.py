@@ -72,6 +72,22 @@ class Executor:
         iteration.outstanding = len(self.ready) + 1
         self._rewind()
 
+    def end(self) -> None:
+        """Let go of all that the run has left."""
+        frames = [self.root] if self.root is not None else []
+        for frame in frames:
+            frame.values.clear()
+            frame.roots.clear()
+            frame.deferred.clear()
+            iteration = frame.first
+            while iteration is not None:
+                iteration.values.clear()
+                frames += (iteration.children or {}).values()
+                iteration = iteration.next
+        self.root = None
+        self.ready.clear()
+        self._rewind()
+
     def in_order(self, batch: int) -> None:
         """Fire a batch of tokens, first in, first out.
 

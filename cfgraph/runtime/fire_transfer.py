@@ -6,8 +6,10 @@ holds up nothing but its own iteration; it is ready again when the message is th
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Callable
+from typing import Any, Final
 
+from cfgraph.ops.array import same
 from cfgraph.runtime.deliver import killer, nobody, sender
 from cfgraph.runtime.fire_control import Links, Make, settle
 from cfgraph.runtime.frame_state import Fire, Iteration
@@ -46,7 +48,7 @@ def recv(plan: NodePlan, links: Links) -> tuple[Fire, Fire]:
     value makes live and no flag makes dead, it counts; for all others it is dropped.
     """
     assert links.channel is not None
-    take = links.channel.take
+    take = _landing(plan, links.channel)
     value_to, kill_value = sender(links.ports[0], links.ready), killer(links.ports, links.ready)
     control, kill = links.send_control() or nobody, links.kill_all()
     merges = links.ports[0].merges
@@ -63,6 +65,12 @@ def recv(plan: NodePlan, links: Links) -> tuple[Fire, Fire]:
         settle(it, kill(it) + sum(merge(it, value) for merge in merges) - 1)
 
     return live, dead
+
+
+def _landing(plan: NodePlan, channel: Channel) -> Callable[[Iteration], Any]:
+    """What takes a message; where memory is counted, the kernel makes a copy of it here."""
+    take, land = channel.take, plan.kernel
+    return take if land is same else lambda it: land(take(it))
 
 
 def gates(

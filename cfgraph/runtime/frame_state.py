@@ -162,6 +162,10 @@ def _end(frame: Frame, around: Iteration) -> None:
     if outer.ended is None:
         outer.ended = {}
     outer.ended[frame.plan] = frame.newest.index
+    # the frame and its iteration hold each other; what they hold is to go at once
+    frame.values.clear()
+    frame.roots.clear()
+    frame.newest.values.clear()
     assert around.children is not None
     del around.children[frame.plan]
     around.outstanding -= 1

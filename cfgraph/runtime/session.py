@@ -25,6 +25,8 @@ from cfgraph.runtime.executor import MISSING
 from cfgraph.runtime.feeds import fitted
 from cfgraph.runtime.launch import Launches
 from cfgraph.runtime.lowered import lowered_run
+from cfgraph.runtime.memory.meter import DeviceMemory, Meter
+from cfgraph.runtime.memory.swapping import THRESHOLD
 from cfgraph.runtime.plan import make_plans
 from cfgraph.runtime.simulator import Simulator
 from cfgraph.runtime.state import State
@@ -59,6 +61,10 @@ class Session:
     With `costs` the run is in virtual time: `elapsed` is what the clock showed in the end, in
     seconds, and the trace has its times.
 
+    With `memory`, what each device holds is counted, and bounded by so many bytes where the mapping
+    says so of a device; `memory` then tells of the last run, by device. Pushes that are marked
+    `swap_memory` move to the host what a device has above `swap_above` of its limit.
+
     Raises UsageError for a schedule, devices or an engine that are none, Unsupported where XLA is
     asked for and jax is not installed.
     """
@@ -78,6 +84,8 @@ class Session:
         lazy: bool = False,
         regions: bool = False,
         rules: GivenRules | None = None,
+        memory: Mapping[str, int] | None = None,
+        swap_above: float = THRESHOLD,
     ) -> None:
         if costs is not None and schedule != "fifo":
             raise UsageError("virtual time knows one schedule", hint='schedule="fifo"')
@@ -97,6 +105,9 @@ class Session:
         self.jit = jit is not None
         self.regions = regions
         self.launches = Launches(jit or engine, lazy=lazy)
+        self._meter = None if memory is None else Meter(memory, swap_above)
+        if self._meter is not None:
+            self._meter.require(self.devices or _named(graph))
         self._random = random.Random(schedule_seed) if schedule == "random" else None
         self._step = RunStep(self.state, seed)
         self._simulators: dict[Any, Simulator] = {}
@@ -143,14 +154,23 @@ class Session:
         with np.errstate(all="ignore"), self.launches.running():
             if isinstance(simulator, VirtualSimulator):
                 simulator.until = until_iteration
-            simulator.run(list(fed.values()), deadline, self._random)
-            self.elapsed = simulator.elapsed
-            if until_iteration is not None:
-                return [None if value is MISSING else value for value in simulator.results]
-            return [
-                _own(fed[item]) if item in fed else _fetched(simulator, place, allow_dead)
-                for place, item in enumerate(wanted)
-            ]
+            try:
+                simulator.run(list(fed.values()), deadline, self._random)
+                self.elapsed = simulator.elapsed
+                if until_iteration is not None:
+                    return [None if value is MISSING else value for value in simulator.results]
+                return [
+                    _own(fed[item]) if item in fed else _fetched(simulator, place, allow_dead)
+                    for place, item in enumerate(wanted)
+                ]
+            finally:
+                if self._meter is not None:
+                    simulator.forget()
+
+    @property
+    def memory(self) -> dict[str, DeviceMemory]:
+        """What each device held and copied in the last run; nothing unless it is counted."""
+        return {} if self._meter is None else self._meter.memories
 
     def _resolve(
         self, names: list[str], targets: Iterable[str]
@@ -200,16 +220,22 @@ class Session:
                 run = clustered_run(run, regions=self.regions)
             plans = make_plans(*run, device, self.launches)
             if without_values:
-                leave_out_values(plans)
+                leave_out_values(run[0], plans, apart=self._meter is not None)
+            graph, step, meter = run[0], self._step, self._meter
             if self.costs is None:
-                simulator = Simulator(run[0], plans, self._step, run[1], trace)
+                simulator = Simulator(graph, plans, step, run[1], trace, meter)
             else:
-                simulator = VirtualSimulator(run[0], plans, self._step, run[1], self.costs, trace)
+                simulator = VirtualSimulator(graph, plans, step, run[1], self.costs, trace, meter)
         if trace is None:
             while len(self._simulators) >= KEPT:
                 del self._simulators[next(iter(self._simulators))]
             self._simulators[key] = simulator
         return simulator
+
+
+def _named(graph: Graph) -> Sequence[str]:
+    """The devices that a partitioned graph runs on, or the one that any other does."""
+    return sorted({node.device for node in graph}) if is_partitioned(graph) else [DEFAULT_DEVICE]
 
 
 def _fetched(simulator: Simulator, place: int, allow_dead: bool) -> Any:

@@ -14,6 +14,11 @@ from cfgraph.ir.graph import Graph, Output
 from cfgraph.runtime.at_rest import AtRest
 from cfgraph.runtime.executor import MISSING, Executor
 from cfgraph.runtime.link import Wrap
+from cfgraph.runtime.memory.counting import Counting
+from cfgraph.runtime.memory.holders import holders
+from cfgraph.runtime.memory.meter import DeviceMemory, Meter
+from cfgraph.runtime.memory.out_of_memory import Holder
+from cfgraph.runtime.memory.times import AtOnce, Times
 from cfgraph.runtime.plan import Plan
 from cfgraph.runtime.rendezvous import Rendezvous
 from cfgraph.runtime.step import RunStep
@@ -41,16 +46,30 @@ class Simulator:
         step: RunStep,
         fetches: Sequence[Output],
         observer: Observer | None = None,
+        meter: Meter | None = None,
     ) -> None:
         self.graph = graph
+        self.meter, self.step = meter, step
+        self.counting = [Counting(plan, meter) for plan in plans] if meter else []
         self.fetches = tuple(fetches)
         self.results: list[Any] = []
         self._observer, self.began = observer, time.perf_counter_ns()
         self.rendezvous = self.make_rendezvous()
         self.executors = [
-            Executor(plan, step, self.rendezvous, self.results, self.make_wrap(plan))
-            for plan in plans
+            Executor(plan, step, self.rendezvous, self.results, wrap)
+            for plan, wrap in zip(plans, self._wraps(plans), strict=True)
         ]
+        for executor, counting in zip(self.executors, self.counting, strict=False):
+            feeds = executor.linked.feeds
+            for place, item in executor.plan.feeds.items():
+                feeds[place] = counting.feed(feeds[place], item)
+
+    def _wraps(self, plans: Sequence[Plan]) -> list[Wrap | None]:
+        """What is put around the closures of each device, the counting of memory outermost."""
+        inner = [self.make_wrap(plan) for plan in plans]
+        if not self.counting:
+            return inner
+        return [one.wrap(wrap) for one, wrap in zip(self.counting, inner, strict=True)]
 
     def make_rendezvous(self) -> Rendezvous:
         """Where the devices meet."""
@@ -62,6 +81,22 @@ class Simulator:
             return None
         return traced(self._observer, short_name(plan.device), self.began)
 
+    def make_times(self) -> Times:
+        """What dates the copies between devices and their hosts."""
+        return AtOnce()
+
+    def holders(self, memory: DeviceMemory) -> list[Holder]:
+        """Who holds the memory of a device."""
+        assert self.meter is not None
+        return holders(self.meter, memory, self.executors, self.step.state)
+
+    def forget(self) -> None:
+        """Let go of what the run left: values in flight, and what was fetched."""
+        self.results.clear()
+        self.rendezvous.clear()
+        for executor in self.executors:
+            executor.end()
+
     def run(self, feeds: Sequence[Any], deadline: float | None, pick: random.Random | None) -> None:
         """Run until nothing is ready.
 
@@ -69,10 +104,14 @@ class Simulator:
         """
         self.results[:] = [MISSING] * len(self.fetches)
         self.rendezvous.clear()
+        if self.meter is not None:
+            self.meter.begin(self.make_times(), self.holders)
         for executor in self.executors:
             executor.begin(feeds)
         if self.go_on(deadline, pick) and any(self.rendezvous.waiting()):
             raise stuck(self.at_rest(), self.rendezvous, senders(self.graph))
+        for counting in self.counting:
+            counting.fetched(self.results)
 
     def go_on(self, deadline: float | None, pick: random.Random | None) -> bool:
         """Fire tokens until nothing is ready; false if it stopped before."""

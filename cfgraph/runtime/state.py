@@ -24,6 +24,10 @@ class State:
         """Drop an object, if it is there."""
         self._objects.pop((container, name), None)
 
+    def objects(self) -> Iterator[Any]:
+        """The objects, in the order in which they were made."""
+        return iter(self._objects.values())
+
     def __iter__(self) -> Iterator[tuple[str, str]]:
         return iter(self._objects)
 

@@ -24,9 +24,9 @@ def traced(observer: Observer, device: str, began: int) -> Wrap:
     def wrap(plan: NodePlan, ports: list[Edges], live: Fire, dead: Fire) -> tuple[Fire, Fire]:
         node, role, none = plan.node, plan.op.role, (None,) * plan.outputs
         outputs: list[Any] = list(none)
-        for port, edges in enumerate(ports):
-            edges.others.insert(0, _capture(outputs, port))
         forwards = role in ("enter", "exit", "next_iteration")
+        for port, edges in enumerate(() if forwards else ports):
+            edges.others.insert(0, _capture(outputs, port))
         pair = _pair(node) if role in TRANSFERS else ""
         kind = role if pair else "op"
 
@@ -35,7 +35,9 @@ def traced(observer: Observer, device: str, began: int) -> Wrap:
             outputs[:] = (it.values[plan.base],) if forwards else none
             start = time.perf_counter_ns() - began
             live(it)
-            tell(it, False, start, tuple(outputs), size)
+            told = tuple(outputs)
+            outputs[:] = none
+            tell(it, False, start, told, size)
 
         def fire_dead(it: Iteration) -> None:
             size = size_of(it.values[plan.base]) if role == "send" else 0

@@ -22,12 +22,15 @@ from cfgraph.runtime.deliver import Edges
 from cfgraph.runtime.executor import Executor
 from cfgraph.runtime.frame_state import Fire, Iteration
 from cfgraph.runtime.link import Wrap
+from cfgraph.runtime.memory.meter import Meter
+from cfgraph.runtime.memory.times import Times
 from cfgraph.runtime.plan import NodePlan, Plan
 from cfgraph.runtime.rendezvous import Channel, Rendezvous, Tag, tag_of
 from cfgraph.runtime.simulator import Simulator
 from cfgraph.runtime.step import RunStep
 from cfgraph.runtime.trace import Observer, TraceEvent
 from cfgraph.runtime.tracing import size_of, traced
+from cfgraph.runtime.wires import Wires, WireTimes
 
 Token = tuple[Fire, Iteration]
 # tokens between two looks at the real clock
@@ -42,6 +45,10 @@ class _Fired:
         self.plan: NodePlan | None = None
         self.inputs: list[Any] = []
         self.told: TraceEvent | None = None
+
+    def let_go(self) -> None:
+        """Hold no value of the token."""
+        self.told, self.inputs = None, []
 
     def event(self, event: TraceEvent) -> None:
         """Keep the event until its times are known."""
@@ -89,8 +96,10 @@ class VirtualSimulator(Simulator):
         fetches: Sequence[Output],
         model: CostModel,
         observer: Observer | None = None,
+        meter: Meter | None = None,
     ) -> None:
         self.model = model
+        self._wires = Wires(model)
         self.observer = observer
         self.now = 0.0
         self.until: int | None = None
@@ -98,10 +107,10 @@ class VirtualSimulator(Simulator):
         self._outbox: list[tuple[_Posted, Tag, Any]] = []
         self._events: list[tuple[float, int, Any]] = []
         self._count = 0
-        super().__init__(graph, plans, step, fetches)
+        super().__init__(graph, plans, step, fetches, meter=meter)
+        self._memories = [meter.memory(plan.device) if meter else None for plan in plans]
         self._queues: list[deque[Token]] = [deque() for _ in self.executors]
         self._busy = [False] * len(self.executors)
-        self._free: dict[tuple[str, str], float] = {}
         self._places = {id(one.ready): place for place, one in enumerate(self.executors)}
 
     def make_rendezvous(self) -> Rendezvous:
@@ -112,11 +121,15 @@ class VirtualSimulator(Simulator):
         """Note every token; the observer is told when its times are known."""
         return self._fired.wrap(short_name(plan.device))
 
+    def make_times(self) -> Times:
+        """Copies take the wires that messages take."""
+        return WireTimes(self._wires, lambda: self.now, self.observer)
+
     def go_on(self, deadline: float | None, pick: Any) -> bool:
         """Take events in the order of their times until there are none, or enough iterations."""
         self._events.clear()
         self._outbox.clear()
-        self._free.clear()
+        self._wires.clear()
         self._count, self.now = 0, 0.0
         self._busy[:] = [False] * len(self.executors)
         for queue in self._queues:
@@ -152,7 +165,8 @@ class VirtualSimulator(Simulator):
         while queue and not self._busy[place]:
             fired.told = None
             executor.fire(*queue.popleft())
-            cost = self._cost(executor, now)
+            memory = self._memories[place]
+            cost = self._cost(executor, now, memory.end_token() if memory else 0.0)
             if not cost:
                 self._collect(place)
                 self._post(now)
@@ -163,19 +177,20 @@ class VirtualSimulator(Simulator):
             self._outbox.clear()
             self._at(now + cost, lambda then, p=place, m=made, s=sent: self._end(p, m, s, then))
 
-    def _cost(self, executor: Executor, now: float) -> float:
-        """What the token that fired takes; the observer is told of it."""
+    def _cost(self, executor: Executor, now: float, waited: float) -> float:
+        """What the token that fired takes, the wait for a copy included; the observer is told."""
         event, plan = self._fired.told, self._fired.plan
         if event is None:
-            return 0.0
+            return waited
         cost = 0.0
         if not event.dead and plan is not None:
             cost = self.model.seconds(event.device, plan.op, self._fired.inputs, event.outputs)
         if self.observer is not None:
-            start = round(now * _NS)
-            end = round((now + cost) * _NS)
+            start = round((now + waited) * _NS)
+            end = round((now + waited + cost) * _NS)
             self.observer.event(event._replace(start_ns=start, end_ns=end))
-        return cost
+        self._fired.let_go()
+        return waited + cost
 
     def _end(
         self, place: int, made: list[Token], sent: list[tuple[_Posted, Tag, Any]], now: float
@@ -193,12 +208,7 @@ class VirtualSimulator(Simulator):
             source, destination = short_name(channel.key[0]), short_name(channel.key[1])
             arrival = now
             if source != destination:
-                wire = self.model.wire(source, destination)
-                ends = tuple(sorted((source, destination))) if wire.half else (source, destination)
-                begin = max(now, self._free.get(ends, 0.0))  # type: ignore[arg-type]
-                free = begin + size_of(value) / wire.bandwidth
-                self._free[ends] = free  # type: ignore[index]
-                arrival = free + wire.latency
+                _, arrival = self._wires.send(source, destination, size_of(value), now)
             self._at(arrival, lambda then, c=channel, t=tag, v=value: self._arrive(c, t, v, then))
         self._outbox.clear()
 

@@ -11,9 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from cfgraph.analysis.stacks import stacks
 from cfgraph.analysis.transfers import key_of, senders
 from cfgraph.ir import registry
-from cfgraph.ir.graph import Node, Output
+from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.shapes import Shape
 from cfgraph.ops.inference import InferenceContext
 from cfgraph.ops.op import OpError
@@ -21,20 +22,24 @@ from cfgraph.ops.outline import Outline
 from cfgraph.runtime.plan import NodePlan, Plan
 
 
-def leave_out_values(plans: Sequence[Plan]) -> None:
-    """Give the nodes whose values decide nothing kernels that only tell outlines."""
+def leave_out_values(graph: Graph, plans: Sequence[Plan], *, apart: bool = False) -> None:
+    """Give the nodes whose values decide nothing kernels that only tell outlines.
+
+    They are objects `apart` where each is to be counted.
+    """
     nodes = {node: plan for part in plans for node, plan in part.nodes.items()}
-    kept = _decisive(nodes)
+    kept = _decisive(graph, nodes)
     for node, plan in nodes.items():
         if node not in kept and node.inputs and not (plan.op.role or plan.op.stateful):
-            plan.kernel = _outliner(plan)
+            plan.kernel = _apart(plan) if apart else _outliner(plan)
 
 
-def _decisive(nodes: dict[Node, NodePlan]) -> set[Node]:
-    """The nodes whose values are needed."""
-    sends = senders(nodes)
+def _decisive(graph: Graph, nodes: dict[Node, NodePlan]) -> set[Node]:
+    """The nodes that compute: their values are needed, or they handle what has no outline."""
+    sends, uses = senders(nodes), stacks(graph)
+    opaque = [node for node in nodes if _is_opaque(node)]
     queue = [item.node for plan in nodes.values() for item in _wanted(plan)]
-    queue += [node for node in nodes if _is_opaque(node)]
+    queue += [item.node for node in opaque for item in _looked_at(nodes[node])]
     found: set[Node] = set()
     while queue:
         node = queue.pop()
@@ -42,9 +47,12 @@ def _decisive(nodes: dict[Node, NodePlan]) -> set[Node]:
             continue
         found.add(node)
         queue += [item.node for item in node.inputs]
-        if nodes[node].op.role == "recv" and (send := sends.get(key_of(node))) is not None:
+        op = nodes[node].op
+        if op.role == "recv" and (send := sends.get(key_of(node))) is not None:
             queue.append(send)
-    return found
+        if op.parks == "pop" and node in uses:
+            queue += uses[node].pushes
+    return found.union(opaque)
 
 
 def _wanted(plan: NodePlan) -> Iterator[Output]:
@@ -53,9 +61,14 @@ def _wanted(plan: NodePlan) -> Iterator[Output]:
     if op.role in ("switch", "loop_cond"):
         yield node.inputs[-1]
     elif op.stateful and not op.role:
-        yield from node.inputs
+        yield from _looked_at(plan)
     else:
         yield from (node.inputs[slot] for slot in op.slots_of(node, op.constant_inputs))
+
+
+def _looked_at(plan: NodePlan) -> Sequence[Output]:
+    """The inputs of a node, but for what it puts on a stack."""
+    return plan.node.inputs[:1] if plan.op.parks == "push" else plan.node.inputs
 
 
 def _is_opaque(node: Node) -> bool:
@@ -84,6 +97,22 @@ def _outliner(plan: NodePlan) -> Callable[..., Any]:
         return result
 
     return tell
+
+
+def _apart(plan: NodePlan) -> Callable[..., Any]:
+    """A kernel whose outlines are new ones each time, unless an input is handed on."""
+    tell, shares = _outliner(plan), plan.op.shares_bytes
+    if plan.op.forwards:
+        return tell
+
+    def tell_apart(*inputs: Any) -> Any:
+        result = tell(*inputs)
+        if isinstance(result, tuple):
+            return tuple(Outline(item.dtype, item.shape) for item in result)
+        source = inputs[0] if shares and isinstance(inputs[0], Outline) else None
+        return Outline(result.dtype, result.shape, source and (source.base or source))
+
+    return tell_apart
 
 
 def _context(node: Node, inputs: tuple[Any, ...]) -> InferenceContext:

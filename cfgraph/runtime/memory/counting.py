@@ -1,0 +1,172 @@
+"""Puts the counting of memory into a plan: into its kernels, its messages and its feeds.
+
+A run that counts nothing has none of this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from cfgraph.analysis.transfers import key_of
+from cfgraph.ir.graph import Node, Output
+from cfgraph.ops.stacks import Stack
+from cfgraph.ops.variables import Variable
+from cfgraph.runtime.deliver import Edges
+from cfgraph.runtime.devices.simulated import is_simulated
+from cfgraph.runtime.frame_state import Fire, Iteration, Send
+from cfgraph.runtime.link import Wrap
+from cfgraph.runtime.memory.buffers import copy_of_value
+from cfgraph.runtime.memory.homes import Homes
+from cfgraph.runtime.memory.meter import DeviceMemory, Meter
+from cfgraph.runtime.plan import NodePlan, Plan
+from cfgraph.runtime.tracing import size_of
+
+Kernel = Callable[..., Any]
+
+
+class Counting:
+    """What counts the memory of one device in a run."""
+
+    def __init__(self, plan: Plan, meter: Meter) -> None:
+        self.plan = plan
+        self.meter = meter
+        self.memory: DeviceMemory = meter.memory(plan.device)
+        self.homes = Homes(plan.nodes)
+        self.crossing: dict[Node, list[tuple[int, bool]]] = {}
+        if self.memory.apart:
+            for node, slot, out in self.homes.crossings():
+                place = plan.nodes[node].base + slot
+                self.crossing.setdefault(node, []).append((place, out))
+        for node_plan in plan.nodes.values():
+            self._count(node_plan)
+
+    def _host(self, item: Output) -> bool:
+        return self.memory.apart and self.homes.is_host(item)
+
+    def _count(self, plan: NodePlan) -> None:
+        """Give a node a kernel that counts what it makes."""
+        op = plan.op
+        if op.role == "recv":
+            plan.kernel = self._landing(plan.node)
+        elif op.parks == "push" and plan.node.attr("swap_memory") and self.memory.apart:
+            plan.kernel = self._pushing(plan.kernel)
+        elif op.parks == "pop":
+            plan.kernel = self._popping(plan.kernel)
+        elif not op.role:
+            plan.kernel = self._making(plan)
+
+    def _making(self, plan: NodePlan) -> Kernel:
+        kernel, memory, keep = plan.kernel, self.memory, self.meter.keep
+        hosts = [self._host(Output(plan.node, port)) for port in range(plan.outputs)]
+
+        def run(*inputs: Any) -> Any:
+            result = kernel(*inputs)
+            if len(hosts) == 1:
+                keep(result, memory, host=hosts[0])
+            else:
+                for value, host in zip(result or (), hosts, strict=True):
+                    keep(value, memory, host=host)
+            return result
+
+        def run_stateful(*inputs: Any) -> Any:
+            result = run(*inputs)
+            for item in inputs:
+                if isinstance(item, Variable):
+                    keep(item.value, memory)
+            return result
+
+        return run_stateful if plan.op.stateful else run
+
+    def _pushing(self, kernel: Kernel) -> Kernel:
+        swapper = self.memory.swapper
+
+        def push(step: Any, stack: Stack, value: Any) -> Any:
+            result = kernel(step, stack, value)
+            swapper.pushed(stack)
+            return result
+
+        return push
+
+    def _popping(self, kernel: Kernel) -> Kernel:
+        swapper = self.memory.swapper
+        return lambda step, stack: swapper.popped(kernel(step, stack), stack)
+
+    def _landing(self, node: Node) -> Kernel:
+        """A message is a copy, but for one from the same device."""
+        key = key_of(node)
+        source = self.meter.memory(key.send_device)
+        if source is self.memory:
+            return lambda value: value
+        host, apart = self._host(node.output()), self.memory.apart
+        copies = self.memory.from_devices if source.apart else self.memory.to_device
+
+        def land(value: Any) -> Any:
+            if value is None:
+                return None
+            if apart and not host:
+                copies.add(size_of(value))
+            return self._land(value, host)
+
+        return land
+
+    def _land(self, value: Any, host: bool) -> Any:
+        copy = copy_of_value(value)
+        self.meter.keep(copy, self.memory, host=host)
+        return copy
+
+    def wrap(self, inner: Wrap | None) -> Wrap:
+        """Note what runs, and count what crosses, before what `inner` puts around a node."""
+        memory, cross = self.memory, self.meter.cross
+
+        def wrap(plan: NodePlan, ports: list[Edges], live: Fire, dead: Fire) -> tuple[Fire, Fire]:
+            if inner is not None:
+                live, dead = inner(plan, ports, live, dead)
+            slots = self.crossing.get(plan.node, ())
+            sent = plan.base if self._copies_out(plan) else -1
+
+            def fire(it: Iteration) -> None:
+                memory.running = plan
+                for place, out in slots:
+                    value = it.values[place]
+                    cross(value, memory, size_of(value), out=out)
+                if sent >= 0:
+                    memory.to_host.add(size_of(it.values[sent]))
+                live(it)
+                if it.values:
+                    # what only control edges read
+                    it.values[0] = None
+
+            return fire, dead
+
+        return wrap
+
+    def _copies_out(self, plan: NodePlan) -> bool:
+        """True for a Send from this device's own memory to a host."""
+        if plan.op.role != "send" or not self.memory.apart:
+            return False
+        if is_simulated(key_of(plan.node).recv_device):
+            return False
+        return not self.homes.is_host(plan.node.inputs[0])
+
+    def feed(self, send: Send, item: Output) -> Send:
+        """Deliver a fed value, which comes from the host."""
+        memory, host = self.memory, self._host(item)
+        if not memory.apart or host:
+            return lambda it, value: send(it, self._kept(value, host))
+
+        def deliver(it: Iteration, value: Any) -> int:
+            memory.to_device.add(size_of(value))
+            return send(it, self._land(value, host))
+
+        return deliver
+
+    def _kept(self, value: Any, host: bool) -> Any:
+        self.meter.keep(value, self.memory, host=host)
+        return value
+
+    def fetched(self, results: Sequence[Any]) -> None:
+        """Count the copies of fetched values to the host."""
+        for place, item in self.plan.fetches.items():
+            if self.memory.apart and not self._host(item) and hasattr(results[place], "nbytes"):
+                self.memory.to_host.add(size_of(results[place]))

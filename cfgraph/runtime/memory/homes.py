@@ -1,0 +1,117 @@
+"""What is in host memory on a device that has memory of its own, and what crosses over.
+
+As in TensorFlow's kernels for GPUs: int32 arithmetic is the host's, for it is about shapes and
+counters; handles and texts are; and so is what an op's `host_inputs` and `host_outputs` say.
+Control flow hands on what it gets, where it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from cfgraph.ir import dtypes, registry
+from cfgraph.ir.dtypes import DType
+from cfgraph.ir.graph import Node, Output
+from cfgraph.ops.op import Op
+from cfgraph.runtime.plan import NodePlan
+
+_HANDS_ON: Final = ("switch", "merge", "enter", "exit", "next_iteration")
+
+
+class Homes:
+    """Where the tensors of one device's nodes are: `is_host` of an output, `crossings` of all."""
+
+    def __init__(self, nodes: Mapping[Node, NodePlan]) -> None:
+        self._nodes = nodes
+        self._known: dict[Output, bool] = {}
+        self._readers: dict[Output, list[tuple[Node, int]]] = {}
+        for node in nodes:
+            for slot, item in enumerate(node.inputs):
+                self._readers.setdefault(item, []).append((node, slot))
+
+    def is_host(self, item: Output) -> bool:
+        """True for an output in host memory."""
+        known = self._known.get(item)
+        if known is not None:
+            return known
+        way = [item]
+        # what a loop hands round is where it came from
+        while (source := self._source(way[-1])) is not None and source not in way:
+            way.append(source)
+        found = self._known.get(way[-1])
+        if found is None:
+            found = self._made(way[-1])
+        self._known.update(dict.fromkeys(way, found))
+        return found
+
+    def crossings(self) -> Iterator[tuple[Node, int, bool]]:
+        """The inputs that need a copy, with their slots; true for a copy to the host.
+
+        One copy serves all that read an output there.
+        """
+        for item, readers in self._readers.items():
+            served: set[bool] = set()
+            for node, slot in readers:
+                wanted = self.wanted(node, slot)
+                if wanted is not None and wanted is not self.is_host(item) and wanted not in served:
+                    served.add(wanted)
+                    yield node, slot, wanted
+
+    def wanted(self, node: Node, slot: int) -> bool | None:
+        """True for an input that must be in host memory, False on the device, None for any."""
+        op = self._nodes[node].op
+        if slot in op.slots_of(node, op.host_inputs):
+            return True
+        types = registry.input_types(node)
+        if types is None or types[slot].is_object or types[slot].is_ref:
+            return True
+        if op.role or op.forwards or op.of_shapes or op.parks:
+            return None
+        return op.host_only or _about_shapes(node, op)
+
+    def _source(self, item: Output) -> Output | None:
+        """The output that is handed on as this one; None for what a node makes."""
+        plan = self._nodes.get(item.node)
+        if plan is None or not item.node.inputs:
+            return None
+        op = plan.op
+        if op.role == "merge":
+            return item.node.inputs[0] if item.port == 0 else None
+        if op.role in _HANDS_ON:
+            return item.node.inputs[0]
+        if op.forwards:
+            return item.node.inputs[item.port]
+        return item.node.inputs[-1] if op.parks == "push" else None
+
+    def _made(self, item: Output) -> bool:
+        """True for what a node makes in host memory."""
+        plan, dtype = self._nodes.get(item.node), item.dtype
+        if dtype is None or dtype.is_ref or dtype.is_object:
+            return True
+        if plan is None or not (item.node.inputs or plan.op.role):
+            return dtype is dtypes.int32
+        op = plan.op
+        if op.role == "recv":
+            readers = self._readers.get(item, [])
+            wanted = bool(readers) and all(self.wanted(*reader) is True for reader in readers)
+            return wanted or dtype is dtypes.int32
+        if op.role == "merge" or item.port in op.host_outputs or op.of_shapes or op.host_only:
+            return True
+        return _about_shapes(item.node, op)
+
+
+def _about_shapes(node: Node, op: type[Op]) -> bool:
+    """True for arithmetic of int32, which is the host's: all that it reads, and all it gives."""
+    host = op.slots_of(node, op.host_inputs)
+    reads = [t for slot, t in enumerate(registry.input_types(node) or []) if slot not in host]
+    gives = registry.output_types(node) or []
+    return (
+        bool(gives)
+        and all(map(_is_hosts, reads))
+        and all(_is_hosts(dtype) or dtype is dtypes.bool_ for dtype in gives)
+    )
+
+
+def _is_hosts(dtype: DType) -> bool:
+    return dtype.is_ref or dtype.is_object or dtype is dtypes.int32

@@ -1,0 +1,81 @@
+"""What a device says that has no memory left: what was wanted, who holds the rest, what helps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import groupby
+from typing import TYPE_CHECKING, Final
+
+from cfgraph.errors import ExecutionError
+from cfgraph.ir.byte_sizes import size_text
+from cfgraph.runtime.devices.simulated import device_text
+
+if TYPE_CHECKING:
+    from cfgraph.runtime.memory.meter import DeviceMemory
+
+# holders that are named
+_NAMED: Final = 3
+STACK: Final = "stack"
+ITERATIONS: Final = "iterations of"
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """What keeps values in memory: a stack, an array, a variable, the iterations of a loop."""
+
+    kind: str
+    name: str
+    bytes: int
+    values: int
+
+    def __str__(self) -> str:
+        count = f" in {self.values} values" if self.values > 1 else ""
+        return f"{self.kind} {self.name} {size_text(self.bytes)}{count}"
+
+
+def out_of_memory(memory: DeviceMemory, size: int) -> ExecutionError:
+    """The error of a device that has less left than what is asked for."""
+    limit = memory.limit or 0
+    holders = memory.holders(memory)
+    free = size_text(max(limit - memory.used, 0))
+    message = (
+        f"{device_text(memory.device)} is out of memory: {size_text(size)} asked for, {free} of "
+        f"{size_text(limit)} free{_held(holders)}"
+    )
+    hint = _hint(memory, size, holders)
+    return ExecutionError(message, device=memory.device, hint=hint, code="CFG711")
+
+
+def _held(holders: list[Holder]) -> str:
+    """The greatest holders, and what all others have together."""
+    if not holders:
+        return ""
+    named = [str(holder) for holder in holders[:_NAMED]]
+    rest = sorted(holders[_NAMED:], key=lambda holder: holder.kind)
+    for kind, group in groupby(rest, key=lambda holder: holder.kind):
+        several = list(group)
+        total = size_text(sum(holder.bytes for holder in several))
+        one = len(several) == 1
+        what = f"{kind} {several[0].name}" if one else f"{len(several)} more: {kind}"
+        named.append(f"{what} {total}")
+    return f"; held by {'; '.join(named)}"
+
+
+def _hint(memory: DeviceMemory, size: int, holders: list[Holder]) -> str:
+    """The option that would help most."""
+    more = f"--memory {memory.device}={size_text(2 * (memory.limit or 0)).replace(' ', '')}"
+    if size > (memory.limit or 0):
+        return f"this one value needs more: {more}"
+    by_kind: dict[str, int] = {}
+    for holder in holders:
+        by_kind[holder.kind] = by_kind.get(holder.kind, 0) + holder.bytes
+    most = max(by_kind, key=by_kind.__getitem__, default="")
+    if most == STACK and memory.apart and not memory.swapped_out.count:
+        return (
+            f"`grad --swap-memory` lets stacks move to the host, `--recompute` saves less; {more}"
+        )
+    if most == STACK:
+        return f"`grad --recompute auto` saves less in the forward loop; {more}"
+    if most == ITERATIONS:
+        return f"a smaller parallel_iterations of the loop holds fewer at once; {more}"
+    return f"more memory: {more}"

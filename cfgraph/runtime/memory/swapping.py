@@ -1,0 +1,145 @@
+"""Stacks that swap: what was pushed first goes to the host, and comes back ahead of its pop.
+
+A push that is marked `swap_memory` lets the device move what is on its stacks to host memory when
+more than a part of its limit is in use. Small values stay, and so does what shares its bytes with
+the bottom of the stack, an invariant of the loop that would be copied each time. The rules are
+TensorFlow's, but for the order: oldest first, over all stacks, as those are popped last.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections import deque
+from typing import TYPE_CHECKING, Any, Final
+
+from cfgraph.ops.stacks import Stack
+from cfgraph.runtime.memory.buffers import buffer_of, copy_of_value
+from cfgraph.runtime.memory.times import AtOnce, Times
+
+if TYPE_CHECKING:
+    from cfgraph.runtime.memory.meter import DeviceMemory, Meter
+
+# the part of a limit above which values go to the host, and below which they come back
+THRESHOLD: Final = 0.7
+# bytes of what is not worth a copy
+SMALL: Final = 2048
+# values below the top of a stack that come back ahead of their pops
+AHEAD: Final = 8
+
+
+class Parked:
+    """A value on a stack: on the device, in host memory, or on its way; it is `ready` at a time."""
+
+    __slots__ = ("__weakref__", "away", "bytes", "node", "ready", "value")
+
+    def __init__(self, value: Any, size: int, node: str) -> None:
+        self.value: Any = value
+        self.away: Any = None
+        self.bytes = size
+        self.node = node
+        self.ready = 0.0
+
+
+class Swapper:
+    """What one device moves to the host and back."""
+
+    def __init__(self, memory: DeviceMemory, meter: Meter, above: float) -> None:
+        self.memory = memory
+        self.meter = meter
+        self.above = above
+        self.times: Times = AtOnce()
+        # those on the device, oldest first
+        self.waiting: deque[weakref.ref[Parked]] = deque()
+        # those on their way to the host, and when they are there; till then they are on the device
+        self.leaving: deque[tuple[float, Parked]] = deque()
+        self.leaving_bytes = 0
+
+    def begin(self) -> None:
+        """Forget what an earlier run left."""
+        self.waiting.clear()
+        self.leaving.clear()
+        self.leaving_bytes = 0
+
+    def pushed(self, stack: Stack) -> None:
+        """Look after what was pushed last, and make room if there is little."""
+        memory = self.memory
+        if memory.limit is None:
+            return
+        value = stack.items[-1]
+        buffer = buffer_of(value)
+        held = self.meter.find(value)
+        if buffer is None or held is None or held.host or held.memory is not memory:
+            return
+        first = stack.items[0]
+        if value.nbytes > SMALL and len(stack.items) > 1 and buffer_of(first) is not buffer:
+            node = memory.running.node.name if memory.running else ""
+            parked = stack.items[-1] = Parked(value, held.bytes, node)
+            while self.waiting and self.waiting[-1]() is None:
+                self.waiting.pop()
+            self.waiting.append(weakref.ref(parked))
+        self.settle()
+        bound = self.above * memory.limit
+        while memory.used - self.leaving_bytes > bound and self._put_out():
+            pass
+
+    def popped(self, value: Any, stack: Stack) -> Any:
+        """What was popped, back on the device; those below it follow."""
+        if isinstance(value, Parked):
+            if value.value is None:
+                self._fetch(value)
+            self.memory.wait(value.ready)
+            value = value.value
+        self.settle()
+        limit = self.memory.limit
+        if limit is not None:
+            for item in reversed(stack.items[-AHEAD:]):
+                if not isinstance(item, Parked) or item.value is not None:
+                    continue
+                if self.memory.used + item.bytes > self.above * limit:
+                    break
+                self._fetch(item)
+        return value
+
+    def make_room(self, size: int) -> None:
+        """Wait for what is on its way out, and send out more, until so many bytes are free."""
+        memory = self.memory
+        assert memory.limit is not None
+        self.settle()
+        while memory.used + size > memory.limit:
+            if not self.leaving and not self._put_out():
+                return
+            memory.wait(self.leaving[0][0])
+            self.settle()
+
+    def settle(self) -> None:
+        """Let go of what has arrived in host memory."""
+        now = self.times.now() + self.memory.waited
+        while self.leaving and self.leaving[0][0] <= now:
+            _, parked = self.leaving.popleft()
+            self.leaving_bytes -= parked.bytes
+            parked.value = None
+
+    def _put_out(self) -> bool:
+        """Send the oldest value to the host; false if there is none."""
+        while self.waiting:
+            parked = self.waiting.popleft()()
+            if parked is None:
+                continue
+            memory = self.memory
+            parked.away = copy_of_value(parked.value)
+            self.meter.keep(parked.away, memory, host=True)
+            memory.swapped_out.add(parked.bytes)
+            end = self.times.copy(memory.device, parked.node, parked.bytes, out=True)
+            self.leaving.append((end, parked))
+            self.leaving_bytes += parked.bytes
+            return True
+        return False
+
+    def _fetch(self, parked: Parked) -> None:
+        """Bring a value back."""
+        memory = self.memory
+        value = copy_of_value(parked.away)
+        self.meter.keep(value, memory)
+        parked.value, parked.away = value, None
+        memory.swapped_in.add(parked.bytes)
+        parked.ready = self.times.copy(memory.device, parked.node, parked.bytes, out=False)
