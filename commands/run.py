@@ -27,6 +27,7 @@ def main(
     trace: given.Trace = False,
     trace_out: given.TraceOut = None,
     timeline: given.Timeline = False,
+    html: given.Html = None,
     clock: given.Clock = "real",
     costs: given.Costs = None,
     until_iteration: given.UntilIteration = None,
@@ -47,7 +48,8 @@ def main(
     from cfgraph.console.run import run
 
     wanted = of.Wanted(feed, feeds, fetch, target, init, out, out_dir)
-    expected, watched = of.Expected(expect, rtol, atol), of.Watched(tap, trace, trace_out, timeline)
+    expected = of.Expected(expect, rtol, atol)
+    watched = of.Watched(tap, trace, trace_out, timeline, html)
     limits = of.Limits(timeout, max_iterations, seed, schedule, schedule_seed)
     places, style = of.Place(devices, soft, rules, place), of.Style(json, full, quiet, color)
     timing = of.Timing(clock, costs, until_iteration, no_values, calibrate)

@@ -11,6 +11,7 @@ from cfgraph.console.answer import remember
 from cfgraph.console.graphs import Source, artifact, read_graph
 from cfgraph.console.live_trace import ShownTrace
 from cfgraph.console.page import note
+from cfgraph.console.picture.run_file import RunPage, title_of
 from cfgraph.console.run_files import TraceFile, write_array
 from cfgraph.console.run_job import Job, make_job
 from cfgraph.console.run_options import Expected, RunOptions, Timing
@@ -56,7 +57,7 @@ def run(path: str, options: RunOptions) -> int:
                 write_array(file, item, values[item])
     kept = {} if differences else job.places
     written = {item: place for item, place in kept.items() if values[item] is not None}
-    trace = options.watched.trace_out
+    trace, html = options.watched.trace_out, options.watched.html
     outcome = Outcome(
         values,
         differences,
@@ -67,6 +68,7 @@ def run(path: str, options: RunOptions) -> int:
         job.notes,
         session.elapsed,
         session.launches,
+        html,
     )
     print_outcome(source, outcome, options)
     return outcome.exit_code
@@ -107,7 +109,9 @@ def _execute(
     shown = ShownTrace(source.graph, options.style.color) if watched.trace else None
     drawn = Timeline(options.style.color) if watched.timeline else None
     saved = TraceFile(watched.trace_out, job.places.values()) if watched.trace_out else None
-    observers: list[Observer] = [item for item in (taps, saved, shown, drawn, measured) if item]
+    told = _page(source, options)
+    watching = (taps, saved, shown, drawn, told, measured)
+    observers: list[Observer] = [item for item in watching if item]
     try:
         with redirect_stdout(sys.stderr):
             for node in job.inits:
@@ -122,10 +126,13 @@ def _execute(
                 without_values=timing.no_values,
                 **stop,
             )
-    except BaseException:
+    except BaseException as error:
         if saved and saved.keep_what_there_is():
             remember("artifacts", artifact("trace", saved.path))
             note(f"the trace up to there is in {saved.path}", options.style.quiet)
+        if told and told.keep_what_there_is(session.ran, error):
+            remember("artifacts", artifact("html", told.path))
+            note(f"the page about the run up to there is {told.path}", options.style.quiet)
         raise
     finally:
         for view in (shown, drawn):
@@ -135,7 +142,18 @@ def _execute(
         saved.close()
     if measured and timing.calibrate:
         write_atomically(timing.calibrate, measured.text().encode())
-    return dict(zip(job.fetches, values, strict=True)), session
+    fetched = dict(zip(job.fetches, values, strict=True))
+    if told:
+        told.write(session.ran or source.graph, fetched)
+    return fetched, session
+
+
+def _page(source: Source, options: RunOptions) -> RunPage | None:
+    watched = options.watched
+    if watched.html is None:
+        return None
+    title = title_of(source.path)
+    return RunPage(watched.html, title, tuple(watched.taps), options.timing.virtual)
 
 
 def _costs(timing: Timing) -> CostModel | None:

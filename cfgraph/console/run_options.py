@@ -42,6 +42,7 @@ class Watched:
     trace: bool = False
     trace_out: str | None = None
     timeline: bool = False
+    html: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,7 @@ class Outcome:
     notes: tuple[str, ...] = ()
     elapsed: float | None = None
     launches: Launches | None = None
+    html: str | None = None
 
     @property
     def exit_code(self) -> int:
@@ -93,6 +94,8 @@ def _notes(outcome: Outcome, options: RunOptions) -> list[str]:
         found.append(f"virtual time: {outcome.elapsed * 1e6:.6g} us{after}{each}")
     if outcome.launches:
         found.extend(cluster_notes(outcome.launches))
+    if outcome.html:
+        found.append(f"wrote {outcome.html}")
     if outcome.compared and not outcome.differences:
         found.append("as expected")
     if outcome.differences and (options.wanted.outputs or options.wanted.out_dir):
@@ -116,6 +119,8 @@ def _print_json(source: Source, outcome: Outcome, options: RunOptions) -> None:
     artifacts = [artifact("array", path) for path in outcome.files.values()]
     if outcome.trace:
         artifacts.append(artifact("trace", outcome.trace))
+    if outcome.html:
+        artifacts.append(artifact("html", outcome.html))
     if options.timing.calibrate:
         artifacts.append(artifact("costs", options.timing.calibrate))
     print_document(

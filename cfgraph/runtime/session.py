@@ -59,7 +59,8 @@ class Session:
     `engine`, one of the three, else as by `auto`.
 
     With `costs` the run is in virtual time: `elapsed` is what the clock showed in the end, in
-    seconds, and the trace has its times.
+    seconds, and the trace has its times. `ran` is the graph of the last run: what it needed of the
+    graph, lowered, placed, partitioned and clustered.
 
     With `memory`, what each device holds is counted, and bounded by so many bytes where the mapping
     says so of a device; `memory` then tells of the last run, by device. Pushes that are marked
@@ -101,6 +102,7 @@ class Session:
             raise UsageError(message, hint='devices="cpu:0,gpu:0"')
         self.costs = costs
         self.elapsed: float | None = None
+        self.ran: Graph | None = None
         self.state = State() if state is None else state
         self.jit = jit is not None
         self.regions = regions
@@ -146,6 +148,7 @@ class Session:
             message = "only a run in virtual time may leave out values and iterations"
             raise UsageError(message, hint="costs=CostModel()")
         simulator = self._simulator(wanted, nodes, tuple(fed), trace, without_values)
+        self.ran = simulator.graph
         self._step.run += 1
         self._step.max_iterations = max_iterations
         self._step.observer = trace if self.costs is None else None

@@ -23,8 +23,10 @@ _MAX_SCOPES: Final = 32
 
 @dataclass(slots=True, eq=False)
 class Group:
-    """A box: its kind (graph, device, frame, scope, chunk, function, call or cluster) and members.
+    """A box: its kind, which a page draws it by, and what is in it.
 
+    Kinds are graph, device, frame, scope, chunk, function, call (a node with the functions that it
+    calls), cluster (the same, of a cluster) and library (functions that are called from elsewhere).
     `prefix` is what the names of the members begin with.
     """
 
@@ -48,21 +50,25 @@ Step = tuple[str, str, str]  # kind, label, prefix
 def group(
     top: Group, nodes: Sequence[Node], found: Frames, device_of: Callable[[Node], str] | None
 ) -> Group:
-    """Put nodes into boxes within `top`: by device if `device_of` tells it, loop and scope."""
-    paths = _Paths(nodes, found, device_of)
+    """Put nodes into boxes within `top`: by device if `device_of` tells it, loop and scope.
+
+    What the names of `top` begin with, those of the boxes in it begin with too.
+    """
+    paths, head = _Paths(nodes, found, device_of), top.prefix
     boxes: dict[tuple[Group, Step], Group] = {}
     for node in nodes:
         here = top
         for step in paths.of(node):
             below = boxes.get((here, step))
             if below is None:
-                below = boxes[here, step] = Group(*step)
+                kind, label, prefix = step
+                below = boxes[here, step] = Group(kind, label, head + prefix)
                 here.members.append(below)
             here = below
         here.members.append(node)
     places = {node: place for place, node in enumerate(found.order)}
     _simplify(top)
-    _sort(top, places)
+    _sort(top, places, head)
     return top
 
 
@@ -161,7 +167,7 @@ def _says_nothing(scope: Group) -> bool:
     return inner == ["frame"] * len(scope.members) or (not inner and len(scope.members) < MIN_SCOPE)
 
 
-def _sort(top: Group, places: dict[Node, int]) -> None:
+def _sort(top: Group, places: dict[Node, int], head: str) -> None:
     """Bring members into topological order, and make chunks of too many."""
     first: dict[Node | Group, int] = {}
     for box in reversed(list(top.walk())):
@@ -170,22 +176,28 @@ def _sort(top: Group, places: dict[Node, int]) -> None:
                 first[one] = places.get(one, len(places))
         box.members.sort(key=first.__getitem__)
         first[box] = first[box.members[0]] if box.members else len(places)
-        while len(box.members) > MAX_MEMBERS:
-            box.members = list(_chunks(box))
+        divide(box, head)
 
 
-def _chunks(box: Group) -> Iterator[Group]:
+def divide(box: Group, head: str = "") -> None:
+    """Make chunks of too many members; with `head` the names begin that are not in the nodes."""
+    while len(box.members) > MAX_MEMBERS:
+        box.members = list(_chunks(box, head))
+
+
+def _chunks(box: Group, head: str) -> Iterator[Group]:
     """The members of a box in as few chunks as will do, of about the same size."""
     members = box.members
     count = -(-len(members) // CHUNK)
     for place in range(count):
         part = members[place * len(members) // count : (place + 1) * len(members) // count]
-        label = f"{_end(part[0], box, 0)} … {_end(part[-1], box, -1)}"
+        prefix = box.prefix.removeprefix(head)
+        label = f"{_end(part[0], prefix, 0)} … {_end(part[-1], prefix, -1)}"
         yield Group("chunk", label, box.prefix, part)
 
 
-def _end(one: Node | Group, box: Group, side: int) -> str:
+def _end(one: Node | Group, prefix: str, side: int) -> str:
     """What a chunk that begins, or ends, with this member is named by."""
     while isinstance(one, Group) and one.kind == "chunk":
         one = one.members[side]
-    return one.label if isinstance(one, Group) else one.name.removeprefix(box.prefix)
+    return one.label if isinstance(one, Group) else one.name.removeprefix(prefix)

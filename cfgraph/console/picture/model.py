@@ -18,7 +18,7 @@ from cfgraph.analysis.verify_functions import functions_of
 from cfgraph.analysis.when import When
 from cfgraph.console.devices import device_text
 from cfgraph.console.picture.attributes import AttributeTexts
-from cfgraph.console.picture.groups import Group, group
+from cfgraph.console.picture.groups import Group, divide, group
 from cfgraph.console.show_tables import output_types
 from cfgraph.console.view import Chosen, View
 from cfgraph.errors import CfgraphError
@@ -30,9 +30,14 @@ from cfgraph.ops.op import lookup
 SCHEMA: Final = "cfgraph.picture/1"
 
 
-def picture(title: str, graph: Chosen, functions: Sequence[Chosen] = ()) -> dict[str, Any]:
-    """What a page tells of some nodes of a graph, and of its functions' bodies."""
-    drawn = _Picture(graph.view.graph)
+def picture(
+    title: str, graph: Chosen, functions: Sequence[Chosen] = (), only: str | None = None
+) -> dict[str, Any]:
+    """What a page tells of some nodes of a graph, and of its functions' bodies.
+
+    `only` names the device that all nodes run on, whatever they request.
+    """
+    drawn = _Picture(graph.view.graph, only)
     drawn.add(graph)
     for body in functions:
         drawn.add(body)
@@ -69,6 +74,7 @@ class _Picture:
     """A picture on its way: nodes in the order in which they are added, boxes once all are."""
 
     graph: Graph
+    only: str | None = None
     nodes: list[dict[str, Any]] = field(default_factory=list)
     groups: list[dict[str, Any]] = field(default_factory=list)
     whens: dict[When, int] = field(default_factory=dict)
@@ -97,7 +103,7 @@ class _Picture:
         told: dict[str, Any] = {
             "name": view.title(node),
             "op": node.op,
-            "device": device_text(node.device) if node.device else "",
+            "device": self._device(node),
             "frame": "" if frame is view.found.root else frame.path,
             "when": None if when is None else self.whens.setdefault(when, len(self.whens)),
             "in": [self._source(item) for item in node.inputs],
@@ -107,6 +113,10 @@ class _Picture:
         }
         return {name: value for name, value in told.items() if value not in ("", None, [], {})}
 
+    def _device(self, node: Node) -> str:
+        device = self.only or node.device
+        return device_text(device) if device else ""
+
     def _source(self, item: Output) -> list[int] | str:
         """The number of the node and the port; the tensor's name if it is not in the picture."""
         number = self.numbers.get(item.node)
@@ -114,7 +124,9 @@ class _Picture:
 
     def place(self, graph: Chosen, functions: Sequence[Chosen]) -> None:
         """Put all nodes into boxes; the body of a function called once is where it is called."""
-        top = _Boxes(graph, functions).top
+        devices = {node.device for node in graph.nodes}
+        several = len(devices) > 1 or is_partitioned(self.graph)
+        top = _Boxes(graph, functions, self._device if several and not self.only else None).top
         numbers: dict[Group, int] = {}
         for box in top.walk():
             numbers[box] = len(self.groups)
@@ -152,7 +164,12 @@ class _Picture:
 class _Boxes:
     """The boxes of a graph, with the bodies of functions in them or beside them."""
 
-    def __init__(self, graph: Chosen, functions: Sequence[Chosen]) -> None:
+    def __init__(
+        self,
+        graph: Chosen,
+        functions: Sequence[Chosen],
+        device_of: Callable[[Node], str] | None,
+    ) -> None:
         self.graph = graph
         self.bodies = {body.view.name: body for body in functions}
         self.calls: Counter[str] = Counter()
@@ -164,13 +181,17 @@ class _Boxes:
                 if names:
                     self.called[node] = names
         self.drawn: set[str] = set()
-        self.top = group(Group("graph", ""), graph.nodes, graph.view.found, _device_of(graph))
+        self.top = group(Group("graph", ""), graph.nodes, graph.view.found, device_of)
         self.waiting = [self.top]
         self._open_calls()
+        library = Group("library", "functions")
         for name in self.bodies:
             if name not in self.drawn:
-                self.top.members.append(self._body(name))
+                library.members.append(self._body(name))
                 self._open_calls()
+        if library.members:
+            divide(library)
+            self.top.members.append(library)
 
     def _called(self, node: Node) -> list[str]:
         """The functions that a node calls, of those in the picture."""
@@ -182,7 +203,7 @@ class _Boxes:
         """The box of a body, whose own calls wait to be opened."""
         self.drawn.add(name)
         body = self.bodies[name]
-        box = group(Group("function", name), body.nodes, body.view.found, None)
+        box = group(Group("function", name, f"{name}/"), body.nodes, body.view.found, None)
         self.waiting.append(box)
         return box
 
@@ -211,11 +232,3 @@ class _Boxes:
             cluster.members.insert(0, node)
             return cluster
         return Group("call", label, box.prefix, [node, *bodies])
-
-
-def _device_of(some: Chosen) -> Callable[[Node], str] | None:
-    """What tells a node's device, if the picture has boxes for them: where there are several."""
-    devices = {node.device for node in some.nodes}
-    if len(devices) < 2 and not is_partitioned(some.view.graph):
-        return None
-    return lambda node: device_text(node.device) if node.device else ""

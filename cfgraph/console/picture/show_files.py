@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 
 from cfgraph.console.dot import dot_lines
@@ -12,6 +11,7 @@ from cfgraph.console.graphs import Source, artifact
 from cfgraph.console.page import note
 from cfgraph.console.picture.html import page_bytes
 from cfgraph.console.picture.model import picture
+from cfgraph.console.picture.run_file import title_of
 from cfgraph.console.picture.svg import svg_bytes
 from cfgraph.console.view import Chosen, View, choose
 from cfgraph.errors import UsageError
@@ -66,7 +66,7 @@ def page_model(
     source: Source, whole: View, chosen: Sequence[Chosen], start: str | None = None
 ) -> dict[str, Any]:
     """What a page tells of a graph: of chosen nodes only where they are in it, else of all."""
-    title = "graph" if source.path == "-" else Path(source.path).name or source.path
+    title = title_of(source.path)
     everything = Chosen(whole, list(whole.graph))
     functions = choose(whole, _FUNCTIONS) if whole.graph.functions else []
     if start is not None:

@@ -62,7 +62,7 @@ function aboutNode(n) {
   const link = model.links.filter((ends) => ends.includes(n));
   return [
     make("h2", {}, node.name),
-    make("p", {}, `${node.op} `, dim(model.ops[node.op].about)),
+    make("p", {}, `${node.op} `, dim(model.ops[node.op].about.replaceAll("`", ""))),
     facts([
       ["runs", whenText(node)],
       ["frame", node.frame],
@@ -131,7 +131,7 @@ function aboutGraph() {
 }
 
 const KINDS = {
-  device: "device", frame: "loop", scope: "scope", function: "function", call: "call", cluster: "cluster", chunk: "chunk",
+  device: "device", frame: "loop", scope: "scope", function: "function", call: "call", cluster: "cluster", chunk: "chunk", library: "library",
 };
 
 function watchDetails() {

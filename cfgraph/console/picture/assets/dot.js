@@ -2,9 +2,9 @@
 
 const SHAPES = {
   switch: "trapezium", merge: "invtrapezium", enter: "cds", exit: "cds", loop_cond: "hexagon",
-  send: "parallelogram", recv: "parallelogram", call: "component", cluster: "component",
+  send: "cds", recv: "cds", call: "component", cluster: "component",
 };
-const MARGINS = { cds: "0.2,0.12", parallelogram: "0,0.03", trapezium: "0,0", invtrapezium: "0,0", hexagon: "0,0.02" };
+const MARGINS = { cds: "0.2,0.12", trapezium: "0,0", invtrapezium: "0,0", hexagon: "0,0.02" };
 const LONGEST = 36;
 // beyond so many edges, those who draw them must not look for the best way
 const MANY_EDGES = 400;

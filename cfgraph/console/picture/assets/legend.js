@@ -25,7 +25,7 @@ function legend() {
     [has("switch"), shape("10,2 34,2 40,14 4,14"), "Switch"],
     [has("merge"), shape("4,2 40,2 34,14 10,14", "loop"), "Merge"],
     [has("enter", "exit"), shape("4,2 34,2 40,8 34,14 4,14", "loop"), "Enter, Exit"],
-    [has("send", "recv"), shape("10,2 40,2 34,14 4,14", "send"), "Send, Recv"],
+    [has("send", "recv"), shape("4,2 34,2 40,8 34,14 4,14", "send"), "Send, Recv"],
     [kinds.has("device"), box("device"), "device"],
     [kinds.has("frame"), box("frame"), "loop"],
     [kinds.has("scope"), box("scope"), "scope of names"],

@@ -38,18 +38,7 @@ function around(group) {
 // a name without what the box around it says already
 function shortName(node) {
   const prefix = groups[node.group].prefix || "";
-  return prefix && node.name.startsWith(prefix) ? node.name.slice(prefix.length) : ownName(node);
-}
-
-// the name of a node within its function
-function ownName(node) {
-  for (let g = node.group; g !== undefined; g = groups[g].parent) {
-    const { kind, label, prefix } = groups[g];
-    const head = kind === "function" ? `${label}/` : "";
-    if (head && node.name.startsWith(head)) return node.name.slice(head.length);
-    if (kind === "cluster" && prefix && node.name.startsWith(prefix)) return node.name.slice(prefix.length);
-  }
-  return node.name;
+  return node.name.startsWith(prefix) ? node.name.slice(prefix.length) : node.name;
 }
 
 // open outer boxes, smaller ones first, while the picture stays small
@@ -62,7 +51,7 @@ function openSome(limit = BUDGET) {
     const below = [];
     for (const set of together(level)) {
       const more = set.reduce((sum, g) => sum + size(g) - 1, 0);
-      if (groups[set[0]].kind === "function" || count + more > limit) continue;
+      if (count + more > limit) continue;
       count += more;
       for (const g of set) {
         open.add(g);
@@ -91,7 +80,7 @@ const calls = nodes.flatMap((node, n) => {
   if (node.op !== "_Arg") return [];
   const body = around(node.group).reverse().find((g) => ["function", "cluster"].includes(groups[g].kind));
   if (body === undefined) return [];
-  const outer = groups[body].kind === "cluster" ? body : groups[body].parent;
+  const outer = groups[body].kind === "cluster" ? body : groups[body].parent ?? ROOT;
   const caller = insides[outer].nodes.find((one) => ["call", "cluster"].includes(roleOf(nodes[one])));
   return caller === undefined || outer === ROOT ? [] : [[caller, n]];
 });
