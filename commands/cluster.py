@@ -49,7 +49,12 @@ def main(
         ),
     ] = [],
     feed: Annotated[
-        Names, typer.Option("--feed", metavar="NAME", help="Leave out what is fed; repeats.")
+        Names,
+        typer.Option(
+            "--feed",
+            metavar="NAME[=VALUE]",
+            help="Leave out what is fed, with VALUE where the result is verified; repeats.",
+        ),
     ] = [],
     regions: given.Regions = False,
     explain: Annotated[
@@ -72,13 +77,28 @@ def main(
             "--map-out", metavar="FILE", help="Write as JSON what became of each old name."
         ),
     ] = None,
+    verify: given.Verify = False,
+    init: given.Init = [],
+    size: given.Size = [],
+    cases: given.Cases = None,
     json: given.Json = False,
     quiet: given.Quiet = False,
 ) -> None:
     """Put nodes that XLA compiles together into clusters, without changing what is live."""
     from cfgraph.console.cluster import Asked, Written, cluster_file
+    from cfgraph.console.run_given import Given
 
+    fed = [text.partition("=")[0] for text in feed]
     asked = Asked(
-        deadness, min_size, max_size, only_ops, exclude_ops, fetch, feed, explain, what_if, regions
+        deadness, min_size, max_size, only_ops, exclude_ops, fetch, fed, explain, what_if, regions
     )
-    cluster_file(graph, asked, Written("json" if json else format, output, to, map_out, quiet))
+    runs = Given(
+        fetches=fetch if verify else (),
+        feeds=[text for text in feed if "=" in text],
+        inits=init,
+        sizes=size,
+        cases=cases,
+    )
+    format = "json" if json else format
+    writing = Written(format, output, to, map_out, quiet, verify, runs)
+    raise given.Exit(cluster_file(graph, asked, writing))

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from cfgraph.options import Graph, Json, Output, Quiet, To
+from cfgraph.options import Exit, Graph, Json, Output, Quiet, To
 
 
 def main(
@@ -19,10 +19,16 @@ def main(
             "--from", metavar="FORMAT", help="Read as pb, pbtxt or graph; else by content."
         ),
     ] = None,
+    verify: Annotated[
+        bool,
+        typer.Option(
+            "--verify", help="Read the result again; if it is another graph, write nothing."
+        ),
+    ] = False,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
     """Write a graph in another format: pb, pbtxt, or the readable graph."""
     from cfgraph.console.convert import convert
 
-    convert(graph, output, to, from_format, json, quiet)
+    raise Exit(convert(graph, output, to, from_format, json, quiet, verify))

@@ -66,6 +66,7 @@ def main(
             "--check", help="Compare with finite differences; leave with 1 if they differ."
         ),
     ] = False,
+    verify: given.Verify = False,
     feed: given.Feed = [],
     feeds: given.Feeds = [],
     init: given.Init = [],
@@ -104,5 +105,7 @@ def main(
     asked = of.Asked(
         ys, xs, grad_ys, stop, unconnected, order, swap_memory, ignore_custom, recompute
     )
-    checked = of.Checked(check, feed, feeds, init, cases, rtol, seed, timeout, max_iterations)
+    checked = of.Checked(
+        check, feed, feeds, init, cases, rtol, seed, timeout, max_iterations, verify
+    )
     raise given.Exit(grad_file(graph, asked, checked, of.Written(output, to, map_out, json, quiet)))

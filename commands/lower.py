@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from cfgraph.options import Graph, Json, Output, Quiet, To
+from cfgraph.options import Cases, Exit, Feed, Graph, Init, Json, Output, Quiet, Size, To, Verify
 
 
 def main(
@@ -28,10 +28,18 @@ def main(
             "--map-out", metavar="FILE", help="Write as JSON what became of each old name."
         ),
     ] = None,
+    verify: Verify = False,
+    feed: Feed = [],
+    init: Init = [],
+    size: Size = [],
+    cases: Cases = None,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
     """Turn functional conditionals, loops and calls into the five primitives of control flow."""
     from cfgraph.console.lower import lower_file
+    from cfgraph.console.run_given import Given
 
-    lower_file(graph, output, to, function, keep_calls, map_out, json, quiet)
+    given = Given(feeds=feed, inits=init, sizes=size, cases=cases)
+    code = lower_file(graph, output, to, function, keep_calls, map_out, json, quiet, verify, given)
+    raise Exit(code)

@@ -6,14 +6,14 @@ from typing import Annotated
 
 import typer
 
-from cfgraph.options import Devices, Graph, Json, PlaceRules, Quiet, RulesFile, Soft, To
+from cfgraph import options as given
 
 
 def main(
-    graph: Graph,
-    devices: Devices = [],
-    place: PlaceRules = [],
-    rules: RulesFile = None,
+    graph: given.Graph,
+    devices: given.Devices = [],
+    place: given.PlaceRules = [],
+    rules: given.RulesFile = None,
     dump_placement: Annotated[
         str | None,
         typer.Option(
@@ -22,7 +22,7 @@ def main(
             help="Write each node's device, and what decided, as rules.",
         ),
     ] = None,
-    soft: Soft = False,
+    soft: given.Soft = False,
     seed: Annotated[
         int | None,
         typer.Option(
@@ -38,12 +38,20 @@ def main(
             help="Write to FILE, or with FOLDER/ a file a device; - is standard output.",
         ),
     ] = None,
-    to: To = None,
-    json: Json = False,
-    quiet: Quiet = False,
+    to: given.To = None,
+    verify: given.Verify = False,
+    feed: given.Feed = [],
+    init: given.Init = [],
+    size: given.Size = [],
+    cases: given.Cases = None,
+    json: given.Json = False,
+    quiet: given.Quiet = False,
 ) -> None:
     """Place a graph on devices, and cut it between them into Send and Recv."""
     from cfgraph.console.partition import PlaceOptions, WriteOptions, partition_file
+    from cfgraph.console.run_given import Given
 
     placing = PlaceOptions(devices, rules, place, soft, seed)
-    partition_file(graph, placing, WriteOptions(output, to, dump_placement, json, quiet))
+    runs = Given(feeds=feed, inits=init, sizes=size, cases=cases)
+    writing = WriteOptions(output, to, dump_placement, json, quiet, verify, runs)
+    raise given.Exit(partition_file(graph, placing, writing))

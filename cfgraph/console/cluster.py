@@ -13,6 +13,8 @@ from cfgraph.console.cluster_dot import cluster_dot
 from cfgraph.console.cluster_report import print_explained, print_summary, print_what_if
 from cfgraph.console.graphs import STDIN, artifact, read_graph, write_graph
 from cfgraph.console.page import note, page
+from cfgraph.console.run_given import NOTHING, Given
+from cfgraph.console.verify import verdict_of, verifier
 from cfgraph.document import render
 from cfgraph.errors import UsageError
 from cfgraph.ir.copy import copy_of
@@ -73,12 +75,15 @@ class Written:
     to: str | None = None
     map_out: str | None = None
     quiet: bool = False
+    verify: bool = False
+    given: Given = NOTHING
 
 
-def cluster_file(path: str, asked: Asked, writing: Written) -> None:
+def cluster_file(path: str, asked: Asked, writing: Written) -> int:
     """Read, cluster and write a graph; with a report asked for, the report is the result.
 
-    Raises UsageError where two answers would go to one place.
+    Returns the exit code: 1, and no graph is written, where the result was to be verified and
+    computes something else. Raises UsageError where two answers would go to one place.
     """
     _require_places(asked, writing)
     source = read_graph(path, quiet=writing.quiet)
@@ -87,24 +92,28 @@ def cluster_file(path: str, asked: Asked, writing: Written) -> None:
     if writing.format == "dot":
         lower(graph)
         whole = copy_of(graph, graph)
+    verifying = verifier(graph, writing.verify, writing.given)
     report = asked.apply(graph)
+    verdict = verdict_of(verifying, graph, writing.quiet)
+    fine = verdict is None or bool(verdict)
+    written = None
     with StagedFiles() as files:
-        if writing.map_out is not None:
+        if fine and writing.map_out is not None:
             files.open(writing.map_out).write(f"{render(report.names)}\n".encode())
-        written = None
-        if writing.output is not None or not (asked.reports or whole):
+        if fine and (writing.output is not None or not (asked.reports or whole)):
             written = write_graph(graph, writing.output, writing.to)
     for warning in report.warnings:
         note(f"warning: {warning}", writing.quiet)
     if writing.format == "json":
         artifacts = [artifact("graph", written)] if written else []
-        artifacts += [artifact("names", writing.map_out)] if writing.map_out else []
+        artifacts += [artifact("names", writing.map_out)] if writing.map_out and fine else []
         print_document(
             "cluster",
             inputs=inputs,
             summary=_summary(report),
-            result=_result(report, asked),
+            result={**_result(report, asked), "verify": verdict},
             artifacts=artifacts,
+            exit_code=int(not fine),
         )
     elif whole is not None:
         print("\n".join(cluster_dot(whole, report)))
@@ -112,6 +121,7 @@ def cluster_file(path: str, asked: Asked, writing: Written) -> None:
         _print_report(report, asked)
     elif not writing.quiet:
         print_summary(page(stream=sys.stderr), report)
+    return int(not fine)
 
 
 def _all(texts: Sequence[str]) -> tuple[str, ...]:

@@ -2,20 +2,55 @@
 
 from __future__ import annotations
 
+import sys
+
+from cfgraph.compare.diff import GraphDiff, diff
 from cfgraph.console.answer import print_document
+from cfgraph.console.diff_nodes import print_diff, to_json
 from cfgraph.console.graphs import STDIN, artifact, read_graph, write_graph
+from cfgraph.console.page import note, page
 from cfgraph.errors import UsageError
+from cfgraph.ir.files import dumps, format_of, loads
+from cfgraph.ir.graph import Graph
 
 
 def convert(
-    path: str, output: str | None, to: str | None, from_format: str | None, json: bool, quiet: bool
-) -> None:
-    """Read a graph and write it. Raises UsageError where a terminal would get binary data."""
+    path: str,
+    output: str | None,
+    to: str | None,
+    from_format: str | None,
+    json: bool,
+    quiet: bool,
+    verify: bool = False,
+) -> int:
+    """Read a graph and write it; returns the exit code.
+
+    That is 1, and nothing is written, where what would be written was to be read again and differs.
+    Raises UsageError where a terminal would get binary data.
+    """
     if json and output in (None, STDIN):
         message = "the JSON answer takes standard output"
         raise UsageError(message, hint="say where the graph goes: -o FILE")
     source = read_graph(path, from_format, quiet)
-    written = write_graph(source.graph, output, to)
+    found = diff(source.graph, _again(source.graph, output, to)) if verify else GraphDiff()
+    written = None if found else write_graph(source.graph, output, to)
+    if found:
+        out = page(stream=sys.stderr)
+        out.heading("verify", "what was read, and what would be written")
+        print_diff(out, found, (source, source), False)
+        out.line("nothing is written", "red")
+    elif verify:
+        note("verify: what is written reads as the same graph", quiet)
     if json:
         artifacts = [artifact("graph", written)] if written else []
-        print_document("convert", inputs=[source.to_json()], artifacts=artifacts)
+        result = {"verify": to_json(found) if verify else None}
+        code = int(bool(found))
+        inputs = [source.to_json()]
+        print_document("convert", inputs=inputs, result=result, artifacts=artifacts, exit_code=code)
+    return int(bool(found))
+
+
+def _again(graph: Graph, output: str | None, to: str | None) -> Graph:
+    """The graph as it is read from what would be written."""
+    kind = to or (format_of(output) if output not in (None, STDIN) else "pb")
+    return loads(dumps(graph, kind), kind)

@@ -15,6 +15,7 @@ from cfgraph.console.grad_report import Added, added_to, print_added
 from cfgraph.console.graphs import STDIN, Source, artifact, read_graph, write_graph
 from cfgraph.console.page import note
 from cfgraph.console.run_job import require_one_stdin
+from cfgraph.console.verify import verdict_of, verifier
 from cfgraph.document import render
 from cfgraph.errors import UsageError
 from cfgraph.ir.graph import Graph, Output
@@ -28,7 +29,8 @@ from cfgraph.runtime.feeds import read_value
 def grad_file(path: str, asked: Asked, checked: Checked, written: Written) -> int:
     """Read a graph, add gradients and write it; returns the exit code.
 
-    That is 1, and nothing is written, where gradients do not agree with finite differences.
+    That is 1, and nothing is written, where gradients do not agree with finite differences or none
+    could be compared, and where the result was to be verified and computes something else.
     Raises UsageError for options that do not fit each other or the graph.
     """
     _require_sense(asked, checked, written)
@@ -48,12 +50,16 @@ def grad_file(path: str, asked: Asked, checked: Checked, written: Written) -> in
         "recompute": asked.interval,
     }
     copy = checked_copy(graph, wish, checked) if checked.wanted else None
+    verifying = verifier(graph, checked.verify, checked.given) if checked.verify else None
     before = set(graph.nodes)
     added = added_to(graph, before, derivatives(graph, **wish))
     for text in added.warnings() if asked.xs else ():
         note(f"warning: {text}", written.quiet)
+    verdict = verdict_of(verifying, graph, written.quiet)
     comparisons = copy.compare() if copy is not None else []
-    fine = all(item.agrees for row in comparisons for item in row.values())
+    compared = [item for row in comparisons for item in row.values()]
+    told = copy is None or any(not item.skipped for item in compared)
+    fine = told and all(item.agrees for item in compared) and (verdict is None or bool(verdict))
     files = _write(source, added, written, checked) if fine else []
     if not written.quiet:
         print_added(added)
@@ -66,6 +72,7 @@ def grad_file(path: str, asked: Asked, checked: Checked, written: Written) -> in
             result={
                 "gradients": added.to_json(),
                 "check": check_table(comparisons).to_json() if checked.wanted else None,
+                "verify": verdict,
                 "warnings": added.warnings(),
             },
             artifacts=files,

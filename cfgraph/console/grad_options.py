@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from cfgraph.console.run_given import Given
 from cfgraph.errors import UsageError
 from cfgraph.options import split_list
 from cfgraph.passes.gradients.recompute import AUTO
@@ -49,13 +50,27 @@ class Checked:
     seed: int | None = None
     timeout: float | None = None
     max_iterations: int | None = None
+    verify: bool = False
+
+    @property
+    def given(self) -> Given:
+        """At which inputs the result is to be run, where it is verified."""
+        return Given(
+            feeds=self.feeds,
+            archives=self.archives,
+            inits=self.inits,
+            cases=self.cases,
+            seed=self.seed,
+            timeout=self.timeout,
+            max_iterations=self.max_iterations,
+        )
 
     @property
     def is_idle(self) -> bool:
-        """True if something is said that only matters where gradients are compared."""
+        """True if something is said that only matters where something runs."""
         numbers = (self.cases, self.rtol, self.seed, self.timeout, self.max_iterations)
         said = any((self.feeds, self.archives, self.inits)) or numbers.count(None) < len(numbers)
-        return said and not self.wanted
+        return said and not self.wanted and not self.verify
 
 
 @dataclass(frozen=True, slots=True)

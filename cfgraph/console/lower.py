@@ -9,7 +9,9 @@ from pathlib import Path
 from cfgraph.console.answer import print_document
 from cfgraph.console.graphs import STDIN, artifact, read_graph, write_graph
 from cfgraph.console.page import note, page
+from cfgraph.console.run_given import NOTHING, Given
 from cfgraph.console.tables import Column, Table
+from cfgraph.console.verify import verdict_of, verifier
 from cfgraph.document import render
 from cfgraph.errors import UsageError
 from cfgraph.ir.staged import StagedFiles
@@ -26,10 +28,13 @@ def lower_file(
     map_out: str | None,
     json: bool,
     quiet: bool,
-) -> None:
-    """Read, lower and write a graph; the ops before and after go to stderr.
+    verify: bool = False,
+    given: Given = NOTHING,
+) -> int:
+    """Read, lower and write a graph; the ops before and after go to stderr. Returns the exit code.
 
-    Raises UsageError where two answers would go to one place.
+    That is 1, and nothing is written, where the result was to be verified and computes something
+    else. Raises UsageError where two answers would go to one place.
     """
     if json and output in (None, STDIN):
         message = "the JSON answer takes standard output"
@@ -38,11 +43,16 @@ def lower_file(
         raise UsageError("the graph and the names go to one file", path=map_out)
     source = read_graph(path, quiet=quiet)
     inputs = [source.to_json()]  # as it was read, which lowering changes
+    verifying = verifier(source.graph, verify, given)
     report = lower(source.graph, functions=functions or None, keep_calls=keep_calls)
+    verdict = verdict_of(verifying, source.graph, quiet)
+    fine = verdict is None or bool(verdict)
+    written = None
     with StagedFiles() as files:
-        if map_out is not None:
+        if fine and map_out is not None:
             files.open(map_out).write(f"{render(report.names)}\n".encode())
-        written = write_graph(source.graph, output, to)
+        if fine:
+            written = write_graph(source.graph, output, to)
     for warning in report.warnings:
         note(f"warning: {warning}", quiet)
     if not quiet:
@@ -50,14 +60,20 @@ def lower_file(
     if json:
         before, after = _totals(report)
         artifacts = [artifact("graph", written)] if written else []
-        artifacts += [artifact("names", map_out)] if map_out else []
+        artifacts += [artifact("names", map_out)] if map_out and fine else []
         print_document(
             "lower",
             inputs=inputs,
             summary={"rewrites": report.rewrites, "before": before, "after": after},
-            result={"ops": _counts(report).to_json(), "warnings": report.warnings},
+            result={
+                "ops": _counts(report).to_json(),
+                "warnings": report.warnings,
+                "verify": verdict,
+            },
             artifacts=artifacts,
+            exit_code=int(not fine),
         )
+    return int(not fine)
 
 
 def _same(one: str, other: str) -> bool:

@@ -13,6 +13,8 @@ from cfgraph.console.answer import print_document
 from cfgraph.console.devices import parts_json, parts_table, routes_table
 from cfgraph.console.graphs import STDIN, artifact, read_graph, write_graph
 from cfgraph.console.page import note, page
+from cfgraph.console.run_given import NOTHING, Given
+from cfgraph.console.verify import verdict_of, verifier
 from cfgraph.errors import UsageError
 from cfgraph.ir.device_set import short_name
 from cfgraph.ir.graph import Graph
@@ -50,25 +52,35 @@ class WriteOptions:
     dump: str | None = None
     json: bool = False
     quiet: bool = False
+    verify: bool = False
+    given: Given = NOTHING
 
 
-def partition_file(path: str, placing: PlaceOptions, writing: WriteOptions) -> None:
+def partition_file(path: str, placing: PlaceOptions, writing: WriteOptions) -> int:
     """Read, place, cut and write a graph; devices and messages go to stderr.
 
-    Without devices the graph must be placed already. Raises UsageError where two answers would go
-    to one place, or rules come without devices.
+    Without devices the graph must be placed already. Returns the exit code: 1, and nothing is
+    written, where the result was to be verified and computes something else. Raises UsageError
+    where two answers would go to one place, or rules come without devices.
     """
     _require_places(placing, writing)
     rules = all_rules(placing.rules_file, placing.rules)
     source = read_graph(path, quiet=writing.quiet)
     graph, inputs = source.graph, [source.to_json()]
+    verifying = verifier(graph, writing.verify, writing.given)
+    written = None
     with StagedFiles() as files:
         placed = _placed(graph, placing, rules)
         if writing.dump is not None and placed is not None:
             files.open(writing.dump).write(dumped(graph, placed).encode())
         cut = partition(graph)
         parts = parts_of(graph)
-        written = write_graph(graph, writing.output, writing.to)
+        verdict = verdict_of(verifying, graph, writing.quiet)
+        fine = verdict is None or bool(verdict)
+        if fine:
+            written = write_graph(graph, writing.output, writing.to)
+        else:
+            files.discard()
     warnings = [*(placed.warnings if placed else ()), *cut.warnings]
     for warning in warnings:
         note(f"warning: {warning}", writing.quiet)
@@ -76,14 +88,21 @@ def partition_file(path: str, placing: PlaceOptions, writing: WriteOptions) -> N
         _print_parts(parts, cut, placed)
     if writing.json:
         artifacts = [artifact("graph", written)] if written else []
-        artifacts += [artifact("placement", writing.dump)] if writing.dump else []
+        artifacts += [artifact("placement", writing.dump)] if writing.dump and fine else []
         print_document(
             "partition",
             inputs=inputs,
             summary=_summary(parts, len(graph)),
-            result={**parts_json(parts), **_decisions(cut, placed), "warnings": warnings},
+            result={
+                **parts_json(parts),
+                **_decisions(cut, placed),
+                "warnings": warnings,
+                "verify": verdict,
+            },
             artifacts=artifacts,
+            exit_code=int(not fine),
         )
+    return int(not fine)
 
 
 def _require_places(placing: PlaceOptions, writing: WriteOptions) -> None:

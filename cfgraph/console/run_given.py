@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from cfgraph.compare.drawn_point import Setting
 from cfgraph.compare.random_inputs import Sizes
@@ -65,6 +66,9 @@ class Given:
             self.rtol,
             self.atol,
         )
+
+
+NOTHING: Final = Given()
 
 
 def read_sizes(graph: Graph, texts: Iterable[str]) -> Sizes:

@@ -1,0 +1,135 @@
+"""`--verify`: a command runs what it made and what it was made of, and writes only what agrees."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cfgraph.ir.attrs import Tensor
+from cfgraph.ir.copy import copy_of
+from cfgraph.ir.files import dumps
+from cfgraph.ir.graph import Graph
+
+COMMANDS = {
+    "lower": ("lower", "while_functional.pb", []),
+    "partition": ("partition", "counter.pb", ["--devices", "cpu:0-1", "--seed", "7"]),
+    "cluster": ("cluster", "deadness_mismatch.pb", []),
+    "grad": ("grad", "cond_functional.pb", ["--ys", "out"]),
+}
+# the command, the name of the pass in its module, and the op of the node that goes wrong
+PASSES = {
+    "lower": ("cfgraph.console.lower.lower", "Less"),
+    "partition": ("cfgraph.console.partition.partition", "Less"),
+    "cluster": ("cfgraph.console.cluster.cluster", "Switch"),
+    "grad": ("cfgraph.console.grad.derivatives", "Less"),
+}
+
+
+def swapped(change: Callable[..., Any], op: str) -> Callable[..., Any]:
+    """A pass that swaps the inputs of a comparison, or what a Switch gives to its readers."""
+
+    def wrong(graph: Graph, **options: Any) -> Any:
+        report = change(graph, **options)
+        node = next(node for node in graph if node.op == op)
+        if op == "Switch":
+            for use in list(node.uses):
+                source = use.node.inputs[use.slot]
+                graph.set_input(use.node, use.slot, node.output(1 - source.port))
+        else:
+            graph.set_inputs(node, node.inputs[::-1])
+        return report
+
+    return wrong
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_result_that_agrees_is_written(
+    name: str, command: Any, graphs: Path, tmp_path: Path
+) -> None:
+    verb, graph, options = COMMANDS[name]
+    feeds = ["--feed", "n=4"] if name == "partition" else []
+    done = command(
+        verb, graphs / graph, *options, "--verify", *feeds, "-o", tmp_path / "o.pb", "--json"
+    )
+    assert done.code == 0, done.err
+    assert "no differences" in done.err
+    assert done.json["result"]["verify"]["equal"]
+    assert (tmp_path / "o.pb").exists()
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_result_that_differs_is_not_written_and_its_first_wrong_node_named(
+    name: str, command: Any, graphs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    verb, graph, options = COMMANDS[name]
+    place, op = PASSES[name]
+    module, _, attribute = place.rpartition(".")
+    right = getattr(importlib.import_module(module), attribute)
+    monkeypatch.setattr(place, swapped(right, op))
+    feeds = ["--feed", "n=4"] if name == "partition" else []
+    files = [
+        "-o",
+        tmp_path / "o.pb",
+        *(["--map-out", tmp_path / "n"] if name != "partition" else []),
+    ]
+    done = command(verb, graphs / graph, *options, "--verify", *feeds, *files, "--json", "-q")
+    assert done.code == 1
+    assert "first wrong node: " in done.err
+    assert done.err.endswith("nothing is written\n") or name == "cluster"
+    verify = done.json["result"]["verify"]
+    assert not verify["equal"]
+    assert verify["first"]["node"] in done.err
+    assert not list(tmp_path.iterdir())
+    assert done.json["artifacts"] == []
+
+
+def test_clusters_that_forget_deadness_are_refused(
+    command: Any, graphs: Path, tmp_path: Path
+) -> None:
+    file = graphs / "deadness_mismatch.pb"
+    done = command("cluster", file, "--deadness", "off", "--verify", "-o", tmp_path / "o.pb")
+    assert done.code == 1
+    assert "live in A, dead in B" in done.err
+    assert not (tmp_path / "o.pb").exists()
+
+
+def test_what_convert_would_write_is_read_again(
+    command: Any, graphs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, output = graphs / "counter.pb", tmp_path / "o.pbtxt"
+    done = command("convert", file, "--verify", "-o", output)
+    assert (done.code, done.err) == (0, "verify: what is written reads as the same graph\n")
+    output.unlink()
+
+    def wrong(graph: Graph, kind: str) -> bytes:
+        copy = copy_of(graph)
+        value = copy["Const"].attrs["value"].array
+        copy.set_attr(copy["Const"], "value", Tensor(value + 1))
+        return dumps(copy, kind)
+
+    monkeypatch.setattr("cfgraph.console.convert.dumps", wrong)
+    done = command("convert", file, "--verify", "-o", output)
+    assert done.code == 1
+    assert "attr value: - int32[]:20000  + int32[]:20001" in done.err
+    assert not output.exists()
+
+
+@pytest.mark.parametrize("name", ["lower", "partition", "cluster", "grad"])
+def test_inputs_that_nothing_runs_with_are_refused(
+    name: str, command: Any, graphs: Path, tmp_path: Path
+) -> None:
+    verb, graph, options = COMMANDS[name]
+    done = command(verb, graphs / graph, *options, "--cases", "3", "-o", tmp_path / "o.pb")
+    assert done.code == 2
+    assert not (tmp_path / "o.pb").exists()
+
+
+def test_a_graph_that_does_not_run_cannot_be_verified(command: Any, tmp_path: Path) -> None:
+    (tmp_path / "g.graph").write_text("x = NoSuchOp()\ny = Identity(x) {T=float32}\n")
+    done = command("lower", tmp_path / "g.graph", "--verify", "-o", tmp_path / "o.pb")
+    assert done.code == 4
+    assert not (tmp_path / "o.pb").exists()
