@@ -26,6 +26,7 @@ SCRIPTS: Final = (
     "search",
     "legend",
     "run",
+    "timeline",
     "main",
 )
 VIZ: Final = "viz-global.js"

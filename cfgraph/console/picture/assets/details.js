@@ -61,7 +61,7 @@ function aboutNode(n) {
   const controls = (node.after || []).map((one) => (typeof one === "number" ? [nodeLink(one, `^${nodes[one].name}`)] : [one]));
   const link = model.links.filter((ends) => ends.includes(n));
   return [
-    make("h2", {}, node.name),
+    make("h2", {}, nodeLink(n)),
     make("p", {}, `${node.op} `, dim(model.ops[node.op].about.replaceAll("`", ""))),
     facts([
       ["runs", whenText(node)],

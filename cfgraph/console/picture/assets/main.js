@@ -1,12 +1,16 @@
 // The page comes alive.
 
-const TABS = { graph: "graph" };
+const TABS = run
+  ? { graph: "graph", timeline: "timeline", values: "values", times: "times" }
+  : { graph: "graph" };
 
 function showTab(name) {
   for (const tab of document.querySelectorAll(".tab")) tab.hidden = tab.id !== name;
   for (const button of document.querySelectorAll("#tabs button")) {
     button.setAttribute("aria-pressed", String(button.dataset.tab === name));
   }
+  document.body.dataset.tab = name;
+  if (name === "timeline") drawTimeline();
   remember({ tab: name === "graph" ? null : name });
 }
 
@@ -58,6 +62,12 @@ async function begin() {
   offerColours();
   offerFindings();
   legend();
+  if (run) {
+    showTimeline();
+    showValues();
+    showTimes();
+    if (run.error) problem(`the run failed: ${run.error}`);
+  }
   watchPointer();
   watchSearch();
   watchDetails();
