@@ -250,6 +250,17 @@ Verify = Annotated[
         "--verify", help="Run the result and the input and compare; if they differ, write nothing."
     ),
 ]
+Memory = Annotated[
+    list[str],
+    typer.Option(
+        "--memory",
+        metavar="DEVICE[=SIZE]",
+        help="Count memory and copies, within a limit: gpu:0=4GiB; repeats.",
+    ),
+]
+Gpu = Annotated[
+    str, typer.Option("--gpu", metavar="KIND", help="What a gpu is: simulated by NumPy, or real.")
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print no notes and no progress.")]
 ColorChoice = Annotated[
     Color, typer.Option("--color", help="When to use colour: auto, always, never.", metavar="WHEN")

@@ -19,6 +19,8 @@ def main(
     place: given.PlaceRules = [],
     rules: given.RulesFile = None,
     soft: given.Soft = False,
+    memory: given.Memory = [],
+    gpu: given.Gpu = "simulated",
     jit: given.Jit = False,
     engine: given.Engine = "auto",
     regions: given.Regions = False,
@@ -51,7 +53,8 @@ def main(
     expected = of.Expected(expect, rtol, atol)
     watched = of.Watched(tap, trace, trace_out, timeline, html)
     limits = of.Limits(timeout, max_iterations, seed, schedule, schedule_seed)
-    places, style = of.Place(devices, soft, rules, place), of.Style(json, full, quiet, color)
+    places = of.Place(devices, soft, rules, place, memory, gpu)
+    style = of.Style(json, full, quiet, color)
     timing = of.Timing(clock, costs, until_iteration, no_values, calibrate)
     clusters = of.Clusters(jit, engine, lazy, regions)
     asked = of.RunOptions(wanted, expected, watched, limits, places, style, timing, clusters)

@@ -3,26 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from functools import cache
-from typing import Any
+from typing import Any, Final
 
 from cfgraph.analysis.parts import Parts, Route
 from cfgraph.console.tables import Column, Table
-from cfgraph.ir.device_name import DeviceName
 from cfgraph.ir.device_set import short_name
+from cfgraph.runtime.devices.simulated import device_text, is_simulated
 
-
-@cache
-def device_text(device: str) -> str:
-    """`cpu:0`, or the full name of a device that is elsewhere; what NumPy stands in for says so."""
-    text = short_name(device)
-    return f"{text} (simulated)" if is_simulated(device) else text
-
-
-def is_simulated(device: str) -> bool:
-    """True for a device that is no CPU: NumPy computes what it would."""
-    parts = DeviceName.parse(device)
-    return parts is not None and parts.kind not in (None, "CPU")
+__all__: Final = ["device_text", "is_simulated", "parts_json", "parts_table", "routes_table"]
 
 
 def parts_table(parts: Parts) -> Table:

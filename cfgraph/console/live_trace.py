@@ -8,12 +8,12 @@ from collections.abc import Iterable
 from typing import IO, Any, Final
 
 from cfgraph.analysis.frames import frames
-from cfgraph.console.devices import device_text
 from cfgraph.console.page import Page, PlainPage, page
 from cfgraph.console.tables import Column, Table, clean, pad
 from cfgraph.console.values import summary_text
 from cfgraph.ir.graph import Graph
 from cfgraph.options import Color
+from cfgraph.runtime.devices.simulated import device_text
 from cfgraph.runtime.trace import ROOT_FRAME, TraceEvent
 from cfgraph.runtime.trace_summary import Total, Totals
 

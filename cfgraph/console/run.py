@@ -10,10 +10,11 @@ from cfgraph.compare.values import Difference, difference
 from cfgraph.console.answer import remember
 from cfgraph.console.graphs import Source, artifact, read_graph
 from cfgraph.console.live_trace import ShownTrace
-from cfgraph.console.page import note
+from cfgraph.console.page import note, page
 from cfgraph.console.picture.run_file import RunPage, title_of
 from cfgraph.console.run_files import TraceFile, write_array
 from cfgraph.console.run_job import Job, make_job
+from cfgraph.console.run_memory import limits_of, print_memory
 from cfgraph.console.run_options import Expected, RunOptions, Timing
 from cfgraph.console.run_report import Outcome, print_outcome
 from cfgraph.console.taps import Taps
@@ -25,6 +26,7 @@ from cfgraph.ir.staged import StagedFiles
 from cfgraph.passes.place.rules import all_rules
 from cfgraph.runtime.calibrate import Calibration
 from cfgraph.runtime.cost_model import CostModel, read_costs
+from cfgraph.runtime.devices.real import require_kind
 from cfgraph.runtime.session import Session
 from cfgraph.runtime.trace import Observer, Tee
 
@@ -69,6 +71,7 @@ def run(path: str, options: RunOptions) -> int:
         session.elapsed,
         session.launches,
         html,
+        session.memory,
     )
     print_outcome(source, outcome, options)
     return outcome.exit_code
@@ -90,6 +93,7 @@ def _execute(
     """
     limits, watched, timing = options.limits, options.watched, options.timing
     options.clusters.require_sense()
+    require_kind(options.place.gpu)
     stop: Any = {"max_iterations": limits.max_iterations, "timeout": limits.timeout}
     session = Session(
         source.graph,
@@ -104,6 +108,7 @@ def _execute(
         engine=options.clusters.engine,
         lazy=options.clusters.lazy,
         regions=options.clusters.regions,
+        memory=limits_of(options.place.memory),
     )
     measured = Calibration() if timing.calibrate else None
     shown = ShownTrace(source.graph, options.style.color) if watched.trace else None
@@ -133,6 +138,8 @@ def _execute(
         if told and told.keep_what_there_is(session.ran, error):
             remember("artifacts", artifact("html", told.path))
             note(f"the page about the run up to there is {told.path}", options.style.quiet)
+        if session.memory and not options.style.json:
+            print_memory(page(options.style.color, sys.stderr), session.memory)
         raise
     finally:
         for view in (shown, drawn):

@@ -58,12 +58,16 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The devices to run on, whether requests that cannot be met are let go of, and rules."""
+    """The devices to run on, whether requests that cannot be met are let go of, and rules; the
+    limits of their memory, and what a gpu is.
+    """
 
     devices: Sequence[str] = ()
     soft: bool = False
     rules_file: str | None = None
     rules: Sequence[str] = ()
+    memory: Sequence[str] = ()
+    gpu: str = "simulated"
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from cfgraph.compare.values import Difference
@@ -11,6 +12,7 @@ from cfgraph.console.answer import print_document
 from cfgraph.console.graphs import Source, artifact
 from cfgraph.console.page import Page, note, page
 from cfgraph.console.run_clusters import cluster_notes, clusters_json, ran
+from cfgraph.console.run_memory import Memories, memory_json, print_memory
 from cfgraph.console.run_options import RunOptions
 from cfgraph.console.tables import pad, width
 from cfgraph.console.taps import Taps
@@ -33,6 +35,7 @@ class Outcome:
     elapsed: float | None = None
     launches: Launches | None = None
     html: str | None = None
+    memory: Memories = field(default_factory=dict)
 
     @property
     def exit_code(self) -> int:
@@ -50,6 +53,8 @@ def print_outcome(source: Source, outcome: Outcome, options: RunOptions) -> None
     _print_values(out, outcome, options.style.full, absent)
     for item, gap in outcome.differences.items():
         _print_difference(out, item, gap)
+    if outcome.memory:
+        print_memory(page(options.style.color, sys.stderr), outcome.memory)
     for text in _notes(outcome, options):
         note(text, options.style.quiet)
 
@@ -116,6 +121,8 @@ def _print_json(source: Source, outcome: Outcome, options: RunOptions) -> None:
         result["taps"] = outcome.taps.values
     if outcome.launches and ran(outcome.launches):
         result["jit"] = clusters_json(outcome.launches)
+    if outcome.memory:
+        result["memory"] = memory_json(outcome.memory)
     artifacts = [artifact("array", path) for path in outcome.files.values()]
     if outcome.trace:
         artifacts.append(artifact("trace", outcome.trace))

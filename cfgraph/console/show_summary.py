@@ -11,6 +11,7 @@ from cfgraph.console.devices import parts_table, routes_table
 from cfgraph.console.graphs import Source
 from cfgraph.console.page import Page
 from cfgraph.console.tables import Table, flowed
+from cfgraph.ir.byte_sizes import size_text
 
 MAX_LISTED: Final = 20
 
@@ -48,7 +49,7 @@ def _counts(source: Source, summary: Summary) -> str:
     if summary.control_edges:
         parts.append(_count(summary.control_edges, "control edge"))
     if summary.constant_bytes >= _KILO:
-        parts.append(f"{_size(summary.constant_bytes)} of constants")
+        parts.append(f"{size_text(summary.constant_bytes)} of constants")
     parts.append(f"{source.format}, producer {summary.producer}")
     return ", ".join(parts)
 
@@ -58,14 +59,6 @@ _KILO: Final = 1024
 
 def _count(number: int, what: str) -> str:
     return f"{number} {what}{'' if number == 1 else 's'}"
-
-
-def _size(count: float) -> str:
-    for unit in ("B", "KiB", "MiB"):
-        if count < _KILO:
-            return f"{count:.3g} {unit}"
-        count /= _KILO
-    return f"{count:.3g} GiB"
 
 
 def _ops(out: Page, summary: Summary) -> None:

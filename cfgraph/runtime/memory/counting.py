@@ -11,6 +11,7 @@ from typing import Any
 from cfgraph.analysis.transfers import key_of
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ops.stacks import Stack
+from cfgraph.ops.tensor_array import TensorArray
 from cfgraph.ops.variables import Variable
 from cfgraph.runtime.deliver import Edges
 from cfgraph.runtime.devices.simulated import is_simulated
@@ -58,6 +59,7 @@ class Counting:
 
     def _making(self, plan: NodePlan) -> Kernel:
         kernel, memory, keep = plan.kernel, self.memory, self.meter.keep
+        makers = self.meter.makers
         hosts = [self._host(Output(plan.node, port)) for port in range(plan.outputs)]
 
         def run(*inputs: Any) -> Any:
@@ -74,6 +76,8 @@ class Counting:
             for item in inputs:
                 if isinstance(item, Variable):
                     keep(item.value, memory)
+            if isinstance(result, Stack | TensorArray):
+                makers[id(result)] = plan.node.name
             return result
 
         return run_stateful if plan.op.stateful else run

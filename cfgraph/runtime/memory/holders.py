@@ -58,7 +58,7 @@ def holders(
     here = [one for one in executors if short_name(one.plan.device) == memory.device]
     slots = [slot for one in here if one.root is not None for slot in _slots(one.root)]
     for _, value in slots:
-        found = _contents(value)
+        found = _contents(value, meter.makers.get(id(value), ""))
         if found is not None:
             search.add(*found)
     for path, value in slots:
@@ -88,13 +88,13 @@ def _slots(root: Frame) -> Iterator[tuple[str, Any]]:
             iteration = iteration.next
 
 
-def _contents(value: Any) -> tuple[str, str, list[Any]] | None:
+def _contents(value: Any, maker: str) -> tuple[str, str, list[Any]] | None:
     """What a container holds on the device; None for what is none."""
     if isinstance(value, Stack):
         items = [item.value if isinstance(item, Parked) else item for item in value.items]
-        return STACK, value.name, items
+        return STACK, maker or value.name, items
     if isinstance(value, TensorArray):
-        return "tensor array", value.name, value.kept()
+        return "tensor array", maker or value.name, value.kept()
     if isinstance(value, TensorList):
         return "tensor list", f"of {value.element_dtype}{value.element_shape}", value.all()
     return None

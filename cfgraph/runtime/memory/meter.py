@@ -129,6 +129,7 @@ class Meter:
         self.limits = {short_name(device_set(name)[0]): size for name, size in limits.items()}
         self.memories: dict[str, DeviceMemory] = {}
         self.held: dict[int, Held] = {}
+        self.makers: dict[int, str] = {}  # the nodes that made stacks and arrays, by identity
 
     def memory(self, device: str) -> DeviceMemory:
         """The memory of a device."""
@@ -141,6 +142,7 @@ class Meter:
 
     def begin(self, times: Times, holders: Callable[[DeviceMemory], list[Holder]]) -> None:
         """Begin a run: `times` date its copies, `holders` say who holds what if it fails."""
+        self.makers.clear()
         for memory in self.memories.values():
             memory.holders = holders
             memory.begin()

@@ -1,0 +1,123 @@
+"""What a `run` says of memory: what each device held, and what was copied."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from cfgraph.console.live_trace import time_text
+from cfgraph.console.page import Page
+from cfgraph.console.tables import Column, Table
+from cfgraph.errors import UsageError
+from cfgraph.ir.byte_sizes import parse_size, size_text
+from cfgraph.ir.device_set import device_set, short_name
+from cfgraph.runtime.devices.simulated import device_text, is_simulated
+from cfgraph.runtime.memory.meter import Copies, DeviceMemory
+
+Memories = Mapping[str, DeviceMemory]
+
+
+def limits_of(texts: Sequence[str]) -> dict[str, int] | None:
+    """The limits of `gpu:0=4GiB` or `gpu:0-3=1GiB`; a device without one is only counted.
+
+    None where nothing is to be counted. Raises UsageError for what is no device or no size.
+    """
+    if not texts:
+        return None
+    limits: dict[str, int] = {}
+    for text in texts:
+        devices, equals, size = text.partition("=")
+        if not devices.strip() or (equals and not size.strip()):
+            hint = "write DEVICE=SIZE, such as gpu:0=4GiB, or DEVICE to count only"
+            raise UsageError(f"{text!r} is no limit of memory", hint=hint)
+        for name in map(short_name, device_set(devices)):
+            if name in limits:
+                raise UsageError(f"the memory of {name} is given twice")
+            if equals:
+                limits[name] = parse_size(size)
+    return limits
+
+
+def print_memory(out: Page, memories: Memories) -> None:
+    """Print a row a device, then what was copied."""
+    found = [memories[name] for name in sorted(memories)]
+    out.line()
+    out.heading("memory")
+    out.table(_held(found))
+    copied = Table(
+        [
+            Column("device", style="cyan"),
+            Column("copies"),
+            Column("count", right=True),
+            Column("bytes", right=True),
+        ],
+        [
+            (
+                device_text(memory.device),
+                what,
+                copies.count,
+                size_text(copies.bytes),
+            )
+            for memory in found
+            for what, copies in _copies(memory)
+            if copies.count
+        ],
+    )
+    if copied.rows:
+        out.line()
+        out.heading("copies")
+        out.table(copied)
+
+
+def _held(memories: Sequence[DeviceMemory]) -> Table:
+    columns = [
+        Column("device", style="cyan"),
+        *(Column(name, right=True) for name in ("limit", "peak", "afterwards", "host peak")),
+        Column("waits", right=True),
+        Column("waited", right=True),
+        Column("peak at"),
+    ]
+    rows: list[Any] = [
+        (
+            device_text(memory.device),
+            None if memory.limit is None else size_text(memory.limit),
+            size_text(memory.peak),
+            size_text(memory.used),
+            size_text(memory.host_peak) if memory.apart else None,
+            memory.stalls or None,
+            time_text(memory.stalled * 1e9) if memory.stalls else None,
+            memory.peak_node,
+        )
+        for memory in memories
+    ]
+    return Table(columns, rows)
+
+
+def _copies(memory: DeviceMemory) -> Iterator[tuple[str, Copies]]:
+    yield "to host", memory.to_host
+    yield "to device", memory.to_device
+    yield "from devices", memory.from_devices
+    yield "swapped out", memory.swapped_out
+    yield "swapped in", memory.swapped_in
+
+
+def memory_json(memories: Memories) -> list[dict[str, Any]]:
+    """The same as a member of a command's JSON document; times in seconds."""
+    return [
+        {
+            "device": memory.device,
+            "simulated": is_simulated(memory.device),
+            "limit": memory.limit,
+            "peak": memory.peak,
+            "peak_node": memory.peak_node,
+            "afterwards": memory.used,
+            "host_peak": memory.host_peak if memory.apart else None,
+            **{
+                what.replace(" ", "_"): {"count": copies.count, "bytes": copies.bytes}
+                for what, copies in _copies(memory)
+            },
+            "waits": memory.stalls,
+            "waited": memory.stalled,
+        }
+        for _, memory in sorted(memories.items())
+    ]
