@@ -93,8 +93,15 @@ def output_dtype(node: Node, port: int) -> DType | None:
     definition = _ops.get(node.op)
     if definition is None:
         return None
+    signature = definition.parsed()
+    single = signature.single_types
+    if port < len(single):
+        said = single[port]
+        found: DType | None = said if type(said) is DType else node.attrs.get(said)
+        if type(found) is DType:
+            return found
     try:
-        found: DType | None = definition.parsed().output_type(port, node.attrs)
+        found = signature.output_type(port, node.attrs)
     except ValueError:
         return None
     return found

@@ -93,8 +93,13 @@ class Signature:
         return len(self.outputs) if single else None
 
     @cached_property
-    def _single_types(self) -> tuple[DType | str, ...]:
-        """For each single output its type, or the attribute that is; `` where it is neither."""
+    def single_types(self) -> tuple[DType | str, ...]:
+        """For each output its type, or the attribute that is; `` where it is neither.
+
+        Empty where an output is a list.
+        """
+        if self.simple_outputs is None:
+            return ()
         return tuple(
             arg.type_attr or arg.dtype or "" if not arg.is_ref else "" for arg in self.outputs
         )
@@ -121,9 +126,7 @@ class Signature:
         if self.simple_outputs is None:
             types = self.output_types(attrs)
         elif port < self.simple_outputs:
-            said = self._single_types[port]
-            found = attrs.get(said) if isinstance(said, str) else said
-            return found if type(found) is DType else self.arg_types(self.outputs[port], attrs)[0]
+            return self.arg_types(self.outputs[port], attrs)[0]
         else:
             return None
         return types[port] if port < len(types) else None
