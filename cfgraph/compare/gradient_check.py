@@ -57,7 +57,7 @@ def check_gradients(
     The graph should compute in double precision (`passes.widen`). Every run begins with the same
     variables; those that nothing wrote to get random values. Where gradients are stopped, the value
     stays as it is; within loops that cannot be done, and an x that differs because of it is
-    skipped, as is one whose gradient is None, or dead at all points.
+    skipped, as is one whose gradient is None, or dead at all points, as it is where every y is.
 
     Raises ExecutionError where a run fails or a y is not finite at any point that was tried,
     UsageError for inputs that nobody can draw.
@@ -140,7 +140,9 @@ class _Check:
         self.loose = set(held[1])
         names = [tensor.name for tensor in held[0]]
         self.held = {n: v for n, v in zip(names, self._run(names), strict=True) if v is not None}
-        self.weights = self._weights()
+        ys = self._run(self.item.ys)
+        self.dead = all(y is None for y in ys)
+        self.weights = self._weights(ys)
         self.accuracy = self._accuracy()
 
     def compare(self) -> dict[str, Comparison]:
@@ -154,6 +156,8 @@ class _Check:
         tensor = self.graph.tensor(x)
         if name is None:
             return Comparison(x, skipped="no y depends on it")
+        if self.dead:
+            return Comparison(x, skipped="every y is dead here")
         if values[name] is None:
             return Comparison(x, skipped="its gradient is dead here")
         if tensor.node in self.cells:
@@ -187,9 +191,8 @@ class _Check:
     def _run(self, names: Sequence[str]) -> list[Any]:
         return self.point.run(names) if names else []
 
-    def _weights(self) -> list[Any]:
+    def _weights(self, ys: Sequence[Any]) -> list[Any]:
         """What each y is weighed with: a tensor's value here stays as it is."""
-        ys = self._run(self.item.ys)
         given = dict.fromkeys(w for w in self.item.grad_ys if isinstance(w, str))
         values = dict(zip(given, self._run(list(given)), strict=True))
         return [

@@ -91,14 +91,14 @@ def check_table(comparisons: Comparisons) -> Table:
 
 
 def print_check(comparisons: Comparisons, quiet: bool) -> None:
-    """The comparison as a table, on stderr; nothing where nothing was compared."""
+    """The comparison as a table, on stderr; nothing where there is no x."""
     items = [item for row in comparisons for item in row.values()]
     if not items or quiet:
         return
     out = page(stream=sys.stderr)
     wrong = [item.x for item in items if not item.agrees]
     compared = [item for item in items if not item.skipped]
-    verdict = "they agree" if compared else "nothing could be compared"
+    verdict = "they agree" if compared else "nothing could be compared, so nothing is written"
     out.heading("gradients and finite differences", f"{len(wrong)} differ" if wrong else verdict)
     table = check_table(comparisons)
     several = len(comparisons) > 1

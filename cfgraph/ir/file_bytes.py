@@ -8,11 +8,11 @@ import os
 import stat
 import zlib
 from collections.abc import Iterator
+from difflib import get_close_matches
 from pathlib import Path
 from typing import BinaryIO, Final
 
 from cfgraph.errors import InvalidInput, UsageError
-from cfgraph.ir.names import did_you_mean
 from cfgraph.ir.staged import StagedFiles
 
 # the largest message that protobuf reads
@@ -64,10 +64,25 @@ def _in_folder(folder: Path) -> Path:
 
 
 def _similar(path: Path) -> str | None:
+    """A hint with the file whose name, but for the suffix, is a slip of the pen or begins alike."""
     try:
-        return did_you_mean(path.name, sorted(os.listdir(path.parent)))
+        names = sorted(os.listdir(path.parent))
     except OSError:
         return None
+    wanted = _stem(path.name)
+    stems = {_stem(name): name for name in reversed(names) if not name.startswith(".")}
+    longer = [stem for stem in stems if stem.startswith(wanted) and len(wanted) >= _TELLING]
+    close = [*longer, *get_close_matches(wanted, stems, 1, _CLOSE)]
+    return f"did you mean {stems[close[-1]]!r}?" if close else None
+
+
+def _stem(name: str) -> str:
+    return name.partition(".")[0].lower()
+
+
+# how much of two names agrees at least; and how long a beginning tells something
+_CLOSE: Final = 0.75
+_TELLING: Final = 4
 
 
 def read_stream(stream: BinaryIO) -> bytes:

@@ -391,3 +391,22 @@ def test_a_loop_that_cannot_run_again_is_refused(
     done = command("grad", power, "--ys", "y", "--xs", "w", *options)
     assert (done.code, done.data) == (4, b"")
     assert "hint:" in done.err
+
+
+@pytest.mark.parametrize("x", ["x", "other"])
+def test_a_check_that_compares_nothing_does_not_say_that_all_is_well(
+    x: str, command: Any, tmp_path: Path
+) -> None:
+    (tmp_path / "dead.graph").write_text(
+        "x = Placeholder() {dtype=float32, shape=[]}\n"
+        "other = Placeholder() {dtype=float32, shape=[]}\n"
+        "p = Placeholder() {dtype=bool, shape=[]}\n"
+        "s = Switch(x, p)\ny = Neg(s:1)\n"
+    )
+    asked = ("--ys", "y", "--xs", x, "--check", "--feed", "p=false", "-o", tmp_path / "o.pb")
+    done = command("grad", tmp_path / "dead.graph", *asked)
+    assert done.code == 1
+    assert "nothing could be compared, so nothing is written" in done.err
+    assert ("every y is dead here" if x == "x" else "no y depends on it") in done.err
+    assert not (tmp_path / "o.pb").exists()
+    assert command("grad", tmp_path / "dead.graph", *asked, "-q").err

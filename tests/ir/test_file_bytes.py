@@ -157,6 +157,28 @@ def test_a_folder_without_a_saved_model_is_an_error(tmp_path: Path) -> None:
     assert caught.value.hint == f"name a file in it, such as {tmp_path / 'g.pb.gz'}"
 
 
+@pytest.mark.parametrize(
+    ("asked", "meant"),
+    [
+        ("nested.pbtxt", "nested.pb"),
+        ("Nested.pb", "nested.pb"),
+        ("deadness.pb", "deadness_mismatch.pb"),
+        ("lstm_grd.pb", "lstm_grad.pb"),
+        ("graph.pb", None),
+        ("nosuch.pb", None),
+        ("x.pb", None),
+    ],
+)
+def test_a_suffix_alone_makes_no_name_similar(
+    asked: str, meant: str | None, tmp_path: Path
+) -> None:
+    for name in ("nested.pb", "deadness_mismatch.pb", "lstm_grad.pb", ".x.pb"):
+        (tmp_path / name).touch()
+    with pytest.raises(InvalidInput, match="no such file") as caught:
+        load(tmp_path / asked)
+    assert caught.value.hint == (meant and f"did you mean {meant!r}?")
+
+
 def test_a_missing_file_names_one_of_a_similar_name(tmp_path: Path) -> None:
     (tmp_path / "counter.pb").touch()
     with pytest.raises(InvalidInput, match="no such file") as caught:
