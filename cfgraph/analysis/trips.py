@@ -31,6 +31,41 @@ def trips(cond: Node, shapes: Shapes) -> int | None:
     return _longest(cond.inputs[0], shapes)
 
 
+class Bound(NamedTuple):
+    """A number of iterations that a limit says: (sign * limit + offset) / step, rounded up."""
+
+    limit: Output
+    sign: int
+    offset: int
+    step: int
+
+
+def bound(cond: Node, shapes: Shapes) -> Bound | None:
+    """The most iterations by a limit that the loop does not change; None where there is none.
+
+    Where that number is negative, the loop does not go around.
+    """
+    todo = [cond.inputs[0]]
+    for pred in todo:
+        node = behind_identities(pred).node
+        op = lookup(node.op)
+        if op is not None and op.logic == "and":
+            todo += node.inputs
+        elif op in _COMPARISONS and (found := _bound(node, _COMPARISONS[op], shapes)):
+            return found
+    return None
+
+
+def _bound(node: Node, compared: tuple[int, int], shapes: Shapes) -> Bound | None:
+    equal, way = compared
+    left, right = node.inputs
+    for item, limit, sign in ((left, right, way), (right, left, -way)):
+        counter = _counter(item, shapes)
+        if counter is not None and sign * counter.step > 0:
+            return Bound(limit, sign, equal - sign * counter.start, sign * counter.step)
+    return None
+
+
 def _longest(pred: Output, shapes: Shapes) -> int | None:
     """How often a predicate holds, at most."""
     here = behind_identities(pred)

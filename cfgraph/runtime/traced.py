@@ -82,7 +82,8 @@ def _checked(bind: Bind) -> Bind:
         if op.stateful and not any(dtype.kind == "resource" for dtype in types):
             message = f"{node.op} has effects and cannot be compiled"
             raise Unsupported(message, node=node)
-        if any(dtype.kind in ("string", "variant") for dtype in types):
+        handed = op.forwards and not any(dtype.kind == "string" for dtype in types)
+        if not handed and any(dtype.kind in ("string", "variant") for dtype in types):
             message = f"{node.op} on {types[0]} cannot be compiled"
             raise Unsupported(message, node=node)
         return bind(node, op)

@@ -85,7 +85,7 @@ def cluster(
         wishes, lifting = wishes_of(graph), None
         if regions:
             lifting = raise_regions(graph, deadness, sizes, wishes_of)
-            wishes = replace(wishes, raised=lifting.weights)
+            wishes = lifting.told()
         plan = planned(graph, agreement(graph, deadness), sizes, wishes)
         gained = gains(graph, plan, sizes, wishes) if explain else ()
         asked = gain_of(graph, plan, sizes, wishes, what_if) if what_if else None
@@ -147,8 +147,7 @@ def _node(graph: Graph, name: str) -> Node:
 
 def _written(graph: Graph, plan: Plan, wishes: Wishes, lifting: Lifting | None) -> Clustering:
     """Put the clusters of a plan into the graph; what was decided."""
-    raised = {} if lifting is None else lifting.raised
-    inside = {node: region.ops for node, region in raised.items()}
+    inside = {} if lifting is None else lifting.stands_for()
     order = list(graph)
     clusters, made = list[Cluster](), dict[Node, list[Node]]()
     names: dict[str, tuple[str, ...]] = {}
@@ -178,8 +177,8 @@ def _written(graph: Graph, plan: Plan, wishes: Wishes, lifting: Lifting | None) 
         warnings=plan.formation.agreed.limits(),
         after=op_counts(graph),
         clusters=tuple(clusters),
-        absorbed=tuple(node.name for node in plan.absorbed),
-        outside={node.name: reason for node, reason in plan.outside.items()},
+        absorbed=tuple(node.name for node in plan.absorbed if node not in inside),
+        outside={n.name: reason for n, reason in plan.outside.items() if n not in inside},
         regions=() if lifting is None else lifting.regions,
     )
 

@@ -37,7 +37,7 @@ class Plan:
         agreed, first = self.formation.agreed, body.members[0]
         ops = dict[str, str]()
         for node in body.members:
-            ops.update(inside.get(node) or {node.name: node.op})
+            ops.update(inside.get(node, {node.name: node.op}))
         return Cluster(
             name,
             tuple(ops),
@@ -72,7 +72,7 @@ def planned(graph: Graph, agreed: Agreement, sizes: Sizes, wishes: Wishes) -> Pl
         members = sorted(forming.waiting.nodes[vertex], key=place.__getitem__)
         size = sum(map(weight, members))
         # a region is worth it however few nodes it has: it may run them many times
-        if size >= sizes.least or any(wishes.raised.get(node) for node in members):
+        if size >= sizes.least or any(wishes.raised.get(node, 0) > 1 for node in members):
             bodies.append(Body(tuple(members), _copies(forming, members, place), forming.cheap))
             continue
         kind = "alone" if len(members) == 1 else "too small"

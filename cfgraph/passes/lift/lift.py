@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
-from cfgraph.analysis.frames import Frame
+from cfgraph.analysis.frames import Frame, frames
 from cfgraph.ir.device_name import DeviceName
 from cfgraph.ir.graph import Graph, Node
 from cfgraph.ops.op import lookup
@@ -23,6 +23,7 @@ from cfgraph.passes.cluster.compilable import Compilable, Wishes
 from cfgraph.passes.cluster.reasons import Reason
 from cfgraph.passes.cluster.report import Region
 from cfgraph.passes.cluster.waiting import Waiting
+from cfgraph.passes.lift.lists import Lists, raise_lists
 from cfgraph.passes.lift.loop_form import loop_form, ordinary
 from cfgraph.passes.lift.loops import called, raise_loop, require_fixed, require_together
 from cfgraph.passes.lift.refused import Refused, refused
@@ -43,28 +44,36 @@ class Lifting:
         self.refused = refused
         self.raised: dict[Node, Region] = {}
         self.kept: dict[str, Region] = {}
+        self.lists = Lists()
         self._names = 0
+        self._given = set(graph)
 
     def run(self) -> None:
         """Raise what can be, until nothing more can."""
+        if len(frames(self.graph).all) > 1:
+            agreed = agreement(self.graph, self.mode)
+            self.lists = raise_lists(self.graph, agreed, self.refused, self.wishes.kept)
         while self._round():
             pass
 
     @property
     def regions(self) -> tuple[Region, ...]:
         """The regions that stand in the graph, and those that were refused."""
-        return (*self.raised.values(), *self.kept.values())
+        return (*self.raised.values(), *self.kept.values(), *self.lists.kept.values())
 
-    @property
-    def weights(self) -> dict[Node, int]:
-        """For each raised region how many nodes it stands for."""
-        return {node: len(region.ops) for node, region in self.raised.items()}
+    def told(self) -> Wishes:
+        """The wishes, with what was raised and added."""
+        raised = dict.fromkeys(self.lists.computing(self.graph), 1)
+        raised.update((node, len(region.ops)) for node, region in self.raised.items())
+        needed = self.wishes.needed
+        if needed is not None:
+            needed = {*needed, *(node for node in self.graph if node not in self._given)}
+        return replace(self.wishes, raised=raised, needed=needed)
 
     def _round(self) -> bool:
         """Raise the innermost regions; false if there was nothing to raise."""
         agreed = agreement(self.graph, self.mode)
-        wishes = replace(self.wishes, raised={**self.wishes.raised, **self.weights})
-        rules = Compilable(self.graph, agreed.frames, wishes)
+        rules = Compilable(self.graph, agreed.frames, self.told())
         tangled = Waiting(agreed.frames).tangled
         self.kept = {}
         done = False
@@ -101,10 +110,20 @@ class Lifting:
     def _inner(self, *groups: Iterable[Node]) -> dict[str, str]:
         """The nodes of a region by name, with those of the regions in it, which are gone."""
         ops: dict[str, str] = {}
+        stands_for = self.stands_for()
         for node in (node for group in groups for node in group):
-            inner = self.raised.pop(node, None)
-            ops.update({node.name: node.op} if inner is None else inner.ops)
+            ops.update(stands_for.get(node, {node.name: node.op}))
+            self.raised.pop(node, None)
         return ops
+
+    def stands_for(self) -> dict[Node, Mapping[str, str]]:
+        """What each new node stands for: nodes that were, by name with their ops."""
+        found: dict[Node, Mapping[str, str]] = {
+            node: {} for node in self.graph if node not in self._given
+        }
+        found.update(self.lists.stands_for())
+        found.update((node, region.ops) for node, region in self.raised.items())
+        return found
 
     def _unread(self, constants: Iterable[Node]) -> Iterator[tuple[str, str]]:
         """Drop the constants that were read in a region alone; they are in it now."""

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 from cfgraph.ir.copy import copy_of
-from cfgraph.ir.graph import Graph
+from cfgraph.ir.graph import Graph, Node, Use
 from cfgraph.passes.cluster.agreement import agreement
 from cfgraph.passes.cluster.compilable import Wishes
 from cfgraph.passes.cluster.formation import Sizes
-from cfgraph.passes.cluster.plan import planned
+from cfgraph.passes.cluster.plan import Plan, planned
 from cfgraph.passes.cluster.reasons import Reason
 from cfgraph.passes.lift.lift import Lifting
 
@@ -36,15 +35,37 @@ def _left_out(
 ) -> dict[str, Reason]:
     """The regions that would be in no cluster, found out in a copy."""
     copy = copy_of(graph, graph)
-    wishes = wishes_of(copy)
-    trial = Lifting(copy, mode, wishes, refused)
+    trial = Lifting(copy, mode, wishes_of(copy), refused)
     trial.run()
-    if not trial.raised:
+    if not trial.raised and not trial.lists.nodes:
         return {}
-    told = agreement(copy, mode)
-    plan = planned(copy, told, sizes, replace(wishes, raised=trial.weights))
-    return {
+    plan = planned(copy, agreement(copy, mode), sizes, trial.told())
+    found = {
         region.name: plan.outside[node]
         for node, region in trial.raised.items()
         if node in plan.outside
     }
+    return {**found, **_apart(trial, plan)}
+
+
+def _apart(trial: Lifting, plan: Plan) -> dict[str, Reason]:
+    """The lists that are not within one cluster."""
+    place = {node: number for number, body in enumerate(plan.bodies) for node in body.members}
+    found = {}
+    for name, nodes in trial.lists.handling(trial.graph).items():
+        around = {use.node for node in nodes for use in node.uses if _is_list(node, use)}
+        outside = [node for node in (*nodes, *around) if node not in place]
+        if outside:
+            text = f"{outside[0].name}, which uses it, is in no cluster"
+            found[name] = Reason("list", text, {"node": outside[0].name})
+        elif len({place[node] for node in (*nodes, *around)}) > 1:
+            found[name] = Reason("list", "those that use it are in several clusters")
+    return found
+
+
+def _is_list(node: Node, use: Use) -> bool:
+    """True for a reader of a list, which is a variant."""
+    if use.slot < 0:
+        return False
+    dtype = use.node.inputs[use.slot].dtype
+    return dtype is not None and dtype.kind == "variant"

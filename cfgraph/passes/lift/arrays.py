@@ -1,0 +1,217 @@
+"""Let a TensorArray be a value: a tensor list that goes the way of its flow.
+
+    TensorArrayV3 ──handle──▶ Write, Read, …        TensorListReserve ──▶ SetItem, GetItem, …
+                  ──flow────▶ Write ──flow──▶ …     the list itself is what flows
+
+An array that only a fill of all its elements writes is the list of that tensor's slices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from cfgraph.ir import registry
+from cfgraph.ir.dtypes import variant
+from cfgraph.ir.graph import Graph, Node, Output
+from cfgraph.ir.shapes import Shape
+from cfgraph.ops.op import behind_identities, lookup
+from cfgraph.ops.ranges import Range
+from cfgraph.ops.tensor_array_bulk import TensorArrayGatherV3, TensorArrayScatterV3
+from cfgraph.ops.tensor_array_ops import (
+    TensorArrayReadV3,
+    TensorArraySizeV3,
+    TensorArrayV3,
+    TensorArrayWriteV3,
+)
+from cfgraph.passes.cluster.agreement import Agreement
+from cfgraph.passes.lift.constants import shape_constant
+from cfgraph.passes.lift.handles import uses_of
+from cfgraph.passes.lift.refused import refused
+
+_FLOW: Final = 1
+_LENGTH: Final = "TensorListLength"
+_WRITERS: Final = (TensorArrayWriteV3, TensorArrayScatterV3)
+_DONE: Final = (
+    TensorArrayReadV3,
+    TensorArrayWriteV3,
+    TensorArrayScatterV3,
+    TensorArrayGatherV3,
+    TensorArraySizeV3,
+)
+
+
+@dataclass(slots=True)
+class ArrayUse:
+    """An array: the ops that use it by its handle, and what its flow passes on the way."""
+
+    made: Node
+    users: list[Node] = field(default_factory=list)
+    carriers: list[Node] = field(default_factory=list)
+    handles: list[Node] = field(default_factory=list)
+
+    @property
+    def filled(self) -> Node | None:
+        """The one node that writes, if it writes all elements from the first on."""
+        writers = [node for node in self.users if _is_a(node, TensorArrayWriteV3)]
+        fills = [node for node in self.users if _is_a(node, TensorArrayScatterV3)]
+        sizes = [node for node in self.users if _is_a(node, TensorArraySizeV3)]
+        if writers or sizes or len(fills) != 1 or fills[0].inputs[3] != self.made.output(_FLOW):
+            return None
+        return fills[0] if _counts_up(fills[0].inputs[1]) else None
+
+
+def arrays(graph: Graph) -> Iterator[Node]:
+    """The arrays of a graph."""
+    return (node for node in graph if _is_a(node, TensorArrayV3))
+
+
+def array_use(made: Node, agreed: Agreement, kept: Collection[Node]) -> ArrayUse:
+    """Who uses an array. Raises Refused where it cannot be a value."""
+    use = ArrayUse(made)
+    if made.attr("dynamic_size"):
+        raise refused("list", f"the size of {made.name} is not fixed", node=made.name)
+    if made.attr("dtype").kind not in ("float", "int", "uint", "complex", "bool"):
+        raise refused("list", f"{made.name} holds {made.attr('dtype')}", node=made.name)
+    uses, use.handles = uses_of(made.output())
+    for reader, slot in uses:
+        if not _is_a(reader, *_DONE) or slot != 0:
+            raise refused("list", f"{reader.name} ({reader.op}) uses it", node=reader.name)
+        use.users.append(reader)
+    _follow_flow(use)
+    flows = [made, *use.carriers, *(node for node in use.users if _is_a(node, *_WRITERS))]
+    asked = [node for node in flows if node in kept]
+    if asked:
+        raise refused("list", f"{asked[0].name} is fetched", node=asked[0].name)
+    fill = use.filled
+    if fill and not all(agreed.same(fill, place) for place in (fill.inputs[2], made)):
+        raise refused("list", f"{fill.name} may be dead while what it writes is not")
+    writers = [n for n in use.users if _is_a(n, *_WRITERS)]
+    if use.filled is None and any(_is_a(node, TensorArrayScatterV3) for node in writers):
+        raise refused("list", "it is written at chosen places", node=made.name)
+    return use
+
+
+def _follow_flow(use: ArrayUse) -> None:
+    users, todo = set(use.users), [use.made.output(_FLOW)]
+    seen = set(todo)
+    for item in todo:
+        for reader, slot in item.node.uses:
+            if slot < 0 or reader.inputs[slot] != item:
+                continue
+            if reader in users:
+                new = [reader.output()] if _is_a(reader, *_WRITERS) else []
+            elif (_carries(reader) and slot == 0) or _merges(reader):
+                use.carriers.append(reader)
+                new = [reader.output(port) for port in _ports(reader)]
+            else:
+                raise refused("list", f"{reader.name} reads its flow", node=reader.name)
+            for one in new:
+                if one not in seen:
+                    seen.add(one)
+                    todo.append(one)
+    use.carriers = list(dict.fromkeys(use.carriers))
+    for node in use.carriers:
+        for item in node.inputs[: len(node.inputs) if _merges(node) else 1]:
+            late = lookup(item.node.op)
+            if item not in seen and not (late is not None and late.role == "next_iteration"):
+                raise refused("list", f"{node.name} joins flows of two arrays", node=node.name)
+
+
+def _carries(node: Node) -> bool:
+    op = lookup(node.op)
+    roles = ("enter", "switch", "exit", "next_iteration")
+    return op is not None and (op.role in roles or (op.forwards and len(node.inputs) == 1))
+
+
+def _merges(node: Node) -> bool:
+    op = lookup(node.op)
+    return op is not None and op.role == "merge"
+
+
+def _ports(node: Node) -> range:
+    op = lookup(node.op)
+    return range(2 if op is not None and op.role == "switch" else 1)
+
+
+def array_as_list(graph: Graph, use: ArrayUse) -> dict[Node, dict[str, str]]:
+    """Replace an array by a list; the nodes that handle it now, and what they stand for."""
+    made, filled, shape = use.made, use.filled, use.made.attr("element_shape")
+    new: dict[Node, dict[str, str]] = {}
+    for node in use.carriers:
+        graph.set_attr(node, "T", variant)
+        new[node] = {node.name: node.op}
+    rest = {node.name: node.op for node in (made, *use.handles)}
+    if filled is None:
+        start = graph.add(
+            "TensorListReserve",
+            shape_constant(graph, made, made.inputs[0].node, shape),
+            made.inputs[0],
+            name=f"{made.name}/list",
+            controls=made.controls,
+            device=made.device,
+            element_dtype=made.attr("dtype"),
+        )
+        new[start] = rest
+        graph.replace_uses(made.output(_FLOW), start.output())
+    for user in use.users:
+        new[user] = {user.name: user.op, **(rest if user is filled else {})}
+        _become(graph, user, shape, fills=user is filled)
+    for node in (*use.handles, made):
+        for reader in list(node.control_readers):
+            graph.remove_control(reader, node)
+    graph.remove(*use.handles, made)
+    return new
+
+
+def _become(graph: Graph, user: Node, shape: Shape, *, fills: bool) -> None:
+    """Turn an op on an array into that on a list; its name and its readers stay."""
+    op, inputs = _written(graph, user, shape) if fills else _used(graph, user, shape)
+    dtype = user.attrs.get("dtype") or user.attrs.get("T")
+    sources = [item if isinstance(item, Output) else item.output() for item in inputs]
+    attrs = {} if op == _LENGTH else {"element_dtype": dtype}
+    user.op, user.origin = op, None
+    user.attrs = registry.complete(user.name, op, tuple(sources), attrs)
+    graph.set_inputs(user, sources)
+
+
+def _written(graph: Graph, user: Node, shape: Shape) -> tuple[str, list[Output | Node]]:
+    value = user.inputs[2]
+    return "TensorListFromTensor", [value, shape_constant(graph, user, value.node, shape)]
+
+
+def _used(graph: Graph, user: Node, shape: Shape) -> tuple[str, list[Output | Node]]:
+    if _is_a(user, TensorArrayWriteV3):
+        _, index, value, flow = user.inputs
+        return "TensorListSetItem", [flow, index, value]
+    if _is_a(user, TensorArraySizeV3):
+        return _LENGTH, [user.inputs[1]]
+    _, index, flow = user.inputs
+    if _is_a(user, TensorArrayReadV3):
+        return "TensorListGetItem", [flow, index, shape_constant(graph, user, flow.node, shape)]
+    said = user.attr("element_shape")
+    wanted = shape_constant(graph, user, flow.node, shape if said.dims is None else said)
+    if _counts_up(index):
+        return "TensorListStack", [flow, wanted]
+    return "TensorListGather", [flow, index, wanted]
+
+
+def _counts_up(indices: Output) -> bool:
+    """True for 0, 1, 2, …"""
+    node = behind_identities(indices).node
+    if not _is_a(node, Range):
+        return False
+    start, _, step = (behind_identities(item).node for item in node.inputs)
+    return (_number(start), _number(step)) == (0, 1)
+
+
+def _number(node: Node) -> int | None:
+    value = node.attrs.get("value")
+    array = None if value is None else value.array
+    return None if array is None or array.ndim else int(array)
+
+
+def _is_a(node: Node, *kinds: type) -> bool:
+    op = lookup(node.op)
+    return op is not None and issubclass(op, kinds)
