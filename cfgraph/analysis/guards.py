@@ -22,6 +22,8 @@ from cfgraph.ops.op import lookup, role
 
 # cases that are looked at to see whether the inputs of a Merge exhaust their predicates
 _MAX_CASES: Final = 1000
+# roles of nodes that are live whatever they read
+_BEGIN: Final = ("trigger", "enter")
 
 
 class Decision(NamedTuple):
@@ -125,15 +127,19 @@ class Guards:
         found = self._of.get(node)
         if found is not None:
             return found
-        todo = [node]
+        known, todo = self._of, [node]
         while todo:
             here = todo[-1]
-            unknown = [source for source in _waits_for(here) if source not in self._of]
+            kind = role(here)
+            sources = _waits_for(here, kind)
+            unknown = [source for source in sources if source not in known]
             if unknown:
                 todo += unknown
+            elif kind == "merge" and sources:
+                known[todo.pop()] = self._behind(here)
             else:
-                self._of[todo.pop()] = self._find(here)
-        return self._of[node]
+                known[todo.pop()] = self._all(here) if sources else self.none
+        return known[node]
 
     def decision(self, x: Output) -> Decision:
         """What the Switch decides that gives a tensor."""
@@ -171,14 +177,13 @@ class Guards:
         mine = {item.source: item.side for item in lists.pop(slot)}
         return all(any(mine.get(i.source, i.side) != i.side for i in other) for other in lists)
 
-    def _find(self, node: Node) -> Guard:
-        if _begins(node):
-            return self.none
-        if role(node) == "merge":
-            return self._behind(node)
-        guards = [self.of(item) for item in node.inputs]
-        guards += [self.of_node(control) for control in node.controls]
-        return reduce(Guard.union, guards, self.none)
+    def _all(self, node: Node) -> Guard:
+        """The guard of a node that waits for all that it reads."""
+        found = self.none
+        for guard in (*map(self.of, node.inputs), *map(self.of_node, node.controls)):
+            if guard is not found:
+                found = found.union(guard)
+        return found
 
     def _behind(self, merge: Node) -> Guard:
         """The guard behind a Merge: what its inputs have in common, if the rest exhausts itself."""
@@ -236,20 +241,18 @@ def _hands_on(x: Output) -> Output | None:
     return None
 
 
-def _begins(node: Node) -> bool:
-    """True for a node that is live whatever it reads, as far as an iteration goes."""
-    kind = role(node)
+def _waits_for(node: Node, kind: str) -> list[Node]:
+    """The nodes whose guards make up that of a node of some role.
+
+    None for one that is live whatever it reads, as far as an iteration goes.
+    """
+    sources = [item[0] for item in node.inputs]
     if kind == "merge":
-        return any(role(item.node) == "next_iteration" for item in node.inputs)
-    return kind in ("trigger", "enter")
-
-
-def _waits_for(node: Node) -> list[Node]:
-    """The nodes whose guards make up that of a node."""
-    if _begins(node):
+        return [] if any(role(source) == "next_iteration" for source in sources) else sources
+    if kind in _BEGIN:
         return []
-    controls = () if role(node) == "merge" else node.controls
-    return [*(item.node for item in node.inputs), *controls]
+    sources += node.controls
+    return sources
 
 
 def _negates(node: Node) -> bool:

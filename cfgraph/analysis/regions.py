@@ -58,6 +58,9 @@ class Regions:
                 self.learn(item)
 
     def _order(self, links: Mapping[Node, Iterable[Node]]) -> None:
+        if len(self.of) == 1 and not links:  # no loop that would stand between its nodes
+            self.root.order = list(self.frames.order)
+            return
         sorters = {frame: TopologicalSorter[Any]() for frame in self.of}
         for node in self.frames.order:
             self._sort_in(sorters, node, links.get(node, ()))

@@ -157,10 +157,11 @@ class Reverse:
 
 
 def _require_types(node: Node) -> None:
-    strange = next((item for item in node.inputs if item.dtype is None), None)
-    if strange is not None:
-        message = f"{node.op} reads {strange.name}, whose type is not known"
-        hint = f"nothing is known of the op {strange.node.op}"
+    for item in node.inputs:
+        if item.dtype is not None:
+            continue
+        message = f"{node.op} reads {item.name}, whose type is not known"
+        hint = f"nothing is known of the op {item.node.op}"
         raise Unsupported(message, node=node, hint=hint, code="CFG502")
 
 
