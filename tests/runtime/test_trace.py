@@ -124,7 +124,7 @@ def of(phase: str, found: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def test_every_device_is_a_process_with_its_name() -> None:
     found = of("M", chrome(TRANSFER))
     names = {line["pid"]: line["args"]["name"] for line in found if line["name"] == "process_name"}
-    assert names == {1: "cpu:0", 2: "gpu:0"}
+    assert names == {1: "cpu:0", 2: "gpu:0 (simulated)"}
 
 
 def test_slices_of_a_lane_do_not_overlap(events: list[TraceEvent]) -> None:
