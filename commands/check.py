@@ -26,7 +26,8 @@ def main(
         bool, typer.Option("--exit-zero", help="Leave with 0 whatever is found.")
     ] = False,
     format: Annotated[
-        str, typer.Option("--format", metavar="FORMAT", help="text, json or tsv.")
+        str,
+        typer.Option("--format", metavar="FORMAT", help="text, json, tsv, github, sarif or junit."),
     ] = "text",
     full: Full = False,
     json: Json = False,

@@ -48,7 +48,8 @@ def main(
     timeout: given.Timeout = None,
     max_iterations: given.MaxIterations = None,
     format: Annotated[
-        str, typer.Option("--format", metavar="FORMAT", help="text or json.")
+        str,
+        typer.Option("--format", metavar="FORMAT", help="text, json, github, sarif or junit."),
     ] = "text",
     full: given.Full = False,
     json: given.Json = False,

@@ -13,6 +13,7 @@ from cfgraph.analysis.check import CheckReport, check, report_on
 from cfgraph.analysis.codes import catalogue
 from cfgraph.analysis.findings import LEVELS, Finding
 from cfgraph.console.answer import print_document
+from cfgraph.console.ci_formats import CI_FORMATS, Subject
 from cfgraph.console.graphs import STDIN, Source, read_graph
 from cfgraph.console.page import Page, page
 from cfgraph.console.tables import Column, Table, clean_lines, tab_separated
@@ -20,7 +21,7 @@ from cfgraph.errors import InvalidInput, UsageError
 from cfgraph.ir.names import did_you_mean
 from cfgraph.options import Color
 
-FORMATS: Final = ("text", "json", "tsv")
+FORMATS: Final = ("text", "json", "tsv", *CI_FORMATS)
 MAX_ALIKE: Final = 10
 _UNREADABLE: Final = "CFG0"
 _STYLES: Final = {"error": "red", "warning": "yellow", "note": "dim"}
@@ -69,7 +70,10 @@ def check_graphs(paths: Sequence[str], options: CheckOptions) -> int:
     for item in checked:
         if item.failure is not None:
             _complain(item.failure)
-    if options.format == "tsv":
+    if options.format in CI_FORMATS:
+        subjects = [Subject(item.path, item.report.findings) for item in checked]
+        print(CI_FORMATS[options.format]("check", subjects, options.fail_level), end="")
+    elif options.format == "tsv":
         print("\n".join(tab_separated(_table(checked))))
     else:
         _print_text(page(options.color), checked, options.full)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from cfgraph.analysis.findings import Finding
 from cfgraph.compare.diff import BY, IGNORED, diff
+from cfgraph.compare.findings import diff_findings, run_findings
 from cfgraph.compare.runs import compare_runs
 from cfgraph.console.answer import print_document
-from cfgraph.console.diff_nodes import nodes_summary, print_diff, to_json
-from cfgraph.console.diff_run import print_runs, runs_json, runs_summary
+from cfgraph.console.ci_formats import CI_FORMATS, Subject
+from cfgraph.console.diff_nodes import nodes_summary, print_diff, side_text, to_json
+from cfgraph.console.diff_run import print_runs, run_side_text, runs_json, runs_summary
 from cfgraph.console.graphs import STDIN, Source, read_graph
 from cfgraph.console.page import page
 from cfgraph.console.run_given import Given
@@ -17,7 +21,7 @@ from cfgraph.console.run_job import require_one_stdin
 from cfgraph.errors import UsageError
 from cfgraph.options import Color
 
-FORMATS: Final = ("text", "json")
+FORMATS: Final = ("text", "json", *CI_FORMATS)
 Sources = tuple[Source, Source]
 
 
@@ -61,10 +65,14 @@ def _require_sense(options: DiffOptions) -> None:
 def _nodes(sources: Sources, options: DiffOptions) -> int:
     found = diff(sources[0].graph, sources[1].graph, by=options.by, ignore=options.ignore)
     code = int(bool(found))
-    if options.format == "json":
+    findings = diff_findings(found, side_text)
+    if options.format in CI_FORMATS:
+        _print_findings(sources, findings, options.format)
+    elif options.format == "json":
         print_document(
             "diff",
             inputs=sources,
+            findings=findings,
             summary=nodes_summary(found),
             result={"structure": to_json(found), "runs": None},
             exit_code=code,
@@ -80,10 +88,14 @@ def _run(sources: Sources, options: DiffOptions) -> int:
     graphs = sources[0].graph, sources[1].graph
     found = compare_runs(*graphs, options.given.options(graphs[0]))
     code = int(bool(found))
-    if options.format == "json":
+    findings = run_findings(found, run_side_text)
+    if options.format in CI_FORMATS:
+        _print_findings(sources, findings, options.format)
+    elif options.format == "json":
         print_document(
             "diff",
             inputs=sources,
+            findings=findings,
             summary=runs_summary(found),
             result={"structure": None, "runs": runs_json(found, graphs, options.full)},
             exit_code=code,
@@ -91,3 +103,8 @@ def _run(sources: Sources, options: DiffOptions) -> int:
     else:
         print_runs(page(options.color), found, graphs, options.full)
     return code
+
+
+def _print_findings(sources: Sources, findings: Sequence[Finding], format: str) -> None:
+    """For a CI service: the second graph is the one that is looked at."""
+    print(CI_FORMATS[format]("diff", [Subject(sources[1].path, findings)], "error"), end="")

@@ -8,6 +8,7 @@ from typing import Any, Final
 from cfgraph.compare.diff import Change, ChangedNode, GraphDiff, NodesDiff
 from cfgraph.console.graphs import Source
 from cfgraph.console.page import Page
+from cfgraph.ir.attrs import Tensor
 from cfgraph.ir.graph import Node
 from cfgraph.ir.text_print_values import AttrPrinter
 
@@ -105,7 +106,7 @@ class _Printer:
         """A node in one line."""
         inputs = [item.name if item.port else item.node.name for item in node.inputs]
         inputs += [f"^{item.name}" for item in node.controls]
-        attrs = ", ".join(f"{key}={self.value(value)}" for key, value in node.attrs.items())
+        attrs = ", ".join(f"{key}={self.side(value)}" for key, value in node.attrs.items())
         line = f"{node.name} = {node.op}({', '.join(inputs)})"
         line += f" {{{attrs}}}" if attrs else ""
         return f"{line} on {node.device}" if node.device else line
@@ -128,18 +129,26 @@ class _Printer:
             self.out.spans(pieces)
 
     def side(self, value: Any) -> str:
-        """One side of a change: names as they are, attributes as the readable form has them."""
-        return (value or "''") if isinstance(value, str) else self.value(value)
-
-    def value(self, value: Any) -> str:
-        """An attribute, cut where it is long."""
-        text = value_text(value, self.values)
-        return text if self.full or len(text) <= _MAX_VALUE else text[:_MAX_VALUE] + "…"
+        """One side of a change."""
+        return side_text(value, self.values, self.full)
 
 
 def print_parts(out: Page, changes: Iterable[Change], indent: str) -> None:
     """What changed about a node."""
     _Printer(out, False, indent).parts(changes)
+
+
+def side_text(value: Any, printer: AttrPrinter | None = None, full: bool = False) -> str:
+    """One side of a change: names as they are, attributes as the readable form has them.
+
+    Without `full` long ones are cut.
+    """
+    if isinstance(value, str):
+        return value or "''"
+    if not full and isinstance(value, Tensor) and (value.shape.elements or 0) > _MAX_VALUE:
+        return f"{value.dtype}{value.shape}:…"
+    text = value_text(value, printer or AttrPrinter())
+    return text if full or len(text) <= _MAX_VALUE else text[:_MAX_VALUE] + "…"
 
 
 def value_text(value: Any, printer: AttrPrinter) -> str:

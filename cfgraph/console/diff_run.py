@@ -53,11 +53,12 @@ def _print_gap(out: Page, gap: Gap) -> None:
 
 def _print_sides(out: Page, before: Any, after: Any) -> None:
     if before is not None or after is not None:
-        sides = (f"{name} {_value(value)}" for name, value in (("A", before), ("B", after)))
+        sides = (f"{name} {run_side_text(value)}" for name, value in (("A", before), ("B", after)))
         out.line(f"  {', '.join(sides)}")
 
 
-def _value(value: Any) -> str:
+def run_side_text(value: Any) -> str:
+    """A value that one of the graphs computed."""
     return "nothing" if value is None else summary_text(value)
 
 

@@ -1,0 +1,158 @@
+"""Findings as CI services read them: GitHub's workflow commands, SARIF 2.1.0, JUnit's XML."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import quote
+from xml.etree import ElementTree
+
+from cfgraph import __version__
+from cfgraph.analysis.codes import catalogue
+from cfgraph.analysis.findings import LEVELS, Finding
+from cfgraph.console.tables import clean_lines
+from cfgraph.document import render
+
+_SCHEMA: Final = "https://json.schemastore.org/sarif-2.1.0.json"
+_GITHUB_LEVELS: Final = {"error": "error", "warning": "warning", "note": "notice"}
+# what no XML document may hold, not even escaped
+_NOT_XML: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """One file, or pair of files, with what was found in it."""
+
+    path: str
+    findings: Sequence[Finding]
+
+
+def github(command: str, subjects: Iterable[Subject], fail_level: str) -> str:
+    """A workflow command a finding, which GitHub shows beside the file."""
+    lines = [
+        f"::{_GITHUB_LEVELS[item.level]} file={_property(subject.path)},title={_property(title)}"
+        f"::{_data(_whole(item))}"
+        for subject in subjects
+        for item in subject.findings
+        for title in (item.code or command,)
+    ]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _whole(item: Finding) -> str:
+    """The message with where it is and what to do."""
+    where = [f"node '{item.node}'"] if item.node else []
+    where += [f"frame '{item.frame}'"] if item.frame else []
+    at = f" (at {', '.join(where)})" if where else ""
+    return f"{item.message}{at}" + (f"\nhint: {item.hint}" if item.hint else "")
+
+
+def _data(text: str) -> str:
+    return clean_lines(text).replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def _property(text: str) -> str:
+    return _data(text).replace(":", "%3A").replace(",", "%2C")
+
+
+def sarif(command: str, subjects: Iterable[Subject], fail_level: str) -> str:
+    """One run of the tool, with the rules of the codes that were found."""
+    pairs = [(subject.path, item) for subject in subjects for item in subject.findings]
+    codes = sorted({item.code for _, item in pairs if item.code})
+    results = [_result(path, item, codes) for path, item in pairs]
+    driver = {"name": "cfgraph", "version": __version__, "rules": [_rule(code) for code in codes]}
+    run = {
+        "tool": {"driver": driver},
+        "automationDetails": {"id": f"cfgraph/{command}"},
+        "results": results,
+    }
+    return render({"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}) + "\n"
+
+
+def _rule(code: str) -> dict[str, Any]:
+    entry = catalogue().get(code)
+    if entry is None:
+        return {"id": code}
+    return {
+        "id": code,
+        "shortDescription": {"text": entry.title},
+        "fullDescription": {"text": entry.explanation},
+        "help": {"text": entry.fix},
+        "defaultConfiguration": {"level": entry.level},
+    }
+
+
+def _result(path: str, item: Finding, codes: Sequence[str]) -> dict[str, Any]:
+    location: dict[str, Any] = {
+        # graphs have no lines; GitHub shows only what has one
+        "physicalLocation": {"artifactLocation": {"uri": _uri(path)}, "region": {"startLine": 1}}
+    }
+    if item.node:
+        name = f"{item.frame}:{item.node}" if item.frame else item.node
+        logical = {"name": item.node, "fullyQualifiedName": name, "kind": "member"}
+        location["logicalLocations"] = [logical]
+    text = item.message + (f"\nhint: {item.hint}" if item.hint else "")
+    rule = {"ruleId": item.code, "ruleIndex": codes.index(item.code)} if item.code else {}
+    return {**rule, "level": item.level, "message": {"text": text}, "locations": [location]}
+
+
+def _uri(path: str) -> str:
+    return quote(path.replace("\\", "/"), errors="surrogateescape")
+
+
+def junit(command: str, subjects: Iterable[Subject], fail_level: str) -> str:
+    """A suite a file and a test case a finding, which fails from that level on; one that passes
+    where nothing was found.
+    """
+    bad = LEVELS[: LEVELS.index(fail_level) + 1]
+    top = ElementTree.Element("testsuites", {"name": f"cfgraph {command}"})
+    for subject in subjects:
+        _add_suite(top, command, subject, bad)
+    cases = top.findall("testsuite/testcase")
+    _count(top, cases)
+    ElementTree.indent(top)
+    text = ElementTree.tostring(top, "unicode", short_empty_elements=True)
+    return f'<?xml version="1.0" encoding="UTF-8"?>\n{text}\n'
+
+
+def _add_suite(top: Any, command: str, subject: Subject, bad: Sequence[str]) -> None:
+    path = _xml(subject.path)
+    suite = ElementTree.SubElement(top, "testsuite", {"name": path})
+    for name, item in _cases(command, subject):
+        case = ElementTree.SubElement(suite, "testcase", {"name": _xml(name), "classname": path})
+        if item is None:
+            continue
+        if item.level in bad:
+            told = {"type": item.code or item.level, "message": _xml(item.message)}
+            ElementTree.SubElement(case, "failure", told).text = _xml(_whole(item))
+        else:
+            output = ElementTree.SubElement(case, "system-out")
+            output.text = _xml(f"{item.level}: {_whole(item)}")
+    _count(suite, suite.findall("testcase"))
+
+
+def _cases(command: str, subject: Subject) -> Iterator[tuple[str, Finding | None]]:
+    if not subject.findings:
+        yield command, None
+    for item in subject.findings:
+        yield " ".join(part for part in (item.code, item.node) if part) or command, item
+
+
+def _count(element: Any, cases: Sequence[Any]) -> None:
+    failures = sum(case.find("failure") is not None for case in cases)
+    counts = {"tests": len(cases), "failures": failures, "errors": 0, "skipped": 0}
+    for key, count in counts.items():
+        element.set(key, str(count))
+
+
+def _xml(text: str) -> str:
+    return _NOT_XML.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+
+
+CI_FORMATS: Final[dict[str, Callable[[str, Iterable[Subject], str], str]]] = {
+    "github": github,
+    "sarif": sarif,
+    "junit": junit,
+}
