@@ -11,6 +11,7 @@ from cfgraph.analysis.frames import frames
 from cfgraph.console.page import Page, PlainPage, page
 from cfgraph.console.tables import Column, Table, clean, pad
 from cfgraph.console.values import summary_text
+from cfgraph.ir.byte_sizes import size_text
 from cfgraph.ir.graph import Graph
 from cfgraph.options import Color
 from cfgraph.runtime.devices.simulated import device_text
@@ -44,6 +45,8 @@ def row_of(event: TraceEvent, short: bool = False) -> Row:
 
 
 def _outputs(event: TraceEvent) -> str:
+    if event.kind == "copy":
+        return f"{event.text} {size_text(event.bytes)}, {time_text(event.end_ns - event.start_ns)}"
     if event.text:
         return event.text
     if event.kind == "send":

@@ -24,7 +24,7 @@ class Calibration:
 
     def event(self, event: TraceEvent) -> None:
         """Take the time of a live token."""
-        if event.dead or event.kind == "note":
+        if event.dead or not event.is_token:
             return
         parts = DeviceName.parse(event.device)
         kind = (parts.kind if parts and parts.kind else "CPU").lower()

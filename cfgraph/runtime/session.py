@@ -27,6 +27,7 @@ from cfgraph.runtime.launch import Launches
 from cfgraph.runtime.lowered import lowered_run
 from cfgraph.runtime.memory.meter import DeviceMemory, Meter
 from cfgraph.runtime.memory.swapping import THRESHOLD
+from cfgraph.runtime.memory.trace import MemoryTrace
 from cfgraph.runtime.plan import make_plans
 from cfgraph.runtime.simulator import Simulator
 from cfgraph.runtime.state import State
@@ -147,6 +148,8 @@ class Session:
         if self.costs is None and (without_values or until_iteration is not None):
             message = "only a run in virtual time may leave out values and iterations"
             raise UsageError(message, hint="costs=CostModel()")
+        if trace is not None and self._meter is not None:
+            trace = MemoryTrace(trace, self._meter)
         simulator = self._simulator(wanted, nodes, tuple(fed), trace, without_values)
         self.ran = simulator.graph
         self._step.run += 1

@@ -83,7 +83,7 @@ class Simulator:
 
     def make_times(self) -> Times:
         """What dates the copies between devices and their hosts."""
-        return AtOnce()
+        return AtOnce(self._observer, self.began)
 
     def holders(self, memory: DeviceMemory) -> list[Holder]:
         """Who holds the memory of a device."""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final, NamedTuple, Protocol
 
 ROOT_FRAME: Final = "/"
+_TOKENS: Final = ("op", "send", "recv")
 
 
 class TraceEvent(NamedTuple):
@@ -14,7 +15,9 @@ class TraceEvent(NamedTuple):
     `frame` is the path of loops with the iteration of each, `/while[3]/inner[0]`, and `/` for the
     root; `iteration` is the last of them. `outputs` holds a value for each output, None for one
     that is dead. Times are nanoseconds since the run began. Both ends of a transfer share `flow`,
-    which is `cpu:0>gpu:0 NAME FRAME`. A note says in `text` what happened to the node.
+    which is `cpu:0>gpu:0 NAME FRAME`. A note says in `text` what happened to the node. A copy is
+    what moves to the host or back beside the tokens, for a `node` that pushed it. `memory` is what
+    the device holds after the token, in bytes; None where it is not counted.
     """
 
     device: str
@@ -26,10 +29,16 @@ class TraceEvent(NamedTuple):
     start_ns: int
     end_ns: int
     outputs: tuple[Any, ...] = ()
-    kind: str = "op"  # or "send", "recv", "frame", "note"
+    kind: str = "op"  # or "send", "recv", "frame", "note", "copy"
     flow: str | None = None
     bytes: int = 0
     text: str = ""
+    memory: int | None = None
+
+    @property
+    def is_token(self) -> bool:
+        """True for a token's work; notes and copies come between."""
+        return self.kind in _TOKENS
 
     @property
     def peer(self) -> str:

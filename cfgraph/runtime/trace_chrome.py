@@ -1,7 +1,8 @@
 """Write a trace as the JSON that Perfetto and chrome://tracing read.
 
 A device is a process. Its kernels are slices on lanes, in each of which they follow one another;
-an iteration of a loop is an asynchronous slice, as iterations overlap; a transfer is a flow from
+an iteration of a loop is an asynchronous slice, as iterations overlap; copies to the host and back
+have a lane each, and memory, where it is counted, is a counter; a transfer is a flow from
 the slice that sends to the one that receives; a dead token that is no message is an instant.
 """
 
@@ -11,10 +12,13 @@ import json
 from collections.abc import Callable
 from typing import IO, Any, Final
 
+from cfgraph.runtime.devices.simulated import device_text
+from cfgraph.runtime.memory.times import IN, OUT
 from cfgraph.runtime.trace import ROOT_FRAME, TraceEvent
 from cfgraph.runtime.trace_jsonl import SCHEMA, encode
 
-_KERNELS: Final = ("op", "send", "recv")
+# the lanes of copies, beside those of kernels
+_COPIES: Final = {OUT: 1001, IN: 1002}
 
 
 class ChromeWriter:
@@ -26,6 +30,8 @@ class ChromeWriter:
         self._separator = b"\n"
         self._lanes: dict[str, list[int]] = {}
         self._processes: dict[str, int] = {}
+        self._memory: dict[int, int] = {}
+        self._copy_lanes: set[tuple[int, int]] = set()
         self._iterations: dict[tuple[int, str], list[int]] = {}
         self._open_flows: dict[str, tuple[int, int, int]] = {}
         self._transfers = 0
@@ -36,10 +42,17 @@ class ChromeWriter:
     def event(self, event: TraceEvent) -> None:
         """Write one event."""
         process = self._process(event.device)
+        if event.kind == "copy":
+            self._copy(process, event)
+            return
+        if event.memory is not None and self._memory.get(process) != event.memory:
+            self._memory[process] = event.memory
+            held = {"bytes": event.memory}
+            self._write("C", "memory", "memory", event.start_ns, process, args=held)
         if event.frame != ROOT_FRAME:
             self._see_iterations(process, event)
         arguments = {"node": event.node, "op": event.op, "frame": event.frame}
-        if event.kind not in _KERNELS or (event.dead and event.flow is None):
+        if not event.is_token or (event.dead and event.flow is None):
             arguments["outputs"] = "dead" if event.dead else event.text
             self._write("i", event.node, event.kind, event.start_ns, process, s="t", args=arguments)
             return
@@ -74,7 +87,7 @@ class ChromeWriter:
             return known
         number = self._processes[device] = len(self._processes) + 1
         self._lanes[device] = []
-        self._write("M", "process_name", "", 0, number, args={"name": device})
+        self._write("M", "process_name", "", 0, number, args={"name": device_text(device)})
         self._write("M", "process_sort_index", "", 0, number, args={"sort_index": number})
         return number
 
@@ -90,6 +103,17 @@ class ChromeWriter:
         process = self._processes[event.device]
         self._write("M", "thread_name", "", 0, process, len(lanes), args=arguments)
         return len(lanes)
+
+    def _copy(self, process: int, event: TraceEvent) -> None:
+        """Write a copy to the host or back, on a lane for each."""
+        lane = _COPIES[event.text]
+        arguments = {"name": event.text}
+        if (process, lane) not in self._copy_lanes:
+            self._copy_lanes.add((process, lane))
+            self._write("M", "thread_name", "", 0, process, lane, args=arguments)
+        spent = (event.end_ns - event.start_ns) / 1000
+        told = {"node": event.node, "bytes": str(event.bytes)}
+        self._write("X", event.node, "copy", event.start_ns, process, lane, dur=spent, args=told)
 
     def _see_iterations(self, process: int, event: TraceEvent) -> None:
         """Stretch the slices of the iteration and of those around it."""

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from typing import IO, Any, Final
 
+from cfgraph.runtime.devices.simulated import is_simulated
 from cfgraph.runtime.trace import TraceEvent
 
 SCHEMA: Final = "cfgraph.trace/1"
@@ -41,6 +42,10 @@ class JsonlWriter:
             line["bytes"] = event.bytes
         if event.text:
             line["text"] = event.text
+        if event.memory is not None:
+            line["memory"] = event.memory
+        if is_simulated(event.device):
+            line["simulated"] = True
         self._write(line)
 
     def close(self) -> None:

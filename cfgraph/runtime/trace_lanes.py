@@ -45,7 +45,7 @@ class Lanes:
 
     def event(self, event: TraceEvent) -> None:
         """Take one event."""
-        if event.kind in ("frame", "note"):
+        if not event.is_token:
             return
         lane = self.lane(event.device)
         lane.tokens += 1

@@ -40,7 +40,7 @@ class Totals:
 
     def event(self, event: TraceEvent) -> None:
         """Add one event."""
-        if event.kind in ("frame", "note"):
+        if not event.is_token:
             return
         self.count += 1
         self.dead += event.dead

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from cfgraph.runtime.cost_model import CostModel
 from cfgraph.runtime.devices.simulated import host_of
-from cfgraph.runtime.trace import Observer, TraceEvent
+from cfgraph.runtime.memory.times import tell_copy
+from cfgraph.runtime.trace import Observer
 
-_NS = 1e9
+_NS: Final = 1e9
 
 
 class Wires:
@@ -49,9 +51,6 @@ class WireTimes:
         host = host_of(device)
         source, destination = (device, host) if out else (host, device)
         begin, end = self.wires.send(source, destination, size, self.now())
-        if self.observer is not None:
-            text = f"swap {'out' if out else 'in'}"
-            start, stop = round(begin * _NS), round(end * _NS)
-            event = TraceEvent(device, node, "", "/", 0, False, start, stop, kind="copy")
-            self.observer.event(event._replace(bytes=size, text=text))
+        span = round(begin * _NS), round(end * _NS)
+        tell_copy(self.observer, device, node, size, span, out=out)
         return end

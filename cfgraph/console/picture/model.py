@@ -16,7 +16,6 @@ from cfgraph.analysis.codes import catalogue
 from cfgraph.analysis.transfers import is_partitioned, is_transfer, key_of, senders
 from cfgraph.analysis.verify_functions import functions_of
 from cfgraph.analysis.when import When
-from cfgraph.console.devices import device_text
 from cfgraph.console.picture.attributes import AttributeTexts
 from cfgraph.console.picture.groups import Group, divide, group
 from cfgraph.console.show_tables import output_types
@@ -26,6 +25,7 @@ from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.walk import Roles
 from cfgraph.ops.functional import Functional
 from cfgraph.ops.op import lookup
+from cfgraph.runtime.devices.simulated import device_text
 
 SCHEMA: Final = "cfgraph.picture/1"
 

@@ -7,9 +7,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from cfgraph.console.devices import device_text
 from cfgraph.console.taps import Pattern
 from cfgraph.console.values import type_text, value_text
+from cfgraph.runtime.devices.simulated import device_text
 from cfgraph.runtime.trace import TraceEvent
 from cfgraph.runtime.trace_summary import KEYS, Totals
 
@@ -45,7 +45,7 @@ class RunRecorder:
     def event(self, event: TraceEvent) -> None:
         """Keep one event."""
         self.totals.event(event)
-        if event.kind in ("frame", "note"):
+        if not event.is_token:
             return
         self._tap(event)
         device = self._devices.setdefault(event.device, len(self._devices))
