@@ -72,9 +72,8 @@ def page_model(
     if start is not None:
         (found,) = chosen
         return {**picture(title, everything, functions), "start": found.view.title(found.nodes[0])}
-    bodies = [some for some in chosen if some.view is not whole]
-    if bodies:
+    if [some.view for some in chosen] != [whole]:
         raise UsageError("a page has all functions or none", hint="leave out --filter function:")
-    (some,) = chosen
+    some = chosen[0]
     whole_graph = len(some.nodes) == len(everything.nodes)
     return picture(title, some, functions if whole_graph else [])

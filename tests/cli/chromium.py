@@ -1,0 +1,165 @@
+"""Chromium without a window, spoken to over a pipe, for tests of pages."""
+
+from __future__ import annotations
+
+import base64
+import fcntl
+import json
+import os
+import select
+import shutil
+import signal
+import time
+from pathlib import Path
+from typing import Any, Final
+
+PROGRAMS: Final = ("chromium", "chromium-browser", "google-chrome")
+_PATIENCE: Final = 60.0
+_OPTIONS: Final = (
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--disable-dev-shm-usage",
+    "--no-first-run",
+    "--no-default-browser-check",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-extensions",
+    "--disable-sync",
+    "--hide-scrollbars",
+    "--remote-debugging-pipe",
+)
+
+
+def program() -> str | None:
+    """The browser that is installed, None if there is none."""
+    return next((found for name in PROGRAMS if (found := shutil.which(name))), None)
+
+
+class Chromium:
+    """A browser with one page. `requests` and `complaints` are those since the page was opened."""
+
+    def __init__(self, folder: Path, size: tuple[int, int] = (1280, 800)) -> None:
+        path = program()
+        assert path is not None
+        to_browser, self._write = os.pipe()
+        self._read, from_browser = os.pipe()
+        log = (os.POSIX_SPAWN_OPEN, 2, str(folder / "log"), os.O_WRONLY | os.O_CREAT, 0o600)
+        # copies beyond 4, as either pipe may be 3 or 4 itself
+        ends = [fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, 10) for end in (to_browser, from_browser)]
+        self._process = os.posix_spawn(
+            path,
+            [path, *_OPTIONS, f"--user-data-dir={folder}"],
+            os.environ,
+            file_actions=[
+                log,
+                (os.POSIX_SPAWN_DUP2, 2, 1),
+                (os.POSIX_SPAWN_DUP2, ends[0], 3),
+                (os.POSIX_SPAWN_DUP2, ends[1], 4),
+            ],
+        )
+        for end in (to_browser, from_browser, *ends):
+            os.close(end)
+        self._buffer = b""
+        self._number = 0
+        self._session: str | None = None
+        self.requests: list[str] = []
+        self.complaints: list[str] = []
+        target = self.call("Target.createTarget", url="about:blank")["targetId"]
+        attached = self.call("Target.attachToTarget", targetId=target, flatten=True)
+        self._session = attached["sessionId"]
+        for domain in ("Page", "Runtime", "Network", "Log"):
+            self.call(f"{domain}.enable")
+        self.call(
+            "Emulation.setDeviceMetricsOverride",
+            width=size[0],
+            height=size[1],
+            deviceScaleFactor=1,
+            mobile=False,
+        )
+
+    def call(self, method: str, **arguments: Any) -> dict[str, Any]:
+        """Ask the browser for something; returns its answer."""
+        self._number += 1
+        message: dict[str, Any] = {"id": self._number, "method": method, "params": arguments}
+        if self._session:
+            message["sessionId"] = self._session
+        os.write(self._write, json.dumps(message).encode() + b"\0")
+        deadline = time.monotonic() + _PATIENCE
+        while True:
+            told = self._receive(deadline)
+            if told.get("id") == self._number:
+                assert "error" not in told, told
+                result: dict[str, Any] = told["result"]
+                return result
+
+    def _receive(self, deadline: float) -> dict[str, Any]:
+        while b"\0" not in self._buffer:
+            ready, _, _ = select.select([self._read], [], [], deadline - time.monotonic())
+            assert ready, "the browser does not answer"
+            data = os.read(self._read, 1 << 16)
+            assert data, "the browser is gone"
+            self._buffer += data
+        line, _, self._buffer = self._buffer.partition(b"\0")
+        told: dict[str, Any] = json.loads(line)
+        self._notice(told.get("method", ""), told.get("params", {}))
+        return told
+
+    def _notice(self, event: str, told: dict[str, Any]) -> None:
+        if event == "Network.requestWillBeSent":
+            self.requests.append(told["request"]["url"])
+        elif event == "Runtime.exceptionThrown":
+            self.complaints.append(json.dumps(told["exceptionDetails"]))
+        elif event == "Log.entryAdded":
+            self.complaints.append(told["entry"]["text"])
+        elif event == "Runtime.consoleAPICalled" and told["type"] in ("error", "warning"):
+            self.complaints.append(json.dumps(told["args"]))
+
+    def open(self, file: Path, address: str = "", dark: bool = False) -> float:
+        """Open a page and wait until it has drawn itself; returns the seconds that took."""
+        scheme = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
+        self.call("Emulation.setEmulatedMedia", features=scheme)
+        self.call("Page.navigate", url="about:blank")
+        self.requests.clear()
+        self.complaints.clear()
+        start = time.monotonic()
+        self.call("Page.navigate", url=f"{file.as_uri()}{address}")
+        while not self.value("document.body?.dataset.ready ?? null"):
+            assert time.monotonic() < start + _PATIENCE, self.complaints
+            time.sleep(0.02)
+        return time.monotonic() - start
+
+    def value(self, expression: str) -> Any:
+        """The value of an expression in the page."""
+        told = self.call("Runtime.evaluate", expression=expression, returnByValue=True)
+        assert "exceptionDetails" not in told, told
+        return told["result"].get("value")
+
+    def click(self, selector: str) -> None:
+        """Press and release the mouse in the middle of the first such element."""
+        middle = (
+            f"(() => {{ const box = document.querySelector({json.dumps(selector)})"
+            ".getBoundingClientRect();"
+            " return [box.x + box.width / 2, box.y + box.height / 2]; })()"
+        )
+        x, y = self.value(middle)
+        for kind in ("mousePressed", "mouseReleased"):
+            self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
+
+    def type(self, text: str) -> None:
+        """Write where the cursor is, and press Enter."""
+        self.call("Input.insertText", text=text)
+        for kind in ("keyDown", "keyUp"):
+            self.call("Input.dispatchKeyEvent", type=kind, key="Enter", windowsVirtualKeyCode=13)
+
+    def screenshot(self, file: Path) -> None:
+        """Save what is seen as PNG."""
+        file.write_bytes(base64.b64decode(self.call("Page.captureScreenshot")["data"]))
+
+    def close(self) -> None:
+        """End the browser."""
+        os.kill(self._process, signal.SIGTERM)
+        os.waitpid(self._process, 0)
+        for end in (self._write, self._read):
+            os.close(end)

@@ -1,0 +1,222 @@
+"""Pages in Chromium: they draw themselves, ask for nothing, complain of nothing, and react."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import cfgraph
+from cfgraph.ir import dtypes
+from cfgraph.ir.graph import Graph
+from tests.cli.chromium import Chromium, program
+
+pytestmark = pytest.mark.skipif(program() is None, reason="no Chromium is installed")
+
+GRAPHS = Path(__file__).parents[2] / "fixtures/graphs"
+NAMES = sorted(file.stem for file in GRAPHS.glob("*.pb"))
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chromium]:
+    running = Chromium(tmp_path_factory.mktemp("browser"))
+    yield running
+    running.close()
+
+
+@pytest.fixture
+def page(command: Any, browser: Chromium, tmp_path: Path) -> Any:
+    """Write a page by a command, and open it."""
+
+    def shown(*asked: str | Path, address: str = "", dark: bool = False) -> Chromium:
+        file = tmp_path / "page.html"
+        done = command(*asked, "--html", file)
+        assert done.code in (0, 5), done.err
+        browser.open(file, address, dark)
+        assert browser.requests == [file.as_uri()]
+        assert browser.complaints == []
+        return browser
+
+    return shown
+
+
+def count(browser: Chromium, selector: str) -> int:
+    found: int = browser.value(f"document.querySelectorAll({selector!r}).length")
+    return found
+
+
+def text(browser: Chromium, selector: str) -> str:
+    found: str = browser.value(f"document.querySelector({selector!r}).textContent")
+    return found
+
+
+def drawn(browser: Chromium, name: str) -> bool:
+    """True if the picture has a box for the node of a name."""
+    return bool(browser.value(f"elementOf('n' + numbers.get({name!r})) !== null"))
+
+
+def flat(size: int) -> Graph:
+    graph = Graph()
+    last = graph.add("Placeholder", name="n0", dtype=dtypes.float32)
+    for place in range(1, size):
+        last = graph.add("Neg", last, name=f"n{place}")
+    return graph
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_page_draws_the_graph(name: str, page: Any) -> None:
+    browser = page("show", GRAPHS / f"{name}.pb")
+    nodes, boxes = (
+        int(browser.value(f"document.body.dataset.{one}")) for one in ("nodes", "boxes")
+    )
+    assert count(browser, "#canvas .node") == boxes
+    assert boxes <= min(nodes, 70)
+    assert browser.value("document.getElementById('problems').hidden")
+
+
+def test_ten_thousand_nodes_are_a_few_boxes(page: Any, tmp_path: Path) -> None:
+    file = tmp_path / "flat.pb"
+    cfgraph.save(flat(10_000), file)
+    browser = page("show", file)
+    assert browser.value("document.body.dataset.nodes") == "10000"
+    assert 1 < count(browser, "#canvas .node") <= 70
+    browser = page("show", file, address="#node=n5000")
+    assert drawn(browser, "n5000")
+    assert count(browser, "#canvas .node") < 200
+
+
+def test_a_click_opens_a_box_and_one_on_its_title_closes_it(page: Any) -> None:
+    browser = page("show", GRAPHS / "lstm_grad.pb")
+    closed = browser.value("document.querySelector('.node.closed').id")
+    before = count(browser, "#canvas .node")
+    browser.value(f"centre('{closed}')")
+    browser.click(f"#{closed} text")
+    assert count(browser, "#canvas .node") > before
+    assert count(browser, f".cluster#{closed}") == 1
+    assert text(browser, "#details h2") == browser.value(f"groups[{closed[1:]}].label")
+    browser.value(f"clicked(document.querySelector('#{closed} text'))")
+    assert count(browser, "#canvas .node") == before
+
+
+def test_the_search_goes_to_a_node_in_closed_boxes(page: Any) -> None:
+    browser = page("show", GRAPHS / "lstm_grad.pb")
+    name = browser.value("nodes[drawn.shown.findIndex((box) => box[0] === 'g')].name")
+    assert not drawn(browser, name)
+    browser.click("#search")
+    browser.type(name)
+    assert drawn(browser, name)
+    assert count(browser, ".node.picked") == 1
+    assert text(browser, "#details h2") == name
+    assert browser.value("new URLSearchParams(location.hash.slice(1)).get('node')") == name
+
+
+def test_the_panel_tells_all_about_a_node(page: Any) -> None:
+    browser = page("show", GRAPHS / "counter.pb", address="#node=while%2Fadd")
+    told = text(browser, "#details")
+    for part in ("AddV2", "/while/while_context", "live:while/Merge & while/Less", "int32[]",
+                 "while/Identity:0", "while/NextIteration"):  # fmt: skip
+        assert part in told
+    browser.click("#details a[data-node]:not(h2 a)")
+    assert text(browser, "#details h2") == "while/Identity"
+
+
+def test_back_edges_control_edges_messages_and_calls_differ(
+    page: Any, command: Any, tmp_path: Path
+) -> None:
+    browser = page("show", GRAPHS / "counter.pb")
+    assert count(browser, "#canvas .edge.back") == 1
+    assert count(browser, "#canvas .edge.control") == 1
+    two = tmp_path / "two.pb"
+    command("partition", GRAPHS / "counter.pb", "--devices", "cpu:0,gpu:0",
+            "--place", "while/add=gpu:0", "-o", two)  # fmt: skip
+    browser = page("show", two)
+    assert count(browser, "#canvas .edge.message") >= 1
+    assert count(browser, "#canvas .cluster.device") == 2
+    browser = page("show", GRAPHS / "while_functional.pb")
+    assert count(browser, "#canvas .edge.calls") >= 2
+    signs = browser.value("document.getElementById('signs').textContent")
+    assert "call of a function" in signs
+
+
+def test_what_never_runs_and_what_runs_together_is_filled(page: Any) -> None:
+    browser = page("show", GRAPHS / "counter.pb")
+    assert count(browser, "#canvas .node.hued") >= 8
+    browser.value("document.getElementById('colour').value = 'nothing', paint()")
+    assert count(browser, "#canvas .node.hued") == 0
+
+
+def test_findings_are_listed_and_marked(page: Any, fixtures: Path) -> None:
+    browser = page("show", fixtures / "errors" / "CFG109_cycle.graph")
+    assert "CFG109" in text(browser, "#details")
+    assert count(browser, "#canvas .node.error") >= 1
+
+
+def test_the_page_is_dark_where_the_system_is(page: Any) -> None:
+    colours = {
+        page("show", GRAPHS / "counter.pb", dark=dark).value(
+            "getComputedStyle(document.body).backgroundColor"
+        )
+        for dark in (False, True)
+    }
+    assert len(colours) == 2
+
+
+def test_texts_are_never_markup(page: Any, tmp_path: Path) -> None:
+    file = tmp_path / "odd.graph"
+    file.write_text(
+        'a = Const() {dtype=string, value=string[]:"<b id=oops>\\\\\\"&lt;"}\n'
+        "b = Identity(a) {T=string}\n"
+    )
+    browser = page("show", file, address="#node=a")
+    assert count(browser, "#oops") == 0
+    assert "<b id=oops>" in text(browser, "#details")
+    assert drawn(browser, "b")
+
+
+def test_a_run_has_a_timeline_values_and_times(page: Any) -> None:
+    browser = page(
+        "run", GRAPHS / "counter.pb", "--feed", "n=5", "--fetch", "count", "--tap", "while/add",
+        address="#tab=timeline",
+    )  # fmt: skip
+    painted = (
+        "(() => { const { width, height } = timeline.canvas; const colours = new Set();"
+        " const { data } = timeline.canvas.getContext('2d').getImageData(0, 0, width, height);"
+        " for (let i = 0; i < data.length; i += 4) if (data[i + 3] === 255)"
+        " colours.add(data.slice(i, i + 3).join()); return colours.size; })()"
+    )
+    assert browser.value(painted) > 6
+    browser.value("showTab('values')")
+    assert count(browser, "#values .taps tbody tr") == 6
+    assert count(browser, "#values .plot circle") == 5
+    assert "count:0" in text(browser, "#values")
+    browser.value("showTab('times')")
+    cells = "document.querySelectorAll('#totals tbody td:nth-child(2)')"
+    totals = f"[...{cells}].map((one) => +one.textContent)"
+    browser.click("#totals th:nth-child(2)")
+    falling = browser.value(totals)
+    browser.click("#totals th:nth-child(2)")
+    assert falling == sorted(falling, reverse=True)
+    assert browser.value(totals) == sorted(falling)
+    assert browser.complaints == []
+
+
+def test_a_pointer_on_the_timeline_is_told_the_iteration(page: Any) -> None:
+    browser = page("run", GRAPHS / "counter.pb", "--feed", "n=5", "--fetch", "count",
+                   address="#tab=timeline")  # fmt: skip
+    browser.value(
+        "(() => { const s = run.slices.frame.findIndex((one) => run.frames[one].endsWith('[2]'));"
+        " const box = timeline.canvas.getBoundingClientRect();"
+        " const at = { clientX: box.x + xOf(run.slices.start[s] + run.slices.took[s] / 2),"
+        " clientY: box.y + timeline.places[s].y + 5 };"
+        " timeline.canvas.dispatchEvent(new PointerEvent('pointermove', at)); })()"
+    )
+    assert "/while/while_context[2]" in text(browser, "#hint")
+
+
+def test_a_failed_run_says_so(page: Any) -> None:
+    browser = page("run", GRAPHS / "counter.pb", "--feed", "n=99", "--fetch", "count",
+                   "--max-iterations", "5")  # fmt: skip
+    assert "the run failed" in text(browser, "#problems")
+    assert count(browser, "#canvas .node") > 3
