@@ -17,6 +17,7 @@ from typer.main import get_command
 
 from cfgraph import __version__
 from cfgraph.console.answer import begin, done_so_far
+from cfgraph.console.schemas import schema
 from cfgraph.console.tables import clean_lines
 from cfgraph.document import document, render
 from cfgraph.errors import CfgraphError, ExecutionError, InvalidInput, UsageError
@@ -136,6 +137,12 @@ def _print_version(value: bool) -> None:
         raise typer.Exit
 
 
+def _print_schema(value: str | None) -> None:
+    if value is not None:
+        typer.echo(render(schema(value)))
+        raise typer.Exit
+
+
 def _debug_option() -> TyperOption:
     return TyperOption(
         param_decls=["--debug"],
@@ -164,6 +171,16 @@ def cfgraph(
             "--version", callback=_print_version, is_eager=True, help="Print the version and leave."
         ),
     ] = False,
+    schema_of: Annotated[
+        str | None,
+        typer.Option(
+            "--schema",
+            metavar="COMMAND",
+            callback=_print_schema,
+            is_eager=True,
+            help="Print the JSON Schema of what a command answers with under --json, and leave.",
+        ),
+    ] = None,
 ) -> None:
     """Look at, check, transform and run dataflow graphs with control flow."""
 

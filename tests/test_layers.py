@@ -12,7 +12,7 @@ ROOT = Path(__file__).parent.parent
 ORDER = "errors < proto < ir < ops < build < analysis < passes < runtime < compare < cli < commands"
 LAYERS = ORDER.split(" < ")
 # the modules beside the packages, and the layer that each belongs to
-CLI = ("__main__", "console", "document", "examples", "options")
+CLI = ("__main__", "console", "document", "examples", "options", "schemas")
 BESIDE = {"__init__": "errors", **dict.fromkeys(CLI, "cli")}
 # what a start-up can do without, and what is optional: these may be imported inside functions
 HEAVY = {

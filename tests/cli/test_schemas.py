@@ -1,0 +1,141 @@
+"""Every command's JSON document is as its schema says; one that tells more than that fails too."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from cfgraph.cli import COMMANDS, CommandFiles
+from cfgraph.console.schemas import schema, schema_names
+
+WITHOUT = {"examples"}  # commands that answer with files
+
+LINES = {
+    "show": [
+        "show lstm.pb",
+        "show lstm.pb --node lstm/Switch --deadness",
+        "show lstm.pb --ops --frames --devices --functions",
+        "show nested.pb --deadness --filter live:sometimes",
+        "show cond_functional.pb --filter function:*",
+        "show two.pb",
+    ],
+    "check": ["check counter.pb deadness_mismatch.pb", "check faulty.graph", "check no.pb"],
+    "convert": ["convert counter.pb -o o.pbtxt", "convert counter.pb -o o.graph --verify"],
+    "lower": [
+        "lower while_functional.pb -o o.pb --map-out names.json --verify",
+        "lower counter.pb -o o.pb",
+    ],
+    "partition": [
+        "partition counter.pb --devices cpu:0-1 --seed 7 -o o.pb --dump-placement p.toml",
+        "partition counter.pb --devices cpu:0-1 --seed 7 -o o.pb --verify --feed n=3",
+    ],
+    "grad": [
+        "grad cond_functional.pb --ys out -o o.pb --check --verify --map-out names.json",
+        "grad lstm.pb --ys loss --xs W -o o.pb",
+    ],
+    "cluster": [
+        "cluster lstm.pb -o o.pb",
+        "cluster lstm_grad.pb --explain --what-if StackPopV2",
+        "cluster deadness_mismatch.pb --deadness off --verify -o o.pb",
+    ],
+    "run": [
+        "run counter.pb --feed n=3 --fetch count:0 --tap while/add --expect count=3",
+        "run deadness_mismatch.pb --feed p=true --feed v=[1,2]",
+        "run counter.pb --feed n=3 --expect count=4",
+        "run counter.pb --feed n=3 --clock virtual --out count=@c.npy --trace-out t.json",
+        "run counter.pb --feed n=3 --jit",
+        "run counter.pb --fetch nosuch",
+    ],
+    "diff": [
+        "diff counter.pb other.graph",
+        "diff counter.pb other.graph --run --feed n=3",
+        "diff counter.pb counter.pb --run --feed n=3",
+        "diff lstm.pb lstm_grad.pb",
+        "diff cond_functional.pb functions.graph",
+        "diff cond_functional.pb while_functional.pb --by structure",
+    ],
+    "explain": [
+        "explain CFG201",
+        "explain deadness_mismatch.pb C",
+        "explain lstm.pb lstm/Switch",
+    ],
+}
+CASES = [line for lines in LINES.values() for line in lines]
+
+
+@pytest.fixture(scope="module")
+def folder(fixtures: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Graphs to try, with one that is faulty, one on two devices, and two that differ."""
+    from cfgraph import cli
+
+    made = tmp_path_factory.mktemp("graphs")
+    for file in (fixtures / "graphs").glob("*.pb"):
+        (made / file.name).symlink_to(file)
+    shutil.copy(fixtures / "errors" / "CFG201_tensors_of_two_loops.graph", made / "faulty.graph")
+    two = ["partition", str(made / "counter.pb"), "--devices", "cpu:0-1", "--seed", "7", "-q"]
+    assert cli.run([*two, "-o", str(made / "two.pb")]) == 0
+    for source, name, old, new in (
+        ("counter", "other", "= Less(", "= LessEqual("),
+        ("cond_functional", "functions", "= Square(", "= Neg("),
+    ):
+        target = made / f"{name}.graph"
+        assert cli.run(["convert", str(made / f"{source}.pb"), "-o", str(target)]) == 0
+        target.write_text(target.read_text().replace(old, new))
+    return made
+
+
+def strict(found: Any) -> Any:
+    """A schema under which an object has no members but those that are listed."""
+    if isinstance(found, list):
+        return [strict(item) for item in found]
+    if not isinstance(found, dict):
+        return found
+    made = {key: strict(value) for key, value in found.items()}
+    if found.get("properties") and found.get("type") == "object" and "$id" not in found:
+        made.setdefault("additionalProperties", False)
+    return made
+
+
+@pytest.mark.parametrize("line", CASES)
+def test_a_document_is_as_its_schema_says(
+    line: str, folder: Path, command: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    done = command(*line.split(), "--json")
+    found = done.json
+    assert found["exit_code"] == done.code
+    validator = jsonschema.Draft202012Validator(strict(schema(line.partition(" ")[0])))
+    errors = [jsonschema.exceptions.best_match([e]) for e in validator.iter_errors(found)]
+    told = [f"{error.json_path}: {error.message}" for error in errors]
+    assert not told, "the document or cfgraph/schemas/ is wrong"
+
+
+def test_a_member_that_no_schema_lists_is_found(command: Any, counter: Path) -> None:
+    found = command("check", counter, "--json").json
+    found["summary"]["surprise"] = 1
+    assert jsonschema.Draft202012Validator(schema("check")).is_valid(found)
+    assert not jsonschema.Draft202012Validator(strict(schema("check"))).is_valid(found)
+
+
+def test_every_command_has_a_schema() -> None:
+    assert set(schema_names()) == set(CommandFiles(COMMANDS)) - WITHOUT == set(LINES)
+
+
+@pytest.mark.parametrize("name", sorted(LINES))
+def test_a_schema_is_one_and_refuses_what_is_none(name: str, command: Any) -> None:
+    printed = command("--schema", name).json
+    assert printed == schema(name)
+    jsonschema.Draft202012Validator.check_schema(printed)
+    validator = jsonschema.Draft202012Validator(printed)
+    assert not validator.is_valid({})
+    assert not validator.is_valid({"schema": "cfgraph.nosuch/1"})
+
+
+def test_an_unknown_schema_is_a_usage_error(command: Any) -> None:
+    done = command("--schema", "dif")
+    assert (done.code, done.out) == (2, "")
+    assert "did you mean 'diff'?" in done.err
