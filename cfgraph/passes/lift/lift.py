@@ -16,15 +16,18 @@ from typing import Final
 from cfgraph.analysis.frames import Frame, frames
 from cfgraph.ir.device_name import DeviceName
 from cfgraph.ir.graph import Graph, Node
-from cfgraph.ops.op import lookup
+from cfgraph.ops.op import lookup, role
 from cfgraph.ops.shape_inference import infer_shapes
 from cfgraph.passes.cluster.agreement import Agreement, agreement
 from cfgraph.passes.cluster.compilable import Compilable, Wishes
+from cfgraph.passes.cluster.formation import is_cheap
 from cfgraph.passes.cluster.reasons import Reason
 from cfgraph.passes.cluster.report import Region
 from cfgraph.passes.cluster.waiting import Waiting
+from cfgraph.passes.lift.branches import Branches, branches_of, decided
+from cfgraph.passes.lift.conditionals import raise_conditional, require_live_together
 from cfgraph.passes.lift.lists import Lists, raise_lists
-from cfgraph.passes.lift.loop_form import loop_form, ordinary
+from cfgraph.passes.lift.loop_form import loop_form
 from cfgraph.passes.lift.loops import called, raise_loop, require_fixed, require_together
 from cfgraph.passes.lift.refused import Refused, refused
 
@@ -74,9 +77,15 @@ class Lifting:
         """Raise the innermost regions; false if there was nothing to raise."""
         agreed = agreement(self.graph, self.mode)
         rules = Compilable(self.graph, agreed.frames, self.told())
-        tangled = Waiting(agreed.frames).tangled
+        waiting = Waiting(agreed.frames)
+        tangled = waiting.tangled
         self.kept = {}
         done = False
+        for frame in agreed.frames.all:
+            if self._raise_conditionals(frame, agreed, rules, waiting):
+                done = True
+        if done:
+            return True
         parents = {frame.parent for frame in agreed.frames.all}
         for frame in agreed.frames.all[1:]:
             try:
@@ -91,6 +100,68 @@ class Lifting:
                     "loop", frame.path, _ops(frame.nodes), None, error.reason
                 )
         return done
+
+    def _raise_conditionals(
+        self, frame: Frame, agreed: Agreement, rules: Compilable, waiting: Waiting
+    ) -> bool:
+        """Raise the conditionals of a frame in which no other is; true if there were any."""
+        merges = [node for node in frame.merges if not _is_of_loop(node)]
+        if not merges:
+            return False
+        every = decided(frame, agreed.frames.order)
+        groups: list[Branches] = []
+        for merge in merges:
+            try:
+                if merge in waiting.tangled:
+                    raise refused("tangled loops", "it waits for itself")
+                if merge.name in self.refused:
+                    raise Refused(self.refused[merge.name])
+                form = branches_of(merge, every)
+                self._require_nodes([merge, *form.cone().inside], rules)
+                require_live_together(form, agreed)
+                self._gather(groups, form, agreed, waiting)
+            except Refused as error:
+                ops = {merge.name: merge.op}
+                self.kept[merge.name] = Region("conditional", merge.name, ops, None, error.reason)
+        for form in groups:
+            self._raise_branches(form)
+        return bool(groups)
+
+    def _gather(
+        self, groups: list[Branches], form: Branches, agreed: Agreement, waiting: Waiting
+    ) -> None:
+        """Let a Merge be of the call of another one, if it can be without waiting for itself."""
+        (merge,) = form.merges
+        for group in groups:
+            first = group.merges[0]
+            if group.decided is not form.decided or not agreed.alike(first, merge):
+                continue
+            if waiting.join(waiting.of[first], waiting.of[merge]) is not None:
+                group.merges.append(merge)
+                return
+        groups.append(form)
+
+    def _raise_branches(self, form: Branches) -> None:
+        inside, outside, _ = form.cone()
+        node = raise_conditional(self.graph, form, self._name("if"), set(self.wishes.kept))
+        self.raised[node] = Region("conditional", form.merges[0].name, {}, node)
+        ops = self._inner(self._dropped([*inside, *form.decided.switches]))
+        ops.update(self._unread(item.node for item in outside if is_cheap(item.node)))
+        self.raised[node] = Region("conditional", form.merges[0].name, ops, node)
+
+    def _dropped(self, nodes: list[Node]) -> list[Node]:
+        """Remove those that nothing reads any more; the removed."""
+        gone: list[Node] = []
+        todo = dict.fromkeys(nodes)
+        while todo:
+            unread = [node for node in todo if not node.uses and node not in self.wishes.kept]
+            if not unread:
+                break
+            for node in unread:
+                del todo[node]
+                self.graph.remove(node)
+            gone += unread
+        return gone
 
     def _raise_loop(self, frame: Frame, agreed: Agreement, rules: Compilable) -> None:
         if frame.path in self.refused:
@@ -133,22 +204,28 @@ class Lifting:
                 self.graph.remove(node)
 
     def _require_compiled(self, frame: Frame, rules: Compilable) -> None:
-        """Raise Refused unless XLA compiles each node, on one device, and nobody asks for one."""
-        devices = {DeviceName.parse(node.device) for node in frame.nodes}
-        if len(devices) > 1:
+        """Raise Refused unless a loop compiles, and nobody asks for what is in it."""
+        leaving = set(frame.exits)
+        self._require_nodes([node for node in frame.nodes if node not in leaving], rules)
+
+    def _require_nodes(self, nodes: Iterable[Node], rules: Compilable) -> None:
+        """Raise Refused unless XLA compiles nodes, on one device, and nobody asks for one."""
+        chosen = list(nodes)
+        if len({DeviceName.parse(node.device) for node in chosen}) > 1:
             raise refused("device", "its nodes are on several devices")
-        for node in ordinary(frame):
+        for node in chosen:
+            asked = self.wishes.needed is not None and node in self.wishes.kept
+            if node in self.wishes.fed or (asked and role(node) != "merge"):
+                raise refused("fed", f"{node.name} is fed or fetched", node=node.name)
+            op = lookup(node.op)
+            if op is not None and op.role:
+                continue
             reason = rules.refusal(node)
             if reason is not None and reason.kind not in _OF_CLUSTERS:
                 data = {**reason.data, "node": node.name}
                 raise Refused(Reason(reason.kind, f"{node.name}: {reason.text}", data))
-            op = lookup(node.op)
             if op is None or op.stateful:
                 raise refused("effects", f"{node.name}: {node.op} hangs on state", node=node.name)
-        for node in frame.nodes:
-            asked = self.wishes.needed is not None and node in self.wishes.kept
-            if node in self.wishes.fed or (asked and node not in frame.exits):
-                raise refused("fed", f"{node.name} is fed or fetched", node=node.name)
 
     def _name(self, kind: str) -> str:
         """A name that no node and no function begins with."""
@@ -158,6 +235,10 @@ class Lifting:
             self._names += 1
             if not any(one == name or one.startswith(f"{name}_") for one in taken):
                 return name
+
+
+def _is_of_loop(merge: Node) -> bool:
+    return any(role(item.node) == "next_iteration" for item in merge.inputs)
 
 
 def _ops(nodes: list[Node]) -> dict[str, str]:

@@ -17,7 +17,7 @@ from typing import Final
 
 from cfgraph.analysis.frames import Frame, Frames
 from cfgraph.ir.graph import Node, Output
-from cfgraph.ops.op import behind_identities, lookup, role
+from cfgraph.ops.op import behind_identities, role
 from cfgraph.passes.lift.refused import refused
 
 ALWAYS: Final = "always"
@@ -146,11 +146,3 @@ def _handed_out(leaving: Node, variables: tuple[Variable, ...]) -> Node:
             return source
     text = f"{leaving.name} hands out what is computed when the loop has ended"
     raise refused("form", text, node=leaving.name)
-
-
-def ordinary(frame: Frame) -> Iterator[Node]:
-    """The nodes of a loop that compute."""
-    for node in frame.nodes:
-        op = lookup(node.op)
-        if op is None or not op.role:
-            yield node
