@@ -23,6 +23,9 @@ nodes.forEach((node, n) => {
   }
 });
 
+const holdsLoop = groups.map((group) => group.kind === "frame");
+for (let g = groups.length - 1; g > ROOT; g--) holdsLoop[groups[g].parent] ||= holdsLoop[g];
+
 const roleOf = (node) => model.ops[node.op].role;
 const whenOf = (node) => (node.when === undefined ? undefined : model.whens[node.when]);
 const isOpen = (g) => open.has(g);
@@ -41,38 +44,43 @@ function shortName(node) {
   return node.name.startsWith(prefix) ? node.name.slice(prefix.length) : node.name;
 }
 
-// open outer boxes, smaller ones first, while the picture stays small
+// open devices, then what leads to loops, then the rest, smaller boxes first, while the picture stays small
 function openSome(limit = BUDGET) {
   open.clear();
   open.add(ROOT);
   let count = size(ROOT);
-  let level = insides[ROOT].groups;
-  while (level.length) {
-    const below = [];
-    for (const set of together(level)) {
-      const more = set.reduce((sum, g) => sum + size(g) - 1, 0);
-      if (count + more > limit) continue;
-      count += more;
-      for (const g of set) {
-        open.add(g);
-        below.push(...insides[g].groups);
-      }
+  let waiting = together(ROOT);
+  while (waiting.length) {
+    const [set, ...rest] = waiting.sort((a, b) => a.rank - b.rank || a.more - b.more);
+    waiting = rest;
+    if (count + set.more > limit) continue;
+    count += set.more;
+    for (const g of set.groups) {
+      open.add(g);
+      waiting.push(...together(g));
     }
-    level = below;
   }
 }
 
-// scopes side by side are opened all or none; what is smaller comes first
-function together(level) {
+// the boxes in a box, those that are opened together: of scopes side by side all or none, those with loops apart
+function together(outer) {
   const sets = new Map();
-  for (const g of level) {
-    const { kind, parent } = groups[g];
-    const key = ["scope", "chunk"].includes(kind) ? `${kind} in ${parent}` : g;
+  for (const g of insides[outer].groups) {
+    const { kind } = groups[g];
+    const key = ["scope", "chunk"].includes(kind) ? `${kind} ${holdsLoop[g]}` : g;
     if (sets.has(key)) sets.get(key).push(g);
     else sets.set(key, [g]);
   }
-  const total = (set) => set.reduce((sum, g) => sum + size(g), 0);
-  return [...sets.values()].sort((a, b) => total(a) - total(b));
+  return [...sets.values()].map((set) => ({
+    groups: set,
+    more: set.reduce((sum, g) => sum + size(g) - 1, 0),
+    rank: Math.min(...set.map(rankOf)),
+  }));
+}
+
+function rankOf(g) {
+  if (groups[g].kind === "device") return 0;
+  return holdsLoop[g] || around(g).some((one) => groups[one].kind === "frame") ? 1 : 2;
 }
 
 // the nodes that call a function, with the arguments in the body that is drawn there

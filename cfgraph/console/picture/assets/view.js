@@ -1,8 +1,9 @@
 // The picture on the screen: drawn by Graphviz, moved and zoomed by hand, boxes opened by a click.
 
 const canvas = document.getElementById("canvas");
-// the smallest letters that a picture begins with, as a part of their size
-const READABLE = 0.45;
+// a picture that is smaller than the first when it is seen whole begins larger, and in part
+const OVERVIEW = 0.32;
+const READABLE = 0.5;
 let viz = null;
 let drawn = { edges: [], shown: [] };
 let place = { x: 0, y: 0, zoom: 1 };
@@ -96,7 +97,7 @@ function fit() {
 // the whole picture, or as much of it from its top as can be read
 function showStart() {
   fit();
-  if (place.zoom >= READABLE) return;
+  if (place.zoom >= OVERVIEW) return;
   const { width, height } = svg.viewBox.baseVal;
   const room = canvas.getBoundingClientRect();
   const spare = (size, whole) => Math.max(12, (size - whole * READABLE) / 2);
