@@ -8,7 +8,7 @@ from typing import Final
 
 from cfgraph.console.page import Page
 from cfgraph.console.tables import Column, Table, flowed
-from cfgraph.passes.cluster.reasons import OF_EDGES, OF_NODES
+from cfgraph.passes.cluster.reasons import OF_EDGES, OF_NODES, OF_REGIONS, Reason
 from cfgraph.passes.cluster.report import Clustering, Gain
 
 _OPS: Final = 6
@@ -74,8 +74,33 @@ def _reasons(report: Clustering, reasons: Mapping[str, int]) -> Table:
     return Table(columns, [*rows])
 
 
+def print_regions(out: Page, report: Clustering) -> None:
+    """The loops, conditionals, stacks and arrays that were looked at, and what became of them."""
+    out.line()
+    raised = sum(one.raised is not None for one in report.regions)
+    out.heading("regions", f"{raised} of {len(report.regions)} in clusters")
+    columns = [
+        Column("kind"),
+        Column("region"),
+        Column("nodes", right=True),
+        Column("reason"),
+        Column("detail"),
+    ]
+    rows = [(one.kind, one.name, len(one.ops), *_reason(one.reason)) for one in report.regions]
+    out.table(Table(columns, [*rows]))
+    kinds = [one.reason.kind for one in report.regions if one.reason is not None]
+    for kind, count in Counter(kinds).most_common():
+        out.line(f"  {kind} {count}: {OF_REGIONS.get(kind) or OF_NODES[kind]}", "dim")
+
+
+def _reason(reason: Reason | None) -> tuple[str, str]:
+    return ("", "in a cluster") if reason is None else (reason.kind, reason.text)
+
+
 def print_explained(out: Page, report: Clustering) -> None:
     """Every node and edge outside with its reason, then what each op costs."""
+    if report.regions:
+        print_regions(out, report)
     out.line()
     out.heading("nodes in no cluster")
     columns = [Column("node"), Column("op"), Column("reason"), Column("detail")]

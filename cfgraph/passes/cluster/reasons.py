@@ -39,6 +39,15 @@ OF_EDGES: Final[Mapping[str, str]] = {
     "handles": "one variable would come in by two handles",
     "cycle": "a path over other nodes would wait for itself",
 }
+OF_REGIONS: Final[Mapping[str, str]] = {
+    "form": "its Switches and Merges do not make one loop, or one conditional",
+    "entered apart": "what enters it may differ in liveness",
+    "inner loop": "a loop in it is not compiled",
+    "conditional": "a conditional in it is not compiled",
+    "shape changes": "a variable of the loop changes its shape",
+    "list": "a stack or an array cannot be a list of a known number of elements",
+    "fed": "a node in it is fed or fetched",
+}
 
 
 @dataclass(frozen=True, slots=True)

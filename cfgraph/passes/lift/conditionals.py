@@ -42,6 +42,8 @@ def raise_conditional(graph: Graph, form: Branches, name: str, kept: set[Node]) 
     _, outside, waits = form.cone()
     items = [item for item in outside if not is_cheap(item.node)]
     copied = [item for item in outside if is_cheap(item.node)]
+    # the call waits for what the constants that it copies wait for
+    waits += [control for item in copied for control in item.node.controls]
     ports = [Output(merge, port) for merge in form.merges for port in _ports(merge, kept)]
     functions = [
         _branch(graph, form, f"{name}_{_BRANCHES[side]}", side, items, copied, ports)

@@ -152,7 +152,7 @@ class Lifting:
     def _dropped(self, nodes: list[Node]) -> list[Node]:
         """Remove those that nothing reads any more; the removed."""
         gone: list[Node] = []
-        todo = dict.fromkeys(nodes)
+        todo = dict.fromkeys(node for node in nodes if self.graph.nodes.get(node.name) is node)
         while todo:
             unread = [node for node in todo if not node.uses and node not in self.wishes.kept]
             if not unread:
