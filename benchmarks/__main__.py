@@ -18,6 +18,7 @@ from benchmarks import (
     placing,
     running,
     startup,
+    swapping,
 )
 from benchmarks.peer import tensorflow
 from benchmarks.rows import Row
@@ -35,6 +36,7 @@ SECTIONS = {
     "clusters": clusters,
     "kernels": kernels,
     "memory": memory,
+    "swapping": swapping,
     "startup": startup,
 }
 HEAD = ("work", "cfgraph", "peer", "ratio", "budget", "")
@@ -46,7 +48,8 @@ def main(arguments: list[str]) -> None:
     named = [word for word in arguments if not word.startswith("-")] or list(SECTIONS)
     tf = tensorflow()
     peer = f"TensorFlow {tf.__version__}" if tf else "no TensorFlow here, so no ratio against it"
-    print(f"peer: {peer}; of --help: import typer; of kernels: NumPy; of memory: the short loop\n")
+    print(f"peer: {peer}; of --help: import typer; of kernels: NumPy; of memory: the short loop;")
+    print("of swapping: a run with it, or one with all the memory that it wants\n")
     rows = [cells(row) for name in named for row in SECTIONS[name].measure(tf, tiny=tiny)]
     widths = [max(len(row[place]) for row in [HEAD, *rows]) for place in range(len(HEAD))]
     for row in [HEAD, *rows]:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Any, Final
+from typing import Any
 
 from cfgraph.analysis.parts import Parts, Route
 from cfgraph.console.tables import Column, Table
 from cfgraph.ir.device_set import short_name
 from cfgraph.runtime.devices.simulated import device_text, is_simulated
-
-__all__: Final = ["device_text", "is_simulated", "parts_json", "parts_table", "routes_table"]
 
 
 def parts_table(parts: Parts) -> Table:

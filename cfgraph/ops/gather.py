@@ -31,6 +31,7 @@ class GatherV2(Op):
     host_inputs = (2,)
     constant_inputs = (2,)
     moves = True
+    takes_part = True
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -59,6 +60,7 @@ class Gather(Op):
     signature = "params: Tparams, indices: Tindices -> output: Tparams"
     attrs = "validate_indices: bool = true, Tindices: {int32, int64}"
     moves = True
+    takes_part = True
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -171,6 +173,7 @@ class GatherNd(Op):
 
     signature = "params: Tparams, indices: Tindices -> output: Tparams"
     attrs = "Tindices: {int16, int32, int64}, bad_indices_policy: string = ''"
+    takes_part = True
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:

@@ -65,6 +65,7 @@ class Op:
     of_shapes: ClassVar[bool] = False  # depends on the shapes of its inputs alone
     reads_bits: ClassVar[bool] = False  # depends on how numbers are stored, not on values alone
     handles: ClassVar[tuple[int, ...]] = ()  # outputs that are handles though their type is not
+    takes_part: ClassVar[bool] = False  # reads of input 0 only what it gives
     shares_bytes: ClassVar[bool] = False  # output 0 has the bytes of input 0, in another shape
     parks: ClassVar[str] = ""  # push, pop: the stack of input 0 may be moved to the host and back
     logic: ClassVar[str] = ""  # not, and, or, equal, differ, truth: what it says of its inputs

@@ -25,6 +25,7 @@ class Slice(Op):
     host_inputs = (1, 2)
     constant_inputs = (1, 2)
     moves = True
+    takes_part = True
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:

@@ -34,6 +34,7 @@ class StridedSlice(Op):
     host_inputs = (1, 2, 3)
     constant_inputs = (1, 2, 3)
     moves = True
+    takes_part = True
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:

@@ -78,6 +78,8 @@ class CostModel:
             return control
         if op.forwards or not inputs:
             return speed.launch
+        if op.takes_part:
+            inputs = outputs
         work = op.flops([np.shape(item) for item in inputs], [np.shape(item) for item in outputs])
         moved = sum(int(getattr(item, "nbytes", 0)) for item in (*inputs, *outputs))
         return speed.launch + max(work / speed.flops, moved / speed.bytes)

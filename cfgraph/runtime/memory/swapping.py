@@ -23,8 +23,10 @@ if TYPE_CHECKING:
 THRESHOLD: Final = 0.7
 # bytes of what is not worth a copy
 SMALL: Final = 2048
-# values below the top of a stack that come back ahead of their pops
-AHEAD: Final = 8
+# how far below the top of a stack values come back ahead of their pops
+AHEAD: Final = 64
+# those of one stack that come back in one go: more would delay what other stacks need sooner
+AT_ONCE: Final = 2
 
 
 class Parked:
@@ -90,15 +92,22 @@ class Swapper:
             self.memory.wait(value.ready)
             value = value.value
         self.settle()
-        limit = self.memory.limit
-        if limit is not None:
-            for item in reversed(stack.items[-AHEAD:]):
-                if not isinstance(item, Parked) or item.value is not None:
-                    continue
-                if self.memory.used + item.bytes > self.above * limit:
-                    break
-                self._fetch(item)
+        self._fetch_ahead(stack)
         return value
+
+    def _fetch_ahead(self, stack: Stack) -> None:
+        """Bring back what is popped next, but no more than others have to wait for."""
+        limit = self.memory.limit
+        if limit is None:
+            return
+        fetched = 0
+        for item in reversed(stack.items[-AHEAD:]):
+            if not isinstance(item, Parked) or item.value is not None:
+                continue
+            if fetched == AT_ONCE or self.memory.used + item.bytes > self.above * limit:
+                return
+            self._fetch(item)
+            fetched += 1
 
     def make_room(self, size: int) -> None:
         """Wait for what is on its way out, and send out more, until so many bytes are free."""

@@ -1,0 +1,167 @@
+"""How long an LSTM can be trained in the memory of a simulated GPU, and what swapping costs.
+
+The experiment of the first paper, in virtual time: nothing is computed, sizes and times are what
+the shapes and docs/cluster.toml say, so that the figures are the same on every machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Final
+
+import numpy as np
+
+import cfgraph
+from benchmarks.rows import Row
+from cfgraph.build.builder import Builder
+from cfgraph.ir.byte_sizes import parse_size, size_text
+from cfgraph.ir.graph import Graph
+from cfgraph.runtime.cost_model import CostModel, read_costs
+from cfgraph.runtime.memory.meter import DeviceMemory
+
+COSTS: Final = Path(__file__).parents[1] / "docs" / "cluster.toml"
+DEVICE: Final = "gpu:0"
+# how many times further than without swapping is tried
+_FURTHER: Final = (2, 4, 8)
+# links of so many bytes a second, and what a step may take beside one with all the memory: where
+# copies to the host take longer than the forward loop, they are waited for
+_LINKS: Final = ((1.2e10, None), (2.4e10, 1.05))
+
+
+@dataclass(frozen=True, slots=True)
+class Experiment:
+    """An LSTM of so many units and rows in a batch, on a GPU of so many bytes."""
+
+    units: int
+    batch: int
+    limit: int
+    step: int  # lengths are multiples of it
+
+    @property
+    def name(self) -> str:
+        """What it is, for a row."""
+        return f"LSTM {self.units}x{self.batch} in {size_text(self.limit)}"
+
+
+PAPER: Final = Experiment(512, 512, parse_size("4GiB"), 20)
+TINY: Final = Experiment(32, 32, parse_size("1MiB"), 5)
+
+
+@dataclass(frozen=True, slots=True)
+class Trained:
+    """One training step: its length, its seconds in virtual time, and the device's memory."""
+
+    length: int
+    seconds: float
+    memory: DeviceMemory
+
+
+def measure(tf: ModuleType | None, *, tiny: bool) -> Iterator[Row]:
+    """How far it goes without and with swapping, and what is copied and waited for."""
+    experiment = TINY if tiny else PAPER
+    plain, swapping = (training_step(experiment, swap_memory=swap) for swap in (False, True))
+    short = furthest(plain, experiment)
+    further = [times * short for times in _FURTHER]
+    done = [train(swapping, experiment, length, experiment.limit) for length in further]
+    longest = max((run.length for run in done if run), default=short)
+    yield Row(f"{experiment.name}, no swapping", short, "steps", longest, 0.5)
+    for bandwidth, budget in _LINKS:
+        yield from cost_of_swapping((plain, swapping), experiment, further[0], bandwidth, budget)
+
+
+def cost_of_swapping(
+    graphs: tuple[Graph, Graph],
+    experiment: Experiment,
+    length: int,
+    bandwidth: float,
+    budget: float | None,
+) -> Iterator[Row]:
+    """What swapping costs beside unlimited memory, over a link of so many bytes a second."""
+    costs = _costs(bandwidth)
+    free = train(graphs[0], experiment, length, None, costs)
+    run = train(graphs[1], experiment, length, experiment.limit, costs)
+    if free is None or run is None:
+        return
+    scale, memory = 1e6 / length, run.memory
+    name = f"{length} steps, {bandwidth / 1e9:g} GB/s"
+    yield Row(name, run.seconds * scale, "µs a step", free.seconds * scale, budget)
+    yield Row(f"{name}, to the host", memory.swapped_out.bytes / 2**20, "MiB")
+    yield Row(f"{name}, back", memory.swapped_in.bytes / 2**20, "MiB")
+    if memory.stalls:
+        yield Row(f"{name}, {memory.stalls} waits", memory.stalled * scale, "µs a step")
+
+
+def _costs(bandwidth: float) -> CostModel:
+    """The machines of docs/cluster.toml with other links."""
+    told = read_costs(str(COSTS))
+    links = {name: {**link, "bandwidth": bandwidth} for name, link in told.links.items()}
+    return CostModel(told.devices, links, told.kernels)
+
+
+def furthest(graph: Graph, experiment: Experiment) -> int:
+    """The greatest length that fits, a multiple of the experiment's step."""
+    fits, fails = 0, 0
+    while not fails:
+        tried = max(2 * fits, 1)
+        ran = train(graph, experiment, tried * experiment.step, experiment.limit)
+        fits, fails = (tried, 0) if ran else (fits, tried)
+    while fails - fits > 1:
+        tried = (fits + fails) // 2
+        ran = train(graph, experiment, tried * experiment.step, experiment.limit)
+        fits, fails = (tried, fails) if ran else (fits, tried)
+    return fits * experiment.step
+
+
+def train(
+    graph: Graph,
+    experiment: Experiment,
+    length: int,
+    limit: int | None,
+    costs: CostModel | None = None,
+) -> Trained | None:
+    """Run a training step of a length; None where the memory does not suffice."""
+    memory = {} if limit is None else {DEVICE: limit}
+    costs = costs or read_costs(str(COSTS))
+    session = cfgraph.Session(graph, devices=DEVICE, memory=memory, costs=costs)
+    weights = np.zeros((2 * experiment.units, 4 * experiment.units), np.float32)
+    feeds: dict[str, Any] = {"length:0": np.int32(length), "weights:0": weights}
+    try:
+        session.run(["loss:0", "gradient:0"], feeds, without_values=True)
+    except cfgraph.ExecutionError as error:
+        if error.code != "CFG711":
+            raise
+        return None
+    return Trained(length, session.elapsed or 0.0, session.memory[DEVICE])
+
+
+def training_step(experiment: Experiment, *, swap_memory: bool) -> Graph:
+    """An LSTM over `length` inputs, its loss, and the gradient of its weights."""
+    graph = lstm(experiment.units, experiment.batch)
+    made = cfgraph.gradients(graph, ys=["loss:0"], xs=["weights:0"], swap_memory=swap_memory)
+    graph.add("Identity", graph.tensor(str(made[0])), name="gradient")
+    return graph
+
+
+def lstm(units: int, batch: int) -> Graph:
+    """The loop of an LSTM: inputs of ones, `length` of them, and the sum of the last state."""
+    b = Builder()
+    length = b.placeholder("length", "int32", [])
+    weights = b.placeholder("weights", "float32", [2 * units, 4 * units])
+    inputs = b.Fill(b.Pack([length, b.const(batch), b.const(units)]), b.const(1.0, "float32"))
+    state = b.Fill(b.const([batch, units]), b.const(0.0, "float32"))
+
+    def body(i: Any, h: Any, c: Any) -> Any:
+        x = b.GatherV2(inputs, i, b.const(0))
+        z = b.MatMul(b.ConcatV2([x, h], b.const(1)), weights)
+        enter, forget, leave, new = b.Split(b.const(1), z, num_split=4)
+        c = b.AddV2(b.Mul(b.Sigmoid(forget), c), b.Mul(b.Sigmoid(enter), b.Tanh(new)))
+        return b.AddV2(i, b.const(1)), b.Mul(b.Sigmoid(leave), b.Tanh(c)), c
+
+    shapes = [[], [batch, units], [batch, units]]
+    start = [b.const(0), state, state]
+    _, h, _ = b.while_loop(lambda i, h, c: b.Less(i, length), body, start, shape_invariants=shapes)
+    b.Sum(h, b.const([0, 1]), name="loss")
+    return b.graph
