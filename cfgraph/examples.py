@@ -62,7 +62,9 @@ EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
     ),
     "explain": (
         "cfgraph explain deadness_mismatch.pb C",
-        "cfgraph explain lstm.pb lstm/Switch --json",
+        "cfgraph explain deadness_mismatch.pb C --feed p=false --feed 'v=[1, 2]'",
+        "cfgraph explain lstm.pb /lstm/while_context",
+        "cfgraph explain lstm.pb lstm/mul_2 loss",
         "cfgraph explain CFG220",
     ),
 }

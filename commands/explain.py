@@ -1,4 +1,4 @@
-"""Explain a node of a graph, or a code."""
+"""Explain a node or a loop of a graph, how a node gets to another, or a code."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from cfgraph.options import Color, ColorChoice, Full, Json
+from cfgraph.options import Color, ColorChoice, Devices, Feed, Full, Json
 
 
 def main(
@@ -19,18 +19,31 @@ def main(
         ),
     ],
     subject: Annotated[
-        str | None, typer.Argument(metavar="[NODE]", help="The node, or a tensor of it.")
+        str | None,
+        typer.Argument(
+            metavar="[SUBJECT]", help="A node or a tensor, or the frame of a loop: /while_context."
+        ),
     ] = None,
+    other: Annotated[
+        str | None,
+        typer.Argument(metavar="[NODE]", help="How SUBJECT gets there, and a gradient back."),
+    ] = None,
+    feed: Feed = [],
+    run: Annotated[
+        bool, typer.Option("--run", help="Run the graph too, and tell what became of SUBJECT.")
+    ] = False,
+    devices: Devices = [],
     full: Full = False,
     json: Json = False,
     color: ColorChoice = Color.auto,
 ) -> None:
-    """Explain a node of a graph, or a code."""
+    """Explain a node or a loop of a graph, how a node gets to another, or a code."""
     if subject is None:
         from cfgraph.console.explain_code import explain_code
 
         explain_code(graph, json, color)
     else:
-        from cfgraph.console.explain import explain_subject
+        from cfgraph.console.explain import Question, explain_subject
 
-        explain_subject(graph, subject, full, json, color)
+        feeds = feed if feed or run else None
+        explain_subject(graph, Question(subject, other, feeds, devices), full, json, color)

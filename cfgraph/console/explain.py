@@ -1,34 +1,142 @@
-"""Explain a node of a graph: where it runs, when, and what it waits for."""
+"""Explain a node of a graph, a loop, or how one node gets to another."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Final
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
 
 from cfgraph.analysis.check_words import assignment
 from cfgraph.analysis.explain import Edge, Explanation, explain_node
+from cfgraph.analysis.frames import frames
+from cfgraph.analysis.regardless import Regardless, regardless
 from cfgraph.console.answer import print_document
+from cfgraph.console.explain_loop import answer_loop
+from cfgraph.console.explain_pair import answer_pair
+from cfgraph.console.explain_run import Fate, fate_of
 from cfgraph.console.graphs import read_graph
 from cfgraph.console.page import Page, page
 from cfgraph.console.tables import Column, Table
 from cfgraph.console.view import View, find
 from cfgraph.errors import UsageError
-from cfgraph.ir.graph import Graph
-from cfgraph.ops.op import lookup
+from cfgraph.ir.graph import Graph, Output
+from cfgraph.ops.op import lookup, role
 from cfgraph.options import Color
+from cfgraph.runtime.feeds import read_feeds
 
 _MAX_FED: Final = 8
 
 
-def explain_subject(path: str, subject: str, full: bool, json: bool, color: Color) -> None:
-    """Print where a node runs, when, and what it waits for."""
+class Answer(Protocol):
+    """What is said to a question."""
+
+    def to_json(self) -> dict[str, Any]:
+        """The answer as a member of the document."""
+
+    def print(self, out: Page) -> None:
+        """The answer as text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What is asked of a graph: a node, a tensor or a loop; with `other`, how it gets there.
+
+    Fed values are for a run besides; None asks for none. `devices` are those of a loop's run.
+    """
+
+    subject: str
+    other: str | None = None
+    feeds: Sequence[str] | None = None
+    devices: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NodeAnswer:
+    """A node before it runs, what runs regardless if it is a predicate, and its fate in a run."""
+
+    told: Explanation
+    decides: Regardless | None
+    fate: Fate | None
+    full: bool
+
+    def to_json(self) -> dict[str, Any]:
+        """The member `node` of the document."""
+        extra: dict[str, Any] = {"run": self.fate and self.fate.to_json()}
+        if self.decides is not None:
+            extra["decides"] = {
+                "predicate": self.decides.predicate.name,
+                "switches": [node.name for node in self.decides.switches],
+                "regardless": {
+                    str(side): [node.name for node in nodes]
+                    for side, nodes in self.decides.of.items()
+                },
+            }
+        return _node_json(self.told) | extra
+
+    def print(self, out: Page) -> None:
+        """The answer as text."""
+        _print(out, self.told, [*_rows(self.told, self.full), *self._more()])
+
+    def _more(self) -> Iterator[tuple[str, str, str]]:
+        if self.decides is not None:
+            count = len(self.decides.switches)
+            switches = "1 Switch" if count == 1 else f"{count} Switches"
+            yield "decides", f"by {self.decides.predicate.name}", switches
+            for side, nodes in self.decides.of.items():
+                names = ", ".join(node.name for node in nodes[:_MAX_FED])
+                more = f" and {len(nodes) - _MAX_FED} more" if len(nodes) > _MAX_FED else ""
+                sides = {0: "where it is false", 1: "where it is true"}
+                serves = sides.get(side, f"on side {side}")
+                yield "regardless", names + more, f"made outside, read only {serves}"
+        if self.fate is not None:
+            yield "in this run", self.fate.words, self.fate.why
+
+
+def explain_subject(path: str, asked: Question, full: bool, json: bool, color: Color) -> None:
+    """Print the answer to a question on a graph."""
     source = read_graph(path, quiet=json)
-    _require_outside_functions(source.graph, subject)
-    told = explain_node(source.graph, subject)
+    kind, answer = _answer(source.graph, asked, full)
     if json:
-        print_document("explain", inputs=[source.to_json()], result={"node": _node_json(told)})
-        return
-    _print(page(color), told, full)
+        print_document("explain", inputs=[source.to_json()], result={kind: answer.to_json()})
+    else:
+        answer.print(page(color))
+
+
+def _answer(graph: Graph, asked: Question, full: bool) -> tuple[str, Answer]:
+    feeds = None if asked.feeds is None else read_feeds(graph, asked.feeds)
+    if asked.other is not None:
+        if feeds is not None:
+            raise UsageError("a run tells of one node or loop, not of two", hint="leave out --feed")
+        ends = [_tensor(graph, name) for name in (asked.subject, asked.other)]
+        return "pair", answer_pair(graph, *ends)
+    if _is_loop(graph, asked.subject):
+        return "loop", answer_loop(graph, asked.subject, feeds, list(asked.devices))
+    _require_outside_functions(graph, asked.subject)
+    told = explain_node(graph, asked.subject)
+    fate = None
+    if feeds is not None:
+        fate = fate_of(graph, told.node, in_root=told.frame == "/", feeds=feeds)
+    return "node", NodeAnswer(told, _decides(graph, told), fate, full)
+
+
+def _is_loop(graph: Graph, subject: str) -> bool:
+    if subject.removeprefix("^").partition(":")[0] in graph:
+        return False
+    named = any(subject in (frame.path, frame.name) for frame in frames(graph).all[1:])
+    return named or subject.startswith("/")
+
+
+def _tensor(graph: Graph, name: str) -> Output:
+    _require_outside_functions(graph, name)
+    return graph.tensor(name.removeprefix("^"))
+
+
+def _decides(graph: Graph, told: Explanation) -> Regardless | None:
+    """What runs regardless of a node that is a predicate outside of loops, or of a Switch's."""
+    node = told.node
+    if role(node) == "switch":
+        return regardless(graph, node.inputs[1])
+    return regardless(graph, node.output()) if node.readers(0) else None
 
 
 def _require_outside_functions(graph: Graph, subject: str) -> None:
@@ -39,12 +147,11 @@ def _require_outside_functions(graph: Graph, subject: str) -> None:
         raise UsageError(message, hint=hint)
 
 
-def _print(out: Page, told: Explanation, full: bool) -> None:
+def _print(out: Page, told: Explanation, rows: list[Sequence[Any]]) -> None:
     op = lookup(told.node.op)
     about = (op.__doc__ or "").splitlines()[0] if op else "an op that cfgraph does not know"
     out.heading(f"{told.node.name}  {told.node.op}", about)
     columns = [Column("what", style="dim"), Column("which", style="cyan"), Column("more")]
-    rows: list[Sequence[Any]] = [*_rows(told, full)]
     out.table(Table(columns, rows, headings=False))
     if told.mismatched:
         told_of = "its inputs may differ in liveness: one is dead in some run where another is live"

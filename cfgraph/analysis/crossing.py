@@ -1,0 +1,65 @@
+"""How the value of a node can be read elsewhere: the Enters and Exits between two frames."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from cfgraph.analysis.frames import Frame, Frames
+from cfgraph.ir.graph import Node, Output
+from cfgraph.ops.op import behind_identities, role
+
+
+@dataclass(frozen=True, slots=True)
+class Crossing:
+    """What stands between a tensor and a node that is to read it.
+
+    `leaves` are the frames that the value must leave, inner ones first, `enters` those that it must
+    then enter. `ready` holds the tensor there, where a loop of the graph brings it already; else
+    `near` are the Exits of the first frame to leave, which hand out other variables of the loop.
+    """
+
+    leaves: tuple[Frame, ...]
+    enters: tuple[Frame, ...]
+    ready: Output | None
+    near: tuple[Node, ...]
+
+
+def crossing(found: Frames, x: Output, reader: Node) -> Crossing:
+    """The way from a tensor to a node, as far as frames go."""
+    there, here = found.of_outputs[x.node], found.of[reader]
+    leaves, enters = [], list[Frame]()
+    while here is not there:
+        if there.depth >= here.depth and there.parent is not None:
+            leaves.append(there)
+            there = there.parent
+        else:
+            enters.insert(0, here)
+            here = here.parent or here
+    ready: Output | None = x
+    for frame in leaves:
+        ready = ready and next((e.output() for e in frame.exits if hands_out(e, ready)), None)
+    for frame in enters:
+        ready = ready and next((e.output() for e in frame.enters if ready in e.inputs), None)
+    return Crossing(tuple(leaves), tuple(enters), ready, tuple(leaves[0].exits) if leaves else ())
+
+
+def hands_out(leave: Node, x: Output) -> bool:
+    """True if an Exit gives the last value of a tensor in its loop."""
+    return behind_identities(x) in map(behind_identities, _handed(leave))
+
+
+def _handed(leave: Node) -> Iterator[Output]:
+    """The tensors in a loop whose last value an Exit is: of a Switch, a Merge, what goes round."""
+    switch = leave.inputs[0].node
+    yield leave.inputs[0]
+    if role(switch) != "switch":
+        return
+    merge = behind_identities(switch.inputs[0]).node
+    yield switch.output(1)
+    if role(merge) != "merge":
+        return
+    yield merge.output()
+    for item in merge.inputs:
+        if role(item.node) == "next_iteration":
+            yield item.node.inputs[0]

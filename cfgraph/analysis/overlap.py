@@ -1,0 +1,217 @@
+"""What keeps the iterations of a loop from overlapping: the cycle that takes longest.
+
+An iteration hands its loop variables on to the next one through NextIteration and Merge. A chain of
+nodes from a Merge to the NextIteration of another variable ties the second variable to the first of
+the iteration before; a cycle of such chains bounds the time of an iteration from below by its work
+over the number of iterations that it goes through. The largest such ratio is the maximum cycle mean
+of the loop's variables (R. M. Karp, "A characterization of the minimum cycle mean in a digraph",
+1978), here of the longest chains between them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import inf
+from typing import Final
+
+from cfgraph.analysis.frames import Frame
+from cfgraph.analysis.regions import Region, regions
+from cfgraph.analysis.transfers import is_transfer, key_of, senders
+from cfgraph.errors import UsageError
+from cfgraph.ir.graph import Graph, Node
+from cfgraph.ir.names import did_you_mean
+from cfgraph.ir.walk import Roles
+from cfgraph.ops.op import role
+
+# loop variables, times the nodes of the body
+_MOST: Final = 20_000_000
+
+Item = Node | Region
+# what a node takes, in any unit
+Cost = Callable[[Node], float]
+
+
+@dataclass(frozen=True, slots=True)
+class Overlap:
+    """The critical cycle of a loop.
+
+    `chain` are the nodes on it, beginning with a Merge; an inner loop on it is one `Region`. It
+    goes through `rounds` iterations and takes `per_iteration` of each, of the `work` of all nodes.
+    """
+
+    frame: Frame
+    chain: tuple[Item, ...]
+    rounds: int
+    per_iteration: float
+    work: float
+    parallel: int
+
+    @property
+    def share(self) -> float:
+        """The part of an iteration's work that the next one waits for, from 0 to 1."""
+        return self.per_iteration / self.work if self.work else 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Chains:
+    """The longest chains from one loop variable: how long to an item, and the item before it."""
+
+    length: Mapping[Item, float]
+    before: Mapping[Item, Item]
+
+    def to(self, item: Item) -> list[Item]:
+        """The items of the longest chain to one, in order."""
+        found = [item]
+        while found[-1] in self.before:
+            found.append(self.before[found[-1]])
+        return found[::-1]
+
+
+def overlap(graph: Graph, path: str, cost: Cost) -> Overlap:
+    """The critical cycle of the loop whose frame has this path; an inner loop counts once.
+
+    A Recv waits for its Send, so that the cycle of a partitioned loop goes over its devices.
+
+    Raises UsageError where there is no such frame, or it is no loop, or too large to be looked at.
+    """
+    links = _transfers(graph)
+    found = regions(graph, links)
+    frame = _frame(found.frames.all, path)
+    region = found.of[frame]
+    pairs = [(m, back) for m in frame.merges if (back := _handed_back(m)) is not None]
+    if not pairs:
+        message = f"{frame.path!r} is no loop: no variable of it goes around"
+        raise UsageError(message)
+    if len(pairs) * len(region.order) > _MOST:
+        message = f"{frame.path!r} is too large: {len(pairs)} variables, {len(frame.nodes)} nodes"
+        raise UsageError(message)
+    costs = {item: _cost(item, cost) for item in region.order}
+    readers = _readers(region, links)
+    chains = [_longest(region.order, readers, costs, merge) for merge, _ in pairs]
+    weights = [[found.length.get(back, -inf) for _, back in pairs] for found in chains]
+    cycle = _critical(weights)
+    steps = list(zip(cycle, [*cycle[1:], cycle[0]], strict=True))
+    items = [item for here, there in steps for item in chains[here].to(pairs[there][1])]
+    total = sum(weights[here][there] for here, there in steps)
+    parallel = min((int(enter.attr("parallel_iterations")) for enter in frame.enters), default=1)
+    work = sum(costs.values())
+    return Overlap(frame, tuple(items), len(cycle), total / len(cycle), work, parallel)
+
+
+def _handed_back(merge: Node) -> Node | None:
+    """The NextIteration that a Merge reads."""
+    sources = (item.node for item in merge.inputs)
+    return next((node for node in sources if role(node) == "next_iteration"), None)
+
+
+def _cost(item: Item, cost: Cost) -> float:
+    if isinstance(item, Node):
+        return cost(item)
+    return sum(_cost(inner, cost) for inner in item.order)
+
+
+def _frame(frames: Sequence[Frame], path: str) -> Frame:
+    """The loop of a path, or of a name that only one has."""
+    named = [frame for frame in frames[1:] if path in (frame.path, frame.name)]
+    if len(named) == 1:
+        return named[0]
+    paths = [frame.path for frame in frames[1:]]
+    if named:
+        raise UsageError(f"{len(named)} loops have the name {path!r}", hint=", ".join(paths))
+    raise UsageError(f"no loop {path!r} in the graph", hint=did_you_mean(path, paths))
+
+
+def _transfers(graph: Graph) -> dict[Node, list[Node]]:
+    """The Send that each Recv waits for."""
+    roles = Roles()
+    receivers = [node for node in graph if roles[node.op] == "recv" and is_transfer(node, roles)]
+    sent = senders(graph) if receivers else {}
+    keys = {node: key_of(node) for node in receivers}
+    return {node: [sent[key]] for node, key in keys.items() if key in sent}
+
+
+def _readers(region: Region, links: Mapping[Node, list[Node]]) -> dict[Item, list[Item]]:
+    """What waits for an item within an iteration, by edges of any kind."""
+    found: dict[Item, list[Item]] = {item: [] for item in region.order}
+    for item in region.order:
+        if isinstance(item, Node):
+            sources = [x.node for x in item.inputs]
+            _join(found, item, [*sources, *item.controls, *links.get(item, ())])
+            continue
+        _join(found, item, [x.node for enter in item.frame.enters for x in enter.inputs])
+        reads = (use.node for leave in item.frame.exits for use in leave.uses)
+        found[item] += [reader for reader in reads if reader in found]
+    return found
+
+
+def _join(found: dict[Item, list[Item]], item: Item, sources: Iterable[Node]) -> None:
+    for source in sources:
+        if source in found and role(source) != "next_iteration":
+            found[source].append(item)
+
+
+def _longest(
+    order: Sequence[Item],
+    readers: Mapping[Item, Sequence[Item]],
+    costs: Mapping[Item, float],
+    start: Node,
+) -> _Chains:
+    length: dict[Item, float] = {start: costs[start]}
+    before: dict[Item, Item] = {}
+    for item in order:
+        here = length.get(item)
+        if here is None:
+            continue
+        for reader in readers[item]:
+            long = here + costs[reader]
+            if long > length.get(reader, -inf) and reader is not start:
+                length[reader], before[reader] = long, item
+    return _Chains(length, before)
+
+
+def _critical(weights: Sequence[Sequence[float]]) -> list[int]:
+    """The cycle with the largest mean weight: Karp's walk of n steps, and the cycle in it."""
+    count = len(weights)
+    best: list[list[float]] = [[0.0] * count]
+    came: list[list[int]] = []
+    for _ in range(count):
+        row, source = [], []
+        for there in range(count):
+            from_here = [best[-1][here] + weights[here][there] for here in range(count)]
+            here = max(range(count), key=from_here.__getitem__)
+            row.append(from_here[here])
+            source.append(here)
+        best.append(row)
+        came.append(source)
+    means = [
+        min((best[count][v] - best[k][v]) / (count - k) for k in range(count) if best[k][v] > -inf)
+        if best[count][v] > -inf
+        else -inf
+        for v in range(count)
+    ]
+    here = max(range(count), key=means.__getitem__)
+    walk = [here]
+    for source in reversed(came):
+        here = source[here]
+        walk.append(here)
+    walk.reverse()
+    return _cycle_in(walk, weights)
+
+
+def _cycle_in(walk: Sequence[int], weights: Sequence[Sequence[float]]) -> list[int]:
+    """The cycle with the largest mean weight among those that a walk closes."""
+    found: list[list[int]] = []
+    stack: list[int] = []
+    for here in walk:
+        if here in stack:
+            at = stack.index(here)
+            found.append(stack[at:])
+            del stack[at:]
+        stack.append(here)
+    return max(found, key=lambda cycle: _mean(cycle, weights))
+
+
+def _mean(cycle: Sequence[int], weights: Sequence[Sequence[float]]) -> float:
+    pairs = zip(cycle, [*cycle[1:], cycle[0]], strict=True)
+    return sum(weights[here][there] for here, there in pairs) / len(cycle)

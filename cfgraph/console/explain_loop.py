@@ -1,0 +1,173 @@
+"""Explain a loop: which nodes keep its iterations from overlapping, before a run and in one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from cfgraph.analysis.cost import Costs, Estimates
+from cfgraph.analysis.frames import Frame, frames
+from cfgraph.analysis.overlap import Item, Overlap, overlap
+from cfgraph.console.live_trace import time_text
+from cfgraph.console.page import Page
+from cfgraph.console.tables import Column, Table
+from cfgraph.errors import UsageError
+from cfgraph.ir.device_name import DeviceName
+from cfgraph.ir.device_set import short_name
+from cfgraph.ir.graph import Graph, Node, Output
+from cfgraph.ops.op import role
+from cfgraph.ops.shape_inference import infer_shapes
+from cfgraph.runtime.cost_model import CostModel
+from cfgraph.runtime.fetches import Fetches
+from cfgraph.runtime.iterations import Iterations
+from cfgraph.runtime.session import Session
+
+# shares of an iteration's work on the critical cycle
+_ALL: Final = 0.9
+_SOME: Final = 0.6
+_NS: Final = 1e9
+
+
+@dataclass(frozen=True, slots=True)
+class LoopAnswer:
+    """A loop's critical cycle with the seconds of each node, and a run in virtual time."""
+
+    found: Overlap
+    cost: Callable[[Node], float]
+    seen: Iterations | None
+
+    def to_json(self) -> dict[str, Any]:
+        """The member `loop` of the document; times are nanoseconds."""
+        seen = self.seen
+        return {
+            "frame": self.found.frame.path,
+            "critical_cycle": [
+                {"name": name_of(item), "ns": round(self._seconds(item) * _NS)}
+                for item in self.found.chain
+            ],
+            "iterations_of_the_cycle": self.found.rounds,
+            "cycle_ns": round(self.found.per_iteration * _NS),
+            "work_ns": round(self.found.work * _NS),
+            "share": round(self.found.share, 4),
+            "parallel_iterations": self.found.parallel,
+            "verdict": self.verdict,
+            "run": seen
+            and {
+                "iterations": len(seen.spans),
+                "period_ns": seen.period and round(seen.period),
+                "at_once": seen.at_once,
+                "busiest": seen.busiest and {"device": seen.busiest[0], "share": seen.busiest[1]},
+            },
+        }
+
+    @property
+    def verdict(self) -> str:
+        """Why iterations overlap no more than they do."""
+        found = self.found
+        if found.parallel == 1:
+            return "iterations do not overlap: the loop's parallel_iterations is 1"
+        if found.share >= _ALL:
+            return "iterations do not overlap: nearly all of one waits for the one before"
+        if found.share >= _SOME:
+            return "iterations hardly overlap: most of one waits for the one before"
+        times = min(1 / found.share, found.parallel)
+        return f"iterations can overlap about {times:.1f} times, given enough devices"
+
+    def _seconds(self, item: Item) -> float:
+        return self.cost(item) if isinstance(item, Node) else sum(map(self._seconds, item.order))
+
+    def print(self, out: Page) -> None:
+        """The answer as text."""
+        found = self.found
+        out.heading(found.frame.path, f"a loop of {len(found.frame.nodes)} nodes")
+        out.line(f"  {self.verdict}", "bold")
+        columns = [Column("what", style="dim"), Column("which", style="cyan"), Column("more")]
+        out.table(Table(columns, [*self._rows()], headings=False))
+        out.heading("critical cycle", "each node waits for the one above, the first for the last")
+        nodes = [Column("node", style="cyan"), Column("op"), Column("device"), Column("takes")]
+        rows: list[Sequence[Any]] = [
+            (name_of(item), *_about(item), time_text(self._seconds(item) * _NS))
+            for item in found.chain
+        ]
+        out.table(Table(nodes, rows))
+
+    def _rows(self) -> list[tuple[str, str, str]]:
+        found = self.found
+        cycle, work = time_text(found.per_iteration * _NS), time_text(found.work * _NS)
+        rounds = "" if found.rounds == 1 else f"it goes through {found.rounds} iterations"
+        rows = [
+            (
+                "the cycle takes",
+                cycle,
+                rounds or f"an iteration: {_percent(found.share)} of its work",
+            ),
+            ("all of an iteration", work, "estimated from ops and shapes, on one device"),
+            ("at most", str(found.parallel), "iterations at once, says parallel_iterations"),
+        ]
+        if self.seen is not None:
+            rows += _seen(self.seen)
+        return rows
+
+
+def _seen(seen: Iterations) -> list[tuple[str, str, str]]:
+    if seen.period is None:
+        return [("in a run", str(len(seen.spans)), "iterations: too few to tell")]
+    rows = [
+        ("in a run", time_text(seen.period), f"an iteration, of {len(seen.spans)}"),
+        ("", str(seen.at_once), "at once"),
+    ]
+    if seen.busiest:
+        device, share = seen.busiest
+        rows.append(("", _percent(share), f"of the time {device} works, the busiest device"))
+    return rows
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %"
+
+
+def answer_loop(
+    graph: Graph, path: str, feeds: Mapping[str, Any] | None, devices: list[str]
+) -> LoopAnswer:
+    """Find a loop's critical cycle; with feeds, run the graph in virtual time too.
+
+    Raises UsageError where there is no such loop, and what a run raises.
+    """
+    found = frames(graph)
+    estimates, costs = Estimates(infer_shapes(graph), found), Costs()
+
+    def cost(node: Node) -> float:
+        parts = DeviceName.parse(node.device)
+        kind = (parts and parts.kind) or "CPU"
+        speeds = kind if kind in costs.speeds else "CPU"
+        waits = costs.link.seconds(estimates.size(Output(node))) if role(node) == "recv" else 0.0
+        return costs.seconds(speeds, *estimates.work(node)) + waits
+
+    answer = overlap(graph, path, cost)
+    seen = None if feeds is None else _run(graph, answer.frame, feeds, devices)
+    return LoopAnswer(answer, cost, seen)
+
+
+def _run(graph: Graph, frame: Frame, feeds: Mapping[str, Any], devices: list[str]) -> Iterations:
+    chain = [frame]
+    while chain[0].parent is not None and chain[0].parent.parent is not None:
+        chain.insert(0, chain[0].parent)
+    seen = Iterations([item.name for item in chain])
+    asked = Fetches(graph)
+    asked.default()
+    names = [item.name for item in asked.tensors]
+    session = Session(graph, ",".join(devices) or None, costs=CostModel(), soft_placement=True)
+    session.run(names, feeds, trace=seen, allow_dead=True)
+    if not seen.spans:
+        raise UsageError(f"{frame.path!r} does not run with these feeds")
+    return seen
+
+
+def name_of(item: Item) -> str:
+    """The name of a node, or the path of a loop."""
+    return item.name if isinstance(item, Node) else item.frame.path
+
+
+def _about(item: Item) -> tuple[str, str]:
+    return (item.op, short_name(item.device)) if isinstance(item, Node) else ("a loop", "")

@@ -1,0 +1,112 @@
+"""Explain how two nodes stand to each other: frames, gradient, cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from cfgraph.analysis.crossing import Crossing, crossing
+from cfgraph.analysis.frames import frames
+from cfgraph.analysis.paths import find_cut, path_through
+from cfgraph.console.page import Page
+from cfgraph.console.tables import Column, Table
+from cfgraph.ir.copy import copy_of
+from cfgraph.ir.graph import Graph, Node, Output
+from cfgraph.passes.cluster.cluster import cluster
+
+
+@dataclass(frozen=True, slots=True)
+class PairAnswer:
+    """What stands between a tensor and a node that reads it, or is to; each part in words."""
+
+    source: Output
+    target: Output
+    frames: str
+    gradient: str
+    cluster: str
+
+    def to_json(self) -> dict[str, Any]:
+        """The member `pair` of the document."""
+        return {
+            "source": self.source.name,
+            "target": self.target.name,
+            "frames": self.frames,
+            "gradient": self.gradient,
+            "cluster": self.cluster,
+        }
+
+    def print(self, out: Page) -> None:
+        """The answer as text."""
+        out.heading(f"{self.source.name} → {self.target.name}", "the first, read by the second")
+        columns = [Column("what", style="dim"), Column("said")]
+        rows: list[Sequence[Any]] = [
+            ("frames", self.frames),
+            ("gradient", self.gradient),
+            ("cluster", self.cluster),
+        ]
+        out.table(Table(columns, rows, headings=False))
+
+
+def answer_pair(graph: Graph, source: Output, target: Output) -> PairAnswer:
+    """How a tensor gets to another one's node, how a gradient comes back, and if they cluster."""
+    found = frames(graph)
+    way = crossing(found, source, target.node)
+    return PairAnswer(
+        source,
+        target,
+        " ".join(_frames(way, source, target.node)),
+        _gradient(source, target),
+        _cluster(graph, source.node, target.node),
+    )
+
+
+def _frames(way: Crossing, source: Output, target: Node) -> Iterator[str]:
+    if not way.leaves and not way.enters:
+        yield f"both are in one frame: {target.name} can read {source.name} as it is"
+        return
+    if way.leaves:
+        inner = way.leaves[0].path
+        yield f"{source.name} is in the loop {inner}, and {target.name} is not;"
+    else:
+        yield f"{target.name} is in the loop {way.enters[-1].path}, and {source.name} is not;"
+    if way.ready is not None:
+        yield f"read {way.ready.name} instead, which brings its value there"
+        return
+    steps = [f"an Exit of {frame.path}" for frame in way.leaves]
+    steps += [f"a constant Enter into {frame.path}" for frame in way.enters]
+    yield f"lead it over {', then '.join(steps)}"
+    if way.near:
+        names = ", ".join(f"{node.name}:0" for node in way.near[:4])
+        more = f" and {len(way.near) - 4} more" if len(way.near) > 4 else ""
+        yield f"(what the loop gives now: {names}{more})"
+
+
+def _gradient(x: Output, y: Output) -> str:
+    cut = find_cut([y], x)
+    if cut is not None:
+        return f"none of {y.name} by {x.name}: {cut.reason}"
+    path = path_through([x], x.node, [y])
+    over = f", over {' → '.join(node.name for node in path[1:-1])}" if len(path) > 2 else ""
+    return f"there is one of {y.name} by {x.name}{over}"
+
+
+def _cluster(graph: Graph, source: Node, target: Node) -> str:
+    report = cluster(copy_of(graph), explain=True)
+    of = {name: one.name for one in report.clusters for name in one.nodes}
+    first, second = of.get(source.name), of.get(target.name)
+    if first is not None and first == second:
+        return f"both are in {first}"
+    for edge in report.edges:
+        if (edge.source, edge.target) == (source.name, target.name):
+            return f"the edge joins no clusters: {edge.reason.text}"
+    reasons = [
+        f"{name} is in none: {report.outside[name].text}"
+        for name in (source.name, target.name)
+        if name in report.outside
+    ]
+    if reasons:
+        return "; ".join(reasons)
+    if first is None or second is None:
+        return "they are not in one"
+    return f"{source.name} is in {first}, {target.name} in {second}; no edge joins them directly"

@@ -1,0 +1,102 @@
+"""The critical cycle of a loop, on loops small enough to see it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import cfgraph
+from cfgraph.analysis.overlap import Overlap, overlap
+from cfgraph.build.builder import Builder
+from cfgraph.errors import UsageError
+from cfgraph.ir.graph import Graph, Node
+
+
+def lowered(b: Builder) -> Graph:
+    cfgraph.lower(b.graph)
+    return b.graph
+
+
+def cost(node: Node) -> float:
+    """Only arithmetic takes time, and a product takes longer."""
+    return {"Mul": 10.0, "AddV2": 1.0, "Exp": 3.0}.get(node.op, 0.0)
+
+
+def of(b: Builder) -> Overlap:
+    return overlap(lowered(b), next(iter(paths(b))), cost)
+
+
+def paths(b: Builder) -> list[str]:
+    from cfgraph.analysis.frames import frames
+
+    return [frame.path for frame in frames(b.graph).all[1:]]
+
+
+def test_a_cycle_over_two_variables_counts_for_two_iterations() -> None:
+    b = Builder()
+    x = b.placeholder("x", "float32", [])
+
+    def body(i: Any, x: Any, y: Any) -> Any:
+        return i + 1, y * y, b.Exp(x)  # 10 from y to x, 3 from x to y: 13 in two iterations
+
+    b.while_loop(lambda i, *_: i < 9, body, (0, x, x))
+    found = of(b)
+    assert found.rounds == 2
+    assert found.per_iteration == pytest.approx(6.5)
+    assert {item.op for item in found.chain if isinstance(item, Node)} >= {"Mul", "Exp"}
+    assert found.work == pytest.approx(14)
+
+
+def test_what_feeds_no_later_iteration_is_not_on_the_cycle() -> None:
+    b = Builder()
+    x = b.placeholder("x", "float32", [])
+
+    def body(i: Any, total: Any) -> Any:
+        return i + 1, total + b.Exp(x) * x
+
+    b.while_loop(lambda i, _: i < 9, body, (0, x))
+    found = of(b)
+    assert found.per_iteration == pytest.approx(1)
+    assert found.share == pytest.approx(1 / 15)
+
+
+def test_an_inner_loop_on_the_cycle_is_one_item() -> None:
+    b = Builder()
+    x = b.placeholder("x", "float32", [])
+
+    def body(i: Any, x: Any) -> Any:
+        return i + 1, b.while_loop(lambda j, _: j < 2, lambda j, x: (j + 1, x * x), (0, x))[1]
+
+    b.while_loop(lambda i, _: i < 9, body, (0, x))
+    found = of(b)
+    assert [type(item).__name__ for item in found.chain].count("Region") == 1
+
+
+@pytest.mark.parametrize("path", ["/", "/nowhere"])
+def test_a_frame_that_is_no_loop_is_refused(path: str) -> None:
+    b = Builder()
+    b.while_loop(lambda i: i < 9, lambda i: i + 1, 0)
+    with pytest.raises(UsageError):
+        overlap(lowered(b), path, cost)
+
+
+def test_the_mean_of_the_cycle_is_the_best_of_all_cycles() -> None:
+    from itertools import chain, permutations
+
+    import numpy as np
+
+    from cfgraph.analysis.overlap import _critical, _mean
+
+    random = np.random.default_rng(0)
+    for size in (1, 2, 3, 4, 5) * 8:
+        weights = random.integers(0, 50, (size, size)).astype(float)
+        weights[random.random((size, size)) < 0.4] = -np.inf
+        np.fill_diagonal(weights, np.maximum(weights.diagonal(), 0))
+        table = weights.tolist()
+        every = [
+            _mean(cycle, table)
+            for k in range(1, size + 1)
+            for cycle in permutations(range(size), k)
+        ]
+        assert _mean(_critical(table), table) == pytest.approx(max(every))

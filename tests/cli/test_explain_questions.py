@@ -1,0 +1,176 @@
+"""The questions that people ask of a graph, each on one that provokes it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import cfgraph
+from cfgraph.analysis.frames import frames
+from cfgraph.build.builder import Builder
+from cfgraph.ir.shapes import Shape
+from tests.cli.conftest import Command
+
+
+def said(lines: list[str]) -> dict[str, str]:
+    """The cells of each row after the first, by the first; rows without one go on."""
+    found: dict[str, str] = {}
+    for line in lines[1:]:
+        what, _, rest = line.strip().partition("  ")
+        found.setdefault(what, " ".join(rest.split()))
+    return found
+
+
+def test_why_do_the_iterations_of_a_loop_not_overlap(command: Command, graphs: Path) -> None:
+    done = command("explain", graphs / "lstm.pb", "/lstm/while_context", "--json")
+    loop = done.json["result"]["loop"]
+    names = [node["name"] for node in loop["critical_cycle"]]
+    assert (names[0], names[-1]) == ("lstm/Merge_2", "lstm/NextIteration_2")
+    assert "lstm/MatMul" in names
+    assert loop["share"] > 0.6
+    assert "hardly overlap" in loop["verdict"]
+    assert loop["run"] is None
+
+
+def test_a_run_in_virtual_time_tells_how_far_iterations_overlap(
+    command: Command, graphs: Path, tmp_path: Path
+) -> None:
+    parts = tmp_path / "parts.pb"
+    command("partition", graphs / "eight_devices.pb", "--devices", "cpu:0-7", "-o", parts)
+    loop = command("explain", parts, "/while/while_context", "--run", "--json").json
+    loop = loop["result"]["loop"]
+    assert loop["run"]["at_once"] > 8
+    assert loop["cycle_ns"] <= loop["run"]["period_ns"] <= loop["work_ns"]
+    assert any(name["name"].endswith("/recv") for name in loop["critical_cycle"])
+    alone = command("explain", graphs / "counter.pb", "/while/while_context", "--feed", "n=9")
+    assert "hardly overlap" in alone.out
+    assert "an iteration, of 10" in alone.out
+
+
+def test_a_loop_that_runs_one_iteration_at_a_time_says_so(command: Command, tmp_path: Path) -> None:
+    b = Builder()
+    n = b.placeholder("n", "int32", [])
+    b.while_loop(lambda i: i < n, lambda i: i + 1, 0, parallel_iterations=1)
+    cfgraph.lower(b.graph)
+    cfgraph.save(b.graph, tmp_path / "one.pb")
+    frame = frames(b.graph).all[1]
+    done = command("explain", tmp_path / "one.pb", frame.path)
+    assert "parallel_iterations is 1" in done.out
+
+
+def test_an_unknown_loop_is_a_usage_error_with_its_neighbours(
+    command: Command, graphs: Path
+) -> None:
+    done = command("explain", graphs / "counter.pb", "/while/while_contex")
+    assert done.code == 2
+    assert "did you mean '/while/while_context'?" in done.err
+
+
+def test_why_is_a_fetch_dead(command: Command, graphs: Path) -> None:
+    path = graphs / "deadness_mismatch.pb"
+    done = command("explain", path, "C", "--feed", "p=false", "--feed", "v=[1, 2]")
+    assert said(done.lines)["in this run"] == (
+        "dead C:0 is dead: Switch 'switch' hands nothing to output 1, as p:0 is false"
+    )
+    done = command("explain", path, "C", "--feed", "p=true", "--feed", "v=[1, 2]", "--json")
+    assert done.json["result"]["node"]["run"] == {"live": 1, "dead": 0, "why": None}
+
+
+def test_a_node_in_a_loop_tells_how_often_it_ran(command: Command, counter: Path) -> None:
+    done = command("explain", counter, "while/add", "--feed", "n=3")
+    assert said(done.lines)["in this run"] == "it ran 3 times, and was dead 1 times"
+
+
+OUTSIDE = """
+p = Placeholder() {dtype=bool, shape=[]}
+x = Placeholder() {dtype=float32, shape=[]}
+dear = Exp(x) {T=float32}
+dearer = Exp(dear) {T=float32}
+both = Neg(x) {T=float32}
+not = LogicalNot(p)
+a = Switch(dearer, p) {T=float32}
+b = Switch(both, not) {T=float32}
+inside = Tanh(a:1) {T=float32}
+merge = Merge(b:1, inside) {T=float32}
+sum = AddV2(merge, both) {T=float32}
+"""
+
+
+def test_what_runs_regardless_of_a_conditional(command: Command, tmp_path: Path) -> None:
+    file = tmp_path / "outside.graph"
+    file.write_text(OUTSIDE)
+    found = said(command("explain", file, "p").lines)
+    assert found["decides"] == "by p:0 2 Switches"
+    assert found["regardless"] == "dear, dearer made outside, read only where it is true"
+    told = command("explain", file, "a", "--json").json["result"]["node"]["decides"]
+    assert told["regardless"] == {"1": ["dear", "dearer"]}
+
+
+def test_why_is_a_gradient_none(command: Command, tmp_path: Path) -> None:
+    file = tmp_path / "cut.graph"
+    file.write_text(
+        "x = Placeholder() {dtype=float32, shape=[]}\n"
+        "whole = Cast(x) {SrcT=float32, DstT=int32}\n"
+        "back = Cast(whole) {SrcT=int32, DstT=float32}\n"
+        "y = Exp(back) {T=float32}\n"
+    )
+    found = said(command("explain", file, "x", "y").lines)
+    assert found["gradient"].startswith("none of y:0 by x:0")
+    assert "whole" in found["gradient"]
+
+
+def test_how_is_a_value_read_from_another_frame(command: Command, graphs: Path) -> None:
+    path = graphs / "lstm_grad.pb"
+    found = said(command("explain", path, "lstm/mul_2", "loss").lines)
+    assert "read lstm/Exit_2:0 instead" in found["frames"]
+    found = said(command("explain", path, "lstm/Sigmoid", "loss").lines)
+    assert "lead it over an Exit of /lstm/while_context" in found["frames"]
+    found = said(command("explain", path, "x", "lstm/mul").lines)
+    assert "a constant Enter into /lstm/while_context" in found["frames"]
+
+
+def test_why_is_an_edge_not_clustered(command: Command, graphs: Path) -> None:
+    path = graphs / "deadness_mismatch.pb"
+    told = command("explain", path, "B", "C", "--json").json["result"]["pair"]["cluster"]
+    assert "live" in told
+    path = graphs / "lstm_grad.pb"
+    told = command("explain", path, "lstm/Sigmoid", "lstm/mul_2").out
+    assert "both are in cluster_" in told
+
+
+def test_a_run_that_hangs_is_explained(command: Command, tmp_path: Path) -> None:
+    device = "/job:localhost/replica:0/task:0/device:CPU:0"
+    file = tmp_path / "lost.graph"
+    file.write_text(
+        f'recv = _Recv() {{tensor_type=float32, tensor_name="t", send_device="{device}", '
+        f'send_device_incarnation=1, recv_device="{device}"}} @"{device}"\n'
+        f'y = Exp(recv) {{T=float32}} @"{device}"\n'
+    )
+    done = command("explain", file, "y", "--run")
+    assert done.code == 5
+    assert "a Recv waits for a message" in done.err
+    assert "'recv'" in done.err
+
+
+def test_what_was_compiled_again_and_why(command: Command, tmp_path: Path) -> None:
+    pytest.importorskip("jax", reason="needs the extra `xla`")
+    b = Builder()
+    x, n = b.placeholder("x", "float32", [None]), b.placeholder("n", "int32", [])
+
+    def body(i: Any, x: Any) -> tuple[Any, Any]:
+        return i + 1, b.ConcatV2([b.Tanh(x) * b.Exp(x), x], 0)
+
+    invariants = (Shape([]), Shape([None]))
+    b.while_loop(lambda i, _: i < n, body, (0, x), shape_invariants=invariants)
+    cfgraph.lower(b.graph)
+    cfgraph.save(b.graph, tmp_path / "grow.pb")
+    feeds = ["--feed", "x=[1]", "--feed", "n=3"]
+    done = command("run", tmp_path / "grow.pb", *feeds, "--jit", "--engine", "xla")
+    assert "as switch_1 is [4], was [2]" in done.err
+
+
+def test_a_pair_takes_no_feeds(command: Command, counter: Path) -> None:
+    done = command("explain", counter, "n", "while/add", "--feed", "n=3")
+    assert done.code == 2
