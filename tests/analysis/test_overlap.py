@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import chain, permutations
 from typing import Any
 
+import numpy as np
 import pytest
 
 import cfgraph
-from cfgraph.analysis.overlap import Overlap, overlap
+from cfgraph.analysis.frames import frames
+from cfgraph.analysis.overlap import Overlap, _critical, _mean, overlap
 from cfgraph.build.builder import Builder
 from cfgraph.errors import UsageError
 from cfgraph.ir.graph import Graph, Node
@@ -28,8 +31,6 @@ def of(b: Builder) -> Overlap:
 
 
 def paths(b: Builder) -> list[str]:
-    from cfgraph.analysis.frames import frames
-
     return [frame.path for frame in frames(b.graph).all[1:]]
 
 
@@ -82,21 +83,12 @@ def test_a_frame_that_is_no_loop_is_refused(path: str) -> None:
 
 
 def test_the_mean_of_the_cycle_is_the_best_of_all_cycles() -> None:
-    from itertools import chain, permutations
-
-    import numpy as np
-
-    from cfgraph.analysis.overlap import _critical, _mean
-
     random = np.random.default_rng(0)
     for size in (1, 2, 3, 4, 5) * 8:
         weights = random.integers(0, 50, (size, size)).astype(float)
         weights[random.random((size, size)) < 0.4] = -np.inf
         np.fill_diagonal(weights, np.maximum(weights.diagonal(), 0))
         table = weights.tolist()
-        every = [
-            _mean(cycle, table)
-            for k in range(1, size + 1)
-            for cycle in permutations(range(size), k)
-        ]
-        assert _mean(_critical(table), table) == pytest.approx(max(every))
+        cycles = chain.from_iterable(permutations(range(size), k + 1) for k in range(size))
+        most = max(_mean(cycle, table) for cycle in cycles)
+        assert _mean(_critical(table), table) == pytest.approx(most)
