@@ -26,10 +26,13 @@ def still_there(before: Graph, after: Graph, report: Clustering) -> Iterator[tup
             old = Output(node, port)
             if old.name in report.names:
                 yield old, after.tensor(report.names[old.name][0])
-            elif node.name in after and node.name not in report.names:
-                # the index that nobody reads of a Merge goes with it
-                if port < (registry.output_count(after[node.name]) or 0):
-                    yield old, Output(after[node.name], port)
+            elif node.name not in report.names and _has(after, node.name, port):
+                yield old, Output(after[node.name], port)
+
+
+def _has(graph: Graph, name: str, port: int) -> bool:
+    """True for an output that there is: the index that nobody reads of a Merge goes with it."""
+    return name in graph and port < (registry.output_count(graph[name]) or 0)
 
 
 @pytest.mark.parametrize("mode", PROVEN)

@@ -42,6 +42,7 @@ OF_EDGES: Final[Mapping[str, str]] = {
 OF_REGIONS: Final[Mapping[str, str]] = {
     "form": "its Switches and Merges do not make one loop, or one conditional",
     "entered apart": "what enters it may differ in liveness",
+    "several devices": "its nodes are on several devices",
     "inner loop": "a loop in it is not compiled",
     "conditional": "a conditional in it is not compiled",
     "shape changes": "a variable of the loop changes its shape",

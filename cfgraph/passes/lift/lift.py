@@ -212,7 +212,7 @@ class Lifting:
         """Raise Refused unless XLA compiles nodes, on one device, and nobody asks for one."""
         chosen = list(nodes)
         if len({DeviceName.parse(node.device) for node in chosen}) > 1:
-            raise refused("device", "its nodes are on several devices")
+            raise refused("several devices", "its nodes are not on one device")
         for node in chosen:
             asked = self.wishes.needed is not None and node in self.wishes.kept
             if node in self.wishes.fed or (asked and role(node) != "merge"):

@@ -1,0 +1,53 @@
+"""TensorFlow compiles whole loops and conditionals of ours, and computes the same."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import cfgraph
+from tests.passes.test_cluster_interop import session_of
+
+pytestmark = [pytest.mark.interop, pytest.mark.slow]
+
+pytest.importorskip("tensorflow", reason="needs the extra `interop`")
+
+
+def lstm() -> dict[str, Any]:
+    """What an LSTM is fed."""
+    draw = np.random.default_rng(0)
+    return {
+        "W:0": draw.normal(size=(512, 1024)).astype(np.float32) / 20,
+        "x:0": draw.normal(size=(5, 32, 256)).astype(np.float32),
+    }
+
+
+CASES = {
+    "counter": (["count:0"], dict[str, Any]),
+    "nested": (["sum:0"], dict[str, Any]),
+    "while_functional": (["out:0"], lambda: {"n:0": np.int32(10)}),
+    "cond_functional": (
+        ["out:0"],
+        lambda: {"x:0": np.float32(1), "y:0": np.float32(2), "z:0": np.float32(3)},
+    ),
+    "lstm": (["loss:0"], lstm),
+    "lstm_grad": (["loss:0", "dW:0"], lstm),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_tensorflow_runs_whole_regions(fixtures: Path, name: str) -> None:
+    fetches, feeds = CASES[name]
+    graph = cfgraph.load(fixtures / "graphs" / f"{name}.pb")
+    with session_of(graph) as session:
+        plain = session.run(fetches, feeds())
+    report = cfgraph.cluster(graph, regions=True)
+    assert all(region.raised is not None for region in report.regions)
+    assert not any(node.op in ("Merge", "Switch", "Enter") for node in graph)
+    with session_of(graph) as session:
+        found = session.run(fetches, feeds())
+    for have, want in zip(found, plain, strict=True):
+        np.testing.assert_allclose(have, want, rtol=1e-4, atol=1e-5)
