@@ -86,7 +86,7 @@ def main(
 ) -> None:
     """Put nodes that XLA compiles together into clusters, without changing what is live."""
     from cfgraph.console.cluster import Asked, Written, cluster_file
-    from cfgraph.console.run_given import Given
+    from cfgraph.console.given import Given, Unverified, Verification
 
     fed = [text.partition("=")[0] for text in feed]
     asked = Asked(
@@ -100,5 +100,10 @@ def main(
         cases=cases,
     )
     format = "json" if json else format
-    writing = Written(format, output, to, map_out, quiet, verify, runs)
+    verification: Verification = Unverified(runs)
+    if verify:
+        from cfgraph.console.verify import Verified
+
+        verification = Verified(runs)
+    writing = Written(format, output, to, map_out, quiet, verification)
     raise given.Exit(cluster_file(graph, asked, writing))

@@ -57,8 +57,8 @@ def main(
     color: given.ColorChoice = given.Color.auto,
 ) -> None:
     """Compare two graphs: node by node, and with --run what they compute."""
-    from cfgraph.console.diff import DiffOptions, diff_files
-    from cfgraph.console.run_given import Given
+    from cfgraph.console.diff import DiffOptions, compare_nodes, diff_files
+    from cfgraph.console.given import Given
 
     format = "json" if json else format
     runs = Given(
@@ -77,4 +77,7 @@ def main(
     )
     ignored = given.split_list(ignore)
     options = DiffOptions(by, ignored, run, runs, format, full, quiet, color)
-    raise given.Exit(diff_files(a, b, options))
+    compare = compare_nodes
+    if run:
+        from cfgraph.console.diff_by_run import compare_by_run as compare
+    raise given.Exit(diff_files(a, b, options, compare))

@@ -37,9 +37,14 @@ def main(
     quiet: Quiet = False,
 ) -> None:
     """Turn functional conditionals, loops and calls into the five primitives of control flow."""
+    from cfgraph.console.given import Given, Unverified, Verification
     from cfgraph.console.lower import lower_file
-    from cfgraph.console.run_given import Given
 
-    given = Given(feeds=feed, inits=init, sizes=size, cases=cases)
-    code = lower_file(graph, output, to, function, keep_calls, map_out, json, quiet, verify, given)
-    raise Exit(code)
+    runs = Given(feeds=feed, inits=init, sizes=size, cases=cases)
+    verification: Verification = Unverified(runs)
+    if verify:
+        from cfgraph.console.verify import Verified
+
+        verification = Verified(runs)
+    written = (output, to, function, keep_calls, map_out, json, quiet)
+    raise Exit(lower_file(graph, *written, verification))

@@ -48,10 +48,15 @@ def main(
     quiet: given.Quiet = False,
 ) -> None:
     """Place a graph on devices, and cut it between them into Send and Recv."""
+    from cfgraph.console.given import Given, Unverified, Verification
     from cfgraph.console.partition import PlaceOptions, WriteOptions, partition_file
-    from cfgraph.console.run_given import Given
 
     placing = PlaceOptions(devices, rules, place, soft, seed)
     runs = Given(feeds=feed, inits=init, sizes=size, cases=cases)
-    writing = WriteOptions(output, to, dump_placement, json, quiet, verify, runs)
+    verification: Verification = Unverified(runs)
+    if verify:
+        from cfgraph.console.verify import Verified
+
+        verification = Verified(runs)
+    writing = WriteOptions(output, to, dump_placement, json, quiet, verification)
     raise given.Exit(partition_file(graph, placing, writing))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cfgraph.analysis.findings import Finding
 from cfgraph.compare.diff import Change, GraphDiff, NodesDiff
-from cfgraph.compare.divergence import Divergence
-from cfgraph.compare.runs import RunDiff
+
+if TYPE_CHECKING:  # a comparison of nodes shall not load what runs graphs
+    from cfgraph.compare.divergence import Divergence
+    from cfgraph.compare.runs import RunDiff
 
 Told = Callable[[Any], str]
 

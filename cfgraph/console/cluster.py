@@ -11,10 +11,9 @@ from typing import Any, Final
 from cfgraph.console.answer import print_document
 from cfgraph.console.cluster_dot import cluster_dot
 from cfgraph.console.cluster_report import print_explained, print_summary, print_what_if
+from cfgraph.console.given import NOT_ASKED, Verification
 from cfgraph.console.graphs import STDIN, artifact, read_graph, write_graph
 from cfgraph.console.page import note, page
-from cfgraph.console.run_given import NOTHING, Given
-from cfgraph.console.verify import verdict_of, verifier
 from cfgraph.document import render
 from cfgraph.errors import UsageError
 from cfgraph.ir.copy import copy_of
@@ -75,8 +74,7 @@ class Written:
     to: str | None = None
     map_out: str | None = None
     quiet: bool = False
-    verify: bool = False
-    given: Given = NOTHING
+    verification: Verification = NOT_ASKED
 
 
 def cluster_file(path: str, asked: Asked, writing: Written) -> int:
@@ -92,9 +90,9 @@ def cluster_file(path: str, asked: Asked, writing: Written) -> int:
     if writing.format == "dot":
         lower(graph)
         whole = copy_of(graph, graph)
-    verifying = verifier(graph, writing.verify, writing.given)
+    writing.verification.before(graph)
     report = asked.apply(graph)
-    verdict = verdict_of(verifying, graph, writing.quiet)
+    verdict = writing.verification.after(graph, writing.quiet)
     fine = verdict is None or bool(verdict)
     written = None
     with StagedFiles() as files:

@@ -1,23 +1,20 @@
-"""Compare two graphs from files, node by node or by running them, and print what differs."""
+"""Compare two graphs from files, node by node unless they are run, and print what differs."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from cfgraph.analysis.findings import Finding
 from cfgraph.compare.diff import BY, IGNORED, diff
-from cfgraph.compare.findings import diff_findings, run_findings
-from cfgraph.compare.runs import compare_runs
+from cfgraph.compare.findings import diff_findings
 from cfgraph.console.answer import print_document
 from cfgraph.console.ci_formats import CI_FORMATS, Subject
 from cfgraph.console.diff_nodes import nodes_summary, print_diff, side_text, to_json
-from cfgraph.console.diff_run import print_runs, run_side_text, runs_json, runs_summary
+from cfgraph.console.given import Given
 from cfgraph.console.graphs import STDIN, Source, read_graph
 from cfgraph.console.page import page
-from cfgraph.console.run_given import Given
-from cfgraph.console.run_job import require_one_stdin
 from cfgraph.errors import UsageError
 from cfgraph.options import Color
 
@@ -39,8 +36,11 @@ class DiffOptions:
     color: Color = Color.auto
 
 
-def diff_files(a: str, b: str, options: DiffOptions) -> int:
-    """Read two graphs and compare them; returns the exit code, 1 where they differ.
+Compare = Callable[[Sources, DiffOptions], int]
+
+
+def diff_files(a: str, b: str, options: DiffOptions, compare: Compare) -> int:
+    """Read two graphs and `compare` them; returns the exit code, 1 where they differ.
 
     Raises UsageError for options that do not fit each other.
     """
@@ -48,7 +48,7 @@ def diff_files(a: str, b: str, options: DiffOptions) -> int:
     if a == b == STDIN:
         raise UsageError("standard input can be read once only")
     sources = read_graph(a, quiet=options.quiet), read_graph(b, quiet=options.quiet)
-    return _run(sources, options) if options.run else _nodes(sources, options)
+    return compare(sources, options)
 
 
 def _require_sense(options: DiffOptions) -> None:
@@ -62,12 +62,13 @@ def _require_sense(options: DiffOptions) -> None:
         raise UsageError(message, hint="add --run")
 
 
-def _nodes(sources: Sources, options: DiffOptions) -> int:
+def compare_nodes(sources: Sources, options: DiffOptions) -> int:
+    """Compare node by node."""
     found = diff(sources[0].graph, sources[1].graph, by=options.by, ignore=options.ignore)
     code = int(bool(found))
     findings = diff_findings(found, side_text)
     if options.format in CI_FORMATS:
-        _print_findings(sources, findings, options.format)
+        print_findings(sources, findings, options.format)
     elif options.format == "json":
         print_document(
             "diff",
@@ -82,29 +83,6 @@ def _nodes(sources: Sources, options: DiffOptions) -> int:
     return code
 
 
-def _run(sources: Sources, options: DiffOptions) -> int:
-    for source in sources:
-        require_one_stdin(source, list(options.given.feeds))
-    graphs = sources[0].graph, sources[1].graph
-    found = compare_runs(*graphs, options.given.options(graphs[0]))
-    code = int(bool(found))
-    findings = run_findings(found, run_side_text)
-    if options.format in CI_FORMATS:
-        _print_findings(sources, findings, options.format)
-    elif options.format == "json":
-        print_document(
-            "diff",
-            inputs=sources,
-            findings=findings,
-            summary=runs_summary(found),
-            result={"structure": None, "runs": runs_json(found, graphs, options.full)},
-            exit_code=code,
-        )
-    else:
-        print_runs(page(options.color), found, graphs, options.full)
-    return code
-
-
-def _print_findings(sources: Sources, findings: Sequence[Finding], format: str) -> None:
+def print_findings(sources: Sources, findings: Sequence[Finding], format: str) -> None:
     """For a CI service: the second graph is the one that is looked at."""
     print(CI_FORMATS[format]("diff", [Subject(sources[1].path, findings)], "error"), end="")

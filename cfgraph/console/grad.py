@@ -9,13 +9,14 @@ from typing import Any
 from cfgraph.analysis.parameters import parameters
 from cfgraph.analysis.summary import sinks
 from cfgraph.console.answer import print_document
+from cfgraph.console.given import NOT_ASKED
 from cfgraph.console.grad_check import check_table, checked_copy, print_check
 from cfgraph.console.grad_options import Asked, Checked, Written, names_in, values_in
 from cfgraph.console.grad_report import Added, added_to, print_added
 from cfgraph.console.graphs import STDIN, Source, artifact, read_graph, write_graph
 from cfgraph.console.page import note
 from cfgraph.console.run_job import require_one_stdin
-from cfgraph.console.verify import verdict_of, verifier
+from cfgraph.console.verify import Verified
 from cfgraph.document import render
 from cfgraph.errors import UsageError
 from cfgraph.ir.graph import Graph, Output
@@ -50,12 +51,13 @@ def grad_file(path: str, asked: Asked, checked: Checked, written: Written) -> in
         "recompute": asked.interval,
     }
     copy = checked_copy(graph, wish, checked) if checked.wanted else None
-    verifying = verifier(graph, checked.verify, checked.given) if checked.verify else None
+    verification = Verified(checked.given) if checked.verify else NOT_ASKED
+    verification.before(graph)
     before = set(graph.nodes)
     added = added_to(graph, before, derivatives(graph, **wish))
     for text in added.warnings() if asked.xs else ():
         note(f"warning: {text}", written.quiet)
-    verdict = verdict_of(verifying, graph, written.quiet)
+    verdict = verification.after(graph, written.quiet)
     comparisons = copy.compare() if copy is not None else []
     compared = [item for row in comparisons for item in row.values()]
     told = copy is None or any(not item.skipped for item in compared)

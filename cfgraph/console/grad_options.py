@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from cfgraph.console.run_given import Given
+from cfgraph.console.given import Given
 from cfgraph.errors import UsageError
 from cfgraph.options import split_list
 from cfgraph.passes.gradients.recompute import AUTO

@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from cfgraph.console.answer import print_document
+from cfgraph.console.given import NOT_ASKED, Verification
 from cfgraph.console.graphs import STDIN, artifact, read_graph, write_graph
 from cfgraph.console.page import note, page
-from cfgraph.console.run_given import NOTHING, Given
 from cfgraph.console.tables import Column, Table
-from cfgraph.console.verify import verdict_of, verifier
 from cfgraph.document import render
 from cfgraph.errors import UsageError
 from cfgraph.ir.staged import StagedFiles
@@ -28,8 +27,7 @@ def lower_file(
     map_out: str | None,
     json: bool,
     quiet: bool,
-    verify: bool = False,
-    given: Given = NOTHING,
+    verification: Verification = NOT_ASKED,
 ) -> int:
     """Read, lower and write a graph; the ops before and after go to stderr. Returns the exit code.
 
@@ -43,9 +41,9 @@ def lower_file(
         raise UsageError("the graph and the names go to one file", path=map_out)
     source = read_graph(path, quiet=quiet)
     inputs = [source.to_json()]  # as it was read, which lowering changes
-    verifying = verifier(source.graph, verify, given)
+    verification.before(source.graph)
     report = lower(source.graph, functions=functions or None, keep_calls=keep_calls)
-    verdict = verdict_of(verifying, source.graph, quiet)
+    verdict = verification.after(source.graph, quiet)
     fine = verdict is None or bool(verdict)
     written = None
     with StagedFiles() as files:

@@ -11,10 +11,9 @@ from typing import Any
 from cfgraph.analysis.parts import Parts, parts_of
 from cfgraph.console.answer import print_document
 from cfgraph.console.devices import parts_json, parts_table, routes_table
+from cfgraph.console.given import NOT_ASKED, Verification
 from cfgraph.console.graphs import STDIN, artifact, read_graph, write_graph
 from cfgraph.console.page import note, page
-from cfgraph.console.run_given import NOTHING, Given
-from cfgraph.console.verify import verdict_of, verifier
 from cfgraph.errors import UsageError
 from cfgraph.ir.device_set import short_name
 from cfgraph.ir.graph import Graph
@@ -52,8 +51,7 @@ class WriteOptions:
     dump: str | None = None
     json: bool = False
     quiet: bool = False
-    verify: bool = False
-    given: Given = NOTHING
+    verification: Verification = NOT_ASKED
 
 
 def partition_file(path: str, placing: PlaceOptions, writing: WriteOptions) -> int:
@@ -67,7 +65,7 @@ def partition_file(path: str, placing: PlaceOptions, writing: WriteOptions) -> i
     rules = all_rules(placing.rules_file, placing.rules)
     source = read_graph(path, quiet=writing.quiet)
     graph, inputs = source.graph, [source.to_json()]
-    verifying = verifier(graph, writing.verify, writing.given)
+    writing.verification.before(graph)
     written = None
     with StagedFiles() as files:
         placed = _placed(graph, placing, rules)
@@ -75,7 +73,7 @@ def partition_file(path: str, placing: PlaceOptions, writing: WriteOptions) -> i
             files.open(writing.dump).write(dumped(graph, placed).encode())
         cut = partition(graph)
         parts = parts_of(graph)
-        verdict = verdict_of(verifying, graph, writing.quiet)
+        verdict = writing.verification.after(graph, writing.quiet)
         fine = verdict is None or bool(verdict)
         if fine:
             written = write_graph(graph, writing.output, writing.to)

@@ -1,74 +1,48 @@
-"""At which inputs graphs are run to be compared, as it was written on the command line."""
+"""From what is given on the command line to points at which graphs are run to be compared."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable
 from typing import Final
 
 from cfgraph.compare.drawn_point import Setting
 from cfgraph.compare.random_inputs import Sizes
 from cfgraph.compare.runs import CASES, RunOptions
+from cfgraph.console.given import Given
 from cfgraph.errors import UsageError
 from cfgraph.ir.graph import Graph
 from cfgraph.options import split_list
 from cfgraph.runtime.feeds import read_feeds
 from cfgraph.runtime.fetches import Fetches
 
-_MAX_ITERATIONS = 100_000
+_MAX_ITERATIONS: Final = 100_000
+_MAX_DIGITS: Final = 10
 
 
-@dataclass(frozen=True, slots=True)
-class Given:
-    """What to feed and fetch, how often, and how close is close enough."""
-
-    fetches: Sequence[str] = ()
-    targets: Sequence[str] = ()
-    feeds: Sequence[str] = ()
-    archives: Sequence[str] = ()
-    inits: Sequence[str] = ()
-    sizes: Sequence[str] = ()
-    cases: int | None = None
-    seed: int | None = None
-    rtol: float | None = None
-    atol: float | None = None
-    timeout: float | None = None
-    max_iterations: int | None = None
-
-    @property
-    def said(self) -> bool:
-        """True if anything is said of runs."""
-        lists = (self.fetches, self.targets, self.feeds, self.archives, self.inits, self.sizes)
-        numbers = (self.cases, self.seed, self.rtol, self.atol, self.timeout, self.max_iterations)
-        return any(lists) or any(number is not None for number in numbers)
-
-    def options(self, graph: Graph) -> RunOptions:
-        """The same, understood. Raises UsageError for what does not fit the graph."""
-        asked = Fetches(graph)
-        for name in self.fetches:
-            asked.fetch(name)
-        for name in self.targets:
-            asked.target(name)
-        limit = self.max_iterations
-        setting = Setting(
-            read_feeds(graph, self.feeds, self.archives, self.seed or 0),
-            tuple(self.inits),
-            read_sizes(graph, self.sizes),
-            _MAX_ITERATIONS if limit is None else limit,
-            self.timeout,
-        )
-        return RunOptions(
-            setting,
-            tuple(item.name for item in asked.tensors),
-            tuple(node.name for node in asked.targets),
-            CASES if self.cases is None else self.cases,
-            self.seed or 0,
-            self.rtol,
-            self.atol,
-        )
-
-
-NOTHING: Final = Given()
+def run_options(given: Given, graph: Graph) -> RunOptions:
+    """What is given, understood. Raises UsageError for what does not fit the graph."""
+    asked = Fetches(graph)
+    for name in given.fetches:
+        asked.fetch(name)
+    for name in given.targets:
+        asked.target(name)
+    limit = given.max_iterations
+    setting = Setting(
+        read_feeds(graph, given.feeds, given.archives, given.seed or 0),
+        tuple(given.inits),
+        read_sizes(graph, given.sizes),
+        _MAX_ITERATIONS if limit is None else limit,
+        given.timeout,
+    )
+    return RunOptions(
+        setting,
+        tuple(item.name for item in asked.tensors),
+        tuple(node.name for node in asked.targets),
+        CASES if given.cases is None else given.cases,
+        given.seed or 0,
+        given.rtol,
+        given.atol,
+    )
 
 
 def read_sizes(graph: Graph, texts: Iterable[str]) -> Sizes:
@@ -93,9 +67,6 @@ def _size(text: str, number: str) -> int:
     if not (number.isascii() and number.isdigit() and len(number) < _MAX_DIGITS):
         raise _no_size(text)
     return int(number)
-
-
-_MAX_DIGITS = 10
 
 
 def _no_size(text: str) -> UsageError:

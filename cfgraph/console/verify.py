@@ -8,16 +8,16 @@ from typing import Any
 
 from cfgraph.compare.runs import RunDiff, compare_runs
 from cfgraph.console.diff_run import print_runs, runs_json
+from cfgraph.console.given import Given
 from cfgraph.console.page import page
-from cfgraph.console.run_given import Given
-from cfgraph.errors import UsageError
+from cfgraph.console.run_given import run_options
 from cfgraph.ir.copy import copy_of
 from cfgraph.ir.files import dumps, loads
 from cfgraph.ir.graph import Graph
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class Compared:
     """How the result compares with the input; true where they compute the same."""
 
     found: RunDiff
@@ -41,38 +41,23 @@ class Verdict:
         return runs_json(self.found, self.graphs)
 
 
-@dataclass(frozen=True, slots=True)
-class Verifier:
+class Verified:
     """Keeps the input as it was, and compares the result with it."""
 
-    before: Graph
-    given: Given
+    def __init__(self, given: Given) -> None:
+        self.given = given
+        self.kept: Graph | None = None
 
-    def verdict(self, graph: Graph) -> Verdict:
+    def before(self, graph: Graph) -> None:
+        """Keep the graph. Raises UsageError for inputs that do not fit it."""
+        self.kept = copy_of(graph)
+        run_options(self.given, self.kept)
+
+    def after(self, graph: Graph, quiet: bool) -> Compared:
         """Compare with the graph as its file will hold it. Raises what `compare_runs` raises."""
-        options = self.given.options(self.before)
+        assert self.kept is not None
         made = loads(dumps(graph, "pb"), "pb")
-        return Verdict(compare_runs(self.before, made, options), (self.before, made))
-
-
-def verifier(graph: Graph, wanted: bool, given: Given) -> Verifier | None:
-    """What will verify a command that is about to change a graph; None where nobody asks for it.
-
-    Raises UsageError for inputs that are given and not wanted, or that do not fit the graph.
-    """
-    if not wanted:
-        if given.said:
-            raise UsageError("inputs are for --verify, which is not asked for", hint="add --verify")
-        return None
-    before = copy_of(graph)
-    given.options(before)
-    return Verifier(before, given)
-
-
-def verdict_of(found: Verifier | None, graph: Graph, quiet: bool) -> Verdict | None:
-    """The verdict on a graph, shown; None where nobody asks for it."""
-    if found is None:
-        return None
-    verdict = found.verdict(graph)
-    verdict.show(quiet)
-    return verdict
+        options = run_options(self.given, self.kept)
+        verdict = Compared(compare_runs(self.kept, made, options), (self.kept, made))
+        verdict.show(quiet)
+        return verdict

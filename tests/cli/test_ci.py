@@ -1,0 +1,86 @@
+"""The recipe for CI in fixtures/ci: its script and its workflow do what they say."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+import yaml
+
+
+@pytest.fixture
+def folder(fixtures: Path, tmp_path: Path) -> Path:
+    """A repository that took the recipe over, with one graph."""
+    shutil.copytree(fixtures / "ci", tmp_path / "ci")
+    (tmp_path / "graphs").mkdir()
+    shutil.copy(fixtures / "graphs" / "while_functional.pb", tmp_path / "graphs")
+    return tmp_path
+
+
+def run(folder: Path, *command: str, env: dict[str, str] | None = None) -> Any:
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    return subprocess.run(
+        command,
+        cwd=folder,
+        env={**os.environ, "PATH": path, **(env or {})},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+
+
+SCRIPT = ("ci/graphs.sh", "graphs/while_functional.pb", "ci/golden", "build")
+
+
+def test_the_script_fails_where_the_golden_graph_is_another(folder: Path) -> None:
+    golden = folder / "ci" / "golden" / "while_functional.graph"
+    golden.write_text(golden.read_text().replace("= Less(", "= LessEqual("))
+    done = run(folder, "ci/graphs.sh", "graphs/while_functional.pb", "ci/golden", "build")
+    assert done.returncode == 1
+    assert "1 node changed" in done.stdout
+
+
+def test_the_steps_of_the_workflow_run(folder: Path) -> None:
+    workflow = yaml.safe_load((folder / "ci" / "graphs.yml").read_text())
+    assert workflow["defaults"]["run"]["shell"] == "bash"
+    steps = [step for step in workflow["jobs"]["graphs"]["steps"] if "run" in step]
+    install, *others = steps
+    assert install["run"] == "pip install cfgraph"
+    for step in others:
+        # as GitHub starts it
+        shell = ("bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"])
+        done = run(folder, *shell, env=step.get("env"))
+        assert (done.returncode, done.stderr) == (0, ""), step["name"]
+    assert {file.name for file in (folder / "build").iterdir()} == {
+        "while_functional.lowered.pb",
+        "while_functional.parts.pb",
+    }
+    (upload,) = [
+        step for step in workflow["jobs"]["graphs"]["steps"] if "sarif" in step.get("uses", "")
+    ]
+    report = json.loads((folder / upload["with"]["sarif_file"]).read_text())
+    assert report["runs"][0]["results"] == []
+    assert ElementTree.parse(folder / "cfgraph.xml").getroot().get("failures") == "0"
+
+
+def test_a_fault_fails_the_workflow_and_is_shown_beside_the_file(
+    folder: Path, fixtures: Path
+) -> None:
+    shutil.copy(fixtures / "errors" / "CFG201_tensors_of_two_loops.graph", folder / "graphs/bad.pb")
+    workflow = yaml.safe_load((folder / "ci" / "graphs.yml").read_text())
+    (check,) = [
+        step["run"]
+        for step in workflow["jobs"]["graphs"]["steps"]
+        if step.get("name") == "Look for faults"
+    ]
+    done = run(folder, "bash", "-eo", "pipefail", "-c", check)
+    assert done.returncode == 1
+    assert done.stdout.startswith("::error file=graphs/bad.pb,title=CFG201::")
