@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import cfgraph
-from cfgraph.analysis.codes import catalogue, explain
+from cfgraph.analysis.codes import as_markdown, catalogue, explain
 from cfgraph.analysis.findings import LEVELS
 
 
@@ -38,3 +38,10 @@ def test_an_unknown_code_is_answered_with_one_that_is_close() -> None:
     with pytest.raises(cfgraph.UsageError, match="CFG999") as caught:
         explain("CFG999")
     assert re.search("did you mean 'CFG...'", caught.value.hint or "")
+
+
+def test_the_page_of_codes_is_what_the_catalogue_says(root: Path, update: bool) -> None:
+    page = root / "docs" / "errors.md"
+    if update:
+        page.write_text(as_markdown())
+    assert page.read_text() == as_markdown(), "pytest --update tests/analysis/test_codes.py"

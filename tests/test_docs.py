@@ -1,0 +1,60 @@
+"""What the pages in docs/ show can be typed, in the order in which they show it."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PAGES = sorted((ROOT / "docs").glob("*.md"))
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", flags=re.MULTILINE | re.DOTALL)
+# what runs the blocks of each kind; what is shown of output or settings has another kind
+RUN_BY = {
+    "": ["bash", "-e", "-o", "pipefail", "-c"],
+    "sh": ["bash", "-e", "-o", "pipefail", "-c"],
+    "python": [sys.executable, "-c"],
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with the example graphs, the fixtures and the pages."""
+    for name in ("fixtures", "docs"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    for file in (ROOT / "fixtures" / "graphs").glob("*.pb"):
+        (tmp_path / file.name).symlink_to(file)
+    return tmp_path
+
+
+@pytest.mark.parametrize("page", PAGES, ids=[page.stem for page in PAGES])
+def test_the_blocks_of_a_page_run(page: Path, folder: Path) -> None:
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    for kind, block in BLOCK.findall(page.read_text()):
+        if kind not in RUN_BY or (_needs_chromium(block) and not shutil.which("chromium")):
+            continue
+        done = subprocess.run(
+            [*RUN_BY[kind], block],
+            cwd=folder,
+            env={**os.environ, "PATH": path},
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+        assert done.returncode == 0, f"{block}\n{done.stderr}"
+
+
+def _needs_chromium(block: str) -> bool:
+    return "chromium" in block
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", *PAGES], ids=lambda page: page.stem)
+def test_a_link_of_a_page_leads_somewhere(page: Path) -> None:
+    links = re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", page.read_text())
+    assert not [link for link in links if not (page.parent / link).exists()]
