@@ -62,6 +62,11 @@ LINES = {
         "explain CFG201",
         "explain deadness_mismatch.pb C",
         "explain lstm.pb lstm/Switch",
+        "explain deadness_mismatch.pb C --feed p=true --feed v=[1,2]",
+        "explain deadness_mismatch.pb p",
+        "explain counter.pb /while/while_context",
+        "explain counter.pb /while/while_context --run",
+        "explain cond_functional.pb x y",
     ],
 }
 CASES = [line for lines in LINES.values() for line in lines]
