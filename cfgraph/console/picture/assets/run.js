@@ -83,10 +83,11 @@ function tapped({ tensor, rows, seen }) {
   const body = rows.slice(0, SHOWN_ROWS).map(({ frame, iteration, type, text, dead }) => make("tr", {},
     make("td", {}, frame), make("td", { class: "right" }, String(iteration)),
     make("td", { class: "dim" }, type ?? ""), make("td", { class: "value" }, dead ? dim("dead") : text)));
+  const told = seen > rows.length ? `the first ${rows.length} of ${seen} values` : `${seen} value${seen === 1 ? "" : "s"}`;
   const more = seen > body.length ? [make("p", { class: "dim" }, `the first ${body.length} of ${seen} values`)] : [];
   return [
     make("h2", {}, tensorLink(tensor)), ...plot(rows),
-    make("details", { open: rows.length <= 40 ? "open" : undefined }, make("summary", {}, `${rows.length} values`),
+    make("details", { open: rows.length <= 40 ? "open" : undefined }, make("summary", {}, told),
       make("table", { class: "taps" }, make("thead", {}, head), make("tbody", {}, ...body)), ...more),
   ];
 }

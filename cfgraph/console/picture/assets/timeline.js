@@ -3,10 +3,17 @@
 const LEFT = 120, TOP = 26, ROW = 20, GAP = 22, ROWS = 8;
 const MOST_MESSAGES = 1500;
 
+// the end of what is drawn: of a long run only the beginning is
+function drawnEnd() {
+  const { start, took } = run.slices;
+  if (start.length === run.events) return Math.max(1, run.end);
+  return start.reduce((end, at, s) => Math.max(end, at + took[s]), 1);
+}
+
 const timeline = run && {
   element: document.getElementById("timeline"),
   from: 0,
-  to: Math.max(1, run.end),
+  to: drawnEnd(),
   focus: null,
   rows: [], // of each row its device and its slices, by start
   places: [], // of each slice its row
@@ -26,7 +33,8 @@ function layOut() {
     timeline.places[s] = lane[row];
   }
   let y = TOP;
-  for (const lane of lanes) {
+  const byName = (a, b) => run.devices[a].localeCompare(run.devices[b], "en", { numeric: true });
+  for (const lane of lanes.map((_, device) => device).sort(byName).map((device) => lanes[device])) {
     for (const row of lane) {
       row.y = y;
       y += ROW;
@@ -141,6 +149,7 @@ function drawMessages(pen, style) {
   pen.strokeStyle = style.message;
   pen.fillStyle = style.message;
   pen.lineWidth = 1.2;
+  pen.globalAlpha = ends.length > 100 ? 0.55 : 1;
   for (const { send, recv, from, to } of ends) {
     const above = timeline.places[send].y < timeline.places[recv].y;
     const y1 = timeline.places[send].y + (above ? ROW - 2 : 1), y2 = timeline.places[recv].y + (above ? 1 : ROW - 2);
@@ -230,7 +239,7 @@ function watchTimeline() {
     const ns = nsOf(event.clientX - canvas.getBoundingClientRect().x), factor = Math.exp(event.deltaY * 0.0015);
     setSpan(ns - (ns - timeline.from) * factor, ns + (timeline.to - ns) * factor);
   }, { passive: false });
-  canvas.addEventListener("dblclick", () => setSpan(0, run.end));
+  canvas.addEventListener("dblclick", () => setSpan(0, drawnEnd()));
 }
 
 function setSpan(from, to) {
