@@ -102,14 +102,14 @@ class Counting:
         source = self.meter.memory(key.send_device)
         if source is self.memory:
             return lambda value: value
-        host, apart = self._host(node.output()), self.memory.apart
-        copies = self.memory.from_devices if source.apart else self.memory.to_device
+        memory, host = self.memory, self._host(node.output())
+        crosses, peer = memory.apart and not host, source.apart
 
         def land(value: Any) -> Any:
             if value is None:
                 return None
-            if apart and not host:
-                copies.add(size_of(value))
+            if crosses:
+                (memory.from_devices if peer else memory.to_device).add(size_of(value))
             return self._land(value, host)
 
         return land

@@ -37,10 +37,11 @@ def out_of_memory(memory: DeviceMemory, size: int) -> ExecutionError:
     """The error of a device that has less left than what is asked for."""
     limit = memory.limit or 0
     holders = memory.holders(memory)
-    free = size_text(max(limit - memory.used, 0))
+    asked, left = size_text(size), max(limit - memory.used, 0)
+    free = size_text(left) if size_text(left) != asked else f"{left} B"
     message = (
-        f"{device_text(memory.device)} is out of memory: {size_text(size)} asked for, {free} of "
-        f"{size_text(limit)} free{_held(holders)}"
+        f"{device_text(memory.device)} is out of memory: {asked} asked for, {free} free of "
+        f"{size_text(limit)}{_held(holders)}"
     )
     hint = _hint(memory, size, holders)
     return ExecutionError(message, device=memory.device, hint=hint, code="CFG711")

@@ -96,18 +96,21 @@ class Swapper:
         return value
 
     def _fetch_ahead(self, stack: Stack) -> None:
-        """Bring back what is popped next, but no more than others have to wait for."""
+        """Bring back what is popped next, but no more than others have to wait for.
+
+        What is on top may take half of what is kept free, the others only what is below it.
+        """
         limit = self.memory.limit
         if limit is None:
             return
-        fetched = 0
+        fetched, part = 0, (1 + self.above) / 2
         for item in reversed(stack.items[-AHEAD:]):
-            if not isinstance(item, Parked) or item.value is not None:
-                continue
-            if fetched == AT_ONCE or self.memory.used + item.bytes > self.above * limit:
-                return
-            self._fetch(item)
-            fetched += 1
+            if isinstance(item, Parked) and item.value is None:
+                if fetched == AT_ONCE or self.memory.used + item.bytes > part * limit:
+                    return
+                self._fetch(item)
+                fetched += 1
+            part = self.above
 
     def make_room(self, size: int) -> None:
         """Wait for what is on its way out, and send out more, until so many bytes are free."""

@@ -1,0 +1,35 @@
+"""Sizes of memory as people write and read them."""
+
+from __future__ import annotations
+
+import pytest
+
+from cfgraph.errors import UsageError
+from cfgraph.ir.byte_sizes import parse_size, size_text
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        ("4GiB", 4 << 30),
+        ("1.5 KiB", 1536),
+        ("2MB", 2_000_000),
+        ("10kB", 10_000),
+        ("7", 7),
+        ("7B", 7),
+        ("1tib", 1 << 40),
+    ],
+)
+def test_a_size_is_a_number_and_a_unit(text: str, size: int) -> None:
+    assert parse_size(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "GiB", "4G", "-1KiB", "1e9", "4 GiB free", "0"])
+def test_what_is_no_size_is_refused(text: str) -> None:
+    with pytest.raises(UsageError):
+        parse_size(text)
+
+
+def test_a_size_is_read_in_the_unit_that_fits() -> None:
+    told = [size_text(size) for size in (0, 1023, 1024, 3 << 19, 1010 << 20, 5 << 40)]
+    assert told == ["0 B", "1023 B", "1 KiB", "1.5 MiB", "1010 MiB", "5120 GiB"]
