@@ -8,7 +8,7 @@ import pytest
 
 from tests.conformance import recorded
 from tests.conformance import recorded_gradients as gradients
-from tests.conformance.test_partitioned import cut
+from tests.conformance.test_partitioned import GPUS, cut
 from tests.sampled import sampled
 
 
@@ -38,9 +38,26 @@ def test_a_gradient_on_three_devices_agrees(case: dict[str, Any]) -> None:
     assert not gradients.disagreement(case, cut(seed), **options)
 
 
+@pytest.mark.parametrize("case", sampled(_cases(host=False)[2:], 12))
+def test_a_gradient_on_simulated_gpus_agrees(case: dict[str, Any]) -> None:
+    seed = sum(case["id"].encode())
+    assert not gradients.disagreement(case, cut(seed, GPUS), memory={})
+
+
 @pytest.mark.parametrize("case", _cases(host=False)[3::8])
 def test_a_gradient_agrees_where_loops_run_again(case: dict[str, Any]) -> None:
     assert not gradients.disagreement(case, recompute=2)
+
+
+@pytest.mark.parametrize("case", sampled(_cases(host=False), 8))
+def test_a_gradient_that_is_clustered_agrees(case: dict[str, Any]) -> None:
+    assert not gradients.disagreement(case, jit="numpy")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", _cases(host=False))
+def test_a_gradient_whose_loops_are_clusters_agrees(case: dict[str, Any]) -> None:
+    assert not gradients.disagreement(case, jit="numpy", regions=True)
 
 
 @pytest.mark.slow

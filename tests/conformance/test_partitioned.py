@@ -18,13 +18,15 @@ CASES = [
     for case in recorded.cases()
     if case["kind"] == "session" and "host" not in case["tags"]
 ]
+# a CPU, and GPUs whose memory is counted: what is not on the CPU's is copied
+GPUS = "cpu:0,gpu:0,gpu:1"
 
 
-def cut(seed: int) -> Callable[[Graph], Graph]:
+def cut(seed: int, devices: str = "cpu:0-2") -> Callable[[Graph], Graph]:
     """Places at random and partitions."""
 
     def prepare(graph: Graph) -> Graph:
-        cfgraph.place(graph, devices="cpu:0-2", seed=seed)
+        cfgraph.place(graph, devices=devices, seed=seed)
         cfgraph.partition(graph)
         return graph
 
@@ -40,6 +42,13 @@ def hold(case: dict[str, Any], seed: int, **options: Any) -> None:
 def test_a_session_on_three_devices_agrees(case: dict[str, Any]) -> None:
     seed = sum(case["id"].encode())
     hold(case, seed, schedule=("fifo", "random")[seed % 2], schedule_seed=seed)
+
+
+@pytest.mark.parametrize("case", sampled(CASES[1:], 12))
+def test_a_session_on_simulated_gpus_agrees(case: dict[str, Any]) -> None:
+    seed = sum(case["id"].encode())
+    told = recorded.disagreement(case, cut(seed, GPUS), memory={})
+    assert (case["id"] in KNOWN) if told else True, told
 
 
 @pytest.mark.slow

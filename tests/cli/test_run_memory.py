@@ -1,0 +1,110 @@
+"""`cfgraph run --memory`: what devices hold and copy, within limits; what a gpu is."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import cfgraph
+from tests.runtime.test_memory import CHAIN, growing
+
+
+@pytest.fixture
+def chain(tmp_path: Path) -> Path:
+    path = tmp_path / "chain.graph"
+    path.write_text(CHAIN)
+    return path
+
+
+@pytest.fixture
+def training(tmp_path: Path) -> list[Any]:
+    """What runs a training step of 40 iterations on a gpu of 480 KiB."""
+    path = tmp_path / "training.pb"
+    cfgraph.save(growing(swap_memory=True), path)
+    np.save(tmp_path / "w.npy", np.eye(64, dtype=np.float32))
+    feeds = ["--feed", f"w=@{tmp_path / 'w.npy'}", "--feed", "n=40"]
+    asked = ["--fetch", "gradient", "--out", f"gradient=@{tmp_path / 'gradient.npy'}"]
+    return ["run", path, *feeds, *asked, "--devices", "gpu:0", "--memory", "gpu:0=480KiB"]
+
+
+def test_memory_and_copies_are_told_on_stderr(command: Any, chain: Path) -> None:
+    asked = ["run", chain, "--devices", "gpu:0", "--feed", "x=f32[1024]:ones", "--fetch", "c"]
+    done = command(*asked, "--memory", "gpu:0")
+    assert done.code == 0
+    rows = [" ".join(line.split()) for line in done.err.splitlines()]
+    assert "gpu:0 (simulated) 8 KiB 0 B 0 B a" in rows
+    assert "gpu:0 (simulated) to host 1 4 KiB" in rows
+    assert "gpu:0 (simulated) to device 1 4 KiB" in rows
+    assert "memory" not in command(*asked).err
+
+
+def test_the_document_tells_of_memory(command: Any, training: list[Any]) -> None:
+    told = command(*training, "--json")
+    assert not told.err
+    (memory,) = told.json["result"]["memory"]
+    assert (memory["device"], memory["simulated"]) == ("gpu:0", True)
+    assert memory["peak"] <= memory["limit"] == 480 * 1024
+    assert memory["swapped_out"]["bytes"] >= memory["swapped_in"]["bytes"] > 0
+    assert memory["waits"] == memory["waited"] == 0
+
+
+def test_out_of_memory_is_an_error_of_the_run(command: Any, chain: Path) -> None:
+    asked = ["run", chain, "--devices", "gpu:0", "--feed", "x=f32[1024]:ones", "--fetch", "c"]
+    done = command(*asked, "--memory", "gpu:0=6KiB")
+    assert done.code == 5
+    assert "error[CFG711]: gpu:0 (simulated) is out of memory: 4 KiB asked for, 2 KiB" in done.err
+    assert "at node 'a', frame '/', device gpu:0" in done.err
+    assert "hint: more memory: --memory gpu:0=12KiB" in done.err
+    assert command("explain", "CFG711").code == 0
+
+
+def test_traces_mark_simulated_devices_and_hold_memory_and_copies(
+    command: Any, training: list[Any], tmp_path: Path
+) -> None:
+    lines, slices = tmp_path / "trace.jsonl", tmp_path / "trace.json"
+    assert not command(*training, "--trace-out", lines).code
+    events = [json.loads(line) for line in lines.read_text().splitlines()][1:]
+    assert all(event["simulated"] for event in events)
+    assert {event["text"] for event in events if event["kind"] == "copy"} == {"swap out", "swap in"}
+    assert max(event.get("memory", 0) for event in events) <= 480 * 1024
+    assert not command(*training, "--trace-out", slices).code
+    found = json.loads(slices.read_text())["traceEvents"]
+    assert [e["args"]["name"] for e in found if e["name"] == "process_name"] == [
+        "gpu:0 (simulated)"
+    ]
+    assert {"swap out", "swap in"} <= {e["args"]["name"] for e in found if e["ph"] == "M"}
+    assert sum(e.get("cat") == "copy" for e in found) > 10
+    assert max(e["args"]["bytes"] for e in found if e["ph"] == "C") <= 480 * 1024
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("gpu:0=4G", "'4G' is no size of memory"),
+        ("gpu:0=", "'gpu:0=' is no limit of memory"),
+        ("=4GiB", "'=4GiB' is no limit of memory"),
+        ("tpu=1GiB", "tpu"),
+        ("gpu:1=4GiB", "the run has no device gpu:1"),
+    ],
+)
+def test_a_limit_that_is_none_is_refused(
+    command: Any, chain: Path, text: str, message: str
+) -> None:
+    feed = ["--feed", "x=f32[1024]:ones", "--devices", "gpu:0"]
+    done = command("run", chain, *feed, "--memory", text)
+    assert done.code == 2
+    assert message in done.err.splitlines()[0]
+
+
+def test_a_real_gpu_that_there_is_not_is_said_in_one_line(command: Any, chain: Path) -> None:
+    feed = ["--feed", "x=f32[1024]:ones"]
+    done = command("run", chain, *feed, "--gpu", "real")
+    assert done.code == 4
+    assert len(done.err.splitlines()) == 1
+    assert "no real GPU can be used" in done.err
+    assert command("run", chain, *feed, "--gpu", "simulated", "--devices", "gpu:0").code == 0
+    assert command("run", chain, *feed, "--gpu", "other").code == 2
