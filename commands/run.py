@@ -1,5 +1,7 @@
 """Run a graph and print what it computes."""
 
+from dataclasses import replace
+
 from cfgraph import options as given
 
 
@@ -52,6 +54,10 @@ def main(
     wanted = of.Wanted(feed, feeds, fetch, target, init, out, out_dir)
     expected = of.Expected(expect, rtol, atol)
     watched = of.Watched(tap, trace, trace_out, timeline, html)
+    if html is not None:
+        from cfgraph.console.picture.run_file import RunPage
+
+        watched = replace(watched, page=RunPage)
     limits = of.Limits(timeout, max_iterations, seed, schedule, schedule_seed)
     places = of.Place(devices, soft, rules, place, memory, gpu)
     style = of.Style(json, full, quiet, color)

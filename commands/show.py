@@ -37,12 +37,15 @@ def main(
     color: ColorChoice = Color.auto,
 ) -> None:
     """Show what is in a graph, and what to type next."""
-    from cfgraph.console.picture.show_files import Pictures
     from cfgraph.console.show import SECTIONS, ShowOptions, show
 
     asked = (nodes, ops, frames, functions, devices)
     sections = tuple(name for name, wanted in zip(SECTIONS, asked, strict=True) if wanted)
     format = "json" if json else format
-    pictures = Pictures(html, svg, deadness)
+    pictures = None
+    if html or svg:
+        from cfgraph.console.picture.show_files import Pictures
+
+        pictures = Pictures(html, svg, deadness)
     asked_for = ShowOptions(sections, node, tuple(filter), format, full, color, deadness, pictures)
     show(graph, asked_for)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import sys
 from contextlib import redirect_stdout
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cfgraph.compare.values import Difference, difference
 from cfgraph.console.answer import remember
 from cfgraph.console.graphs import Source, artifact, read_graph
 from cfgraph.console.live_trace import ShownTrace
 from cfgraph.console.page import note, page
-from cfgraph.console.picture.run_file import RunPage, title_of
 from cfgraph.console.run_files import TraceFile, write_array
 from cfgraph.console.run_job import Job, make_job
 from cfgraph.console.run_memory import limits_of, print_memory
@@ -29,6 +28,9 @@ from cfgraph.runtime.cost_model import CostModel, read_costs
 from cfgraph.runtime.devices.real import require_kind
 from cfgraph.runtime.session import Session
 from cfgraph.runtime.trace import Observer, Tee
+
+if TYPE_CHECKING:
+    from cfgraph.console.picture.run_file import RunPage
 
 
 def run(path: str, options: RunOptions) -> int:
@@ -157,10 +159,9 @@ def _execute(
 
 def _page(source: Source, options: RunOptions) -> RunPage | None:
     watched = options.watched
-    if watched.html is None:
+    if watched.html is None or watched.page is None:
         return None
-    title = title_of(source.path)
-    return RunPage(watched.html, title, tuple(watched.taps), options.timing.virtual)
+    return watched.page(watched.html, source.path, watched.taps, options.timing.virtual)
 
 
 def _costs(timing: Timing) -> CostModel | None:

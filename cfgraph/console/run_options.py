@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from cfgraph.errors import UsageError
 from cfgraph.options import Color
+
+if TYPE_CHECKING:  # a run without a page does not load what makes one
+    from cfgraph.console.picture.run_file import RunPage
 
 CLOCKS: Final = ("real", "virtual")
 
@@ -36,13 +39,14 @@ class Expected:
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """What to show of the run itself."""
+    """What to show of the run itself; with `html`, `page` makes the page."""
 
     taps: Sequence[str] = ()
     trace: bool = False
     trace_out: str | None = None
     timeline: bool = False
     html: str | None = None
+    page: Callable[[str, str, Sequence[str], bool], RunPage] | None = None
 
 
 @dataclass(frozen=True, slots=True)

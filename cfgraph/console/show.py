@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
-from typing import Any, Final
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Final
 
 from cfgraph.analysis.parts import Parts, parts_of
 from cfgraph.analysis.summary import Summary, next_command, summarize
@@ -14,7 +14,6 @@ from cfgraph.console.devices import parts_json, parts_table
 from cfgraph.console.dot import dot_lines
 from cfgraph.console.graphs import Source, read_graph
 from cfgraph.console.page import Page, note, page
-from cfgraph.console.picture.show_files import Pictures
 from cfgraph.console.show_node import node_json, print_node
 from cfgraph.console.show_summary import print_summary
 from cfgraph.console.tables import Table, tab_separated
@@ -22,6 +21,9 @@ from cfgraph.console.view import Chosen, View, choose, find
 from cfgraph.errors import UsageError
 from cfgraph.ops.functional import is_functional
 from cfgraph.options import Color
+
+if TYPE_CHECKING:  # they are dear to load
+    from cfgraph.console.picture.show_files import Pictures
 
 FORMATS: Final = ("text", "json", "tsv", "dot")
 SECTIONS: Final = ("nodes", "ops", "frames", "functions", "devices")
@@ -42,7 +44,7 @@ class ShowOptions:
     full: bool = False
     color: Color = Color.auto
     deadness: bool = False
-    pictures: Pictures = field(default_factory=Pictures)
+    pictures: Pictures | None = None
 
 
 def show(path: str, options: ShowOptions) -> None:
@@ -94,7 +96,7 @@ class _Show:
                 "show",
                 inputs=[self.source.to_json()],
                 result=result,
-                artifacts=options.pictures.artifacts(),
+                artifacts=options.pictures.artifacts() if options.pictures else [],
             )
         elif options.format == "tsv":
             for section in self.sections() or ("nodes",):

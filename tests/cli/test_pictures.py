@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -184,3 +185,13 @@ def test_the_first_events_of_a_long_run_are_kept(
     assert run["events"] > 250
     (tap,) = run["taps"]
     assert (len(tap["rows"]), tap["seen"]) == (4, 31)
+
+
+def test_what_makes_pages_is_not_loaded_for_nothing(
+    command: Any, counter: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [name for name in sys.modules if name.startswith("cfgraph.console.picture")]:
+        monkeypatch.delitem(sys.modules, name)
+    assert command("show", counter).code == 0
+    assert command("run", counter, "--feed", "n=2").code == 0
+    assert not [name for name in sys.modules if name.startswith("cfgraph.console.picture")]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +17,14 @@ from cfgraph.ir.staged import StagedFiles
 
 
 class RunPage:
-    """A page on its way: listens to a run, and is written when it is over, or has failed.
+    """A page on its way: listens to a run of a graph, and is written when that is over or failed.
 
     Raises UsageError where the file cannot be written.
     """
 
-    def __init__(self, path: str, title: str, taps: tuple[str, ...], virtual: bool) -> None:
+    def __init__(self, path: str, graph: str, taps: Iterable[str], virtual: bool) -> None:
         self.path = path
-        self._title = title
+        self._title = title_of(graph)
         self._virtual = virtual
         self._recorder = RunRecorder(taps)
         self.event = self._recorder.event

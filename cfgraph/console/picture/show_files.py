@@ -30,9 +30,6 @@ class Pictures:
     svg: str | None = None
     deadness: bool = False
 
-    def __bool__(self) -> bool:
-        return bool(self.html or self.svg)
-
     def write(
         self, source: Source, whole: View, chosen: Sequence[Chosen], start: str | None
     ) -> None:
