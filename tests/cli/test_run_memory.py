@@ -73,10 +73,10 @@ def test_traces_mark_simulated_devices_and_hold_memory_and_copies(
     assert max(event.get("memory", 0) for event in events) <= 480 * 1024
     assert not command(*training, "--trace-out", slices).code
     found = json.loads(slices.read_text())["traceEvents"]
-    assert [e["args"]["name"] for e in found if e["name"] == "process_name"] == [
-        "gpu:0 (simulated)"
-    ]
-    assert {"swap out", "swap in"} <= {e["args"]["name"] for e in found if e["ph"] == "M"}
+    named = [event["args"]["name"] for event in found if event["name"] == "process_name"]
+    assert named == ["gpu:0 (simulated)"]
+    lanes = {event["args"]["name"] for event in found if event["name"] == "thread_name"}
+    assert {"swap out", "swap in"} <= lanes
     assert sum(e.get("cat") == "copy" for e in found) > 10
     assert max(e["args"]["bytes"] for e in found if e["ph"] == "C") <= 480 * 1024
 
