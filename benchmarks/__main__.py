@@ -6,6 +6,7 @@ import sys
 
 from benchmarks import (
     clusters,
+    coverage,
     deadness,
     devices,
     gradients,
@@ -16,6 +17,7 @@ from benchmarks import (
     messages,
     partition,
     placing,
+    regions,
     running,
     startup,
     swapping,
@@ -34,6 +36,8 @@ SECTIONS = {
     "devices": devices,
     "gradients": gradients,
     "clusters": clusters,
+    "regions": regions,
+    "coverage": coverage,
     "kernels": kernels,
     "memory": memory,
     "swapping": swapping,

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 import cfgraph
 
@@ -40,3 +43,20 @@ def test_regions_go_with_jit(command: Any, graphs: Path) -> None:
     done = command("run", graphs / "counter.pb", "--regions")
     assert done.code == 2
     assert "add --jit" in done.err
+
+
+def lines_of_the_page() -> list[str]:
+    """What docs/clusters.md tells a reader to type."""
+    page = Path(__file__).parents[2] / "docs" / "clusters.md"
+    return [line for line in page.read_text().splitlines() if line.startswith("cfgraph ")]
+
+
+def test_what_the_page_shows_can_be_typed(
+    command: Any, graphs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "fixtures").symlink_to(graphs.parent)
+    lines = lines_of_the_page()
+    assert len(lines) == 4
+    for line in lines:
+        assert command(*shlex.split(line)[1:]).code == 0, line
