@@ -178,7 +178,7 @@ def test_texts_are_never_markup(page: Any, tmp_path: Path) -> None:
 def test_a_run_has_a_timeline_values_and_times(page: Any) -> None:
     browser = page(
         "run", GRAPHS / "counter.pb", "--feed", "n=5", "--fetch", "count", "--tap", "while/add",
-        address="#tab=timeline",
+        "--clock", "virtual", address="#tab=timeline",
     )  # fmt: skip
     painted = (
         "(() => { const { width, height } = timeline.canvas; const colours = new Set();"
@@ -204,7 +204,7 @@ def test_a_run_has_a_timeline_values_and_times(page: Any) -> None:
 
 def test_a_pointer_on_the_timeline_is_told_the_iteration(page: Any) -> None:
     browser = page("run", GRAPHS / "counter.pb", "--feed", "n=5", "--fetch", "count",
-                   address="#tab=timeline")  # fmt: skip
+                   "--clock", "virtual", address="#tab=timeline")  # fmt: skip
     browser.value(
         "(() => { const s = run.slices.frame.findIndex((one) => run.frames[one].endsWith('[2]'));"
         " const box = timeline.canvas.getBoundingClientRect();"
