@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NoReturn
 
+import numpy as np
+
 from cfgraph.analysis.needed import needed
 from cfgraph.analysis.parameters import is_variable, variable_key
+from cfgraph.compare.by_calls import run_by_calls
 from cfgraph.errors import Unsupported
 from cfgraph.ir.graph import Graph, Node
 from cfgraph.ops.op import lookup
 from cfgraph.ops.variables import Variable
 from cfgraph.runtime.session import Session
 from cfgraph.runtime.state import State
+from cfgraph.runtime.step import RunStep
 from cfgraph.runtime.trace import Observer
 
 
@@ -87,6 +91,20 @@ class Point:
             self._session = self._new_session()
         return self._session.run(
             fetches, feeds, targets, allow_dead=True, trace=trace, **self._limits
+        )
+
+    def run_by_calls(self, fetches: Sequence[str], targets: Sequence[str] = ()) -> list[Any] | None:
+        """What `run` gives, found without lowering; None where that cannot be."""
+        for cell, value in self._start.items():
+            cell.value = value
+        graph = self.graph
+        return run_by_calls(
+            graph,
+            [graph.tensor(name) for name in fetches],
+            [graph[name.removeprefix("^")] for name in targets],
+            {graph.tensor(name): np.asarray(value)[()] for name, value in self.feeds.items()},
+            RunStep(self._state, self._seed),
+            self._limits["max_iterations"],
         )
 
     def _new_session(self) -> Session:

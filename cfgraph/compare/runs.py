@@ -122,6 +122,11 @@ class _Case:
         options = self.options
         return point.run(options.fetches, targets=options.targets, trace=trace)
 
+    def run_first(self, point: Point) -> list[Any]:
+        """What is fetched, by calls of functions where the graph has any: a session lowers them."""
+        values = point.run_by_calls(self.options.fetches, self.options.targets)
+        return self.run(point) if values is None else values
+
     def first_point(self) -> tuple[Point, list[Any], Any]:
         """A point at which the first graph runs, with finite values if there is one."""
         found, failure = None, None
@@ -130,7 +135,7 @@ class _Case:
                 self.a, self.wanted(self.a), self.options.setting, self.seed, floats
             )
             try:
-                values = self.run(point)
+                values = self.run_first(point)
             except ExecutionError as error:
                 failure = failure or error
                 continue

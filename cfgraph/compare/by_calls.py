@@ -1,0 +1,147 @@
+"""Run a graph in functional form as it is written: functions are called, nothing is lowered.
+
+This is what `lower` is held against, so it shares no code with it: a node after the other, in the
+order of the edges, an If calls one of its functions, a While its body as long as its condition
+holds. It is slow, and knows neither Switch and its like nor devices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from cfgraph.analysis.needed import needed
+from cfgraph.errors import CfgraphError, Unsupported
+from cfgraph.ir import registry
+from cfgraph.ir.attrs import Func
+from cfgraph.ir.function_graph import FunctionGraph, Instances
+from cfgraph.ir.graph import Graph, Node, Output
+from cfgraph.ir.walk import topological
+from cfgraph.ops.functional import Functional, is_functional
+from cfgraph.ops.op import KERNEL_FAILURES, Op, lookup
+from cfgraph.ops.step import Step
+
+Values = dict[Output, Any]
+
+_OTHERWISE: Final = (CfgraphError, *KERNEL_FAILURES)
+
+
+def run_by_calls(
+    graph: Graph,
+    fetches: Sequence[Output],
+    targets: Iterable[Node],
+    feeds: Mapping[Output, Any],
+    step: Step,
+    max_iterations: int | None,
+) -> list[Any] | None:
+    """The values of what is fetched.
+
+    None where nothing is functional, where a node is none that can be run so (it moves tokens, or
+    draws random numbers, which depend on the names that lowering gives), and where a run fails:
+    that of a session says why.
+    """
+    wanted = [*(item.node for item in fetches), *targets]
+    nodes = needed(graph, wanted, set(feeds), {item.node for item in feeds})
+    if not is_functional(graph, nodes):
+        return None
+    caller = _Caller(Instances(graph.functions), step, max_iterations)
+    values: Values = dict(feeds)
+    try:
+        with np.errstate(all="ignore"):
+            caller.run(nodes, values)
+        return [values[item] for item in fetches]
+    except _OTHERWISE:
+        return None
+
+
+class _Caller:
+    def __init__(self, instances: Instances, step: Step, max_iterations: int | None) -> None:
+        self.instances = instances
+        self.step = step
+        self.max_iterations = max_iterations
+
+    def run(self, nodes: Sequence[Node], values: Values) -> None:
+        """Run nodes after what they read and wait for; what has a value already is left out."""
+        for node in topological(nodes).nodes:
+            if node.output() in values:
+                continue
+            found = self.node(node, [values[item] for item in node.inputs])
+            for port, value in enumerate(found):
+                values.setdefault(node.output(port), value)
+
+    def node(self, node: Node, inputs: list[Any]) -> tuple[Any, ...]:
+        """The outputs of one node."""
+        if node.op in self.instances.library:
+            return self.call(Func(node.op, node.attrs), inputs)
+        op = lookup(node.op)
+        if op is not None and issubclass(op, Functional):
+            return self.functional(node, op, inputs)
+        return _kernel(node, op, inputs, self.step)
+
+    def functional(self, node: Node, op: type[Functional], inputs: list[Any]) -> tuple[Any, ...]:
+        """What the functions of a node give."""
+        first = inputs[: op.first_argument]
+        rest = inputs[op.first_argument :]
+        if op.functional == "if":
+            then, other = (node.attr(name) for name in op.functions)
+            return self.call(then if _holds(first[0]) else other, rest)
+        if op.functional == "case":
+            branches = node.attr("branches")
+            index = int(first[0])
+            return self.call(branches[index if 0 <= index < len(branches) else -1], rest)
+        if op.functional == "while":
+            return self.loop(node, rest)
+        if op.functional == "for":
+            return self.count(node.attr("body"), first, rest)
+        if op.functional == "call":
+            return self.call(node.attr("f"), rest)
+        raise _cannot(node)
+
+    def loop(self, node: Node, values: Sequence[Any]) -> tuple[Any, ...]:
+        """Call the body while the condition holds."""
+        done = 0
+        while _holds(self.call(node.attr("cond"), values)[0]):
+            if done == self.max_iterations:
+                raise _cannot(node)
+            values = self.call(node.attr("body"), values)
+            done += 1
+        return tuple(values)
+
+    def count(self, body: Func, bounds: Sequence[Any], values: Sequence[Any]) -> tuple[Any, ...]:
+        """Call the body with each index."""
+        start, limit, delta = (int(value) for value in bounds)
+        for index in range(start, limit, delta):
+            values = self.call(body, [np.int32(index), *values])
+        return tuple(values)
+
+    def call(self, func: Func, arguments: Sequence[Any]) -> tuple[Any, ...]:
+        """Call a function: run what its outputs need, and what runs though nobody reads it."""
+        body: FunctionGraph = self.instances.get(func.name, func.attrs)
+        outputs = [argument.output() for argument in body.arguments]
+        values: Values = dict(zip(outputs, arguments, strict=True))
+        wanted = [*(item.node for item in body.returns), *body.control_returns]
+        self.run(needed(body.graph, wanted), values)
+        return tuple(values[item] for item in body.returns)
+
+
+def _kernel(node: Node, op: type[Op] | None, inputs: list[Any], step: Step) -> tuple[Any, ...]:
+    """What the kernel of a node gives."""
+    if op is None or op.role or op.random or not op.runnable:
+        raise _cannot(node)
+    found = op.prepare(node, np)(step, *inputs) if op.stateful else op.bind(node, np)(*inputs)
+    count = registry.output_count(node)
+    if count == 0:
+        return ()
+    return (found,) if count == 1 else tuple(found)
+
+
+def _holds(value: Any) -> bool:
+    """What a predicate says: a number but 0, a text or a list that is not empty."""
+    array = np.asarray(value)
+    return bool(array.item()) if array.ndim == 0 else array.size > 0
+
+
+def _cannot(node: Node) -> Unsupported:
+    return Unsupported(f"{node.op} is not run by calls", node=node)

@@ -1,0 +1,104 @@
+"""Functional graphs run by calls of their functions compute what they compute lowered."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import cfgraph
+from cfgraph.compare.divergence import compare_values
+from cfgraph.compare.point import Point
+from cfgraph.compare.runs import compare_runs
+from cfgraph.ir.copy import copy_of
+
+GRAPHS = Path(__file__).parents[2] / "fixtures" / "graphs"
+
+
+@pytest.mark.parametrize("n", [0, 1, 7])
+def test_a_loop_is_called_as_often_as_it_runs(n: int) -> None:
+    graph = cfgraph.load(GRAPHS / "while_functional.pb")
+    point = Point(graph, {"n:0": np.int32(n)})
+    found = point.run_by_calls(["out:0"])
+    assert found == [n]
+    assert point.run(["out:0"]) == found
+
+
+@pytest.mark.parametrize("x", [1.0, 5.0])
+def test_a_conditional_calls_one_branch(x: float) -> None:
+    graph = cfgraph.load(GRAPHS / "cond_functional.pb")
+    feeds: dict[str, Any] = {"x:0": np.float32(x), "y:0": np.float32(3), "z:0": np.float32(10)}
+    point = Point(graph, feeds)
+    assert point.run_by_calls(["out:0"]) == point.run(["out:0"]) == [11.0 if x < 3 else 9.0]
+
+
+def test_what_moves_tokens_or_has_no_functions_is_left_to_a_session() -> None:
+    graph = cfgraph.load(GRAPHS / "counter.pb")
+    assert Point(graph, {"n:0": np.int32(3)}).run_by_calls(["count:0"]) is None
+
+
+def test_a_loop_that_does_not_end_is_left_to_a_session() -> None:
+    graph = cfgraph.load(GRAPHS / "while_functional.pb")
+    point = Point(graph, {"n:0": np.int32(50)}, max_iterations=9)
+    assert point.run_by_calls(["out:0"]) is None
+
+
+STATE = """
+v = VarHandleOp() {dtype=float32, shape=[], shared_name="v"}
+p = Placeholder() {dtype=bool, shape=[]}
+x = Placeholder() {dtype=float32, shape=[]}
+if = If(p, v, x) {Tin=(resource, float32), Tout=(float32), then_branch=@add, else_branch=@set}
+out = Identity(if)
+after = ReadVariableOp(v, ^if) {dtype=float32}
+
+function add(v: resource, x: float32) -> (y: float32) {
+  stateful
+  write = AssignAddVariableOp(v, x) {dtype=float32}
+  read = ReadVariableOp(v, ^write) {dtype=float32}
+  return y = read:value:0
+  control_return write = write
+}
+
+function set(v: resource, x: float32) -> (y: float32) {
+  stateful
+  write = AssignVariableOp(v, x) {dtype=float32}
+  y = Identity(x) {T=float32}
+  return y = y:output:0
+  control_return write = write
+}
+"""
+
+
+def test_effects_of_branches_are_those_of_a_session() -> None:
+    graph = cfgraph.loads(STATE.encode())
+    for p in (False, True):
+        point = Point(graph, {"p:0": np.bool_(p), "x:0": np.float32(3)})
+        for cell in point.variables([graph["if"]]).values():
+            point.set(cell, np.float32(4))
+        names = ["out:0", "after:0"]
+        found = point.run_by_calls(names)
+        assert found == point.run(names) == ([7.0, 7.0] if p else [3.0, 3.0])
+
+
+@pytest.mark.parametrize("name", ["while_functional.pb", "cond_functional.pb"])
+def test_lowering_that_goes_wrong_everywhere_is_found(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = cfgraph.load(GRAPHS / name)
+    right = cfgraph.lower
+
+    def wrong(graph: Any, **options: Any) -> Any:
+        report = right(graph, **options)
+        for node in list(graph):
+            if node.op == "Less":
+                graph.set_inputs(node, node.inputs[::-1])
+        return report
+
+    monkeypatch.setattr("cfgraph.runtime.lowered.lower", wrong)
+    lowered = copy_of(graph)
+    wrong(lowered)
+    found = compare_runs(graph, lowered)
+    assert found.gaps
+    assert compare_values(found.gaps[0].before, found.gaps[0].after)
