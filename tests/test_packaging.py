@@ -60,7 +60,9 @@ def test_the_wheel_holds_only_cfgraph(root: Path, tmp_path: Path) -> None:
     commands = {f"cfgraph/commands/{file.name}" for file in (root / "commands").glob("*.py")}
     bindings = {f"cfgraph/proto/{file.name}" for file in root.glob("cfgraph/proto/*.py*")}
     schemas = {f"cfgraph/schemas/{file.name}" for file in root.glob("cfgraph/schemas/*.json")}
-    assert commands | bindings | schemas | {"cfgraph/py.typed"} <= set(names)
+    assets = "cfgraph/console/picture/assets"
+    parts = {f"{assets}/{file.name}" for file in (root / assets).iterdir()}
+    assert commands | bindings | schemas | parts | {"cfgraph/py.typed"} <= set(names)
 
 
 def test_the_public_names_are_listed_and_lead_somewhere() -> None:
