@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -108,3 +110,20 @@ def test_a_real_gpu_that_there_is_not_is_said_in_one_line(command: Any, chain: P
     assert "no real GPU can be used" in done.err
     assert command("run", chain, *feed, "--gpu", "simulated", "--devices", "gpu:0").code == 0
     assert command("run", chain, *feed, "--gpu", "other").code == 2
+
+
+def test_the_example_of_the_page_goes_where_memory_would_run_out(
+    command: Any, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(root)
+    page = (root / "docs" / "devices.md").read_text(encoding="utf-8")
+    (line,) = re.findall(r"^cfgraph .*--swap-memory .*", page, flags=re.MULTILINE)
+    first, second = ([*shlex.split(part)[1:], "-q"] for part in line.split(" | "))
+    done = command(*second, "--json", stdin=command(*first).data)
+    assert done.code == 0
+    (memory,) = done.json["result"]["memory"]
+    assert memory["swapped_out"]["count"] > 100
+    plain = command(*(word for word in first if word != "--swap-memory")).data
+    done = command(*second, stdin=plain)
+    assert done.code == 5
+    assert "error[CFG711]: gpu:0 (simulated) is out of memory" in done.err
