@@ -115,7 +115,8 @@ def _execute(
     measured = Calibration() if timing.calibrate else None
     shown = ShownTrace(source.graph, options.style.color) if watched.trace else None
     drawn = Timeline(options.style.color) if watched.timeline else None
-    saved = TraceFile(watched.trace_out, job.places.values()) if watched.trace_out else None
+    taken = [*job.places.values(), *([watched.html] if watched.html else [])]
+    saved = TraceFile(watched.trace_out, taken) if watched.trace_out else None
     told = _page(source, options)
     watching = (taps, saved, shown, drawn, told, measured)
     observers: list[Observer] = [item for item in watching if item]

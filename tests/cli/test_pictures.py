@@ -195,3 +195,11 @@ def test_what_makes_pages_is_not_loaded_for_nothing(
     assert command("show", counter).code == 0
     assert command("run", counter, "--feed", "n=2").code == 0
     assert not [name for name in sys.modules if name.startswith("cfgraph.console.picture")]
+
+
+def test_a_page_and_a_trace_are_two_files(command: Any, counter: Path, tmp_path: Path) -> None:
+    file = tmp_path / "run.json"
+    done = command("run", counter, "--feed", "n=2", "--html", file, "--trace-out", file)
+    assert done.code == 2
+    assert "written twice" in done.err
+    assert not list(tmp_path.iterdir())

@@ -89,7 +89,7 @@ function groupLink(g) {
 function findingText(finding) {
   const where = numbers.get(finding.where.node);
   return [
-    make("b", { class: finding.level }, `${finding.level} ${finding.code}`), " ",
+    make("b", { class: finding.level, title: finding.title }, `${finding.level} ${finding.code}`), " ",
     finding.message,
     where === undefined ? null : make("span", {}, " at ", nodeLink(where)),
     finding.hint ? make("div", { class: "dim" }, `hint: ${finding.hint}`) : null,
