@@ -19,9 +19,9 @@ Through = Callable[[Output], Output]
 class Body:
     """The body of one function as it is written. `through` says what an output stands for."""
 
-    def __init__(self, library: Mapping[str, Function], through: Through) -> None:
+    def __init__(self, library: dict[str, Function], through: Through) -> None:
         self.scratch = Graph()
-        self.scratch.functions = dict(library)
+        self.scratch.functions = library
         self.through = through
         self.inputs: dict[str, Output] = {}
         self._made: dict[Output, Output] = {}

@@ -8,7 +8,7 @@ What lies behind a Switch of the predicate, before any Merge, is in a branch.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -46,6 +46,9 @@ class Decided:
         while item.node in self.switches:
             item = item.node.inputs[0]
         return item
+
+
+ByNode = Mapping[Node, Sequence[Decided]]
 
 
 class Cone(NamedTuple):
@@ -97,8 +100,8 @@ class Branches:
         return Cone(list(inside), list(outside), list(waits))
 
 
-def decided(frame: Frame, order: Iterable[Node]) -> list[Decided]:
-    """What each predicate of a frame decides; that of the loop itself is left out."""
+def decided(frame: Frame, order: Iterable[Node]) -> ByNode:
+    """What the predicates of a frame decide, by node; that of the loop itself is left out."""
     guards = Guards()
     loops = {guards.source(cond.output())[0] for cond in frame.loop_conds}
     found: dict[Output, Decided] = {}
@@ -112,9 +115,12 @@ def decided(frame: Frame, order: Iterable[Node]) -> list[Decided]:
             continue
         one = found.setdefault(source, Decided(node.inputs[1]))
         one.switches[node] = negated != signs.setdefault(source, negated)
+    by_node: dict[Node, list[Decided]] = {}
     for one in found.values():
         _spread(one, members)
-    return list(found.values())
+        for node in (*one.switches, *one.sides):
+            by_node.setdefault(node, []).append(one)
+    return by_node
 
 
 def _is_plain(switch: Node) -> bool:
@@ -146,11 +152,11 @@ def _readers(
             yield reader, found
 
 
-def branches_of(merge: Node, every: Iterable[Decided]) -> Branches:
+def branches_of(merge: Node, every: ByNode) -> Branches:
     """What decides a Merge. Raises Refused where no one predicate does."""
     if len(merge.inputs) != 2 or merge.inputs[0].dtype is None or merge.inputs[0].dtype.is_ref:
         raise refused("form", f"{merge.name} joins {len(merge.inputs)} tensors")
-    for one in every:
+    for one in every.get(merge.inputs[0].node, ()):
         sides = [one.side(item) for item in merge.inputs]
         if sorted(side for side in sides if side is not None) == [0, 1]:
             return Branches(one, [merge])

@@ -17,14 +17,14 @@ from cfgraph.analysis.frames import Frame, frames
 from cfgraph.ir.device_name import DeviceName
 from cfgraph.ir.graph import Graph, Node
 from cfgraph.ops.op import lookup, role
-from cfgraph.ops.shape_inference import infer_shapes
+from cfgraph.ops.shape_inference import Shapes, infer_shapes
 from cfgraph.passes.cluster.agreement import Agreement, agreement
 from cfgraph.passes.cluster.compilable import Compilable, Wishes
 from cfgraph.passes.cluster.formation import is_cheap
 from cfgraph.passes.cluster.reasons import Reason
 from cfgraph.passes.cluster.report import Region
 from cfgraph.passes.cluster.waiting import Waiting
-from cfgraph.passes.lift.branches import Branches, branches_of, decided
+from cfgraph.passes.lift.branches import Branches, Decided, branches_of, decided
 from cfgraph.passes.lift.conditionals import raise_conditional, require_live_together
 from cfgraph.passes.lift.lists import Lists, raise_lists
 from cfgraph.passes.lift.loop_form import loop_form
@@ -33,6 +33,7 @@ from cfgraph.passes.lift.refused import Refused, refused
 
 # reasons against a node that do not count in a region
 _OF_CLUSTERS: Final = ("pivot", "not needed")
+_PARTS: Final = ("cond", "body", "then", "else")
 
 
 class Lifting:
@@ -49,6 +50,7 @@ class Lifting:
         self.kept: dict[str, Region] = {}
         self.lists = Lists()
         self._names = 0
+        self._shapes: Shapes | None = None
         self._given = set(graph)
 
     def run(self) -> None:
@@ -76,6 +78,7 @@ class Lifting:
     def _round(self) -> bool:
         """Raise the innermost regions; false if there was nothing to raise."""
         agreed = agreement(self.graph, self.mode)
+        self._shapes = None
         rules = Compilable(self.graph, agreed.frames, self.told())
         waiting = Waiting(agreed.frames)
         tangled = waiting.tangled
@@ -109,7 +112,7 @@ class Lifting:
         if not merges:
             return False
         every = decided(frame, agreed.frames.order)
-        groups: list[Branches] = []
+        groups: dict[Decided, list[Branches]] = {}
         for merge in merges:
             try:
                 if merge in waiting.tangled:
@@ -119,13 +122,13 @@ class Lifting:
                 form = branches_of(merge, every)
                 self._require_nodes([merge, *form.cone().inside], rules)
                 require_live_together(form, agreed)
-                self._gather(groups, form, agreed, waiting)
+                self._gather(groups.setdefault(form.decided, []), form, agreed, waiting)
             except Refused as error:
                 ops = {merge.name: merge.op}
                 self.kept[merge.name] = Region("conditional", merge.name, ops, None, error.reason)
-        for form in groups:
+        for form in (form for forms in groups.values() for form in forms):
             self._raise_branches(form)
-        return bool(groups)
+        return any(groups.values())
 
     def _gather(
         self, groups: list[Branches], form: Branches, agreed: Agreement, waiting: Waiting
@@ -134,7 +137,7 @@ class Lifting:
         (merge,) = form.merges
         for group in groups:
             first = group.merges[0]
-            if group.decided is not form.decided or not agreed.alike(first, merge):
+            if not agreed.alike(first, merge):
                 continue
             if waiting.join(waiting.of[first], waiting.of[merge]) is not None:
                 group.merges.append(merge)
@@ -171,20 +174,29 @@ class Lifting:
         require_together(form, agreed)
         name = self._name("loop")
         call = called(self.graph, form, name)
-        require_fixed(self.graph, call, infer_shapes(self.graph))
+        require_fixed(self.graph, call, self._known_shapes())
         leaving, copied = set(frame.exits), [enter.inputs[0].node for enter in call.copied]
         ops = self._inner([node for node in frame.nodes if node not in leaving], frame.enters)
         node = raise_loop(self.graph, form, call, name)
         ops.update(self._unread(copied))
         self.raised[node] = Region("loop", frame.path, ops, node)
 
+    def _known_shapes(self) -> Shapes:
+        """The shapes of the graph as the round found it."""
+        if self._shapes is None:
+            self._shapes = infer_shapes(self.graph)
+        return self._shapes
+
     def _inner(self, *groups: Iterable[Node]) -> dict[str, str]:
         """The nodes of a region by name, with those of the regions in it, which are gone."""
         ops: dict[str, str] = {}
-        stands_for = self.stands_for()
+        lists = self.lists.stands_for()
         for node in (node for group in groups for node in group):
-            ops.update(stands_for.get(node, {node.name: node.op}))
-            self.raised.pop(node, None)
+            region = self.raised.pop(node, None)
+            if region is not None:
+                ops.update(region.ops)
+            elif node in lists or node in self._given:
+                ops.update(lists.get(node, {node.name: node.op}))
         return ops
 
     def stands_for(self) -> dict[Node, Mapping[str, str]]:
@@ -228,12 +240,12 @@ class Lifting:
                 raise refused("effects", f"{node.name}: {node.op} hangs on state", node=node.name)
 
     def _name(self, kind: str) -> str:
-        """A name that no node and no function begins with."""
-        taken = [*self.graph.nodes, *self.graph.functions]
+        """A name that is free, and so are those of its functions."""
         while True:
             name = f"{kind}_{self._names}"
             self._names += 1
-            if not any(one == name or one.startswith(f"{name}_") for one in taken):
+            made = [name, *(f"{name}_{part}" for part in _PARTS)]
+            if not any(one in self.graph or one in self.graph.functions for one in made):
                 return name
 
 

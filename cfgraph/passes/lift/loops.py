@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -103,7 +104,8 @@ def _function(
 
 def require_fixed(graph: Graph, call: Called, shapes: Shapes) -> None:
     """Raise Refused where a variable changes its shape, or a constant is wanted that varies."""
-    library = {**graph.functions, call.cond.name: call.cond, call.body.name: call.body}
+    new = {call.cond.name: call.cond, call.body.name: call.body}
+    library = ChainMap(new, graph.functions)
     instances = Instances(library)
     cond, body = (instances.get(one.name, {}) for one in (call.cond, call.body))
     same = invariant(body)
