@@ -7,10 +7,13 @@ import sys
 from collections.abc import Sequence
 from typing import IO, Any, Protocol
 
+from cfgraph.console.fold import fitted_widths, folded
 from cfgraph.console.tables import Table, aligned, cell_text, clean, clean_lines, natural_width
 from cfgraph.options import Color, use_color
 
 _UNBOUNDED = 100_000
+_INDENT = 2
+_GAP = 2
 
 
 class Page(Protocol):
@@ -94,18 +97,18 @@ class RichPage:
 
         table = table.compact()
         last = len(table.columns) - 1
-        crowded = natural_width(table) + 2 > self.console.width
-        if crowded and table.columns[last].spare:
+        left_out = ""
+        if natural_width(table) + _INDENT > self.console.width and table.columns[last].spare:
             left_out = table.columns[last].heading
             table = table.without([last])
-            self.console.print(Padding(rich_table(table), (0, 0, 0, 2), expand=False))
+        shown = rich_table(table, self.console.width - _INDENT)
+        self.console.print(Padding(shown, (0, 0, 0, _INDENT), expand=False))
+        if left_out:
             self.line(f"  no room for {left_out}; --format tsv shows them", "dim")
-            return
-        self.console.print(Padding(rich_table(table), (0, 0, 0, 2), expand=False))
 
 
-def rich_table(table: Table) -> Any:
-    """A table as rich draws it."""
+def rich_table(table: Table, room: int) -> Any:
+    """A table as rich draws it, its columns as wide as `room` lets them be."""
     from rich.table import Table as RichTable
     from rich.text import Text
 
@@ -114,8 +117,11 @@ def rich_table(table: Table) -> Any:
         show_header=table.headings,
         header_style="dim",
         pad_edge=False,
-        padding=(0, 2, 0, 0),
+        padding=(0, _GAP, 0, 0),
     )
+    gaps = _GAP * (len(table.columns) - 1)
+    crowded = natural_width(table) > room
+    widths = fitted_widths(table, room - gaps) if crowded else [_UNBOUNDED] * len(table.columns)
     for column in table.columns:
         justify: Any = "right" if column.right else "left"
         made.add_column(
@@ -126,7 +132,9 @@ def rich_table(table: Table) -> Any:
             no_wrap=column.right,
         )
     for row in table.rows:
-        made.add_row(*(Text(cell_text(cell), getattr(cell, "style", "")) for cell in row))
+        cells = zip(row, widths, strict=True)
+        texts = ((cell, folded(cell_text(cell), columns)) for cell, columns in cells)
+        made.add_row(*(Text(text, getattr(cell, "style", "")) for cell, text in texts))
     return made
 
 
