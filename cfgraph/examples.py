@@ -18,6 +18,7 @@ EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
         "cfgraph check *.pb",
         "cfgraph check deadness_mismatch.pb --fetch T:0",
         "cfgraph check lstm.pb --fail-level warning --ignore CFG3* --json",
+        "cfgraph check *.pb --format sarif > cfgraph.sarif",
     ),
     "convert": (
         "cfgraph convert counter.pb --to graph",
@@ -26,7 +27,7 @@ EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
     ),
     "lower": (
         "cfgraph lower cond_functional.pb --to graph",
-        "cfgraph lower while_functional.pb -o lowered.pb --map-out names.json",
+        "cfgraph lower while_functional.pb --verify -o lowered.pb --map-out names.json",
         "cfgraph lower while_functional.pb | cfgraph run - --feed n=10 --fetch out:0",
     ),
     "partition": (

@@ -13,6 +13,8 @@ from cfgraph.compare.divergence import compare_values
 from cfgraph.compare.point import Point
 from cfgraph.compare.runs import compare_runs
 from cfgraph.ir.copy import copy_of
+from tests.conformance.recorded import array, cases, is_functional
+from tests.conformance.recorded import graph as recorded_graph
 
 GRAPHS = Path(__file__).parents[2] / "fixtures" / "graphs"
 
@@ -80,6 +82,25 @@ def test_effects_of_branches_are_those_of_a_session() -> None:
         names = ["out:0", "after:0"]
         found = point.run_by_calls(names)
         assert found == point.run(names) == ([7.0, 7.0] if p else [3.0, 3.0])
+
+
+def test_recorded_programs_compute_the_same_called_and_lowered() -> None:
+    agreed = 0
+    for case in cases():
+        runs = case.get("runs", ())
+        if len(runs) != 1 or not is_functional(case) or {"random"} & set(case["tags"]):
+            continue
+        (run,) = runs
+        names = [name for name in run["fetches"] if ":" in name]
+        if run.get("error") or len(names) < len(run["fetches"]):
+            continue
+        feeds = {name: array(key) for name, key in run["feeds"].items()}
+        point = Point(recorded_graph(run["graph"]), feeds)
+        found = point.run_by_calls(names)
+        if found is not None:
+            assert not list(filter(None, map(compare_values, point.run(names), found)))
+            agreed += 1
+    assert agreed > 100
 
 
 @pytest.mark.parametrize("name", ["while_functional.pb", "cond_functional.pb"])
