@@ -242,21 +242,19 @@ def _attrs(a: Node, b: Node, mine: Mapping[str, Any], theirs: Mapping[str, Any])
         old, new = mine.get(key), theirs.get(key)
         if key in mine and key in theirs and old == new:
             continue
-        if (key not in mine and _default(a, key) == new) or (
-            key not in theirs and _default(b, key) == old
+        if (key not in mine and is_default(a, key, new)) or (
+            key not in theirs and is_default(b, key, old)
         ):
             continue
         yield Change(f"attr {key}", old, new)
 
 
-def _default(node: Node, key: str) -> Any:
+def is_default(node: Node, key: str, value: Any) -> bool:
+    """True for the value that an attribute of a node has where it is absent."""
     try:
-        return registry.default_attr(node, key)
+        return bool(registry.default_attr(node, key) == value)
     except InvalidInput:
-        return _NO_DEFAULT
-
-
-_NO_DEFAULT: Final = object()
+        return False
 
 
 def _entries(part: str, mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> Iterator[Change]:

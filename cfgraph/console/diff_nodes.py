@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final
 
-from cfgraph.compare.diff import Change, ChangedNode, GraphDiff, NodesDiff
+from cfgraph.compare.diff import Change, ChangedNode, GraphDiff, NodesDiff, is_default
 from cfgraph.console.graphs import Source
 from cfgraph.console.page import Page
 from cfgraph.ir.attrs import Tensor
+from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node
 from cfgraph.ir.text_print_values import AttrPrinter
 
@@ -106,7 +107,8 @@ class _Printer:
         """A node in one line."""
         inputs = [item.name if item.port else item.node.name for item in node.inputs]
         inputs += [f"^{item.name}" for item in node.controls]
-        attrs = ", ".join(f"{key}={self.side(value)}" for key, value in node.attrs.items())
+        told = node.attrs if self.full else telling(node)
+        attrs = ", ".join(f"{key}={self.side(value)}" for key, value in told.items())
         line = f"{node.name} = {node.op}({', '.join(inputs)})"
         line += f" {{{attrs}}}" if attrs else ""
         return f"{line} on {node.device}" if node.device else line
@@ -136,6 +138,16 @@ class _Printer:
 def print_parts(out: Page, changes: Iterable[Change], indent: str) -> None:
     """What changed about a node."""
     _Printer(out, False, indent).parts(changes)
+
+
+def telling(node: Node) -> dict[str, Any]:
+    """The attributes but for notes, defaults, and types where inputs tell them."""
+    inferred = DType if node.inputs else ()
+    return {
+        key: value
+        for key, value in node.attrs.items()
+        if not (key.startswith("_") or isinstance(value, inferred) or is_default(node, key, value))
+    }
 
 
 def side_text(value: Any, printer: AttrPrinter | None = None, full: bool = False) -> str:
