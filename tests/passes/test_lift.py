@@ -223,3 +223,63 @@ def test_what_a_second_pass_finds_is_nothing() -> None:
     once = cfgraph.dumps(graph)
     assert not cfgraph.cluster(graph, regions=True)
     assert cfgraph.dumps(graph) == once
+
+
+FILLS = """
+any = Const() {dtype=int32, value=int32[]:-1}
+list = MADE
+l_in = Enter(list) {frame_name="loop"}
+l = Merge(l_in, l_next)
+l_switch = Switch(l, cond)
+l_more = PUT
+l_next = NextIteration(l_more)
+full = Exit(l_switch)
+all = TensorListStack(full, any) {element_dtype=float32}
+"""
+RESERVE = "TensorListReserve(any, n) {element_dtype=float32}"
+EIGHT = "eight = Const() {dtype=int32, value=int32[]:8}"
+EMPTY = f"EmptyTensorList(any, eight) {{element_dtype=float32}}\n{EIGHT}"
+PUT = "TensorListSetItem(l_switch:1, i_switch:1, y_switch:1)"
+PUSH = "TensorListPushBack(l_switch:1, y_switch:1)"
+
+
+def fills(made: str, put: str) -> str:
+    """A loop that fills a list, which is stacked behind it."""
+    return counter(more=FILLS.replace("MADE", made).replace("PUT", put))
+
+
+def test_a_list_that_is_reserved_goes_round_in_a_cluster() -> None:
+    text = fills(RESERVE, PUT)
+    _, report = clustered(text)
+    assert kept(report) == {}
+    same(text, ["all", "out"], n=np.int32(3), x=np.float32([1, 2]))
+
+
+def test_a_list_of_as_many_as_are_pushed_is_not_stacked_in_a_cluster() -> None:
+    _, report = clustered(fills(EMPTY, PUSH))
+    assert kept(report)["list"] == "list"
+    assert kept(report)["/loop"] == "not traced"
+
+
+def test_a_tensor_array_becomes_a_list_and_keeps_its_names() -> None:
+    text = counter(
+        more="""
+        array = TensorArrayV3(n) {dtype=float32}
+        handle = Enter(array) {frame_name="loop", is_constant=true}
+        f_in = Enter(array:1) {frame_name="loop"}
+        f = Merge(f_in, f_next)
+        f_switch = Switch(f, cond)
+        write = TensorArrayWriteV3(handle, i_switch:1, y_switch:1, f_switch:1)
+        f_next = NextIteration(write)
+        flow = Exit(f_switch)
+        zero_ = Const() {dtype=int32, value=int32[]:0}
+        one_ = Const() {dtype=int32, value=int32[]:1}
+        places = Range(zero_, n, one_)
+        all = TensorArrayGatherV3(array, places, flow) {dtype=float32}
+        size = TensorArraySizeV3(array, flow)
+        """
+    )
+    graph, report = clustered(text, fetches=["all", "size"])
+    assert kept(report) == {}
+    assert {"all", "size"} <= set(graph.nodes)
+    same(text, ["all", "size"], n=np.int32(3), x=np.float32([1, 2]))

@@ -12,6 +12,7 @@ from cfgraph.passes.cluster.agreement import Agreement
 from cfgraph.passes.cluster.reasons import Reason
 from cfgraph.passes.cluster.report import Region
 from cfgraph.passes.lift.arrays import array_as_list, array_use, arrays
+from cfgraph.passes.lift.given_lists import given_lists, require_holdable
 from cfgraph.passes.lift.pushes import stack_as_list
 from cfgraph.passes.lift.refused import Refused
 from cfgraph.passes.lift.stack_form import is_stack, stack_form
@@ -49,10 +50,20 @@ def raise_lists(
 ) -> Lists:
     """Replace the stacks and arrays of a graph by lists, where that can be; `kept` nodes stay."""
     lists = Lists()
+    given = list(given_lists(graph))
     made = [*arrays(graph), *filter(is_stack, graph)]
-    if not made:
+    if not made and not given:
         return lists
     shapes = infer_shapes(graph)
+    for group in given:
+        name, ops = group[0].name, {node.name: node.op for node in group}
+        try:
+            if name in refused:
+                raise Refused(refused[name])
+            require_holdable(group, shapes, kept)
+            lists.nodes[name] = {node: {node.name: node.op} for node in group}
+        except Refused as error:
+            lists.kept[name] = Region("list", name, ops, None, error.reason)
     for node in made:
         name, op = node.name, node.op
         try:
