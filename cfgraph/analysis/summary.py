@@ -96,7 +96,7 @@ def summarize(graph: Graph, found: Frames | None = None) -> Summary:
         functions=tuple(_function(graph.functions[name]) for name in sorted(graph.functions)),
         inputs=tuple(_input(graph, node) for node in graph if is_input(node)),
         outputs=tuple(_outputs_of(graph, found)),
-        targets=tuple(_targets(graph, found)),
+        targets=tuple(run_for_effect(graph, found)),
     )
 
 
@@ -119,7 +119,7 @@ def sinks(graph: Graph, found: Frames | None = None) -> list[Output]:
     ]
 
 
-def _targets(graph: Graph, found: Frames) -> Iterator[str]:
+def run_for_effect(graph: Graph, found: Frames) -> Iterator[str]:
     """Nodes that are run for their effect: nothing waits for them, and they return nothing.
 
     A Send is none: it runs because its Recv is needed.

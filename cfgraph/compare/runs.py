@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from cfgraph.analysis.summary import sinks
+from cfgraph.analysis.frames import frames
+from cfgraph.analysis.summary import run_for_effect, sinks
 from cfgraph.compare.divergence import Divergence, compare_values, first_divergence
 from cfgraph.compare.drawn_point import Setting, drawn_point
 from cfgraph.compare.point import Point
@@ -27,7 +28,8 @@ CASES = 4
 class RunOptions:
     """What to run, `cases` times at points of other seeds; tolerances are those of the types.
 
-    Without fetches and targets, the outputs of the first graph that the second one has too.
+    Without fetches and targets, the outputs of the first graph that the second one has too; where
+    there are none, the nodes that are run for their effect.
     """
 
     setting: Setting = field(default_factory=Setting)
@@ -77,6 +79,8 @@ def compare_runs(a: Graph, b: Graph, options: RunOptions | None = None) -> RunDi
     """
     options = options or RunOptions()
     fetches, missing = _common(a, b, options)
+    if not fetches and not options.targets:
+        options = replace(options, targets=_effects(a, b))
     options = replace(options, fetches=fetches)
     for case in range(options.cases):
         seed = options.seed + case
@@ -92,10 +96,16 @@ def _common(a: Graph, b: Graph, options: RunOptions) -> tuple[tuple[str, ...], t
         return tuple(a.tensor(name).name for name in options.fetches), ()
     names = [item.name for item in sinks(a)]
     found = tuple(name for name in names if name.rpartition(":")[0] in b)
+    return found, tuple(name for name in names if name not in found)
+
+
+def _effects(a: Graph, b: Graph) -> tuple[str, ...]:
+    """The nodes to run where nothing can be fetched. Raises UsageError where there are none."""
+    found = tuple(name for name in run_for_effect(a, frames(a)) if name in b)
     if not found:
         message = "the graphs have no outputs in common"
         raise UsageError(message, hint="name tensors with --fetch, or nodes with --target")
-    return found, tuple(name for name in names if name not in found)
+    return found
 
 
 class _Case:

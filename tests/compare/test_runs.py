@@ -184,6 +184,16 @@ def test_variables_begin_alike_and_are_compared_after_the_run() -> None:
     assert [gap.what for gap in found.gaps] == ["variable w"]
 
 
+def test_where_there_is_nothing_to_fetch_effects_are_compared() -> None:
+    text = STATE[: STATE.index("read = ")] + "more = AssignAddVariableOp(w, x, ^assign)\n"
+    graph = cfgraph.loads(text.encode())
+    found = compare_runs(graph, copy_of(graph))
+    assert not found
+    assert found.fetches == ()
+    wrong = cfgraph.loads(text.replace("AssignAdd", "AssignSub").encode())
+    assert [gap.what for gap in compare_runs(graph, wrong).gaps] == ["variable w"]
+
+
 def test_a_failure_of_the_first_graph_is_an_error_and_of_the_second_a_difference() -> None:
     text = 'x = Placeholder() {dtype=float32, shape=[]}\ny = CheckNumerics(x) {message="no"}\n'
     good, bad = text.replace("CheckNumerics", "Identity").replace('{message="no"}', ""), text
