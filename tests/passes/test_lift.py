@@ -133,6 +133,11 @@ def test_a_loop_that_is_fetched_from_within_is_not_raised() -> None:
     assert kept(report) == {"/loop": "fed"}
 
 
+def test_a_loop_that_is_larger_than_a_cluster_may_be_is_not_raised() -> None:
+    _, report = clustered(counter(), max_size=5)
+    assert kept(report) == {"/loop": "size"}
+
+
 def test_inner_loops_go_first(fixtures: Path) -> None:
     graph = cfgraph.load(fixtures / "graphs" / "nested.pb")
     report = cfgraph.cluster(graph, regions=True)

@@ -47,6 +47,7 @@ OF_REGIONS: Final[Mapping[str, str]] = {
     "conditional": "a conditional in it is not compiled",
     "shape changes": "a variable of the loop changes its shape",
     "list": "a stack or an array cannot be a list of a known number of elements",
+    "size": "it is larger than the greatest size of a cluster",
     "fed": "a node in it is fed or fetched",
 }
 

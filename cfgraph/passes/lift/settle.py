@@ -45,6 +45,11 @@ def _left_out(
         for node, region in trial.raised.items()
         if node in plan.outside
     }
+    greatest = sizes.greatest
+    for region in trial.raised.values():
+        size = len(region.ops)
+        if greatest is not None and size > greatest:
+            found[region.name] = Reason("size", f"it has {size} nodes", {"size": size})
     return {**found, **_apart(trial, plan)}
 
 
