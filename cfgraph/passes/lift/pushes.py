@@ -97,8 +97,7 @@ class _Worker:
 
     def _most(self) -> Output:
         """The number of elements there may be."""
-        graph, made = self.graph, self.made
-        whole = 1
+        graph, whole = self.graph, 1
         result: Output | None = None
         for count in self.counts:
             if isinstance(count, int):
@@ -107,22 +106,24 @@ class _Worker:
             item = self._of(count)
             result = item if result is None else graph.add("Mul", result, item).output()
         if result is None:
-            return constant_beside(graph, made, self.beside, "most", whole).output()
-        if whole == 1:
-            return result
-        times = constant_beside(graph, made, self.beside, "times", whole)
-        return graph.add("Mul", result, times).output()
+            return self._number("most", max(whole, 1))
+        if whole != 1:
+            result = graph.add("Mul", result, self._number("times", whole)).output()
+        # a loop that never goes round is compiled too, and no row is among none
+        at_least = self._number("one", 1)
+        return graph.add("Maximum", result, at_least, name=f"{self.made.name}/most").output()
+
+    def _number(self, name: str, value: int) -> Output:
+        return constant_beside(self.graph, self.made, self.beside, name, value).output()
 
     def _of(self, count: Bound) -> Output:
-        graph, made = self.graph, self.made
-        item = count.limit
+        graph, item = self.graph, count.limit
         if item.dtype is not None and item.dtype.name != "int32":
             item = graph.add("Cast", item, DstT=self.made.inputs[0].dtype).output()
         if count.sign < 0:
             item = graph.add("Neg", item).output()
         if count.offset:
-            more = constant_beside(graph, made, self.beside, "more", count.offset)
-            item = graph.add("AddV2", item, more).output()
+            item = graph.add("AddV2", item, self._number("more", count.offset)).output()
         return item
 
     # -- the list --------------------------------------------------------------------------------
