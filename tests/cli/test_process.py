@@ -6,6 +6,7 @@ import json
 import os
 import pty
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -19,6 +20,7 @@ import pytest
 from cfgraph.examples import EXAMPLES
 
 ENDLESS = ["--feed", "n=2000000000", "--tap", "while/add"]
+SHELL = set("|&>*")
 LINES = [line for lines in EXAMPLES.values() for line in lines]
 
 
@@ -131,14 +133,27 @@ def test_a_wide_pipe_is_not_folded(graphs: Path) -> None:
     assert "\x1b" not in out
 
 
-@pytest.mark.parametrize("line", LINES)
-def test_the_examples_of_the_help_work(line: str, graphs: Path, tmp_path: Path) -> None:
+@pytest.fixture
+def among_graphs(graphs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working folder with the example graphs."""
     for file in graphs.glob("*.pb"):
         (tmp_path / file.name).symlink_to(file)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("line", [line for line in LINES if not set(line) & SHELL])
+def test_an_example_of_the_help_works(line: str, command: Any, among_graphs: Path) -> None:
+    done = command(*shlex.split(line)[1:])
+    assert done.code == 0, done.err
+
+
+@pytest.mark.parametrize("line", [line for line in LINES if set(line) & SHELL])
+def test_an_example_of_the_help_for_a_shell_works(line: str, among_graphs: Path) -> None:
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     done = subprocess.run(
         ["bash", "-o", "pipefail", "-c", line],
-        cwd=tmp_path,
+        cwd=among_graphs,
         env={**os.environ, "PATH": path},
         capture_output=True,
         text=True,
