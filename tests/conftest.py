@@ -7,11 +7,9 @@ from pathlib import Path
 
 import pytest
 
-# of TensorFlow, before any test imports it; the processor decides on the last one otherwise, and
-# with it on what TensorFlow refuses
+# of TensorFlow, before any test imports it
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
-os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
