@@ -11,6 +11,8 @@ import cfgraph
 from benchmarks.swapping import TINY, furthest, train, training_step
 from cfgraph.errors import ExecutionError
 from cfgraph.runtime.cost_model import CostModel
+from cfgraph.runtime.memory.meter import Meter
+from cfgraph.runtime.memory.swapping import Parked
 from cfgraph.runtime.trace import Recorder
 from tests.runtime.test_memory import KIB, growing
 
@@ -115,3 +117,31 @@ def test_an_lstm_goes_at_least_twice_as_far() -> None:
     run = train(swapping, TINY, 2 * short, TINY.limit)
     assert run is not None
     assert run.memory.swapped_out.bytes == run.memory.swapped_in.bytes > 0
+
+
+class At:
+    """A clock that stands; copies are there when they are said to be."""
+
+    def __init__(self, now: float) -> None:
+        self.time = now
+
+    def now(self) -> float:
+        """Where it stands."""
+        return self.time
+
+    def copy(self, device: str, node: str, size: int, *, out: bool) -> float:
+        """None is asked for."""
+        raise AssertionError(node)
+
+
+def test_what_was_waited_for_is_there_however_the_times_are_rounded() -> None:
+    now, then = 2.7, 11.1
+    assert now + (then - now) < then
+    memory = Meter({"gpu:0": MATRIX}).memory("gpu:0")
+    memory.swapper.times = At(now)
+    memory.swapper.leaving.append((then, Parked(np.zeros(1), 8, "push")))
+    memory.wait(then)
+    memory.swapper.settle()
+    assert not memory.swapper.leaving
+    assert memory.end_token() == then - now
+    assert memory.end_token() == 0

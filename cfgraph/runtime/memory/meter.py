@@ -70,7 +70,7 @@ class DeviceMemory:
     stalled: float = 0.0
     apart: bool = False
     running: NodePlan | None = field(default=None, repr=False)
-    waited: float = 0.0  # by the token that runs
+    awaited: float = 0.0  # the time until which the token that runs waits
     swapper: Swapper = field(init=False, repr=False)
     holders: Callable[[DeviceMemory], list[Holder]] = field(default=lambda memory: [], repr=False)
 
@@ -101,11 +101,11 @@ class DeviceMemory:
 
     def wait(self, until: float) -> None:
         """Let the token that runs wait for a copy."""
-        self.waited = max(self.waited, until - self.swapper.times.now())
+        self.awaited = max(self.awaited, until)
 
     def end_token(self) -> float:
         """How long the token that ran has waited; counted as a stall."""
-        waited, self.waited = self.waited, 0.0
+        waited, self.awaited = max(self.awaited - self.swapper.times.now(), 0.0), 0.0
         if waited > 0:
             self.stalls += 1
             self.stalled += waited
@@ -116,7 +116,7 @@ class DeviceMemory:
         self.peak, self.peak_node, self.host_peak = self.used, None, self.host
         self.to_host, self.to_device, self.from_devices = Copies(), Copies(), Copies()
         self.swapped_out, self.swapped_in = Copies(), Copies()
-        self.stalls, self.stalled, self.waited = 0, 0.0, 0.0
+        self.stalls, self.stalled, self.awaited = 0, 0.0, 0.0
         self.running = None
         self.swapper.begin()
 

@@ -125,7 +125,7 @@ class Swapper:
 
     def settle(self) -> None:
         """Let go of what has arrived in host memory."""
-        now = self.times.now() + self.memory.waited
+        now = max(self.times.now(), self.memory.awaited)
         while self.leaving and self.leaving[0][0] <= now:
             _, parked = self.leaving.popleft()
             self.leaving_bytes -= parked.bytes
