@@ -9,11 +9,16 @@ from typing import Any, Final
 from cfgraph.analysis.bodies import body_of
 from cfgraph.analysis.signatures import Signatures
 from cfgraph.compare.match import Pairs, match_by_name, match_by_structure
+from cfgraph.compare.same import same
 from cfgraph.errors import InvalidInput, UsageError
 from cfgraph.ir import registry
-from cfgraph.ir.functions import Function
+from cfgraph.ir.functions import Definition, Function
 from cfgraph.ir.graph import Graph, Node
 from cfgraph.ir.names import did_you_mean
+from cfgraph.ir.signature import Arg
+from cfgraph.ir.text_lex import name_text
+from cfgraph.ir.text_print import arg_text, attr_def_text
+from cfgraph.ir.text_print_values import AttrPrinter
 
 BY: Final = ("name", "structure")
 IGNORED: Final = ("notes", "order", "devices")
@@ -134,9 +139,8 @@ class _Differ:
         else:
             pairs = match_by_name(a, b)
         taken = set(pairs.values())
-        compared = ((one, other, tuple(self.parts(one, other, pairs))) for one, other in
-                    pairs.items())  # fmt: skip
-        changed = [ChangedNode(*item) for item in compared if item[2]]
+        compared = (ChangedNode(*item, tuple(self.parts(*item, pairs))) for item in pairs.items())
+        changed = [item for item in compared if item.changes]
         unlike = {item.before for item in changed}
         return NodesDiff(
             tuple(node for node in b if node not in taken),
@@ -158,7 +162,7 @@ class _Differ:
             yield Change("device", a.device, b.device)
         yield from _inputs(a, b, pairs)
         yield from self.controls(a, b, pairs)
-        if a.attrs != b.attrs:
+        if not same(a.attrs, b.attrs):
             yield from _attrs(a, b, self.attrs(a), self.attrs(b))
 
     def controls(self, a: Node, b: Node, pairs: Pairs) -> Iterator[Change]:
@@ -186,7 +190,7 @@ class _Differ:
         self, a: Function, b: Function, mine: Signatures, theirs: Signatures
     ) -> ChangedFunction | None:
         """What differs between two functions of one name; None if nothing does."""
-        if a is b or a.definition == b.definition:
+        if a is b or same(a.definition, b.definition):
             return None
         one, other = body_of(a, mine), body_of(b, theirs)
         nodes = replace(self, by="name").nodes(one.subject.graph, other.subject.graph)
@@ -198,30 +202,53 @@ class _Differ:
 
     def outside(self, a: Function, b: Function) -> Iterator[Change]:
         """What differs but for the body."""
-        old, new = a.definition, b.definition
-        for part, read in _SIGNATURE.items():
-            before, after = read(old), read(new)
-            if before != after:
-                yield Change(part, before, after)
-        yield from _entries("return", old.returns, new.returns)
-        yield from _entries("control return", old.control_returns, new.control_returns)
-        if self.notes:
-            yield from _entries("attr", old.attrs, new.attrs)
+        old, new = (self.signature(item.definition) for item in (a, b))
+        found = [*_signatures(old, new)]
+        if not found and not same(replace(old, nodes=()), replace(new, nodes=())):
+            found.append(Change("signature", "one", "another"))
+        yield from found
+
+    def signature(self, definition: Definition) -> Definition:
+        """A definition without what does not count."""
+        return definition if self.notes else replace(definition, attrs={}, arg_attrs={})
 
 
-_SIGNATURE: Final[Mapping[str, Callable[[Any], Any]]] = {
+def _signatures(old: Definition, new: Definition) -> Iterator[Change]:
+    """What differs between two functions but for their bodies, part by part."""
+    for part, read in _SIGNATURE.items():
+        before, after = read(old), read(new)
+        if before != after:
+            yield Change(part, before, after)
+    yield from _entries("attr declared", _declared(old), _declared(new))
+    yield from _entries("return", old.returns, new.returns)
+    yield from _entries("control return", old.control_returns, new.control_returns)
+    yield from _entries("attr", old.attrs, new.attrs)
+    for place in sorted({*old.arg_attrs, *new.arg_attrs}):
+        arguments = new.inputs if place < len(new.inputs) else old.inputs
+        name = arguments[place].name if 0 <= place < len(arguments) else str(place)
+        sides = (item.arg_attrs.get(place, {}) for item in (old, new))
+        yield from _entries(f"input {name} attr", *sides)
+
+
+_SIGNATURE: Final[Mapping[str, Callable[[Definition], Any]]] = {
     "inputs": lambda definition: _arguments(definition.inputs),
     "outputs": lambda definition: _arguments(definition.outputs),
-    "attrs declared": lambda definition: ", ".join(definition.attr_defs),
+    "control outputs": lambda definition: ", ".join(definition.control_outputs),
     "stateful": lambda definition: definition.stateful,
 }
 
 
-def _arguments(items: Sequence[Any]) -> str:
-    return ", ".join(
-        f"{item.name}: {f'{item.count}*' if item.count else ''}{item.dtype or item.type_attr}"
-        for item in items
-    )
+def _arguments(items: Sequence[Arg]) -> str:
+    return ", ".join(map(arg_text, items))
+
+
+def _declared(definition: Definition) -> dict[str, str]:
+    """The attributes that a function declares, as one writes them."""
+    printer = AttrPrinter()
+    return {
+        name: attr_def_text(attr, printer).removeprefix(f"attr {name_text(name)}: ")
+        for name, attr in definition.attr_defs.items()
+    }
 
 
 def _list(nodes: Sequence[Node]) -> str:
@@ -232,15 +259,15 @@ def _inputs(a: Node, b: Node, pairs: Pairs) -> Iterator[Change]:
     for slot in range(max(len(a.inputs), len(b.inputs))):
         old = a.inputs[slot] if slot < len(a.inputs) else None
         new = b.inputs[slot] if slot < len(b.inputs) else None
-        same = old and new and pairs.get(old.node) is new.node and old.port == new.port
-        if not same:
+        alike = old and new and pairs.get(old.node) is new.node and old.port == new.port
+        if not alike:
             yield Change(f"input {slot}", old and old.name, new and new.name)
 
 
 def _attrs(a: Node, b: Node, mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> Iterator[Any]:
     for key in dict.fromkeys((*mine, *theirs)):
         old, new = mine.get(key), theirs.get(key)
-        if key in mine and key in theirs and old == new:
+        if key in mine and key in theirs and same(old, new):
             continue
         if (key not in mine and is_default(a, key, new)) or (
             key not in theirs and is_default(b, key, old)
@@ -252,14 +279,14 @@ def _attrs(a: Node, b: Node, mine: Mapping[str, Any], theirs: Mapping[str, Any])
 def is_default(node: Node, key: str, value: Any) -> bool:
     """True for the value that an attribute of a node has where it is absent."""
     try:
-        return bool(registry.default_attr(node, key) == value)
+        return same(registry.default_attr(node, key), value)
     except InvalidInput:
         return False
 
 
 def _entries(part: str, mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> Iterator[Change]:
     for key in dict.fromkeys((*mine, *theirs)):
-        if mine.get(key) != theirs.get(key):
+        if not same(mine.get(key), theirs.get(key)):
             yield Change(f"{part} {key}", mine.get(key), theirs.get(key))
 
 

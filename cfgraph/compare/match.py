@@ -15,7 +15,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from cfgraph.ir.attrs import Tensor
+from cfgraph.compare.same import look
 from cfgraph.ir.graph import CONTROL, Graph, Node
 from cfgraph.ir.walk import topological
 
@@ -63,7 +63,7 @@ class _Looks:
         for order in self.orders:
             for node in order:
                 told = sorted(attrs(node).items())
-                words = tuple([(key, _hashable(value)) for key, value in told])
+                words = tuple([(key, look(value)) for key, value in told])
                 self.alone[node] = self.number((node.op, devices and node.device, words))
         self.reads = self.forward(self.orders[0]) | self.forward(self.orders[1])
         self.read = self.backward(self.orders[0]) | self.backward(self.orders[1])
@@ -98,15 +98,6 @@ class _Looks:
 
 def _port(use: Any) -> int:
     return CONTROL if use.slot == CONTROL else int(use.node.inputs[use.slot].port)
-
-
-def _hashable(value: Any) -> Hashable:
-    """A constant as its bytes, which one can look up."""
-    if not isinstance(value, Tensor):
-        return value  # type: ignore[no-any-return]
-    array = value.array
-    content = array.tobytes() if array.dtype != object else repr(array.tolist())
-    return (value.dtype, array.shape, content)
 
 
 def _pair_alike(looks: _Looks, look: Looks, pairs: Pairs) -> None:

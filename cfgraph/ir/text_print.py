@@ -80,10 +80,10 @@ def _function_lines(function: Function, printer: AttrPrinter) -> Iterator[str]:
         return
     notes = definition.arg_attrs
     inputs = [
-        _arg_text(arg) + (" " + printer.attrs_text(notes[place]) if place in notes else "")
+        arg_text(arg) + (" " + printer.attrs_text(notes[place]) if place in notes else "")
         for place, arg in enumerate(definition.inputs)
     ]
-    outputs = map(_arg_text, definition.outputs)
+    outputs = map(arg_text, definition.outputs)
     name = name_text(function.name)
     yield f"function {name}({', '.join(inputs)}) -> ({', '.join(outputs)}) {{"
     for line in _body_lines(definition, printer):
@@ -113,7 +113,7 @@ def _has_type(arg: Arg) -> bool:
 
 def _body_lines(definition: Definition, printer: AttrPrinter) -> Iterator[str]:
     for attr in definition.attr_defs.values():
-        yield _attr_def_text(attr, printer)
+        yield attr_def_text(attr, printer)
     if definition.attrs:
         yield f"attrs {printer.attrs_text(definition.attrs)}"
     if definition.stateful:
@@ -130,7 +130,8 @@ def _body_lines(definition: Definition, printer: AttrPrinter) -> Iterator[str]:
             yield f"control_return {name_text(output)}"
 
 
-def _arg_text(arg: Arg) -> str:
+def arg_text(arg: Arg) -> str:
+    """An argument of a function: its name, and its type or the attribute that names it."""
     kind = str(arg.dtype) if arg.dtype is not None else _type_attr_text(arg.type_attr or "")
     kind = f"Ref({kind})" if arg.is_ref else kind
     count = f"{name_text(arg.count)}*" if arg.count else ""
@@ -146,7 +147,8 @@ def _type_attr_text(name: str) -> str:
     return string_text(name.encode())
 
 
-def _attr_def_text(attr: Attr, printer: AttrPrinter) -> str:
+def attr_def_text(attr: Attr, printer: AttrPrinter) -> str:
+    """An attribute that a function declares: its kind, bounds and default."""
     kind = attr.kind if _KIND(attr.kind) else string_text(attr.kind.encode())
     text = f"attr {name_text(attr.name)}: {kind}"
     if attr.minimum is not None:

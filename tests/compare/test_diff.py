@@ -133,3 +133,47 @@ def test_twins_are_told_apart_by_what_reads_them() -> None:
 def test_other_words_are_refused(counter: Graph, options: dict[str, Any]) -> None:
     with pytest.raises(UsageError):
         diff(counter, counter, **options)
+
+
+@pytest.mark.parametrize("by", ["name", "structure"])
+def test_attributes_are_compared_by_type_and_bit_by_bit(by: str) -> None:
+    values = ["1", "true", "1.0", "0.0", "-0.0", "nan", "(1.0, 0.0)", "(1.0, -0.0)", "(1.5, nan)"]
+    values += ["@f{k=1}", "@f{k=true}", '""', "@f{k=nan}"]
+    made = [cfgraph.loads(f"x = Foo() {{k={value}}}\n".encode()) for value in values]
+    again = [cfgraph.loads(f"x = Foo() {{k={value}}}\n".encode()) for value in values]
+    for place, a in enumerate(made):
+        alike = [other for other, b in enumerate(again) if not diff(a, b, by=by)]
+        assert alike == [place]
+
+
+SIGNED = """
+a = Const() {dtype=int32, value=int32[]:1}
+
+function f(x: ARGUMENT) -> (y: int32) {
+  attr k: DECLARED
+  i = Identity(x) {T=int32}
+  return y = i:output:0
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("argument", "declared", "part"),
+    [
+        ("int32", "int = 2", "attr declared k"),
+        ("int32", "string", "attr declared k"),
+        ("int32", "int >= 0 = 1", "attr declared k"),
+        ("Ref(int32)", "int = 1", "inputs"),
+        ("int32 {_arg=2}", "int = 1", "input x attr _arg"),
+    ],
+)
+def test_signatures_of_functions_are_compared_whole(
+    argument: str, declared: str, part: str
+) -> None:
+    a, b = (
+        cfgraph.loads(SIGNED.replace("ARGUMENT", one).replace("DECLARED", other).encode())
+        for one, other in (("int32", "int = 1"), (argument, declared))
+    )
+    (found,) = diff(a, b).functions_changed
+    assert [change.part for change in found.changes] == [part]
+    assert bool(diff(a, b, ignore=["notes"])) is ("_arg" not in argument)
