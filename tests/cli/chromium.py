@@ -116,8 +116,14 @@ class Chromium:
         elif event == "Runtime.consoleAPICalled" and told["type"] in ("error", "warning"):
             self.complaints.append(json.dumps(told["args"]))
 
-    def open(self, file: Path, address: str = "", dark: bool = False) -> float:
-        """Open a page and wait until it has drawn itself; returns the seconds that took."""
+    def open(
+        self,
+        file: Path,
+        address: str = "",
+        dark: bool = False,
+        drawn: str = "document.body?.dataset.ready ?? null",
+    ) -> float:
+        """Open a page and wait until it has `drawn` itself; returns the seconds that took."""
         scheme = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
         self.call("Emulation.setEmulatedMedia", features=scheme)
         self.call("Page.navigate", url="about:blank")
@@ -125,7 +131,7 @@ class Chromium:
         self.complaints.clear()
         start = time.monotonic()
         self.call("Page.navigate", url=f"{file.as_uri()}{address}")
-        while not self.value("document.body?.dataset.ready ?? null"):
+        while not self.value(drawn):
             assert time.monotonic() < start + _PATIENCE, self.complaints
             time.sleep(0.02)
         return time.monotonic() - start

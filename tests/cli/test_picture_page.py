@@ -9,6 +9,9 @@ from typing import Any
 import pytest
 
 import cfgraph
+from cfgraph.console.picture.html import page_bytes
+from cfgraph.console.picture.model import picture
+from cfgraph.console.view import Chosen, View
 from cfgraph.ir import dtypes
 from cfgraph.ir.graph import Graph
 from tests.cli.chromium import Chromium, program
@@ -173,6 +176,40 @@ def test_texts_are_never_markup(page: Any, tmp_path: Path) -> None:
     assert count(browser, "#oops") == 0
     assert "<b id=oops>" in text(browser, "#details")
     assert drawn(browser, "b")
+
+
+def test_control_characters_are_drawn_as_what_is_no_text(page: Any, tmp_path: Path) -> None:
+    file = tmp_path / "odd.graph"
+    file.write_text("a = Const() {dtype=int32, value=int32[]:1}\nb = Identity(a) {T=int32}\n")
+    browser = page("show", file)
+    odd = "O\\0d\\x1bd\\x7f"
+    browser.value(f"model.ops['{odd}'] = model.ops.Identity")
+    browser.value(f"nodes[1].op = '{odd}'")
+    browser.value("redraw()")
+    assert "O\ufffdd\ufffdd\ufffd" in text(browser, "#canvas")
+    assert drawn(browser, "b")
+
+
+def test_an_address_with_no_tab_of_the_page_shows_the_graph(page: Any) -> None:
+    browser = page("show", GRAPHS / "counter.pb", address="#tab=constructor")
+    assert browser.value("document.body.dataset.tab") == "graph"
+
+
+def test_lists_as_long_as_a_graph_have_a_least_and_a_greatest(page: Any) -> None:
+    browser = page("run", GRAPHS / "counter.pb", "--feed", "n=1", "--fetch", "count")
+    assert browser.value("greatest(new Array(300000).fill(2), 1)") == 2
+    many = "Array.from({ length: 200000 }, (_, at) => ({ numbers: [at], iteration: at, type: '' }))"
+    assert browser.value(f"plot({many}).length") == 1
+
+
+def test_what_fails_before_the_page_is_there_is_told_on_it(
+    browser: Chromium, tmp_path: Path
+) -> None:
+    model = picture("odd", Chosen(View(flat(3)), []), [])
+    file = tmp_path / "page.html"
+    file.write_bytes(page_bytes({**model, "run": {}}))
+    browser.open(file, drawn="document.readyState === 'complete'")
+    assert "TypeError" in text(browser, "#problems")
 
 
 def test_a_run_has_a_timeline_values_and_times(page: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,17 @@ def test_the_document_names_the_page(command: Any, counter: Path, tmp_path: Path
     page = tmp_path / "counter.html"
     (entry,) = command("show", counter, "--html", page, "--json").json["artifacts"]
     assert (entry["kind"], entry["path"]) == ("html", str(page))
+
+
+@pytest.mark.parametrize("asked", [["show"], ["run", "--feed", "n=1", "--quiet"]])
+def test_a_file_whose_name_is_no_text_has_a_page(
+    asked: list[str], command: Any, counter: Path, tmp_path: Path
+) -> None:
+    odd, page = tmp_path / os.fsdecode(b"a\xff.pb"), tmp_path / "page.html"
+    odd.write_bytes(counter.read_bytes())
+    assert command(*asked, odd, "--html", page).code == 0
+    assert "<title>a?.pb</title>" in page.read_text()
+    assert told(page)["title"] == "a\udcff.pb"
 
 
 def test_what_is_asked_for_beside_a_page_is_printed(

@@ -45,7 +45,7 @@ def page_bytes(model: Mapping[str, Any]) -> bytes:
     for piece in _asset("page.html").split("{{"):
         name, end, rest = piece.partition("}}")
         pieces.append(parts[name] + rest if end else piece)
-    return "".join(pieces).encode()
+    return "".join(pieces).encode(errors="replace")
 
 
 def script_json(value: Any) -> str:

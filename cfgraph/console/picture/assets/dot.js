@@ -9,7 +9,8 @@ const LONGEST = 36;
 // beyond so many edges, those who draw them must not look for the best way
 const MANY_EDGES = 400;
 
-const escaped = (text) => text.replace(/\\/g, "\\\\").replace(/"/g, '\\"').replace(/&/g, "&amp;");
+// what is no text is not drawn, and zero would be the end of it all
+const escaped = (text) => text.replace(/[\x00-\x1f\x7f]/g, "\ufffd").replace(/\\/g, "\\\\").replace(/"/g, '\\"').replace(/&/g, "&amp;");
 
 function cut(text) {
   if (text.length <= LONGEST) return text;

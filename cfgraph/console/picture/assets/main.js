@@ -33,15 +33,9 @@ function remember(changes) {
 function goToAddress() {
   const told = new URLSearchParams(location.hash.slice(1));
   const n = numbers.get(told.get("node") ?? model.start);
-  showTab(TABS[told.get("tab")] ? told.get("tab") : "graph");
+  showTab(Object.hasOwn(TABS, told.get("tab")) ? told.get("tab") : "graph");
   if (n === undefined) tell(null);
   else pick(`n${n}`, { centred: true });
-}
-
-function problem(text) {
-  const place = document.getElementById("problems");
-  place.hidden = false;
-  place.textContent += `${text}\n`;
 }
 
 function offerFindings() {
@@ -52,9 +46,6 @@ function offerFindings() {
   button.textContent = `${count} finding${count === 1 ? "" : "s"}`;
   button.addEventListener("click", () => pick(null));
 }
-
-window.addEventListener("error", (event) => problem(event.message));
-window.addEventListener("unhandledrejection", (event) => problem(String(event.reason)));
 
 async function begin() {
   document.getElementById("title").append(model.title, make("small", {}, `${nodes.length} nodes`));

@@ -1,5 +1,19 @@
 // What the page knows of the graph, and which boxes are to be seen.
 
+// first of all, as what fails before anybody listens leaves a blank page
+window.addEventListener("error", (event) => problem(event.message));
+window.addEventListener("unhandledrejection", (event) => problem(String(event.reason)));
+
+function problem(text) {
+  const place = document.getElementById("problems");
+  place.hidden = false;
+  place.textContent += `${text}\n`;
+}
+
+// of a list of any length: a call takes no more than some 100,000 arguments
+const greatest = (items, atLeast = -Infinity) => items.reduce((most, item) => Math.max(most, item), atLeast);
+const least = (items) => items.reduce((most, item) => Math.min(most, item), Infinity);
+
 const model = JSON.parse(document.getElementById("model").textContent);
 const { nodes, groups } = model;
 const ROOT = 0;
@@ -57,7 +71,7 @@ function openSome(limit = BUDGET) {
     count += set.more;
     for (const g of set.groups) {
       open.add(g);
-      waiting.push(...together(g));
+      waiting = waiting.concat(together(g));
     }
   }
 }
@@ -74,7 +88,7 @@ function together(outer) {
   return [...sets.values()].map((set) => ({
     groups: set,
     more: set.reduce((sum, g) => sum + size(g) - 1, 0),
-    rank: Math.min(...set.map(rankOf)),
+    rank: least(set.map(rankOf)),
   }));
 }
 

@@ -2,7 +2,7 @@
 
 const run = model.run;
 const totals = new Map((run ? run.totals.node : []).map((row) => [row[0], row]));
-const busiestTotal = run ? Math.max(1, ...run.totals.node.map((row) => row[3])) : 1;
+const busiestTotal = run ? greatest(run.totals.node.map((row) => row[3]), 1) : 1;
 const SHOWN_ROWS = 500;
 
 const timeOf = (n) => totals.get(nodes[n].name)?.[3] ?? 0;
@@ -100,8 +100,8 @@ function plot(rows) {
   const told = rows.map((row, at) => ({ ...row, at })).filter((row) => row.numbers?.length);
   const finite = told.flatMap((row) => row.numbers).map(Number).filter(Number.isFinite);
   if (told.length < 2 || !finite.length) return [];
-  const lines = Math.max(...told.map((row) => row.numbers.length));
-  let low = Math.min(...finite), high = Math.max(...finite);
+  const lines = greatest(told.map((row) => row.numbers.length));
+  let low = least(finite), high = greatest(finite);
   if (low === high) [low, high] = [low - 0.5, high + 0.5];
   const last = Math.max(1, rows.length - 1);
   const x = (at) => EDGE + (at / last) * (WIDTH - EDGE - 12);
