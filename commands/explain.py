@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from cfgraph.options import Color, ColorChoice, Devices, Feed, Full, Json
+from cfgraph.options import Color, ColorChoice, Devices, Feed, Full, Json, MaxIterations
 
 
 def main(
@@ -33,6 +33,7 @@ def main(
         bool, typer.Option("--run", help="Run the graph too, and tell what became of SUBJECT.")
     ] = False,
     devices: Devices = [],
+    max_iterations: MaxIterations = None,
     full: Full = False,
     json: Json = False,
     color: ColorChoice = Color.auto,
@@ -46,4 +47,6 @@ def main(
         from cfgraph.console.explain import Question, explain_subject
 
         feeds = feed if feed or run else None
-        explain_subject(graph, Question(subject, other, feeds, devices), full, json, color)
+        explain_subject(
+            graph, Question(subject, other, feeds, devices, max_iterations), full, json, color
+        )

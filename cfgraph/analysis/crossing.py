@@ -40,8 +40,13 @@ def crossing(found: Frames, x: Output, reader: Node) -> Crossing:
     for frame in leaves:
         ready = ready and next((e.output() for e in frame.exits if hands_out(e, ready)), None)
     for frame in enters:
-        ready = ready and next((e.output() for e in frame.enters if ready in e.inputs), None)
+        ready = ready and next((e.output() for e in frame.enters if _brings(e, ready)), None)
     return Crossing(tuple(leaves), tuple(enters), ready, tuple(leaves[0].exits) if leaves else ())
+
+
+def _brings(enter: Node, x: Output) -> bool:
+    """True if an Enter gives a tensor to every iteration of its loop."""
+    return x in enter.inputs and bool(enter.attr("is_constant"))
 
 
 def hands_out(leave: Node, x: Output) -> bool:
@@ -50,13 +55,15 @@ def hands_out(leave: Node, x: Output) -> bool:
 
 
 def _handed(leave: Node) -> Iterator[Output]:
-    """The tensors in a loop whose last value an Exit is: of a Switch, a Merge, what goes round."""
+    """The tensors in a loop whose last value an Exit is: of a Switch, a Merge, what goes round.
+
+    Not what the Switch hands to the body: that ends an iteration earlier.
+    """
     switch = leave.inputs[0].node
     yield leave.inputs[0]
     if role(switch) != "switch":
         return
     merge = behind_identities(switch.inputs[0]).node
-    yield switch.output(1)
     if role(merge) != "merge":
         return
     yield merge.output()

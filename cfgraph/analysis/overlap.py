@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from math import inf
 from typing import Final
 
+import numpy as np
+
 from cfgraph.analysis.frames import Frame
 from cfgraph.analysis.regions import Region, regions
 from cfgraph.analysis.transfers import is_transfer, key_of, senders
@@ -25,7 +27,7 @@ from cfgraph.ir.walk import Roles
 from cfgraph.ops.op import role
 
 # loop variables, times the nodes of the body
-_MOST: Final = 20_000_000
+_MOST: Final = 5_000_000
 
 Item = Node | Region
 # what a node takes, in any unit
@@ -38,6 +40,7 @@ class Overlap:
 
     `chain` are the nodes on it, beginning with a Merge; an inner loop on it is one `Region`. It
     goes through `rounds` iterations and takes `per_iteration` of each, of the `work` of all nodes.
+    It is empty where no iteration waits for the one before.
     """
 
     frame: Frame
@@ -91,12 +94,13 @@ def overlap(graph: Graph, path: str, cost: Cost) -> Overlap:
     chains = [_longest(region.order, readers, costs, merge) for merge, _ in pairs]
     weights = [[found.length.get(back, -inf) for _, back in pairs] for found in chains]
     cycle = _critical(weights)
-    steps = list(zip(cycle, [*cycle[1:], cycle[0]], strict=True))
+    steps = list(zip(cycle, [*cycle[1:], *cycle[:1]], strict=True))
     items = [item for here, there in steps for item in chains[here].to(pairs[there][1])]
     total = sum(weights[here][there] for here, there in steps)
     parallel = min((int(enter.attr("parallel_iterations")) for enter in frame.enters), default=1)
     work = sum(costs.values())
-    return Overlap(frame, tuple(items), len(cycle), total / len(cycle), work, parallel)
+    each = total / len(cycle) if cycle else 0.0
+    return Overlap(frame, tuple(items), len(cycle), each, work, parallel)
 
 
 def _handed_back(merge: Node) -> Node | None:
@@ -171,29 +175,25 @@ def _longest(
 
 
 def _critical(weights: Sequence[Sequence[float]]) -> list[int]:
-    """The cycle with the largest mean weight: Karp's walk of n steps, and the cycle in it."""
-    count = len(weights)
-    best: list[list[float]] = [[0.0] * count]
-    came: list[list[int]] = []
-    for _ in range(count):
-        row, source = [], []
-        for there in range(count):
-            from_here = [best[-1][here] + weights[here][there] for here in range(count)]
-            here = max(range(count), key=from_here.__getitem__)
-            row.append(from_here[here])
-            source.append(here)
-        best.append(row)
-        came.append(source)
-    means = [
-        min((best[count][v] - best[k][v]) / (count - k) for k in range(count) if best[k][v] > -inf)
-        if best[count][v] > -inf
-        else -inf
-        for v in range(count)
-    ]
-    here = max(range(count), key=means.__getitem__)
+    """The cycle with the largest mean weight: Karp's walk of n steps, and the cycle in it.
+
+    Empty where there is none.
+    """
+    table, count = np.array(weights), len(weights)
+    best, came = np.zeros((count + 1, count)), np.zeros((count, count), int)
+    for step in range(count):
+        total = best[step][:, None] + table
+        came[step] = total.argmax(0)
+        best[step + 1] = total.max(0)
+    if np.all(best[count] == -inf):
+        return []
+    with np.errstate(invalid="ignore"):
+        means = (best[count] - best[:count]) / np.arange(count, 0, -1)[:, None]
+    means[best[:count] == -inf] = inf
+    here = int(np.where(best[count] == -inf, -inf, means.min(0)).argmax())
     walk = [here]
-    for source in reversed(came):
-        here = source[here]
+    for source in came[::-1]:
+        here = int(source[here])
         walk.append(here)
     walk.reverse()
     return _cycle_in(walk, weights)

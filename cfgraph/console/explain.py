@@ -25,6 +25,8 @@ from cfgraph.options import Color
 from cfgraph.runtime.feeds import read_feeds
 
 _MAX_FED: Final = 8
+# a question is to be answered, also of a loop that does not end
+_MAX_ITERATIONS: Final = 100_000
 
 
 class Answer(Protocol):
@@ -48,6 +50,7 @@ class Question:
     other: str | None = None
     feeds: Sequence[str] | None = None
     devices: Sequence[str] = ()
+    max_iterations: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,18 +107,21 @@ def explain_subject(path: str, asked: Question, full: bool, json: bool, color: C
 
 def _answer(graph: Graph, asked: Question, full: bool) -> tuple[str, Answer]:
     feeds = None if asked.feeds is None else read_feeds(graph, asked.feeds)
+    most = _MAX_ITERATIONS if asked.max_iterations is None else asked.max_iterations
     if asked.other is not None:
         if feeds is not None:
             raise UsageError("a run tells of one node or loop, not of two", hint="leave out --feed")
         ends = [_tensor(graph, name) for name in (asked.subject, asked.other)]
         return "pair", answer_pair(graph, *ends)
     if _is_loop(graph, asked.subject):
-        return "loop", answer_loop(graph, asked.subject, feeds, list(asked.devices))
+        return "loop", answer_loop(graph, asked.subject, feeds, list(asked.devices), most)
     _require_outside_functions(graph, asked.subject)
     told = explain_node(graph, asked.subject)
     fate = None
     if feeds is not None:
-        fate = fate_of(graph, told.node, in_root=told.frame == "/", feeds=feeds)
+        fate = fate_of(
+            graph, told.node, in_root=told.frame == "/", feeds=feeds, max_iterations=most
+        )
     return "node", NodeAnswer(told, _decides(graph, told), fate, full)
 
 

@@ -65,6 +65,8 @@ class LoopAnswer:
     def verdict(self) -> str:
         """Why iterations overlap no more than they do."""
         found = self.found
+        if not found.chain:
+            return "no iteration waits for the one before"
         if found.parallel == 1:
             return "iterations do not overlap: the loop's parallel_iterations is 1"
         if found.share >= _ALL:
@@ -84,6 +86,8 @@ class LoopAnswer:
         out.line(f"  {self.verdict}", "bold")
         columns = [Column("what", style="dim"), Column("which", style="cyan"), Column("more")]
         out.table(Table(columns, [*self._rows()], headings=False))
+        if not found.chain:
+            return
         out.heading("critical cycle", "each node waits for the one above, the first for the last")
         nodes = [Column("node", style="cyan"), Column("op"), Column("device"), Column("takes")]
         rows: list[Sequence[Any]] = [
@@ -95,12 +99,12 @@ class LoopAnswer:
     def _rows(self) -> list[tuple[str, str, str]]:
         found = self.found
         cycle, work = time_text(found.per_iteration * _NS), time_text(found.work * _NS)
-        rounds = "" if found.rounds == 1 else f"it goes through {found.rounds} iterations"
+        rounds = "" if found.rounds < 2 else f", over {found.rounds} iterations"
         rows = [
             (
                 "the cycle takes",
                 cycle,
-                rounds or f"an iteration: {_percent(found.share)} of its work",
+                f"an iteration: {_percent(found.share)} of its work{rounds}",
             ),
             ("all of an iteration", work, "estimated from ops and shapes, on one device"),
             ("at most", str(found.parallel), "iterations at once, says parallel_iterations"),
@@ -128,7 +132,11 @@ def _percent(share: float) -> str:
 
 
 def answer_loop(
-    graph: Graph, path: str, feeds: Mapping[str, Any] | None, devices: list[str]
+    graph: Graph,
+    path: str,
+    feeds: Mapping[str, Any] | None,
+    devices: list[str],
+    max_iterations: int,
 ) -> LoopAnswer:
     """Find a loop's critical cycle; with feeds, run the graph in virtual time too.
 
@@ -145,11 +153,13 @@ def answer_loop(
         return costs.seconds(speeds, *estimates.work(node)) + waits
 
     answer = overlap(graph, path, cost)
-    seen = None if feeds is None else _run(graph, answer.frame, feeds, devices)
+    seen = None if feeds is None else _run(graph, answer.frame, feeds, devices, max_iterations)
     return LoopAnswer(answer, cost, seen)
 
 
-def _run(graph: Graph, frame: Frame, feeds: Mapping[str, Any], devices: list[str]) -> Iterations:
+def _run(
+    graph: Graph, frame: Frame, feeds: Mapping[str, Any], devices: list[str], max_iterations: int
+) -> Iterations:
     chain = [frame]
     while chain[0].parent is not None and chain[0].parent.parent is not None:
         chain.insert(0, chain[0].parent)
@@ -158,7 +168,7 @@ def _run(graph: Graph, frame: Frame, feeds: Mapping[str, Any], devices: list[str
     asked.default()
     names = [item.name for item in asked.tensors]
     session = Session(graph, ",".join(devices) or None, costs=CostModel(), soft_placement=True)
-    session.run(names, feeds, trace=seen, allow_dead=True)
+    session.run(names, feeds, trace=seen, allow_dead=True, max_iterations=max_iterations)
     if not seen.spans:
         raise UsageError(f"{frame.path!r} does not run with these feeds")
     return seen

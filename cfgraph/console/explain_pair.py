@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from cfgraph.analysis.crossing import Crossing, crossing
 from cfgraph.analysis.frames import frames
@@ -14,6 +14,9 @@ from cfgraph.console.tables import Column, Table
 from cfgraph.ir.copy import copy_of
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.passes.cluster.cluster import cluster
+
+# nodes of a path that are named
+_SHOWN: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +90,10 @@ def _gradient(x: Output, y: Output) -> str:
     if cut is not None:
         return f"none of {y.name} by {x.name}: {cut.reason}"
     path = path_through([x], x.node, [y])
-    over = f", over {' → '.join(node.name for node in path[1:-1])}" if len(path) > 2 else ""
+    names = [node.name for node in path[1:-1]]
+    if len(names) > _SHOWN:
+        names[_SHOWN // 2 : -_SHOWN // 2] = [f"… {len(names) - _SHOWN} more …"]
+    over = f", over {' → '.join(names)}" if names else ""
     return f"there is one of {y.name} by {x.name}{over}"
 
 

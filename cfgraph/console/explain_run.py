@@ -22,6 +22,7 @@ class Fate:
     live: int = 0
     dead: int = 0
     why: str = ""
+    fed: bool = False
 
     def event(self, event: TraceEvent) -> None:
         """Take one event of a run."""
@@ -32,6 +33,8 @@ class Fate:
     @property
     def words(self) -> str:
         """How often the node ran."""
+        if self.fed:
+            return "it is fed"
         if not self.live and not self.dead:
             return "it got no token: what it waits for did not run"
         if not self.live:
@@ -44,12 +47,15 @@ class Fate:
         return {"live": self.live, "dead": self.dead, "why": self.why or None}
 
 
-def fate_of(graph: Graph, node: Node, *, in_root: bool, feeds: Mapping[str, Any]) -> Fate:
+def fate_of(
+    graph: Graph, node: Node, *, in_root: bool, feeds: Mapping[str, Any], max_iterations: int
+) -> Fate:
     """Run a graph for one node. Raises what a run raises, of a run that hangs where it hangs."""
-    fate = Fate(node.name)
     fed = {graph.tensor(name) for name in feeds}
+    fate = Fate(node.name, fed=any(item.node is node for item in fed))
     require_feeds(graph, [], [node], fed)
-    Session(graph, soft_placement=True).run([], feeds, [node.name], trace=fate)
+    session = Session(graph, soft_placement=True)
+    session.run([], feeds, [node.name], trace=fate, max_iterations=max_iterations)
     if in_root and fate.dead and not fate.live and registry.output_count(node):
         try:
             Session(graph, soft_placement=True).run([f"{node.name}:0"], feeds)

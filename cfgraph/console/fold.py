@@ -26,6 +26,9 @@ def fitted_widths(table: Table, room: int) -> list[int]:
     rows = list(islice(table.texts(), _LOOKED_AT))
     columns = [Counter(map(_measured, texts)) for texts in zip(*rows, strict=True)]
     natural = [max(size for size, _ in column) for column in columns]
+    for place, column in enumerate(table.columns):
+        if column.right:  # a number is never folded
+            natural[place] = max(width(texts[place]) for texts in table.texts())
     widths = [
         most if column.right else min(most, max(_LEAST, width(column.heading)))
         for column, most in zip(table.columns, natural, strict=True)
@@ -68,7 +71,7 @@ def _gain(cells: Mapping[tuple[int, int], int], columns: int, left: int) -> tupl
 
 def folded(text: str, columns: int) -> str:
     """A text in lines of so many columns, broken behind a slash, a blank or the like."""
-    lines, line = list[str](), ""
+    lines, line, columns = list[str](), "", max(1, columns)
     for piece in _ENDS.findall(text):
         if line and width(line + piece.rstrip()) > columns:
             lines.append(line.rstrip())

@@ -13,7 +13,7 @@ from cfgraph.runtime.trace import TraceEvent
 class Iterations:
     """An observer that keeps the time of each iteration of a loop: of the frames, outer ones first.
 
-    Of a loop in a loop, they are those of the first time that it is entered. Times are nanoseconds.
+    Of a loop in a loop, they are those of the first time that it runs. Times are nanoseconds.
     """
 
     frames: Sequence[str]
@@ -21,14 +21,19 @@ class Iterations:
     busy: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._inside = re.compile(_once(self.frames)).match
+        self._inside = re.compile(_pattern(self.frames)).match
+        self._outer: str | None = None
 
     def event(self, event: TraceEvent) -> None:
         """Take one event of a run."""
         found = self._inside(event.frame) if event.is_token and not event.dead else None
         if found is None:
             return
-        number = int(found[1])
+        if self._outer is None:
+            self._outer = found[1]
+        if found[1] != self._outer:
+            return
+        number = int(found[2])
         first, last = self.spans.get(number, (event.start_ns, event.end_ns))
         self.spans[number] = min(first, event.start_ns), max(last, event.end_ns)
         took = event.end_ns - event.start_ns
@@ -43,7 +48,9 @@ class Iterations:
     @property
     def at_once(self) -> int:
         """The most iterations that run at the same time."""
-        steps = [step for first, last in self.spans.values() for step in ((first, 1), (last, -1))]
+        steps = [
+            step for first, last in self.spans.values() for step in ((first, 1), (last + 1, -1))
+        ]
         most = now = 0
         for _, step in sorted(steps):
             now += step
@@ -61,7 +68,7 @@ class Iterations:
         return device, self.busy[device] / (last - first) if last > first else 1.0
 
 
-def _once(frames: Sequence[str]) -> str:
-    """A pattern of what runs in a loop, and in those in it; outer loops are in iteration 0."""
-    outer = "".join(rf"/{re.escape(name)}\[0\]" for name in frames[:-1])
-    return rf"{outer}/{re.escape(frames[-1])}\[(\d+)\](?:/|$)"
+def _pattern(frames: Sequence[str]) -> str:
+    """Of what runs in a loop, and in those in it: the iterations around it, and its own."""
+    outer = "".join(rf"/{re.escape(name)}\[\d+\]" for name in frames[:-1])
+    return rf"({outer})/{re.escape(frames[-1])}\[(\d+)\](?:/|$)"

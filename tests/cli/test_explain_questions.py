@@ -174,3 +174,71 @@ def test_what_was_compiled_again_and_why(command: Command, tmp_path: Path) -> No
 def test_a_pair_takes_no_feeds(command: Command, counter: Path) -> None:
     done = command("explain", counter, "n", "while/add", "--feed", "n=3")
     assert done.code == 2
+
+
+NEVER_BACK = """
+x = Placeholder() {dtype=float32, shape=[]}
+go = Placeholder() {dtype=bool, shape=[]}
+enter = Enter(x) {frame_name="w"}
+same = Enter(x) {frame_name="w", is_constant=true}
+test = Enter(go) {frame_name="w", is_constant=true}
+merge = Merge(enter, next)
+cond = LoopCond(test, ^merge)
+switch = Switch(merge, cond)
+inside = Neg(switch:1)
+next = NextIteration(same)
+exit = Exit(switch:0)
+out = Exp(x)
+"""
+
+
+def test_only_what_brings_the_value_in_every_iteration_is_recommended(
+    command: Command, tmp_path: Path
+) -> None:
+    file = tmp_path / "loop.graph"
+    file.write_text(NEVER_BACK)
+    assert "read same:0 instead" in command("explain", file, "x", "inside").out
+    file.write_text(NEVER_BACK.replace(", is_constant=true}\ntest", "}\ntest"))
+    assert "a constant Enter into /w" in command("explain", file, "x", "inside").out
+    assert "read exit:0" not in command("explain", file, "switch:1", "out").out
+    assert "read exit:0" in command("explain", file, "merge", "out").out
+
+
+def test_a_loop_whose_iterations_wait_for_nothing_says_so(command: Command, tmp_path: Path) -> None:
+    file = tmp_path / "loop.graph"
+    file.write_text(NEVER_BACK)
+    done = command("explain", file, "/w", "--json")
+    loop = done.json["result"]["loop"]
+    assert (loop["critical_cycle"], loop["cycle_ns"]) == ([], 0)
+    assert "no iteration waits" in command("explain", file, "/w").out
+
+
+def test_a_question_on_an_endless_loop_is_answered(command: Command, tmp_path: Path) -> None:
+    file = tmp_path / "loop.graph"
+    file.write_text(NEVER_BACK)
+    feeds = ["--feed", "x=1", "--feed", "go=true", "--max-iterations", "50"]
+    for subject in ("exit", "/w"):
+        done = command("explain", file, subject, *feeds)
+        assert (done.code, "CFG704" in done.err) == (5, True)
+
+
+def test_a_fed_node_is_no_starved_one(command: Command, graphs: Path) -> None:
+    feeds = ["--feed", "p=false", "--feed", "v=[1, 2]"]
+    done = command("explain", graphs / "deadness_mismatch.pb", "p", *feeds)
+    assert said(done.lines)["in this run"] == "it is fed"
+
+
+def test_an_inner_loop_that_runs_late_is_seen(command: Command, tmp_path: Path) -> None:
+    b = Builder()
+
+    def inner() -> Any:
+        return b.while_loop(lambda j: j < 3, lambda j: j + 1, 0)
+
+    def body(i: Any, total: Any) -> Any:
+        return i + 1, b.cond(i > 1, lambda: total + inner(), lambda: total)
+
+    b.while_loop(lambda i, _: i < 4, body, (0, 0))
+    cfgraph.lower(b.graph)
+    cfgraph.save(b.graph, tmp_path / "late.pb")
+    path = frames(b.graph).all[2].path
+    assert "an iteration, of 4" in command("explain", tmp_path / "late.pb", path, "--run").out

@@ -36,3 +36,9 @@ def test_a_column_of_short_words_keeps_its_room_beside_one_of_long_names() -> No
 def test_one_long_cell_does_not_take_the_room_of_all_others() -> None:
     rows = [("n" * 30, "short")] * 20 + [("n", "w" * 200)]
     assert fitted_widths(Table([Column("a"), Column("b")], list(rows)), 60)[0] == 30
+
+
+def test_a_number_is_never_broken_however_late_it_comes() -> None:
+    rows = [("name", 1)] * 300 + [("name", 123456789)]
+    assert fitted_widths(Table([Column("a"), Column("b", right=True)], list(rows)), 12)[1] == 9
+    assert folded("text", 0).split("\n") == list("text")
