@@ -7,13 +7,14 @@ holds. It is slow, and knows neither Switch and its like nor devices.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
 
 from cfgraph.analysis.needed import needed
-from cfgraph.errors import CfgraphError, Unsupported
+from cfgraph.errors import CfgraphError, RunTimeout, Unsupported
 from cfgraph.ir import registry
 from cfgraph.ir.attrs import Func
 from cfgraph.ir.function_graph import FunctionGraph, Instances
@@ -25,7 +26,7 @@ from cfgraph.ops.step import Step
 
 Values = dict[Output, Any]
 
-_OTHERWISE: Final = (CfgraphError, *KERNEL_FAILURES)
+_OTHERWISE: Final = (CfgraphError, RecursionError, *KERNEL_FAILURES)
 
 
 def run_by_calls(
@@ -35,38 +36,54 @@ def run_by_calls(
     feeds: Mapping[Output, Any],
     step: Step,
     max_iterations: int | None,
+    timeout: float | None = None,
 ) -> list[Any] | None:
-    """The values of what is fetched.
+    """The values of what is fetched. Raises RunTimeout after `timeout` seconds.
 
     None where nothing is functional, where a node is none that can be run so (it moves tokens, or
     draws random numbers, which depend on the names that lowering gives), and where a run fails:
     that of a session says why.
     """
-    wanted = [*(item.node for item in fetches), *targets]
+    wanted = [*(item.node for item in fetches if item not in feeds), *targets]
     nodes = needed(graph, wanted, set(feeds), {item.node for item in feeds})
     if not is_functional(graph, nodes):
         return None
-    caller = _Caller(Instances(graph.functions), step, max_iterations)
+    deadline = None if timeout is None else time.monotonic() + timeout
+    caller = _Caller(Instances(graph.functions), step, max_iterations, deadline)
     values: Values = dict(feeds)
     try:
         with np.errstate(all="ignore"):
             caller.run(nodes, values)
         return [values[item] for item in fetches]
+    except RunTimeout:
+        raise
     except _OTHERWISE:
         return None
 
 
 class _Caller:
-    def __init__(self, instances: Instances, step: Step, max_iterations: int | None) -> None:
+    """Calls functions; none that runs already, since lowering takes in no recursion either."""
+
+    def __init__(
+        self,
+        instances: Instances,
+        step: Step,
+        max_iterations: int | None,
+        deadline: float | None,
+    ) -> None:
         self.instances = instances
         self.step = step
         self.max_iterations = max_iterations
+        self.deadline = deadline
+        self.running: list[str] = []
 
     def run(self, nodes: Sequence[Node], values: Values) -> None:
         """Run nodes after what they read and wait for; what has a value already is left out."""
         for node in topological(nodes).nodes:
-            if node.output() in values:
+            if _is_given(node, values):
                 continue
+            if any(item not in values for item in node.inputs):
+                raise _cannot(node)
             found = self.node(node, [values[item] for item in node.inputs])
             for port, value in enumerate(found):
                 values.setdefault(node.output(port), value)
@@ -118,12 +135,25 @@ class _Caller:
 
     def call(self, func: Func, arguments: Sequence[Any]) -> tuple[Any, ...]:
         """Call a function: run what its outputs need, and what runs though nobody reads it."""
+        if self.deadline is not None and time.monotonic() > self.deadline:
+            raise _too_long(func.name)
+        if func.name in self.running:
+            message = f"function {func.name!r} calls itself"
+            raise Unsupported(message)
         body: FunctionGraph = self.instances.get(func.name, func.attrs)
         outputs = [argument.output() for argument in body.arguments]
         values: Values = dict(zip(outputs, arguments, strict=True))
         wanted = [*(item.node for item in body.returns), *body.control_returns]
+        self.running.append(func.name)
         self.run(needed(body.graph, wanted), values)
+        self.running.pop()
         return tuple(values[item] for item in body.returns)
+
+
+def _is_given(node: Node, values: Values) -> bool:
+    """True where all outputs of a node have values: arguments, and what is fed."""
+    count = registry.output_count(node) or 1
+    return all(node.output(port) in values for port in range(count))
 
 
 def _kernel(node: Node, op: type[Op] | None, inputs: list[Any], step: Step) -> tuple[Any, ...]:
@@ -145,3 +175,9 @@ def _holds(value: Any) -> bool:
 
 def _cannot(node: Node) -> Unsupported:
     return Unsupported(f"{node.op} is not run by calls", node=node)
+
+
+def _too_long(name: str) -> RunTimeout:
+    message = "the run took longer than it was allowed to"
+    hint = "a larger --timeout lets it go on"
+    return RunTimeout(f"{message}, in function {name!r}", hint=hint, code="CFG706")

@@ -17,6 +17,7 @@ import numpy as np
 from cfgraph.compare.point import Point
 from cfgraph.compare.values import difference
 from cfgraph.errors import CfgraphError
+from cfgraph.ops.variables import Variable
 from cfgraph.runtime.trace import TraceEvent
 from cfgraph.runtime.tracing import size_of
 
@@ -181,15 +182,27 @@ def _divergence(event: TraceEvent, message: str, *rest: Any) -> Divergence:
 def compare_values(
     before: Any, after: Any, rtol: float | None = None, atol: float | None = None
 ) -> str | None:
-    """How two values differ, None for a dead one; what is no array is never different."""
-    if before is after:
+    """How two values differ, None for a dead one.
+
+    Resources, lists and the like are never different from each other, references from nothing.
+    """
+    if before is after or isinstance(before, Variable) or isinstance(after, Variable):
         return None
     if before is None or after is None:
         return _LIVENESS[before is None]
-    if not (_is_array(before) and _is_array(after)):
+    before, after = _with_array(before), _with_array(after)
+    arrays = _is_array(before), _is_array(after)
+    if arrays == (False, False):
         return None
+    if not all(arrays):
+        return f"an array in {'AB'[arrays[1]]} alone"
     found = difference(after, before, rtol, atol)
     return found.message if found else None
+
+
+def _with_array(value: Any) -> Any:
+    """A text of rank 0 as the array that it stands for."""
+    return np.array(value, dtype=object) if isinstance(value, bytes | str) else value
 
 
 def _is_array(value: Any) -> bool:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NoReturn
 
-import numpy as np
-
 from cfgraph.analysis.needed import needed
 from cfgraph.analysis.parameters import is_variable, variable_key
 from cfgraph.compare.by_calls import run_by_calls
@@ -14,7 +12,7 @@ from cfgraph.errors import Unsupported
 from cfgraph.ir.graph import Graph, Node
 from cfgraph.ops.op import lookup
 from cfgraph.ops.variables import Variable
-from cfgraph.runtime.session import Session
+from cfgraph.runtime.session import Session, as_fed
 from cfgraph.runtime.state import State
 from cfgraph.runtime.step import RunStep
 from cfgraph.runtime.trace import Observer
@@ -98,13 +96,14 @@ class Point:
         for cell, value in self._start.items():
             cell.value = value
         graph = self.graph
+        fed = [(graph.tensor(name), value) for name, value in self.feeds.items()]
         return run_by_calls(
             graph,
             [graph.tensor(name) for name in fetches],
             [graph[name.removeprefix("^")] for name in targets],
-            {graph.tensor(name): np.asarray(value)[()] for name, value in self.feeds.items()},
+            {item: as_fed(graph, item, value) for item, value in fed},
             RunStep(self._state, self._seed),
-            self._limits["max_iterations"],
+            **self._limits,
         )
 
     def _new_session(self) -> Session:

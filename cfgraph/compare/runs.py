@@ -17,7 +17,7 @@ from cfgraph.compare.divergence import Divergence, compare_values, first_diverge
 from cfgraph.compare.drawn_point import Setting, drawn_point
 from cfgraph.compare.point import Point
 from cfgraph.compare.random_inputs import NORMAL, POSITIVE
-from cfgraph.errors import CfgraphError, ExecutionError, UsageError
+from cfgraph.errors import CfgraphError, ExecutionError, RunTimeout, UsageError
 from cfgraph.ir.graph import Graph
 from cfgraph.runtime.trace import Observer
 
@@ -75,7 +75,8 @@ def compare_runs(a: Graph, b: Graph, options: RunOptions | None = None) -> RunDi
     """Run two graphs at the same points and compare what they compute, up to the first difference.
 
     Raises UsageError where there is nothing to compare or inputs cannot be drawn, and whatever the
-    run of the first graph raises; a failure of the second one is a difference.
+    run of the first graph raises; a failure of the second one is a difference, but that it takes
+    too long is a RunTimeout as well.
     """
     options = options or RunOptions()
     fetches, missing = _common(a, b, options)
@@ -121,6 +122,9 @@ class _Case:
         try:
             twin = self.second_point(point, floats)
             there = self.run(twin)
+        except RunTimeout as error:
+            error.message = f"the second graph: {error.message}"
+            raise
         except CfgraphError as error:
             return self.told(point, floats, (), error)
         pairs = zip(self.options.fetches, values, there, strict=True)

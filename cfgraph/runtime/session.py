@@ -198,7 +198,7 @@ class Session:
             if item in fed:
                 message = f"{item.name} is fed more than once"
                 raise UsageError(message, node=item.node)
-            fed[item] = _as_fed(self.graph, item, value)
+            fed[item] = as_fed(self.graph, item, value)
         return fed
 
     def _simulator(
@@ -268,7 +268,7 @@ def _read(item: Output, cell: Any) -> Any:
         raise ExecutionError(message, node=item.node, hint=hint, code="CFG705") from None
 
 
-def _as_fed(graph: Graph, item: Output, value: Any) -> Any:
+def as_fed(graph: Graph, item: Output, value: Any) -> Any:
     """What the kernels take of a fed value: an array of the tensor's type, a scalar of rank 0."""
     wanted, shape = declared(graph, item)
     if wanted is not None and wanted.kind in ("resource", "variant"):

@@ -10,8 +10,10 @@ import pytest
 
 import cfgraph
 from cfgraph.compare.divergence import compare_values
+from cfgraph.compare.drawn_point import Setting
 from cfgraph.compare.point import Point
-from cfgraph.compare.runs import compare_runs
+from cfgraph.compare.runs import RunOptions, compare_runs
+from cfgraph.errors import RunTimeout, Unsupported
 from cfgraph.ir.copy import copy_of
 from tests.conformance.recorded import array, cases, is_functional
 from tests.conformance.recorded import graph as recorded_graph
@@ -123,3 +125,72 @@ def test_lowering_that_goes_wrong_everywhere_is_found(
     found = compare_runs(graph, lowered)
     assert found.gaps
     assert compare_values(found.gaps[0].before, found.gaps[0].after)
+
+
+CHOSEN = """
+p = Placeholder() {dtype=bool, shape=[]}
+a = Placeholder() {dtype=KIND, shape=[]}
+two = IdentityN(a, a) {T=(KIND, KIND)}
+c = StatelessIf(p, two, two:1) {Tin=(KIND, KIND), Tout=(KIND), else_branch=@f, then_branch=@f}
+out = Identity(c)
+
+function f(x: KIND, y: KIND) -> (z: KIND) {
+  i = Identity(x) {T=KIND}
+  return z = i:output:0
+}
+"""
+
+
+def test_a_text_that_is_fed_is_compared() -> None:
+    text = CHOSEN.replace("KIND", "string")
+    a, b = (cfgraph.loads(item.encode()) for item in (text, text.replace("(x) ", "(y) ")))
+    feeds = {"two:0": np.array(b"one", object), "two:1": np.array(b"two", object)}
+    assert not compare_runs(a, a, RunOptions(Setting(feeds)))
+    found = compare_runs(a, b, RunOptions(Setting(feeds)))
+    assert [gap.what for gap in found.gaps] == ["out:0"]
+
+
+def test_one_output_of_several_may_be_fed() -> None:
+    graph = cfgraph.loads(CHOSEN.replace("KIND", "float32").encode())
+    feeds = {"p:0": np.bool_(1), "a:0": np.float32(3), "two:0": np.float32(1)}
+    names = ["out:0", "two:0", "two:1"]
+    assert Point(graph, feeds).run_by_calls(names) == [1.0, 1.0, 3.0]
+    assert Point(graph, feeds).run(names) == [1.0, 1.0, 3.0]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "told"),
+    [
+        (b"one", np.array(b"two", object), "the value differs"),
+        (b"one", np.array(b"one", object), None),
+        (np.float32(1), object(), "an array in A alone"),
+        (object(), np.zeros(2), "an array in B alone"),
+        (object(), object(), None),
+    ],
+)
+def test_what_is_no_array_differs_from_one(before: Any, after: Any, told: str | None) -> None:
+    assert compare_values(before, after) == told
+
+
+def test_a_function_that_calls_itself_is_refused_as_lowering_does() -> None:
+    graph = cfgraph.load(GRAPHS.parent / "errors" / "CFG134_recursion.graph")
+    assert Point(graph, {"x:0": np.float32(1)}).run_by_calls(["y:0"]) is None
+    with pytest.raises(Unsupported, match="calls itself"):
+        compare_runs(graph, graph)
+
+
+def test_time_is_up_in_calls_as_in_a_session() -> None:
+    graph = cfgraph.load(GRAPHS / "while_functional.pb")
+    point = Point(graph, {"n:0": np.int32(1 << 30)}, timeout=0.01)
+    with pytest.raises(RunTimeout):
+        point.run_by_calls(["out:0"])
+
+
+def test_a_second_graph_that_takes_too_long_is_no_difference(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    graph = cfgraph.load(GRAPHS / "while_functional.pb")
+    monkeypatch.setattr(Point, "run_by_calls", lambda *_: [np.int32(1)])
+    setting = Setting({"n:0": np.int32(1 << 30)}, timeout=0.01, max_iterations=None)
+    with pytest.raises(RunTimeout, match="second graph"):
+        compare_runs(graph, graph, RunOptions(setting, fetches=("out:0",)))
