@@ -16,8 +16,8 @@ from cfgraph.ir import registry
 from cfgraph.ir.dtypes import variant
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.shapes import Shape
-from cfgraph.ops.op import behind_identities, lookup
-from cfgraph.ops.ranges import Range
+from cfgraph.ops.op import lookup
+from cfgraph.ops.shape_inference import Shapes
 from cfgraph.ops.tensor_array_bulk import TensorArrayGatherV3, TensorArrayScatterV3
 from cfgraph.ops.tensor_array_ops import (
     TensorArrayReadV3,
@@ -26,7 +26,9 @@ from cfgraph.ops.tensor_array_ops import (
     TensorArrayWriteV3,
 )
 from cfgraph.passes.cluster.agreement import Agreement
+from cfgraph.passes.lift.array_sizes import names_all
 from cfgraph.passes.lift.constants import shape_constant
+from cfgraph.passes.lift.flows import require_one_way
 from cfgraph.passes.lift.handles import uses_of
 from cfgraph.passes.lift.refused import refused
 
@@ -44,22 +46,18 @@ _DONE: Final = (
 
 @dataclass(slots=True)
 class ArrayUse:
-    """An array: the ops that use it by its handle, and what its flow passes on the way."""
+    """An array: the ops that use it by its handle, and what its flow passes on the way.
+
+    `filled` is the one node that writes, if it writes all elements from the first on; `whole` are
+    the nodes that gather all.
+    """
 
     made: Node
     users: list[Node] = field(default_factory=list)
     carriers: list[Node] = field(default_factory=list)
     handles: list[Node] = field(default_factory=list)
-
-    @property
-    def filled(self) -> Node | None:
-        """The one node that writes, if it writes all elements from the first on."""
-        writers = [node for node in self.users if _is_a(node, TensorArrayWriteV3)]
-        fills = [node for node in self.users if _is_a(node, TensorArrayScatterV3)]
-        sizes = [node for node in self.users if _is_a(node, TensorArraySizeV3)]
-        if writers or sizes or len(fills) != 1 or fills[0].inputs[3] != self.made.output(_FLOW):
-            return None
-        return fills[0] if _counts_up(fills[0].inputs[1]) else None
+    filled: Node | None = None
+    whole: frozenset[Node] = frozenset()
 
 
 def arrays(graph: Graph) -> Iterator[Node]:
@@ -67,7 +65,7 @@ def arrays(graph: Graph) -> Iterator[Node]:
     return (node for node in graph if _is_a(node, TensorArrayV3))
 
 
-def array_use(made: Node, agreed: Agreement, kept: Collection[Node]) -> ArrayUse:
+def array_use(made: Node, agreed: Agreement, kept: Collection[Node], shapes: Shapes) -> ArrayUse:
     """Who uses an array. Raises Refused where it cannot be a value."""
     use = ArrayUse(made)
     if made.attr("dynamic_size"):
@@ -84,13 +82,26 @@ def array_use(made: Node, agreed: Agreement, kept: Collection[Node]) -> ArrayUse
     asked = [node for node in flows if node in kept]
     if asked:
         raise refused("list", f"{asked[0].name} is fetched", node=asked[0].name)
-    fill = use.filled
+    sizes = [node for node in use.users if _is_a(node, TensorArraySizeV3)]
+    gathers = [node for node in use.users if _is_a(node, TensorArrayGatherV3)]
+    use.whole = frozenset(n for n in gathers if names_all(n.inputs[1], made, sizes, shapes))
+    fill = use.filled = None if sizes else _fill(use, shapes)
     if fill and not all(agreed.same(fill, place) for place in (fill.inputs[2], made)):
         raise refused("list", f"{fill.name} may be dead while what it writes is not")
-    writers = [n for n in use.users if _is_a(n, *_WRITERS)]
-    if use.filled is None and any(_is_a(node, TensorArrayScatterV3) for node in writers):
+    if fill is None and any(_is_a(node, TensorArrayScatterV3) for node in use.users):
         raise refused("list", "it is written at chosen places", node=made.name)
     return use
+
+
+def _fill(use: ArrayUse, shapes: Shapes) -> Node | None:
+    """The one node that writes, if it is the first on the flow and writes all elements."""
+    writers = [node for node in use.users if _is_a(node, *_WRITERS)]
+    if len(writers) != 1 or not _is_a(writers[0], TensorArrayScatterV3):
+        return None
+    (fill,) = writers
+    if [reader.node for reader in use.made.readers(_FLOW)] != [fill]:
+        return None
+    return fill if names_all(fill.inputs[1], use.made, (), shapes) else None
 
 
 def _follow_flow(use: ArrayUse) -> None:
@@ -112,6 +123,8 @@ def _follow_flow(use: ArrayUse) -> None:
                     seen.add(one)
                     todo.append(one)
     use.carriers = list(dict.fromkeys(use.carriers))
+    writers = {node for node in users if _is_a(node, *_WRITERS)}
+    require_one_way(todo, writers, set(use.carriers))
     for node in use.carriers:
         for item in node.inputs[: len(node.inputs) if _merges(node) else 1]:
             late = lookup(item.node.op)
@@ -157,7 +170,7 @@ def array_as_list(graph: Graph, use: ArrayUse) -> dict[Node, dict[str, str]]:
         graph.replace_uses(made.output(_FLOW), start.output())
     for user in use.users:
         new[user] = {user.name: user.op, **(rest if user is filled else {})}
-        _become(graph, user, shape, fills=user is filled)
+        _become(graph, user, use)
     for node in (*use.handles, made):
         for reader in list(node.control_readers):
             graph.remove_control(reader, node)
@@ -165,9 +178,13 @@ def array_as_list(graph: Graph, use: ArrayUse) -> dict[Node, dict[str, str]]:
     return new
 
 
-def _become(graph: Graph, user: Node, shape: Shape, *, fills: bool) -> None:
+def _become(graph: Graph, user: Node, use: ArrayUse) -> None:
     """Turn an op on an array into that on a list; its name and its readers stay."""
-    op, inputs = _written(graph, user, shape) if fills else _used(graph, user, shape)
+    shape = use.made.attr("element_shape")
+    if user is use.filled:
+        op, inputs = _written(graph, user, shape)
+    else:
+        op, inputs = _used(graph, user, shape, whole=user in use.whole)
     dtype = user.attrs.get("dtype") or user.attrs.get("T")
     sources = [item if isinstance(item, Output) else item.output() for item in inputs]
     attrs = {} if op == _LENGTH else {"element_dtype": dtype}
@@ -181,7 +198,9 @@ def _written(graph: Graph, user: Node, shape: Shape) -> tuple[str, list[Output |
     return "TensorListFromTensor", [value, shape_constant(graph, user, value.node, shape)]
 
 
-def _used(graph: Graph, user: Node, shape: Shape) -> tuple[str, list[Output | Node]]:
+def _used(
+    graph: Graph, user: Node, shape: Shape, *, whole: bool
+) -> tuple[str, list[Output | Node]]:
     if _is_a(user, TensorArrayWriteV3):
         _, index, value, flow = user.inputs
         return "TensorListSetItem", [flow, index, value]
@@ -192,24 +211,9 @@ def _used(graph: Graph, user: Node, shape: Shape) -> tuple[str, list[Output | No
         return "TensorListGetItem", [flow, index, shape_constant(graph, user, flow.node, shape)]
     said = user.attr("element_shape")
     wanted = shape_constant(graph, user, flow.node, shape if said.dims is None else said)
-    if _counts_up(index):
+    if whole:
         return "TensorListStack", [flow, wanted]
     return "TensorListGather", [flow, index, wanted]
-
-
-def _counts_up(indices: Output) -> bool:
-    """True for 0, 1, 2, …"""
-    node = behind_identities(indices).node
-    if not _is_a(node, Range):
-        return False
-    start, _, step = (behind_identities(item).node for item in node.inputs)
-    return (_number(start), _number(step)) == (0, 1)
-
-
-def _number(node: Node) -> int | None:
-    value = node.attrs.get("value")
-    array = None if value is None else value.array
-    return None if array is None or array.ndim else int(array)
 
 
 def _is_a(node: Node, *kinds: type) -> bool:

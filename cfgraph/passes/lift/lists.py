@@ -72,7 +72,7 @@ def raise_lists(
             if is_stack(node):
                 lists.nodes[name] = stack_as_list(graph, stack_form(node, agreed), shapes)
             else:
-                lists.nodes[name] = array_as_list(graph, array_use(node, agreed, kept))
+                lists.nodes[name] = array_as_list(graph, array_use(node, agreed, kept, shapes))
         except Refused as error:
             lists.kept[name] = Region("list", name, {name: op}, None, error.reason)
     return lists

@@ -1,0 +1,126 @@
+"""Stacks and arrays as lists: what they hold is what they held, or they stay."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import cfgraph
+from cfgraph import Builder
+from cfgraph.analysis.needed import needed
+from cfgraph.ir.copy import copy_of
+from cfgraph.ir.graph import Graph, Output
+from tests.passes.test_lift import kept
+
+Array = tuple[Builder, Output, Output, Output]
+
+
+def lowered(b: Builder, *fetches: str) -> Graph:
+    """What the fetches need, in primitives."""
+    cfgraph.lower(b.graph)
+    return copy_of(b.graph, needed(b.graph, [b.graph[name] for name in fetches]))
+
+
+def array() -> Array:
+    """A builder with n, and an array of four elements."""
+    b = Builder()
+    n = b.placeholder("n", "int32", [])
+    handle, flow = b.TensorArrayV3(
+        4, dtype="float32", element_shape=[2], clear_after_read=False, name="array"
+    )
+    return b, n, handle, flow
+
+
+def looped(b: Builder, n: Output, flow: Output, body: Callable[[Output, Output], Output]) -> Any:
+    """A loop in which a flow goes round n times."""
+    zero = b.const(0)
+    _, after = b.while_loop(
+        lambda i, _: b.Less(i, n), lambda i, f: (i + 1, body(i, f)), [zero, flow]
+    )
+    return after
+
+
+def row(b: Builder, i: Output) -> Output:
+    """The element i of a test: [i, i]."""
+    return b.Fill([2], b.Cast(i, DstT="float32"))
+
+
+def kept_and_same(graph: Graph, fetches: list[str], feeds: dict[str, Any]) -> dict[str, str]:
+    """Hold the values with regions to those without; the reasons against regions."""
+    data = cfgraph.dumps(graph)
+    plain = cfgraph.Session(cfgraph.loads(data)).run(fetches, feeds, allow_dead=True)
+    session = cfgraph.Session(cfgraph.loads(data), jit="numpy", regions=True)
+    found = session.run(fetches, feeds, allow_dead=True)
+    for have, want in zip(found, plain, strict=True):
+        assert (have is None) == (want is None)
+        np.testing.assert_array_equal(have, want)
+    return kept(cfgraph.cluster(cfgraph.loads(data), fetches=fetches, regions=True))
+
+
+@pytest.mark.parametrize("limit", [3, 4])
+def test_a_gather_of_part_of_an_array_gives_that_part(limit: int) -> None:
+    b, n, handle, flow = array()
+    after = looped(b, n, flow, lambda i, f: b.TensorArrayWriteV3(handle, i, row(b, i), f))
+    b.TensorArrayGatherV3(
+        handle, b.Range(0, limit, 1), after, dtype="float32", element_shape=[2], name="y"
+    )
+    assert kept_and_same(lowered(b, "y"), ["y"], {"n": np.int32(4)}) == {}
+
+
+@pytest.mark.parametrize(("rows", "stays"), [(3, True), (4, False)])
+def test_an_array_that_is_filled_in_part_stays(rows: int, stays: bool) -> None:
+    b, n, handle, flow = array()
+    x = b.placeholder("x", "float32", [rows, 2])
+    full = b.TensorArrayScatterV3(handle, b.Range(0, rows, 1), x, flow)
+    _, total = b.while_loop(
+        lambda i, _: b.Less(i, n),
+        lambda i, t: (i + 1, t + b.TensorArrayReadV3(handle, i, full, dtype="float32")),
+        [b.const(0), b.const([0.0, 0.0])],
+        shape_invariants=[[], None],
+    )
+    b.Identity(total, name="y")
+    feeds = {"n": np.int32(3), "x": np.arange(rows * 2, dtype=np.float32).reshape(rows, 2)}
+    reasons = kept_and_same(lowered(b, "y"), ["y"], feeds)
+    assert (reasons.get("array") == "list") is stays
+
+
+def test_an_array_whose_flow_forks_behind_a_write_stays() -> None:
+    b, n, handle, flow = array()
+    first = b.TensorArrayWriteV3(handle, 0, row(b, n), flow)
+    second = b.TensorArrayWriteV3(handle, 1, row(b, n * 2), first)
+    with b.control(second):
+        old = b.Identity(first)
+    read = b.TensorArrayReadV3(handle, 1, old, dtype="float32")
+    _, doubled = b.while_loop(
+        lambda i, _: b.Less(i, n), lambda i, t: (i + 1, t * 2.0), [b.const(0), b.const([1.0, 1.0])]
+    )
+    b.Add(read, doubled, name="y")
+    assert kept_and_same(lowered(b, "y"), ["y"], {"n": np.int32(4)})["array"] == "list"
+
+
+def test_an_array_that_two_nodes_write_on_from_one_state_stays() -> None:
+    b, n, handle, flow = array()
+    first, second = (b.TensorArrayWriteV3(handle, i, row(b, n), flow) for i in (0, 1))
+    with b.control(first):
+        both = b.Identity(second)
+    after = looped(b, n, both, lambda i, f: b.TensorArrayWriteV3(handle, i + 2, row(b, i), f))
+    b.TensorArrayGatherV3(handle, b.Range(0, 4, 1), after, dtype="float32", name="y")
+    assert kept_and_same(lowered(b, "y"), ["y"], {"n": np.int32(2)})["array"] == "list"
+
+
+def test_what_is_read_before_the_next_write_may_be_read_from_the_old_flow() -> None:
+    b, n, handle, flow = array()
+    begun = b.TensorArrayWriteV3(handle, 0, row(b, n), flow)
+
+    def body(i: Output, f: Output) -> Output:
+        before = b.TensorArrayReadV3(handle, i, f, dtype="float32")
+        return b.TensorArrayWriteV3(handle, i + 1, before * 2.0, f)
+
+    after = looped(b, n, begun, body)
+    b.TensorArrayGatherV3(
+        handle, b.Range(0, 4, 1), after, dtype="float32", element_shape=[2], name="y"
+    )
+    assert kept_and_same(lowered(b, "y"), ["y"], {"n": np.int32(3)}) == {}
