@@ -128,6 +128,13 @@ def test_a_loop_stays_out_for_a_reason(text: str, reason: str) -> None:
     assert "cond" in graph
 
 
+def test_no_call_waits_for_what_an_enter_waits_for_that_nothing_reads() -> None:
+    away = AWAY + 'unread = Enter(n, ^yes) {frame_name="loop", is_constant=true}\n'
+    graph, report = clustered(counter(more=away + "yes = Identity(away:1)\n"))
+    assert kept(report) == {}
+    assert not graph["yes"].uses
+
+
 def test_a_loop_that_is_fetched_from_within_is_not_raised() -> None:
     _, report = clustered(counter(), fetches=["out", "y_more"])
     assert kept(report) == {"/loop": "fed"}

@@ -48,10 +48,15 @@ def require_together(form: LoopForm, agreed: Agreement) -> None:
 
 
 def _places(form: LoopForm, *, constant: bool) -> Iterator[Output | Node]:
-    for enter in form.frame.enters:
-        if bool(enter.attr("is_constant")) is constant and enter.uses:
+    for enter in _read(form):
+        if bool(enter.attr("is_constant")) is constant:
             yield from enter.inputs
             yield from enter.controls
+
+
+def _read(form: LoopForm) -> list[Node]:
+    """The Enters that a loop has a use for; of the others, no call waits for what they wait for."""
+    return [enter for enter in form.frame.enters if enter.uses]
 
 
 def _apart(one: Output | Node, other: Output | Node) -> Refused:
@@ -140,7 +145,7 @@ def raise_loop(graph: Graph, form: LoopForm, call: Called, name: str) -> Node:
         "StatelessWhile",
         *call.items,
         name=name,
-        controls=dict.fromkeys(control for enter in frame.enters for control in enter.controls),
+        controls=dict.fromkeys(control for enter in _read(form) for control in enter.controls),
         device=form.cond.device,
         T=call_attrs(call.items),
         cond=Func(call.cond.name),
