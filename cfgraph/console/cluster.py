@@ -5,14 +5,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 
 from cfgraph.console.answer import print_document
 from cfgraph.console.cluster_dot import cluster_dot
 from cfgraph.console.cluster_report import print_explained, print_summary, print_what_if
 from cfgraph.console.given import NOT_ASKED, Verification
-from cfgraph.console.graphs import STDIN, artifact, read_graph, write_graph
+from cfgraph.console.graphs import STDIN, artifact, read_graph, require_apart, write_graph
 from cfgraph.console.page import note, page
 from cfgraph.document import render
 from cfgraph.errors import UsageError
@@ -97,9 +96,9 @@ def cluster_file(path: str, asked: Asked, writing: Written) -> int:
     written = None
     with StagedFiles() as files:
         if fine and writing.map_out is not None:
-            files.open(writing.map_out).write(f"{render(report.names)}\n".encode())
+            files.write(writing.map_out, f"{render(report.names)}\n".encode())
         if fine and (writing.output is not None or not (asked.reports or whole)):
-            written = write_graph(graph, writing.output, writing.to)
+            written = write_graph(graph, writing.output, writing.to, files)
     for warning in report.warnings:
         note(f"warning: {warning}", writing.quiet)
     if writing.format == "json":
@@ -137,12 +136,7 @@ def _require_places(asked: Asked, writing: Written) -> None:
     if writing.format == "json" and not asked.reports and writing.output is None:
         message = "the JSON answer takes standard output"
         raise UsageError(message, hint="say where the graph goes: -o FILE; or ask for --explain")
-    if writing.map_out is not None and writing.output is not None and _same(writing):
-        raise UsageError("the graph and the names go to one file", path=writing.map_out)
-
-
-def _same(writing: Written) -> bool:
-    return Path(writing.map_out or "").resolve() == Path(writing.output or "").resolve()
+    require_apart(writing.output, writing.map_out, "names")
 
 
 def _print_report(report: Clustering, asked: Asked) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import Any
 
 from cfgraph.analysis.parameters import parameters
@@ -13,7 +12,7 @@ from cfgraph.console.given import NOT_ASKED
 from cfgraph.console.grad_check import check_table, checked_copy, print_check
 from cfgraph.console.grad_options import Asked, Checked, Written, names_in, values_in
 from cfgraph.console.grad_report import Added, added_to, print_added
-from cfgraph.console.graphs import STDIN, Source, artifact, read_graph, write_graph
+from cfgraph.console.graphs import STDIN, Source, artifact, read_graph, require_apart, write_graph
 from cfgraph.console.page import note
 from cfgraph.console.run_job import require_one_stdin
 from cfgraph.console.verify import Verified
@@ -87,18 +86,13 @@ def _require_sense(asked: Asked, checked: Checked, written: Written) -> None:
     if written.json and written.output in (None, STDIN):
         message = "the JSON answer takes standard output"
         raise UsageError(message, hint="say where the graph goes: -o FILE")
-    if written.map_out and written.output and _same(written.map_out, written.output):
-        raise UsageError("the graph and the names go to one file", path=written.map_out)
+    require_apart(written.output, written.map_out, "names")
     if asked.unconnected not in UNCONNECTED:
         message = f"--unconnected is {asked.unconnected!r}"
         raise UsageError(message, hint=f"one of {', '.join(UNCONNECTED)}")
     if checked.is_idle:
         message = "feeds and other inputs are for --check, which is not asked for"
         raise UsageError(message, hint="add --check; or `cfgraph run` the graph with gradients")
-
-
-def _same(one: str, other: str) -> bool:
-    return Path(one).resolve() == Path(other).resolve()
 
 
 def _tensors(graph: Graph, asked: Asked) -> tuple[list[Output], list[Output]]:
@@ -144,7 +138,7 @@ def _write(
         return []  # the check was the question
     with StagedFiles() as files:
         if written.map_out is not None:
-            files.open(written.map_out).write(f"{render(added.names())}\n".encode())
-        path = write_graph(source.graph, written.output, written.to)
+            files.write(written.map_out, f"{render(added.names())}\n".encode())
+        path = write_graph(source.graph, written.output, written.to, files)
     artifacts = [artifact("graph", path)] if path else []
     return artifacts + ([artifact("names", written.map_out)] if written.map_out else [])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -14,9 +15,10 @@ from cfgraph.console.answer import remember
 from cfgraph.console.page import note
 from cfgraph.errors import InvalidInput, UsageError
 from cfgraph.ir.file_bytes import read_file, read_stream
-from cfgraph.ir.files import FORMATS, decode, dumps, format_of, open_graph, save
+from cfgraph.ir.files import FORMATS, decode, dumps, format_of, open_graph, stage
 from cfgraph.ir.graph import Graph
 from cfgraph.ir.parts import MANIFEST, is_folder_of_parts
+from cfgraph.ir.staged import StagedFiles
 
 STDIN: Final = "-"
 
@@ -70,15 +72,25 @@ def _read_stdin() -> bytes:
     return read_stream(sys.stdin.buffer)
 
 
-def write_graph(graph: Graph, output: str | None, to: str | None) -> str | None:
+def require_apart(output: str | None, beside: str | None, what: str) -> None:
+    """Raise UsageError where a graph and what is written beside it would go to one file."""
+    if output and beside and Path(output).resolve() == Path(beside).resolve():
+        raise UsageError(f"the graph and the {what} go to one file", path=beside)
+
+
+def write_graph(
+    graph: Graph, output: str | None, to: str | None, files: StagedFiles | None = None
+) -> str | None:
     """Write a graph to a file, or to standard output if it is no terminal; returns the path.
 
-    Raises UsageError where a binary graph would go to a terminal.
+    The file is there at once, or together with `files`. Raises UsageError where a binary graph
+    would go to a terminal.
     """
     if to is not None and to not in FORMATS:
         raise UsageError(f"unknown format {to!r}", hint=f"one of {', '.join(FORMATS)}")
     if output is not None and output != STDIN:
-        save(graph, output, to or format_of(output))
+        with StagedFiles() if files is None else nullcontext(files) as staged:
+            stage(graph, output, staged, to or format_of(output))
         return output
     kind = to or "pb"
     if kind == "pb" and output is None and sys.stdout.isatty():

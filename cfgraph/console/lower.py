@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 from cfgraph.console.answer import print_document
 from cfgraph.console.given import NOT_ASKED, Verification
-from cfgraph.console.graphs import STDIN, artifact, read_graph, write_graph
+from cfgraph.console.graphs import STDIN, artifact, read_graph, require_apart, write_graph
 from cfgraph.console.page import note, page
 from cfgraph.console.tables import Column, Table
 from cfgraph.document import render
@@ -37,8 +36,7 @@ def lower_file(
     if json and output in (None, STDIN):
         message = "the JSON answer takes standard output"
         raise UsageError(message, hint="say where the graph goes: -o FILE")
-    if map_out is not None and output is not None and _same(map_out, output):
-        raise UsageError("the graph and the names go to one file", path=map_out)
+    require_apart(output, map_out, "names")
     source = read_graph(path, quiet=quiet)
     inputs = [source.to_json()]  # as it was read, which lowering changes
     verification.before(source.graph)
@@ -48,9 +46,9 @@ def lower_file(
     written = None
     with StagedFiles() as files:
         if fine and map_out is not None:
-            files.open(map_out).write(f"{render(report.names)}\n".encode())
+            files.write(map_out, f"{render(report.names)}\n".encode())
         if fine:
-            written = write_graph(source.graph, output, to)
+            written = write_graph(source.graph, output, to, files)
     for warning in report.warnings:
         note(f"warning: {warning}", quiet)
     if not quiet:
@@ -72,10 +70,6 @@ def lower_file(
             exit_code=int(not fine),
         )
     return int(not fine)
-
-
-def _same(one: str, other: str) -> bool:
-    return Path(one).resolve() == Path(other).resolve()
 
 
 def _print_counts(report: Report) -> None:

@@ -12,7 +12,7 @@ from cfgraph.analysis.parts import Parts, parts_of
 from cfgraph.console.answer import print_document
 from cfgraph.console.devices import parts_json, parts_table, routes_table
 from cfgraph.console.given import NOT_ASKED, Verification
-from cfgraph.console.graphs import STDIN, artifact, read_graph, write_graph
+from cfgraph.console.graphs import STDIN, artifact, read_graph, require_apart, write_graph
 from cfgraph.console.page import note, page
 from cfgraph.errors import UsageError
 from cfgraph.ir.device_set import short_name
@@ -70,13 +70,13 @@ def partition_file(path: str, placing: PlaceOptions, writing: WriteOptions) -> i
     with StagedFiles() as files:
         placed = _placed(graph, placing, rules)
         if writing.dump is not None and placed is not None:
-            files.open(writing.dump).write(dumped(graph, placed).encode())
+            files.write(writing.dump, dumped(graph, placed).encode())
         cut = partition(graph)
         parts = parts_of(graph)
         verdict = writing.verification.after(graph, writing.quiet)
         fine = verdict is None or bool(verdict)
         if fine:
-            written = write_graph(graph, writing.output, writing.to)
+            written = write_graph(graph, writing.output, writing.to, files)
         else:
             files.discard()
     warnings = [*(placed.warnings if placed else ()), *cut.warnings]
@@ -110,6 +110,7 @@ def _require_places(placing: PlaceOptions, writing: WriteOptions) -> None:
     if not placing.devices and (placing.any or writing.dump):
         message = "there are rules for placing, and no devices to place on"
         raise UsageError(message, hint="name them: --devices cpu:0,gpu:0")
+    require_apart(writing.output, writing.dump, "placement")
 
 
 def _placed(graph: Graph, placing: PlaceOptions, rules: Rules) -> Placement | None:

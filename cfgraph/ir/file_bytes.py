@@ -12,7 +12,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from cfgraph.errors import InvalidInput, UsageError
+from cfgraph.errors import InvalidInput
 from cfgraph.ir.staged import StagedFiles
 
 # the largest message that protobuf reads
@@ -127,9 +127,4 @@ def _unpacked(data: bytes) -> Iterator[bytes]:
 def write_atomically(path: str | os.PathLike[str], data: bytes) -> None:
     """Write a file whole or not at all. Raises UsageError where that is not possible."""
     with StagedFiles() as files:
-        file = files.open(path)
-        try:
-            file.write(data)
-        except OSError as error:
-            message = f"the file cannot be written: {error.strerror}"
-            raise UsageError(message, path=path) from None
+        files.write(path, data)

@@ -10,9 +10,10 @@ from typing import Final
 
 from cfgraph.errors import InvalidInput, UsageError
 from cfgraph.ir import serde, serde_formats, text
-from cfgraph.ir.file_bytes import read_file, unpack, write_atomically
+from cfgraph.ir.file_bytes import read_file, unpack
 from cfgraph.ir.graph import Graph
-from cfgraph.ir.parts import is_folder_of_parts, load_parts, save_parts
+from cfgraph.ir.parts import is_folder_of_parts, load_parts, stage_parts
+from cfgraph.ir.staged import StagedFiles
 
 FORMATS: Final = ("pb", "pbtxt", "graph")
 _BOM: Final = b"\xef\xbb\xbf"
@@ -135,10 +136,18 @@ def save(graph: Graph, path: str | os.PathLike[str], format: str | None = None) 
     A path that ends in `/`, or the folder of a partitioned graph, takes a file for each device.
     Raises UsageError where the file cannot be written, or the graph is not partitioned.
     """
+    with StagedFiles() as files:
+        stage(graph, path, files, format)
+
+
+def stage(
+    graph: Graph, path: str | os.PathLike[str], files: StagedFiles, format: str | None = None
+) -> None:
+    """Let a graph be at `path`, as `save` writes it, once `files` are in their places."""
     if str(path).endswith(("/", os.sep)) or is_folder_of_parts(path):
-        save_parts(graph, path, dumps, format or "pb")
+        stage_parts(graph, path, dumps, files, format or "pb")
         return
     data = dumps(graph, format or format_of(path))
     if str(path).endswith(".gz"):
         data = gzip.compress(data, mtime=0)
-    write_atomically(path, data)
+    files.write(path, data)

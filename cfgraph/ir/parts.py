@@ -10,7 +10,6 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -71,13 +70,14 @@ def _require_local(node: Node) -> None:
             raise UsageError(message, node=node, hint=hint)
 
 
-def save_parts(
+def stage_parts(
     graph: Graph,
     folder: str | os.PathLike[str],
     dumps: Callable[[Graph, str], bytes],
+    files: StagedFiles,
     format: str = "pb",
 ) -> None:
-    """Write a partitioned graph as a folder, all of its files or none.
+    """Let a partitioned graph be a folder once `files` are in their places.
 
     Files of the graph that was there before go. Raises UsageError where the graph is not
     partitioned, or a file cannot be written.
@@ -89,15 +89,12 @@ def save_parts(
     ]
     manifest = {"format": _FORMAT, "version": _VERSION, "parts": rows}
     stale = _files_of(place) - {str(row["file"]) for row in rows}
-    with StagedFiles() as files:
-        files.make_folder(place)
-        for row, part in zip(rows, parts.values(), strict=True):
-            files.open(place / str(row["file"])).write(dumps(part, format))
-        text = json.dumps(manifest, indent=1)
-        files.open(place / MANIFEST).write(text.encode() + b"\n")
+    files.make_folder(place)
+    for row, part in zip(rows, parts.values(), strict=True):
+        files.write(place / str(row["file"]), dumps(part, format))
+    files.write(place / MANIFEST, json.dumps(manifest, indent=1).encode() + b"\n")
     for name in stale:
-        with suppress(OSError):
-            (place / name).unlink()
+        files.remove(place / name)
 
 
 def _file_name(device: str) -> str:

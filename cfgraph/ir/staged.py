@@ -16,12 +16,13 @@ class StagedFiles:
     """Files written beside their places, and moved there when the `with` block succeeds.
 
     What is no regular file (a pipe, a device) is written in the end. Raises UsageError where a
-    file cannot be written, or is named twice.
+    file cannot be written, is named twice, or is `-`, which commands call standard output.
     """
 
     def __init__(self) -> None:
         self._staged: dict[Path, tuple[str, str, IO[bytes]]] = {}
         self._folders: list[Path] = []
+        self._stale: list[Path] = []
 
     def make_folder(self, path: str | os.PathLike[str]) -> None:
         """Make a folder, and those around it, that is not there; it goes if the block fails."""
@@ -38,6 +39,9 @@ class StagedFiles:
 
     def open(self, path: str | os.PathLike[str]) -> IO[bytes]:
         """A binary file that will be at `path`."""
+        if str(path) == "-":
+            message = "standard output takes the graph or the answer, and no other file"
+            raise UsageError(message, hint="name a file; one that is called so is ./-")
         try:
             target, folder = Path(path), None
             if target.is_dir():
@@ -55,6 +59,18 @@ class StagedFiles:
             raise UsageError("the file is to be written twice", path=path)
         self._staged[target] = (str(path), name, file)
         return file
+
+    def write(self, path: str | os.PathLike[str], data: bytes) -> None:
+        """Have these bytes at `path`."""
+        file = self.open(path)
+        try:
+            file.write(data)
+        except OSError as error:
+            raise _cannot_write(path, error) from None
+
+    def remove(self, path: Path) -> None:
+        """Let a file go in the end, unless another comes to its place."""
+        self._stale.append(path)
 
     def drop(self, file: IO[bytes]) -> None:
         """Give up one file; nothing will be at its path."""
@@ -93,6 +109,10 @@ class StagedFiles:
                 _place(name, target)
             except OSError as error:
                 raise _cannot_write(path, error) from None
+        for stale in self._stale:
+            if Path(os.path.realpath(stale)) not in self._staged:
+                with suppress(OSError):
+                    stale.unlink()
 
     def discard(self) -> None:
         """Remove what is staged and not yet in its place."""
@@ -102,6 +122,7 @@ class StagedFiles:
             with suppress(FileNotFoundError):
                 os.unlink(name)
         self._staged.clear()
+        self._stale.clear()
         for folder in reversed(self._folders):
             with suppress(OSError):
                 folder.rmdir()

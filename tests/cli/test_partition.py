@@ -123,6 +123,49 @@ def test_nothing_is_written_when_it_fails(command: Any, graphs: Path, tmp_path: 
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize(
+    ("graph", "placement", "message"),
+    [
+        ("p.pb", "p.pb", "one file"),
+        ("p.pb", "folder/../p.pb", "one file"),
+        ("parts/", "parts", "one file"),
+        ("parts/", "parts/manifest.json", "no such file"),
+        ("folder/", "folder/manifest.json", "written twice"),
+        ("none/p.pb", "p.toml", "no such file"),
+        ("p.pb", "none/p.toml", "no such file"),
+        ("parts/", "folder", "it is a folder"),
+        ("p.pb", "-", "standard output"),
+    ],
+)
+def test_the_graph_and_its_placement_are_both_written_or_neither_is(
+    graph: str,
+    placement: str,
+    message: str,
+    command: Any,
+    counter: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder").mkdir()
+    done = cut(command, counter, "-o", graph, "--dump-placement", placement, devices="cpu:0")
+    assert done.code == 2
+    assert message in done.err.lower()
+    assert [*tmp_path.rglob("*")] == [tmp_path / "folder"]
+
+
+def test_a_placement_may_take_the_place_of_a_part_that_goes(
+    command: Any, counter: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "parts"
+    cut(command, counter, "-o", f"{folder}/", devices="cpu:1")
+    (old,) = folder.glob("*.pb")
+    done = cut(command, counter, "-o", folder, "--dump-placement", old, devices="cpu:0")
+    assert done.code == 0
+    assert old.read_text().startswith("schema")
+    assert len([*folder.iterdir()]) == 3
+
+
 def test_soft_lets_go_of_requests_with_a_warning(command: Any, graphs: Path) -> None:
     graph = graphs / "eight_devices.pb"
     assert cut(command, graph).code == 3

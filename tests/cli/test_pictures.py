@@ -215,3 +215,20 @@ def test_a_page_and_a_trace_are_two_files(command: Any, counter: Path, tmp_path:
     assert done.code == 2
     assert "written twice" in done.err
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("asked", [["show", "--svg"], ["show", "--html"], ["run", "--html"]])
+def test_a_picture_is_not_written_to_standard_output(
+    asked: list[str],
+    command: Any,
+    counter: Path,
+    tmp_path: Path,
+    graphviz: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    name, option = asked
+    done = command(name, counter, *(["--feed", "n=1"] if name == "run" else []), option, "-")
+    assert (done.code, done.out) == (2, "")
+    assert "./-" in done.err
+    assert not (tmp_path / "-").exists()
