@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cfgraph.compare.point import Point
-from cfgraph.compare.random_inputs import NORMAL, Sizes, drawn, random_inputs
+from cfgraph.compare.random_inputs import NORMAL, Sizes, can_draw, drawn, random_inputs
 from cfgraph.ir.graph import Graph, Node
 
 
@@ -31,8 +31,8 @@ def drawn_point(
 ) -> Point:
     """A point with random inputs for all that `wanted` need and that is not fed.
 
-    Variables that nothing wrote to get random values too. Raises UsageError for inputs of types
-    that cannot be drawn, ExecutionError where a node that runs before fails.
+    Variables that nothing wrote to get random values too, but for those of texts. Raises UsageError
+    for inputs of types that cannot be drawn, ExecutionError where a node that runs before fails.
     """
     fed = {graph.tensor(name) for name in setting.feeds}
     inits = [graph[name.removeprefix("^")] for name in setting.inits]
@@ -48,7 +48,7 @@ def drawn_point(
         timeout=setting.timeout,
     )
     for node, cell in point.variables(wanted).items():
-        if point.value(cell) is None:
+        if point.value(cell) is None and can_draw(cell.dtype):
             value = drawn(
                 node.name, cell.dtype, cell.shape, seed=seed, sizes=setting.sizes, floats=floats
             )

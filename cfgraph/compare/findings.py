@@ -21,13 +21,19 @@ def diff_findings(found: GraphDiff, told: Told) -> list[Finding]:
 
 
 def run_findings(found: RunDiff, told: Told) -> list[Finding]:
-    """A finding for each fetch and variable that differs, with the first wrong node."""
+    """A finding for each output that is lost, and for each fetch and variable that differs, with
+    the first wrong node.
+    """
     first = found.first
     place: dict[str, Any] = {}
     if first is not None:
         place = {"node": first.node, "hint": f"the first wrong node is {_where(first)}"}
         place["frame"] = None if first.frame == "/" else first.frame
     items = [
+        Finding("CFG806", "error", f"the second graph has no {name}", name.rpartition(":")[0])
+        for name in found.missing
+    ]
+    items += [
         Finding("CFG804", "error", f"{gap.what}: {gap.message}{_sides(gap, told)}", **place)
         for gap in found.gaps
     ]

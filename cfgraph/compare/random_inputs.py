@@ -58,13 +58,18 @@ def random_inputs(
         for node in needed(graph, wanted, fed)
         if must_be_fed(node) and node.output() not in fed
     ]
-    strange = [item for item in lacking if _generator(item.dtype, floats) is None]
+    strange = [item for item in lacking if not can_draw(item.dtype)]
     if strange:
         raise missing_feeds(graph, strange)
     return {
         item.name: drawn(item.name, *declared(graph, item), seed=seed, sizes=sizes, floats=floats)
         for item in lacking
     }
+
+
+def can_draw(dtype: DType | None) -> bool:
+    """True for a type of which random values can be drawn; texts have none."""
+    return _generator(dtype, NORMAL) is not None
 
 
 def drawn(

@@ -56,7 +56,8 @@ class RunDiff:
     """How two runs compare; true where they differ, which ends the cases.
 
     `inputs` are those of the case that differs, `failure` is what stopped the second graph there,
-    and `first` its first wrong node. `missing` are fetches that the second graph does not have.
+    and `first` its first wrong node. `missing` are outputs that the second graph does not have,
+    which is a difference too.
     """
 
     fetches: tuple[str, ...]
@@ -68,7 +69,7 @@ class RunDiff:
     inputs: Mapping[str, Any] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
-        return bool(self.gaps or self.failure)
+        return bool(self.gaps or self.failure or self.missing)
 
 
 def compare_runs(a: Graph, b: Graph, options: RunOptions | None = None) -> RunDiff:
@@ -128,7 +129,8 @@ class _Case:
         except CfgraphError as error:
             return self.told(point, floats, (), error)
         pairs = zip(self.options.fetches, values, there, strict=True)
-        gaps = tuple(self.gaps(pairs, before, _state(twin), _start(point)))
+        start = _start(twin) | _start(point)
+        gaps = tuple(self.gaps(pairs, before, _state(twin), start))
         return self.told(point, floats, gaps, None) if gaps else RunDiff(self.options.fetches)
 
     def run(self, point: Point, trace: Observer | None = None) -> list[Any]:
@@ -188,8 +190,9 @@ class _Case:
             told = compare_values(mine, theirs, rtol, atol)
             if told is not None:
                 yield Gap(name, told, mine, theirs)
-        for key, mine in before.items():
-            theirs = after.get(key, start.get(key))
+        # a variable that only one of the graphs has is to the other what it was before the run
+        for key in dict.fromkeys((*before, *after)):
+            mine, theirs = before.get(key, start.get(key)), after.get(key, start.get(key))
             told = compare_values(mine, theirs, rtol, atol)
             if told is not None:
                 told = told.replace("dead", "without a value").replace("live", "with one")

@@ -23,9 +23,12 @@ _MAX_FED: Final = 32
 def print_runs(out: Page, found: RunDiff, graphs: Sequence[Graph], full: bool = False) -> None:
     """What differs, the first wrong node, and the inputs; or that nothing does."""
     for name in found.missing:
-        out.line(f"not compared: {name}, which B does not have", "yellow")
+        out.line(f"{name}: B does not have it", "red")
     if not found:
         out.line(f"no differences: {_told(found)}", "green")
+        return
+    if not found.gaps and not found.failure:
+        out.line(f"all else is the same: {_told(found)}", "dim")
         return
     for gap in found.gaps if full else found.gaps[:MAX_GAPS]:
         _print_gap(out, gap)
@@ -93,7 +96,7 @@ def changes_of(name: str, graphs: Sequence[Graph]) -> tuple[Change, ...]:
 
 def runs_summary(found: RunDiff) -> dict[str, int]:
     """How much was compared, and how much differs."""
-    differ = len(found.gaps) + (found.failure is not None)
+    differ = len(found.missing) + len(found.gaps) + (found.failure is not None)
     return {"fetches": len(found.fetches), "cases": found.cases, "differences": differ}
 
 

@@ -24,7 +24,7 @@ class Compared:
     graphs: tuple[Graph, Graph]
 
     def __bool__(self) -> bool:
-        return not self.found and not self.found.missing
+        return not self.found
 
     def show(self, quiet: bool) -> None:
         """Say on stderr what was compared; of a difference also where notes are not wanted."""

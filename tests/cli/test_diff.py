@@ -126,3 +126,18 @@ def test_options_that_do_not_fit_are_usage_errors(
     command: Any, counter: Path, options: list[str]
 ) -> None:
     assert command("diff", counter, counter, *options).code == 2
+
+
+def test_an_output_that_is_lost_is_a_difference(command: Any, tmp_path: Path) -> None:
+    text = "x = Const() {dtype=int32, value=int32[]:1}\ny = Neg(x)\n"
+    (tmp_path / "b.graph").write_text(text)
+    (tmp_path / "a.graph").write_text(text + "z = Abs(x)\n")
+    files = tmp_path / "a.graph", tmp_path / "b.graph"
+    done = command("diff", "--run", *files)
+    told = ["z:0: B does not have it", "all else is the same: 1 fetch alike in 4 cases"]
+    assert (done.code, done.lines) == (1, told)
+    done = command("diff", "--run", *files, "--json")
+    assert (done.code, done.json["summary"]["differences"]) == (1, 1)
+    assert not done.json["result"]["runs"]["equal"]
+    assert "CFG806" in command("diff", "--run", *files, "--format", "github").out
+    assert command("diff", "--run", *files, "--fetch", "y").code == 0

@@ -210,7 +210,40 @@ def test_a_failure_of_the_first_graph_is_an_error_and_of_the_second_a_difference
 def test_outputs_that_only_one_graph_has_are_told_of() -> None:
     a = cfgraph.loads(b"x = Const() {dtype=int32, value=int32[]:1}\ny = Neg(x)\nz = Abs(x)\n")
     b = cfgraph.loads(b"x = Const() {dtype=int32, value=int32[]:1}\ny = Neg(x)\n")
-    assert compare_runs(a, b).missing == ("z:0",)
+    found = compare_runs(a, b)
+    assert (bool(found), found.missing, found.cases) == (True, ("z:0",), 4)
+    assert not compare_runs(a, b, RunOptions(fetches=("y:0",)))
+    assert not compare_runs(b, a)
     c = cfgraph.loads(b"q = Const() {dtype=int32, value=int32[]:1}\n")
     with pytest.raises(UsageError, match="no outputs in common"):
         compare_runs(a, c)
+
+
+def test_a_variable_that_only_the_second_graph_has_is_compared() -> None:
+    text = "x = Placeholder() {dtype=float32, shape=[]}\nout = Identity(x)\n"
+    more = text.replace("(x)", "(x, ^u)") + (
+        'v = VarHandleOp() {dtype=float32, shape=[], shared_name="v"}\n'
+        "u = AssignAddVariableOp(v, x)\n"
+    )
+    a, b = (cfgraph.loads(item.encode()) for item in (text, more))
+    for graphs in ((a, b), (b, a)):
+        found = compare_runs(*graphs, RunOptions(fetches=("out:0",)))
+        assert [gap.what for gap in found.gaps] == ["variable v"]
+
+
+def test_a_variable_of_texts_is_left_as_it_is() -> None:
+    text = """
+s = Const() {dtype=string, value=string[]:"one"}
+v = VarHandleOp() {dtype=string, shape=[], shared_name="v"}
+u = AssignVariableOp(v, s)
+out = ReadVariableOp(v, ^u) {dtype=string}
+"""
+    right, wrong, without = (
+        cfgraph.loads(item.encode())
+        for item in (text, text.replace("one", "two"), text.replace(", ^u", ""))
+    )
+    assert not compare_runs(right, copy_of(right))
+    assert [gap.what for gap in compare_runs(right, wrong).gaps] == ["out:0", "variable v"]
+    with pytest.raises(ExecutionError) as caught:
+        compare_runs(without, right, RunOptions(fetches=("out:0",)))
+    assert "--init" in (caught.value.hint or "")
