@@ -48,6 +48,13 @@ def test_the_script_fails_where_the_golden_graph_is_another(folder: Path) -> Non
     assert "1 node changed" in done.stdout
 
 
+def test_the_script_fails_where_the_golden_values_are_missing(folder: Path) -> None:
+    (folder / "ci" / "golden" / "while_functional.run").unlink()
+    done = run(folder, *SCRIPT)
+    assert done.returncode != 0
+    assert "while_functional.run" in done.stderr
+
+
 def test_the_steps_of_the_workflow_run(folder: Path) -> None:
     workflow = yaml.safe_load((folder / "ci" / "graphs.yml").read_text())
     assert workflow["defaults"]["run"]["shell"] == "bash"
