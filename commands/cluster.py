@@ -93,7 +93,7 @@ def main(
         deadness, min_size, max_size, only_ops, exclude_ops, fetch, fed, explain, what_if, regions
     )
     runs = Given(
-        fetches=fetch if verify else (),
+        fetches=[name for text in fetch for name in given.split_list(text)] if verify else (),
         feeds=[text for text in feed if "=" in text],
         inits=init,
         sizes=size,

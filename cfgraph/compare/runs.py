@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from cfgraph.analysis.frames import frames
+from cfgraph.analysis.needed import needed
 from cfgraph.analysis.summary import run_for_effect, sinks
 from cfgraph.compare.divergence import Divergence, compare_values, first_divergence
 from cfgraph.compare.drawn_point import Setting, drawn_point
@@ -19,6 +20,7 @@ from cfgraph.compare.point import Point
 from cfgraph.compare.random_inputs import NORMAL, POSITIVE
 from cfgraph.errors import CfgraphError, ExecutionError, RunTimeout, UsageError
 from cfgraph.ir.graph import Graph
+from cfgraph.ops.functional import is_functional
 from cfgraph.runtime.trace import Observer
 
 CASES = 4
@@ -57,7 +59,8 @@ class RunDiff:
 
     `inputs` are those of the case that differs, `failure` is what stopped the second graph there,
     and `first` its first wrong node. `missing` are outputs that the second graph does not have,
-    which is a difference too.
+    which is a difference too. `lowered` tells that functions of the first graph were lowered to be
+    run, since calls of them cannot be: what lowering gets wrong in both graphs is not seen then.
     """
 
     fetches: tuple[str, ...]
@@ -67,6 +70,7 @@ class RunDiff:
     failure: CfgraphError | None = None
     first: Divergence | None = None
     inputs: Mapping[str, Any] = field(default_factory=dict)
+    lowered: bool = False
 
     def __bool__(self) -> bool:
         return bool(self.gaps or self.failure or self.missing)
@@ -84,12 +88,13 @@ def compare_runs(a: Graph, b: Graph, options: RunOptions | None = None) -> RunDi
     if not fetches and not options.targets:
         options = replace(options, targets=_effects(a, b))
     options = replace(options, fetches=fetches)
-    for case in range(options.cases):
-        seed = options.seed + case
-        found = _Case(a, b, options, seed).compare()
+    found = RunDiff(fetches)
+    for number in range(options.cases):
+        case = _Case(a, b, options, options.seed + number)
+        found = replace(case.compare(), cases=number + 1, lowered=found.lowered or case.lowered)
         if found:
-            return replace(found, missing=missing, cases=case + 1)
-    return RunDiff(fetches, missing, options.cases)
+            break
+    return replace(found, missing=missing)
 
 
 def _common(a: Graph, b: Graph, options: RunOptions) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -115,6 +120,7 @@ class _Case:
 
     def __init__(self, a: Graph, b: Graph, options: RunOptions, seed: int) -> None:
         self.a, self.b, self.options, self.seed = a, b, options, seed
+        self.lowered = False
 
     def compare(self) -> RunDiff:
         """Run both and compare."""
@@ -141,7 +147,11 @@ class _Case:
     def run_first(self, point: Point) -> list[Any]:
         """What is fetched, by calls of functions where the graph has any: a session lowers them."""
         values = point.run_by_calls(self.options.fetches, self.options.targets)
-        return self.run(point) if values is None else values
+        if values is not None:
+            return values
+        fed = {self.a.tensor(name) for name in point.feeds}
+        self.lowered = is_functional(self.a, needed(self.a, self.wanted(self.a), fed))
+        return self.run(point)
 
     def first_point(self) -> tuple[Point, list[Any], Any]:
         """A point at which the first graph runs, with finite values if there is one."""

@@ -22,6 +22,9 @@ _MAX_FED: Final = 32
 
 def print_runs(out: Page, found: RunDiff, graphs: Sequence[Graph], full: bool = False) -> None:
     """What differs, the first wrong node, and the inputs; or that nothing does."""
+    if found.lowered:
+        out.line("A was lowered to be run: not all of its functions can be run by calls", "yellow")
+        out.line("  a mistake that lowering makes in both graphs is not seen")
     for name in found.missing:
         out.line(f"{name}: B does not have it", "red")
     if not found:
@@ -108,6 +111,7 @@ def runs_json(found: RunDiff, graphs: Sequence[Graph], full: bool = False) -> di
         "cases": found.cases,
         "fetches": found.fetches,
         "not_in_b": found.missing,
+        "lowered": found.lowered,
         "differences": [
             {
                 "what": gap.what,

@@ -133,3 +133,41 @@ def test_a_graph_that_does_not_run_cannot_be_verified(command: Any, tmp_path: Pa
     done = command("lower", tmp_path / "g.graph", "--verify", "-o", tmp_path / "o.pb")
     assert done.code == 4
     assert not (tmp_path / "o.pb").exists()
+
+
+RANDOM = """
+p = Placeholder() {dtype=bool, shape=[]}
+c = If(p) {Tin=(), Tout=(float32), else_branch=@f, then_branch=@f}
+out = Identity(c)
+
+function f() -> (y: float32) {
+  shape = Const() {dtype=int32, value=int32[1]:[2]}
+  i = MADE
+  return y = i:output:0
+}
+"""
+
+
+DRAWN = "RandomUniform(shape:output:0) {T=int32, dtype=float32, seed=1, seed2=2}"
+
+
+@pytest.mark.parametrize(
+    ("made", "lowered"), [(DRAWN, True), ("Const() {dtype=float32, value=float32[]:1}", False)]
+)
+def test_it_is_told_where_functions_were_not_called(
+    made: str, lowered: bool, command: Any, tmp_path: Path
+) -> None:
+    (tmp_path / "g.graph").write_text(RANDOM.replace("MADE", made))
+    done = command("lower", tmp_path / "g.graph", "--verify", "-o", tmp_path / "o.pb", "--json")
+    assert done.code == 0, done.err
+    assert ("A was lowered to be run" in done.err) is lowered
+    assert done.json["result"]["verify"]["lowered"] is lowered
+
+
+def test_fetches_of_a_cluster_may_stand_in_one_list(
+    command: Any, graphs: Path, tmp_path: Path
+) -> None:
+    file = graphs / "cond_functional.pb"
+    done = command("cluster", file, "--verify", "--fetch", "out,Less", "-o", tmp_path / "o.pb")
+    assert done.code == 0, done.err
+    assert "2 fetches alike" in done.err
