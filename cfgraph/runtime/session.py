@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from traceback import clear_frames
 from typing import Any
 
 import numpy as np
@@ -169,6 +170,11 @@ class Session:
                     _own(fed[item]) if item in fed else _fetched(simulator, place, allow_dead)
                     for place, item in enumerate(wanted)
                 ]
+            except CfgraphError as error:
+                if self._meter is not None:
+                    # who keeps the error must not keep what the failed kernels had in their hands
+                    clear_frames(error.__traceback__)
+                raise
             finally:
                 if self._meter is not None:
                     simulator.forget()

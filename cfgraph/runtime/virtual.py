@@ -113,6 +113,11 @@ class VirtualSimulator(Simulator):
         self._busy = [False] * len(self.executors)
         self._places = {id(one.ready): place for place, one in enumerate(self.executors)}
 
+    def forget(self) -> None:
+        """Let go of what a failed run left, too: events to come, and the token that failed."""
+        super().forget()
+        self._clear()
+
     def make_rendezvous(self) -> Rendezvous:
         """One whose messages take time."""
         return Rendezvous(lambda key: _Posted(key, self._outbox))
@@ -127,13 +132,10 @@ class VirtualSimulator(Simulator):
 
     def go_on(self, deadline: float | None, pick: Any) -> bool:
         """Take events in the order of their times until there are none, or enough iterations."""
-        self._events.clear()
-        self._outbox.clear()
+        self._clear()
         self._wires.clear()
         self._count, self.now = 0, 0.0
         self._busy[:] = [False] * len(self.executors)
-        for queue in self._queues:
-            queue.clear()
         for place in range(len(self.executors)):
             self._collect(place)
             self._work(place, 0.0)
@@ -147,6 +149,13 @@ class VirtualSimulator(Simulator):
                 raise self.timeout()
         self.elapsed = self.now
         return not self._events
+
+    def _clear(self) -> None:
+        self._events.clear()
+        self._outbox.clear()
+        self._fired.let_go()
+        for queue in self._queues:
+            queue.clear()
 
     def _at(self, when: float, happen: Any) -> None:
         """Let something happen; what was asked for first comes first where times are equal."""

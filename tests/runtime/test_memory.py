@@ -85,6 +85,15 @@ def test_variables_are_held_between_runs() -> None:
     assert run.memory["gpu:0"].peak == 8 * KIB
 
 
+@pytest.mark.parametrize("costs", [None, CostModel()])
+def test_an_error_that_is_kept_holds_nothing_of_the_failed_run(costs: CostModel | None) -> None:
+    run = session(CHAIN, memory={"gpu:0": 6 * KIB}, costs=costs)
+    with pytest.raises(ExecutionError, match="out of memory") as kept:
+        run.run("c:0", {"x:0": np.ones(1024, np.float32)})
+    assert run.memory["gpu:0"].used == 0
+    assert kept.value.code == "CFG711"
+
+
 @pytest.mark.parametrize(("dtype", "copies"), [("int32", 0), ("float32", 6)])
 def test_counters_stay_on_the_host_and_predicates_of_the_device_are_copied_there(
     dtype: str, copies: int
