@@ -13,7 +13,7 @@ from cfgraph import Builder
 from cfgraph.analysis.needed import needed
 from cfgraph.ir.copy import copy_of
 from cfgraph.ir.graph import Graph, Output
-from tests.passes.test_lift import kept
+from tests.passes.test_lift import counter, kept
 
 Array = tuple[Builder, Output, Output, Output]
 
@@ -124,3 +124,93 @@ def test_what_is_read_before_the_next_write_may_be_read_from_the_old_flow() -> N
         handle, b.Range(0, 4, 1), after, dtype="float32", element_shape=[2], name="y"
     )
     assert kept_and_same(lowered(b, "y"), ["y"], {"n": np.int32(3)}) == {}
+
+
+@pytest.mark.parametrize("p", [False, True])
+def test_what_waits_for_an_array_is_dead_where_the_array_was(p: bool) -> None:
+    b = Builder()
+    n, p_ = b.placeholder("n", "int32", []), b.placeholder("p", "bool", [])
+    size = b.Identity(b.Switch(n, p_)[1])
+    handle, flow = b.TensorArrayV3(size, dtype="float32", element_shape=[2], name="array")
+    one = b.Identity(flow)
+    for i in (0, 1):
+        one = b.TensorArrayWriteV3(handle, b.Identity(size - size + i), b.const([1.0, 2.0]), one)
+    _, total = b.while_loop(lambda i, _: b.Less(i, n), lambda i, t: (i + 1, t * 2), [n - 2, n])
+    b.TensorArrayReadV3(handle, 1, one, dtype="float32", name="y")
+    with b.control(handle):
+        b.Identity(total, name="z")
+    graph = lowered(b, "y", "z")
+    feeds = {"n": np.int32(2), "p": np.bool_(p)}
+    assert "array" not in kept_and_same(graph, ["y", "z"], feeds)
+
+
+def stacked() -> tuple[Builder, Output, Output]:
+    """A builder with n, and a stack."""
+    b = Builder()
+    n = b.placeholder("n", "int32", [])
+    return b, n, b.StackV2(100, elem_type="float32", name="stack")
+
+
+def pushes(b: Builder, stack: Output, begin: Output) -> Any:
+    """A loop that pushes three times."""
+    _, last = b.while_loop(
+        lambda i, _: b.Less(i, 3), lambda i, x: (i + 1, b.StackPushV2(stack, x + 1.0)), [0, begin]
+    )
+    return last
+
+
+def pops(b: Builder, stack: Output, begin: Output) -> Any:
+    """A loop that pops three times."""
+
+    def body(i: Output, t: Output) -> tuple[Output, Output]:
+        return i + 1, t * 10.0 + b.Reshape(
+            b.StackPopV2(stack, elem_type="float32"), b.const([], "int32")
+        )
+
+    _, total = b.while_loop(lambda i, _: b.Less(i, 3), body, [0, begin])
+    return total
+
+
+def test_what_waits_for_a_stack_and_its_handles_still_can() -> None:
+    graph = cfgraph.loads(counter("Mul(y_switch:1, y_switch:1)").encode(), "graph")
+    (found,) = cfgraph.gradients(graph, ys=["out"], xs=["x"])
+    assert found is not None
+    stack = next(node for node in graph if node.op == "StackV2")
+    graph.add("Identity", graph["n"], controls=[stack], name="z")
+    handle = next(node for node in graph if node.op == "StackPushV2").inputs[0].node
+    assert handle.op == "Enter"
+    graph.add_control(graph["y_more"], handle)
+    feeds = {"n": np.int32(2), "x": np.float32([1, 1.5])}
+    assert kept_and_same(graph, [found, "z"], feeds) == {}
+
+
+def test_a_stack_that_one_loop_pushes_to_and_pops_from_stays() -> None:
+    b, n, stack = stacked()
+
+    def body(i: Output, x: Output) -> tuple[Output, Output]:
+        push = b.StackPushV2(stack, x + 1.0)
+        with b.control(push):
+            pop = b.StackPopV2(stack, elem_type="float32")
+        return i + 1, b.Reshape(pop, b.const([], "int32")) * 2.0
+
+    _, y = b.while_loop(lambda i, _: b.Less(i, n), body, [0, 1.0])
+    b.Identity(y, name="y")
+    assert kept_and_same(lowered(b, "y"), ["y"], {"n": np.int32(3)})["stack"] == "list"
+
+
+def test_a_stack_whose_loops_are_in_one_that_goes_round_stays() -> None:
+    b, n, stack = stacked()
+
+    def body(i: Output, x: Output) -> tuple[Output, Output]:
+        return i + 1, pops(b, stack, pushes(b, stack, x))
+
+    _, y = b.while_loop(lambda i, _: b.Less(i, n), body, [0, 1.0])
+    b.Identity(y, name="y")
+    assert kept_and_same(lowered(b, "y"), ["y"], {"n": np.int32(2)})["stack"] == "list"
+
+
+def test_a_stack_that_is_pushed_behind_the_loop_that_pops_stays() -> None:
+    b, _, stack = stacked()
+    b.Identity(pushes(b, stack, pops(b, stack, b.const(1.0))), name="y")
+    reasons = kept(cfgraph.cluster(lowered(b, "y"), fetches=["y"], regions=True))
+    assert reasons["stack"] == "list"

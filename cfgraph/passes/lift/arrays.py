@@ -29,7 +29,7 @@ from cfgraph.passes.cluster.agreement import Agreement
 from cfgraph.passes.lift.array_sizes import names_all
 from cfgraph.passes.lift.constants import shape_constant
 from cfgraph.passes.lift.flows import require_one_way
-from cfgraph.passes.lift.handles import uses_of
+from cfgraph.passes.lift.handles import uses_of, without_handle
 from cfgraph.passes.lift.refused import refused
 
 _FLOW: Final = 1
@@ -155,7 +155,8 @@ def array_as_list(graph: Graph, use: ArrayUse) -> dict[Node, dict[str, str]]:
     for node in use.carriers:
         graph.set_attr(node, "T", variant)
         new[node] = {node.name: node.op}
-    rest = {node.name: node.op for node in (made, *use.handles)}
+    gone = without_handle(graph, made, use.handles)
+    rest = {node.name: node.op for node in gone}
     if filled is None:
         start = graph.add(
             "TensorListReserve",
@@ -171,10 +172,7 @@ def array_as_list(graph: Graph, use: ArrayUse) -> dict[Node, dict[str, str]]:
     for user in use.users:
         new[user] = {user.name: user.op, **(rest if user is filled else {})}
         _become(graph, user, use)
-    for node in (*use.handles, made):
-        for reader in list(node.control_readers):
-            graph.remove_control(reader, node)
-    graph.remove(*use.handles, made)
+    graph.remove(*gone)
     return new
 
 

@@ -20,6 +20,7 @@ from cfgraph.ops.op import lookup
 from cfgraph.ops.shape_inference import Shapes
 from cfgraph.passes.cluster.formation import is_cheap
 from cfgraph.passes.lift.constants import constant_beside, shape_constant
+from cfgraph.passes.lift.handles import without_handle
 from cfgraph.passes.lift.refused import refused
 from cfgraph.passes.lift.stack_form import StackForm
 
@@ -51,13 +52,13 @@ class _Worker:
     def run(self) -> Replaced:
         """Do it."""
         form, made = self.form, self.made
-        gone = [form.push, form.pop, *reversed(form.handles), made]
-        ops = {node.name: node.op for node in gone}
         inputs = shape_constant(self.graph, made, self.beside, self.shape), self._most()
         empty = self._add("EmptyTensorList", inputs, made)
         full = self._through(form.push_loops, empty.output(), self._pushed)
         assert full is not None
         self._through(form.pop_loops, full, self._popped, leaves=False)
+        gone = without_handle(self.graph, made, form.handles, (form.push, form.pop))
+        ops = {node.name: node.op for node in gone}
         self.graph.remove(*gone)
         if not self.beside.uses and is_cheap(self.beside):
             ops[self.beside.name] = self.beside.op

@@ -47,6 +47,10 @@ def stack_form(made: Node, agreed: Agreement) -> StackForm:
     (push,), (pop,) = pushes, pops
     home = agreed.frames.of_outputs[made]
     loops = [_loops(node, home, agreed.frames) for node in (push, pop)]
+    if loops[0][0] is loops[1][0]:
+        text = f"{push.name} and {pop.name} are in one loop, {loops[0][0].path}"
+        raise refused("list", text, node=made.name)
+    _require_order(push, pop, loops[0][0], loops[1][0], agreed.frames)
     for node, around in zip((push, pop), loops, strict=True):
         _require_each_iteration(node, around, agreed)
     return StackForm(made, push, pop, loops[0], loops[1], tuple(handles))
@@ -63,6 +67,21 @@ def _loops(node: Node, home: Frame, found: Frames) -> tuple[Frame, ...]:
     if not chain:
         raise refused("list", f"{node.name} is in no loop", node=node.name)
     return tuple(reversed(chain))
+
+
+def _require_order(push: Node, pop: Node, first: Frame, then: Frame, found: Frames) -> None:
+    """Raise Refused where the loop that pushes waits for the one that pops."""
+    todo = dict.fromkeys((*first.enters, *first.nodes))
+    for node in (queue := list(todo)):
+        # the nodes of lists that were made before are in no frame; their loops are behind them
+        here = found.of.get(node)
+        if here is not None and here.is_within(then):
+            text = f"{push.name} waits for the loop in which {pop.name} is"
+            raise refused("list", text, node=push.name)
+        for near in (*(item.node for item in node.inputs), *node.controls):
+            if near not in todo:
+                todo[near] = None
+                queue.append(near)
 
 
 def _require_each_iteration(node: Node, loops: tuple[Frame, ...], agreed: Agreement) -> None:
