@@ -214,3 +214,14 @@ def test_a_stack_that_is_pushed_behind_the_loop_that_pops_stays() -> None:
     b.Identity(pushes(b, stack, pops(b, stack, b.const(1.0))), name="y")
     reasons = kept(cfgraph.cluster(lowered(b, "y"), fetches=["y"], regions=True))
     assert reasons["stack"] == "list"
+
+
+@pytest.mark.parametrize("op", ["StackV2", "StackPushV2", "StackPopV2"])
+def test_a_stack_of_which_a_node_is_fetched_stays(op: str) -> None:
+    graph = cfgraph.loads(counter("Mul(y_switch:1, y_switch:1)").encode(), "graph")
+    (found,) = cfgraph.gradients(graph, ys=["out"], xs=["x"])
+    assert found is not None
+    node = next(node for node in graph if node.op == op)
+    report = cfgraph.cluster(graph, fetches=[found, node.name], regions=True)
+    assert "list" in kept(report).values()
+    assert node.name in graph

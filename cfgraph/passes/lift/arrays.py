@@ -79,7 +79,7 @@ def array_use(made: Node, agreed: Agreement, kept: Collection[Node], shapes: Sha
         use.users.append(reader)
     _follow_flow(use)
     flows = [made, *use.carriers, *(node for node in use.users if _is_a(node, *_WRITERS))]
-    asked = [node for node in flows if node in kept]
+    asked = [node for node in (*flows, *use.handles) if node in kept]
     if asked:
         raise refused("list", f"{asked[0].name} is fetched", node=asked[0].name)
     sizes = [node for node in use.users if _is_a(node, TensorArraySizeV3)]

@@ -70,7 +70,7 @@ def raise_lists(
             if name in refused:
                 raise Refused(refused[name])
             if is_stack(node):
-                lists.nodes[name] = stack_as_list(graph, stack_form(node, agreed), shapes)
+                lists.nodes[name] = stack_as_list(graph, stack_form(node, agreed, kept), shapes)
             else:
                 lists.nodes[name] = array_as_list(graph, array_use(node, agreed, kept, shapes))
         except Refused as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from cfgraph.analysis.frames import Frame, Frames
@@ -31,7 +32,7 @@ def is_stack(node: Node) -> bool:
     return op is not None and issubclass(op, StackV2)
 
 
-def stack_form(made: Node, agreed: Agreement) -> StackForm:
+def stack_form(made: Node, agreed: Agreement, kept: Collection[Node]) -> StackForm:
     """Read a stack. Raises Refused where it is not pushed in one loop and popped in another."""
     uses, handles = uses_of(made.output())
     found: dict[type, list[Node]] = {StackPushV2: [], StackPopV2: []}
@@ -45,6 +46,9 @@ def stack_form(made: Node, agreed: Agreement) -> StackForm:
         text = f"{len(pushes)} nodes push to it and {len(pops)} pop from it"
         raise refused("list", text, node=made.name)
     (push,), (pop,) = pushes, pops
+    asked = [node for node in (made, *handles, push, pop) if node in kept]
+    if asked:
+        raise refused("list", f"{asked[0].name} is fetched", node=asked[0].name)
     home = agreed.frames.of_outputs[made]
     loops = [_loops(node, home, agreed.frames) for node in (push, pop)]
     if loops[0][0] is loops[1][0]:
