@@ -39,6 +39,9 @@ COMMANDS = "cfgraph.commands"
 _BUG = 70
 _INTERRUPTED = 130
 _DEBUG = "cfgraph.debug"
+# set by the shell that wants completions, and what answers it
+_COMPLETE = "_CFGRAPH_COMPLETE"
+_COMPLETION = "cfgraph.console.completion"
 
 
 class CommandFiles(Mapping[str, TyperCommand]):
@@ -188,6 +191,9 @@ def cfgraph(
 def run(args: Sequence[str]) -> int:
     """Run a command line and return its exit code; only a broken pipe is left to the caller."""
     group = get_command(app)
+    if instruction := os.environ.get(_COMPLETE):
+        done: int = importlib.import_module(_COMPLETION).complete(group, instruction)
+        return done
     ctx: Any = None
     begin()
     try:

@@ -68,4 +68,9 @@ EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
         "cfgraph explain lstm.pb lstm/mul_2 loss",
         "cfgraph explain CFG220",
     ),
+    "examples": ("cfgraph examples to-try && cat to-try/README.md",),
+    "completion": (
+        "cfgraph completion bash > cfgraph.bash && source cfgraph.bash",
+        "cfgraph completion fish > cfgraph.fish",
+    ),
 }

@@ -1,0 +1,130 @@
+"""Graphs to try, made anew: small ones as text, larger ones by the Builder, and what to type."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Final
+
+from cfgraph.build.builder import Builder
+from cfgraph.errors import UsageError
+from cfgraph.ir.files import dumps
+from cfgraph.ir.graph import Graph
+from cfgraph.ir.staged import StagedFiles
+
+_BRANCH: Final = """\
+x = Placeholder() {dtype=float32, shape=[]}
+p = Placeholder() {dtype=bool, shape=[]}
+switch = Switch(x, p)
+double = AddV2(switch:1, switch:1)
+negative = Neg(switch:0)
+merge = Merge(negative, double)
+"""
+_COUNT: Final = """\
+n = Placeholder() {dtype=int32, shape=[]}
+zero = Const() {dtype=int32, value=int32[]:0}
+limit = Enter(n) {frame_name="loop", is_constant=true}
+enter = Enter(zero) {frame_name="loop"}
+merge = Merge(enter, next)
+less = Less(merge, limit)
+cond = LoopCond(less)
+switch = Switch(merge, cond)
+one = Const(^merge) {dtype=int32, value=int32[]:1}
+add = AddV2(switch:1, one)
+next = NextIteration(add)
+exit = Exit(switch:0)
+"""
+_MISMATCH: Final = """\
+v = Placeholder() {dtype=float32, shape=[2]}
+p = Placeholder() {dtype=bool, shape=[]}
+switch = Switch(v, p)
+A = Exp(v)
+B = Neg(A)
+C = AddV2(B, switch:1)
+S = Tanh(B)
+"""
+_README: Final = """\
+# Graphs to try
+
+`branch.graph`: a Switch and a Merge. What is dead, and what killed it:
+
+    cfgraph run branch.graph --feed x=3 --feed p=true --trace
+    cfgraph explain branch.graph negative --feed x=3 --feed p=true
+
+`count.graph`: a loop of the five primitives. Each token of a run, and what keeps iterations apart:
+
+    cfgraph run count.graph --feed n=3 --fetch exit --trace
+    cfgraph explain count.graph /loop
+
+`power.pb`: a loop with a conditional in it, in functional form; lowered, with a gradient, cut in two:
+
+    cfgraph run power.pb --feed x=3 --feed n=4
+    cfgraph lower power.pb --verify -o lowered.pb
+    cfgraph grad lowered.pb --ys y --xs x --check -o gradient.pb
+    cfgraph partition gradient.pb --devices cpu:0-1 --seed 1 -o parts.pb
+    cfgraph run parts.pb --feed x=3 --feed n=4 --fetch y --fetch gradients/x --timeline
+    cfgraph show parts.pb --html parts.html
+
+`rnn.pb`: a recurrent layer with a variable. Trained by hand, compiled as a whole:
+
+    cfgraph run rnn.pb --init init --feed 'x=f32[8,4,16]:normal' --fetch loss
+    cfgraph grad rnn.pb --ys loss -o rnn_grad.pb
+    cfgraph cluster rnn_grad.pb --explain
+
+`mismatch.graph`: B is always live, C only where p is true. A cluster of both would kill S:
+
+    cfgraph cluster mismatch.graph --deadness off -o wrong.pb
+    cfgraph diff mismatch.graph wrong.pb --run || true
+    cfgraph cluster mismatch.graph --explain
+"""
+
+
+def write_examples(folder: str) -> None:
+    """Write all files. Raises UsageError where one of them is there already."""
+    files = {
+        "README.md": _README.encode(),
+        "branch.graph": _BRANCH.encode(),
+        "count.graph": _COUNT.encode(),
+        "mismatch.graph": _MISMATCH.encode(),
+        "power.pb": dumps(_power()),
+        "rnn.pb": dumps(_rnn()),
+    }
+    there = [name for name in files if os.path.lexists(os.path.join(folder, name))]
+    if there:
+        message = f"{folder!r} has a {there[0]!r} already"
+        raise UsageError(message, hint="name a folder that is empty or not there")
+    with StagedFiles() as staged:
+        staged.make_folder(folder)
+        for name, data in files.items():
+            staged.open(os.path.join(folder, name)).write(data)
+    for name in files:
+        print(os.path.join(folder, name))
+
+
+def _power() -> Graph:
+    """x to the power of n + 1, as long as it is at most 100."""
+    b = Builder()
+    x, n = b.placeholder("x", "float32", []), b.placeholder("n", "int32", [])
+
+    def body(i: Any, y: Any) -> Any:
+        return i + 1, b.cond(y > 100.0, lambda: y, lambda: y * x)
+
+    _, y = b.while_loop(lambda i, _: i < n, body, (0, x))
+    b.Identity(y, name="y")
+    return b.graph
+
+
+def _rnn() -> Graph:
+    """Steps of tanh(w @ [x, h]) over a sequence of 8, and the sum of squares of what comes out."""
+    b = Builder()
+    x = b.placeholder("x", "float32", [8, 4, 16])
+    weights = b.variable([[0.01] * 16] * 32, name="w").read()
+    b.initializer("init")
+    zeros = b.const([[0.0] * 16] * 4)
+
+    def body(i: Any, h: Any) -> Any:
+        step = b.GatherV2(x, i, 0)
+        return i + 1, b.Tanh(b.MatMul(b.ConcatV2([step, h], 1), weights))
+
+    _, h = b.while_loop(lambda i, _: i < 8, body, (0, zeros))
+    b.Sum(b.Square(h), [0, 1], name="loss")
+    return b.graph

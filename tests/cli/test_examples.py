@@ -1,0 +1,55 @@
+"""Graphs to try, and what a shell needs to complete command lines."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import pytest
+
+from cfgraph import cli
+from tests.cli.conftest import Command
+
+
+def test_all_that_the_readme_of_the_examples_says_to_type_works(
+    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "to" / "try"
+    done = command("examples", folder)
+    assert Path(done.lines[0]).name == "README.md"
+    assert all(Path(line).stat().st_size for line in done.lines)
+    monkeypatch.chdir(folder)
+    lines = [line[4:] for line in Path("README.md").read_text().splitlines() if line[:4] == "    "]
+    assert len(lines) > 10
+    for line in lines:
+        differs = line.endswith(" || true")
+        done = command(*shlex.split(line.removesuffix(" || true"))[1:])
+        assert done.code == int(differs), (line, done.err)
+
+
+def test_examples_are_not_written_over_anything(command: Command, tmp_path: Path) -> None:
+    (tmp_path / "rnn.pb").write_text("mine")
+    done = command("examples", tmp_path)
+    assert done.code == 2
+    assert "has a 'rnn.pb' already" in done.err
+    assert [file.name for file in tmp_path.iterdir()] == ["rnn.pb"]
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_a_shell_is_taught_to_ask_for_completions(command: Command, shell: str) -> None:
+    done = command("completion", shell)
+    assert done.code == 0
+    assert f"_CFGRAPH_COMPLETE=complete_{shell}" in done.out
+
+
+@pytest.mark.parametrize(
+    ("words", "found"), [("cfgraph ex", "explain"), ("cfgraph run --fe", "--feeds")]
+)
+def test_a_shell_is_answered(
+    words: str, found: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("_CFGRAPH_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", words)
+    monkeypatch.setenv("COMP_CWORD", str(len(words.split()) - 1))
+    assert cli.run([]) == 0
+    assert found in capsys.readouterr().out.split()
