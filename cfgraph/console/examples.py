@@ -55,7 +55,7 @@ _README: Final = """\
     cfgraph run count.graph --feed n=3 --fetch exit --trace
     cfgraph explain count.graph /loop
 
-`power.pb`: a loop with a conditional in it, in functional form; lowered, with a gradient, cut in two:
+`power.pb`: a loop with a conditional in it. Lowered, with a gradient, and cut in two:
 
     cfgraph run power.pb --feed x=3 --feed n=4
     cfgraph lower power.pb --verify -o lowered.pb
