@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 
 from cfgraph.ir import registry
 from cfgraph.ir.graph import Node, Output
-from cfgraph.ops.op import lookup, role
+from cfgraph.ops.op import handed_back, lookup, role
 
 # cases that are looked at to see whether the inputs of a Merge exhaust their predicates
 _MAX_CASES: Final = 1000
@@ -248,7 +248,7 @@ def _waits_for(node: Node, kind: str) -> list[Node]:
     """
     sources = [item[0] for item in node.inputs]
     if kind == "merge":
-        return [] if any(role(source) == "next_iteration" for source in sources) else sources
+        return sources if handed_back(node) is None else []
     if kind in _BEGIN:
         return []
     sources += node.controls

@@ -24,7 +24,7 @@ from cfgraph.errors import UsageError
 from cfgraph.ir.graph import Graph, Node
 from cfgraph.ir.names import did_you_mean
 from cfgraph.ir.walk import Roles
-from cfgraph.ops.op import role
+from cfgraph.ops.op import handed_back, role
 
 # loop variables, times the nodes of the body
 _MOST: Final = 5_000_000
@@ -82,7 +82,7 @@ def overlap(graph: Graph, path: str, cost: Cost) -> Overlap:
     found = regions(graph, links)
     frame = _frame(found.frames.all, path)
     region = found.of[frame]
-    pairs = [(m, back) for m in frame.merges if (back := _handed_back(m)) is not None]
+    pairs = [(m, back) for m in frame.merges if (back := handed_back(m)) is not None]
     if not pairs:
         message = f"{frame.path!r} is no loop: no variable of it goes around"
         raise UsageError(message)
@@ -101,12 +101,6 @@ def overlap(graph: Graph, path: str, cost: Cost) -> Overlap:
     work = sum(costs.values())
     each = total / len(cycle) if cycle else 0.0
     return Overlap(frame, tuple(items), len(cycle), each, work, parallel)
-
-
-def _handed_back(merge: Node) -> Node | None:
-    """The NextIteration that a Merge reads."""
-    sources = (item.node for item in merge.inputs)
-    return next((node for node in sources if role(node) == "next_iteration"), None)
 
 
 def _cost(item: Item, cost: Cost) -> float:

@@ -160,6 +160,12 @@ def role(node: Node) -> str:
     return found.role if found else ""
 
 
+def handed_back(merge: Node) -> Node | None:
+    """The NextIteration that a Merge of a loop reads; None for one that joins branches."""
+    sources = (item.node for item in merge.inputs)
+    return next((node for node in sources if role(node) == "next_iteration"), None)
+
+
 def behind_identities(x: Output) -> Output:
     """The tensor that another one is, through nodes that hand it on."""
     op = lookup(x.node.op)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from cfgraph.analysis.regions import Region
 from cfgraph.errors import Unsupported
 from cfgraph.ir.graph import Node, Output
-from cfgraph.ops.op import behind_identities, role
+from cfgraph.ops.op import behind_identities, handed_back, role
 
 Wanted = Callable[[Output], bool]
 
@@ -44,7 +44,9 @@ def loop_form(region: Region, wanted: Wanted) -> LoopForm:
     if region.loop_cond is None:
         message = f"the loop {frame.path} has {len(frame.loop_conds)} LoopConds"
         raise Unsupported(message, node=frame.enters[0], frame=frame.path, code="CFG504")
-    merges = [node for node in frame.merges if _is_loops(node) and wanted(node.output())]
+    merges = [
+        node for node in frame.merges if handed_back(node) is not None and wanted(node.output())
+    ]
     exits: dict[Node, list[Node]] = {merge: [] for merge in merges}
     for node in frame.exits:
         merge = _left_by(node, region)
@@ -62,10 +64,6 @@ def ends(merge: Node) -> tuple[Node, Node]:
     """The two nodes that a Merge joins, one that comes around last."""
     first, second = (item.node for item in merge.inputs[:2])
     return (second, first) if role(first) == "next_iteration" else (first, second)
-
-
-def _is_loops(merge: Node) -> bool:
-    return any(role(item.node) == "next_iteration" for item in merge.inputs)
 
 
 def _variable(region: Region, merge: Node, exits: list[Node]) -> Variable:

@@ -13,7 +13,7 @@ from cfgraph.errors import Unsupported
 from cfgraph.ir import registry
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ops.adjoint import Partial
-from cfgraph.ops.op import lookup, role
+from cfgraph.ops.op import handed_back, lookup, role
 from cfgraph.passes.gradients.active import Active
 from cfgraph.passes.gradients.conditionals import completed, merge_gradient, switch_gradient
 from cfgraph.passes.gradients.loop_form import decides
@@ -118,7 +118,7 @@ class Reverse:
             self.hand(data, dx, guards.of_node(node))
 
     def _merge(self, node: Node) -> None:
-        if any(role(item.node) == "next_iteration" for item in node.inputs):
+        if handed_back(node) is not None:
             return
         dz = self.arrived(node)[0]
         if dz is None:

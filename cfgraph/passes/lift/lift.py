@@ -16,7 +16,7 @@ from typing import Final
 from cfgraph.analysis.frames import Frame, frames
 from cfgraph.ir.device_name import DeviceName
 from cfgraph.ir.graph import Graph, Node
-from cfgraph.ops.op import lookup, role
+from cfgraph.ops.op import handed_back, lookup, role
 from cfgraph.ops.shape_inference import Shapes, infer_shapes
 from cfgraph.passes.cluster.agreement import Agreement, agreement
 from cfgraph.passes.cluster.compilable import Compilable, Wishes
@@ -108,7 +108,7 @@ class Lifting:
         self, frame: Frame, agreed: Agreement, rules: Compilable, waiting: Waiting
     ) -> bool:
         """Raise the conditionals of a frame in which no other is; true if there were any."""
-        merges = [node for node in frame.merges if not _is_of_loop(node)]
+        merges = [node for node in frame.merges if handed_back(node) is None]
         if not merges:
             return False
         every = decided(frame, agreed.frames.order)
@@ -247,10 +247,6 @@ class Lifting:
             made = [name, *(f"{name}_{part}" for part in _PARTS)]
             if not any(one in self.graph or one in self.graph.functions for one in made):
                 return name
-
-
-def _is_of_loop(merge: Node) -> bool:
-    return any(role(item.node) == "next_iteration" for item in merge.inputs)
 
 
 def _ops(nodes: list[Node]) -> dict[str, str]:
