@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from cfgraph.analysis.findings import Finding
 from cfgraph.compare.diff import BY, IGNORED, diff
@@ -65,24 +65,43 @@ def _require_sense(options: DiffOptions) -> None:
 def compare_nodes(sources: Sources, options: DiffOptions) -> int:
     """Compare node by node."""
     found = diff(sources[0].graph, sources[1].graph, by=options.by, ignore=options.ignore)
-    code = int(bool(found))
-    findings = diff_findings(found, side_text)
+    return print_answer(
+        sources,
+        options,
+        Answer(
+            differs=bool(found),
+            findings=diff_findings(found, side_text),
+            document=lambda: {
+                "summary": nodes_summary(found),
+                "result": {"structure": to_json(found), "runs": None},
+            },
+            text=lambda: print_diff(page(options.color), found, sources, options.full),
+        ),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a comparison found: its findings, what a document has of it, how it prints as text."""
+
+    differs: bool
+    findings: Sequence[Finding]
+    document: Callable[[], dict[str, Any]]
+    text: Callable[[], None]
+
+
+def print_answer(sources: Sources, options: DiffOptions, answer: Answer) -> int:
+    """Print in the format that was asked for; returns the exit code.
+
+    For a CI service the second graph is the one that is looked at.
+    """
+    code = int(answer.differs)
     if options.format in CI_FORMATS:
-        print_findings(sources, findings, options.format)
+        subject = Subject(sources[1].path, answer.findings)
+        print(CI_FORMATS[options.format]("diff", [subject], "error"), end="")
     elif options.format == "json":
-        print_document(
-            "diff",
-            inputs=sources,
-            findings=findings,
-            summary=nodes_summary(found),
-            result={"structure": to_json(found), "runs": None},
-            exit_code=code,
-        )
+        members = {"inputs": sources, "findings": answer.findings, "exit_code": code}
+        print_document("diff", **members, **answer.document())
     else:
-        print_diff(page(options.color), found, sources, options.full)
+        answer.text()
     return code
-
-
-def print_findings(sources: Sources, findings: Sequence[Finding], format: str) -> None:
-    """For a CI service: the second graph is the one that is looked at."""
-    print(CI_FORMATS[format]("diff", [Subject(sources[1].path, findings)], "error"), end="")

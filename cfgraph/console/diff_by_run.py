@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from cfgraph.compare.findings import run_findings
 from cfgraph.compare.runs import compare_runs
-from cfgraph.console.answer import print_document
-from cfgraph.console.ci_formats import CI_FORMATS
-from cfgraph.console.diff import DiffOptions, Sources, print_findings
+from cfgraph.console.diff import Answer, DiffOptions, Sources, print_answer
 from cfgraph.console.diff_run import print_runs, run_side_text, runs_json, runs_summary
 from cfgraph.console.page import page
 from cfgraph.console.run_given import run_options
@@ -19,19 +17,16 @@ def compare_by_run(sources: Sources, options: DiffOptions) -> int:
         require_one_stdin(source, list(options.given.feeds))
     graphs = sources[0].graph, sources[1].graph
     found = compare_runs(*graphs, run_options(options.given, graphs[0]))
-    code = int(bool(found))
-    findings = run_findings(found, run_side_text)
-    if options.format in CI_FORMATS:
-        print_findings(sources, findings, options.format)
-    elif options.format == "json":
-        print_document(
-            "diff",
-            inputs=sources,
-            findings=findings,
-            summary=runs_summary(found),
-            result={"structure": None, "runs": runs_json(found, graphs, options.full)},
-            exit_code=code,
-        )
-    else:
-        print_runs(page(options.color), found, graphs, options.full)
-    return code
+    return print_answer(
+        sources,
+        options,
+        Answer(
+            differs=bool(found),
+            findings=run_findings(found, run_side_text),
+            document=lambda: {
+                "summary": runs_summary(found),
+                "result": {"structure": None, "runs": runs_json(found, graphs, options.full)},
+            },
+            text=lambda: print_runs(page(options.color), found, graphs, options.full),
+        ),
+    )
