@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cfgraph.analysis.inputs import is_input
 from cfgraph.ir.graph import Graph, Node, Output
-from cfgraph.ops.op import lookup
+from cfgraph.ops.op import is_a
 from cfgraph.ops.resource_variables import VarHandleOp
 from cfgraph.ops.variables import VariableV2
 
@@ -26,8 +26,7 @@ def parameters(graph: Graph) -> list[Output]:
 
 def is_variable(node: Node) -> bool:
     """True for a node that gives a variable: a reference to it, or its handle."""
-    op = lookup(node.op)
-    return op is not None and issubclass(op, VariableV2 | VarHandleOp)
+    return is_a(node, VariableV2, VarHandleOp)
 
 
 def same_variable(one: Node, other: Node) -> bool:
@@ -39,8 +38,7 @@ def same_variable(one: Node, other: Node) -> bool:
 
 def variable_key(node: Node) -> tuple[str, str]:
     """The container and the name under which a session keeps the variable that a node gives."""
-    op = lookup(node.op)
     shared = node.attr("shared_name").decode()
-    if op is not None and issubclass(op, VariableV2):
+    if is_a(node, VariableV2):
         shared = shared or node.name
     return node.attr("container").decode(), shared

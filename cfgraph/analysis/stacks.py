@@ -8,7 +8,7 @@ from typing import Final
 
 from cfgraph.ir import registry
 from cfgraph.ir.graph import Graph, Node, Output
-from cfgraph.ops.op import lookup, role
+from cfgraph.ops.op import is_a, lookup, role
 from cfgraph.ops.stacks import NewStack, StackPopV2, StackPushV2
 
 _HANDS_ON: Final = ("enter", "switch", "merge", "exit", "next_iteration")
@@ -27,14 +27,14 @@ def stacks(graph: Graph) -> dict[Node, StackUse]:
     """The stack of every push and pop; handles are followed to where they are used."""
     found: dict[Node, StackUse] = {}
     for node in graph:
-        if not _is_a(node, NewStack):
+        if not is_a(node, NewStack):
             continue
         use = StackUse(node)
         for reader in _readers(node.output()):
-            if _is_a(reader, StackPushV2):
+            if is_a(reader, StackPushV2):
                 use.pushes.append(reader)
                 found[reader] = use
-            elif _is_a(reader, StackPopV2):
+            elif is_a(reader, StackPopV2):
                 use.pops.append(reader)
                 found[reader] = use
     return found
@@ -59,8 +59,3 @@ def _readers(handle: Output) -> Iterator[Node]:
 def _hands_on(node: Node) -> bool:
     op = lookup(node.op)
     return op is not None and (op.forwards or op.role in _HANDS_ON)
-
-
-def _is_a(node: Node, kind: type) -> bool:
-    op = lookup(node.op)
-    return op is not None and issubclass(op, kind)

@@ -12,7 +12,7 @@ from cfgraph.analysis.paths import Cut, find_cut
 from cfgraph.console.page import page
 from cfgraph.console.tables import Column, Styled, Table
 from cfgraph.ir.graph import Graph, Node
-from cfgraph.ops.op import lookup, role
+from cfgraph.ops.op import is_a, role
 from cfgraph.ops.shape_inference import infer_shapes
 from cfgraph.ops.stacks import StackPushV2
 from cfgraph.passes.derivatives import Derivative
@@ -87,8 +87,7 @@ def _scope(node: Node) -> str:
 
 
 def _saves(node: Node) -> bool:
-    op = lookup(node.op)
-    return op is not None and issubclass(op, StackPushV2)
+    return is_a(node, StackPushV2)
 
 
 def _rows(graph: Graph, found: Sequence[Derivative]) -> list[Row]:

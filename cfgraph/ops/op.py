@@ -160,6 +160,12 @@ def role(node: Node) -> str:
     return found.role if found else ""
 
 
+def is_a(node: Node, *kinds: type[Op]) -> bool:
+    """True for a node whose op is one of some kinds; false where nothing is known of it."""
+    found = lookup(node.op)
+    return found is not None and issubclass(found, kinds)
+
+
 def handed_back(merge: Node) -> Node | None:
     """The NextIteration that a Merge of a loop reads; None for one that joins branches."""
     sources = (item.node for item in merge.inputs)

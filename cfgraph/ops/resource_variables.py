@@ -16,7 +16,7 @@ from cfgraph.ops.array import Identity
 from cfgraph.ops.control_flow import Forward
 from cfgraph.ops.identity import Same
 from cfgraph.ops.inference import InferenceContext
-from cfgraph.ops.op import Kernel, Op, OpError, lookup
+from cfgraph.ops.op import Kernel, Op, OpError, is_a
 from cfgraph.ops.variables import CountUpTo, Variable
 
 # TensorFlow's mark of a handle that nothing shares by name.
@@ -91,13 +91,11 @@ def declared_shape(handle: Output) -> Shape:
     seen = set[Node]()
     node = handle.node
     while node not in seen and node.inputs:
-        op = lookup(node.op)
-        if op is None or not issubclass(op, Forward | Same | Identity):
+        if not is_a(node, Forward, Same, Identity):
             return UNKNOWN
         seen.add(node)
         node = node.inputs[0].node
-    known = lookup(node.op)
-    if known is None or not issubclass(known, VarHandleOp):
+    if not is_a(node, VarHandleOp):
         return UNKNOWN
     shape: Shape = node.attr("shape")
     return shape

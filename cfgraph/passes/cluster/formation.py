@@ -16,7 +16,7 @@ from cfgraph.ir.device_name import DeviceName
 from cfgraph.ir.graph import Node
 from cfgraph.ops.array import Const
 from cfgraph.ops.control_flow import NoOp
-from cfgraph.ops.op import lookup, role
+from cfgraph.ops.op import is_a, lookup, role
 from cfgraph.passes.cluster.agreement import Agreement
 from cfgraph.passes.cluster.compilable import Compilable
 from cfgraph.passes.cluster.reasons import Reason
@@ -225,8 +225,8 @@ def _asks_for_shapes(node: Node) -> bool:
 
 def is_cheap(node: Node) -> bool:
     """True for a constant that is copied to wherever it is read."""
-    op, value = lookup(node.op), node.attrs.get("value")
-    if op is None or not issubclass(op, Const) or not isinstance(value, Tensor):
+    value = node.attrs.get("value")
+    if not is_a(node, Const) or not isinstance(value, Tensor):
         return False
     elements = value.shape.elements
     return elements is not None and elements <= CHEAP

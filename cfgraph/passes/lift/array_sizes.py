@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from cfgraph.ir.graph import Node, Output
-from cfgraph.ops.op import behind_identities, lookup
+from cfgraph.ops.op import behind_identities, is_a, lookup
 from cfgraph.ops.ranges import Range
 from cfgraph.ops.shape_inference import Shapes
 
@@ -13,8 +13,7 @@ from cfgraph.ops.shape_inference import Shapes
 def names_all(indices: Output, made: Node, sizes: Collection[Node], shapes: Shapes) -> bool:
     """True for 0, 1, 2, … up to the size of an array; `sizes` are the nodes that ask for that."""
     node = behind_identities(indices).node
-    op = lookup(node.op)
-    if op is None or not issubclass(op, Range):
+    if not is_a(node, Range):
         return False
     start, limit, step = (behind_identities(item) for item in node.inputs)
     if (_number(start, shapes), _number(step, shapes)) != (0, 1):

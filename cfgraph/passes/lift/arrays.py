@@ -16,7 +16,7 @@ from cfgraph.ir import registry
 from cfgraph.ir.dtypes import variant
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.shapes import Shape
-from cfgraph.ops.op import lookup
+from cfgraph.ops.op import is_a, lookup
 from cfgraph.ops.shape_inference import Shapes
 from cfgraph.ops.tensor_array_bulk import TensorArrayGatherV3, TensorArrayScatterV3
 from cfgraph.ops.tensor_array_ops import (
@@ -62,7 +62,7 @@ class ArrayUse:
 
 def arrays(graph: Graph) -> Iterator[Node]:
     """The arrays of a graph."""
-    return (node for node in graph if _is_a(node, TensorArrayV3))
+    return (node for node in graph if is_a(node, TensorArrayV3))
 
 
 def array_use(made: Node, agreed: Agreement, kept: Collection[Node], shapes: Shapes) -> ArrayUse:
@@ -74,29 +74,29 @@ def array_use(made: Node, agreed: Agreement, kept: Collection[Node], shapes: Sha
         raise refused("list", f"{made.name} holds {made.attr('dtype')}", node=made.name)
     uses, use.handles = uses_of(made.output())
     for reader, slot in uses:
-        if not _is_a(reader, *_DONE) or slot != 0:
+        if not is_a(reader, *_DONE) or slot != 0:
             raise refused("list", f"{reader.name} ({reader.op}) uses it", node=reader.name)
         use.users.append(reader)
     _follow_flow(use)
-    flows = [made, *use.carriers, *(node for node in use.users if _is_a(node, *_WRITERS))]
+    flows = [made, *use.carriers, *(node for node in use.users if is_a(node, *_WRITERS))]
     asked = [node for node in (*flows, *use.handles) if node in kept]
     if asked:
         raise refused("list", f"{asked[0].name} is fetched", node=asked[0].name)
-    sizes = [node for node in use.users if _is_a(node, TensorArraySizeV3)]
-    gathers = [node for node in use.users if _is_a(node, TensorArrayGatherV3)]
+    sizes = [node for node in use.users if is_a(node, TensorArraySizeV3)]
+    gathers = [node for node in use.users if is_a(node, TensorArrayGatherV3)]
     use.whole = frozenset(n for n in gathers if names_all(n.inputs[1], made, sizes, shapes))
     fill = use.filled = None if sizes else _fill(use, shapes)
     if fill and not all(agreed.same(fill, place) for place in (fill.inputs[2], made)):
         raise refused("list", f"{fill.name} may be dead while what it writes is not")
-    if fill is None and any(_is_a(node, TensorArrayScatterV3) for node in use.users):
+    if fill is None and any(is_a(node, TensorArrayScatterV3) for node in use.users):
         raise refused("list", "it is written at chosen places", node=made.name)
     return use
 
 
 def _fill(use: ArrayUse, shapes: Shapes) -> Node | None:
     """The one node that writes, if it is the first on the flow and writes all elements."""
-    writers = [node for node in use.users if _is_a(node, *_WRITERS)]
-    if len(writers) != 1 or not _is_a(writers[0], TensorArrayScatterV3):
+    writers = [node for node in use.users if is_a(node, *_WRITERS)]
+    if len(writers) != 1 or not is_a(writers[0], TensorArrayScatterV3):
         return None
     (fill,) = writers
     if [reader.node for reader in use.made.readers(_FLOW)] != [fill]:
@@ -112,7 +112,7 @@ def _follow_flow(use: ArrayUse) -> None:
             if slot < 0 or reader.inputs[slot] != item:
                 continue
             if reader in users:
-                new = [reader.output()] if _is_a(reader, *_WRITERS) else []
+                new = [reader.output()] if is_a(reader, *_WRITERS) else []
             elif (_carries(reader) and slot == 0) or _merges(reader):
                 use.carriers.append(reader)
                 new = [reader.output(port) for port in _ports(reader)]
@@ -123,7 +123,7 @@ def _follow_flow(use: ArrayUse) -> None:
                     seen.add(one)
                     todo.append(one)
     use.carriers = list(dict.fromkeys(use.carriers))
-    writers = {node for node in users if _is_a(node, *_WRITERS)}
+    writers = {node for node in users if is_a(node, *_WRITERS)}
     require_one_way(todo, writers, set(use.carriers))
     for node in use.carriers:
         for item in node.inputs[: len(node.inputs) if _merges(node) else 1]:
@@ -199,21 +199,16 @@ def _written(graph: Graph, user: Node, shape: Shape) -> tuple[str, list[Output |
 def _used(
     graph: Graph, user: Node, shape: Shape, *, whole: bool
 ) -> tuple[str, list[Output | Node]]:
-    if _is_a(user, TensorArrayWriteV3):
+    if is_a(user, TensorArrayWriteV3):
         _, index, value, flow = user.inputs
         return "TensorListSetItem", [flow, index, value]
-    if _is_a(user, TensorArraySizeV3):
+    if is_a(user, TensorArraySizeV3):
         return _LENGTH, [user.inputs[1]]
     _, index, flow = user.inputs
-    if _is_a(user, TensorArrayReadV3):
+    if is_a(user, TensorArrayReadV3):
         return "TensorListGetItem", [flow, index, shape_constant(graph, user, flow.node, shape)]
     said = user.attr("element_shape")
     wanted = shape_constant(graph, user, flow.node, shape if said.dims is None else said)
     if whole:
         return "TensorListStack", [flow, wanted]
     return "TensorListGather", [flow, index, wanted]
-
-
-def _is_a(node: Node, *kinds: type) -> bool:
-    op = lookup(node.op)
-    return op is not None and issubclass(op, kinds)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from cfgraph.analysis.frames import Frame, Frames
 from cfgraph.ir.graph import Node
-from cfgraph.ops.op import lookup
+from cfgraph.ops.op import Op, is_a
 from cfgraph.ops.stacks import StackPopV2, StackPushV2, StackV2
 from cfgraph.passes.cluster.agreement import Agreement
 from cfgraph.passes.lift.handles import uses_of
@@ -28,16 +28,15 @@ class StackForm:
 
 def is_stack(node: Node) -> bool:
     """True for a stack whose handle is a value."""
-    op = lookup(node.op)
-    return op is not None and issubclass(op, StackV2)
+    return is_a(node, StackV2)
 
 
 def stack_form(made: Node, agreed: Agreement, kept: Collection[Node]) -> StackForm:
     """Read a stack. Raises Refused where it is not pushed in one loop and popped in another."""
     uses, handles = uses_of(made.output())
-    found: dict[type, list[Node]] = {StackPushV2: [], StackPopV2: []}
+    found: dict[type[Op], list[Node]] = {StackPushV2: [], StackPopV2: []}
     for reader, slot in uses:
-        kind = next((kind for kind in found if slot == 0 and _is_a(reader, kind)), None)
+        kind = next((kind for kind in found if slot == 0 and is_a(reader, kind)), None)
         if kind is None:
             raise refused("list", f"{reader.name} ({reader.op}) uses it", node=reader.name)
         found[kind].append(reader)
@@ -97,8 +96,3 @@ def _require_each_iteration(node: Node, loops: tuple[Frame, ...], agreed: Agreem
     if not agreed.alike(node, last):
         text = f"{node.name} does not run in each iteration"
         raise refused("list", text, node=node.name)
-
-
-def _is_a(node: Node, kind: type) -> bool:
-    op = lookup(node.op)
-    return op is not None and issubclass(op, kind)

@@ -17,7 +17,7 @@ from cfgraph.ir.graph import CONTROL, Node, Output
 from cfgraph.ir.walk import Roles, topological
 from cfgraph.ops.array import Identity
 from cfgraph.ops.identity import IdentityN
-from cfgraph.ops.op import lookup
+from cfgraph.ops.op import is_a, lookup
 from cfgraph.passes.lower.construct import Construct
 
 
@@ -136,8 +136,7 @@ def _source(
         passes = {function: known[function].passes for function in construct.functions}
         slot = construct.passes(port, passes)
         return None if slot is None else node.inputs[slot]
-    op = lookup(node.op)
-    if op is None or not issubclass(op, Identity | IdentityN):
+    if not is_a(node, Identity, IdentityN):
         return None
     # a gradient of its own must not be passed by
     return None if "_gradient_op_type" in node.attrs else node.inputs[port]
