@@ -60,6 +60,11 @@ def _neighbours(node: Node) -> Iterator[Node]:
     for item in node.inputs:
         if _is_list(item):
             yield item.node
+    yield from list_readers(node)
+
+
+def list_readers(node: Node) -> Iterator[Node]:
+    """The nodes that read a list that a node gives."""
     for use in node.uses:
         if use.slot >= 0 and _is_list(use.node.inputs[use.slot]):
             yield use.node

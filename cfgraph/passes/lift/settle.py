@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from cfgraph.ir.copy import copy_of
-from cfgraph.ir.graph import Graph, Node, Use
+from cfgraph.ir.graph import Graph
 from cfgraph.passes.cluster.agreement import agreement
 from cfgraph.passes.cluster.compilable import Wishes
 from cfgraph.passes.cluster.formation import Sizes
 from cfgraph.passes.cluster.plan import Plan, planned
 from cfgraph.passes.cluster.reasons import Reason
+from cfgraph.passes.lift.given_lists import list_readers
 from cfgraph.passes.lift.lift import Lifting
 
 
@@ -58,7 +59,7 @@ def _apart(trial: Lifting, plan: Plan) -> dict[str, Reason]:
     place = {node: number for number, body in enumerate(plan.bodies) for node in body.members}
     found = {}
     for name, nodes in trial.lists.handling(trial.graph).items():
-        around = {use.node for node in nodes for use in node.uses if _is_list(node, use)}
+        around = {reader for node in nodes for reader in list_readers(node)}
         outside = [node for node in (*nodes, *around) if node not in place]
         if outside:
             text = f"{outside[0].name}, which uses it, is in no cluster"
@@ -66,11 +67,3 @@ def _apart(trial: Lifting, plan: Plan) -> dict[str, Reason]:
         elif len({place[node] for node in (*nodes, *around)}) > 1:
             found[name] = Reason("list", "those that use it are in several clusters")
     return found
-
-
-def _is_list(node: Node, use: Use) -> bool:
-    """True for a reader of a list, which is a variant."""
-    if use.slot < 0:
-        return False
-    dtype = use.node.inputs[use.slot].dtype
-    return dtype is not None and dtype.kind == "variant"
