@@ -19,11 +19,10 @@ import numpy as np
 
 from cfgraph.analysis.frames import Frame
 from cfgraph.analysis.regions import Region, regions
-from cfgraph.analysis.transfers import is_transfer, key_of, senders
+from cfgraph.analysis.transfers import sends_of
 from cfgraph.errors import UsageError
 from cfgraph.ir.graph import Graph, Node
 from cfgraph.ir.names import did_you_mean
-from cfgraph.ir.walk import Roles
 from cfgraph.ops.op import handed_back, role
 
 # loop variables, times the nodes of the body
@@ -78,7 +77,7 @@ def overlap(graph: Graph, path: str, cost: Cost) -> Overlap:
 
     Raises UsageError where there is no such frame, or it is no loop, or too large to be looked at.
     """
-    links = _transfers(graph)
+    links = {recv: [send] for recv, send in sends_of(list(graph)).items()}
     found = regions(graph, links)
     frame = _frame(found.frames.all, path)
     region = found.of[frame]
@@ -118,15 +117,6 @@ def _frame(frames: Sequence[Frame], path: str) -> Frame:
     if named:
         raise UsageError(f"{len(named)} loops have the name {path!r}", hint=", ".join(paths))
     raise UsageError(f"no loop {path!r} in the graph", hint=did_you_mean(path, paths))
-
-
-def _transfers(graph: Graph) -> dict[Node, list[Node]]:
-    """The Send that each Recv waits for."""
-    roles = Roles()
-    receivers = [node for node in graph if roles[node.op] == "recv" and is_transfer(node, roles)]
-    sent = senders(graph) if receivers else {}
-    keys = {node: key_of(node) for node in receivers}
-    return {node: [sent[key]] for node, key in keys.items() if key in sent}
 
 
 def _readers(region: Region, links: Mapping[Node, list[Node]]) -> dict[Item, list[Item]]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from cfgraph.analysis.frames import Frames, frames
-from cfgraph.analysis.transfers import is_transfer, key_of, senders
+from cfgraph.analysis.transfers import is_transfer, key_of, sends_of
 from cfgraph.ir.copy import copy_of
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.walk import Roles
@@ -105,14 +105,9 @@ def _sizes(graph: Graph, sends: Iterable[Node]) -> dict[Node, int | None]:
 def _uncut(graph: Graph) -> Graph:
     """A copy in which each Recv is an Identity of what its Send sends, as before the cut."""
     whole = copy_of(graph)
-    roles = Roles()
-    sent = senders(whole)
-    for node in whole:
-        if roles[node.op] == "recv" and is_transfer(node, roles):
-            send = sent.get(key_of(node))
-            if send is not None:
-                node.op, node.attrs = "Identity", {"T": send.attrs["T"]}
-                whole.set_inputs(node, send.inputs)
+    for node, send in sends_of(list(whole)).items():
+        node.op, node.attrs = "Identity", {"T": send.attrs["T"]}
+        whole.set_inputs(node, send.inputs)
     return whole
 
 

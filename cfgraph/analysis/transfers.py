@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any, NamedTuple
 
 from cfgraph.ir.graph import Graph, Node
@@ -47,3 +47,12 @@ def senders(nodes: Iterable[Node]) -> dict[Key, Node]:
         if roles[node.op] == "send" and is_transfer(node, roles):
             found.setdefault(key_of(node), node)
     return found
+
+
+def sends_of(nodes: Collection[Node]) -> dict[Node, Node]:
+    """The Send that each Recv hears from; a Recv whose Send is not among the nodes is left out."""
+    roles = Roles()
+    recvs = [node for node in nodes if roles[node.op] == "recv" and is_transfer(node, roles)]
+    sent = senders(nodes) if recvs else {}
+    pairs = ((node, sent.get(key_of(node))) for node in recvs)
+    return {node: send for node, send in pairs if send is not None}

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from cfgraph.analysis.check import check
 from cfgraph.analysis.codes import catalogue
-from cfgraph.analysis.transfers import is_partitioned, is_transfer, key_of, senders
+from cfgraph.analysis.transfers import is_partitioned, sends_of
 from cfgraph.analysis.verify_functions import functions_of
 from cfgraph.analysis.when import When
 from cfgraph.console.picture.attributes import AttributeTexts
@@ -22,7 +22,6 @@ from cfgraph.console.show_tables import output_types
 from cfgraph.console.view import Chosen, View
 from cfgraph.errors import CfgraphError
 from cfgraph.ir.graph import Graph, Node, Output
-from cfgraph.ir.walk import Roles
 from cfgraph.ops.functional import Functional
 from cfgraph.ops.op import lookup
 from cfgraph.runtime.devices.simulated import device_text
@@ -141,15 +140,8 @@ class _Picture:
 
     def links(self, some: Chosen) -> list[list[int]]:
         """Each Send with each Recv of its key."""
-        roles = Roles()
-        ends = senders(some.nodes)
-        found = []
-        for node in some.nodes:
-            if roles[node.op] == "recv" and is_transfer(node, roles):
-                sender = ends.get(key_of(node))
-                if sender is not None:
-                    found.append([self.numbers[sender], self.numbers[node]])
-        return found
+        pairs = sends_of(some.nodes).items()
+        return [[self.numbers[send], self.numbers[recv]] for recv, send in pairs]
 
     def findings(self) -> list[dict[str, Any]]:
         """What `check` says of the graph, with the summary of each code."""
