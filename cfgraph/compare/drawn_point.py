@@ -9,6 +9,7 @@ from typing import Any
 from cfgraph.compare.point import Point
 from cfgraph.compare.random_inputs import NORMAL, Sizes, can_draw, drawn, random_inputs
 from cfgraph.ir.graph import Graph, Node
+from cfgraph.runtime.frame_state import MOST_ITERATIONS
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +19,7 @@ class Setting:
     feeds: Mapping[str, Any] = field(default_factory=dict)
     inits: Sequence[str] = ()
     sizes: Sizes = field(default_factory=Sizes)
-    max_iterations: int | None = 100_000
+    max_iterations: int | None = MOST_ITERATIONS
     timeout: float | None = None
 
 

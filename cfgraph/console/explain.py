@@ -23,10 +23,9 @@ from cfgraph.ir.graph import Graph, Output
 from cfgraph.ops.op import lookup, role
 from cfgraph.options import Color
 from cfgraph.runtime.feeds import read_feeds
+from cfgraph.runtime.frame_state import MOST_ITERATIONS
 
 _MAX_FED: Final = 8
-# a question is to be answered, also of a loop that does not end
-_MAX_ITERATIONS: Final = 100_000
 
 
 class Answer(Protocol):
@@ -107,7 +106,7 @@ def explain_subject(path: str, asked: Question, full: bool, json: bool, color: C
 
 def _answer(graph: Graph, asked: Question, full: bool) -> tuple[str, Answer]:
     feeds = None if asked.feeds is None else read_feeds(graph, asked.feeds)
-    most = _MAX_ITERATIONS if asked.max_iterations is None else asked.max_iterations
+    most = MOST_ITERATIONS if asked.max_iterations is None else asked.max_iterations
     if asked.other is not None:
         if feeds is not None:
             raise UsageError("a run tells of one node or loop, not of two", hint="leave out --feed")

@@ -14,8 +14,8 @@ from cfgraph.ir.graph import Graph
 from cfgraph.options import split_list
 from cfgraph.runtime.feeds import read_feeds
 from cfgraph.runtime.fetches import Fetches
+from cfgraph.runtime.frame_state import MOST_ITERATIONS
 
-_MAX_ITERATIONS: Final = 100_000
 _MAX_DIGITS: Final = 10
 
 
@@ -31,7 +31,7 @@ def run_options(given: Given, graph: Graph) -> RunOptions:
         read_feeds(graph, given.feeds, given.archives, given.seed or 0),
         tuple(given.inits),
         read_sizes(graph, given.sizes),
-        _MAX_ITERATIONS if limit is None else limit,
+        MOST_ITERATIONS if limit is None else limit,
         given.timeout,
     )
     return RunOptions(

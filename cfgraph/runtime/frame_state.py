@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 DEAD: Final = 1 << 24
 MASK: Final = DEAD - 1
+# the limit of runs that are to answer also where a loop does not end
+MOST_ITERATIONS: Final = 100_000
 
 Fire = Callable[["Iteration"], None]
 Send = Callable[["Iteration", Any], int]
