@@ -14,6 +14,7 @@ from typing import Final
 
 from cfgraph.analysis.frames import Frame, Frames
 from cfgraph.ir import registry
+from cfgraph.ir.device_name import DeviceName
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import UNKNOWN, Shape
@@ -25,6 +26,7 @@ SIZE: Final = 32
 ELEMENTS: Final = 1024
 ITERATIONS: Final = 10
 _MOST: Final = 1e9
+_USUAL: Final = "CPU"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,12 @@ class Costs:
         }
     )
     link: Link = Link(1e-5, 1.6e10)
+
+    def kind_of(self, device: str) -> str:
+        """The kind of a device, by its name; CPU where there is no speed of what the name says."""
+        parts = DeviceName.parse(device)
+        kind = (parts and parts.kind) or _USUAL
+        return kind if kind in self.speeds else _USUAL
 
     def seconds(self, kind: str, flops: float, size: float) -> float:
         """The time of a kernel that does so much and moves so many bytes."""

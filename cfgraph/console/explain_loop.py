@@ -13,7 +13,6 @@ from cfgraph.console.live_trace import time_text
 from cfgraph.console.page import Page
 from cfgraph.console.tables import Column, Table
 from cfgraph.errors import UsageError
-from cfgraph.ir.device_name import DeviceName
 from cfgraph.ir.device_set import short_name
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ops.op import role
@@ -146,11 +145,9 @@ def answer_loop(
     estimates, costs = Estimates(infer_shapes(graph), found), Costs()
 
     def cost(node: Node) -> float:
-        parts = DeviceName.parse(node.device)
-        kind = (parts and parts.kind) or "CPU"
-        speeds = kind if kind in costs.speeds else "CPU"
+        kind = costs.kind_of(node.device)
         waits = costs.link.seconds(estimates.size(Output(node))) if role(node) == "recv" else 0.0
-        return costs.seconds(speeds, *estimates.work(node)) + waits
+        return costs.seconds(kind, *estimates.work(node)) + waits
 
     answer = overlap(graph, path, cost)
     seen = None if feeds is None else _run(graph, answer.frame, feeds, devices, max_iterations)

@@ -33,7 +33,6 @@ import numpy as np
 
 from cfgraph.analysis.cost import Costs, Speed
 from cfgraph.errors import InvalidInput
-from cfgraph.ir.device_name import DeviceName
 from cfgraph.ir.names import did_you_mean
 from cfgraph.ops.op import Op
 
@@ -98,9 +97,8 @@ class CostModel:
     @cache  # noqa: B019
     def _speed(self, device: str) -> tuple[Speed, float]:
         told = _matching(self.devices, device)
-        parts = DeviceName.parse(device)
-        speeds = Costs().speeds
-        usual = speeds.get((parts and parts.kind) or "CPU", speeds["CPU"])
+        costs = Costs()
+        usual = costs.speeds[costs.kind_of(device)]
         speed = Speed(
             float(told.get("flops", usual.flops)),
             float(told.get("bytes", usual.bytes)),
