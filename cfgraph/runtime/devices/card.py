@@ -1,0 +1,104 @@
+"""The GPU of this machine: the one place that knows its array library, which is CuPy.
+
+Nothing here is imported before a run has a gpu, and CuPy not before there is a card.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from functools import cache
+from importlib.util import find_spec
+from typing import Any, Final
+
+import numpy as np
+
+from cfgraph.errors import Unsupported
+from cfgraph.runtime.devices.lane import Lane
+
+# the types of elements that CuPy computes with everywhere; it only stores bfloat16
+_HELD: Final = frozenset("?bhilqBHILQefdFD")
+_DRIVERS: Final = {"win32": "nvcuda.dll"}
+
+
+class Card:
+    """A GPU: `xp` is the namespace that kernels are bound with, `array` the class of its arrays.
+
+    `library` is CuPy, or a module that does what it does. Each gpu of a run has a `lane`: several
+    share the card.
+    """
+
+    def __init__(self, library: Any) -> None:
+        self.xp = library
+        self.array: type[Any] = library.ndarray
+        self._lanes: dict[str, Lane] = {}
+
+    @property
+    def name(self) -> str:
+        """What the card is called."""
+        found = self.xp.cuda.runtime.getDeviceProperties(0)["name"]
+        return found.decode() if isinstance(found, bytes) else str(found)
+
+    def lane(self, device: str) -> Lane:
+        """The streams and the memory pool of a gpu, made once."""
+        found = self._lanes.get(device)
+        if found is None:
+            found = self._lanes[device] = Lane(self, device)
+        return found
+
+    def holds(self, dtype: np.dtype[Any]) -> bool:
+        """True for elements that the card computes with; all others stay on the host."""
+        return dtype.char in _HELD
+
+    def to_device(self, value: Any) -> Any:
+        """A NumPy value as an array of the card, in the order of the current stream.
+
+        What is there already, or cannot be, is handed back as it is.
+        """
+        if isinstance(value, np.ndarray | np.generic) and self.holds(value.dtype):
+            return self.xp.asarray(value)
+        return value
+
+    def to_host(self, value: Any) -> Any:
+        """A value as NumPy has it, a scalar of rank 0; waits for all that the card has to do."""
+        if type(value) is not self.array:
+            return value
+        self.xp.cuda.Device().synchronize()
+        found = value.get()
+        return found if found.ndim else found[()]
+
+
+@cache
+def card() -> Card:
+    """The card of this machine. Raises Unsupported where there is none, or no CuPy."""
+    try:
+        if not present():
+            lacking = "" if find_spec("cupy") else ", and CuPy is not installed"
+            raise _unsupported(f"there is none{lacking}")
+        import cupy
+
+        cupy.cuda.runtime.getDeviceCount()
+    except ImportError as error:
+        raise _unsupported(f"CuPy is not there: {error}; install cfgraph[gpu]") from None
+    except RuntimeError as error:
+        raise _unsupported(str(error).partition("\n")[0]) from None
+    return Card(cupy)
+
+
+def _unsupported(reason: str) -> Unsupported:
+    return Unsupported(f"no real GPU can be used: {reason}; NumPy simulates every gpu")
+
+
+@cache
+def present() -> bool:
+    """True where the driver of a GPU is there, and has one."""
+    try:
+        driver = ctypes.CDLL(_DRIVERS.get(sys.platform, "libcuda.so.1"))
+        count = ctypes.c_int(0)
+        return (
+            not driver.cuInit(0)
+            and not driver.cuDeviceGetCount(ctypes.byref(count))
+            and (count.value > 0)
+        )
+    except (OSError, AttributeError):
+        return False

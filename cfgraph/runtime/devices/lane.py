@@ -1,0 +1,193 @@
+"""One gpu of a run on a card: a stream that computes, two that copy, and a memory pool.
+
+Nothing here waits for the card but `Copy.wait`. What one stream made, another may read when the
+event behind it has passed; and memory goes back to the pool of the stream that it came from only
+when the others have passed their last use of it.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections import deque
+from contextlib import AbstractContextManager, ExitStack
+from math import prod
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from cfgraph.runtime.devices.card import Card
+
+# bytes up to which a copy goes through the stream that computes: no event costs less
+SMALL: Final = 1 << 16
+
+
+class Copy:
+    """A copy to the host that is under way."""
+
+    __slots__ = ("_array", "_done")
+
+    def __init__(self, array: np.ndarray, done: Any) -> None:
+        self._array, self._done = array, done
+
+    def wait(self) -> Any:
+        """The value, a NumPy scalar of rank 0."""
+        self._done.synchronize()
+        return self._array if self._array.ndim else self._array[()]
+
+
+class Posted:
+    """A message from a gpu: the array, the event behind it, and its copy where a host reads it."""
+
+    __slots__ = ("copy", "made", "value")
+
+    def __init__(self, value: Any, made: Any, copy: Copy | None) -> None:
+        self.value, self.made, self.copy = value, made, copy
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the array."""
+        return int(self.value.nbytes)
+
+
+class _Loan:
+    """An array of one stream that another one reads: it goes back when that one is past it."""
+
+    def __init__(self, array: Any, owner: Any, reader: Any, event: Any) -> None:
+        self.array, self.owner, self.reader, self.event = array, owner, reader, event
+
+    def __del__(self) -> None:
+        self.owner.wait_event(self.reader.record(self.event))
+
+
+class Lane:
+    """The streams of one gpu. Its methods are called while it is `current`, unless they say so."""
+
+    def __init__(self, card: Card, device: str) -> None:
+        self.card = card
+        self.device = device
+        self._cuda = card.xp.cuda
+        self.compute, self.to, self.fro = (self._cuda.Stream(non_blocking=True) for _ in range(3))
+        self.pool = self._cuda.MemoryPool()
+        # copies that were begun before anybody waits for them, by the identity of the array
+        self._early: dict[int, tuple[Any, Copy]] = {}
+        # what copies read or write, until they are done
+        self._held: deque[tuple[Any, Any]] = deque()
+
+    def current(self) -> AbstractContextManager[Any]:
+        """Where kernels of this gpu are called: its stream and its memory."""
+        stack = ExitStack()
+        stack.enter_context(self._cuda.using_allocator(self.pool.malloc))
+        stack.enter_context(self.compute)
+        return stack
+
+    def to_device(self, value: Any) -> Any:
+        """A NumPy value as an array of the card; what is there, or cannot be, as it is."""
+        size = getattr(value, "nbytes", 0)
+        if size <= SMALL or not isinstance(value, np.ndarray) or not self.card.holds(value.dtype):
+            return self.card.to_device(value)
+        self._let_go()
+        pinned = self._pinned(value.shape, value.dtype)
+        np.copyto(pinned, value)
+        with self.fro:
+            array = self.card.xp.empty(value.shape, value.dtype)
+        array.set(pinned, stream=self.fro)
+        done = self._mark(self.fro)
+        self.compute.wait_event(done)
+        self._held.append((done, pinned))
+        return self._lent(array, self.fro, self.compute)
+
+    def to_host(self, value: Any) -> Any:
+        """A value as NumPy has it; waits for its copy."""
+        if type(value) is not self.card.array:
+            return value
+        early = self._early.pop(id(value), None)
+        return (early[1] if early else self.copy(value)).wait()
+
+    def begin(self, value: Any) -> None:
+        """Begin the copy of a value that the host is going to ask for."""
+        if type(value) is self.card.array:
+            key = id(value)
+            ref = weakref.ref(value, lambda ref: self._early.pop(key, None))
+            self._early[key] = ref, self.copy(value)
+
+    def copy(self, value: Any) -> Copy:
+        """Copy an array to pinned memory; nobody waits."""
+        if not value.size:
+            return Copy(np.empty(value.shape, value.dtype), self._mark(self.compute))
+        self._let_go()
+        stream, pinned = self.compute, self._pinned(value.shape, value.dtype)
+        value = self._in_order(value)
+        if value.nbytes > SMALL:
+            stream = self.to
+            stream.wait_event(self._mark(self.compute))
+        value.get(stream=stream, out=pinned, blocking=False)
+        done = self._mark(stream)
+        # if nobody waits, memory that is still written to must not be given to another copy
+        self._held.append((done, (value, pinned)))
+        return Copy(pinned, done)
+
+    def post(self, value: Any, *, to_host: bool) -> Any:
+        """A message with an array, on its way to the host or to another gpu of the card."""
+        if type(value) is not self.card.array:
+            return value
+        value = self._in_order(value)
+        copy = self.copy(value) if to_host else None
+        return Posted(value, self._mark(self.compute), copy)
+
+    def collect(self, message: Any, sender: Lane | None, *, to_host: bool) -> Any:
+        """The value of a message, from another gpu or a host, where it is wanted."""
+        if not isinstance(message, Posted):
+            if type(message) is not self.card.array or sender is None:
+                return self.to_host(message) if to_host else self.to_device(message)
+            with sender.current():
+                message = sender.post(message, to_host=to_host)
+        if to_host:
+            return received(message)
+        if sender is None or sender is self:
+            return message.value
+        self.compute.wait_event(message.made)
+        return self._lent(message.value, sender.compute, self.compute)
+
+    def _lent(self, array: Any, owner: Any, reader: Any) -> Any:
+        """An array over the same memory that goes back to its owner behind its last reader."""
+        cuda = self._cuda
+        if not array.size:
+            return array
+        memory = cuda.UnownedMemory(
+            array.data.ptr, array.nbytes, _Loan(array, owner, reader, self._event())
+        )
+        pointer = cuda.MemoryPointer(memory, 0)
+        return self.card.array(array.shape, array.dtype, memptr=pointer)
+
+    def _in_order(self, value: Any) -> Any:
+        """The array, its elements one behind the other."""
+        if value.flags.c_contiguous:
+            return value
+        return self.card.xp.ascontiguousarray(value)
+
+    def _event(self) -> Any:
+        return self._cuda.Event(disable_timing=True)
+
+    def _mark(self, stream: Any) -> Any:
+        """The event behind all that a stream has to do so far."""
+        return stream.record(self._event())
+
+    def _pinned(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
+        """Host memory that the card can copy from and to by itself."""
+        size = prod(shape) * dtype.itemsize
+        memory = self._cuda.alloc_pinned_memory(max(size, 1))
+        return np.ndarray(shape, dtype, buffer=memory)
+
+    def _let_go(self) -> None:
+        """Let go of what finished copies have used."""
+        while self._held and self._held[0][0].done:
+            self._held.popleft()
+
+
+def received(message: Any) -> Any:
+    """What a host gets of a message from a gpu."""
+    if not isinstance(message, Posted):
+        return message
+    assert message.copy is not None
+    return message.copy.wait()
