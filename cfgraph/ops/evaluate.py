@@ -8,11 +8,13 @@ Each node is bound once. The calls then stand in one generated function, in the 
         return v1
 
 A value is let go behind its last reader. The line that an error comes from says which node failed.
+Several nodes may be joined in one call.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
 from types import CodeType, ModuleType
 from typing import Any, Final
 
@@ -27,7 +29,31 @@ from cfgraph.ops.op import KERNEL_FAILURES, Kernel, Op, OpError, lookup
 
 Bind = Callable[[Node, type[Op]], Kernel]
 SlotsOf = Callable[[Node, type[Op]], Collection[int]]
-_ARGUMENTS: Final = ("arg", "retval")
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call of a line: the kernel of a node, or of several, with what it reads and gives.
+
+    A kernel of several may say, in an attribute `failing`, which of them an error came from.
+    """
+
+    nodes: tuple[Node, ...]
+    inputs: tuple[Output, ...]
+    outputs: tuple[Output, ...]
+    kernel: Kernel
+    takes_step: bool = False
+
+    @classmethod
+    def of(cls, node: Node, bind: Bind) -> Call:
+        """The call of one node."""
+        outputs = tuple(node.output(port) for port in range(registry.output_count(node) or 0))
+        op = _op(node)
+        return cls((node,), tuple(node.inputs), outputs, bind(node, op), op.stateful)
+
+
+# the calls of a body, in an order that the edges allow
+Join = Callable[[FunctionGraph, Sequence[Node], Bind], list[Call]]
 
 
 class StraightLine:
@@ -35,17 +61,23 @@ class StraightLine:
 
     One output comes bare, several as a tuple, none as None. `bind` gives each node's kernel; that
     of a stateful one takes the step first. `order` are the nodes that run, arguments left out.
+    `join` may make one call of several nodes.
 
     Raises Unsupported, with the node, for control flow, calls, references, and ops without a
     kernel.
     """
 
-    def __init__(self, function: FunctionGraph, bind: Bind) -> None:
+    def __init__(self, function: FunctionGraph, bind: Bind, join: Join | None = None) -> None:
         self.order = ordered(function)
-        self._first = 2 + len(function.arguments)
         self.returned = function.returns
-        kernels = {f"k{place}": bind(node, _op(node)) for place, node in enumerate(self.order)}
-        source = "\n".join(_source(function, self.order))
+        if join is None:
+            self.calls = [Call.of(node, bind) for node in self.order]
+        else:
+            self.calls = join(function, self.order, bind)
+        kernels: dict[str, Any] = {
+            f"k{place}": call.kernel for place, call in enumerate(self.calls)
+        }
+        source = "\n".join(_source(function, self.calls))
         exec(compile(source, f"<function {function.name}>", "exec"), kernels)
         self.run: Callable[..., Any] = kernels["body"]
 
@@ -56,7 +88,11 @@ class StraightLine:
         while trace is not None and trace.tb_frame.f_code is not code:
             trace = trace.tb_next
         place = -1 if trace is None else trace.tb_lineno - 2
-        return self.order[place] if 0 <= place < len(self.order) else None
+        if not 0 <= place < len(self.calls):
+            return None
+        call = self.calls[place]
+        failing: Node | None = getattr(call.kernel, "failing", None)
+        return failing or call.nodes[0]
 
     def located(self, error: Exception, caller: str) -> Exception:
         """The error with the inner node's name, behind that of the node that runs the function."""
@@ -118,27 +154,26 @@ def _op(node: Node) -> type[Op]:
     return op
 
 
-def _source(function: FunctionGraph, order: Sequence[Node]) -> Iterator[str]:
+def _source(function: FunctionGraph, calls: Sequence[Call]) -> Iterator[str]:
     """The lines of the generated function; names in it are made here, none comes from a file."""
     names = {argument.output(): f"a{place}" for place, argument in enumerate(function.arguments)}
-    last: dict[Output, Node] = {}
-    for node in order:
-        last.update(dict.fromkeys(node.inputs, node))
+    last: dict[Output, Call] = {}
+    for call in calls:
+        last.update(dict.fromkeys(call.inputs, call))
     for item in function.returns:
         last.pop(item, None)
     yield f"def body({', '.join(['step', *names.values()])}):"
-    for place, node in enumerate(order):
-        given = [names[item] for item in node.inputs]
-        if _op(node).stateful:
+    for place, call in enumerate(calls):
+        given = [names[item] for item in call.inputs]
+        if call.takes_step:
             given.insert(0, "step")
-        outputs = [node.output(port) for port in range(registry.output_count(node) or 0)]
-        for item in outputs:
+        for item in call.outputs:
             names[item] = f"v{len(names)}"
-        targets = ", ".join(names[item] for item in outputs)
-        call = f"k{place}({', '.join(given)})"
-        gone = [names[item] for item in dict.fromkeys(node.inputs) if last.get(item) is node]
+        targets = ", ".join(names[item] for item in call.outputs)
+        made = f"k{place}({', '.join(given)})"
+        gone = [names[item] for item in dict.fromkeys(call.inputs) if last.get(item) is call]
         freed = f"; del {', '.join(gone)}" if gone else ""
-        yield f"    {targets}{' = ' if targets else ''}{call}{freed}"
+        yield f"    {targets}{' = ' if targets else ''}{made}{freed}"
     yield f"    return {', '.join(names[item] for item in function.returns) or 'None'}"
 
 
