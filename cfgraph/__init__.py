@@ -1,4 +1,13 @@
-"""Dataflow graphs with control flow: look at them, check, transform and run them."""
+"""Dataflow graphs with control flow: look at them, check, transform and run them.
+
+Files         load, save, loads, dumps
+Write one     Builder; Graph, with its Node and Output, is what all else takes
+Change it     lower, gradients, place, partition, cluster: in place, and each tells what it did
+Run it        Session; CostModel and read_costs for virtual time
+Judge it      check, diff
+What fails    CfgraphError, and below it UsageError, InvalidInput, Unsupported, ExecutionError and
+              RunTimeout
+"""
 
 from __future__ import annotations
 
@@ -60,6 +69,7 @@ _HOMES = {
     "read_costs": "cfgraph.runtime.cost_model",
     "save": "cfgraph.ir.files",
 }
+__all__ = list(_HOMES)
 # whoever holds a graph asks it for types and attributes, which the ops declare
 _NEED_OPS = {"Graph", "load", "loads"}
 
@@ -79,4 +89,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOMES})
+    return sorted([*__all__, *(name for name in globals() if name.startswith("__"))])

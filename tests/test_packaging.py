@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pydoc
 import subprocess
 import sys
 import tomllib
@@ -75,3 +76,12 @@ def test_the_public_names_are_listed_and_lead_somewhere() -> None:
 def test_an_unknown_public_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="nothing_of_this_name"):
         _ = cfgraph.nothing_of_this_name
+
+
+def test_the_help_of_the_package_tells_of_every_public_name() -> None:
+    page = pydoc.render_doc(cfgraph, renderer=pydoc.plaintext)  # type: ignore[attr-defined]
+    overview = page.partition("PACKAGE CONTENTS")[0]
+    assert not [name for name in cfgraph.__all__ if name not in overview]
+    assert not [name for name in cfgraph.__all__ if page.count(name) < 2]
+    public = [name for name in dir(cfgraph) if not name.startswith("__")]
+    assert public == sorted(cfgraph.__all__)
