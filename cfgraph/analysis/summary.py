@@ -147,7 +147,8 @@ def next_command(graph: Graph, path: str, summary: Summary) -> str:
     items = [item for item in items if item.node not in stuck]
     if summary.faults or not items:
         return shlex.join(["cfgraph", "check", path])
-    fetched = [item for item in items if role(item.node) != "exit"][:_MAX_FETCHES]
+    fetched = [item for item in items if role(item.node) != "exit"]
+    fetched = _most_made(graph, fetched)[:_MAX_FETCHES]
     wanted = needed(graph, [item.node for item in fetched or items])
     feeds = [feed_option(graph, node.output()) for node in wanted if must_be_fed(node)]
     if not fetched and stuck:
@@ -158,6 +159,16 @@ def next_command(graph: Graph, path: str, summary: Summary) -> str:
 
 
 _MAX_FETCHES = 3
+_MAX_WEIGHED = 1_000_000  # nodes to visit
+
+
+def _most_made(graph: Graph, items: list[Output]) -> list[Output]:
+    """First what takes the most nodes: a loss, its gradients, before a counter or a variable."""
+    makers = list(dict.fromkeys(item.node for item in items))
+    if len(makers) * len(graph) > _MAX_WEIGHED:
+        return items
+    made_of = {node: len(needed(graph, [node])) for node in makers}
+    return sorted(items, key=lambda item: -made_of[item.node])
 
 
 def _reached(graph: Graph, ops: Collection[str]) -> set[Node]:

@@ -70,3 +70,13 @@ def test_what_sends_to_another_device_is_no_target(
     assert command("partition", graphs / "counter.pb", *asked).code == 0
     assert "targets" not in command("show", path).lines
     assert "messages" in command("show", path).lines
+
+
+def test_what_takes_the_most_nodes_is_fetched_first(command: Any, tmp_path: Path) -> None:
+    path = tmp_path / "g.graph"
+    early = "".join(f"early_{i} = Neg(x) {{T=float32}}\n" for i in range(4))
+    path.write_text(
+        f"x = Placeholder() {{dtype=float32, shape=[]}}\n{early}loss = Neg(y)\ny=Abs(x)"
+    )
+    line = command("show", path).lines[-1].split("--fetch")
+    assert [item.strip() for item in line[1:]] == ["loss:0", "early_0:0", "early_1:0"]
