@@ -43,10 +43,17 @@ def main(
         from cfgraph.console.explain_code import explain_code
 
         explain_code(graph, json, color)
-    else:
-        from cfgraph.console.explain import Question, explain_subject
+        return
+    if other is not None:
+        from cfgraph.console.explain_pair import explain_pair
 
-        feeds = feed if feed or run else None
-        explain_subject(
-            graph, Question(subject, other, feeds, devices, max_iterations), full, json, color
-        )
+        explain_pair(graph, subject, other, ran=run or bool(feed), json=json, color=color)
+        return
+    from cfgraph.console.explain import explain_subject
+
+    given = None
+    if run or feed:
+        from cfgraph.console.explain_run import Run
+
+        given = Run(feed, devices, max_iterations)
+    explain_subject(graph, subject, given, full=full, json=json, color=color)

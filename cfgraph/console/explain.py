@@ -1,10 +1,10 @@
-"""Explain a node of a graph, a loop, or how one node gets to another."""
+"""Explain a node of a graph, or a loop."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from cfgraph.analysis.check_words import assignment
 from cfgraph.analysis.explain import Edge, Explanation, explain_node
@@ -12,18 +12,17 @@ from cfgraph.analysis.frames import frames
 from cfgraph.analysis.regardless import Regardless, regardless
 from cfgraph.console.answer import print_document
 from cfgraph.console.explain_loop import answer_loop
-from cfgraph.console.explain_pair import answer_pair
-from cfgraph.console.explain_run import Fate, fate_of
-from cfgraph.console.graphs import read_graph
+from cfgraph.console.graphs import Source, read_graph
 from cfgraph.console.page import Page, page
 from cfgraph.console.tables import Column, Table
 from cfgraph.console.view import View, find
 from cfgraph.errors import UsageError
-from cfgraph.ir.graph import Graph, Output
+from cfgraph.ir.graph import Graph
 from cfgraph.ops.op import lookup, role
 from cfgraph.options import Color
-from cfgraph.runtime.feeds import read_feeds
-from cfgraph.runtime.frame_state import MOST_ITERATIONS
+
+if TYPE_CHECKING:
+    from cfgraph.console.explain_run import Fate, Run
 
 _MAX_FED: Final = 8
 
@@ -36,20 +35,6 @@ class Answer(Protocol):
 
     def print(self, out: Page) -> None:
         """The answer as text."""
-
-
-@dataclass(frozen=True, slots=True)
-class Question:
-    """What is asked of a graph: a node, a tensor or a loop; with `other`, how it gets there.
-
-    Fed values are for a run besides; None asks for none. `devices` are those of a loop's run.
-    """
-
-    subject: str
-    other: str | None = None
-    feeds: Sequence[str] | None = None
-    devices: Sequence[str] = ()
-    max_iterations: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,33 +79,29 @@ class NodeAnswer:
             yield "in this run", self.fate.words, self.fate.why
 
 
-def explain_subject(path: str, asked: Question, full: bool, json: bool, color: Color) -> None:
-    """Print the answer to a question on a graph."""
+def explain_subject(
+    path: str, subject: str, run: Run | None, *, full: bool, json: bool, color: Color
+) -> None:
+    """Explain a node, a tensor or a loop, and what becomes of it in a run."""
     source = read_graph(path, quiet=json)
-    kind, answer = _answer(source.graph, asked, full)
+    print_answer(source, *_answer(source.graph, subject, run, full), json=json, color=color)
+
+
+def print_answer(source: Source, kind: str, answer: Answer, *, json: bool, color: Color) -> None:
+    """Print what is said of a graph; `kind` is the member of the document."""
     if json:
         print_document("explain", inputs=[source.to_json()], result={kind: answer.to_json()})
     else:
         answer.print(page(color))
 
 
-def _answer(graph: Graph, asked: Question, full: bool) -> tuple[str, Answer]:
-    feeds = None if asked.feeds is None else read_feeds(graph, asked.feeds)
-    most = MOST_ITERATIONS if asked.max_iterations is None else asked.max_iterations
-    if asked.other is not None:
-        if feeds is not None:
-            raise UsageError("a run tells of one node or loop, not of two", hint="leave out --feed")
-        ends = [_tensor(graph, name) for name in (asked.subject, asked.other)]
-        return "pair", answer_pair(graph, *ends)
-    if _is_loop(graph, asked.subject):
-        return "loop", answer_loop(graph, asked.subject, feeds, list(asked.devices), most)
-    _require_outside_functions(graph, asked.subject)
-    told = explain_node(graph, asked.subject)
-    fate = None
-    if feeds is not None:
-        fate = fate_of(
-            graph, told.node, in_root=told.frame == "/", feeds=feeds, max_iterations=most
-        )
+def _answer(graph: Graph, subject: str, run: Run | None, full: bool) -> tuple[str, Answer]:
+    ready = None if run is None else run.of(graph)
+    if _is_loop(graph, subject):
+        return "loop", answer_loop(graph, subject, None if ready is None else ready.iterations)
+    require_outside_functions(graph, subject)
+    told = explain_node(graph, subject)
+    fate = None if ready is None else ready.fate(told.node, in_root=told.frame == "/")
     return "node", NodeAnswer(told, _decides(graph, told), fate, full)
 
 
@@ -131,11 +112,6 @@ def _is_loop(graph: Graph, subject: str) -> bool:
     return named or subject.startswith("/")
 
 
-def _tensor(graph: Graph, name: str) -> Output:
-    _require_outside_functions(graph, name)
-    return graph.tensor(name.removeprefix("^"))
-
-
 def _decides(graph: Graph, told: Explanation) -> Regardless | None:
     """What runs regardless of a node that is a predicate outside of loops, or of a Switch's."""
     node = told.node
@@ -144,7 +120,8 @@ def _decides(graph: Graph, told: Explanation) -> Regardless | None:
     return regardless(graph, node.output()) if node.readers(0) else None
 
 
-def _require_outside_functions(graph: Graph, subject: str) -> None:
+def require_outside_functions(graph: Graph, subject: str) -> None:
+    """Raise UsageError for what is in a function, of which nothing is known before it is called."""
     found = find(View(graph), subject.removeprefix("^"))
     if found.view.name:
         message = f"{subject!r} is in a function, and runs as often as that is called"

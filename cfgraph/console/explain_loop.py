@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -12,15 +12,11 @@ from cfgraph.analysis.overlap import Item, Overlap, overlap
 from cfgraph.console.live_trace import time_text
 from cfgraph.console.page import Page
 from cfgraph.console.tables import Column, Table
-from cfgraph.errors import UsageError
 from cfgraph.ir.device_set import short_name
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ops.op import role
 from cfgraph.ops.shape_inference import infer_shapes
-from cfgraph.runtime.cost_model import CostModel
-from cfgraph.runtime.fetches import Fetches
 from cfgraph.runtime.iterations import Iterations
-from cfgraph.runtime.session import Session
 
 # shares of an iteration's work on the critical cycle
 _ALL: Final = 0.9
@@ -133,11 +129,9 @@ def _percent(share: float) -> str:
 def answer_loop(
     graph: Graph,
     path: str,
-    feeds: Mapping[str, Any] | None,
-    devices: list[str],
-    max_iterations: int,
+    iterations: Callable[[Frame], Iterations] | None = None,
 ) -> LoopAnswer:
-    """Find a loop's critical cycle; with feeds, run the graph in virtual time too.
+    """Find a loop's critical cycle; `iterations` tells of those in a run in virtual time.
 
     Raises UsageError where there is no such loop, and what a run raises.
     """
@@ -150,25 +144,7 @@ def answer_loop(
         return costs.seconds(kind, *estimates.work(node)) + waits
 
     answer = overlap(graph, path, cost)
-    seen = None if feeds is None else _run(graph, answer.frame, feeds, devices, max_iterations)
-    return LoopAnswer(answer, cost, seen)
-
-
-def _run(
-    graph: Graph, frame: Frame, feeds: Mapping[str, Any], devices: list[str], max_iterations: int
-) -> Iterations:
-    chain = [frame]
-    while chain[0].parent is not None and chain[0].parent.parent is not None:
-        chain.insert(0, chain[0].parent)
-    seen = Iterations([item.name for item in chain])
-    asked = Fetches(graph)
-    asked.default()
-    names = [item.name for item in asked.tensors]
-    session = Session(graph, ",".join(devices) or None, costs=CostModel(), soft_placement=True)
-    session.run(names, feeds, trace=seen, allow_dead=True, max_iterations=max_iterations)
-    if not seen.spans:
-        raise UsageError(f"{frame.path!r} does not run with these feeds")
-    return seen
+    return LoopAnswer(answer, cost, iterations and iterations(answer.frame))
 
 
 def name_of(item: Item) -> str:

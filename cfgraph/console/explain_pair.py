@@ -9,10 +9,14 @@ from typing import Any, Final
 from cfgraph.analysis.crossing import Crossing, crossing
 from cfgraph.analysis.frames import frames
 from cfgraph.analysis.paths import find_cut, path_through
+from cfgraph.console.explain import print_answer, require_outside_functions
+from cfgraph.console.graphs import read_graph
 from cfgraph.console.page import Page
 from cfgraph.console.tables import Column, Table
+from cfgraph.errors import UsageError
 from cfgraph.ir.copy import copy_of
 from cfgraph.ir.graph import Graph, Node, Output
+from cfgraph.options import Color
 from cfgraph.passes.cluster.cluster import cluster
 
 # nodes of a path that are named
@@ -51,7 +55,24 @@ class PairAnswer:
         out.table(Table(columns, rows, headings=False))
 
 
-def answer_pair(graph: Graph, source: Output, target: Output) -> PairAnswer:
+def explain_pair(
+    path: str, subject: str, other: str, *, ran: bool, json: bool, color: Color
+) -> None:
+    """Explain how one node gets to another. Raises UsageError where a run is asked for too."""
+    if ran:
+        hint = "leave out --feed and --run"
+        raise UsageError("a run tells of one node or loop, not of two", hint=hint)
+    source = read_graph(path, quiet=json)
+    ends = [_tensor(source.graph, name) for name in (subject, other)]
+    print_answer(source, "pair", _answer(source.graph, *ends), json=json, color=color)
+
+
+def _tensor(graph: Graph, name: str) -> Output:
+    require_outside_functions(graph, name)
+    return graph.tensor(name.removeprefix("^"))
+
+
+def _answer(graph: Graph, source: Output, target: Output) -> PairAnswer:
     """How a tensor gets to another one's node, how a gradient comes back, and if they cluster."""
     found = frames(graph)
     way = crossing(found, source, target.node)

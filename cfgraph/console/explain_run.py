@@ -1,15 +1,21 @@
-"""What became of a node in one run: how often it ran, and what killed it."""
+"""What became of a node or a loop in one run: how often it ran, what killed it, when it ran."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from cfgraph.analysis.frames import Frame
 from cfgraph.analysis.inputs import require_feeds
-from cfgraph.errors import ExecutionError
+from cfgraph.errors import ExecutionError, UsageError
 from cfgraph.ir import registry
 from cfgraph.ir.graph import Graph, Node
+from cfgraph.runtime.cost_model import CostModel
+from cfgraph.runtime.feeds import read_feeds
+from cfgraph.runtime.fetches import Fetches
+from cfgraph.runtime.frame_state import MOST_ITERATIONS
+from cfgraph.runtime.iterations import Iterations
 from cfgraph.runtime.session import Session
 from cfgraph.runtime.trace import TraceEvent
 
@@ -47,18 +53,56 @@ class Fate:
         return {"live": self.live, "dead": self.dead, "why": self.why or None}
 
 
-def fate_of(
-    graph: Graph, node: Node, *, in_root: bool, feeds: Mapping[str, Any], max_iterations: int
-) -> Fate:
-    """Run a graph for one node. Raises what a run raises, of a run that hangs where it hangs."""
-    fed = {graph.tensor(name) for name in feeds}
-    fate = Fate(node.name, fed=any(item.node is node for item in fed))
-    require_feeds(graph, [], [node], fed)
-    session = Session(graph, soft_placement=True)
-    session.run([], feeds, [node.name], trace=fate, max_iterations=max_iterations)
-    if in_root and fate.dead and not fate.live and registry.output_count(node):
-        try:
-            Session(graph, soft_placement=True).run([f"{node.name}:0"], feeds)
-        except ExecutionError as error:
-            fate.why = error.message
-    return fate
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What is given of a run besides the graph: values to feed, and for loops the devices."""
+
+    feeds: Sequence[str]
+    devices: Sequence[str] = ()
+    max_iterations: int | None = None
+
+    def of(self, graph: Graph) -> ReadyRun:
+        """The run of a graph. Raises UsageError for feeds that do not fit it."""
+        limit = MOST_ITERATIONS if self.max_iterations is None else self.max_iterations
+        return ReadyRun(graph, read_feeds(graph, self.feeds), ",".join(self.devices), limit)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadyRun:
+    """A run of a graph for what is asked of it."""
+
+    graph: Graph
+    feeds: Mapping[str, Any]
+    devices: str
+    max_iterations: int
+
+    def fate(self, node: Node, *, in_root: bool) -> Fate:
+        """Run the graph for one node. Raises what a run raises, of one that hangs where it does."""
+        graph, feeds = self.graph, self.feeds
+        fed = {graph.tensor(name) for name in feeds}
+        fate = Fate(node.name, fed=any(item.node is node for item in fed))
+        require_feeds(graph, [], [node], fed)
+        session = Session(graph, soft_placement=True)
+        session.run([], feeds, [node.name], trace=fate, max_iterations=self.max_iterations)
+        if in_root and fate.dead and not fate.live and registry.output_count(node):
+            try:
+                Session(graph, soft_placement=True).run([f"{node.name}:0"], feeds)
+            except ExecutionError as error:
+                fate.why = error.message
+        return fate
+
+    def iterations(self, frame: Frame) -> Iterations:
+        """Run the graph in virtual time, and see when the iterations of a loop begin and end."""
+        chain = [frame]
+        while chain[0].parent is not None and chain[0].parent.parent is not None:
+            chain.insert(0, chain[0].parent)
+        seen = Iterations([item.name for item in chain])
+        asked = Fetches(self.graph)
+        asked.default()
+        names = [item.name for item in asked.tensors]
+        session = Session(self.graph, self.devices or None, costs=CostModel(), soft_placement=True)
+        limit = self.max_iterations
+        session.run(names, self.feeds, trace=seen, allow_dead=True, max_iterations=limit)
+        if not seen.spans:
+            raise UsageError(f"{frame.path!r} does not run with these feeds")
+        return seen
