@@ -37,6 +37,8 @@ def is_transfer(node: Node, roles: Roles) -> bool:
 def is_partitioned(graph: Graph) -> bool:
     """True if edges of the graph are cut into pairs of Send and Recv."""
     roles = Roles()
+    if not any(roles[op] in ("send", "recv") for op in graph.ops):
+        return False
     return any(is_transfer(node, roles) for node in graph)
 
 

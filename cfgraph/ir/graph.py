@@ -126,6 +126,11 @@ class Graph:
     def __contains__(self, name: object) -> bool:
         return name in self.nodes
 
+    @property
+    def ops(self) -> set[str]:
+        """The ops of all nodes."""
+        return {node.op for node in self.nodes.values()}
+
     def __getitem__(self, name: str) -> Node:
         node = self.nodes.get(name)
         if node is None:
@@ -168,7 +173,7 @@ class Graph:
 
         `name` is made unique. Raises InvalidInput where inputs or attributes do not fit the op.
         """
-        ports = tuple([item if isinstance(item, Output) else Output(item) for item in inputs])
+        ports = tuple([item.output() if isinstance(item, Node) else item for item in inputs])
         given = {**attrs, **more_attrs} if attrs else more_attrs
         name = self.unique_name(name or op)
         return self.create(
@@ -190,7 +195,6 @@ class Graph:
             raise InvalidInput(message, node=name, code="CFG104")
         node = Node(name, op, {} if attrs is None else attrs, device)
         self.nodes[name] = node
-        self.edits += 1
         self.connect(node, inputs, controls)
         return node
 
@@ -254,7 +258,8 @@ class Graph:
     def connect(self, node: Node, inputs: Iterable[Output], controls: Iterable[Node]) -> None:
         """Set all edges into a node at once."""
         self.set_inputs(node, inputs)
-        self.set_controls(node, controls)
+        if controls or node.controls:
+            self.set_controls(node, controls)
 
     def set_inputs(self, node: Node, inputs: Iterable[Output]) -> None:
         """Replace all data inputs of a node."""

@@ -29,6 +29,34 @@ _completed: dict[Any, dict[str, Any]] = {}
 _MAX_COMPLETED: Final = 4096
 
 
+class _Counts(dict[str, int | None]):
+    """The number of outputs by op, None where an attribute says it or the op is not known."""
+
+    def __missing__(self, op: str) -> int | None:
+        definition = _ops.get(op)
+        if definition is None:
+            return None
+        count: int | None = definition.parsed().simple_outputs
+        self[op] = count
+        return count
+
+
+class _SingleTypes(dict[str, tuple[DType | str, ...]]):
+    """`Signature.single_types` by op; empty where the op is not known."""
+
+    def __missing__(self, op: str) -> tuple[DType | str, ...]:
+        definition = _ops.get(op)
+        if definition is None:
+            return ()
+        types: tuple[DType | str, ...] = definition.parsed().single_types
+        self[op] = types
+        return types
+
+
+_counts: Final = _Counts()
+_single_types: Final = _SingleTypes()
+
+
 def register(name: str, definition: Any) -> None:
     """Make an op known. Raises ValueError if the name is taken."""
     if name in _ops:
@@ -78,10 +106,7 @@ def input_types(node: Node) -> list[DType] | None:
 
 def output_count(node: Node) -> int | None:
     """The number of a node's outputs; None if its op is not known."""
-    definition = _ops.get(node.op)
-    if definition is None:
-        return None
-    count: int | None = definition.parsed().simple_outputs
+    count = _counts[node.op]
     if count is None:
         types = output_types(node)
         return None if types is None else len(types)
@@ -90,21 +115,20 @@ def output_count(node: Node) -> int | None:
 
 def output_dtype(node: Node, port: int) -> DType | None:
     """The type of one output; None if it is not known."""
+    single = _single_types[node.op]
+    if port < len(single):
+        said = single[port]
+        found = node.attrs.get(said) if type(said) is str else said
+        if type(found) is DType:
+            return found
     definition = _ops.get(node.op)
     if definition is None:
         return None
-    signature = definition.parsed()
-    single = signature.single_types
-    if port < len(single):
-        said = single[port]
-        found: DType | None = said if type(said) is DType else node.attrs.get(said)
-        if type(found) is DType:
-            return found
     try:
-        found = signature.output_type(port, node.attrs)
+        declared: DType | None = definition.parsed().output_type(port, node.attrs)
     except ValueError:
         return None
-    return found
+    return declared
 
 
 def complete(

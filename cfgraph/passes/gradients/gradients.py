@@ -109,7 +109,7 @@ def _behind_functions(
 
     What a function makes of its arguments is not seen there; it may be nothing.
     """
-    if not any(getattr(lookup(node.op), "functional", "") for node in graph):
+    if not any(getattr(lookup(op), "functional", "") for op in graph.ops):
         return frozenset()
     active = Active(ys, xs, stops)
     return frozenset(x.name for x in xs if active.wants(x))

@@ -42,11 +42,11 @@ class Construct:
         return None if places or place is None else place + self.first
 
 
-def kind_of(node: Node, instances: Instances) -> str:
-    """What a node is: `if`, `case`, `while`, `for`, `call`, …; `` if it is not functional."""
-    if node.op in instances.library:
+def kind_of(op: str, instances: Instances) -> str:
+    """What nodes of an op are: `if`, `case`, `while`, `for`, `call`, …; `` if not functional."""
+    if op in instances.library:
         return "call"
-    return getattr(lookup(node.op), "functional", "")
+    return getattr(lookup(op), "functional", "")
 
 
 def construct_of(node: Node, instances: Instances) -> Construct:

@@ -67,7 +67,7 @@ class Survey:
                 raise UsageError(message, hint=did_you_mean(name, graph.functions))
 
     def _read(self, graph: Graph) -> None:
-        if not any(kind_of(node, self.instances) for node in graph):
+        if not any(kind_of(op, self.instances) for op in graph.ops):
             return
         order = topological(graph).nodes
         for node in order:
@@ -85,7 +85,7 @@ class Survey:
 
     def _construct(self, node: Node, function: FunctionGraph | None) -> Construct | None:
         """A node read, if it is functional and is to be lowered."""
-        kind = kind_of(node, self.instances)
+        kind = kind_of(node.op, self.instances)
         if not kind or (kind == "call" and self._kept(node)):
             return None
         where = node.name if function is None else f"{function.name}/{node.name}"

@@ -34,7 +34,8 @@ def write_out_gradients(graph: Graph, lower: Lower, within: frozenset[str]) -> I
     Raises Unsupported where a function cannot be differentiated; the graph is unchanged then.
     """
     work = _WriteOut(graph, lower, within)
-    nodes = [(node, work.call(node.name, node.attrs)) for node in graph if _is_gradient(node.op)]
+    named = {op for op in graph.ops if _is_gradient(op)}
+    nodes = [(node, work.call(node.name, node.attrs)) for node in graph if node.op in named]
     called = called_functions(graph)
     bodies = {name: work.body(graph.functions[name]) for name in sorted(called)}
     changed = {name: found for name, found in bodies.items() if found is not None}
