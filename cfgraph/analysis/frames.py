@@ -117,6 +117,12 @@ def frames(
 
 def _frames(chosen: list[Node], cut: Collection[Output]) -> Frames:
     found = Frames(topological(chosen, cut))
+    roles = Roles()
+    if not any(roles[op] in _OF_LOOPS for op in {node.op for node in chosen}):
+        found.of = dict.fromkeys(found.order, found.root)
+        found.of_outputs = dict(found.of)
+        found.root.nodes = chosen
+        return found
     finder = _Finder(found, cut)
     finder.place()
     finder.list_members(chosen)
@@ -207,3 +213,5 @@ _LISTS: Final = {
     "next_iteration": "next_iterations",
     "loop_cond": "loop_conds",
 }
+# without any of them all nodes are in the root frame
+_OF_LOOPS: Final = frozenset({"enter", *_LISTS})

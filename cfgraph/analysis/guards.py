@@ -18,10 +18,13 @@ from typing import Final, NamedTuple
 
 from cfgraph.ir import registry
 from cfgraph.ir.graph import Node, Output
-from cfgraph.ops.op import handed_back, lookup, role
+from cfgraph.ir.walk import Roles
+from cfgraph.ops.op import handed_back, lookup
 
 # cases that are looked at to see whether the inputs of a Merge exhaust their predicates
 _MAX_CASES: Final = 1000
+# roles of nodes behind which a guard is another one
+DECIDE: Final = ("switch", "merge")
 # roles of nodes that are live whatever they read
 _BEGIN: Final = ("trigger", "enter")
 
@@ -106,12 +109,13 @@ class Guards:
 
     def __init__(self) -> None:
         self.none: Final = Guard()
+        self._roles = Roles()
         self._of: dict[Node, Guard] = {}
         self._sources: dict[Output, tuple[Output, bool]] = {}
 
-    def put(self, node: Node, guard: Guard) -> None:
-        """Say what the guard of a node is."""
-        self._of[node] = guard
+    def put(self, guard: Guard, *nodes: Node) -> None:
+        """Say what the guard of some nodes is."""
+        self._of.update(dict.fromkeys(nodes, guard))
 
     def forget(self, node: Node) -> None:
         """Find the guard of a node again, whose edges have changed."""
@@ -119,8 +123,9 @@ class Guards:
 
     def of(self, x: Output) -> Guard:
         """The guard of a tensor."""
-        guard = self.of_node(x.node)
-        return guard.also(self.decision(x)) if role(x.node) == "switch" else guard
+        node = x[0]
+        guard = self._of.get(node) or self.of_node(node)
+        return guard.also(self.decision(x)) if self._roles[node.op] == "switch" else guard
 
     def of_node(self, node: Node) -> Guard:
         """The guard under which all inputs of a node are live; behind a Merge, one of them."""
@@ -130,7 +135,7 @@ class Guards:
         known, todo = self._of, [node]
         while todo:
             here = todo[-1]
-            kind = role(here)
+            kind = self._roles[here.op]
             sources = _waits_for(here, kind)
             unknown = [source for source in sources if source not in known]
             if unknown:
@@ -180,7 +185,10 @@ class Guards:
     def _all(self, node: Node) -> Guard:
         """The guard of a node that waits for all that it reads."""
         found = self.none
-        for guard in (*map(self.of, node.inputs), *map(self.of_node, node.controls)):
+        for guard in map(self.of, node.inputs):
+            if guard is not found:
+                found = found.union(guard)
+        for guard in map(self.of_node, node.controls):
             if guard is not found:
                 found = found.union(guard)
         return found

@@ -13,7 +13,7 @@ from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
 from cfgraph.analysis.frames import Frame, Frames, frames
-from cfgraph.analysis.guards import Guard, Guards
+from cfgraph.analysis.guards import DECIDE, Guard, Guards
 from cfgraph.errors import Unsupported
 from cfgraph.ir.graph import Graph, Node
 from cfgraph.ir.walk import Roles
@@ -120,15 +120,18 @@ class Regions:
     def _guard(self, region: Region) -> None:
         """Find the guards of a region's nodes; a loop's Exits have that of its Enters."""
         guards = self.guards
+        nodes = [item for item in region.order if isinstance(item, Node)]
+        decide = any(self._roles[op] in DECIDE for op in {node.op for node in nodes})
+        if not decide and len(nodes) == len(region.order):
+            guards.put(guards.none, *nodes)
+            return
         for item in region.order:
             if isinstance(item, Node):
                 guards.of_node(item)
                 continue
             guard = self.entered_under(item)
-            for node in item.frame.exits:
-                guards.put(node, guard)
-            for node in item.frame.enters:
-                guards.put(node, guards.none)
+            guards.put(guard, *item.frame.exits)
+            guards.put(guards.none, *item.frame.enters)
 
     def entered_under(self, region: Region) -> Guard:
         """The guard, in the region around it, under which a loop is entered."""

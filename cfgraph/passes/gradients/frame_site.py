@@ -65,5 +65,5 @@ class FrameSite(Site):
             path = self.region.frame.path
             raise Unsupported(message, node=x.node, frame=path, code="CFG504")
         leaving = self.work.add_forward("Exit", (x,), "f_exit")
-        self.guards.put(leaving, self.guard)
+        self.guards.put(self.guard, leaving)
         return leaving.output()

@@ -50,7 +50,7 @@ class LoopSite(Site):
         self.counter = ForwardCounter(
             work, form.cond, self._forward, self.enter_forward(one), outer.behind()
         )
-        guards.put(self.counter.total.node, guard)
+        guards.put(guard, self.counter.total.node)
         total = outer.read(self.counter.total)
         work.within(frame)
         self.back = BackwardCounter(work, self._backward, total, self.const(1, dtypes.int32))
@@ -107,6 +107,10 @@ class LoopSite(Site):
         if found is None:
             found = self._values[plain] = self._invariant(plain) or self._saved(plain)
         return found
+
+    def all_read(self, tensors: tuple[Output, ...]) -> tuple[Output, ...]:
+        """Values of the forward loop as they were in that iteration."""
+        return tuple([self.read(item) for item in tensors])
 
     def _invariant(self, x: Output) -> Output | None:
         """The value from outside the loop, where it is the same in all iterations."""

@@ -97,7 +97,7 @@ def _leave(around: Reverse, form: LoopForm, variable: Variable, guard: Guard) ->
     switch = add("Switch", (variable.merge.output(), form.cond.output()), "f_switch")
     leaving = add("Exit", (switch.output(0),), "f_exit")
     work.known.tell(leaving.output(), work.known.shape(variable.merge.output()))
-    around.regions.guards.put(leaving, guard)
+    around.regions.guards.put(guard, leaving)
     return leaving
 
 
