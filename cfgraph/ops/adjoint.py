@@ -119,7 +119,8 @@ def refuse(node: Node, others: Sequence[Output | None], what: str) -> None:
 
 def conj(g: Adjoint, x: Output) -> Output:
     """The complex conjugate; a real tensor as it is."""
-    return g.Conj(x) if x.dtype is not None and x.dtype.is_complex else x
+    dtype = x.dtype
+    return g.Conj(x) if dtype is not None and dtype.is_complex else x
 
 
 def row_shape(g: Adjoint, x: Output) -> Output:
@@ -150,7 +151,9 @@ def reduced(g: Adjoint, dz: Output, x: Output, y: Output, fixed: int = 0) -> Out
     """
     if x == y:
         return dz
-    mine, theirs = (_leading(g.known_shape(item), fixed) for item in (x, y))
+    mine, theirs = _leading(g.known_shape(x), fixed), _leading(g.known_shape(y), fixed)
+    if mine == theirs and mine.is_full:
+        return dz
     known = _repeated(mine, theirs)
     if known is None:
         # one node for both inputs, whichever comes first

@@ -55,21 +55,22 @@ class Active:
         reached = {x for x in xs if carries(x)}
         todo = list(reached)
         opened: set[Node] = set(self.stops)
+        stops, counts = _Stops(), registry.output_count
         while todo:
-            item = todo.pop()
-            readers = [use.node for use in item.node.readers(item.port)]
-            readers += [more for node in readers for more in self._readers.get(node, ())]
+            source, port = todo.pop()
+            readers = [use[0] for use in source.readers(port)]
+            if self._readers:
+                readers += [more for node in readers for more in self._readers.get(node, ())]
             for node in readers:
                 if node in opened:
                     continue
                 opened.add(node)
-                if _stops(node):
+                if stops[node.op]:
                     continue
-                for port in range(registry.output_count(node) or 0):
-                    made = node.output(port)
-                    if made not in reached and carries(made):
-                        reached.add(made)
-                        todo.append(made)
+                made = [node.output(port) for port in range(counts(node) or 0)]
+                new = [item for item in made if carries(item) and item not in reached]
+                reached.update(new)
+                todo += new
         return reached
 
     def _between(self, ys: Iterable[Output], reached: set[Output]) -> set[Output]:
@@ -80,17 +81,24 @@ class Active:
         opened.update(todo)
         while todo:
             node = todo.pop()
-            linked = [item for writer in self._writers.get(node, ()) for item in writer.inputs]
-            for item in (*node.inputs, *linked):
+            read = node.inputs
+            for writer in self._writers.get(node, ()):
+                read += writer.inputs
+            for item in read:
                 if item not in reached:
                     continue
                 found.add(item)
-                if item.node not in opened:
-                    opened.add(item.node)
-                    todo.append(item.node)
+                source = item[0]
+                if source not in opened:
+                    opened.add(source)
+                    todo.append(source)
         return found
 
 
-def _stops(node: Node) -> bool:
-    op = lookup(node.op)
-    return op is not None and op.gradient is stop
+class _Stops(dict[str, bool]):
+    """Whether an op stops gradients, by op name."""
+
+    def __missing__(self, name: str) -> bool:
+        op = lookup(name)
+        stops = self[name] = op is not None and op.gradient is stop
+        return stops

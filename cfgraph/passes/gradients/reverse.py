@@ -45,12 +45,19 @@ class Reverse:
 
     def hand(self, x: Output, dx: Output, guard: Guard) -> None:
         """Add to the gradient of a tensor something that is live under a guard."""
-        if not self.wanted(x):
-            return
-        rest = guard.beyond(self.regions.guards.of(x))
-        if rest and (rest := self.site.within_iteration(rest)):
-            dx = completed(self.site, x, dx, rest)
-        self._parts.setdefault(x, []).append(dx)
+        if self.wanted(x):
+            self._keep(x, dx, guard)
+
+    def _keep(self, x: Output, dx: Output, guard: Guard) -> None:
+        if guard is not self.regions.guards.none:
+            rest = guard.beyond(self.regions.guards.of(x))
+            if rest and (rest := self.site.within_iteration(rest)):
+                dx = completed(self.site, x, dx, rest)
+        parts = self._parts.get(x)
+        if parts is None:
+            self._parts[x] = [dx]
+        else:
+            parts.append(dx)
 
     def parts(self, x: Output) -> list[Output]:
         """What arrived for a tensor and goes on to what it is computed from."""
@@ -85,7 +92,8 @@ class Reverse:
         count = registry.output_count(node) or 0
         if node in self.active.stops:
             return [None] * count
-        return [self.total(node.output(port)) for port in range(count)]
+        total = self.total
+        return [total(node.output(port)) for port in range(count)]
 
     def _stack(self, node: Node) -> None:
         """Save the gradient of what was popped; hand on what was saved to what was pushed."""
@@ -136,29 +144,32 @@ class Reverse:
             self._stack(node)
             return
         arrived = self.arrived(node)
-        if not any(arrived) or not any(map(self.wanted, node.inputs)):
+        if not any(arrived):
+            return
+        inputs, work = node.inputs, self.site.work
+        wanted = list(map(self.wanted, inputs))
+        if True not in wanted:
             return
         _require_types(node)
-        self.site.work.at(node)
-        hook = self.site.work.call_gradient(node) or _hook(
-            node, ignore_custom=self.site.work.ignore_custom
-        )
+        work.at(node)
+        hook = work.call_gradient(node) or _hook(node, ignore_custom=work.ignore_custom)
         partials: Sequence[Partial] = hook(self.site, node, *arrived)
-        if len(partials) != len(node.inputs):
-            message = f"{len(partials)} gradients for the {len(node.inputs)} inputs of {node!r}"
+        if len(partials) != len(inputs):
+            message = f"{len(partials)} gradients for the {len(inputs)} inputs of {node!r}"
             raise AssertionError(message)
         guard = self.regions.guards.of_node(node)
-        for item, partial in zip(node.inputs, partials, strict=True):
-            if partial is None or not self.wanted(item):
+        for item, partial, is_wanted in zip(inputs, partials, wanted, strict=True):
+            if partial is None or not is_wanted:
                 continue
             made = partial if isinstance(partial, Output) else partial()
             if made is not None:
-                self.hand(item, made, guard)
+                self._keep(item, made, guard)
 
 
 def _require_types(node: Node) -> None:
     for item in node.inputs:
-        if item.dtype is not None:
+        # the type of what a known op gives is known: the graph is valid
+        if lookup(item[0].op) is not None or item.dtype is not None:
             continue
         message = f"{node.op} reads {item.name}, whose type is not known"
         hint = f"nothing is known of the op {item.node.op}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numbers
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -47,7 +47,7 @@ class Site:
     def add(self, op: str, inputs: Iterable[Any], name: str, attrs: dict[str, Any]) -> Output:
         """Add a node, or find one that is equal; its output 0."""
         given = _attributes(attrs) if attrs else attrs
-        tensors = tuple([self.read(item) for item in self._tensors(inputs)])
+        tensors = self.all_read(self._tensors(inputs))
         key = (op, tensors, *sorted(given.items())) if given else (op, tensors)
         found = None if _is_stateful(op) else self._same.get(key)
         if found is None:
@@ -78,6 +78,10 @@ class Site:
     def read(self, x: Output) -> Output:
         """A tensor of the graph as it can be read here."""
         return x
+
+    def all_read(self, tensors: tuple[Output, ...]) -> tuple[Output, ...]:
+        """Tensors of the graph as they can be read here."""
+        return tensors
 
     def const(self, value: Any, dtype: DType) -> Output:
         """A constant."""
@@ -192,17 +196,20 @@ class Site:
             x = self._same[key].node.output(item.port)
         return x
 
-    def _tensors(self, given: Iterable[Any]) -> Sequence[Output]:
+    def _tensors(self, given: Iterable[Any]) -> tuple[Output, ...]:
         """The inputs, with constants of the type of the first tensor in the place of numbers."""
         items = tuple(given)
-        if all(type(item) is Output for item in items):
-            return items
-        items = tuple(_flat(items))
+        for item in items:
+            if type(item) is not Output:
+                return tuple(self._constants_too(items))
+        return items
+
+    def _constants_too(self, given: Iterable[Any]) -> Iterator[Output]:
+        items = tuple(_flat(given))
         dtype = next((item.dtype for item in items if isinstance(item, Output)), None)
         assert dtype is not None, "a number needs a tensor beside it"
-        return [
-            item if isinstance(item, Output) else self.const(item, dtype.base) for item in items
-        ]
+        for item in items:
+            yield item if isinstance(item, Output) else self.const(item, dtype.base)
 
 
 def _attributes(given: dict[str, Any]) -> dict[str, Any]:

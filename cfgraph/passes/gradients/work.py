@@ -101,7 +101,7 @@ class Work:
 
     def call_gradient(self, node: Node) -> Callable[..., Partials] | None:
         """The gradient of a call whose function has one in the library."""
-        return call_gradient(self.graph, node)
+        return call_gradient(self.graph, node) if self.graph.gradient_functions else None
 
     def undo(self) -> None:
         """Remove all nodes that were added."""
