@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from cfgraph.analysis.frames import Frame
 from cfgraph.analysis.inputs import require_feeds
@@ -18,6 +18,9 @@ from cfgraph.runtime.frame_state import MOST_ITERATIONS
 from cfgraph.runtime.iterations import Iterations
 from cfgraph.runtime.session import Session
 from cfgraph.runtime.trace import TraceEvent
+
+# the fetch is dead, or nothing computes it
+_NO_VALUE: Final = ("CFG702", "CFG707")
 
 
 @dataclass
@@ -53,6 +56,15 @@ class Fate:
         return {"live": self.live, "dead": self.dead, "why": self.why or None}
 
 
+def _is_of_fetch(error: ExecutionError, fate: Fate) -> bool:
+    """True if all of a run went well but for the value of the fetch.
+
+    The output that is fetched may be dead or without a value; that of a node that ran may be the
+    reference to a variable that has none.
+    """
+    return error.code in _NO_VALUE or (fate.live > 0 and error.node == fate.name)
+
+
 @dataclass(frozen=True, slots=True)
 class Run:
     """What is given of a run besides the graph: values to feed, and for loops the devices."""
@@ -82,13 +94,15 @@ class ReadyRun:
         fed = {graph.tensor(name) for name in feeds}
         fate = Fate(node.name, fed=any(item.node is node for item in fed))
         require_feeds(graph, [], [node], fed)
+        fetches = [f"{node.name}:0"] if in_root and registry.output_count(node) else []
         session = Session(graph, soft_placement=True)
-        session.run([], feeds, [node.name], trace=fate, max_iterations=self.max_iterations)
-        if in_root and fate.dead and not fate.live and registry.output_count(node):
-            try:
-                Session(graph, soft_placement=True).run([f"{node.name}:0"], feeds)
-            except ExecutionError as error:
-                fate.why = error.message
+        limit = self.max_iterations
+        try:
+            session.run(fetches, feeds, [node.name], trace=fate, max_iterations=limit)
+        except ExecutionError as error:
+            if not _is_of_fetch(error, fate):
+                raise
+            fate.why = "" if fate.live else error.message
         return fate
 
     def iterations(self, frame: Frame) -> Iterations:

@@ -78,6 +78,29 @@ def test_why_is_a_fetch_dead(command: Command, graphs: Path) -> None:
     assert done.json["result"]["node"]["run"] == {"live": 1, "dead": 0, "why": None}
 
 
+def test_a_graph_runs_once_for_a_node_that_is_dead(command: Command, tmp_path: Path) -> None:
+    file = tmp_path / "effect.graph"
+    file.write_text(
+        "p = Placeholder() {dtype=bool, shape=[]}\n"
+        'word = Const() {dtype=string, value=string[]:"said"}\n'
+        "print = PrintV2(word)\n"
+        "switch = Switch(p, p, ^print)\n"
+        "not = LogicalNot(switch:1)\n"
+    )
+    done = command("explain", file, "not", "--feed", "p=false")
+    assert said(done.lines)["in this run"].startswith("dead not:0 is dead: Switch 'switch' hands")
+    assert done.err.splitlines() == ["said"]
+
+
+def test_a_node_that_ran_is_explained_though_its_output_cannot_be_fetched(
+    command: Command, tmp_path: Path
+) -> None:
+    file = tmp_path / "empty.graph"
+    file.write_text("v = VariableV2() {dtype=float32, shape=[]}\n")
+    done = command("explain", file, "v", "--run")
+    assert said(done.lines)["in this run"] == "it ran"
+
+
 def test_a_node_in_a_loop_tells_how_often_it_ran(command: Command, counter: Path) -> None:
     done = command("explain", counter, "while/add", "--feed", "n=3")
     assert said(done.lines)["in this run"] == "it ran 3 times, and was dead 1 times"
