@@ -17,7 +17,8 @@ class Crossings:
     """The tensors that cross, their types, and one output of each node that does so whole.
 
     `carriers` gives for a node and a device an output that goes there, and is live if and only if
-    the node is: who waits for the node there can wait for that.
+    the node is: who waits for the node there can wait for that. `readers` are the nodes with an
+    edge from another device, in graph order.
 
     Raises Unsupported for a reference that would have to cross as one, and for an unknown type.
     """
@@ -27,19 +28,29 @@ class Crossings:
         self.roles = Roles()
         self.types: dict[Output, DType] = {}
         self.carriers: dict[tuple[Node, str], Output] = {}
-        self.any = False
-        for node, device in where.items():
-            for slot, item in enumerate(node.inputs):
-                if where[item.node] != device:
-                    self._read(node, slot, item, device)
-            for control in node.controls:
-                if where[control] != device:
-                    self.any = True
-                    if self.roles[control.op] in COPIED:
-                        self._read(control, 0, control.inputs[0], device)
+        self.readers = [node for node, device in where.items() if self._is_reader(node, device)]
+        for node in self.readers:
+            self._read_all(node, where[node])
+
+    def _is_reader(self, node: Node, device: str) -> bool:
+        where = self.where
+        for source, _ in node.inputs:
+            if where[source] != device:
+                return True
+        for control in node.controls:
+            if where[control] != device:
+                return True
+        return False
+
+    def _read_all(self, node: Node, device: str) -> None:
+        for slot, item in enumerate(node.inputs):
+            if self.where[item.node] != device:
+                self._read(node, slot, item, device)
+        for control in node.controls:
+            if self.where[control] != device and self.roles[control.op] in COPIED:
+                self._read(control, 0, control.inputs[0], device)
 
     def _read(self, node: Node, slot: int, item: Output, device: str) -> None:
-        self.any = True
         is_reference = self._wants_reference(node, slot)
         while self.where[item.node] != device:
             if is_reference:

@@ -51,25 +51,15 @@ class Cutter:
 
     def cut(self) -> None:
         """Cut all edges that cross."""
-        old = list(self.graph)
         self.machines.make_all()
-        changed = [(node, *edges) for node in old if (edges := self._edges(node)) is not None]
-        for node, inputs, controls in changed:
+        readers = self.crossings.readers
+        edges = [self._edges(node) for node in readers]
+        for node, (inputs, controls) in zip(readers, edges, strict=True):
             self.graph.connect(node, inputs, controls)
 
-    def _edges(self, node: Node) -> tuple[list[Output], list[Node]] | None:
-        """What a node reads and waits for on its own device; None if nothing changes."""
-        where = self.where
-        device = where[node]
-        for item in node.inputs:
-            if where[item.node] != device:
-                break
-        else:
-            for control in node.controls:
-                if where[control] != device:
-                    break
-            else:
-                return None
+    def _edges(self, node: Node) -> tuple[list[Output], list[Node]]:
+        """What a node reads and waits for on its own device."""
+        device = self.where[node]
         inputs = [self._input(item, device, node) for item in node.inputs]
         return inputs, self._controls(node, device)
 

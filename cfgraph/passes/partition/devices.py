@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from cfgraph.errors import InvalidInput
 from cfgraph.ir.device_name import DeviceName
 from cfgraph.ir.graph import Graph, Node
@@ -34,9 +36,9 @@ def _full(node: Node) -> str:
     raise InvalidInput(message, node=node, hint=hint, code="CFG420")
 
 
-def in_order(devices: dict[str, None]) -> list[str]:
-    """Devices by job, replica, task, kind and number."""
-    return sorted(devices, key=_sort_key)
+def in_order(devices: Iterable[str]) -> list[str]:
+    """Devices by job, replica, task, kind and number, each once."""
+    return sorted(dict.fromkeys(devices), key=_sort_key)
 
 
 def _sort_key(device: str) -> tuple[tuple[int, str], ...]:

@@ -23,8 +23,7 @@ from cfgraph.ops.functional import is_functional
 from cfgraph.passes.lower.lower import lower
 from cfgraph.passes.partition.crossings import Crossings
 from cfgraph.passes.partition.cut import Cutter
-from cfgraph.passes.partition.devices import in_order, places
-from cfgraph.passes.partition.maker import Maker
+from cfgraph.passes.partition.devices import Places, in_order, places
 from cfgraph.passes.partition.relocate import relocated
 from cfgraph.passes.partition.spread import Loops
 from cfgraph.passes.report import Report, op_counts
@@ -75,7 +74,7 @@ def partition(graph: Graph) -> Partitioned:
 def _already(graph: Graph) -> Partitioned:
     where = places(graph)
     counts = op_counts(graph)
-    devices = tuple(in_order(dict.fromkeys(where.values())))
+    devices = tuple(in_order(where.values()))
     return Partitioned(before=counts, after=counts, devices=devices)
 
 
@@ -101,11 +100,11 @@ class _Work:
             for node, device in self.where.items()
             if self.asked[node] != device
         }
-        devices = in_order(dict.fromkeys(self.where.values()))
         cutter = Cutter(graph, self.where, self.loops, self.crossings)
-        if self.crossings.any:
+        if self.crossings.readers:
             cutter.cut()
-        reordered = len(devices) > 1 and _put_in_order(graph, cutter.maker, devices)
+        devices = tuple(in_order(self.where.values()))
+        reordered = len(devices) > 1 and _put_in_order(graph, self.where, cutter)
         loops = tuple((str(frame), device) for frame, device in cutter.machines.made)
         return Partitioned(
             lowered.rewrites + len(written) + len(cutter.maker.nodes) + reordered,
@@ -113,7 +112,7 @@ class _Work:
             (*lowered.warnings, *self._warnings()),
             lowered.before or self.before,
             op_counts(graph),
-            tuple(devices),
+            devices,
             moved,
             dict(Counter(str(frame) for _, frame in cutter.pairs)),
             loops,
@@ -129,20 +128,23 @@ def _why(frame: Frame) -> str:
     return "it has no LoopCond"
 
 
-def _put_in_order(graph: Graph, maker: Maker, devices: list[str]) -> bool:
+def _put_in_order(graph: Graph, where: Places, cutter: Cutter) -> bool:
     """Device by device. A Send comes behind what it hands over, a Recv before who reads it.
 
     Returns whether a node changed its place.
     """
-    parts: dict[str, list[Node]] = {device: [] for device in devices}
-    waiting = dict.fromkeys(maker.nodes)
-    old = [node for node in graph if node not in waiting]
-    for node in old:
-        part = parts[node.device]
-        _place(node, waiting, part)
-        for send in maker.beside.get(node, ()):
+    made, beside = cutter.maker.nodes, cutter.maker.beside
+    parts: dict[str, list[Node]] = {device: [] for device in in_order(where.values())}
+    waiting, readers = dict.fromkeys(made), set(cutter.crossings.readers)
+    for node, device in where.items():
+        part = parts[device]
+        if node in readers:
+            _place(node, waiting, part)
+        else:
+            part.append(node)
+        for send in beside.get(node, ()):
             _place(send, waiting, part)
-    for node in maker.nodes:
+    for node in made:
         if node in waiting:
             _place(node, waiting, parts[node.device])
     nodes = [node for part in parts.values() for node in part]
