@@ -37,10 +37,7 @@ class Crossings:
         for source, _ in node.inputs:
             if where[source] != device:
                 return True
-        for control in node.controls:
-            if where[control] != device:
-                return True
-        return False
+        return bool(node.controls) and any(where[control] != device for control in node.controls)
 
     def _read_all(self, node: Node, device: str) -> None:
         for slot, item in enumerate(node.inputs):
