@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -36,3 +37,15 @@ def root() -> Path:
 def fixtures(root: Path) -> Path:
     """The folder of graphs, golden files and recorded cases."""
     return root / "fixtures"
+
+
+@pytest.fixture(scope="session")
+def real_card() -> Any:
+    """The card of this machine. Skips, with the reason, where none can be used."""
+    from cfgraph.errors import Unsupported
+    from cfgraph.runtime.devices.card import card
+
+    try:
+        return card()
+    except Unsupported as error:
+        pytest.skip(error.message)

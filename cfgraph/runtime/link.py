@@ -120,7 +120,7 @@ class _Linker:
         links = Links(self.ready, self.step, ports, extra, channel)
         make = _MAKERS.get(plan.op.role, ordinary)
         live, dead = make(plan, links)
-        live = _reading(plan, live)
+        live = _reading(plan, _moving(plan, live))
         return wrap(plan, ports, live, dead) if wrap else (live, dead)
 
     def _port(self, plan: NodePlan, port: int) -> Edges:
@@ -184,6 +184,22 @@ def _reading(plan: NodePlan, live: Fire) -> Fire:
         for slot in slots:
             if values[slot] is not None:
                 values[slot] = values[slot].read()
+        live(it)
+
+    return fire
+
+
+def _moving(plan: NodePlan, live: Fire) -> Fire:
+    """A closure that first brings inputs to the memory that wants them."""
+    moves = plan.moves
+    if not moves:
+        return live
+
+    def fire(it: Iteration) -> None:
+        values = it.values
+        for slot, move in moves:
+            if values[slot] is not None:
+                values[slot] = move(values[slot])
         live(it)
 
     return fire

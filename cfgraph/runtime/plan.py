@@ -44,7 +44,8 @@ class NodePlan:
     """A node ready to run: its inputs are the slots from `base`, its counter in the frame.
 
     `kernel` takes the inputs (a stateful one the step first). `reads` are the slots that hold a
-    reference whose value is wanted.
+    reference whose value is wanted, `moves` those whose values another memory wants, and what takes
+    them there.
     """
 
     node: Node
@@ -56,6 +57,7 @@ class NodePlan:
     outputs: int
     kernel: Callable[..., Any]
     reads: tuple[int, ...]
+    moves: tuple[tuple[int, Callable[[Any], Any]], ...] = ()
 
     @property
     def end(self) -> int:

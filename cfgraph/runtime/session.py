@@ -20,6 +20,9 @@ from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.passes.place.rules import GivenRules, Rules
 from cfgraph.runtime.clustered import clustered_run
 from cfgraph.runtime.cost_model import CostModel
+from cfgraph.runtime.devices.card import Card
+from cfgraph.runtime.devices.card_run import CardSimulator
+from cfgraph.runtime.devices.real import Gpu, chosen, require_kind
 from cfgraph.runtime.diagnose import dead_fetch, starved_fetch
 from cfgraph.runtime.divided import divided_run
 from cfgraph.runtime.executor import MISSING
@@ -68,8 +71,11 @@ class Session:
     says so of a device; `memory` then tells of the last run, by device. Pushes that are marked
     `swap_memory` move to the host what a device has above `swap_above` of its limit.
 
+    With `gpu` `real` the gpus are on a card, with `simulated` NumPy computes what they would; else
+    a card is taken where there is one, but not in virtual time. `card` is what the last run used.
+
     Raises UsageError for a schedule, devices or an engine that are none, Unsupported where XLA is
-    asked for and jax is not installed.
+    asked for and jax is not installed, or a real gpu and there is none.
     """
 
     def __init__(
@@ -89,6 +95,7 @@ class Session:
         rules: GivenRules | None = None,
         memory: Mapping[str, int] | None = None,
         swap_above: float = THRESHOLD,
+        gpu: Gpu = None,
     ) -> None:
         if costs is not None and schedule != "fifo":
             raise UsageError("virtual time knows one schedule", hint='schedule="fifo"')
@@ -112,6 +119,8 @@ class Session:
         self._meter = None if memory is None else Meter(memory, swap_above)
         if self._meter is not None:
             self._meter.require(self.devices or _named(graph))
+        self.gpu = gpu if isinstance(gpu, Card) or gpu is None else require_kind(gpu, costs)
+        self.card: Card | None = None
         self._random = random.Random(schedule_seed) if schedule == "random" else None
         self._step = RunStep(self.state, seed)
         self._simulators: dict[Any, Simulator] = {}
@@ -152,7 +161,7 @@ class Session:
         if trace is not None and self._meter is not None:
             trace = MemoryTrace(trace, self._meter)
         simulator = self._simulator(wanted, nodes, tuple(fed), trace, without_values)
-        self.ran = simulator.graph
+        self.ran, self.card = simulator.graph, simulator.card
         self._step.run += 1
         self._step.max_iterations = max_iterations
         self._step.observer = trace if self.costs is None else None
@@ -233,11 +242,16 @@ class Session:
             plans = make_plans(*run, device, self.launches)
             if without_values:
                 leave_out_values(run[0], plans, apart=self._meter is not None)
+            card = chosen(self.gpu, plans, self.costs)
             graph, step, meter = run[0], self._step, self._meter
-            if self.costs is None:
-                simulator = Simulator(graph, plans, step, run[1], trace, meter)
+            if self.costs is not None:
+                simulator: Simulator = VirtualSimulator(
+                    graph, plans, step, run[1], self.costs, trace, meter
+                )
+            elif card is not None:
+                simulator = CardSimulator(card, graph, plans, step, run[1], trace, meter)
             else:
-                simulator = VirtualSimulator(graph, plans, step, run[1], self.costs, trace, meter)
+                simulator = Simulator(graph, plans, step, run[1], trace, meter)
         if trace is None:
             while len(self._simulators) >= KEPT:
                 del self._simulators[next(iter(self._simulators))]
@@ -262,7 +276,7 @@ def _fetched(simulator: Simulator, place: int, allow_dead: bool) -> Any:
     dtype = item.dtype
     if dtype is not None and dtype.is_ref:
         value = _read(item, value)
-    return _own(value)
+    return _own(simulator.at_home(place, value))
 
 
 def _read(item: Output, cell: Any) -> Any:

@@ -12,6 +12,7 @@ from cfgraph.errors import RunTimeout
 from cfgraph.ir.device_set import short_name
 from cfgraph.ir.graph import Graph, Output
 from cfgraph.runtime.at_rest import AtRest
+from cfgraph.runtime.devices.card import Card
 from cfgraph.runtime.executor import MISSING, Executor
 from cfgraph.runtime.link import Wrap
 from cfgraph.runtime.memory.counting import Counting
@@ -34,10 +35,12 @@ TIMED_BATCH: Final = 16
 class Simulator:
     """The executors of a run, their rendezvous, and what its fetches got.
 
-    `elapsed` is the time of a run by a virtual clock; None where there is none.
+    `elapsed` is the time of a run by a virtual clock, `card` what its gpus are on; None where there
+    is none.
     """
 
     elapsed: float | None = None
+    card: Card | None = None
 
     def __init__(
         self,
@@ -56,7 +59,7 @@ class Simulator:
         self._observer, self.began = observer, time.perf_counter_ns()
         self.rendezvous = self.make_rendezvous()
         self.executors = [
-            Executor(plan, step, self.rendezvous, self.results, wrap)
+            self.make_executor(plan, wrap)
             for plan, wrap in zip(plans, self._wraps(plans), strict=True)
         ]
         for executor, counting in zip(self.executors, self.counting, strict=False):
@@ -74,6 +77,10 @@ class Simulator:
     def make_rendezvous(self) -> Rendezvous:
         """Where the devices meet."""
         return Rendezvous()
+
+    def make_executor(self, plan: Plan, wrap: Wrap | None) -> Executor:
+        """What runs the part of a device."""
+        return Executor(plan, self.step, self.rendezvous, self.results, wrap)
 
     def make_wrap(self, plan: Plan) -> Wrap | None:
         """What is put around the closures of a device."""
@@ -102,6 +109,7 @@ class Simulator:
 
         Raises ExecutionError where a kernel fails or a Recv waits for what never comes, RunTimeout.
         """
+        self.settle_state()
         self.results[:] = [MISSING] * len(self.fetches)
         self.rendezvous.clear()
         if self.meter is not None:
@@ -112,6 +120,14 @@ class Simulator:
             raise stuck(self.at_rest(), self.rendezvous, senders(self.graph))
         for counting in self.counting:
             counting.fetched(self.results)
+
+    def settle_state(self) -> None:
+        """Have variables where the run looks for them."""
+        self.step.state.come_home()
+
+    def at_home(self, place: int, value: Any) -> Any:
+        """What fetch `place` got, in the host's memory."""
+        return value
 
     def go_on(self, deadline: float | None, pick: random.Random | None) -> bool:
         """Fire tokens until nothing is ready; false if it stopped before."""

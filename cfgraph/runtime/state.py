@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from cfgraph.ops.variables import Variable
+
 
 class State:
     """The objects of a session. Any later Session takes it, also one on a grown graph."""
 
     def __init__(self) -> None:
         self._objects: dict[tuple[str, str], Any] = {}
+        # brings a value to the host, where some are elsewhere
+        self.home: Callable[[Any], Any] | None = None
 
     def get_or_make(self, container: str, name: str, make: Callable[[], Any]) -> Any:
         """The object of this container and name; made if it is not there."""
@@ -23,6 +27,15 @@ class State:
     def forget(self, container: str, name: str) -> None:
         """Drop an object, if it is there."""
         self._objects.pop((container, name), None)
+
+    def come_home(self) -> None:
+        """Bring the values of all variables to the host's memory."""
+        home, self.home = self.home, None
+        if home is None:
+            return
+        for found in self._objects.values():
+            if isinstance(found, Variable):
+                found.value = home(found.value)
 
     def objects(self) -> Iterator[Any]:
         """The objects, in the order in which they were made."""

@@ -46,6 +46,10 @@ class Card:
             found = self._lanes[device] = Lane(self, device)
         return found
 
+    def lanes(self) -> list[Lane]:
+        """Those that were made so far."""
+        return list(self._lanes.values())
+
     def holds(self, dtype: np.dtype[Any]) -> bool:
         """True for elements that the card computes with; all others stay on the host."""
         return dtype.char in _HELD

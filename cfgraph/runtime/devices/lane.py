@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import weakref
 from collections import deque
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, ExitStack
 from math import prod
 from typing import TYPE_CHECKING, Any, Final
@@ -80,6 +81,12 @@ class Lane:
         stack.enter_context(self._cuda.using_allocator(self.pool.malloc))
         stack.enter_context(self.compute)
         return stack
+
+    def follow(self, others: Sequence[Lane]) -> None:
+        """Do nothing before the others have done what they have to do so far; not `current`."""
+        for other in others:
+            if other is not self:
+                self.compute.wait_event(self._mark(other.compute))
 
     def to_device(self, value: Any) -> Any:
         """A NumPy value as an array of the card; what is there, or cannot be, as it is."""

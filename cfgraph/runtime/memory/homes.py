@@ -107,7 +107,7 @@ def _about_shapes(node: Node, op: type[Op]) -> bool:
     reads = [t for slot, t in enumerate(registry.input_types(node) or []) if slot not in host]
     gives = registry.output_types(node) or []
     return (
-        bool(gives)
+        bool(gives or reads)
         and all(map(_is_hosts, reads))
         and all(_is_hosts(dtype) or dtype is dtypes.bool_ for dtype in gives)
     )

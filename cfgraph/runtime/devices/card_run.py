@@ -1,0 +1,99 @@
+"""A run whose gpus are on a card: what each one does is queued there in its turn."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from cfgraph.ir.graph import Graph, Output
+from cfgraph.runtime.devices.card import Card
+from cfgraph.runtime.devices.containers import carried
+from cfgraph.runtime.devices.lane import Lane
+from cfgraph.runtime.devices.on_card import OnCard
+from cfgraph.runtime.executor import Executor
+from cfgraph.runtime.frame_state import Fire, Iteration, Send
+from cfgraph.runtime.link import Wrap
+from cfgraph.runtime.memory.meter import Meter
+from cfgraph.runtime.plan import Plan
+from cfgraph.runtime.rendezvous import Rendezvous
+from cfgraph.runtime.simulator import Simulator
+from cfgraph.runtime.step import RunStep
+from cfgraph.runtime.trace import Observer
+
+
+class CardExecutor(Executor):
+    """Fires the tokens of one gpu: its kernels are queued on its own stream."""
+
+    def __init__(
+        self,
+        lane: Lane,
+        plan: Plan,
+        step: RunStep,
+        rendezvous: Rendezvous,
+        results: list[Any],
+        wrap: Wrap | None = None,
+    ) -> None:
+        self.lane = lane
+        super().__init__(plan, step, rendezvous, results, wrap)
+
+    def begin(self, feeds: Sequence[Any]) -> None:
+        """Make ready what a run starts with."""
+        with self.lane.current():
+            super().begin(feeds)
+
+    def in_order(self, batch: int) -> None:
+        """Fire a batch of tokens."""
+        with self.lane.current():
+            super().in_order(batch)
+
+    def fire(self, fire: Fire, it: Iteration) -> None:
+        """Fire one token."""
+        with self.lane.current():
+            super().fire(fire, it)
+
+
+class CardSimulator(Simulator):
+    """The executors of a run whose gpus are on a card."""
+
+    def __init__(
+        self,
+        card: Card,
+        graph: Graph,
+        plans: Sequence[Plan],
+        step: RunStep,
+        fetches: Sequence[Output],
+        observer: Observer | None = None,
+        meter: Meter | None = None,
+    ) -> None:
+        self.card, self.on_card = card, OnCard(plans, card)
+        super().__init__(graph, plans, step, fetches, observer, meter)
+        for executor in self.executors:
+            if isinstance(executor, CardExecutor):
+                feeds = executor.linked.feeds
+                for place, item in executor.plan.feeds.items():
+                    if not self.on_card.is_host(executor.plan, item):
+                        feeds[place] = _feeding(executor.lane, feeds[place])
+
+    def make_executor(self, plan: Plan, wrap: Wrap | None) -> Executor:
+        """What runs the part of a device."""
+        lane = self.on_card.lanes.get(plan.device)
+        if lane is None:
+            return super().make_executor(plan, wrap)
+        return CardExecutor(lane, plan, self.step, self.rendezvous, self.results, wrap)
+
+    def settle_state(self) -> None:
+        """Variables stay where the last run had them; kernels bring them to where they compute."""
+        self.step.state.home = self.on_card.card.to_host
+        self.on_card.begin()
+
+    def at_home(self, place: int, value: Any) -> Any:
+        """What fetch `place` got, in the host's memory."""
+        for executor in self.executors:
+            if place in executor.plan.fetches and isinstance(executor, CardExecutor):
+                with executor.lane.current():
+                    return carried(value, executor.lane.to_host)
+        return value
+
+
+def _feeding(lane: Lane, send: Send) -> Send:
+    return lambda it, value: send(it, lane.to_device(value))

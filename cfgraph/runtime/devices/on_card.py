@@ -1,0 +1,279 @@
+"""Binds the plans of a run to a card: what computes there, what crosses, and what the host does.
+
+A kernel that does not work on the card runs on the host from then on; its op is counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from cfgraph.analysis.transfers import Key, key_of
+from cfgraph.ir import registry
+from cfgraph.ir.device_name import DeviceName
+from cfgraph.ir.device_set import short_name
+from cfgraph.ir.dtypes import DType, int32
+from cfgraph.ir.graph import Node, Output
+from cfgraph.ops.array import same
+from cfgraph.ops.op import Kernel, OpError
+from cfgraph.ops.variables import Variable
+from cfgraph.runtime.devices.card import Card
+from cfgraph.runtime.devices.containers import carried, holds_others
+from cfgraph.runtime.devices.lane import SMALL, Lane
+from cfgraph.runtime.memory.homes import Homes
+from cfgraph.runtime.plan import NodePlan, Plan
+
+Move = Callable[[Any], Any]
+
+
+def is_gpu(device: str) -> bool:
+    """True for a device that a card can be."""
+    parts = DeviceName.parse(device)
+    return parts is not None and parts.kind == "GPU"
+
+
+class OnCard:
+    """The plans of a run bound to a card: `lanes` and `homes` of its gpus, by device.
+
+    `fallen` are the ops whose kernels ran on the host after all, with the reason.
+    """
+
+    def __init__(self, plans: Sequence[Plan], card: Card) -> None:
+        self.card = card
+        self.fallen: dict[str, str] = {}
+        self.lanes: dict[str, Lane] = {}
+        self.homes: dict[str, Homes] = {}
+        for plan in plans:
+            if is_gpu(plan.device):
+                self.lanes[plan.device] = card.lane(short_name(plan.device))
+                self.homes[plan.device] = Homes(plan.nodes)
+        # the messages that are wanted in host memory
+        self._to_host: dict[Key, bool] = {}
+        for plan in plans:
+            for node in plan.of_role("recv"):
+                self._to_host[key_of(node)] = self.is_host(plan, node.output())
+        for plan in plans:
+            if plan.device in self.lanes:
+                _Bound(self, plan)
+            else:
+                self._host_plan(plan)
+
+    def begin(self) -> None:
+        """What earlier runs left on one gpu is there before another one reads it."""
+        lanes = self.card.lanes()
+        for lane in lanes:
+            lane.follow(lanes)
+
+    def is_host(self, plan: Plan, item: Output) -> bool:
+        """True for an output in host memory."""
+        homes = self.homes.get(plan.device)
+        return homes is None or homes.is_host(item)
+
+    def receiving(self, node: Node, lane: Lane | None) -> Move:
+        """What a Recv does with its message."""
+        key = key_of(node)
+        sender, to_host = self.lanes.get(key.send_device), self._to_host[key]
+
+        other = lane or sender
+        if other is None:
+            return same
+
+        def land(message: Any) -> Any:
+            if message is None or not holds_others(message):
+                return None if message is None else other.collect(message, sender, to_host=to_host)
+            return carried(message, part)
+
+        def part(one: Any) -> Any:
+            """What a list holds is where what computed it would have put it."""
+            hosts = lane is None or getattr(one, "dtype", None) == np.int32
+            return other.collect(one, sender, to_host=hosts)
+
+        return land
+
+    def sending(self, node: Node, lane: Lane) -> Move:
+        """What a Send does with its value."""
+        to_host = self._to_host.get(key_of(node), True)
+        return lambda value: lane.post(value, to_host=to_host)
+
+    def home(self, cell: Variable) -> None:
+        """Bring a variable to the host."""
+        cell.value = self.card.to_host(cell.value)
+
+    def _host_plan(self, plan: Plan) -> None:
+        """On a CPU of the run: messages come from the card, and variables may be there."""
+        for node_plan in plan.nodes.values():
+            if node_plan.op.role == "recv":
+                node_plan.kernel = self.receiving(node_plan.node, None)
+            elif node_plan.op.stateful:
+                node_plan.kernel = _with_cells(node_plan.kernel, self.home)
+
+
+class _Bound:
+    """The plan of one gpu."""
+
+    def __init__(self, owner: OnCard, plan: Plan) -> None:
+        self.owner, self.plan = owner, plan
+        self.lane, self.homes = owner.lanes[plan.device], owner.homes[plan.device]
+        self.early: set[Output] = set()
+        for node_plan in plan.nodes.values():
+            node_plan.moves = tuple(self._moves(node_plan))
+        for node_plan in plan.nodes.values():
+            node_plan.kernel = self._kernel(node_plan)
+
+    def _moves(self, plan: NodePlan) -> list[tuple[int, Move]]:
+        """What takes the inputs of a node over to where it wants them."""
+        node, role, found = plan.node, plan.op.role, list[tuple[int, Move]]()
+        if role == "send":
+            return [(plan.base, self.owner.sending(node, self.lane))]
+        for slot, item in enumerate(node.inputs):
+            merges = role == "merge"
+            wanted = self.homes.is_host(node.output()) if merges else self.homes.wanted(node, slot)
+            # a variable that is read is wherever it was written
+            there = plan.base + slot not in plan.reads and wanted is self.homes.is_host(item)
+            if wanted is None or there:
+                continue
+            found.append((plan.base + slot, self.lane.to_host if wanted else self.lane.to_device))
+            if wanted:
+                self.early.add(item)
+        return found
+
+    def _kernel(self, plan: NodePlan) -> Kernel:
+        node, op = plan.node, plan.op
+        if op.role == "recv":
+            return self.owner.receiving(node, self.lane)
+        if op.role or op.forwards:
+            return plan.kernel
+        if not node.inputs and not op.stateful:
+            return self._constant(plan)
+        if getattr(op, "functional", "") or not self._computes(plan):
+            kernel = self._on_host(plan, plan.kernel)
+        elif op.of_shapes or op.host_only or op.parks:
+            kernel = plan.kernel
+        else:
+            kernel = self._guarded(plan)
+        return self._placed(plan, kernel)
+
+    def _computes(self, plan: NodePlan) -> bool:
+        """True where the card knows all types of a node."""
+        types = [
+            *(registry.input_types(plan.node) or ()),
+            *(registry.output_types(plan.node) or ()),
+        ]
+        return all(dtype.is_object or dtype.is_ref or self._held(dtype) for dtype in types)
+
+    def _held(self, dtype: DType) -> bool:
+        return self.owner.card.holds(np.dtype(dtype.numpy))
+
+    def _constant(self, plan: NodePlan) -> Kernel:
+        """What needs no input is brought to the card once, when it is first wanted."""
+        if self.homes.is_host(plan.node.output()):
+            return plan.kernel
+        kernel, known = plan.kernel, list[Any]()
+
+        def constant() -> Any:
+            if not known:
+                known.append(self.lane.to_device(kernel()))
+            return known[0]
+
+        return constant
+
+    def _guarded(self, plan: NodePlan) -> Kernel:
+        """The kernel on the card, until it fails and the one of the host does not."""
+        op, node, xp = plan.op, plan.node, self.owner.card.xp
+        on_host = self._on_host(plan, plan.kernel)
+        about_shapes = all(self.homes.wanted(node, slot) for slot in range(len(node.inputs)))
+        if about_shapes and all(map(self.homes.is_host, _outputs(plan))):
+            return on_host if op.stateful else plan.kernel
+        try:
+            kernel = op.prepare(node, xp) if op.stateful else op.bind(node, xp)
+        except Exception as error:
+            self.owner.fallen[op.name] = _reason(error)
+            return on_host
+        if op.stateful:
+            kernel = _with_cells(kernel, self._settle)
+
+        def run(*inputs: Any) -> Any:
+            nonlocal kernel
+            try:
+                return kernel(*inputs)
+            except (OpError, MemoryError):
+                raise
+            except Exception as error:
+                result = on_host(*inputs)
+                kernel = on_host
+                self.owner.fallen[op.name] = _reason(error)
+                return result
+
+        return run
+
+    def _on_host(self, plan: NodePlan, kernel: Kernel) -> Kernel:
+        """The kernel of the host, on values that come from the card."""
+        to_host = self.lane.to_host
+        if not plan.op.stateful:
+            return lambda *inputs: kernel(*map(to_host, inputs))
+        kernel = _with_cells(kernel, self.owner.home)
+        return lambda step, *inputs: kernel(step, *map(to_host, inputs))
+
+    def _settle(self, cell: Variable) -> None:
+        """Bring a variable to where its kernels want it."""
+        value = cell.value
+        if cell.dtype is not int32 and isinstance(value, np.ndarray | np.generic):
+            cell.value = self.lane.to_device(value)
+        elif cell.dtype is int32:
+            cell.value = self.lane.to_host(value)
+
+    def _placed(self, plan: NodePlan, kernel: Kernel) -> Kernel:
+        """A kernel whose results are where they belong; copies that the host waits for begin."""
+        lane, array, outputs = self.lane, self.owner.card.array, _outputs(plan)
+        if not outputs:
+            return kernel
+        hosts = [self.homes.is_host(item) for item in outputs]
+        early = [item in self.early for item in outputs]
+
+        def place(value: Any, host: bool, early: bool) -> Any:
+            if host:
+                return lane.to_host(value)
+            if type(value) is not array:
+                value = lane.to_device(value)
+            if early and value.nbytes <= SMALL:
+                lane.begin(value)
+            return value
+
+        if len(outputs) == 1:
+            return _one_placed(kernel, place, hosts[0], early[0], array)
+        return lambda *inputs: tuple(map(place, kernel(*inputs), hosts, early))
+
+
+def _one_placed(
+    kernel: Kernel, place: Callable[..., Any], host: bool, early: bool, array: type[Any]
+) -> Kernel:
+    if host or early:
+        return lambda *inputs: place(kernel(*inputs), host, early)
+
+    def run(*inputs: Any) -> Any:
+        value = kernel(*inputs)
+        return value if type(value) is array else place(value, host, early)
+
+    return run
+
+
+def _with_cells(kernel: Kernel, settle: Callable[[Variable], None]) -> Kernel:
+    """A stateful kernel that finds the variables among its inputs where it computes."""
+
+    def run(step: Any, *inputs: Any) -> Any:
+        for item in inputs:
+            if isinstance(item, Variable):
+                settle(item)
+        return kernel(step, *inputs)
+
+    return run
+
+
+def _outputs(plan: NodePlan) -> list[Output]:
+    return [plan.node.output(port) for port in range(plan.outputs)]
+
+
+def _reason(error: Exception) -> str:
+    return f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"

@@ -1,0 +1,54 @@
+"""Recorded sessions and gradients agree with nodes at random on a CPU and on gpus of one card."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cfgraph.runtime.devices.card import Card
+from tests.conformance import recorded
+from tests.conformance import recorded_gradients as gradients
+from tests.conformance.test_partitioned import CASES, GPUS, cut
+from tests.conformance.test_sessions import KNOWN
+from tests.runtime.card.stand_in import library
+from tests.sampled import sampled
+
+GRADIENTS = [
+    pytest.param(case, id=case["id"])
+    for case in recorded.cases()
+    if case["kind"] == "gradient" and "host" not in case["tags"]
+]
+
+
+def agree(case: dict[str, Any], **options: Any) -> None:
+    seed = sum(case["id"].encode())
+    told = recorded.disagreement(case, cut(seed, GPUS), **options)
+    assert (case["id"] in KNOWN) if told else True, told
+
+
+def agree_in_gradients(case: dict[str, Any], **options: Any) -> None:
+    seed = sum(case["id"].encode())
+    assert not gradients.disagreement(case, cut(seed, GPUS), **options)
+
+
+@pytest.mark.parametrize("case", sampled(CASES[2:], 12))
+def test_a_session_on_a_stand_in_card_agrees(case: dict[str, Any]) -> None:
+    agree(case, gpu=Card(library))
+
+
+@pytest.mark.parametrize("case", sampled(GRADIENTS[3:], 12))
+def test_a_gradient_on_a_stand_in_card_agrees(case: dict[str, Any]) -> None:
+    agree_in_gradients(case, gpu=Card(library))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("case", sampled(CASES, 40))
+def test_a_session_on_a_card_agrees(case: dict[str, Any], real_card: Card) -> None:
+    agree(case, gpu=real_card)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("case", sampled(GRADIENTS, 40))
+def test_a_gradient_on_a_card_agrees(case: dict[str, Any], real_card: Card) -> None:
+    agree_in_gradients(case, gpu=real_card)

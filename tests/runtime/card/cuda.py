@@ -1,0 +1,128 @@
+"""Streams, events and memory of the stand-in card: copies are done when they are waited for."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+RUBBISH = 0x5A
+
+
+def rubbish(shape: Any, dtype: np.dtype[Any]) -> np.ndarray:
+    """Memory that nobody has written to yet."""
+    made = np.empty(shape, dtype)
+    if made.ndim and made.size and dtype.kind != "b":
+        made.view(np.uint8).fill(RUBBISH)
+    return made
+
+
+class Stream:
+    """Copies in their order; `now` is the current stream."""
+
+    now: Stream
+
+    def __init__(self, non_blocking: bool = False) -> None:
+        self.waiting = deque[Callable[[], None]]()
+        self.queued = self.done = 0
+        self.outer: list[Stream] = []
+
+    def queue(self, copy: Callable[[], None]) -> None:
+        self.waiting.append(copy)
+        self.queued += 1
+
+    def run_to(self, place: int) -> None:
+        while self.done < place:
+            self.done += 1
+            self.waiting.popleft()()
+
+    def synchronize(self) -> None:
+        self.run_to(self.queued)
+
+    def record(self, event: Event | None = None) -> Event:
+        event = event or Event()
+        event.stream, event.place = self, self.queued
+        return event
+
+    def wait_event(self, event: Event) -> None:
+        event.synchronize()
+
+    def __enter__(self) -> Stream:
+        self.outer.append(Stream.now)
+        Stream.now = self
+        return self
+
+    def __exit__(self, *args: object) -> None:
+        Stream.now = self.outer.pop()
+
+
+Stream.now = Stream()
+
+
+class Event:
+    """A place in a stream."""
+
+    def __init__(self, block: bool = False, disable_timing: bool = False) -> None:
+        self.stream: Stream | None = None
+        self.place = 0
+
+    def synchronize(self) -> None:
+        assert self.stream is not None
+        self.stream.run_to(self.place)
+
+    @property
+    def done(self) -> bool:
+        """It is by the time that anybody asks."""
+        self.synchronize()
+        return True
+
+
+class MemoryPool:
+    """Memory of one gpu; nothing here runs out."""
+
+    def malloc(self, size: int) -> Any:
+        raise NotImplementedError
+
+    def set_limit(self, size: int | None = None) -> None:
+        self.limit = size
+
+
+class UnownedMemory:
+    """Memory that belongs to `owner`."""
+
+    def __init__(self, ptr: Any, size: int, owner: Any) -> None:
+        self.array, self.owner = ptr, owner
+
+
+class MemoryPointer:
+    """A place in memory."""
+
+    def __init__(self, memory: UnownedMemory, offset: int) -> None:
+        self.memory, self.array = memory, memory.array
+
+
+class Device:
+    """The card, all of whose streams may be waited for."""
+
+    def synchronize(self) -> None:
+        Stream.now.synchronize()
+
+
+@contextmanager
+def using_allocator(allocator: Any) -> Iterator[None]:
+    """Take memory from somewhere."""
+    yield
+
+
+def alloc_pinned_memory(size: int) -> Any:
+    """Memory of the host that a card can copy to by itself."""
+    return np.full(size, RUBBISH, np.uint8)
+
+
+runtime = SimpleNamespace(
+    getDeviceProperties=lambda number: {"name": b"Stand-in"}, getDeviceCount=lambda: 1
+)

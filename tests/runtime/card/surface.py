@@ -1,0 +1,65 @@
+"""What CuPy offers of NumPy: names, their parameters, and the types of its ufuncs.
+
+`python -m tests.runtime.card.surface` writes it anew where CuPy is installed; no card is needed.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+FILE = Path(__file__).with_name("cupy.json")
+MODULES = ("", "linalg", "fft")
+
+
+def surface(cupy: ModuleType) -> dict[str, Any]:
+    """The part of CuPy that has NumPy's names."""
+    found: dict[str, Any] = {"version": cupy.__version__}
+    for module in MODULES:
+        theirs, ours = (getattr(one, module) if module else one for one in (cupy, np))
+        names = [name for name in dir(theirs) if hasattr(ours, name) and name[0] != "_"]
+        found[module] = {name: _what(getattr(theirs, name), cupy.ufunc) for name in names}
+    found["ndarray"] = [name for name in dir(cupy.ndarray) if name not in dir(object)]
+    return found
+
+
+def _what(item: Any, ufunc: type) -> Any:
+    """The types of a ufunc, the parameters of a function, None for anything else."""
+    if isinstance(item, ufunc):
+        return {"types": [text for text in item.types if "E" not in text]}
+    if isinstance(item, type) or not callable(item):
+        return None
+    try:
+        parameters = inspect.signature(item).parameters.values()
+    except ValueError:
+        return None
+    return {
+        "parameters": [one.name for one in parameters],
+        "open": any(one.kind is one.VAR_KEYWORD for one in parameters),
+    }
+
+
+def recorded() -> dict[str, Any]:
+    """What was written."""
+    return dict(json.loads(FILE.read_text(encoding="utf-8")))
+
+
+def text(found: dict[str, Any]) -> str:
+    """A line a name, so that a new version shows what changed."""
+    parts = [f'"version": {json.dumps(found["version"])}']
+    for module in MODULES:
+        rows = ",\n".join(f"{json.dumps(k)}: {json.dumps(v)}" for k, v in found[module].items())
+        parts.append(f"{json.dumps(module)}: {{\n{rows}\n}}")
+    parts.append(f'"ndarray": {json.dumps(found["ndarray"])}')
+    return "{\n" + ",\n".join(parts) + "\n}\n"
+
+
+if __name__ == "__main__":
+    import cupy
+
+    FILE.write_text(text(surface(cupy)), encoding="utf-8")

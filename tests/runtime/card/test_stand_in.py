@@ -1,0 +1,63 @@
+"""The stand-in draws the line between host and card where CuPy does."""
+
+from __future__ import annotations
+
+import operator
+
+import numpy as np
+import pytest
+
+from cfgraph.runtime.devices.card import Card
+from tests.runtime.card import surface
+from tests.runtime.card.stand_in import library as xp
+
+
+def test_what_is_recorded_of_cupy_is_what_it_has() -> None:
+    cupy = pytest.importorskip("cupy", reason="the extra `gpu` is not installed")
+    found = surface.surface(cupy)
+    assert found == surface.recorded() or cupy.__version__ != surface.recorded()["version"]
+
+
+def test_no_array_of_the_card_becomes_one_of_numpy_in_passing() -> None:
+    here = xp.asarray(np.ones(3))
+    with pytest.raises(TypeError, match="Implicit conversion"):
+        np.asarray(here)
+    for call in (operator.add, operator.mul, operator.lt, operator.matmul):
+        with pytest.raises(TypeError):
+            call(here, np.ones(3))
+        with pytest.raises(TypeError):
+            call(np.ones(3), here)
+    for call in (xp.add, xp.where, xp.maximum):
+        with pytest.raises(TypeError):
+            call(here, np.ones(3))
+    assert (here + np.float64(1)).get().tolist() == [2, 2, 2]
+
+
+def test_functions_of_numpy_hand_arrays_of_the_card_on() -> None:
+    here = xp.asarray(np.arange(3.0))
+    for result in (np.exp(here), np.sum(here), np.stack([here, here]), np.float32(2) * here):
+        assert type(result) is xp.ndarray
+    assert np.sum(here).ndim == 0
+    with pytest.raises(TypeError):
+        np.add.at(here, [0], 1.0)
+
+
+def test_what_cupy_lacks_is_missing() -> None:
+    for name in ("vecdot", "spacing", "object_"):
+        assert not hasattr(xp, name)
+    with pytest.raises(TypeError):
+        xp.sum(xp.asarray(np.ones(3)), where=True)
+    with pytest.raises(TypeError):
+        xp.floor(xp.asarray(np.ones(3, complex)))
+    with pytest.raises(ValueError, match="Unsupported"):
+        xp.asarray(np.array([b"text"], object))
+
+
+def test_a_copy_is_there_when_its_event_has_passed_and_not_before() -> None:
+    lane = Card(xp).lane("gpu:0")
+    with lane.current():
+        value = np.arange(1 << 15, dtype=np.float64)
+        there = lane.to_device(value)
+        copy = lane.copy(there)
+        assert not np.array_equal(copy._array, value)
+        np.testing.assert_array_equal(copy.wait(), value)
