@@ -6,7 +6,7 @@ import sys
 from dataclasses import dataclass
 from typing import Any
 
-from cfgraph.compare.runs import RunDiff, compare_runs
+from cfgraph.compare.runs import RunDiff, RunOptions, compare_runs
 from cfgraph.console.diff_run import print_runs, runs_json
 from cfgraph.console.given import Given
 from cfgraph.console.page import page
@@ -47,17 +47,17 @@ class Verified:
     def __init__(self, given: Given) -> None:
         self.given = given
         self.kept: Graph | None = None
+        self.options: RunOptions | None = None
 
     def before(self, graph: Graph) -> None:
-        """Keep the graph. Raises UsageError for inputs that do not fit it."""
+        """Keep the graph, and read inputs. Raises UsageError for those that do not fit it."""
         self.kept = copy_of(graph)
-        run_options(self.given, self.kept)
+        self.options = run_options(self.given, self.kept)
 
     def after(self, graph: Graph, quiet: bool) -> Compared:
         """Compare with the graph as its file will hold it. Raises what `compare_runs` raises."""
         assert self.kept is not None
         made = loads(dumps(graph, "pb"), "pb")
-        options = run_options(self.given, self.kept)
-        verdict = Compared(compare_runs(self.kept, made, options), (self.kept, made))
+        verdict = Compared(compare_runs(self.kept, made, self.options), (self.kept, made))
         verdict.show(quiet)
         return verdict

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import importlib
+import io
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from cfgraph.ir.attrs import Tensor
@@ -85,6 +87,17 @@ def test_a_result_that_differs_is_not_written_and_its_first_wrong_node_named(
     assert verify["first"]["node"] in done.err
     assert not list(tmp_path.iterdir())
     assert done.json["artifacts"] == []
+
+
+def test_inputs_that_can_be_read_once_only_are_read_once(
+    command: Any, graphs: Path, tmp_path: Path
+) -> None:
+    once = io.BytesIO()
+    np.save(once, np.int32(4))
+    feeds = ["--feed", "n=@-", "--devices", "cpu:0-1", "-o", tmp_path / "o.pb"]
+    done = command("partition", graphs / "counter.pb", "--verify", *feeds, stdin=once.getvalue())
+    assert done.code == 0, done.err
+    assert "no differences" in done.err
 
 
 def test_clusters_that_forget_deadness_are_refused(
