@@ -147,7 +147,6 @@ class Lifting:
     def _raise_branches(self, form: Branches) -> None:
         inside, outside, _ = form.cone()
         node = raise_conditional(self.graph, form, self._name("if"), set(self.wishes.kept))
-        self.raised[node] = Region("conditional", form.merges[0].name, {}, node)
         ops = self._inner(self._dropped([*inside, *form.decided.switches]))
         ops.update(self._unread(item.node for item in outside if is_cheap(item.node)))
         self.raised[node] = Region("conditional", form.merges[0].name, ops, node)
