@@ -78,6 +78,11 @@ def choose(whole: View, filters: Iterable[str]) -> list[Chosen]:
     return [Chosen(view, _nodes(view, rest)) for view in views]
 
 
+def bodies(whole: View) -> list[Chosen]:
+    """All nodes of all functions of a graph."""
+    return choose(whole, ("function:*",)) if whole.graph.functions else []
+
+
 def _nodes(view: View, filters: Iterable[str]) -> list[Node]:
     """The nodes of a view that pass; what costs most is asked last."""
     plain, live = list[str](), list[str]()

@@ -10,7 +10,7 @@ from cfgraph.analysis.transfers import is_partitioned
 from cfgraph.console.picture.html import page_bytes
 from cfgraph.console.picture.model import picture
 from cfgraph.console.picture.record import RunRecorder, value_told
-from cfgraph.console.view import Chosen, View, choose
+from cfgraph.console.view import Chosen, View, bodies
 from cfgraph.errors import CfgraphError
 from cfgraph.ir.graph import Graph, Output
 from cfgraph.ir.staged import StagedFiles
@@ -50,10 +50,9 @@ class RunPage:
         self, graph: Graph, values: Mapping[Output, Any], error: BaseException | None
     ) -> dict[str, Any]:
         whole = View(graph)
-        functions = choose(whole, ("function:*",)) if graph.functions else []
         devices = self._recorder.devices
         only = None if is_partitioned(graph) or not devices else devices[0]
-        drawn = picture(self._title, Chosen(whole, list(graph)), functions, only)
+        drawn = picture(self._title, Chosen(whole, list(graph)), bodies(whole), only)
         results = [
             {"tensor": item.name, **({"dead": True} if value is None else value_told(value))}
             for item, value in values.items()

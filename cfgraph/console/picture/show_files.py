@@ -13,13 +13,12 @@ from cfgraph.console.picture.html import page_bytes
 from cfgraph.console.picture.model import picture
 from cfgraph.console.picture.run_file import title_of
 from cfgraph.console.picture.svg import svg_bytes
-from cfgraph.console.view import Chosen, View, choose
+from cfgraph.console.view import Chosen, View, bodies
 from cfgraph.errors import UsageError
 from cfgraph.ir.staged import StagedFiles
 
 # Graphviz takes minutes for more
 _LARGE: Final = 2000
-_FUNCTIONS: Final = ("function:*",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +64,7 @@ def page_model(
     """What a page tells of a graph: of chosen nodes only where they are in it, else of all."""
     title = title_of(source.path)
     everything = Chosen(whole, list(whole.graph))
-    functions = choose(whole, _FUNCTIONS) if whole.graph.functions else []
+    functions = bodies(whole)
     if start is not None:
         (found,) = chosen
         return {**picture(title, everything, functions), "start": found.view.title(found.nodes[0])}
