@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from types import CodeType, ModuleType
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 

@@ -17,7 +17,10 @@ from cfgraph.ops.type_sets import FLOATS, one_of
 
 
 def special(xp: ModuleType) -> ModuleType:
-    """SciPy's special functions for an array namespace."""
+    """SciPy's special functions for an array namespace, which may have its own."""
+    own: ModuleType | None = getattr(xp, "special", None)
+    if own is not None:
+        return own
     package = {"jax.numpy": "jax.scipy", "cupy": "cupyx.scipy"}.get(xp.__name__, "scipy")
     return importlib.import_module(f"{package}.special")
 

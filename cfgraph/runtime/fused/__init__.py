@@ -1,0 +1,1 @@
+"""Groups of elementwise nodes as one generated kernel each, for a real GPU."""

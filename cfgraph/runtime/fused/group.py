@@ -1,0 +1,308 @@
+"""A group of elementwise nodes as a callable: one launch for each shape among its outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+import numpy as np
+
+from cfgraph.errors import CfgraphError
+from cfgraph.ir.graph import Node, Output
+from cfgraph.ops.op import KERNEL_FAILURES, Kernel, lookup
+from cfgraph.runtime.fused.expressions import Dims, Elements, Recorder, Statement, c_type
+from cfgraph.runtime.fused.kernel_text import (
+    FLAT,
+    GIVEN,
+    ONE,
+    THREADS,
+    Parameter,
+    Pattern,
+    Way,
+    arguments,
+    kernel_text,
+    merged,
+    source_of,
+)
+from cfgraph.runtime.fused.namespace import ELEMENTWISE
+
+NAME: Final = "cfgraph_fused"
+# signatures of a group that are remembered; the oldest goes first
+KEPT: Final = 64
+# places beyond this need 64 bits
+_NARROW: Final = 1 << 30
+_MOST_BLOCKS: Final = 4096
+
+Launch = Callable[[int, int, Sequence[Any]], None]
+
+
+class Machine(Protocol):
+    """What runs generated kernels: a card, or anything that has arrays of its own."""
+
+    array: type[Any]
+
+    def empty(self, shape: Dims, dtype: Any) -> Any:
+        """A new array."""
+
+    def to_device(self, value: np.ndarray) -> Any:
+        """A NumPy array as one of the machine."""
+
+    def function(self, source: str, name: str) -> Launch:
+        """A kernel: called with blocks, threads and arguments. Compiled once a source."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """An output that is no kernel's: an input handed on, or a number that is known."""
+
+    place: int = -1
+    value: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """One launch for a signature: what it takes of the inputs, and the outputs that it makes."""
+
+    launch: Launch | None  # none where there are no elements
+    blocks: int
+    before: tuple[Any, ...]
+    taken: tuple[tuple[int, Any], ...]  # an input, and how its bits are seen where it is a value
+    made: tuple[tuple[int, Dims, Any], ...]  # an output, its shape and type
+    behind: tuple[Any, ...]
+
+
+class Group:
+    """Elementwise nodes as one kernel; called with the values of `inputs`, it gives `outputs`.
+
+    Where the inputs are all known to the host, or do not fit what kernels can be generated for, the
+    nodes' own kernels run one by one: `plain`, in the order of the nodes. `failing` is then the
+    node that an error came from. What the nodes read and `known` says stands in the source.
+    """
+
+    def __init__(
+        self,
+        nodes: Sequence[Node],
+        inputs: Sequence[Output],
+        outputs: Sequence[Output],
+        plain: Sequence[Kernel],
+        machine: Machine,
+        known: Mapping[Output, Any] | None = None,
+    ) -> None:
+        self.nodes, self.inputs, self.outputs = nodes, inputs, outputs
+        self.machine = machine
+        self.known = dict(known or {})
+        self.failing: Node | None = None
+        self.launches = 0
+        self._plain = plain
+        self._types = [_numpy_type(item) for item in inputs]
+        self._ready: dict[Any, tuple[list[Ready], list[Kept | None]] | None] = {}
+
+    def __call__(self, *values: Any) -> Any:
+        """The outputs: one bare, several as a tuple."""
+        array = self.machine.array
+        if not any(type(value) is array for value in values):
+            return self._one_by_one(values)
+        given = [
+            value if type(value) is array or not value.ndim else self.machine.to_device(value)
+            for value in values
+        ]
+        key = self._key(given)
+        try:
+            ready = self._ready[key]
+        except KeyError:
+            ready = self._made(key, given)
+        return self._one_by_one(values) if ready is None else self._run(*ready, given)
+
+    def prepare(self, values: Sequence[Any]) -> bool:
+        """Have the launches for such values; False where the nodes are to run one by one."""
+        return self._made(self._key(values), values) is not None
+
+    def _key(self, given: Sequence[Any]) -> Any:
+        array = self.machine.array
+        return tuple(
+            [(item.shape, item.strides) if type(item) is array else None for item in given]
+        )
+
+    def _run(
+        self, launches: Sequence[Ready], kept: Sequence[Kept | None], given: Sequence[Any]
+    ) -> Any:
+        results: list[Any] = [
+            None if item is None else given[item.place] if item.place >= 0 else item.value
+            for item in kept
+        ]
+        empty = self.machine.empty
+        for ready in launches:
+            taken = [
+                given[place] if seen is None else np.asarray(given[place]).view(seen)[()]
+                for place, seen in ready.taken
+            ]
+            made = [empty(shape, dtype) for _, shape, dtype in ready.made]
+            if ready.launch:
+                ready.launch(ready.blocks, THREADS, (*ready.before, *taken, *made, *ready.behind))
+                self.launches += 1
+            for (place, _, _), value in zip(ready.made, made, strict=True):
+                results[place] = value
+        return results[0] if len(results) == 1 else tuple(results)
+
+    def _one_by_one(self, values: Sequence[Any]) -> Any:
+        """The outputs by the nodes' own kernels."""
+        found = {**self.known, **dict(zip(self.inputs, values, strict=True))}
+        for node, kernel in zip(self.nodes, self._plain, strict=True):
+            try:
+                found[node.output()] = kernel(*(found[item] for item in node.inputs))
+            except Exception:
+                self.failing = node
+                raise
+        results = tuple(found[item] for item in self.outputs)
+        return results[0] if len(results) == 1 else results
+
+    def _made(self, key: Any, given: Sequence[Any]) -> tuple[list[Ready], list[Kept | None]] | None:
+        """The launches for a signature that is new; None where the nodes are to run one by one."""
+        while len(self._ready) >= KEPT:
+            del self._ready[next(iter(self._ready))]
+        try:
+            made = self._launches(given)
+        except (CfgraphError, AttributeError, *KERNEL_FAILURES):
+            made = None
+        self._ready[key] = made
+        return made
+
+    def _launches(self, given: Sequence[Any]) -> tuple[list[Ready], list[Kept | None]]:
+        recorder, results = self.written([item.shape for item in given])
+        kept: list[Kept | None] = []
+        shapes: dict[Dims, list[int]] = {}
+        for place, result in enumerate(results):
+            if not isinstance(result, Elements):
+                kept.append(Kept(value=result))
+            elif result.name in recorder.statements:
+                kept.append(None)
+                shapes.setdefault(result.shape, []).append(place)
+            else:
+                kept.append(Kept(place=int(result.name[1:])))
+        return [
+            self._launch(recorder, [(place, results[place]) for place in places], shape, given)
+            for shape, places in shapes.items()
+        ], kept
+
+    def written(self, shapes: Sequence[Dims]) -> tuple[Recorder, list[Any]]:
+        """The expressions of the outputs for inputs of these shapes."""
+        recorder = Recorder()
+        found: dict[Output, Any] = {
+            item: recorder.lifted(value) for item, value in self.known.items()
+        }
+        for place, (item, dtype) in enumerate(zip(self.inputs, self._types, strict=True)):
+            found[item] = recorder.input(place, dtype, shapes[place])
+        for node in self.nodes:
+            op = lookup(node.op)
+            assert op is not None
+            kernel = op.bind(node, ELEMENTWISE)
+            found[node.output()] = kernel(*(found[item] for item in node.inputs))
+        return recorder, [found[item] for item in self.outputs]
+
+    def _launch(
+        self,
+        recorder: Recorder,
+        outputs: Sequence[tuple[int, Elements]],
+        shape: Dims,
+        given: Sequence[Any],
+    ) -> Ready:
+        """The launch that makes all outputs of one shape."""
+        statements, places = _cone(recorder, [result.name for _, result in outputs])
+        array = self.machine.array
+        here = {place: type(given[place]) is array for place in places}
+        walked = [place for place in places if here[place] and given[place].ndim]
+        strides = [_strides(given[place], shape) for place in walked]
+        count = int(np.prod(shape, dtype=np.int64))
+        made = tuple((place, shape, result.dtype) for place, result in outputs)
+        if not count:
+            return Ready(None, 0, (), (), made, ())
+        sizes, over = merged(shape, strides)
+        ways = {place: _way(sizes, steps) for place, steps in zip(walked, over, strict=True)}
+        parameters = tuple(
+            Parameter(
+                f"x{place}",
+                c_type(self._types[place]),
+                ways.get(place, ONE if here[place] else GIVEN),
+            )
+            for place in places
+        )
+        reach = max([count, *(_reach(sizes, steps) for steps in over)])
+        pattern = Pattern(
+            parameters,
+            statements,
+            tuple((result.name, c_type(result.dtype)) for _, result in outputs),
+            len(sizes),
+            reach > _NARROW,
+        )
+        index = np.int64 if pattern.wide else np.int32
+        steps_of = dict(zip(walked, over, strict=True))
+        behind = tuple(
+            index(
+                sizes[item.axis] if item.what == "size" else steps_of[places[item.place]][item.axis]
+            )
+            for item in arguments(pattern)
+            if item.what in ("size", "stride")
+        )
+        return Ready(
+            self.machine.function(source_of(kernel_text(pattern, NAME)), NAME),
+            min(-(-count // THREADS), _MOST_BLOCKS),
+            (index(count),),
+            tuple(
+                (place, _seen(parameter))
+                for place, parameter in zip(places, parameters, strict=True)
+            ),
+            made,
+            behind,
+        )
+
+
+def _numpy_type(item: Output) -> Any:
+    assert item.dtype is not None
+    return item.dtype.numpy
+
+
+def _cone(recorder: Recorder, names: Sequence[str]) -> tuple[tuple[Statement, ...], list[int]]:
+    """The statements that some values need, in order, and the inputs that they read."""
+    wanted, queue = set(names), list(names)
+    while queue:
+        statement = recorder.statements.get(queue.pop())
+        for name in statement.reads if statement else ():
+            if name not in wanted:
+                wanted.add(name)
+                queue.append(name)
+    statements = tuple(item for name, item in recorder.statements.items() if name in wanted)
+    return statements, sorted(int(name[1:]) for name in wanted if name not in recorder.statements)
+
+
+def _strides(array: Any, shape: Dims) -> Dims:
+    """The strides of an array, in elements, over the shape that it broadcasts to."""
+    width = array.itemsize
+    own = [
+        0 if size == 1 else step // width
+        for size, step in zip(array.shape, array.strides, strict=True)
+    ]
+    return (*(0,) * (len(shape) - len(own)), *own)
+
+
+def _way(sizes: Dims, steps: Dims) -> Way:
+    """How elements are found: each at its place, one for all, or by the strides that count."""
+    if not any(steps):
+        return ONE
+    place = 1
+    for size, step in zip(reversed(sizes), reversed(steps), strict=True):
+        if step != place:
+            return tuple(step != 0 for step in steps)
+        place *= size
+    return FLAT
+
+
+def _reach(sizes: Dims, steps: Dims) -> int:
+    return sum((size - 1) * abs(step) for size, step in zip(sizes, steps, strict=True))
+
+
+def _seen(item: Parameter) -> Any:
+    """How the bits of a value are seen: a half-width float is 16 bits to C."""
+    if item.way != GIVEN:
+        return None
+    return np.dtype(np.uint16) if item.kind.half else None
