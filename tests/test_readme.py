@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tests.shell import run, run_line
 
 README = (Path(__file__).parent.parent / "README.md").read_text()
 BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```", README, flags=re.MULTILINE | re.DOTALL)
@@ -25,19 +25,6 @@ def folder(root: Path, tmp_path: Path) -> Path:
     return tmp_path
 
 
-def run(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    return subprocess.run(
-        command,
-        cwd=folder,
-        env={**os.environ, "PATH": path},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-
-
 def test_the_first_lines_are_the_two_commands() -> None:
     assert [line.split("#")[0].strip() for line in BLOCKS[0][1].splitlines()] == [
         "make demo",
@@ -52,7 +39,7 @@ def test_there_is_something_to_type() -> None:
 
 @pytest.mark.parametrize("line", COMMANDS)
 def test_a_command_of_the_readme_succeeds(line: str, folder: Path) -> None:
-    done = run(["bash", "-o", "pipefail", "-c", line], folder)
+    done = run_line(line, folder)
     assert done.returncode == 0, done.stderr
     comment = line.partition("#")[2].strip()
     if comment.isdigit():

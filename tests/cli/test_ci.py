@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
-from typing import Any
 from xml.etree import ElementTree
 
 import pytest
 import yaml
+
+from tests.shell import run
 
 
 @pytest.fixture
@@ -24,33 +22,20 @@ def folder(fixtures: Path, tmp_path: Path) -> Path:
     return tmp_path
 
 
-def run(folder: Path, *command: str, env: dict[str, str] | None = None) -> Any:
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    return subprocess.run(
-        command,
-        cwd=folder,
-        env={**os.environ, "PATH": path, **(env or {})},
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
-
-
 SCRIPT = ("ci/graphs.sh", "graphs/while_functional.pb", "ci/golden", "build")
 
 
 def test_the_script_fails_where_the_golden_graph_is_another(folder: Path) -> None:
     golden = folder / "ci" / "golden" / "while_functional.graph"
     golden.write_text(golden.read_text().replace("= Less(", "= LessEqual("))
-    done = run(folder, "ci/graphs.sh", "graphs/while_functional.pb", "ci/golden", "build")
+    done = run(SCRIPT, folder)
     assert done.returncode == 1
     assert "1 node changed" in done.stdout
 
 
 def test_the_script_fails_where_the_golden_values_are_missing(folder: Path) -> None:
     (folder / "ci" / "golden" / "while_functional.run").unlink()
-    done = run(folder, *SCRIPT)
+    done = run(SCRIPT, folder)
     assert done.returncode != 0
     assert "while_functional.run" in done.stderr
 
@@ -64,7 +49,7 @@ def test_the_steps_of_the_workflow_run(folder: Path) -> None:
     for step in others:
         # as GitHub starts it
         shell = ("bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"])
-        done = run(folder, *shell, env=step.get("env"))
+        done = run(shell, folder, env=step.get("env"))
         assert (done.returncode, done.stderr) == (0, ""), step["name"]
     assert {file.name for file in (folder / "build").iterdir()} == {
         "while_functional.lowered.pb",
@@ -88,6 +73,6 @@ def test_a_fault_fails_the_workflow_and_is_shown_beside_the_file(
         for step in workflow["jobs"]["graphs"]["steps"]
         if step.get("name") == "Look for faults"
     ]
-    done = run(folder, "bash", "-eo", "pipefail", "-c", check)
+    done = run(("bash", "-eo", "pipefail", "-c", check), folder)
     assert done.returncode == 1
     assert done.stdout.startswith("::error file=graphs/bad.pb,title=CFG201::")

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from cfgraph.examples import EXAMPLES
+from tests.shell import run_line
 
 ENDLESS = ["--feed", "n=2000000000", "--tap", "while/add"]
 SHELL = set("|&>*")
@@ -150,16 +151,7 @@ def test_an_example_of_the_help_works(line: str, command: Any, among_graphs: Pat
 
 @pytest.mark.parametrize("line", [line for line in LINES if set(line) & SHELL])
 def test_an_example_of_the_help_for_a_shell_works(line: str, among_graphs: Path) -> None:
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    done = subprocess.run(
-        ["bash", "-o", "pipefail", "-c", line],
-        cwd=among_graphs,
-        env={**os.environ, "PATH": path},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    done = run_line(line, among_graphs)
     assert done.returncode == 0, done.stderr
 
 
