@@ -165,9 +165,10 @@ class _Case:
             except ExecutionError as error:
                 failure = failure or error
                 continue
-            if found is None or _finite(values):
+            finite = _finite(values)
+            if found is None or finite:
                 found = point, values, floats
-            if _finite(values):
+            if finite:
                 break
         if found is None:
             assert failure is not None
