@@ -105,6 +105,8 @@ class _Reader:
             signature = self.signatures.of(known.op)
             names = ", ".join(arg.name for arg in signature.outputs) if signature else ""
             hint = f"the outputs of {base!r} ({known.op}): {names or 'none'}"
+            if text == base and names:
+                hint += f"; in a function write {base}:{names.partition(',')[0]}:0"
         else:
             hint = did_you_mean(base, self.graph.nodes) or ""
         message = f"input {text!r} names no tensor of the function's body"

@@ -15,6 +15,8 @@ from cfgraph.ir.graph import Node
 from cfgraph.ir.names import NODE_NAME, misspelt_op
 from cfgraph.ir.shapes import Shape
 from cfgraph.ir.signature import Attr, Signature
+from cfgraph.ir.text_infer import attrs_from_inputs
+from cfgraph.ir.text_print_values import AttrPrinter
 
 _PYTHON: Final[dict[str, type]] = {
     "string": bytes,
@@ -102,9 +104,12 @@ def _bounded(attr: Attr) -> bool:
 def _missing(
     node: Node, declared: Mapping[str, Attr], required: frozenset[str]
 ) -> Iterator[Finding]:
+    told = attrs_from_inputs(node)
     for key in sorted(required - node.attrs.keys()):
         message = f"{node.op} needs the attribute {key!r} ({declared[key].kind})"
-        yield Finding("CFG110", "error", message, node.name)
+        hint = AttrPrinter().attrs_text({key: told[key]}) if key in told else None
+        hint = hint and f"its inputs say {hint}"
+        yield Finding("CFG110", "error", message, node.name, hint)
 
 
 def _judge(

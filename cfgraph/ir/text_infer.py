@@ -3,14 +3,27 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from cfgraph.ir import registry
+from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node
 
 _FIRST_TRIES: Final = 4
+
+
+class Written(Protocol):
+    """A node of a graph, or of a function's body."""
+
+    @property
+    def op(self) -> str:
+        """The name of its op."""
+
+    @property
+    def attrs(self) -> Mapping[str, Any]:
+        """Its attributes."""
 
 
 @cache
@@ -21,7 +34,7 @@ def _from_inputs(definition: Any) -> frozenset[str]:
     return frozenset(names)
 
 
-def lacks_attrs(node: Node) -> bool:
+def lacks_attrs(node: Written) -> bool:
     """True if the node carries less than its inputs may tell."""
     definition = registry.lookup(node.op)
     return definition is not None and not _from_inputs(definition) <= node.attrs.keys()
@@ -29,18 +42,23 @@ def lacks_attrs(node: Node) -> bool:
 
 def attrs_from_inputs(node: Node) -> dict[str, Any]:
     """The attributes that a node lacks and its inputs tell, but for those that are the default."""
-    definition = registry.lookup(node.op)
+    return attrs_told(node.op, node.attrs, [source.dtype for source in node.inputs])
+
+
+def attrs_told(op: str, given: Mapping[str, Any], types: Sequence[DType | None]) -> dict[str, Any]:
+    """The attributes that an op lacks and inputs of these types tell, but for the defaults."""
+    definition = registry.lookup(op)
     if definition is None:
         return {}
     signature = definition.parsed()
     try:
-        attrs = signature.infer([source.dtype for source in node.inputs], node.attrs)
+        attrs = signature.infer(types, given)
     except (TypeError, ValueError):
         return {}
     return {
         key: value
         for key, value in attrs.items()
-        if key not in node.attrs
+        if key not in given
         and not (signature.attrs[key].has_default and signature.attrs[key].default == value)
     }
 

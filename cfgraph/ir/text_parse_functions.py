@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -11,8 +11,9 @@ from cfgraph.ir.dtypes import DType
 from cfgraph.ir.functions import BodyNode, Definition, Function
 from cfgraph.ir.serde_functions import function_from_bytes, function_from_definition
 from cfgraph.ir.signature import Arg, Attr
+from cfgraph.ir.text_infer_bodies import Names, attrs_from_types
 from cfgraph.ir.text_lex import Line
-from cfgraph.ir.text_parse_nodes import is_node, parse_node, parse_tensor
+from cfgraph.ir.text_parse_nodes import ParsedNode, is_node, parse_node, parse_tensor
 from cfgraph.ir.text_parse_scalars import INT64, parse_int, parse_raw
 from cfgraph.ir.text_parse_values import parse_attrs, parse_dtype, parse_value
 
@@ -21,8 +22,10 @@ from cfgraph.ir.text_parse_values import parse_attrs, parse_dtype, parse_value
 class _Block:
     """What the lines of a block have said so far."""
 
+    names: Names
+    outputs: tuple[Arg, ...]
     attr_defs: dict[str, Attr] = field(default_factory=dict)
-    nodes: list[BodyNode] = field(default_factory=list)
+    nodes: list[ParsedNode] = field(default_factory=list)
     returns: dict[str, str] = field(default_factory=dict)
     control_outputs: list[str] = field(default_factory=list)
     control_returns: dict[str, str] = field(default_factory=dict)
@@ -43,19 +46,17 @@ def parse_function(header: Line, lines: Iterator[Line]) -> Function:
     outputs = _args(header, None)
     header.expect("{")
     header.expect("")
-    block = _Block()
-    for line in lines:
-        if line.take("}"):
-            line.expect("")
-            break
+    body = list(_body(header, name, lines))
+    ops = {line.tokens[0]: line.tokens[2] for line in body if is_node(line)}
+    block = _Block(Names(inputs, ops), outputs)
+    for line in body:
         _statement(line, block)
-    else:
-        raise header.error(f"function {name!r} has no end: a line '}}' was expected")
+    told = attrs_from_types(block.names, [node for node in block.nodes if not node.exact])
     definition = Definition(
         inputs=inputs,
         outputs=outputs,
         attr_defs=block.attr_defs,
-        nodes=tuple(block.nodes),
+        nodes=tuple(_body_node(node, told.get(node.name, {})) for node in block.nodes),
         returns=block.returns,
         control_outputs=tuple(block.control_outputs),
         control_returns=block.control_returns,
@@ -64,6 +65,21 @@ def parse_function(header: Line, lines: Iterator[Line]) -> Function:
         arg_attrs=notes,
     )
     return _encoded(header, lambda: function_from_definition(name, definition, block.extra))
+
+
+def _body(header: Line, name: str, lines: Iterator[Line]) -> Iterator[Line]:
+    """The lines up to the end of a block."""
+    for line in lines:
+        if line.take("}"):
+            line.expect("")
+            return
+        yield line
+    raise header.error(f"function {name!r} has no end: a line '}}' was expected")
+
+
+def _body_node(node: ParsedNode, told: Mapping[str, Any]) -> BodyNode:
+    attrs = {**node.attrs, **told}
+    return BodyNode(node.name, node.op, tuple(node.inputs), node.device, attrs, node.origin)
 
 
 def _from_raw(line: Line, name: str) -> Function:
@@ -120,10 +136,7 @@ def _arg_type(line: Line) -> tuple[DType | None, str | None]:
 
 def _statement(line: Line, block: _Block) -> None:
     if is_node(line):
-        node = parse_node(line)
-        block.nodes.append(
-            BodyNode(node.name, node.op, tuple(node.inputs), node.device, node.attrs, node.origin)
-        )
+        block.nodes.append(parse_node(line, block.names.full))
         return
     statement = _STATEMENTS.get(line.token)
     if statement is None:
@@ -158,11 +171,30 @@ def _stateful(line: Line, block: _Block) -> None:
 
 
 def _return(line: Line, block: _Block) -> None:
+    if "=" not in line.tokens:
+        _return_all(line, block)
+        return
     name = line.name("the name of an output")
     if name in block.returns:
         raise line.error(f"the output {name!r} is returned twice")
     line.expect("=")
-    block.returns[name] = parse_tensor(line)
+    block.returns[name] = _returned(line, block)
+
+
+def _return_all(line: Line, block: _Block) -> None:
+    """Read a tensor for each output, in their order: `return sum:z:0, x`."""
+    if block.returns:
+        raise line.error("the name of an output and '=' was expected, as before")
+    for place, output in enumerate(block.outputs):
+        if place and not line.take(","):
+            raise line.error(f"',' and a tensor for the output {output.name!r} was expected")
+        block.returns[output.name] = _returned(line, block)
+
+
+def _returned(line: Line, block: _Block) -> str:
+    exact = line.token[:1] == '"'
+    text = parse_tensor(line)
+    return text if exact else block.names.full(text)
 
 
 def _control_return(line: Line, block: _Block) -> None:

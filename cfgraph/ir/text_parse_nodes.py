@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,11 +34,16 @@ def is_node(line: Line) -> bool:
     return line.tokens[1:2] == ["="]
 
 
-def parse_node(line: Line) -> ParsedNode:
-    """Read a whole line as a node. Raises InvalidInput where it is none."""
+def parse_node(line: Line, name_of: Callable[[str], str] | None = None) -> ParsedNode:
+    """Read a whole line as a node, its inputs by the names that `name_of` gives unless it is exact.
+
+    Raises InvalidInput where it is none.
+    """
     name = line.name("the name of a node")
     line.expect("=")
     node = ParsedNode(name, line.name("the op of the node"), _inputs(line), {})
+    if name_of is not None and line.tokens[-2] != "exact":
+        node.inputs = [text if text[:1] == "^" else name_of(text) for text in node.inputs]
     if line.token == "{":
         node.attrs = parse_attrs(line)
     if line.take("@"):

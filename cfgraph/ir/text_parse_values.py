@@ -123,6 +123,8 @@ def _shape(line: Line, depth: int) -> Shape:
         names.append(line.name("the name of a dimension") if named else "")
         if named:
             line.expect("=")
+        if line.token[:1].isalpha():
+            raise line.error("the size of a shape was expected (a list is written (int32, int64))")
         sizes.append(None if line.take("?") else parse_int(line, range(1 << 63)))
     return Shape(sizes, names) if any(names) else Shape(sizes)
 

@@ -13,6 +13,7 @@ from cfgraph.ir.graph import Graph, Node
 from cfgraph.ir.serde_functions import extra_of_function, function_to_bytes
 from cfgraph.ir.signature import Arg, Attr
 from cfgraph.ir.text_infer import attrs_from_inputs, lacks_attrs
+from cfgraph.ir.text_infer_bodies import Names, attrs_from_types
 from cfgraph.ir.text_lex import name_text, string_text
 from cfgraph.ir.text_print_values import AttrPrinter, raw_text
 from cfgraph.ir.text_types import type_text
@@ -118,10 +119,16 @@ def _body_lines(definition: Definition, printer: AttrPrinter) -> Iterator[str]:
         yield f"attrs {printer.attrs_text(definition.attrs)}"
     if definition.stateful:
         yield "stateful"
+    names = Names(definition.inputs, {node.name: node.op for node in definition.nodes})
+    told = attrs_from_types(names, definition.nodes)
     for node in definition.nodes:
-        yield _node_line(node, node.inputs, printer)
+        line = _node_line(node, node.inputs, printer)
+        exact = node.name in told or any(names.full(text) != text for text in node.inputs)
+        yield line + " exact" if exact else line
     for output, tensor in definition.returns.items():
-        yield f"return {name_text(output)} = {_tensor_text(tensor)}"
+        exact = names.full(tensor) != tensor
+        text = string_text(tensor.encode()) if exact else _tensor_text(tensor)
+        yield f"return {name_text(output)} = {text}"
     for output in definition.control_outputs:
         if output in definition.control_returns:
             returned = definition.control_returns[output]

@@ -102,7 +102,7 @@ function f(x: T) -> (y: T) {
         ("a = Neg(z) {T=float32}\n  return y = a:y:0", "CFG130"),
         ("a = Neg(x) {T=float32}\n  return y = a:z:0", "CFG130"),
         ("a = Neg(x) {T=float32}\n  return y = a:y:1", "CFG130"),
-        ("a = Neg(x) {T=float32}\n  return y = a", "CFG130"),
+        ('a = Neg(x) {T=float32}\n  return y = "a"', "CFG130"),
         ("a = Neg(x:1) {T=float32}\n  return y = a:y:0", "CFG130"),
         ("a = Neg(x, ^b) {T=float32}\n  return y = a:y:0", "CFG130"),
         ("a = Neg(x) {T=float32}", "CFG131"),

@@ -29,7 +29,7 @@ ERRORS = [
     ("x = A() {a=($T)}", "an element of a list was expected"),
     ('x = A() {a=(raw"")}', "an element of a list was expected"),
     ("x = A() {a=[2,-1]}", "an integer from 0"),
-    ("x = A() {a=[2,x]}", "an integer was expected, found 'x'"),
+    ("x = A() {a=[2,x]}", "a list is written (int32, int64)), found 'x'"),
     ("x = A() {a=[2 3]}", "',' or ']' was expected"),
     ("x = A() {a=Ref(bad)}", "a value was expected, found 'Ref'"),
     ("x = A() {a=float32[?]:1}", "the known shape of a tensor was expected"),

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from cfgraph.errors import InvalidInput
 from cfgraph.ir import dtypes
 from cfgraph.ir.attrs import Placeholder
 from cfgraph.ir.functions import BodyNode, Definition, Function
@@ -130,3 +131,58 @@ def test_a_function_without_words_is_kept_in_base64(signature: str) -> None:
 
 def test_a_function_without_a_name_stays() -> None:
     assert text_of("library { function { } }").startswith('\nfunction "" raw"')
+
+
+def test_a_body_may_leave_out_names_of_outputs_and_types() -> None:
+    short = """
+function f(x: float32, n: int32) -> (y: float32, z: int32) {
+  two = Const() {dtype=float32, value=float32[]:2.0}
+  sum = AddV2(mul, x)
+  mul = Mul(x, two)
+  parts = Split(n, sum) {num_split=2}
+  both = Pack(parts:1, parts)
+  return both, n
+}
+"""
+    long = """
+function f(x: float32, n: int32) -> (y: float32, z: int32) {
+  two = Const() {dtype=float32, value=float32[]:2.0}
+  sum = AddV2(mul:z:0, x) {T=float32}
+  mul = Mul(x, two:output:0) {T=float32}
+  parts = Split(n, sum:z:0) {T=float32, num_split=2}
+  both = Pack(parts:output:1, parts:output:0) {N=2, T=float32}
+  return y = both:output:0
+  return z = n
+}
+"""
+    assert print_graph(parse_graph(short)) == long
+    assert print_graph(parse_graph(long)) == long
+
+
+def test_what_a_file_leaves_out_of_a_body_stays_out() -> None:
+    nodes = (
+        BodyNode("a", "Neg", ("x",), attrs={"T": dtypes.float32}),
+        BodyNode("b", "Neg", ("a",), attrs={"T": dtypes.float32}),
+        BodyNode("c", "Neg", ("a:y:0",)),
+    )
+    x, y = Arg("x", dtypes.float32, None), Arg("y", dtypes.float32, None)
+    graph = Graph()
+    graph.functions["f"] = Function("f", Definition((x,), (y,), nodes=nodes, returns={"y": "c"}))
+    text = print_graph(graph)
+    assert graph_to_bytes(parse_graph(text)) == graph_to_bytes(graph)
+    assert text.count("exact") == 2
+    assert 'return y = "c"' in text
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("return x", "',' and a tensor for the output 'z' was expected"),
+        ("return x, x, x", "nothing more was expected, found ','"),
+        ("return", "an input was expected"),
+    ],
+)
+def test_a_return_without_names_has_a_tensor_for_each_output(line: str, message: str) -> None:
+    text = f"function f(x: int32) -> (y: int32, z: int32) {{\n  {line}\n}}\n"
+    with pytest.raises(InvalidInput, match=message):
+        parse_graph(text)
