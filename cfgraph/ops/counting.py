@@ -16,6 +16,7 @@ from cfgraph.ops.inference import InferenceContext
 from cfgraph.ops.op import Kernel, Op, OpError
 from cfgraph.ops.precision import widened
 from cfgraph.ops.type_sets import FLOATS, INDEX, one_of
+from cfgraph.ops.writes import accumulated
 
 _COUNTED = "int32, int64, float32, float64"
 
@@ -125,7 +126,8 @@ def counter(xp: ModuleType, *, binary: bool) -> Kernel:
         if binary:
             bins[flat[inside]] = 1
         else:
-            np.add.at(bins, flat[inside], weights.reshape(-1)[inside] if weights.size else 1)
+            much = weights.reshape(-1)[inside] if weights.size else 1
+            bins = accumulated(bins, flat[inside], much, "add")
         return bins
 
     return count

@@ -231,7 +231,7 @@ def index_vectors(
             f"{len(sizes)}"
         )
         raise OpError(message)
-    limits = np.array(sizes[:depth], indices.dtype if indices.dtype.itemsize > 2 else np.int64)
+    limits = xp.asarray(sizes[:depth], indices.dtype if indices.dtype.itemsize > 2 else np.int64)
     wrong = (indices < 0) | (indices >= limits)
     if xp is np and not wrong.any():
         return tuple(np.moveaxis(indices, -1, 0)), None

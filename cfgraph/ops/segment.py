@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from types import ModuleType
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from cfgraph.ops.dims import static_int, want_rank, want_rank_at_least
 from cfgraph.ops.inference import InferenceContext
 from cfgraph.ops.op import Kernel, OpError
 from cfgraph.ops.segment_gradients import BySegment
+from cfgraph.ops.writes import accumulated
 
 REAL = (
     "{float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16, uint32, "
@@ -24,6 +25,8 @@ NUMERIC = (
     "{float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8, qint32, "
     "bfloat16, qint16, quint16, uint16, complex128, float16, uint32, uint64}"
 )
+# what `accumulated` calls the ufuncs
+HOW: Final = {np.add: "add", np.multiply: "multiply", np.minimum: "min", np.maximum: "max"}
 IDS = "Tindices: {int32, int64}"
 COUNT = "Tnumsegments: {int32, int64} = int32"
 
@@ -33,7 +36,9 @@ def combined(ufunc: Any, start: Any, rows: Any, ids: Any, count: int) -> Any:
 
     Compared with NaN the later row stays, whichever of the two it is.
     """
-    result = np.full((count, *rows.shape[1:]), start, rows.dtype)
+    result = np.full_like(rows, start, shape=(count, *rows.shape[1:]))
+    if not isinstance(result, np.ndarray):
+        return accumulated(result, ids, rows, HOW[ufunc])
     wins = {np.maximum: np.greater, np.minimum: np.less}.get(ufunc)
     if wins is None or rows.dtype.kind in "iu" or not np.isnan(rows).any():
         ufunc.at(result, ids, rows)

@@ -14,8 +14,9 @@ from cfgraph.ops import segment_gradients
 from cfgraph.ops.dims import static_int
 from cfgraph.ops.inference import InferenceContext
 from cfgraph.ops.op import Kernel, OpError
-from cfgraph.ops.segment import COUNT, IDS, NUMERIC, REAL, combined, extreme
+from cfgraph.ops.segment import COUNT, HOW, IDS, NUMERIC, REAL, combined, extreme
 from cfgraph.ops.segment_gradients import BySegment
+from cfgraph.ops.writes import accumulated
 
 
 class UnsortedSegment(BySegment, abstract=True):
@@ -49,7 +50,7 @@ class UnsortedSegment(BySegment, abstract=True):
                 raise OpError(message)
             rows, flat = data.reshape((ids.size, *data.shape[ids.ndim :])), ids.reshape(-1)
             if xp is not np:
-                return traced(xp, ufunc.__name__, start, rows, flat, count)
+                return unchecked(xp, HOW[ufunc], start, rows, flat, count)
             if flat.size and flat.max() >= count:
                 place = int((flat >= count).argmax())
                 message = f"segment_ids[{place}] = {flat[place]} is out of range [0, {count})"
@@ -73,11 +74,11 @@ class UnsortedSegment(BySegment, abstract=True):
         return [vector(count) + data[ids.rank :]]
 
 
-def traced(xp: ModuleType, how: str, start: Any, rows: Any, ids: Any, count: int) -> Any:
-    """The segments of a traced array, which drops what is written outside of it."""
-    segments = xp.full((count, *rows.shape[1:]), start, rows.dtype)
+def unchecked(xp: ModuleType, how: str, start: Any, rows: Any, ids: Any, count: int) -> Any:
+    """The segments without a look at the numbers: those outside go to a segment that is dropped."""
+    segments = xp.full((count + 1, *rows.shape[1:]), start, rows.dtype)
     inside = xp.where((ids < 0) | (ids >= count), count, ids)
-    return getattr(segments.at[inside], how)(rows)
+    return accumulated(segments, inside, rows, how)[:count]
 
 
 class UnsortedSegmentSum(UnsortedSegment):

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-# what NumPy's ufuncs and the `.at` of traced arrays call the same change
+# what NumPy's ufuncs, the `.at` of traced arrays and the arrays of a card call the same change
 _UFUNCS = {"add": np.add, "subtract": np.subtract, "min": np.minimum, "max": np.maximum}
 
 
@@ -27,20 +27,10 @@ def accumulated(array: Any, index: Any, value: Any, how: str) -> Any:
         either = how == "add" and array.dtype == bool
         return getattr(array.at[index], "max" if either else how)(value)
     result = array.copy()
-    if not isinstance(result, np.ndarray):
-        _accumulate_on_device(result, index, value, how)
-    else:
+    if isinstance(result, np.ndarray):
         _UFUNCS[how].at(result, index, value)
+    elif how == "subtract":
+        result.scatter_add(index, -value)
+    else:
+        getattr(result, f"scatter_{how}")(index, value)
     return result
-
-
-def _accumulate_on_device(result: Any, index: Any, value: Any, how: str) -> None:
-    import cupy
-
-    ufuncs = {
-        "add": cupy.add,
-        "subtract": cupy.subtract,
-        "min": cupy.minimum,
-        "max": cupy.maximum,
-    }
-    ufuncs[how].at(result, index, value)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Callable
+from importlib import import_module
 from types import SimpleNamespace
 from typing import Any
 
@@ -24,6 +25,14 @@ _HELD = frozenset("?bhilqBHILQefdFD")
 # these take NumPy arrays, and bring them to the card; others take them for a shape or an index
 _BRINGS = {"array", "asarray", "ascontiguousarray"}
 _SHAPES = {"zeros", "ones", "empty", "full", "reshape", "broadcast_to", "tile", "transpose"}
+# what CuPy does where NumPy would have to be asked
+_ALWAYS = {"take": {"mode": "wrap"}, "sort": {"kind": "stable"}, "argsort": {"kind": "stable"}}
+# what changes elements in place, and the types that the card has instructions for
+_SCATTERS = {
+    "add": (np.add, "iILQefd"),
+    "max": (np.maximum, "iILQfd"),
+    "min": (np.minimum, "iILQfd"),
+}
 _BINARY = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and", "or", "xor", "lshift")
 _BINARY += ("rshift", "matmul")
 
@@ -109,11 +118,26 @@ class Array:
         if name in ("item", "tolist", "tobytes"):
             return found(*args, **kwargs)
         args, kwargs = plain(args, name), {key: plain(item, name) for key, item in kwargs.items()}
-        if name == "take":
-            kwargs["mode"] = "wrap"
+        kwargs |= _ALWAYS.get(name, {})
         if name == "astype" and np.dtype(args[0]).char not in _HELD:
             require(np.dtype(args[0]))
         return wrap(found(*args, **kwargs), self)
+
+    def scatter_add(self, index: Any, value: Any) -> None:
+        self._scatter("add", index, value)
+
+    def scatter_max(self, index: Any, value: Any) -> None:
+        self._scatter("max", index, value)
+
+    def scatter_min(self, index: Any, value: Any) -> None:
+        self._scatter("min", index, value)
+
+    def _scatter(self, how: str, index: Any, value: Any) -> None:
+        ufunc, types = _SCATTERS[how]
+        if self.dtype.char not in types:
+            message = f"scatter_{how} does not support {self.dtype}"
+            raise TypeError(message)
+        ufunc.at(self._a, _index(index, self.shape), plain(value, "scatter"))
 
     def __getitem__(self, index: Any) -> Any:
         return wrap(self._a[_index(index, self.shape)], self)
@@ -203,13 +227,12 @@ def _index(index: Any, shape: tuple[int, ...]) -> Any:
 
 def _function(module: str, name: str, told: Any) -> Callable[..., Any]:
     """A function of the card that computes as NumPy's does."""
-    ours = getattr(getattr(np, module) if module else np, name)
+    ours = getattr(import_module(MODULES[module][1]), name)
 
     @functools.wraps(ours)
     def call(*args: Any, **kwargs: Any) -> Any:
         _check(name, told, args, kwargs)
-        if name == "take":
-            kwargs["mode"] = "wrap"
+        kwargs |= _ALWAYS.get(name, {})
         args = tuple(plain(item, name) for item in args)
         return wrap(ours(*args, **{key: plain(item, name) for key, item in kwargs.items()}))
 
@@ -220,7 +243,7 @@ def _check(name: str, told: Any, args: Any, kwargs: Any) -> None:
     """Raise where CuPy knows no such parameter or no such types."""
     if "parameters" in told:
         unknown = [] if told["open"] else sorted(set(kwargs) - set(told["parameters"]))
-        if unknown or (len(args) > len(told["parameters"]) and "args" not in told["parameters"]):
+        if unknown or (len(args) > len(told["parameters"]) and not told["many"]):
             message = f"{name}() got an unexpected argument {unknown}"
             raise TypeError(message)
         return
@@ -250,8 +273,8 @@ def _takes(loop: str, types: Any, inputs: Any) -> bool:
 class _Ufunc:
     """A ufunc of the card: it may be called; of its methods CuPy has few."""
 
-    def __init__(self, name: str, told: Any) -> None:
-        self._call, self.__name__ = _function("", name, told), name
+    def __init__(self, module: str, name: str, told: Any) -> None:
+        self._call, self.__name__ = _function(module, name, told), name
         self.types = told["types"]
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -261,11 +284,11 @@ class _Ufunc:
 def _module(module: str) -> Any:
     made = SimpleNamespace()
     for name, told in NAMES[module].items():
-        found = getattr(getattr(np, module) if module else np, name)
+        found = getattr(import_module(MODULES[module][1]), name)
         if told is not None:
-            found = _Ufunc(name, told) if "types" in told else _function(module, name, told)
+            found = _Ufunc(module, name, told) if "types" in told else _function(module, name, told)
         elif callable(found) and not isinstance(found, type):
-            found = _function(module, name, {"parameters": ["args"], "open": True})
+            found = _function(module, name, {"parameters": [], "open": True, "many": True})
         setattr(made, name, found)
     return made
 
@@ -319,7 +342,7 @@ def _in_place(call: Any) -> Any:
 
 def _library() -> Any:
     made = _module("")
-    for module in MODULES[1:]:
+    for module in filter(None, MODULES):
         setattr(made, module, _module(module))
     made.ndarray, made.cuda = Array, cuda
     made.asnumpy = lambda value: value.get() if isinstance(value, Array) else np.asarray(value)

@@ -7,21 +7,26 @@ from __future__ import annotations
 
 import inspect
 import json
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import numpy as np
-
 FILE = Path(__file__).with_name("cupy.json")
-MODULES = ("", "linalg", "fft")
+# in CuPy and in NumPy, or SciPy
+MODULES = {
+    "": ("cupy", "numpy"),
+    "linalg": ("cupy.linalg", "numpy.linalg"),
+    "fft": ("cupy.fft", "numpy.fft"),
+    "special": ("cupyx.scipy.special", "scipy.special"),
+}
 
 
 def surface(cupy: ModuleType) -> dict[str, Any]:
     """The part of CuPy that has NumPy's names."""
     found: dict[str, Any] = {"version": cupy.__version__}
-    for module in MODULES:
-        theirs, ours = (getattr(one, module) if module else one for one in (cupy, np))
+    for module, pair in MODULES.items():
+        theirs, ours = map(import_module, pair)
         names = [name for name in dir(theirs) if hasattr(ours, name) and name[0] != "_"]
         found[module] = {name: _what(getattr(theirs, name), cupy.ufunc) for name in names}
     found["ndarray"] = [name for name in dir(cupy.ndarray) if name not in dir(object)]
@@ -41,6 +46,7 @@ def _what(item: Any, ufunc: type) -> Any:
     return {
         "parameters": [one.name for one in parameters],
         "open": any(one.kind is one.VAR_KEYWORD for one in parameters),
+        "many": any(one.kind is one.VAR_POSITIONAL for one in parameters),
     }
 
 
