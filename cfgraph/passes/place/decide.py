@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from cfgraph.analysis.cost import Costs
@@ -15,7 +15,7 @@ from cfgraph.passes.place.rules import Rules
 from cfgraph.passes.place.schedule import Scheduler
 from cfgraph.passes.place.wishes import Wishes
 
-Allowed = Mapping[Node, Sequence[str]]
+Allowed = Mapping[Node, tuple[str, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,18 +34,17 @@ def decide(
 
     Raises what `place` raises for requests that cannot be met.
     """
-    facts = Facts()
+    facts = Facts(graph)
     matched = Matched(graph, rules)
     groups = Groups(graph, facts, matched.together)
     asked = _asked(graph, matched, rules.default, heed=seed is None)
     hard = [node for node, rule in matched.by.items() if rule.hard]
-    wishes = Wishes(graph, groups, devices, asked, hard, soft)
+    wishes = Wishes(groups, facts.on_host(), devices, asked, hard, soft)
     for tie in groups.loose:
         wishes.join(tie.source, tie.reader)
     if seed is None:
-        for node in graph:
-            for tie in facts.loop_ties(node):
-                wishes.join(tie.source, tie.reader)
+        for tie in facts.loop_ties():
+            wishes.join(tie.source, tie.reader)
     allowed = {node: wishes.candidates(node) for node in graph if groups.is_first(node)}
     first_of = {node: groups.of(node) for node in graph}
     chosen = _chosen(graph, devices, first_of, allowed, seed)
@@ -86,7 +85,7 @@ def _chosen(
 
 
 class _Reasons:
-    """What decided on a node, as a text; nodes that share a reason share the text."""
+    """What decided on a node, as a text."""
 
     def __init__(
         self,
@@ -101,20 +100,20 @@ class _Reasons:
         self._rules = matched.by
         self._allowed = allowed
         self._chance = "cost" if seed is None else f"seed {seed}"
-        self._known: dict[str, str] = {}
+        self._own = {text: f"asked for {text}" for text in set(wishes.asked.values())}
 
     def of(self, node: Node) -> str:
-        text = self._text(node)
-        return self._known.setdefault(text, text)
-
-    def _text(self, node: Node) -> str:
-        first, wishes = self._first_of[node], self._wishes
         rule = self._rules.get(node)
         if rule is not None:
             return rule.label
-        asked = wishes.asked.get(node)
-        if asked is not None:
-            return f"asked for {asked}" if node.device == asked else f"default {asked}"
+        asked = self._wishes.asked.get(node)
+        if asked is None:
+            return self._of_set(self._first_of[node])
+        return self._own[asked] if node.device == asked else f"default {asked}"
+
+    def _of_set(self, first: Node) -> str:
+        """What decided on a set of nodes, for those that ask for nothing themselves."""
+        wishes = self._wishes
         if len(wishes.devices) == 1:
             return "the only device"
         if len(self._allowed[first]) > 1:

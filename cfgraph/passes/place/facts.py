@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
 from cfgraph.ir import registry
 from cfgraph.ir.dtypes import DType
-from cfgraph.ir.graph import Node
+from cfgraph.ir.graph import Graph, Node
 from cfgraph.ir.signature import Arg
 from cfgraph.ops.op import Op, lookup, role
 
@@ -36,58 +36,63 @@ class Tie:
 
 
 @dataclass(frozen=True, slots=True)
-class _OpFacts:
-    """What the class of an op says of all its nodes, and the attributes that say the rest."""
+class KindFacts:
+    """What is said of all nodes of one op and types.
 
-    hands_on: bool
-    on_host: bool
+    `ties`: readers may have to be beside the node; `handles` are the outputs that pass for a text;
+    `driven_by` are the roles of what drives it in a loop; `on_host`: only a CPU has a kernel: it
+    prints, looks up, or works on text; `hands_on`: what it reads, it gives.
+    """
+
     ties: bool
     handles: tuple[int, ...]
     driven_by: tuple[str, ...]
-    tying_attrs: tuple[str, ...]
-    text_attrs: tuple[str, ...]
+    on_host: bool
+    hands_on: bool
+
+    @property
+    def is_special(self) -> bool:
+        """True if something keeps a node from being anywhere."""
+        return self.ties or self.on_host or bool(self.driven_by)
 
 
-class Facts(dict[str, _OpFacts]):
-    """The facts of ops, by op name, each worked out once."""
+class Facts:
+    """The facts of a graph's nodes; `special` are the nodes that cannot be just anywhere."""
 
-    def __missing__(self, name: str) -> _OpFacts:
-        op = lookup(name)
-        facts = self[name] = _of_op(op) if op else _OpFacts(False, False, True, (), (), (), ())
+    def __init__(self, graph: Graph) -> None:
+        self._type_attrs = _TypeAttrs()
+        self._of_kind: dict[tuple[Any, ...], KindFacts] = {}
+        self.special: dict[Node, KindFacts] = {}
+        for node in graph:
+            facts = self._of(node)
+            if facts.is_special:
+                self.special[node] = facts
+
+    def _of(self, node: Node) -> KindFacts:
+        kind = (node.op, *map(node.attrs.get, self._type_attrs[node.op]))
+        facts = self._of_kind.get(kind)
+        if facts is None:
+            facts = self._of_kind[kind] = _facts_of(node)
         return facts
 
-    def needs_host(self, node: Node) -> bool:
-        """True if only a CPU has a kernel for the node: it prints, looks up, or works on text."""
-        facts = self[node.op]
-        if facts.on_host:
-            return True
-        attrs = node.attrs
-        return any(_holds(attrs.get(name), _is_text) for name in facts.text_attrs)
+    def on_host(self) -> Iterator[Node]:
+        """The nodes that only a CPU can run."""
+        return (node for node, facts in self.special.items() if facts.on_host)
 
     def ties(self, node: Node) -> Iterator[Tie]:
-        """The readers of a node that are to be on its device."""
-        facts = self[node.op]
-        attrs = node.attrs
-        if facts.handles or facts.ties:
+        """The readers of a special node that are to be on its device."""
+        facts = self.special[node]
+        if facts.ties:
             yield from self._tied(node, facts)
-        else:
-            for name in facts.tying_attrs:
-                value = attrs.get(name)
-                if value.__class__ is DType and not (value.is_ref or value.kind == "resource"):
-                    continue
-                if _holds(value, _is_tying):
-                    yield from self._tied(node, facts)
-                    return
 
-    def loop_ties(self, node: Node) -> list[Tie]:
+    def loop_ties(self) -> Iterator[Tie]:
         """What drives a loop with a Merge, Switch or Exit: it had better be beside it."""
-        drivers = self[node.op].driven_by
-        if not drivers:
-            return []
-        sources = [item.node for item in node.inputs if role(item.node) in drivers]
-        return [Tie(source, node, "a loop", loose=True) for source in sources]
+        for node, facts in self.special.items():
+            for item in node.inputs if facts.driven_by else ():
+                if role(item.node) in facts.driven_by:
+                    yield Tie(item.node, node, "a loop", loose=True)
 
-    def _tied(self, node: Node, facts: _OpFacts) -> Iterator[Tie]:
+    def _tied(self, node: Node, facts: KindFacts) -> Iterator[Tie]:
         types = registry.output_types(node)
         for use in node.uses:
             if use.slot < 0:
@@ -118,7 +123,7 @@ class Facts(dict[str, _OpFacts]):
 
     def _passed(self, node: Node, slot: int) -> list[tuple[Node, int]]:
         """The outputs that a node hands a text of an input on to."""
-        if not self[node.op].hands_on:
+        if not self._of(node).hands_on:
             return []
         outputs = registry.output_types(node) or []
         by_slot = _forwards(node)
@@ -131,37 +136,40 @@ def _forwards(node: Node) -> bool:
     return op is not None and op.forwards
 
 
-def _of_op(op: type[Op]) -> _OpFacts:
+class _TypeAttrs(dict[str, tuple[str, ...]]):
+    """The attributes that say the types of an op, by its name."""
+
+    def __missing__(self, name: str) -> tuple[str, ...]:
+        op = lookup(name)
+        args = (*op.parsed().inputs, *op.parsed().outputs) if op else ()
+        attrs = self[name] = tuple(dict.fromkeys(arg.type_attr for arg in args if arg.type_attr))
+        return attrs
+
+
+def _facts_of(node: Node) -> KindFacts:
+    op: type[Op] | None = lookup(node.op)
+    if op is None:
+        return KindFacts(ties=True, handles=(), driven_by=(), on_host=False, hands_on=False)
     signature = op.parsed()
     hands_on = op.role in _HAND_ON or op.forwards
     # a text that lies in host memory anyway binds nobody
     inputs = [arg for place, arg in enumerate(signature.inputs) if place not in op.host_inputs]
     outputs = [arg for place, arg in enumerate(signature.outputs) if place not in op.handles]
     worked_on = [] if op.role or hands_on else [*inputs, *outputs]
-    return _OpFacts(
-        hands_on=hands_on,
-        on_host=op.host_only or any(_fixed(arg, _is_text) for arg in worked_on),
-        ties=any(arg.is_ref or _fixed(arg, _is_tying) for arg in signature.outputs),
+    return KindFacts(
+        ties=bool(op.handles) or any(_holds(arg, node, _is_tying) for arg in signature.outputs),
         handles=op.handles,
         driven_by=_DRIVEN_BY.get(op.role, ()),
-        tying_attrs=_type_attrs(signature.outputs),
-        text_attrs=_type_attrs(worked_on),
+        on_host=op.host_only or any(_holds(arg, node, _is_text) for arg in worked_on),
+        hands_on=hands_on,
     )
 
 
-def _type_attrs(args: Any) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(arg.type_attr for arg in args if arg.type_attr))
-
-
-def _fixed(arg: Arg, test: Any) -> bool:
-    return arg.dtype is not None and bool(test(arg.dtype))
-
-
-def _holds(value: Any, test: Any) -> bool:
-    """True if a type, or one of a list of types, passes a test."""
-    if isinstance(value, tuple):
-        return any(isinstance(item, DType) and test(item) for item in value)
-    return isinstance(value, DType) and bool(test(value))
+def _holds(arg: Arg, node: Node, test: Callable[[DType], bool]) -> bool:
+    """True if a type of an argument passes a test."""
+    said = arg.dtype or node.attrs.get(arg.type_attr or "")
+    types = said if isinstance(said, tuple) else (said,)
+    return any(isinstance(item, DType) and test(item.ref if arg.is_ref else item) for item in types)
 
 
 def _is_text(dtype: DType) -> bool:

@@ -27,8 +27,9 @@ class Groups:
         self._place = {node: place for place, node in enumerate(graph)}
         self._parent: dict[Node, Node] = {}
         for node in graph:
-            for tie in facts.ties(node):
-                (self.loose if tie.loose else self.ties).append(tie)
+            if node in facts.special:
+                for tie in facts.ties(node):
+                    (self.loose if tie.loose else self.ties).append(tie)
             if "_class" in node.attrs:
                 self._beside(node, node.attrs["_class"])
         for nodes in together:

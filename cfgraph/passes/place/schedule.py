@@ -33,7 +33,7 @@ class Scheduler:
         graph: Graph,
         devices: Sequence[str],
         first_of: Mapping[Node, Node],
-        allowed: Mapping[Node, Sequence[str]],
+        allowed: Mapping[Node, tuple[str, ...]],
         costs: Costs,
     ) -> None:
         self.graph = graph
@@ -42,10 +42,11 @@ class Scheduler:
         self.costs = costs
         self.roles = Roles()
         self.kinds = [_kind(device) for device in devices]
-        numbers = {device: number for number, device in enumerate(devices)}
-        self.allowed = {
-            first: tuple([numbers[device] for device in found]) for first, found in allowed.items()
+        number = {device: number for number, device in enumerate(devices)}
+        numbers = {
+            found: tuple([number[each] for each in found]) for found in set(allowed.values())
         }
+        self.allowed = {first: numbers[found] for first, found in allowed.items()}
         self.chosen: dict[Node, int] = {
             first: found[0] for first, found in self.allowed.items() if len(found) == 1
         }

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 from cfgraph.errors import CfgraphError, InvalidInput, Unsupported
 from cfgraph.ir.device_name import DeviceName
 from cfgraph.ir.device_set import closest, short_names
-from cfgraph.ir.graph import Graph, Node
-from cfgraph.passes.place.facts import Facts
+from cfgraph.ir.graph import Node
 from cfgraph.passes.place.groups import Groups
 
 ANYWHERE: Final = DeviceName()
@@ -26,8 +25,8 @@ class Wishes:
 
     def __init__(
         self,
-        graph: Graph,
         groups: Groups,
+        hosted: Iterable[Node],
         devices: Sequence[str],
         asked: Mapping[Node, str],
         hard: Collection[Node],
@@ -47,7 +46,8 @@ class Wishes:
         self._hard: dict[Node, Node] = {}
         for node in hard:
             self._hard.setdefault(groups.of(node), node)
-        self._find_hosted(graph)
+        for node in hosted:
+            self.hosted.setdefault(groups.of(node), node)
         for node, text in asked.items():
             self._ask(node, text)
 
@@ -92,12 +92,6 @@ class Wishes:
         return tuple(found)
 
     # -- reading ---------------------------------------------------------------------------------
-
-    def _find_hosted(self, graph: Graph) -> None:
-        facts = Facts()
-        for node in graph:
-            if facts.needs_host(node):
-                self.hosted.setdefault(self.groups.of(node), node)
 
     def _ask(self, node: Node, text: str) -> None:
         request = self._read.get(text)
