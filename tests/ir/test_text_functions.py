@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+import cfgraph.ops  # noqa: F401 - fills the registry
 from cfgraph.errors import InvalidInput
 from cfgraph.ir import dtypes
 from cfgraph.ir.attrs import Placeholder
