@@ -85,11 +85,11 @@ def cluster_file(path: str, asked: Asked, writing: Written) -> int:
     _require_places(asked, writing)
     source = read_graph(path, quiet=writing.quiet)
     inputs, graph = [source.to_json()], source.graph
+    writing.verification.before(graph)
     whole: Graph | None = None
     if writing.format == "dot":
         lower(graph)
         whole = copy_of(graph, graph)
-    writing.verification.before(graph)
     report = asked.apply(graph)
     verdict = writing.verification.after(graph, writing.quiet)
     fine = verdict is None or bool(verdict)

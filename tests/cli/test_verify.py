@@ -15,6 +15,7 @@ from cfgraph.ir.attrs import Tensor
 from cfgraph.ir.copy import copy_of
 from cfgraph.ir.files import dumps
 from cfgraph.ir.graph import Graph
+from cfgraph.passes.lower.lower import lower
 
 COMMANDS = {
     "lower": ("lower", "while_functional.pb", []),
@@ -107,6 +108,16 @@ def test_clusters_that_forget_deadness_are_refused(
     done = command("cluster", file, "--deadness", "off", "--verify", "-o", tmp_path / "o.pb")
     assert done.code == 1
     assert "live in A, dead in B" in done.err
+    assert not (tmp_path / "o.pb").exists()
+
+
+def test_what_is_lowered_to_be_drawn_is_verified_too(
+    command: Any, graphs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cfgraph.console.cluster.lower", swapped(lower, "Less"))
+    file = graphs / "cond_functional.pb"
+    done = command("cluster", file, "--format", "dot", "--verify", "-o", tmp_path / "o.pb")
+    assert done.code == 1
     assert not (tmp_path / "o.pb").exists()
 
 
