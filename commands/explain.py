@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from cfgraph.options import Color, ColorChoice, Devices, Feed, Full, Json, MaxIterations
+from cfgraph.options import Color, ColorChoice, Devices, Feed, Full, Init, Json, MaxIterations
 
 
 def main(
@@ -29,6 +29,7 @@ def main(
         typer.Argument(metavar="[NODE]", help="How SUBJECT gets there, and a gradient back."),
     ] = None,
     feed: Feed = [],
+    init: Init = [],
     run: Annotated[
         bool, typer.Option("--run", help="Run the graph too, and tell what became of SUBJECT.")
     ] = False,
@@ -47,13 +48,13 @@ def main(
     if other is not None:
         from cfgraph.console.explain_pair import explain_pair
 
-        explain_pair(graph, subject, other, ran=run or bool(feed), json=json, color=color)
+        explain_pair(graph, subject, other, ran=run or bool(feed or init), json=json, color=color)
         return
     from cfgraph.console.explain import explain_subject
 
     given = None
-    if run or feed:
+    if run or feed or init:
         from cfgraph.console.explain_run import Run
 
-        given = Run(feed, devices, max_iterations)
+        given = Run(feed, init, devices, max_iterations)
     explain_subject(graph, subject, given, full=full, json=json, color=color)

@@ -17,6 +17,7 @@ from cfgraph.runtime.fetches import Fetches
 from cfgraph.runtime.frame_state import MOST_ITERATIONS
 from cfgraph.runtime.iterations import Iterations
 from cfgraph.runtime.session import Session
+from cfgraph.runtime.state import State
 from cfgraph.runtime.trace import TraceEvent
 
 # the fetch is dead, or nothing computes it
@@ -67,16 +68,18 @@ def _is_of_fetch(error: ExecutionError, fate: Fate) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What is given of a run besides the graph: values to feed, and for loops the devices."""
+    """What is given of a run besides the graph; the devices are for loops alone."""
 
     feeds: Sequence[str]
+    inits: Sequence[str] = ()
     devices: Sequence[str] = ()
     max_iterations: int | None = None
 
     def of(self, graph: Graph) -> ReadyRun:
         """The run of a graph. Raises UsageError for feeds that do not fit it."""
         limit = MOST_ITERATIONS if self.max_iterations is None else self.max_iterations
-        return ReadyRun(graph, read_feeds(graph, self.feeds), ",".join(self.devices), limit)
+        feeds, inits = read_feeds(graph, self.feeds), [graph[name].name for name in self.inits]
+        return ReadyRun(graph, feeds, inits, ",".join(self.devices), limit)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +88,16 @@ class ReadyRun:
 
     graph: Graph
     feeds: Mapping[str, Any]
+    inits: Sequence[str]
     devices: str
     max_iterations: int
+
+    def first(self) -> State:
+        """What the initializers leave behind."""
+        session = Session(self.graph, soft_placement=True)
+        for name in self.inits:
+            session.run([], self.feeds, [name], max_iterations=self.max_iterations)
+        return session.state
 
     def fate(self, node: Node, *, in_root: bool) -> Fate:
         """Run the graph for one node. Raises what a run raises, of one that hangs where it does."""
@@ -95,7 +106,7 @@ class ReadyRun:
         fate = Fate(node.name, fed=any(item.node is node for item in fed))
         require_feeds(graph, [], [node], fed)
         fetches = [f"{node.name}:0"] if in_root and registry.output_count(node) else []
-        session = Session(graph, soft_placement=True)
+        session = Session(graph, state=self.first(), soft_placement=True)
         limit = self.max_iterations
         try:
             session.run(fetches, feeds, [node.name], trace=fate, max_iterations=limit)
@@ -113,9 +124,14 @@ class ReadyRun:
         seen = Iterations([item.name for item in chain])
         asked = Fetches(self.graph)
         asked.default()
+        require_feeds(
+            self.graph, asked.tensors, [], {self.graph.tensor(name) for name in self.feeds}
+        )
         names = [item.name for item in asked.tensors]
-        session = Session(self.graph, self.devices or None, costs=CostModel(), soft_placement=True)
-        limit = self.max_iterations
+        limit, costs = self.max_iterations, CostModel()
+        session = Session(
+            self.graph, self.devices or None, self.first(), soft_placement=True, costs=costs
+        )
         session.run(names, self.feeds, trace=seen, allow_dead=True, max_iterations=limit)
         if not seen.spans:
             raise UsageError(f"{frame.path!r} does not run with these feeds")

@@ -23,7 +23,8 @@ NUMERIC = (
 
 
 _FIRST: Final = (
-    "run its initializer first, in the same session; with `run`: --init NODE, as `show` says"
+    "run its initializer first, in the same session; on the command line --init NODE, as"
+    " `show` says"
 )
 
 

@@ -265,3 +265,22 @@ def test_an_inner_loop_that_runs_late_is_seen(command: Command, tmp_path: Path) 
     cfgraph.save(b.graph, tmp_path / "late.pb")
     path = frames(b.graph).all[2].path
     assert "an iteration, of 4" in command("explain", tmp_path / "late.pb", path, "--run").out
+
+
+def test_a_run_that_is_asked_for_begins_with_the_initializers(
+    command: Command, tmp_path: Path
+) -> None:
+    b = Builder()
+    w = b.variable(2.0, name="w")
+    n = b.placeholder("n", "int32", [])
+    b.while_loop(lambda i, _: i < n, lambda i, x: (i + 1, x * w), (0, 1.0))
+    b.initializer()
+    cfgraph.lower(b.graph)
+    path = tmp_path / "g.pb"
+    cfgraph.save(b.graph, path)
+    asked = ["--feed", "n=3", "--init", "init"]
+    assert "ran 3 times" in command("explain", path, "while/body/Mul", *asked).out
+    assert "an iteration, of 4" in command("explain", path, "/while", *asked).out
+    assert command("explain", path, "while/body/Mul", "--feed", "n=3").code == 5
+    lacking = command("explain", path, "/while", "--init", "init")
+    assert (lacking.code, "add --feed n=3" in lacking.err) == (2, True)
