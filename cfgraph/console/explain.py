@@ -18,6 +18,7 @@ from cfgraph.console.tables import Column, Table
 from cfgraph.console.view import View, find
 from cfgraph.errors import UsageError
 from cfgraph.ir.graph import Graph
+from cfgraph.ir.names import first_of
 from cfgraph.ops.op import lookup, role
 from cfgraph.options import Color
 
@@ -70,11 +71,10 @@ class NodeAnswer:
             switches = "1 Switch" if count == 1 else f"{count} Switches"
             yield "decides", f"by {self.decides.predicate.name}", switches
             for side, nodes in self.decides.of.items():
-                names = ", ".join(node.name for node in nodes[:_MAX_FED])
-                more = f" and {len(nodes) - _MAX_FED} more" if len(nodes) > _MAX_FED else ""
+                names = first_of([node.name for node in nodes], _MAX_FED)
                 sides = {0: "where it is false", 1: "where it is true"}
                 serves = sides.get(side, f"on side {side}")
-                yield "regardless", names + more, f"made outside, read only {serves}"
+                yield "regardless", names, f"made outside, read only {serves}"
         if self.fate is not None:
             yield "in this run", self.fate.words, self.fate.why
 
@@ -151,9 +151,8 @@ def _rows(told: Explanation, full: bool) -> list[tuple[str, str, str]]:
     rows += [("output", edge.name, _when(edge)) for edge in told.outputs]
     rows.append(("waits for", told.waits_for, ""))
     rows += [("input", edge.name, _when(edge)) for edge in told.inputs]
-    fed = list(told.fed_by) if full else list(told.fed_by[:_MAX_FED])
-    more = len(told.fed_by) - len(fed)
-    rows.append(("fed by", ", ".join(fed) or "nothing", f"and {more} more" if more else ""))
+    fed = first_of(told.fed_by, None if full else _MAX_FED)
+    rows.append(("fed by", fed or "nothing", ""))
     rows.append(("device", told.device, told.device_reason))
     return rows
 

@@ -16,11 +16,14 @@ from cfgraph.console.tables import Column, Table
 from cfgraph.errors import UsageError
 from cfgraph.ir.copy import copy_of
 from cfgraph.ir.graph import Graph, Node, Output
+from cfgraph.ir.names import first_of
 from cfgraph.options import Color
 from cfgraph.passes.cluster.cluster import cluster
 
 # nodes of a path that are named
 _SHOWN: Final = 8
+# what a loop gives instead
+_NEAR: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,9 +104,8 @@ def _frames(way: Crossing, source: Output, target: Node) -> Iterator[str]:
     steps += [f"a constant Enter into {frame.path}" for frame in way.enters]
     yield f"lead it over {', then '.join(steps)}"
     if way.near:
-        names = ", ".join(f"{node.name}:0" for node in way.near[:4])
-        more = f" and {len(way.near) - 4} more" if len(way.near) > 4 else ""
-        yield f"(what the loop gives now: {names}{more})"
+        names = first_of([f"{node.name}:0" for node in way.near], _NEAR)
+        yield f"(what the loop gives now: {names})"
 
 
 def _gradient(x: Output, y: Output) -> str:

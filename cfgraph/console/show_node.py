@@ -13,6 +13,7 @@ from cfgraph.console.values import value_json, value_text
 from cfgraph.console.view import View
 from cfgraph.ir.attrs import Tensor
 from cfgraph.ir.graph import Node
+from cfgraph.ir.names import first_of
 from cfgraph.ir.text_print_values import AttrPrinter
 from cfgraph.ops.op import lookup
 
@@ -61,9 +62,7 @@ def _readers(node: Node, port: int) -> list[str]:
 def _read_by(text: str, readers: list[str], full: bool) -> str:
     if not readers:
         return text
-    shown = readers if full else readers[:MAX_READERS]
-    more = f" and {len(readers) - len(shown)} more" if len(readers) > len(shown) else ""
-    return f"{text}  read by {', '.join(shown)}{more}"
+    return f"{text}  read by {first_of(readers, None if full else MAX_READERS)}"
 
 
 def _tensor_text(tensor: Tensor, full: bool) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 # TensorFlow's rule; a leading `_` is for nodes that its runtime makes
@@ -26,6 +26,12 @@ def split_tensor_name(name: str) -> tuple[str, int | None]:
     if name.startswith("^"):
         return name[1:], None
     return name, 0
+
+
+def first_of(names: Sequence[str], most: int | None) -> str:
+    """The first of some names, and how many more there are; None shows all."""
+    hidden = 0 if most is None else len(names) - most
+    return ", ".join(names[:most]) + (f" and {hidden} more" if hidden > 0 else "")
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str | None:

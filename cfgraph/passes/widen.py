@@ -17,6 +17,7 @@ from cfgraph.ir import dtypes
 from cfgraph.ir.attrs import Tensor
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Graph, Node, Output
+from cfgraph.ir.names import first_of
 from cfgraph.ir.signature import Attr
 from cfgraph.ops.op import lookup
 from cfgraph.ops.tensor_array_ops import ArrayOp
@@ -150,6 +151,5 @@ def _cast(graph: Graph, item: Output, dtype: DType) -> Output:
 def _warnings(narrow: list[Node]) -> tuple[str, ...]:
     if not narrow:
         return ()
-    told = ", ".join(f"{node.name} ({node.op})" for node in narrow[:_SHOWN])
-    more = f" and {len(narrow) - _SHOWN} more" if len(narrow) > _SHOWN else ""
-    return (f"no double precision in {told}{more}",)
+    told = first_of([f"{node.name} ({node.op})" for node in narrow], _SHOWN)
+    return (f"no double precision in {told}",)

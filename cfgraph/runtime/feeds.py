@@ -15,12 +15,16 @@ from cfgraph.analysis.inputs import declared, is_input
 from cfgraph.errors import CfgraphError, InvalidInput, UsageError
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Graph, Output
+from cfgraph.ir.names import first_of
 from cfgraph.ir.shapes import UNKNOWN, Shape
 from cfgraph.runtime import npy
 from cfgraph.runtime.feed_generators import generate
 from cfgraph.runtime.feed_grammar import Spec, parse_value, split_feed
 from cfgraph.runtime.fit import check_shape, fit
 from cfgraph.runtime.literals import literal
+
+# names that an error lists
+_SHOWN: Final = 5
 
 
 def read_feeds(
@@ -82,14 +86,9 @@ def _tensor(graph: Graph, name: str) -> Output:
         return fed_tensor(graph, name)
     except UsageError as error:
         inputs = [node.name for node in graph if is_input(node)]
-        hint = error.hint or (f"the graph has {_some(inputs)}" if inputs else None)
+        hint = error.hint or (f"the graph has {first_of(inputs, _SHOWN)}" if inputs else None)
         message = f"feed {name}: {error.message}"
         raise UsageError(message, hint=hint, code="CFG032") from None
-
-
-def _some(names: list[str]) -> str:
-    shown = ", ".join(names[:5])
-    return shown if len(names) <= 5 else f"{shown} and {len(names) - 5} more"
 
 
 def _archive(graph: Graph, path: str) -> Iterator[tuple[str, Any]]:
@@ -132,7 +131,7 @@ def _from_file(spec: Spec, wanted: DType | None, shape: Shape, name: str, seed: 
         arrays = dict(npy.read_npz(spec.text))
         if len(arrays) == 1:
             return next(iter(arrays.values()))
-        hint = f"write @{spec.text}[KEY]; it has {_some(sorted(arrays))}"
+        hint = f"write @{spec.text}[KEY]; it has {first_of(sorted(arrays), _SHOWN)}"
         raise UsageError("say which array of the archive", hint=hint, code="CFG033")
     return npy.read_npy(spec.text)
 
