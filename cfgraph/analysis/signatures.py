@@ -59,7 +59,7 @@ class Signatures:
     def __init__(self, library: Mapping[str, Function]) -> None:
         self.library = library
         self._known: dict[str, Signature | None] = {}
-        self._types: dict[str, dict[tuple[Any, ...], Types]] = {}
+        self._types: dict[str, dict[Any, Types]] = {}
 
     def of(self, op: str) -> Signature | None:
         """The signature of an op or function; None if it is not known."""
@@ -92,10 +92,10 @@ class Signatures:
 def _remembered(
     signature: Signature,
     names: tuple[str, ...],
-    known: dict[tuple[Any, ...], Types],
+    known: dict[Any, Types],
     attrs: Mapping[str, Any],
 ) -> Types:
-    key = tuple([attrs.get(name) for name in names])
+    key = attrs.get(names[0]) if len(names) == 1 else tuple([attrs.get(name) for name in names])
     try:
         return known[key]
     except (KeyError, TypeError):

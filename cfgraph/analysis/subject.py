@@ -8,7 +8,7 @@ from functools import cached_property
 
 from cfgraph.analysis.findings import Finding
 from cfgraph.analysis.frames import Frames, frames
-from cfgraph.analysis.signatures import Signatures, TypeRow, Types
+from cfgraph.analysis.signatures import Signatures, Types
 from cfgraph.ir.graph import Graph, Node
 from cfgraph.ir.names import did_you_mean
 from cfgraph.ir.walk import Roles
@@ -45,26 +45,14 @@ class Subject:
         return found
 
     @cached_property
-    def _types(self) -> tuple[dict[Node, TypeRow | None], dict[Node, TypeRow | None]]:
-        wants: dict[Node, TypeRow | None] = {}
-        gives: dict[Node, TypeRow | None] = {}
-        for node, types in self.arguments.items():
-            wants[node], gives[node] = types
+    def types(self) -> dict[Node, Types]:
+        """The types that each node reads and returns."""
+        found = dict(self.arguments)
         for op, nodes in self.by_op.items():
             types_of = self.signatures.types_of_op(op)
             for node in nodes:
-                wants[node], gives[node] = types_of(node.attrs)
-        return wants, gives
-
-    @property
-    def wants(self) -> dict[Node, TypeRow | None]:
-        """The types that each node reads, None where they cannot be told."""
-        return self._types[0]
-
-    @property
-    def gives(self) -> dict[Node, TypeRow | None]:
-        """The types that each node returns, None where they cannot be told."""
-        return self._types[1]
+                found[node] = types_of(node.attrs)
+        return found
 
     @cached_property
     def frames(self) -> Frames:

@@ -24,6 +24,7 @@ from cfgraph.analysis.bodies import body_of
 from cfgraph.analysis.findings import Finding, require_none
 from cfgraph.analysis.signatures import Signatures
 from cfgraph.analysis.subject import Rule, Subject
+from cfgraph.ir.collector import without_collector
 from cfgraph.ir.functions import Function
 from cfgraph.ir.graph import Graph
 
@@ -72,7 +73,8 @@ def verify(graph: Graph) -> tuple[Finding, ...]:
     if known is not None and known.state != state:
         known = None
     if known is None or known.moves != graph.moves:
-        known = _known[graph] = _look(graph, state, known)
+        with without_collector():
+            known = _known[graph] = _look(graph, state, known)
     return known.all
 
 

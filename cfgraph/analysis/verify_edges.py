@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 from cfgraph.analysis.findings import Finding
 from cfgraph.analysis.subject import Subject
@@ -16,21 +15,21 @@ _CASTABLE = ("float", "int", "uint", "complex", "bool")
 
 def edges(subject: Subject) -> Iterator[Finding]:
     """Every input comes from a node of the graph, from an output it has, in the type wanted."""
-    wants, gives = subject.wants, subject.gives
-    missing: Any = object()
+    types = subject.types
     for node in subject.nodes:
         inputs = node.inputs
-        wanted = wants[node]
+        wanted = types[node][0]
         if wanted is not None and len(wanted) != len(inputs):
             yield _wrong_number(subject, node, len(wanted))
             wanted = None
         for slot, (source, port) in enumerate(inputs):
-            outputs = gives.get(source, missing)
+            if source not in types:
+                yield _stranger(node, f"input {slot}", source)
+                continue
+            outputs = types[source][1]
             if outputs is None:
                 if not 0 <= port < MAX_COUNT:
                     yield _no_port(node, slot, source, port, None)
-            elif outputs is missing:
-                yield _stranger(node, f"input {slot}", source)
             elif not 0 <= port < len(outputs):
                 yield _no_port(node, slot, source, port, len(outputs))
             elif wanted is not None and outputs[port] is not wanted[slot]:

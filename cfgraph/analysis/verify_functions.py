@@ -54,7 +54,7 @@ def calls(subject: Subject) -> Iterator[Finding]:
 
 
 def _calls_of(subject: Subject, node: Node, caller: Any) -> Iterator[Finding]:
-    reads, returns = subject.wants[node], subject.gives[node]
+    reads, returns = subject.types[node]
     if reads is None or returns is None or len(reads) != len(node.inputs):
         return
     for key, func in functions_of({key: node.attrs.get(key) for key in caller.functions}):
@@ -122,7 +122,7 @@ def returned_types(body: Body) -> Iterator[Finding]:
         found = body.returns.get(arg.name)
         if found is None or arg.dtype is None or arg.count:
             continue
-        outputs = subject.gives[found.node]
+        outputs = subject.types[found.node].outputs
         if outputs is None:
             continue
         if found.port >= len(outputs):

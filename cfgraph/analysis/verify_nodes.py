@@ -45,7 +45,7 @@ def names(subject: Subject) -> Iterator[Finding]:
 
 
 def _internal_names(subject: Subject) -> Iterator[Finding]:
-    nodes = [node for node in subject.nodes if node.name.startswith("_")]
+    nodes = [node for node in subject.nodes if node.name[:1] == "_"]
     if nodes and not subject.function:
         others = f" ({len(nodes)} nodes)" if len(nodes) > 1 else ""
         message = f"the name begins with an underscore{others}; TensorFlow does not import it"
