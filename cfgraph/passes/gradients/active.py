@@ -39,6 +39,11 @@ class Active:
         """True if the gradient of a tensor is wanted."""
         return x in self._wanted
 
+    def wanted(self, tensors: Iterable[Output]) -> list[bool]:
+        """For each tensor, True if its gradient is wanted."""
+        wanted = self._wanted
+        return [item in wanted for item in tensors]
+
     def want(self, tensors: Iterable[Output]) -> None:
         """Want the gradients of new tensors."""
         self._wanted.update(tensors)

@@ -147,7 +147,7 @@ class Reverse:
         if not any(arrived):
             return
         inputs, work = node.inputs, self.site.work
-        wanted = list(map(self.wanted, inputs))
+        wanted = self.active.wanted(inputs)
         if True not in wanted:
             return
         _require_types(node)

@@ -51,7 +51,8 @@ class Site:
         key = (op, tensors, *sorted(given.items())) if given else (op, tensors)
         found = None if _is_stateful(op) else self._same.get(key)
         if found is None:
-            found = self._same[key] = self.new(op, tensors, name or op, (), **given).output()
+            node = self.work.add(op, tensors, name or op, **given)
+            found = self._same[key] = node.output()
         return found
 
     def new(

@@ -66,7 +66,7 @@ class Work:
         **attrs: Any,
     ) -> Node:
         """Add a node of the gradients."""
-        node = self.add_forward(op, inputs, name, controls, **attrs)
+        node = self._add(op, inputs, name, controls, attrs)
         self.made.add(node)
         return node
 
@@ -79,13 +79,19 @@ class Work:
         **attrs: Any,
     ) -> Node:
         """Add a node to what is differentiated."""
+        return self._add(op, inputs, name, controls, attrs)
+
+    def _add(
+        self,
+        op: str,
+        inputs: Iterable[Output],
+        name: str,
+        controls: Iterable[Node],
+        attrs: dict[str, Any],
+    ) -> Node:
+        full = f"{self.prefix}/{name}"
         node = self.graph.add(
-            op,
-            *inputs,
-            name=f"{self.prefix}/{name}",
-            controls=controls,
-            device=self.device,
-            attrs=attrs,
+            op, *inputs, name=full, controls=controls, device=self.device, attrs=attrs
         )
         self.added.append(node)
         self.known.learn(node)
