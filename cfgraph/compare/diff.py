@@ -2,88 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from cfgraph.analysis.bodies import body_of
 from cfgraph.analysis.signatures import Signatures
+from cfgraph.compare.differences import (
+    Change,
+    ChangedFunction,
+    ChangedNode,
+    GraphDiff,
+    NodesDiff,
+)
 from cfgraph.compare.match import Pairs, match_by_name, match_by_structure
 from cfgraph.compare.same import same
+from cfgraph.compare.signatures import entries, outside_bodies
 from cfgraph.errors import InvalidInput, UsageError
 from cfgraph.ir import registry
 from cfgraph.ir.functions import Definition, Function
 from cfgraph.ir.graph import Graph, Node
 from cfgraph.ir.names import did_you_mean
-from cfgraph.ir.signature import Arg
-from cfgraph.ir.text_lex import name_text
-from cfgraph.ir.text_print import arg_text, attr_def_text
-from cfgraph.ir.text_print_values import AttrPrinter
 
 BY: Final = ("name", "structure")
 IGNORED: Final = ("notes", "order", "devices")
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """One part of a node that is another: `op`, `device`, `input I`, `control`, `attr KEY`.
-
-    None stands for what one of the two does not have.
-    """
-
-    part: str
-    before: Any
-    after: Any
-
-
-@dataclass(frozen=True, slots=True)
-class ChangedNode:
-    """A node that both graphs have, and what is different about it."""
-
-    before: Node
-    after: Node
-    changes: tuple[Change, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class NodesDiff:
-    """What differs between the nodes of two graphs, or of two functions' bodies.
-
-    `renamed` are those that are alike in all but their names, if names do not count.
-    """
-
-    added: tuple[Node, ...] = ()
-    removed: tuple[Node, ...] = ()
-    changed: tuple[ChangedNode, ...] = ()
-    renamed: Mapping[str, str] = field(default_factory=dict)
-    reordered: bool = False
-
-    def __bool__(self) -> bool:
-        return bool(self.added or self.removed or self.changed or self.reordered)
-
-
-@dataclass(frozen=True, slots=True)
-class ChangedFunction:
-    """A function of both libraries: what differs in its body, and in the rest of it."""
-
-    name: str
-    nodes: NodesDiff
-    changes: tuple[Change, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class GraphDiff:
-    """What differs between two graphs; true where anything does."""
-
-    nodes: NodesDiff = field(default_factory=NodesDiff)
-    functions_added: tuple[str, ...] = ()
-    functions_removed: tuple[str, ...] = ()
-    functions_changed: tuple[ChangedFunction, ...] = ()
-    changes: tuple[Change, ...] = ()
-
-    def __bool__(self) -> bool:
-        functions = self.functions_added or self.functions_removed or self.functions_changed
-        return bool(self.nodes or functions or self.changes)
 
 
 def diff(a: Graph, b: Graph, *, by: str = "name", ignore: Collection[str] = ()) -> GraphDiff:
@@ -117,7 +59,7 @@ class _Differ:
         mine, theirs = a.functions, b.functions
         both = Signatures(mine), Signatures(theirs)
         found = (self.functions(mine[name], theirs[name], *both) for name in mine if name in theirs)
-        gradients = _entries("gradient", a.gradient_functions, b.gradient_functions)
+        gradients = entries("gradient", a.gradient_functions, b.gradient_functions)
         return GraphDiff(
             self.nodes(a, b),
             tuple(name for name in theirs if name not in mine),
@@ -194,61 +136,16 @@ class _Differ:
             return None
         one, other = body_of(a, mine), body_of(b, theirs)
         nodes = replace(self, by="name").nodes(one.subject.graph, other.subject.graph)
-        changes = tuple(self.outside(a, b))
+        outside = (self.signature(item.definition) for item in (a, b))
+        changes = tuple(outside_bodies(*outside))
         sound = not one.faults and not other.faults
         if not nodes and not changes and sound:
             return None
         return ChangedFunction(a.name, nodes, changes)
 
-    def outside(self, a: Function, b: Function) -> Iterator[Change]:
-        """What differs but for the body."""
-        old, new = (self.signature(item.definition) for item in (a, b))
-        found = [*_signatures(old, new)]
-        if not found and not same(replace(old, nodes=()), replace(new, nodes=())):
-            found.append(Change("signature", "one", "another"))
-        yield from found
-
     def signature(self, definition: Definition) -> Definition:
         """A definition without what does not count."""
         return definition if self.notes else replace(definition, attrs={}, arg_attrs={})
-
-
-def _signatures(old: Definition, new: Definition) -> Iterator[Change]:
-    """What differs between two functions but for their bodies, part by part."""
-    for part, read in _SIGNATURE.items():
-        before, after = read(old), read(new)
-        if before != after:
-            yield Change(part, before, after)
-    yield from _entries("attr declared", _declared(old), _declared(new))
-    yield from _entries("return", old.returns, new.returns)
-    yield from _entries("control return", old.control_returns, new.control_returns)
-    yield from _entries("attr", old.attrs, new.attrs)
-    for place in sorted({*old.arg_attrs, *new.arg_attrs}):
-        arguments = new.inputs if place < len(new.inputs) else old.inputs
-        name = arguments[place].name if 0 <= place < len(arguments) else str(place)
-        sides = (item.arg_attrs.get(place, {}) for item in (old, new))
-        yield from _entries(f"input {name} attr", *sides)
-
-
-_SIGNATURE: Final[Mapping[str, Callable[[Definition], Any]]] = {
-    "inputs": lambda definition: _arguments(definition.inputs),
-    "outputs": lambda definition: _arguments(definition.outputs),
-    "control outputs": lambda definition: ", ".join(definition.control_outputs),
-    "stateful": lambda definition: definition.stateful,
-}
-
-
-def _arguments(items: Sequence[Arg]) -> str:
-    return ", ".join(map(arg_text, items))
-
-
-def _declared(definition: Definition) -> dict[str, str]:
-    """The attributes that a function declares, as one writes them."""
-    printer = AttrPrinter()
-    return {
-        name: attr_def_text(attr, printer).removeprefix(f"attr {name_text(name)}: ")
-        for name, attr in definition.attr_defs.items()
-    }
 
 
 def _list(nodes: Sequence[Node]) -> str:
@@ -282,12 +179,6 @@ def is_default(node: Node, key: str, value: Any) -> bool:
         return same(registry.default_attr(node, key), value)
     except InvalidInput:
         return False
-
-
-def _entries(part: str, mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> Iterator[Change]:
-    for key in dict.fromkeys((*mine, *theirs)):
-        if not same(mine.get(key), theirs.get(key)):
-            yield Change(f"{part} {key}", mine.get(key), theirs.get(key))
 
 
 def _reordered(pairs: Pairs, b: Graph) -> bool:

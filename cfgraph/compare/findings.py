@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from cfgraph.analysis.findings import Finding
-from cfgraph.compare.diff import Change, GraphDiff, NodesDiff
+from cfgraph.compare.differences import Change, GraphDiff, NodesDiff
 
 if TYPE_CHECKING:  # a comparison of nodes shall not load what runs graphs
     from cfgraph.compare.divergence import Divergence

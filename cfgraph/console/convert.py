@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 
-from cfgraph.compare.diff import GraphDiff, diff
+from cfgraph.compare.diff import diff
+from cfgraph.compare.differences import GraphDiff
 from cfgraph.console.answer import print_document
 from cfgraph.console.diff_nodes import print_diff, to_json
 from cfgraph.console.graphs import STDIN, artifact, read_graph, write_graph

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final
 
-from cfgraph.compare.diff import Change, ChangedNode, GraphDiff, NodesDiff, is_default
+from cfgraph.compare.diff import is_default
+from cfgraph.compare.differences import Change, ChangedNode, GraphDiff, NodesDiff
 from cfgraph.console.graphs import Source
 from cfgraph.console.page import Page
 from cfgraph.ir.attrs import Tensor

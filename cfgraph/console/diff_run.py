@@ -8,7 +8,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from cfgraph.compare.diff import Change, diff
+from cfgraph.compare.diff import diff
+from cfgraph.compare.differences import Change
 from cfgraph.compare.divergence import Divergence
 from cfgraph.compare.runs import Gap, RunDiff
 from cfgraph.console.diff_nodes import changes_json, print_parts
