@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
-from typing import Any
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from cfgraph.errors import CfgraphError, Unsupported
 from cfgraph.ir.function_graph import FunctionGraph, Instances
 from cfgraph.ops.evaluate import is_known
 from cfgraph.ops.evaluate_control import constant_arguments
 from cfgraph.ops.variables import Variable
+from cfgraph.runtime.devices.card import present
+from cfgraph.runtime.handover import Handover, OnHost, Shared
 from cfgraph.runtime.traced import NO_STEP, traced_line
+
+if TYPE_CHECKING:
+    from cfgraph.runtime.devices.lane import Lane
 
 
 def has_jax() -> bool:
@@ -29,6 +33,8 @@ def has_jax() -> bool:
 def jax() -> Any:
     """The module jax, made ready. Raises Unsupported where the extra is not installed."""
     first = "jax" not in sys.modules
+    # on a card others need memory, too
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     try:
         import jax
     except ImportError as error:
@@ -37,8 +43,24 @@ def jax() -> Any:
     if first:
         # a small cluster costs half as much when nobody waits for another thread
         jax.config.update("jax_cpu_enable_async_dispatch", False)
-        jax.config.update("jax_platforms", "cpu")
+        if not present():
+            jax.config.update("jax_platforms", "cpu")
     return jax
+
+
+def on_card(lane: Lane) -> Handover:
+    """The way of values between a gpu on a card and XLA there.
+
+    Raises Unsupported where jax has no CUDA.
+    """
+    library = jax()
+    try:
+        (device, *_) = library.local_devices(backend="cuda")
+    except (RuntimeError, ValueError) as error:
+        message = f"jax does not use the card: {str(error).partition(chr(10))[0]}"
+        raise Unsupported(message, hint="install jax[cuda13]", code="CFG710") from None
+    card = lane.card
+    return Shared(library, device, card.array, card.xp.from_dlpack, lane.to_host)
 
 
 @contextmanager
@@ -52,10 +74,18 @@ def compiling() -> Iterator[None]:
 class Traceable:
     """A function's body bound to jax.numpy; `constant` are the arguments that are known by value.
 
-    Raises Unsupported, with the node, where something in it cannot be compiled at all.
+    `handover` is the way of all values, that of the host unless it is given. Raises Unsupported,
+    with the node, where something in it cannot be compiled at all.
     """
 
-    def __init__(self, function: FunctionGraph, constants: int, instances: Instances) -> None:
+    def __init__(
+        self,
+        function: FunctionGraph,
+        constants: int,
+        instances: Instances,
+        handover: Handover | None = None,
+    ) -> None:
+        self.handover = handover or OnHost()
         self.line = traced_line(jax(), function, instances)
         self.constant = constant_arguments(function, instances).union(range(constants))
 
@@ -77,7 +107,7 @@ class Compiled:
     """
 
     def __init__(self, body: Traceable, inputs: Sequence[Any]) -> None:
-        self._line = body.line
+        self._line, self._handover = body.line, body.handover
         self._cells = [place for place, item in enumerate(inputs) if isinstance(item, Variable)]
         self._arrays = [
             place
@@ -93,24 +123,26 @@ class Compiled:
         self._takers: list[Taker] = []
         self._written: list[tuple[int, Taker]] = []
         self._form = "none"
+        self._as_is = isinstance(self._handover, OnHost)
         self._call = jax().jit(self._trace)
-        self._call(*self._arguments(inputs))
+        made = self._call(*self._arguments(inputs))
+        if not self._as_is:  # what cannot be taken back shows here
+            for item in made:
+                self._handover.take(item, item.ndim == 0)
         # whether an output is a scalar, where all are computed
         self._scalars = [taker.scalar for taker in self._takers if taker.place >= 0]
         self._plain = len(self._scalars) == len(self._takers) and not self._written
 
     def run(self, inputs: Sequence[Any]) -> Any:
-        """Compute the outputs, as values of NumPy, and assign to variables."""
-        asarray = np.asarray
+        """Compute the outputs, as the handover has them, and assign to variables."""
+        take = self._handover.take
+        computed = self._call(*self._arguments(inputs))
         if self._plain:
-            computed = self._call(*self._arguments(inputs))
             results = [
-                asarray(item)[()] if scalar else asarray(item)
-                for item, scalar in zip(computed, self._scalars, strict=True)
+                take(item, scalar) for item, scalar in zip(computed, self._scalars, strict=True)
             ]
         else:
-            computed = self._call(*self._arguments(inputs))
-            arrays = [asarray(item) for item in computed]
+            arrays = [take(item, item.ndim == 0) for item in computed]
             for place, taker in self._written:
                 inputs[place].assign(taker.take(inputs, arrays))
             results = [taker.take(inputs, arrays) for taker in self._takers]
@@ -123,7 +155,7 @@ class Compiled:
         arguments = [inputs[place] for place in self._arrays]
         if self._valued:
             arguments += [inputs[place].value for place in self._valued]
-        return arguments
+        return arguments if self._as_is else list(map(self._handover.give, arguments))
 
     def _trace(self, *traced: Any) -> list[Any]:
         """Run the body on what stands for its inputs; note what each output is."""
@@ -162,7 +194,7 @@ class Taker:
     def take(self, inputs: Sequence[Any], computed: Sequence[Any]) -> Any:
         """The value."""
         if self.place >= 0:
-            return computed[self.place][()] if self.scalar else computed[self.place]
+            return computed[self.place]
         return inputs[self.source] if self.source >= 0 else self.known
 
 

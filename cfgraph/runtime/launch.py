@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from cfgraph.errors import Unsupported, UsageError
 from cfgraph.ir.function_graph import FunctionGraph, Instances
@@ -15,7 +15,20 @@ from cfgraph.ops.evaluate_control import numpy_line
 from cfgraph.ops.op import Kernel, Op, lookup
 from cfgraph.ops.variables import Variable
 from cfgraph.runtime.clusters import Cluster, Compilation, Signature
-from cfgraph.runtime.compiled import Compiled, Traceable, compiling, first_place, has_jax, jax
+from cfgraph.runtime.compiled import (
+    Compiled,
+    Traceable,
+    compiling,
+    first_place,
+    has_jax,
+    jax,
+    on_card,
+)
+from cfgraph.runtime.fused.card_line import card_line
+from cfgraph.runtime.handover import OnHost
+
+if TYPE_CHECKING:
+    from cfgraph.runtime.devices.lane import Lane
 
 AUTO: Final = "auto"
 ENGINES: Final = ("numpy", "xla")
@@ -49,9 +62,13 @@ class Launches:
         self.clusters: dict[Any, Cluster] = {}
         self._instances: Instances | None = None
 
-    def kernel(self, graph: Graph, node: Node, device: str) -> Kernel:
-        """What a launch does: a callable over a step and the inputs."""
-        cluster = self._cluster(graph, node)
+    def kernel(self, graph: Graph, node: Node, device: str, lane: Lane | None = None) -> Kernel:
+        """What a launch does: a callable over a step and the inputs.
+
+        On a gpu of a card, its `lane`, groups of elementwise nodes are kernels of their own, unless
+        XLA is asked for.
+        """
+        cluster = self._cluster(graph, node, lane)
         line, name = cluster.line, node.name
 
         def fused(step: Any, *inputs: Any) -> Any:
@@ -72,25 +89,34 @@ class Launches:
         used = any(cluster.traceable for cluster in self.clusters.values())
         return compiling() if used else nullcontext()
 
-    def _cluster(self, graph: Graph, node: Node) -> Cluster:
-        """The cluster of a launch; one for all launches of a function."""
+    def _cluster(self, graph: Graph, node: Node, lane: Lane | None) -> Cluster:
+        """The cluster of a launch; one for all launches of a function on the host, or on a gpu."""
         if self._instances is None or self._instances.library != graph.functions:
             self._instances = Instances(dict(graph.functions))
         func, constants = node.attr("function"), len(node.attr("Tconstants"))
         function = self._instances.get(func.name, func.attrs)
-        key = function, constants
+        key = function, constants, lane
         if key not in self.clusters:
-            self.clusters[key] = self._made(func.name, function, constants, self._instances)
+            self.clusters[key] = self._made(func.name, function, constants, self._instances, lane)
         return self.clusters[key]
 
     def _made(
-        self, name: str, function: FunctionGraph, constants: int, instances: Instances
+        self,
+        name: str,
+        function: FunctionGraph,
+        constants: int,
+        instances: Instances,
+        lane: Lane | None,
     ) -> Cluster:
-        line = numpy_line(function, instances, _fused_kernel)
+        if lane is None:
+            line = numpy_line(function, instances, _fused_kernel)
+        else:
+            line = card_line(function, instances, _fused_kernel, lane)
         cluster = Cluster(name, function, line, None)
-        if self.engine == "xla":
+        if self.engine == "xla" and not (lane and self.spares):
             try:
-                cluster.traceable = Traceable(function, constants, instances)
+                handover = on_card(lane) if lane else None
+                cluster.traceable = Traceable(function, constants, instances, handover)
             except Unsupported as error:
                 cluster.refused = f"{error.node}: {error.message}" if error.node else error.message
         return cluster
@@ -128,6 +154,8 @@ class _Call:
         self.lazy, self.spares = owner.lazy, owner.spares
         self.body = cluster.traceable
         self.constant = sorted(self.body.constant)
+        # on a card, what must be known to the host
+        self.by_value = set() if isinstance(self.body.handover, OnHost) else self.body.constant
         types = cluster.function.input_types
         handles = [place for place, dtype in enumerate(types) if dtype.kind == "resource"]
         # several handles may be of one variable
@@ -139,6 +167,11 @@ class _Call:
     def run(self, step: Any, *inputs: Any) -> Any:
         """Run the cluster."""
         cluster = self.cluster
+        if self.by_value:
+            inputs = tuple(
+                self.body.handover.known(item) if place in self.by_value else item
+                for place, item in enumerate(inputs)
+            )
         key = self.signature(inputs)
         try:
             compiled = cluster.compiled[key]

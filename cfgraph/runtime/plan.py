@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,6 +22,9 @@ from cfgraph.ops.array import same
 from cfgraph.ops.op import Op, lookup
 from cfgraph.runtime.launch import Launches
 from cfgraph.runtime.parts import Part, parts
+
+if TYPE_CHECKING:
+    from cfgraph.runtime.devices.lane import Lane
 
 MAX_NAMED = 5
 
@@ -45,7 +49,7 @@ class NodePlan:
 
     `kernel` takes the inputs (a stateful one the step first). `reads` are the slots that hold a
     reference whose value is wanted, `moves` those whose values another memory wants, and what takes
-    them there.
+    them there. `on_card` gives the kernel of a cluster for a gpu that is on a card.
     """
 
     node: Node
@@ -58,6 +62,7 @@ class NodePlan:
     kernel: Callable[..., Any]
     reads: tuple[int, ...]
     moves: tuple[tuple[int, Callable[[Any], Any]], ...] = ()
+    on_card: Callable[[Lane], Callable[..., Any]] | None = None
 
     @property
     def end(self) -> int:
@@ -129,7 +134,9 @@ def _plan(
     nodes = {node: _plan_node(node, ops[node.op], found, layouts, fed) for node in part.nodes}
     for node, plan in nodes.items():
         if getattr(plan.op, "functional", ""):
-            plan.kernel = launches.kernel(graph, node, short_name(part.device))
+            device = short_name(part.device)
+            plan.kernel = launches.kernel(graph, node, device)
+            plan.on_card = partial(launches.kernel, graph, node, device)
     return Plan(part.device, nodes, layouts[found.root], part.fetches, part.feeds, fed_nodes)
 
 

@@ -147,7 +147,9 @@ class _Bound:
             return plan.kernel
         if not node.inputs and not op.stateful:
             return self._constant(plan)
-        if getattr(op, "functional", "") or not self._computes(plan):
+        if plan.on_card is not None:
+            kernel = _with_cells(plan.on_card(self.lane), self._settle)
+        elif getattr(op, "functional", "") or not self._computes(plan):
             kernel = self._on_host(plan, plan.kernel)
         elif op.of_shapes or op.host_only or op.parks:
             kernel = plan.kernel

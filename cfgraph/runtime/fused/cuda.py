@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Any, Final
 
 import numpy as np
@@ -39,3 +40,9 @@ class Cuda:
 
             found = self._known[source] = launch
         return found
+
+
+@cache
+def cuda_of(card: Card) -> Cuda:
+    """The machine that a card is; one, so that each source is compiled once."""
+    return Cuda(card)

@@ -170,10 +170,8 @@ def _zeros(shape: Any, dtype: Any) -> Any:
 
 
 def _namespace() -> Any:
-    import scipy.special
-
-    own = {name: _of_c(getattr(scipy.special, name), name) for name in ("erf", "erfc")}
-    own["gammaln"] = _of_c(scipy.special.gammaln, "lgamma")
+    # SciPy's names; their types are those of any function of a float
+    own = {"erf": "erf", "erfc": "erfc", "gammaln": "lgamma"}
     return SimpleNamespace(
         **PRIMITIVES,
         clip=_clip,
@@ -182,7 +180,7 @@ def _namespace() -> Any:
         zeros_like=_filled(0),
         ones_like=_filled(1),
         inf=np.inf,
-        special=SimpleNamespace(**own),
+        special=SimpleNamespace(**{name: _of_c(np.exp, in_c) for name, in_c in own.items()}),
         __name__=__name__,
     )
 

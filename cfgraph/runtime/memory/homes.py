@@ -8,13 +8,15 @@ Control flow hands on what it gets, where it is.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from cfgraph.ir import dtypes, registry
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ops.op import Op
-from cfgraph.runtime.plan import NodePlan
+
+if TYPE_CHECKING:
+    from cfgraph.runtime.plan import NodePlan
 
 _HANDS_ON: Final = ("switch", "merge", "enter", "exit", "next_iteration")
 
@@ -66,9 +68,9 @@ class Homes:
         types = registry.input_types(node)
         if types is None or types[slot].is_object or types[slot].is_ref:
             return True
-        if op.role or op.forwards or op.of_shapes or op.parks:
+        if op.role or op.forwards or op.of_shapes or op.parks or is_launch(op):
             return None
-        return op.host_only or _about_shapes(node, op)
+        return op.host_only or about_shapes(node, op)
 
     def _source(self, item: Output) -> Output | None:
         """The output that is handed on as this one; None for what a node makes."""
@@ -92,16 +94,21 @@ class Homes:
         if plan is None or not (item.node.inputs or plan.op.role):
             return dtype is dtypes.int32
         op = plan.op
-        if op.role == "recv":
+        if op.role == "recv" or is_launch(op):
             readers = self._readers.get(item, [])
             wanted = bool(readers) and all(self.wanted(*reader) is True for reader in readers)
             return wanted or dtype is dtypes.int32
         if op.role == "merge" or item.port in op.host_outputs or op.of_shapes or op.host_only:
             return True
-        return _about_shapes(item.node, op)
+        return about_shapes(item.node, op)
 
 
-def _about_shapes(node: Node, op: type[Op]) -> bool:
+def is_launch(op: type[Op]) -> bool:
+    """True for a call of a cluster, in which each value is where it would be outside."""
+    return getattr(op, "functional", "") == "launch"
+
+
+def about_shapes(node: Node, op: type[Op]) -> bool:
     """True for arithmetic of int32, which is the host's: all that it reads, and all it gives."""
     host = op.slots_of(node, op.host_inputs)
     reads = [t for slot, t in enumerate(registry.input_types(node) or []) if slot not in host]

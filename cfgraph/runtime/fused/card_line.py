@@ -1,0 +1,119 @@
+"""The bodies of clusters on a card: groups in one kernel each, every other node by its own.
+
+A value is where the executor would have it: int32 arithmetic and handles on the host. A kernel that
+does not work on the card runs on the host from then on.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from cfgraph.ir import registry
+from cfgraph.ir.function_graph import FunctionGraph, Instances
+from cfgraph.ir.graph import Node
+from cfgraph.ops.array import same
+from cfgraph.ops.evaluate import Bind, StraightLine, is_known
+from cfgraph.ops.evaluate_control import numpy_line
+from cfgraph.ops.op import Kernel, Op, OpError, lookup
+from cfgraph.runtime.devices.card import Card
+from cfgraph.runtime.devices.lane import Lane
+from cfgraph.runtime.fused.cuda import cuda_of
+from cfgraph.runtime.fused.line import joined
+from cfgraph.runtime.memory.homes import about_shapes
+
+
+def card_line(
+    function: FunctionGraph, instances: Instances, on_host: Bind, lane: Lane
+) -> StraightLine:
+    """A function's body on a gpu; `on_host` binds a node's kernel over NumPy arrays."""
+
+    def bind(node: Node, op: type[Op]) -> Kernel:
+        return _Bound(node, op, on_host(node, op), lane).kernel()
+
+    return numpy_line(
+        function,
+        instances,
+        bind,
+        joined(cuda_of(lane.card), lambda node: _computes(node, lane.card)),
+    )
+
+
+def _computes(node: Node, card: Card) -> bool:
+    """True for a node that is the card's by its types."""
+    types = [*(registry.input_types(node) or ()), *(registry.output_types(node) or ())]
+    op = lookup(node.op)
+    if op is None or op.host_only or about_shapes(node, op):
+        return False
+    return all(not dtype.is_object and card.holds(np.dtype(dtype.numpy)) for dtype in types)
+
+
+class _Bound:
+    """One node of a body."""
+
+    def __init__(self, node: Node, op: type[Op], host: Kernel, lane: Lane) -> None:
+        self.node, self.op, self.host, self.lane = node, op, host, lane
+
+    def kernel(self) -> Kernel:
+        """What the node does with values that are where they are."""
+        op = self.op
+        if op.forwards or op.of_shapes or op.in_line:
+            return self.host
+        if not self.node.inputs and not op.stateful:
+            return self._constant()
+        if op.host_only or about_shapes(self.node, op):
+            return self._on_host
+        return self._on_card()
+
+    def _constant(self) -> Kernel:
+        """A number stays on the host; an array goes over once."""
+        known: list[Any] = []
+
+        def constant() -> Any:
+            if not known:
+                value = self.host()
+                small = value.ndim == 0 or value.dtype == np.int32
+                known.append(value if small else self.lane.to_device(value))
+            return known[0]
+
+        return constant
+
+    def _on_host(self, *inputs: Any) -> Any:
+        """The node's result by its kernel over NumPy arrays."""
+        return self.host(*map(self.lane.to_host, inputs))
+
+    def _on_card(self) -> Kernel:
+        op, node, lane = self.op, self.node, self.lane
+        array, xp = lane.card.array, lane.card.xp
+        try:
+            found = op.prepare(node, xp) if op.stateful else op.bind(node, xp)
+        except Exception:
+            return self._on_host
+        hosts = op.slots_of(node, op.host_inputs)
+        # a stateful kernel has the step before the inputs
+        moves = [lane.to_host if slot in hosts else self._over for slot in range(len(node.inputs))]
+        if op.stateful:
+            moves.insert(0, same)
+        # of numbers that the host has it makes others, or an array, which is the card's
+        fills = op.stateful or bool(op.host_inputs)
+        works = True
+
+        def run(*inputs: Any) -> Any:
+            nonlocal works
+            if not works or not (fills or any(type(item) is array for item in inputs)):
+                return self._on_host(*inputs)
+            try:
+                return found(*(move(item) for move, item in zip(moves, inputs, strict=True)))
+            except (OpError, MemoryError):
+                raise
+            except Exception:
+                result = self._on_host(*inputs)
+                works = False
+                return result
+
+        return run
+
+    def _over(self, value: Any) -> Any:
+        """A value for a kernel of the card: a number may come from the host."""
+        return value if is_known(value) and not value.ndim else self.lane.to_device(value)

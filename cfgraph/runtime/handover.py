@@ -1,0 +1,83 @@
+"""How values go to what XLA compiled, and come back: without a copy where both can see them.
+
+On the host jax takes NumPy's arrays as they are. Arrays of a card are handed over by the DLPack
+protocol, in which each side waits for the other's stream, not for the card.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import numpy as np
+
+
+class Handover(Protocol):
+    """The way of values to compiled functions and back."""
+
+    def give(self, value: Any) -> Any:
+        """A value as jax takes it."""
+
+    def take(self, value: Any, scalar: bool) -> Any:
+        """An array of jax's as the runtime has it; `scalar` is one of rank 0."""
+
+    def known(self, value: Any) -> Any:
+        """A value that is compiled in, as NumPy has it."""
+
+
+class OnHost:
+    """Between NumPy and jax on the CPU."""
+
+    def give(self, value: Any) -> Any:
+        """The value itself."""
+        return value
+
+    def take(self, value: Any, scalar: bool) -> Any:
+        """The array as NumPy's; a scalar of rank 0."""
+        return np.asarray(value)[()] if scalar else np.asarray(value)
+
+    def known(self, value: Any) -> Any:
+        """The value itself."""
+        return value
+
+
+class Shared:
+    """Between an array library and jax on the device that both use.
+
+    `array` is the library's class of arrays, `from_dlpack` makes one; `to_host` has it as NumPy's.
+    What is no array of the library is copied to jax's `device`.
+    """
+
+    def __init__(
+        self,
+        jax: Any,
+        device: Any,
+        array: type[Any],
+        from_dlpack: Callable[[Any], Any],
+        to_host: Callable[[Any], Any],
+    ) -> None:
+        self._jax, self._device = jax, device
+        self._array, self._from_dlpack = array, from_dlpack
+        self._to_host = to_host
+
+    def give(self, value: Any) -> Any:
+        """The array of jax's over the same memory."""
+        if type(value) is self._array and value.size:
+            return self._jax.dlpack.from_dlpack(_packed(value))
+        value = self._to_host(value) if type(value) is self._array else value
+        return self._jax.device_put(value, self._device)
+
+    def take(self, value: Any, scalar: bool) -> Any:
+        """The library's array over the same memory."""
+        if self._device not in value.devices() or not value.size:
+            return np.asarray(value)[()] if scalar else np.asarray(value)
+        return self._from_dlpack(value)
+
+    def known(self, value: Any) -> Any:
+        """The value in the host's memory."""
+        return self._to_host(value)
+
+
+def _packed(value: Any) -> Any:
+    """The array, its elements one behind the other: jax reads no other order."""
+    return value if value.flags.c_contiguous else value.copy()
