@@ -8,8 +8,9 @@ loop, on one device, and be live under one condition; and it must not wait for i
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from cfgraph.analysis.needed import needed
@@ -71,26 +72,18 @@ def cluster(
         raise UsageError(message, hint="min_size is 1 or more, max_size no less")
     fetches = None if fetches is None else list(fetches)
     feeds = list(feeds)
-    wished(graph, only_ops, exclude_ops, fetches, feeds)  # refused before anything is changed
+    wishes_of = partial(
+        wished, only_ops=only_ops, exclude_ops=exclude_ops, fetches=fetches, feeds=feeds
+    )
+    wishes_of(graph)  # refused before anything is changed
     _require_ops(graph, [*only_ops, *exclude_ops, *what_if])
     before = op_counts(graph)
     with without_collector():
         lowered = lower(graph)
         ops = {node.name: node.op for node in graph}
-        sizes = Sizes(min_size, max_size)
-
-        def wishes_of(graph: Graph) -> Wishes:
-            return wished(graph, only_ops, exclude_ops, fetches, feeds)
-
-        wishes, lifting = wishes_of(graph), None
-        if regions:
-            lifting = raise_regions(graph, deadness, sizes, wishes_of)
-            wishes = lifting.told()
-        plan = planned(graph, agreement(graph, deadness), sizes, wishes)
-        gained = gains(graph, plan, sizes, wishes) if explain else ()
-        asked = gain_of(graph, plan, sizes, wishes, what_if) if what_if else None
-        edges = tuple(plan.edges()) if explain else ()
-        written = _written(graph, plan, wishes, lifting)
+        written = _clustered(
+            graph, deadness, Sizes(min_size, max_size), wishes_of, regions, explain, what_if
+        )
     report = replace(
         written,
         rewrites=lowered.rewrites + written.rewrites,
@@ -99,13 +92,32 @@ def cluster(
         before=before,
         nodes=len(ops),
         op_of=ops,
-        edges=edges,
-        gains=gained,
-        what_if=asked,
     )
     if report:
         require_valid(graph)
     return report
+
+
+def _clustered(
+    graph: Graph,
+    mode: str,
+    sizes: Sizes,
+    wishes_of: Callable[[Graph], Wishes],
+    regions: bool,
+    explain: bool,
+    what_if: Collection[str],
+) -> Clustering:
+    """Cluster a lowered graph, and say what was asked for of the edges and of what stays out."""
+    wishes, lifting = wishes_of(graph), None
+    if regions:
+        lifting = raise_regions(graph, mode, sizes, wishes_of)
+        wishes = lifting.told()
+    plan = planned(graph, agreement(graph, mode), sizes, wishes)
+    gained = gains(graph, plan, sizes, wishes) if explain else ()
+    asked = gain_of(graph, plan, sizes, wishes, what_if) if what_if else None
+    edges = tuple(plan.edges()) if explain else ()
+    written = _written(graph, plan, wishes, lifting)
+    return replace(written, edges=edges, gains=gained, what_if=asked)
 
 
 def _both(first: Names, then: Names) -> Names:
