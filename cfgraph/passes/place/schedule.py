@@ -15,13 +15,12 @@ from functools import cached_property
 
 from cfgraph.analysis.cost import Costs, Estimates
 from cfgraph.analysis.frames import Frame, frames
-from cfgraph.ir.device_name import DeviceName
-from cfgraph.ir.graph import Graph, Node
+from cfgraph.ir.graph import CONTROL, Graph, Node, Output
 from cfgraph.ir.walk import Roles
 from cfgraph.ops.shape_inference import infer_shapes
 
-# the device that a tensor is on, when it is there, and when it would be on another one
-Arrival = tuple[int, float, float]
+# the device that an input is on, when it is there, and which it is
+Arrival = tuple[int, float, Output]
 _FLAG = 4  # bytes of a message that carries no tensor
 
 
@@ -41,7 +40,7 @@ class Scheduler:
         self.frames = frames(graph)
         self.costs = costs
         self.roles = Roles()
-        self.kinds = [_kind(device) for device in devices]
+        self.kinds = [costs.kind_of(device) for device in devices]
         number = {device: number for number, device in enumerate(devices)}
         numbers = {
             found: tuple([number[each] for each in found]) for found in set(allowed.values())
@@ -79,29 +78,30 @@ class Scheduler:
     def _loads(self) -> dict[Frame, list[float]]:
         """The seconds that each loop would take on each device, with all loops in it.
 
-        Of its nodes those count for which nothing was decided before the pass.
+        Of its nodes those count for which nothing was decided before the pass; where one that was
+        decided works elsewhere, a message.
         """
-        root, devices = self.frames.root, range(len(self.kinds))
         loads = {frame: [0.0] * len(self.kinds) for frame in self.frames.all}
-        for node in self.frames.order:
-            frame = self.frames.of[node]
-            if frame is root:
-                continue
-            load, away = loads[frame], self._crossing(frame)
-            lasts, allowed = self._seconds(node), self.allowed[self.first_of[node]]
-            for device in devices:
-                if len(allowed) > 1:
-                    load[device] += lasts[device]
-                elif allowed[0] != device and lasts[device]:
-                    load[device] += away
-        for frame in reversed(self.frames.all):
-            if frame.parent is not None and frame.parent is not root:
-                above = loads[frame.parent]
-                above[:] = [a + b for a, b in zip(above, loads[frame], strict=True)]
+        decided = {frame: [0] * len(self.kinds) for frame in self.frames.all}
+        for frame in self.frames.all[1:]:
+            for node in frame.nodes:
+                lasts, allowed = self._seconds(node), self.allowed[self.first_of[node]]
+                if not lasts[0]:
+                    continue
+                if len(allowed) == 1:
+                    decided[frame][allowed[0]] += 1
+                else:
+                    loads[frame] = _sums(loads[frame], lasts)
+        for frame in reversed(self.frames.all[1:]):
+            total, away = sum(decided[frame]), self._crossing(frame)
+            messages = [away * (total - here) for here in decided[frame]]
+            loads[frame] = _sums(loads[frame], messages)
+            if frame.parent is not None:
+                loads[frame.parent] = _sums(loads[frame.parent], loads[frame])
         return loads
 
     def _seconds(self, node: Node) -> tuple[float, ...]:
-        """How long all runs of a node take, on each device."""
+        """How long all runs of a node take, on each device; none is 0 unless all are."""
         lasts = self._lasts.get(node)
         if lasts is not None:
             return lasts
@@ -121,6 +121,14 @@ class Scheduler:
         """The seconds of a message in every iteration of a loop."""
         return self.estimates.runs[frame] * self.costs.link.seconds(size)
 
+    def _message(self, node: Node, item: Output) -> float:
+        """The seconds that an input of a node takes from another device."""
+        source, port = item
+        frame = self.frames.of[node]
+        if self.roles[source.op] == "enter" and source.attr("is_constant"):
+            frame = self.frames.of[source]  # what a loop does not change crosses once for the loop
+        return self._crossing(frame, _FLAG if port == CONTROL else self.estimates.size(item))
+
     def _schedule(self, node: Node) -> None:
         first = self.first_of[node]
         chosen = self.chosen.get(first)
@@ -133,7 +141,7 @@ class Scheduler:
         if self._is_done():
             return
         lasts = self._seconds(node)[chosen]
-        end = self.ends[node] = self._start(arrivals, chosen) + lasts
+        end = self.ends[node] = self._start(node, arrivals, chosen) + lasts
         if lasts:
             self.free_at[chosen] = end
 
@@ -145,7 +153,7 @@ class Scheduler:
         if frame is self.frames.root:
             homes = near or {allowed[0]}
         else:
-            home = self._home(frame, arrivals)
+            home = self._home(frame, node, arrivals)
             if home in allowed and not any(lasts):
                 return home
             homes = {home}
@@ -153,18 +161,18 @@ class Scheduler:
         if frame is not self.frames.root:
             back += self._crossing(frame)  # the predicate
 
-        elsewhere = max([arrival[2] for arrival in arrivals], default=0.0)
+        elsewhere = max([end + self._message(node, i) for _, end, i in arrivals], default=0.0)
         ends = []
         for device in allowed:
             if device in near:
-                start = self._start(arrivals, device)
+                start = self._start(node, arrivals, device)
             else:
                 start = max(self.free_at[device], elsewhere)
             ends.append(start + lasts[device] + (0.0 if device in homes else back))
         return allowed[ends.index(min(ends))]
 
-    def _home(self, frame: Frame, arrivals: Sequence[Arrival]) -> int:
-        """The device of what drives a loop; chosen when the loop is first met."""
+    def _home(self, frame: Frame, node: Node, arrivals: Sequence[Arrival]) -> int:
+        """The device of what drives a loop; chosen when its first node is met."""
         home = self._homes.get(frame)
         if home is None:
             load, above = self._loads[frame], frame.parent or self.frames.root
@@ -173,31 +181,26 @@ class Scheduler:
             away = 2 * self._crossing(above)  # there and back
 
             def end(device: int) -> float:
-                return self._start(arrivals, device) + load[device] + away * (device not in near)
+                start = self._start(node, arrivals, device)
+                return start + load[device] + away * (device not in near)
 
             home = self._homes[frame] = min(range(len(self.kinds)), key=end)
         return home
 
     def _arrivals(self, node: Node) -> list[Arrival]:
-        """Where and when a node's inputs are there, and when they would be elsewhere."""
-        ends, frame = self.ends, self.frames.of[node]
-        found = [
-            self._arrival(item[0], self.estimates.size(item), frame)
-            for item in node.inputs
-            if item[0] in ends
+        """The inputs of a node that are scheduled."""
+        ends, chosen, first_of = self.ends, self.chosen, self.first_of
+        items = [item for item in node.inputs if item[0] in ends]
+        if node.controls:
+            items += [Output(control, CONTROL) for control in node.controls if control in ends]
+        return [(chosen[first_of[item[0]]], ends[item[0]], item) for item in items]
+
+    def _start(self, node: Node, arrivals: Sequence[Arrival], device: int) -> float:
+        """When a device is free, and has the inputs of a node."""
+        there = [
+            end if where == device else end + self._message(node, item)
+            for where, end, item in arrivals
         ]
-        found += [self._arrival(item, _FLAG, frame) for item in node.controls if item in ends]
-        return found
-
-    def _arrival(self, source: Node, size: int, frame: Frame) -> Arrival:
-        if self.roles[source.op] == "enter" and source.attr("is_constant"):
-            frame = self.frames.of[source]  # what a loop does not change crosses once for the loop
-        end = self.ends[source]
-        return self.chosen[self.first_of[source]], end, end + self._crossing(frame, size)
-
-    def _start(self, arrivals: Sequence[Arrival], device: int) -> float:
-        """When a device has its inputs, and is free."""
-        there = [here if where == device else away for where, here, away in arrivals]
         return max([self.free_at[device], *there])
 
     def _pull(self, node: Node, chosen: int) -> None:
@@ -212,8 +215,5 @@ class Scheduler:
             self.ends[source] = 0.0
 
 
-def _kind(device: str) -> str:
-    parts = DeviceName.parse(device)
-    assert parts is not None
-    assert parts.kind is not None
-    return parts.kind
+def _sums(some: Sequence[float], others: Sequence[float]) -> list[float]:
+    return [a + b for a, b in zip(some, others, strict=True)]
