@@ -259,7 +259,12 @@ Memory = Annotated[
     ),
 ]
 Gpu = Annotated[
-    str, typer.Option("--gpu", metavar="KIND", help="What a gpu is: simulated by NumPy, or real.")
+    str | None,
+    typer.Option(
+        "--gpu",
+        metavar="KIND",
+        help="What a gpu is: simulated by NumPy, or real; real where there is one.",
+    ),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print no notes and no progress.")]
 ColorChoice = Annotated[

@@ -22,7 +22,7 @@ def main(
     rules: given.RulesFile = None,
     soft: given.Soft = False,
     memory: given.Memory = [],
-    gpu: given.Gpu = "simulated",
+    gpu: given.Gpu = None,
     jit: given.Jit = False,
     engine: given.Engine = "auto",
     regions: given.Regions = False,

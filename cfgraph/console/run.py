@@ -25,7 +25,6 @@ from cfgraph.ir.staged import StagedFiles
 from cfgraph.passes.place.rules import all_rules
 from cfgraph.runtime.calibrate import Calibration
 from cfgraph.runtime.cost_model import CostModel, read_costs
-from cfgraph.runtime.devices.real import require_kind
 from cfgraph.runtime.session import Session
 from cfgraph.runtime.trace import Observer, Tee
 
@@ -74,6 +73,7 @@ def run(path: str, options: RunOptions) -> int:
         session.launches,
         html,
         session.memory,
+        session,
     )
     print_outcome(source, outcome, options)
     return outcome.exit_code
@@ -95,7 +95,6 @@ def _execute(
     """
     limits, watched, timing = options.limits, options.watched, options.timing
     options.clusters.require_sense()
-    require_kind(options.place.gpu)
     stop: Any = {"max_iterations": limits.max_iterations, "timeout": limits.timeout}
     session = Session(
         source.graph,
@@ -111,6 +110,7 @@ def _execute(
         lazy=options.clusters.lazy,
         regions=options.clusters.regions,
         memory=limits_of(options.place.memory),
+        gpu=options.place.gpu,
     )
     measured = Calibration() if timing.calibrate else None
     shown = ShownTrace(source.graph, options.style.color) if watched.trace else None

@@ -71,7 +71,7 @@ class Place:
     rules_file: str | None = None
     rules: Sequence[str] = ()
     memory: Sequence[str] = ()
-    gpu: str = "simulated"
+    gpu: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

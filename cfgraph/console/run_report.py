@@ -12,6 +12,7 @@ from cfgraph.console.answer import print_document
 from cfgraph.console.graphs import Source, artifact
 from cfgraph.console.page import Page, note, page
 from cfgraph.console.run_clusters import cluster_notes, clusters_json, ran
+from cfgraph.console.run_gpu import gpu_json, gpu_notes
 from cfgraph.console.run_memory import Memories, memory_json, print_memory
 from cfgraph.console.run_options import RunOptions
 from cfgraph.console.tables import pad, width
@@ -19,6 +20,7 @@ from cfgraph.console.taps import Taps
 from cfgraph.console.values import type_text, value_json, value_text
 from cfgraph.ir.graph import Output
 from cfgraph.runtime.launch import Launches
+from cfgraph.runtime.session import Session
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +38,7 @@ class Outcome:
     launches: Launches | None = None
     html: str | None = None
     memory: Memories = field(default_factory=dict)
+    session: Session | None = None
 
     @property
     def exit_code(self) -> int:
@@ -99,6 +102,8 @@ def _notes(outcome: Outcome, options: RunOptions) -> list[str]:
         found.append(f"virtual time: {outcome.elapsed * 1e6:.6g} us{after}{each}")
     if outcome.launches:
         found.extend(cluster_notes(outcome.launches))
+    if outcome.session:
+        found.extend(gpu_notes(outcome.session))
     if outcome.html:
         found.append(f"wrote {outcome.html}")
     if outcome.compared and not outcome.differences:
@@ -121,6 +126,9 @@ def _print_json(source: Source, outcome: Outcome, options: RunOptions) -> None:
         result["taps"] = outcome.taps.values
     if outcome.launches and ran(outcome.launches):
         result["jit"] = clusters_json(outcome.launches)
+    gpu = gpu_json(outcome.session) if outcome.session else None
+    if gpu:
+        result["gpu"] = gpu
     if outcome.memory:
         result["memory"] = memory_json(outcome.memory)
     artifacts = [artifact("array", path) for path in outcome.files.values()]

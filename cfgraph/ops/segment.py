@@ -36,7 +36,7 @@ def combined(ufunc: Any, start: Any, rows: Any, ids: Any, count: int) -> Any:
 
     Compared with NaN the later row stays, whichever of the two it is.
     """
-    result = np.full_like(rows, start, shape=(count, *rows.shape[1:]))
+    result: Any = np.full_like(rows, start, shape=(count, *rows.shape[1:]))
     if not isinstance(result, np.ndarray):
         return accumulated(result, ids, rows, HOW[ufunc])
     wins = {np.maximum: np.greater, np.minimum: np.less}.get(ufunc)

@@ -21,8 +21,8 @@ from cfgraph.passes.place.rules import GivenRules, Rules
 from cfgraph.runtime.clustered import clustered_run
 from cfgraph.runtime.cost_model import CostModel
 from cfgraph.runtime.devices.card import Card
-from cfgraph.runtime.devices.card_run import CardSimulator
-from cfgraph.runtime.devices.real import Gpu, chosen, require_kind
+from cfgraph.runtime.devices.on_card import OnCard
+from cfgraph.runtime.devices.real import require_kind
 from cfgraph.runtime.diagnose import dead_fetch, starved_fetch
 from cfgraph.runtime.divided import divided_run
 from cfgraph.runtime.executor import MISSING
@@ -34,6 +34,7 @@ from cfgraph.runtime.memory.swapping import THRESHOLD
 from cfgraph.runtime.memory.trace import MemoryTrace
 from cfgraph.runtime.plan import make_plans
 from cfgraph.runtime.simulator import Simulator
+from cfgraph.runtime.simulators import make_simulator
 from cfgraph.runtime.state import State
 from cfgraph.runtime.step import RunStep
 from cfgraph.runtime.trace import Observer
@@ -72,7 +73,8 @@ class Session:
     `swap_memory` move to the host what a device has above `swap_above` of its limit.
 
     With `gpu` `real` the gpus are on a card, with `simulated` NumPy computes what they would; else
-    a card is taken where there is one, but not in virtual time. `card` is what the last run used.
+    a card is taken where there is one, but not in virtual time. `gpus` are those of the last run,
+    and `on_card` tells of them where they are on a card.
 
     Raises UsageError for a schedule, devices or an engine that are none, Unsupported where XLA is
     asked for and jax is not installed, or a real gpu and there is none.
@@ -95,7 +97,7 @@ class Session:
         rules: GivenRules | None = None,
         memory: Mapping[str, int] | None = None,
         swap_above: float = THRESHOLD,
-        gpu: Gpu = None,
+        gpu: str | Card | None = None,
     ) -> None:
         if costs is not None and schedule != "fifo":
             raise UsageError("virtual time knows one schedule", hint='schedule="fifo"')
@@ -119,8 +121,9 @@ class Session:
         self._meter = None if memory is None else Meter(memory, swap_above)
         if self._meter is not None:
             self._meter.require(self.devices or _named(graph))
-        self.gpu = gpu if isinstance(gpu, Card) or gpu is None else require_kind(gpu, costs)
-        self.card: Card | None = None
+        self.gpu = require_kind(gpu, costs)
+        self.on_card: OnCard | None = None
+        self.gpus: tuple[str, ...] = ()
         self._random = random.Random(schedule_seed) if schedule == "random" else None
         self._step = RunStep(self.state, seed)
         self._simulators: dict[Any, Simulator] = {}
@@ -161,7 +164,7 @@ class Session:
         if trace is not None and self._meter is not None:
             trace = MemoryTrace(trace, self._meter)
         simulator = self._simulator(wanted, nodes, tuple(fed), trace, without_values)
-        self.ran, self.card = simulator.graph, simulator.card
+        self.ran, self.on_card, self.gpus = simulator.graph, simulator.on_card, simulator.gpus
         self._step.run += 1
         self._step.max_iterations = max_iterations
         self._step.observer = trace if self.costs is None else None
@@ -242,16 +245,9 @@ class Session:
             plans = make_plans(*run, device, self.launches)
             if without_values:
                 leave_out_values(run[0], plans, apart=self._meter is not None)
-            card = chosen(self.gpu, plans, self.costs)
-            graph, step, meter = run[0], self._step, self._meter
-            if self.costs is not None:
-                simulator: Simulator = VirtualSimulator(
-                    graph, plans, step, run[1], self.costs, trace, meter
-                )
-            elif card is not None:
-                simulator = CardSimulator(card, graph, plans, step, run[1], trace, meter)
-            else:
-                simulator = Simulator(graph, plans, step, run[1], trace, meter)
+            simulator = make_simulator(
+                run, plans, self._step, trace, self._meter, costs=self.costs, gpu=self.gpu
+            )
         if trace is None:
             while len(self._simulators) >= KEPT:
                 del self._simulators[next(iter(self._simulators))]

@@ -12,7 +12,8 @@ from cfgraph.errors import RunTimeout
 from cfgraph.ir.device_set import short_name
 from cfgraph.ir.graph import Graph, Output
 from cfgraph.runtime.at_rest import AtRest
-from cfgraph.runtime.devices.card import Card
+from cfgraph.runtime.devices.on_card import OnCard
+from cfgraph.runtime.devices.simulated import has_own_memory, note_kind
 from cfgraph.runtime.executor import MISSING, Executor
 from cfgraph.runtime.link import Wrap
 from cfgraph.runtime.memory.counting import Counting
@@ -35,12 +36,12 @@ TIMED_BATCH: Final = 16
 class Simulator:
     """The executors of a run, their rendezvous, and what its fetches got.
 
-    `elapsed` is the time of a run by a virtual clock, `card` what its gpus are on; None where there
-    is none.
+    `elapsed` is the time of a run by a virtual clock, `on_card` its gpus that are on a card; None
+    where there is none.
     """
 
     elapsed: float | None = None
-    card: Card | None = None
+    on_card: OnCard | None = None
 
     def __init__(
         self,
@@ -77,6 +78,12 @@ class Simulator:
     def make_rendezvous(self) -> Rendezvous:
         """Where the devices meet."""
         return Rendezvous()
+
+    @property
+    def gpus(self) -> tuple[str, ...]:
+        """Those among the devices, in order."""
+        found = (one.device for one in self.executors if has_own_memory(one.plan.device))
+        return tuple(sorted(found))
 
     def make_executor(self, plan: Plan, wrap: Wrap | None) -> Executor:
         """What runs the part of a device."""
@@ -123,6 +130,7 @@ class Simulator:
 
     def settle_state(self) -> None:
         """Have variables where the run looks for them."""
+        note_kind((executor.plan.device for executor in self.executors), real=False)
         self.step.state.come_home()
 
     def at_home(self, place: int, value: Any) -> Any:

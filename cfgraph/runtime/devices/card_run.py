@@ -10,6 +10,7 @@ from cfgraph.runtime.devices.card import Card
 from cfgraph.runtime.devices.containers import carried
 from cfgraph.runtime.devices.lane import Lane
 from cfgraph.runtime.devices.on_card import OnCard
+from cfgraph.runtime.devices.simulated import note_kind
 from cfgraph.runtime.executor import Executor
 from cfgraph.runtime.frame_state import Fire, Iteration, Send
 from cfgraph.runtime.link import Wrap
@@ -65,7 +66,7 @@ class CardSimulator(Simulator):
         observer: Observer | None = None,
         meter: Meter | None = None,
     ) -> None:
-        self.card, self.on_card = card, OnCard(plans, card)
+        self.on_card: OnCard = OnCard(plans, card)
         super().__init__(graph, plans, step, fetches, observer, meter)
         for executor in self.executors:
             if isinstance(executor, CardExecutor):
@@ -83,6 +84,7 @@ class CardSimulator(Simulator):
 
     def settle_state(self) -> None:
         """Variables stay where the last run had them; kernels bring them to where they compute."""
+        note_kind(self.on_card.lanes, real=True)
         self.step.state.home = self.on_card.card.to_host
         self.on_card.begin()
 

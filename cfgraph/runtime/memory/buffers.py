@@ -24,7 +24,14 @@ def buffer_of(value: Any) -> Buffer | None:
         return cast(Buffer, value)
     if isinstance(value, Outline) and value.shape:
         return value.base or value
+    if is_on_card(value) and value.shape:
+        return cast(Buffer, value if value.base is None else value.base)
     return None
+
+
+def is_on_card(value: Any) -> bool:
+    """True for an array in the memory of a card, whatever library it is of."""
+    return hasattr(type(value), "__cuda_array_interface__")
 
 
 def copy_of_value(value: Any) -> Any:
@@ -33,4 +40,4 @@ def copy_of_value(value: Any) -> Any:
         return value.copy() if value.dtype != object else value
     if isinstance(value, Outline):
         return Outline(value.dtype, value.shape)
-    return value
+    return value.copy() if is_on_card(value) else value

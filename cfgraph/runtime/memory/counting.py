@@ -10,14 +10,15 @@ from typing import Any
 
 from cfgraph.analysis.transfers import key_of
 from cfgraph.ir.graph import Node, Output
+from cfgraph.ops.array import same
 from cfgraph.ops.stacks import Stack
 from cfgraph.ops.tensor_array import TensorArray
 from cfgraph.ops.variables import Variable
 from cfgraph.runtime.deliver import Edges
-from cfgraph.runtime.devices.simulated import is_simulated
+from cfgraph.runtime.devices.simulated import has_own_memory
 from cfgraph.runtime.frame_state import Fire, Iteration, Send
 from cfgraph.runtime.link import Wrap
-from cfgraph.runtime.memory.buffers import copy_of_value
+from cfgraph.runtime.memory.buffers import copy_of_value, is_on_card
 from cfgraph.runtime.memory.homes import Homes
 from cfgraph.runtime.memory.meter import DeviceMemory, Meter
 from cfgraph.runtime.plan import NodePlan, Plan
@@ -49,7 +50,7 @@ class Counting:
         """Give a node a kernel that counts what it makes."""
         op = plan.op
         if op.role == "recv":
-            plan.kernel = self._landing(plan.node)
+            plan.kernel = self._landing(plan)
         elif op.parks == "push" and plan.node.attr("swap_memory") and self.memory.apart:
             plan.kernel = self._pushing(plan.kernel)
         elif op.parks == "pop":
@@ -96,28 +97,27 @@ class Counting:
         swapper = self.memory.swapper
         return lambda step, stack: swapper.popped(kernel(step, stack), stack)
 
-    def _landing(self, node: Node) -> Kernel:
-        """A message is a copy, but for one from the same device."""
-        key = key_of(node)
+    def _landing(self, plan: NodePlan) -> Kernel:
+        """A message is a copy, but for one from the same device, or one that came by itself."""
+        receive, key = plan.kernel, key_of(plan.node)
         source = self.meter.memory(key.send_device)
         if source is self.memory:
-            return lambda value: value
-        memory, host = self.memory, self._host(node.output())
+            return receive
+        memory, host = self.memory, self._host(plan.node.output())
         crosses, peer = memory.apart and not host, source.apart
+        keep = self._land if receive is same else self._kept
 
-        def land(value: Any) -> Any:
-            if value is None:
+        def land(message: Any) -> Any:
+            if message is None:
                 return None
             if crosses:
-                (memory.from_devices if peer else memory.to_device).add(size_of(value))
-            return self._land(value, host)
+                (memory.from_devices if peer else memory.to_device).add(size_of(message))
+            return keep(receive(message), host)
 
         return land
 
     def _land(self, value: Any, host: bool) -> Any:
-        copy = copy_of_value(value)
-        self.meter.keep(copy, self.memory, host=host)
-        return copy
+        return self._kept(copy_of_value(value), host)
 
     def wrap(self, inner: Wrap | None) -> Wrap:
         """Note what runs, and count what crosses, before what `inner` puts around a node."""
@@ -149,7 +149,7 @@ class Counting:
         """True for a Send from this device's own memory to a host."""
         if plan.op.role != "send" or not self.memory.apart:
             return False
-        if is_simulated(key_of(plan.node).recv_device):
+        if has_own_memory(key_of(plan.node).recv_device):
             return False
         return not self.homes.is_host(plan.node.inputs[0])
 
@@ -161,7 +161,8 @@ class Counting:
 
         def deliver(it: Iteration, value: Any) -> int:
             memory.to_device.add(size_of(value))
-            return send(it, self._land(value, host))
+            keep = self._kept if is_on_card(value) else self._land
+            return send(it, keep(value, host))
 
         return deliver
 

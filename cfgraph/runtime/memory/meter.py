@@ -13,7 +13,7 @@ from typing import Any
 
 from cfgraph.errors import UsageError
 from cfgraph.ir.device_set import device_set, short_name, short_names
-from cfgraph.runtime.devices.simulated import is_simulated
+from cfgraph.runtime.devices.simulated import has_own_memory
 from cfgraph.runtime.memory.buffers import Buffer, buffer_of
 from cfgraph.runtime.memory.out_of_memory import Holder, out_of_memory
 from cfgraph.runtime.memory.swapping import THRESHOLD, Swapper
@@ -75,7 +75,7 @@ class DeviceMemory:
     holders: Callable[[DeviceMemory], list[Holder]] = field(default=lambda memory: [], repr=False)
 
     def __post_init__(self) -> None:
-        self.apart = is_simulated(self.device)
+        self.apart = has_own_memory(self.device)
 
     def claim(self, size: int, *, host: bool = False) -> None:
         """Take bytes. Raises ExecutionError where they are not there."""
