@@ -107,12 +107,24 @@ def _plain(declared: str) -> str:
 
 
 class Batch(Host):
-    """A machine that compiles all kernels it was asked for at once, when the first one runs."""
+    """A machine that compiles all kernels it was asked for at once, when the first one runs.
+
+    `roughness`: how much farther its functions may be from NumPy's than those of the C library.
+    """
+
+    roughness = 1
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
+        # kernels, under names of their own, by their sources
         self.texts: dict[str, str] = {}
-        self._compiled: Kernels | None = None
+        self._compiled: Any = None
+
+    def to_host(self, value: Any) -> np.ndarray:
+        return np.asarray(value)
+
+    def compiled(self, kernels: list[str]) -> Any:
+        return Kernels(self.folder, kernels)
 
     def function(self, source: str, name: str) -> Any:
         if source not in self.texts:
@@ -123,7 +135,7 @@ class Batch(Host):
 
         def launch(blocks: int, threads: int, given: Sequence[Any]) -> None:
             if self._compiled is None:
-                self._compiled = Kernels(self.folder, list(self.texts.values()))
+                self._compiled = self.compiled(list(self.texts.values()))
             self._compiled.launch(own, blocks, threads, given)
 
         return launch

@@ -12,53 +12,15 @@ import pytest
 from cfgraph.ir.dtypes import DType
 from cfgraph.ops.evaluate import numpy_kernel
 from cfgraph.runtime.fused.cuda import OPTIONS
-from cfgraph.runtime.fused.group import Group
 from cfgraph.runtime.fused.kernel_text import source_of
 from tests.ops import harness
 from tests.runtime.fused import nvrtc
 from tests.runtime.fused.host import COMPILER, WHY_NOT, Batch
-from tests.runtime.fused.nodes import FAMILIES, cases, distance, group_of
+from tests.runtime.fused.nodes import FAMILIES, cases, group_of, sweep
 
 needs_compiler = pytest.mark.skipif(COMPILER is None, reason=WHY_NOT)
 
-# functions of the C library, which differ from NumPy's and SciPy's in the last bits
-ROUNDED = 4
-SPECIAL = {"Lgamma": 16, "Pow": 8}
 TYPES = "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 bfloat16 float32 float64"
-
-
-def compare(found: list[tuple[str, Group, list[Any], Any, int]]) -> None:
-    """Run what is prepared, and list what differs."""
-    wrong = []
-    for label, group, given, want, allowed in found:
-        got = group(*given)
-        if (got.dtype, got.shape) != (want.dtype, want.shape):
-            wrong.append(f"{label}: {got.dtype}{got.shape}, not {want.dtype}{want.shape}")
-        elif (apart := distance(got, want)) > allowed:
-            wrong.append(f"{label}: {apart} apart")
-    assert not wrong, "\n".join(wrong[:20])
-
-
-def sweep(machine: Batch, each: int) -> int:
-    found = []
-    with np.errstate(all="ignore"):
-        for item, node in cases(each):
-            group = group_of(node, machine)
-            values = [array if array.ndim else array[()] for array in item.inputs]
-            want = np.asarray(numpy_kernel(node, harness.lookup(item.op))(*values))
-            given = [machine.to_device(array) for array in item.inputs]
-            if given and group.prepare(given):
-                allowed = SPECIAL.get(item.op, ROUNDED if item.op in ROUGH else 0)
-                found.append((item.label, group, given, want, allowed))
-        compare(found)
-    return len({node.op for _, group, *_ in found for node in group.nodes})
-
-
-ROUGH = {
-    *("Acos", "Acosh", "Asin", "Asinh", "Atan", "Atan2", "Atanh", "Cos", "Cosh", "Elu", "Erf"),
-    *("Erfc", "Exp", "Expm1", "Log", "Log1p", "Selu", "Sigmoid", "Sin", "Sinh", "Softplus"),
-    *("SoftplusGrad", "Tan", "Tanh", "Xlog1py", "Xlogy"),
-}
 
 
 @needs_compiler
