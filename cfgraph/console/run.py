@@ -4,32 +4,23 @@ from __future__ import annotations
 
 import sys
 from contextlib import redirect_stdout
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cfgraph.compare.values import Difference, difference
-from cfgraph.console.answer import remember
-from cfgraph.console.graphs import Source, artifact, read_graph
-from cfgraph.console.live_trace import ShownTrace
-from cfgraph.console.page import note, page
-from cfgraph.console.run_files import TraceFile, write_array
+from cfgraph.console.graphs import Source, read_graph
+from cfgraph.console.run_files import write_array
 from cfgraph.console.run_job import Job, make_job
-from cfgraph.console.run_memory import limits_of, print_memory
+from cfgraph.console.run_memory import limits_of
 from cfgraph.console.run_options import Expected, RunOptions, Timing
 from cfgraph.console.run_report import Outcome, print_outcome
+from cfgraph.console.run_watch import Watching
 from cfgraph.console.taps import Taps
-from cfgraph.console.timeline import Timeline
 from cfgraph.errors import UsageError
-from cfgraph.ir.file_bytes import write_atomically
 from cfgraph.ir.graph import Output
 from cfgraph.ir.staged import StagedFiles
 from cfgraph.passes.place.rules import all_rules
-from cfgraph.runtime.calibrate import Calibration
 from cfgraph.runtime.cost_model import CostModel, read_costs
 from cfgraph.runtime.session import Session
-from cfgraph.runtime.trace import Observer, Tee
-
-if TYPE_CHECKING:
-    from cfgraph.console.picture.run_file import RunPage
 
 
 def run(path: str, options: RunOptions) -> int:
@@ -93,33 +84,11 @@ def _execute(
 
     Returns the values, and the session that computed them.
     """
-    limits, watched, timing = options.limits, options.watched, options.timing
+    limits, timing = options.limits, options.timing
     options.clusters.require_sense()
     stop: Any = {"max_iterations": limits.max_iterations, "timeout": limits.timeout}
-    session = Session(
-        source.graph,
-        devices=options.place.devices or None,
-        soft_placement=options.place.soft,
-        rules=all_rules(options.place.rules_file, options.place.rules),
-        schedule=limits.schedule,
-        schedule_seed=limits.schedule_seed,
-        seed=limits.seed,
-        costs=_costs(timing),
-        jit=options.clusters.engine if options.clusters.jit else None,
-        engine=options.clusters.engine,
-        lazy=options.clusters.lazy,
-        regions=options.clusters.regions,
-        memory=limits_of(options.place.memory),
-        gpu=options.place.gpu,
-    )
-    measured = Calibration() if timing.calibrate else None
-    shown = ShownTrace(source.graph, options.style.color) if watched.trace else None
-    drawn = Timeline(options.style.color) if watched.timeline else None
-    taken = [*job.places.values(), *([watched.html] if watched.html else [])]
-    saved = TraceFile(watched.trace_out, taken) if watched.trace_out else None
-    told = _page(source, options)
-    watching = (taps, saved, shown, drawn, told, measured)
-    observers: list[Observer] = [item for item in watching if item]
+    session = _session(source, options)
+    watching = Watching(source, job, options, taps)
     try:
         with redirect_stdout(sys.stderr):
             for node in job.inits:
@@ -128,41 +97,41 @@ def _execute(
                 [item.name for item in job.fetches],
                 job.feeds,
                 [node.name for node in job.targets],
-                trace=Tee(observers) if observers else None,
+                trace=watching.observer,
                 allow_dead=job.allow_dead,
                 until_iteration=timing.until_iteration,
                 without_values=timing.no_values,
                 **stop,
             )
     except BaseException as error:
-        if saved and saved.keep_what_there_is():
-            remember("artifacts", artifact("trace", saved.path))
-            note(f"the trace up to there is in {saved.path}", options.style.quiet)
-        if told and told.keep_what_there_is(session.ran, error):
-            remember("artifacts", artifact("html", told.path))
-            note(f"the page about the run up to there is {told.path}", options.style.quiet)
-        if session.memory and not options.style.json:
-            print_memory(page(options.style.color, sys.stderr), session.memory)
+        watching.keep_what_there_is(session, error)
         raise
     finally:
-        for view in (shown, drawn):
-            if view:
-                view.close()
-    if saved:
-        saved.close()
-    if measured and timing.calibrate:
-        write_atomically(timing.calibrate, measured.text().encode())
+        watching.close_views()
     fetched = dict(zip(job.fetches, values, strict=True))
-    if told:
-        told.write(session.ran or source.graph, fetched)
+    watching.write(session, fetched)
     return fetched, session
 
 
-def _page(source: Source, options: RunOptions) -> RunPage | None:
-    watched = options.watched
-    if watched.html is None or watched.page is None:
-        return None
-    return watched.page(watched.html, source.path, watched.taps, options.timing.virtual)
+def _session(source: Source, options: RunOptions) -> Session:
+    """The session that is asked for."""
+    limits = options.limits
+    return Session(
+        source.graph,
+        devices=options.place.devices or None,
+        soft_placement=options.place.soft,
+        rules=all_rules(options.place.rules_file, options.place.rules),
+        schedule=limits.schedule,
+        schedule_seed=limits.schedule_seed,
+        seed=limits.seed,
+        costs=_costs(options.timing),
+        jit=options.clusters.engine if options.clusters.jit else None,
+        engine=options.clusters.engine,
+        lazy=options.clusters.lazy,
+        regions=options.clusters.regions,
+        memory=limits_of(options.place.memory),
+        gpu=options.place.gpu,
+    )
 
 
 def _costs(timing: Timing) -> CostModel | None:
