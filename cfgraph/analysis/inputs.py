@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Collection, Iterable
 from typing import Final
 
+from cfgraph.analysis.handles import variable_behind
 from cfgraph.analysis.needed import needed
 from cfgraph.errors import UsageError
 from cfgraph.ir.dtypes import DType
@@ -71,7 +72,9 @@ def missing_feeds(graph: Graph, lacking: list[Output]) -> UsageError:
 
 def described(graph: Graph, tensor: Output) -> str:
     """Type and shape of a tensor by its node's word, as in `float32[?,4]`."""
-    return type_text(*declared(graph, tensor))
+    dtype, shape = declared(graph, tensor)
+    held = variable_behind(graph, tensor)[0] if dtype and dtype.kind == "resource" else None
+    return type_text(dtype, shape) if held is None else f"the value of a variable, {held}"
 
 
 def type_text(dtype: DType | None, shape: Shape) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from cfgraph.analysis.handles import variable_behind
 from cfgraph.analysis.inputs import is_input
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ops.op import is_a
@@ -12,6 +13,7 @@ from cfgraph.ops.variables import VariableV2
 def parameters(graph: Graph) -> list[Output]:
     """The variables (their handles or references) and inputs of real or complex floats, in order.
 
+    Handles of such variables that come from outside are among them.
     Whether a program trains a variable is not in the file, so all of them are there.
     """
     found = []
@@ -19,6 +21,8 @@ def parameters(graph: Graph) -> list[Output]:
         dtype = node.attrs.get("dtype") if is_variable(node) else None
         if is_input(node):
             dtype = node.output().dtype
+        if dtype is not None and dtype.kind == "resource":
+            dtype, _ = variable_behind(graph, node.output())
         if dtype is not None and (dtype.is_floating or dtype.is_complex):
             found.append(node.output())
     return found

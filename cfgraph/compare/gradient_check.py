@@ -162,6 +162,8 @@ class _Check:
             return Comparison(x, skipped="its gradient is dead here")
         if tensor.node in self.cells:
             at = self.point.value(self.cells[tensor.node])
+        elif tensor.dtype is not None and tensor.dtype.kind == "resource" and self._fed(tensor):
+            at = self.point.feeds[tensor.name]
         elif tensor.dtype is not None and tensor.dtype.is_object:
             return Comparison(x, skipped=f"a {tensor.dtype} cannot be moved a little")
         else:
@@ -176,6 +178,10 @@ class _Check:
             accuracy=self.accuracy,
         )
         return found if found.agrees else self._excused(x, found)
+
+    def _fed(self, handle: Output) -> bool:
+        """True for the handle of a variable that is fed by its value."""
+        return isinstance(self.point.feeds.get(handle.name), np.ndarray | np.generic)
 
     def _excused(self, x: str, found: Comparison) -> Comparison:
         """A difference is none where gradients stop within a loop, on the way from this x."""

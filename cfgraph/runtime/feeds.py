@@ -11,6 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from cfgraph.analysis.endpoints import fed_tensor
+from cfgraph.analysis.handles import variable_behind
 from cfgraph.analysis.inputs import declared, is_input
 from cfgraph.errors import CfgraphError, InvalidInput, UsageError
 from cfgraph.ir.dtypes import DType
@@ -53,9 +54,17 @@ def read_value(text: str, graph: Graph, tensor: Output, what: str, seed: int = 0
 
     Errors begin with `what`.
     """
-    wanted, shape = declared(graph, tensor)
+    wanted, shape = fed_type(graph, tensor)
     with _naming(what):
         return fitted(_evaluate(parse_value(text), wanted, shape, tensor.name, seed), wanted, shape)
+
+
+def fed_type(graph: Graph, tensor: Output) -> tuple[DType | None, Shape]:
+    """Type and shape of what a tensor is fed with; the handle of a variable with its value."""
+    wanted, shape = declared(graph, tensor)
+    if wanted is not None and wanted.kind == "resource":
+        return variable_behind(graph, tensor)
+    return wanted, shape
 
 
 def fitted(array: Any, wanted: DType | None, shape: Shape = UNKNOWN) -> Any:
@@ -96,7 +105,7 @@ def _archive(graph: Graph, path: str) -> Iterator[tuple[str, Any]]:
     for name, value in arrays:
         tensor = _tensor(graph, name)
         with _naming(f"feed {tensor.name}, from {path}"):
-            wanted, shape = declared(graph, tensor)
+            wanted, shape = fed_type(graph, tensor)
             array = literal(value, wanted) if isinstance(value, str) else value
             yield tensor.name, fitted(array, wanted, shape)
 

@@ -180,7 +180,7 @@ def test_any_tensor_can_be_fed() -> None:
         ("f32[2]:full", "float32", "full takes one argument"),
         ("f32[99999999999]:zeros", "float32", "takes more than"),
         ("f64:3.5", "int32", "3.5 is no int32"),
-        ("1", "resource", "cannot be written out"),
+        ("1", "variant", "cannot be written out"),
         ("[" * 50 + "]" * 50, "float32", "more than 32 deep"),
         ("[" * 100_000, "float32", "nested too deeply"),
         ("1" * 5000, "int64", "cannot read the value"),

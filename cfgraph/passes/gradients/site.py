@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cfgraph.analysis.guards import Decision, Guard
+from cfgraph.analysis.handles import variable_behind
 from cfgraph.errors import Unsupported
 from cfgraph.ir import dtypes
 from cfgraph.ir.attrs import Tensor
@@ -133,8 +134,11 @@ class Site:
         return self._zeros(x, self.shape(x))
 
     def _zeros(self, x: Output, shape: Output) -> Output:
-        dtype = _variable(x).attr("dtype") if _is_resource(x) else x.dtype
-        assert dtype is not None
+        dtype = x.dtype
+        if _is_resource(x):
+            dtype, _ = variable_behind(self.work.graph, _variable(x).output())
+        if dtype is None:
+            raise _nothing_held(x)
         return self.add("Fill", (shape, self.const(0, dtype.base)), "zeros", {})
 
     # -- what a backward loop asks of the site around it -----------------------------------------
@@ -238,10 +242,14 @@ def _variable(handle: Output) -> Node:
     here = handle
     while role(here.node) or not here.node.attrs.get("dtype"):
         if not here.node.inputs:
-            message = f"{handle.name} does not say what its variable holds"
-            raise Unsupported(message, node=handle.node, code="CFG502")
+            raise _nothing_held(handle)
         here = here.node.inputs[0]
     return here.node
+
+
+def _nothing_held(handle: Output) -> Unsupported:
+    message = f"{handle.name} does not say what its variable holds"
+    return Unsupported(message, node=handle.node, code="CFG502")
 
 
 def _is_resource(x: Output) -> bool:
