@@ -42,6 +42,8 @@ class TraceFile:
     Raises UsageError for a name that says none, and for one that is `taken` by another file.
     """
 
+    deferred = True
+
     def __init__(self, path: str, taken: Iterable[str] = ()) -> None:
         self.path = path
         kind = Path(path.removesuffix(".gz")).suffix

@@ -35,6 +35,8 @@ _LEGEND: Final = (
 class Timeline:
     """Listens to a run, and draws it on stderr when it is over."""
 
+    deferred = True
+
     def __init__(self, color: Color) -> None:
         self.lanes = Lanes()
         self.page: Page = page(color, sys.stderr)

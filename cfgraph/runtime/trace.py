@@ -48,7 +48,11 @@ class TraceEvent(NamedTuple):
 
 
 class Observer(Protocol):
-    """What a run tells its events to, in the order in which they happen."""
+    """What a run tells its events to, in the order in which they happen.
+
+    One with a true attribute `deferred` may hear of those on a card when the run is over: it gets
+    the times of the card then, and outlines of large values.
+    """
 
     def event(self, event: TraceEvent) -> None:
         """Take one event; it may keep it, but must not change its outputs."""

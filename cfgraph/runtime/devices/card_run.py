@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from typing import Any
 
+from cfgraph.ir.device_set import short_name
 from cfgraph.ir.graph import Graph, Output
 from cfgraph.runtime.devices.card import Card
+from cfgraph.runtime.devices.card_trace import CardTrace
 from cfgraph.runtime.devices.containers import carried
 from cfgraph.runtime.devices.lane import Lane
 from cfgraph.runtime.devices.on_card import OnCard
@@ -67,6 +70,7 @@ class CardSimulator(Simulator):
         meter: Meter | None = None,
     ) -> None:
         self.on_card: OnCard = OnCard(plans, card)
+        self._trace: CardTrace | None = None
         super().__init__(graph, plans, step, fetches, observer, meter)
         for executor in self.executors:
             if isinstance(executor, CardExecutor):
@@ -81,6 +85,25 @@ class CardSimulator(Simulator):
         if lane is None:
             return super().make_executor(plan, wrap)
         return CardExecutor(lane, plan, self.step, self.rendezvous, self.results, wrap)
+
+    def make_wrap(self, plan: Plan) -> Wrap | None:
+        """What is put around the closures of a device."""
+        if self._observer is None:
+            return None
+        if self._trace is None:
+            self._trace = CardTrace(self._observer, self.began)
+        return self._trace.wrap(short_name(plan.device), self.on_card.lanes.get(plan.device))
+
+    def run(self, feeds: Sequence[Any], deadline: float | None, pick: random.Random | None) -> None:
+        """Run until nothing is ready; deferred observers hear of it then."""
+        if self._trace is None:
+            super().run(feeds, deadline, pick)
+            return
+        self._trace.begin(list(self.on_card.lanes.values()))
+        try:
+            super().run(feeds, deadline, pick)
+        finally:
+            self._trace.close()
 
     def settle_state(self) -> None:
         """Variables stay where the last run had them; kernels bring them to where they compute."""

@@ -88,6 +88,10 @@ class Lane:
             if other is not self:
                 self.compute.wait_event(self._mark(other.compute))
 
+    def between(self, start: Any, end: Any) -> int:
+        """The nanoseconds from one event to another, both over."""
+        return int(self._cuda.get_elapsed_time(start, end) * 1e6)
+
     def to_device(self, value: Any) -> Any:
         """A NumPy value as an array of the card; what is there, or cannot be, as it is."""
         size = getattr(value, "nbytes", 0)

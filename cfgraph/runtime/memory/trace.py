@@ -13,9 +13,13 @@ class MemoryTrace:
         self.observer = observer
         self._meter = meter
 
+    def noted(self, event: TraceEvent) -> TraceEvent:
+        """The event with what its device holds now."""
+        memory = self._meter.memories.get(event.device)
+        if memory is None or not event.is_token:
+            return event
+        return event._replace(memory=memory.used)
+
     def event(self, event: TraceEvent) -> None:
         """Hand on one event."""
-        memory = self._meter.memories.get(event.device)
-        if memory is not None and event.is_token:
-            event = event._replace(memory=memory.used)
-        self.observer.event(event)
+        self.observer.event(self.noted(event))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -45,7 +46,7 @@ class Stream:
 
     def record(self, event: Event | None = None) -> Event:
         event = event or Event()
-        event.stream, event.place = self, self.queued
+        event.stream, event.place, event.at = self, self.queued, time.perf_counter()
         return event
 
     def wait_event(self, event: Event) -> None:
@@ -69,6 +70,7 @@ class Event:
     def __init__(self, block: bool = False, disable_timing: bool = False) -> None:
         self.stream: Stream | None = None
         self.place = 0
+        self.at = 0.0
 
     def synchronize(self) -> None:
         assert self.stream is not None
@@ -121,6 +123,11 @@ def using_allocator(allocator: Any) -> Iterator[None]:
 def alloc_pinned_memory(size: int) -> Any:
     """Memory of the host that a card can copy to by itself."""
     return np.full(size, RUBBISH, np.uint8)
+
+
+def get_elapsed_time(start: Event, end: Event) -> float:
+    """The milliseconds between two events."""
+    return (end.at - start.at) * 1e3
 
 
 runtime = SimpleNamespace(

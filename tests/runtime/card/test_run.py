@@ -1,0 +1,178 @@
+"""Runs on a stand-in card: what computes there, what crosses, and when the host waits."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+
+import cfgraph
+from cfgraph.errors import UsageError
+from cfgraph.ops.outline import Outline
+from cfgraph.runtime.devices.card import Card
+from cfgraph.runtime.state import State
+from cfgraph.runtime.trace import Recorder
+from tests.runtime.card import cuda
+from tests.runtime.card.stand_in import Array, library
+
+VARIABLE = """
+x = Placeholder() {dtype=float32, shape=[?]} @"DEVICE"
+v = VarHandleOp() {dtype=float32, shape=[?], shared_name="v"} @"DEVICE"
+init = AssignVariableOp(v, x) {dtype=float32} @"DEVICE"
+more = AssignAddVariableOp(v, x) {dtype=float32} @"DEVICE"
+read = ReadVariableOp(v) {dtype=float32} @"DEVICE"
+double = AddV2(read, read) @"DEVICE"
+"""
+
+LOOP = """
+x = Placeholder() {dtype=float32, shape=[]} @"/gpu:0"
+start = Enter(x) {frame_name="loop", parallel_iterations=4} @"/gpu:0"
+merge = Merge(start, next) @"/gpu:0"
+limit = Const(^merge) {dtype=float32, value=float32[]:100.0} @"/gpu:0"
+less = Less(merge, limit) @"/gpu:0"
+cond = LoopCond(less) @"/gpu:0"
+switch = Switch(merge, cond) @"/gpu:0"
+body = Identity(switch:1) @"/gpu:0"
+twice = AddV2(body, body) @"/gpu:0"
+next = NextIteration(twice) @"/gpu:0"
+out = Exit(switch:0) @"/gpu:0"
+"""
+
+CROSSING = """
+x = Placeholder() {dtype=float32, shape=[?]} @"/gpu:0"
+a = Square(x) @"/gpu:0"
+b = Neg(a) @"/gpu:1"
+c = Exp(b) @"/cpu:0"
+d = AddV2(c, a) @"/gpu:1"
+"""
+
+
+def session(text: str, devices: str = "cpu:0,gpu:0-1", **options: Any) -> cfgraph.Session:
+    graph = cfgraph.loads(text.encode(), "graph")
+    return cfgraph.Session(graph, devices=devices, gpu=Card(library), **options)
+
+
+def variable(device: str, state: State, *, card: bool = True) -> cfgraph.Session:
+    graph = cfgraph.loads(VARIABLE.replace("DEVICE", device).encode(), "graph")
+    gpu = Card(library) if card else "simulated"
+    return cfgraph.Session(graph, devices="cpu:0,gpu:0-1", state=state, gpu=gpu)
+
+
+def test_a_variable_stays_on_the_card_and_is_wherever_a_later_run_wants_it() -> None:
+    state = State()
+    variable("/gpu:0", state).run([], {"x": [1.0, 2.0]}, ["init"])
+    (cell,) = state.objects()
+    assert type(cell.value) is Array
+    assert variable("/gpu:1", state).run("double:0")[0].tolist() == [2, 4]
+    assert type(cell.value) is Array
+    variable("/cpu:0", state).run([], {"x": [1.0, 1.0]}, ["more"])
+    assert type(cell.value) is np.ndarray
+    variable("/gpu:0", state).run([], {"x": [1.0, 1.0]}, ["more"])
+    assert type(cell.value) is Array
+    assert variable("/gpu:0", state, card=False).run("double:0")[0].tolist() == [6, 8]
+    assert type(cell.value) is np.ndarray
+
+
+def test_a_loop_whose_predicate_is_computed_on_the_card_ends() -> None:
+    assert session(LOOP).run("out:0", {"x": 3.0}) == [192]
+
+
+def test_the_host_waits_for_predicates_and_fetches_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits: list[int] = []
+    wait = cuda.Event.synchronize
+    monkeypatch.setattr(cuda.Stream, "wait_event", lambda self, event: wait(event))
+    monkeypatch.setattr(cuda.Event, "done", property(lambda self: False))
+
+    def counted(event: cuda.Event) -> None:
+        waits.append(1)
+        wait(event)
+
+    monkeypatch.setattr(cuda.Event, "synchronize", counted)
+    session(LOOP).run("out:0", {"x": 3.0})
+    # seven tests of the predicate, and the value in the end
+    assert len(waits) == 8
+
+
+def test_values_cross_between_gpus_and_the_host_and_back() -> None:
+    x = np.linspace(-1, 1, 20_000, dtype=np.float32)
+    for schedule in ({}, {"schedule": "random", "schedule_seed": 3}):
+        run = session(CROSSING, **schedule)
+        a, d = run.run(["a:0", "d:0"], {"x": x})
+        np.testing.assert_allclose(a, x * x)
+        np.testing.assert_allclose(d, np.exp(-x * x) + x * x, rtol=1e-6)
+        assert run.on_card is not None
+        assert not run.on_card.fallen
+
+
+def test_what_a_run_holds_and_copies_is_counted_on_the_card_as_where_it_is_simulated() -> None:
+    x = np.ones(20_000, np.float32)
+    told = []
+    for gpu in (Card(library), "simulated"):
+        graph = cfgraph.loads(CROSSING.encode(), "graph")
+        run = cfgraph.Session(graph, devices="cpu:0,gpu:0-1", gpu=gpu, memory={})
+        run.run(["d:0"], {"x": x})
+        copies = {
+            name: (one.to_host, one.to_device, one.from_devices) for name, one in run.memory.items()
+        }
+        told.append((copies, {name: one.peak for name, one in run.memory.items()}))
+    assert told[0] == told[1]
+
+
+def test_a_trace_of_a_run_on_the_card_has_values_of_numpy() -> None:
+    recorder = Recorder(values=True)
+    session(CROSSING).run(["d:0"], {"x": [1.0, 2.0]}, trace=recorder)
+    values = [value for event in recorder.events for value in event.outputs]
+    assert values
+    assert not any(isinstance(value, Array) for value in values)
+
+
+def test_a_deferred_observer_has_the_times_of_the_card_and_outlines_of_what_is_large() -> None:
+    recorder = Recorder(values=True)
+    recorder.deferred = True  # type: ignore[attr-defined]
+    session(CROSSING).run(["d:0"], {"x": np.ones(50_000, np.float32)}, trace=recorder)
+    (square,) = (event for event in recorder.events if event.node == "a")
+    assert isinstance(square.outputs[0], Outline)
+    assert 0 < square.start_ns < square.end_ns
+
+
+def test_a_kernel_that_the_card_lacks_runs_on_the_host_and_is_told() -> None:
+    text = 'x = Placeholder() {dtype=float64, shape=[?]} @"/gpu:0"\ny = Dawsn(x) @"/gpu:0"\n'
+    text += 'z = Neg(y) @"/gpu:0"'
+    run = session(text)
+    for _ in range(2):
+        assert run.run("z:0", {"x": [0.0]})[0].tolist() == [0]
+        assert run.on_card is not None
+        assert list(run.on_card.fallen) == ["Dawsn"]
+
+
+def test_lists_go_between_devices_with_what_they_hold() -> None:
+    text = """
+x = Placeholder() {dtype=float32, shape=[2,3]} @"/gpu:0"
+shape = Const() {dtype=int32, value=int32[1]:[3]} @"/gpu:0"
+list = TensorListFromTensor(x, shape) @"/gpu:0"
+zero = Const() {dtype=int32, value=int32[]:0} @"HERE"
+size = Const() {dtype=int32, value=int32[1]:[3]} @"HERE"
+item = TensorListGetItem(list, zero, size) {element_dtype=float32} @"HERE"
+all = TensorListStack(list, size) {element_dtype=float32} @"HERE"
+y = AddV2(all, item) @"HERE"
+"""
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    for here in ("/cpu:0", "/gpu:0", "/gpu:1"):
+        run = session(text.replace("HERE", here))
+        np.testing.assert_array_equal(run.run("y:0", {"x": x})[0], x + x[0])
+
+
+def test_an_unknown_kind_of_gpu_is_refused() -> None:
+    with pytest.raises(UsageError, match="unknown kind of gpu"):
+        cfgraph.Session(cfgraph.Graph(), gpu="virtual")
+
+
+def test_a_run_without_a_card_never_imports_cupy() -> None:
+    code = (
+        "import sys, cfgraph; g = cfgraph.loads(b'x = Const() {dtype=int32, value=int32[]:1}',"
+        "'graph'); cfgraph.Session(g, devices='gpu:0').run('x:0'); assert 'cupy' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
