@@ -36,7 +36,7 @@ def row_of(event: TraceEvent, short: bool = False) -> Row:
     told = clean(_outputs(event))
     return (
         f"{event.start_ns / 1e6:.3f}",
-        device_text(event.device),
+        device_text(event.device, real=event.real),
         frame,
         clean(event.node),
         clean(event.op),

@@ -53,7 +53,7 @@ def print_memory(out: Page, memories: Memories) -> None:
         ],
         [
             (
-                device_text(memory.device),
+                device_text(memory.device, real=memory.real),
                 what,
                 copies.count,
                 size_text(copies.bytes),
@@ -79,7 +79,7 @@ def _held(memories: Sequence[DeviceMemory]) -> Table:
     ]
     rows: list[Any] = [
         (
-            device_text(memory.device),
+            device_text(memory.device, real=memory.real),
             None if memory.limit is None else size_text(memory.limit),
             size_text(memory.peak),
             size_text(memory.used),
@@ -106,7 +106,7 @@ def memory_json(memories: Memories) -> list[dict[str, Any]]:
     return [
         {
             "device": memory.device,
-            "simulated": is_simulated(memory.device),
+            "simulated": is_simulated(memory.device, real=memory.real),
             "limit": memory.limit,
             "peak": memory.peak,
             "peak_node": memory.peak_node,

@@ -54,7 +54,7 @@ class Timeline:
 def draw(out: Page, lanes: Lanes, columns: int) -> None:
     """Draw lanes in so many columns, and a table of what each device did."""
     chosen = sorted(lanes.lanes.values(), key=lambda lane: _sort_key(lane.device))
-    labels = [device_text(lane.device) for lane in chosen]
+    labels = [device_text(lane.device, real=lane.real) for lane in chosen]
     label = max(map(width, labels)) + 2
     room = max(_FEWEST, columns - label - 1)
     picture = _Picture(lanes, chosen, room)

@@ -13,7 +13,7 @@ from cfgraph.ir.device_set import short_name
 from cfgraph.ir.graph import Graph, Output
 from cfgraph.runtime.at_rest import AtRest
 from cfgraph.runtime.devices.on_card import OnCard
-from cfgraph.runtime.devices.simulated import has_own_memory, note_kind
+from cfgraph.runtime.devices.simulated import has_own_memory
 from cfgraph.runtime.executor import MISSING, Executor
 from cfgraph.runtime.link import Wrap
 from cfgraph.runtime.memory.counting import Counting
@@ -130,7 +130,6 @@ class Simulator:
 
     def settle_state(self) -> None:
         """Have variables where the run looks for them."""
-        note_kind((executor.plan.device for executor in self.executors), real=False)
         self.step.state.come_home()
 
     def at_home(self, place: int, value: Any) -> Any:

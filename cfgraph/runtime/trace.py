@@ -17,7 +17,8 @@ class TraceEvent(NamedTuple):
     that is dead. Times are nanoseconds since the run began. Both ends of a transfer share `flow`,
     which is `cpu:0>gpu:0 NAME FRAME`. A note says in `text` what happened to the node. A copy is
     what moves to the host or back beside the tokens, for a `node` that pushed it. `memory` is what
-    the device holds after the token, in bytes; None where it is not counted.
+    the device holds after the token, in bytes; None where it is not counted. A gpu on a card is
+    `real`.
     """
 
     device: str
@@ -34,6 +35,7 @@ class TraceEvent(NamedTuple):
     bytes: int = 0
     text: str = ""
     memory: int | None = None
+    real: bool = False
 
     @property
     def is_token(self) -> bool:

@@ -41,7 +41,7 @@ class ChromeWriter:
 
     def event(self, event: TraceEvent) -> None:
         """Write one event."""
-        process = self._process(event.device)
+        process = self._process(event.device, event.real)
         if event.kind == "copy":
             self._copy(process, event)
             return
@@ -80,14 +80,15 @@ class ChromeWriter:
             self._write("e", path, "iteration", end, process, id=name)
         self._file.write(b"\n]}\n")
 
-    def _process(self, device: str) -> int:
+    def _process(self, device: str, real: bool) -> int:
         """The number of a device; its name is written when it is first seen."""
         known = self._processes.get(device)
         if known is not None:
             return known
         number = self._processes[device] = len(self._processes) + 1
         self._lanes[device] = []
-        self._write("M", "process_name", "", 0, number, args={"name": device_text(device)})
+        name = device_text(device, real=real)
+        self._write("M", "process_name", "", 0, number, args={"name": name})
         self._write("M", "process_sort_index", "", 0, number, args={"sort_index": number})
         return number
 

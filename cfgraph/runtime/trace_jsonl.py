@@ -44,7 +44,7 @@ class JsonlWriter:
             line["text"] = event.text
         if event.memory is not None:
             line["memory"] = event.memory
-        if is_simulated(event.device):
+        if is_simulated(event.device, real=event.real):
             line["simulated"] = True
         self._write(line)
 

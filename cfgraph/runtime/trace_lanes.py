@@ -21,6 +21,7 @@ class Lane:
     """One device: its events in numbers, and in each bin the time of what ran there."""
 
     device: str
+    real: bool = False
     tokens: int = 0
     dead: int = 0
     busy_ns: int = 0
@@ -48,6 +49,7 @@ class Lanes:
         if not event.is_token:
             return
         lane = self.lane(event.device)
+        lane.real = event.real
         lane.tokens += 1
         lane.dead += event.dead
         took = event.end_ns - event.start_ns

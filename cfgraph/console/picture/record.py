@@ -28,6 +28,7 @@ class RunRecorder:
         self.totals = Totals()
         self._patterns = [Pattern(text) for text in dict.fromkeys(patterns)]
         self._devices: dict[str, int] = {}
+        self._real: set[str] = set()
         self._nodes: dict[str, int] = {}
         self._frames: dict[str, int] = {}
         self._slices: list[tuple[int, int, int, int, int, int]] = []
@@ -49,6 +50,8 @@ class RunRecorder:
             return
         self._tap(event)
         device = self._devices.setdefault(event.device, len(self._devices))
+        if event.real:
+            self._real.add(event.device)
         if len(self._slices) >= MAX_EVENTS:
             return
         node = self._nodes.setdefault(event.node, len(self._nodes))
@@ -92,7 +95,7 @@ class RunRecorder:
         names = ("device", "node", "start", "took", "frame", "dead")
         columns = zip(*self._slices, strict=True) if self._slices else ((),) * len(names)
         return {
-            "devices": [device_text(device) for device in self._devices],
+            "devices": [device_text(one, real=one in self._real) for one in self._devices],
             "names": list(self._nodes),
             "frames": list(self._frames),
             "slices": {name: list(column) for name, column in zip(names, columns, strict=True)},

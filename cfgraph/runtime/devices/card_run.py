@@ -13,7 +13,6 @@ from cfgraph.runtime.devices.card_trace import CardTrace
 from cfgraph.runtime.devices.containers import carried
 from cfgraph.runtime.devices.lane import Lane
 from cfgraph.runtime.devices.on_card import OnCard
-from cfgraph.runtime.devices.simulated import note_kind
 from cfgraph.runtime.executor import Executor
 from cfgraph.runtime.frame_state import Fire, Iteration, Send
 from cfgraph.runtime.link import Wrap
@@ -72,6 +71,9 @@ class CardSimulator(Simulator):
         self.on_card: OnCard = OnCard(plans, card)
         self._trace: CardTrace | None = None
         super().__init__(graph, plans, step, fetches, observer, meter)
+        if meter is not None:
+            for device in self.on_card.lanes:
+                meter.memory(device).real = True
         for executor in self.executors:
             if isinstance(executor, CardExecutor):
                 feeds = executor.linked.feeds
@@ -107,7 +109,6 @@ class CardSimulator(Simulator):
 
     def settle_state(self) -> None:
         """Variables stay where the last run had them; kernels bring them to where they compute."""
-        note_kind(self.on_card.lanes, real=True)
         self.step.state.home = self.on_card.card.to_host
         self.on_card.begin()
 

@@ -65,6 +65,7 @@ class CardTrace:
         """Take an event as it happens."""
         if self._memory is not None:
             event = self._memory.noted(event)
+        event = event._replace(real=lane is not None)
         if self._later:
             outputs = tuple(_later(lane, value) for value in event.outputs)
             self._pending.append(_Pending(event._replace(outputs=outputs), lane, start, end))

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from functools import cache
-from typing import Final
 
 from cfgraph.ir.device_name import DeviceName
 from cfgraph.ir.device_set import short_name
-
-# the devices that were on a card in their last run
-_ON_CARD: Final[set[str]] = set()
 
 
 @cache
@@ -20,24 +15,15 @@ def has_own_memory(device: str) -> bool:
     return parts is not None and parts.kind not in (None, "CPU")
 
 
-def note_kind(devices: Iterable[str], *, real: bool) -> None:
-    """Remember what devices are in the run that begins, for all who name them."""
-    names = set(map(short_name, devices))
-    if real:
-        _ON_CARD.update(names)
-    else:
-        _ON_CARD.difference_update(names)
+def is_simulated(device: str, *, real: bool = False) -> bool:
+    """True for a device that NumPy stands in for: any that is no CPU, unless it was `real`."""
+    return has_own_memory(device) and not real
 
 
-def is_simulated(device: str) -> bool:
-    """True for a device that NumPy stands in for."""
-    return has_own_memory(device) and short_name(device) not in _ON_CARD
-
-
-def device_text(device: str) -> str:
+def device_text(device: str, *, real: bool = False) -> str:
     """`cpu:0`, or the full name of a device that is elsewhere; what NumPy stands in for says so."""
     text = short_name(device)
-    return f"{text} (simulated)" if is_simulated(device) else text
+    return f"{text} (simulated)" if is_simulated(device, real=real) else text
 
 
 def host_of(device: str) -> str:

@@ -69,6 +69,7 @@ class DeviceMemory:
     stalls: int = 0
     stalled: float = 0.0
     apart: bool = False
+    real: bool = False  # on a card
     running: NodePlan | None = field(default=None, repr=False)
     awaited: float = 0.0  # the time until which the token that runs waits
     swapper: Swapper = field(init=False, repr=False)

@@ -39,8 +39,9 @@ def out_of_memory(memory: DeviceMemory, size: int) -> ExecutionError:
     holders = memory.holders(memory)
     asked, left = size_text(size), max(limit - memory.used, 0)
     free = size_text(left) if size_text(left) != asked else f"{left} B"
+    device = device_text(memory.device, real=memory.real)
     message = (
-        f"{device_text(memory.device)} is out of memory: {asked} asked for, {free} free of "
+        f"{device} is out of memory: {asked} asked for, {free} free of "
         f"{size_text(limit)}{_held(holders)}"
     )
     hint = _hint(memory, size, holders)
