@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from cfgraph.analysis.bodies import body_of
 from cfgraph.analysis.signatures import Signatures
+from cfgraph.compare.bodies import Side, in_names_of, match_bodies
 from cfgraph.compare.differences import (
     Change,
     ChangedFunction,
@@ -31,10 +32,11 @@ IGNORED: Final = ("notes", "order", "devices")
 def diff(a: Graph, b: Graph, *, by: str = "name", ignore: Collection[str] = ()) -> GraphDiff:
     """Compare two graphs, a with b, node by node, in time linear in their size.
 
-    Nodes are paired by `name`, or by `structure`: what they read and what reads them; functions
-    and what is in them always by name. `ignore` leaves out `notes` (attributes that begin with `_`,
-    versions), `order` (of nodes and of control inputs) and `devices`. An attribute that is absent
-    counts as its default. Raises UsageError for another word.
+    Nodes are paired by `name`, or by `structure`: what they read and what reads them, in bodies of
+    functions too; functions, their arguments and results always by name. `ignore` leaves out
+    `notes` (attributes that begin with `_`, versions), `order` (of nodes and of control inputs) and
+    `devices`. An attribute that is absent counts as its default. Raises UsageError for another
+    word.
     """
     if by not in BY:
         raise UsageError(f"cannot compare by {by!r}", hint=f"one of {', '.join(BY)}")
@@ -77,9 +79,11 @@ class _Differ:
     def nodes(self, a: Graph, b: Graph) -> NodesDiff:
         """What differs between the nodes of two graphs."""
         if self.by == "structure":
-            pairs = match_by_structure(a, b, self.attrs, self.devices)
-        else:
-            pairs = match_by_name(a, b)
+            return self.paired(a, b, match_by_structure(a, b, self.attrs, self.devices))
+        return self.paired(a, b, match_by_name(a, b))
+
+    def paired(self, a: Graph, b: Graph, pairs: Pairs) -> NodesDiff:
+        """What differs between nodes that belong together, and which do not."""
         taken = set(pairs.values())
         compared = (ChangedNode(*item, tuple(self.parts(*item, pairs))) for item in pairs.items())
         changed = [item for item in compared if item.changes]
@@ -134,11 +138,17 @@ class _Differ:
         """What differs between two functions of one name; None if nothing does."""
         if a is b or same(a.definition, b.definition):
             return None
-        one, other = body_of(a, mine), body_of(b, theirs)
-        nodes = replace(self, by="name").nodes(one.subject.graph, other.subject.graph)
-        outside = (self.signature(item.definition) for item in (a, b))
-        changes = tuple(outside_bodies(*outside))
-        sound = not one.faults and not other.faults
+        one = Side(self.signature(a.definition), body_of(a, mine))
+        other = Side(self.signature(b.definition), body_of(b, theirs))
+        graphs = one.body.subject.graph, other.body.subject.graph
+        if self.by == "structure":
+            pairs = match_bodies(one, other, self.attrs, self.devices)
+            old = in_names_of(other, one, pairs)
+        else:
+            pairs, old = match_by_name(*graphs), one.definition
+        nodes = self.paired(*graphs, pairs)
+        changes = tuple(outside_bodies(old, other.definition))
+        sound = not one.body.faults and not other.body.faults
         if not nodes and not changes and sound:
             return None
         return ChangedFunction(a.name, nodes, changes)

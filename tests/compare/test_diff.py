@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +105,56 @@ def test_functions_are_compared_by_name(fixtures: Path) -> None:
     del other.functions[changed.name]
     assert diff(graph, other).functions_removed == (changed.name,)
     assert diff(other, graph).functions_added == (changed.name,)
+
+
+BODY = """
+a = Const() {dtype=float32, value=float32[]:1}
+
+function f(x: float32, y: float32) -> (left: float32, right: float32) {
+  one = Neg(x) {T=float32}
+  two = Neg(y) {T=float32}
+  both = Sub(one:y:0, y) {T=float32}
+  last = NoOp(^both)
+  return left = both:z:0
+  return right = two:y:0
+  control_return done = last
+}
+"""
+OTHER_NAMES = (("one", "first"), ("two", "one"), ("first", "two"), ("both", "b"), ("last", "l"))
+
+
+def in_other_names(text: str) -> str:
+    """With other names of the nodes in the function, two of them exchanged."""
+    for old, new in OTHER_NAMES:
+        text = re.sub(rf"\b{old}\b", new, text)
+    return text
+
+
+@pytest.mark.parametrize("twin", ["x", "y"])
+def test_other_names_in_functions_do_not_count_by_structure(twin: str) -> None:
+    text = BODY.replace("Neg(y)", f"Neg({twin})")
+    a, b = (cfgraph.loads(text.encode()) for text in (text, in_other_names(text)))
+    assert diff(a, b)
+    assert not diff(a, b, by="structure")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "changed"),
+    [
+        ("Sub(one:y:0, y)", "Sub(y, one:y:0)", ["input 0", "input 1"]),
+        ("right = two:y:0", "right = both:z:0", ["return right"]),
+        ("done = last", "done = both", ["control return done"]),
+        ("both = Sub(", "both = Mul(", ["op"]),
+    ],
+)
+def test_what_changed_in_a_function_is_found_among_other_names(
+    old: str, new: str, changed: list[str]
+) -> None:
+    text = in_other_names(BODY.replace(old, new))
+    a, b = cfgraph.loads(BODY.encode()), cfgraph.loads(text.encode())
+    (found,) = diff(a, b, by="structure").functions_changed
+    inside = [change.part for item in found.nodes.changed for change in item.changes]
+    assert inside + [change.part for change in found.changes] == changed
 
 
 def test_one_changed_node_is_found_among_nodes_of_other_names(counter: Graph) -> None:
