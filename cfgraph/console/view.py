@@ -109,10 +109,18 @@ def _body(graph: Graph, name: str, signatures: Signatures) -> View:
 def find(whole: View, name: str) -> Chosen:
     """The node of a name, or of a tensor's: in the graph, or `FUNCTION/NODE` in a function.
 
-    Raises UsageError where there is none.
+    Raises UsageError where there is none, and for an output that the node does not have.
     """
     base, _, port = name.rpartition(":")
-    name = base if base and port.isdigit() else name
+    if not base or not port.isdigit():
+        return _named(whole, name)
+    found = _named(whole, base)
+    if found.nodes[0] not in found.view.arguments:
+        found.view.graph.tensor(f"{found.nodes[0].name}:{port}")
+    return found
+
+
+def _named(whole: View, name: str) -> Chosen:
     if name in whole.graph:
         return Chosen(whole, [whole.graph[name]])
     function, slash, inner = name.partition("/")

@@ -150,6 +150,21 @@ def test_an_unknown_node_brings_a_suggestion(command: Any, counter: Path) -> Non
     assert "did you mean 'while/Switch'?" in done.err
 
 
+@pytest.mark.parametrize(
+    ("graph", "name"),
+    [("counter.pb", "while/Switch:2"), ("cond_functional.pb", "cond_true_572/Add:1")],
+)
+def test_an_output_that_the_node_does_not_have_is_a_usage_error(
+    command: Any, graphs: Path, graph: str, name: str
+) -> None:
+    node, port = name.split(":")
+    assert command("show", graphs / graph, "--node", f"{node}:{int(port) - 1}").code == 0
+    done = command("show", graphs / graph, "--node", name)
+    assert done.code == 2
+    assert f"no output {port}" in done.err
+    assert f"at node '{node.rpartition('572/')[2]}'" in done.err
+
+
 def test_large_constants_are_elided_unless_asked_for(command: Any, tmp_path: Path) -> None:
     graph = Graph()
     value = Tensor(np.full(2000, 7, np.int32))
