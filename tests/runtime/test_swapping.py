@@ -11,9 +11,11 @@ import cfgraph
 from benchmarks.swapping import TINY, furthest, train, training_step
 from cfgraph.errors import ExecutionError
 from cfgraph.runtime.cost_model import CostModel
+from cfgraph.runtime.devices.card import Card
 from cfgraph.runtime.memory.meter import Meter
 from cfgraph.runtime.memory.swapping import Parked
 from cfgraph.runtime.trace import Recorder
+from tests.runtime.card.stand_in import library
 from tests.runtime.test_memory import KIB, growing
 
 MATRIX = 16 * KIB
@@ -45,6 +47,16 @@ def test_swapping_changes_no_value_and_goes_where_memory_ran_out(options: dict[s
     assert memory.swapped_out.count >= memory.swapped_in.count > 10
     assert memory.swapped_in.bytes == memory.swapped_in.count * MATRIX
     assert memory.host_peak >= memory.swapped_out.bytes // 2
+
+
+def test_swapping_on_a_card_is_as_on_a_simulated_gpu() -> None:
+    told = []
+    for gpu in (None, Card(library)):
+        session, values = step(40, 30 * MATRIX, gpu=gpu)
+        memory = session.memory["gpu:0"]
+        told.append((memory.peak, memory.swapped_out, memory.swapped_in, memory.host_peak))
+        np.testing.assert_array_equal(values[1], step(40, None)[1][1])
+    assert told[0] == told[1]
 
 
 def test_nothing_swaps_while_enough_is_free() -> None:

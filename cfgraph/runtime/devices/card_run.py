@@ -72,8 +72,10 @@ class CardSimulator(Simulator):
         self._trace: CardTrace | None = None
         super().__init__(graph, plans, step, fetches, observer, meter)
         if meter is not None:
-            for device in self.on_card.lanes:
-                meter.memory(device).real = True
+            for device, lane in self.on_card.lanes.items():
+                memory = meter.memory(device)
+                memory.real = True
+                memory.swapper.out, memory.swapper.back = lane.copy, lane.back
         for executor in self.executors:
             if isinstance(executor, CardExecutor):
                 feeds = executor.linked.feeds

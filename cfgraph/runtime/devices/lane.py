@@ -24,17 +24,17 @@ SMALL: Final = 1 << 16
 
 
 class Copy:
-    """A copy to the host that is under way."""
+    """A copy to the host that is under way: `array` holds the value when `done` has passed."""
 
-    __slots__ = ("_array", "_done")
+    __slots__ = ("array", "done")
 
     def __init__(self, array: np.ndarray, done: Any) -> None:
-        self._array, self._done = array, done
+        self.array, self.done = array, done
 
     def wait(self) -> Any:
         """The value, a NumPy scalar of rank 0."""
-        self._done.synchronize()
-        return self._array if self._array.ndim else self._array[()]
+        self.done.synchronize()
+        return self.array if self.array.ndim else self.array[()]
 
 
 class Posted:
@@ -100,8 +100,18 @@ class Lane:
         self._let_go()
         pinned = self._pinned(value.shape, value.dtype)
         np.copyto(pinned, value)
+        return self._from(pinned)
+
+    def back(self, copy: Copy) -> Any:
+        """The array that was copied to the host, on the card again."""
+        self._let_go()
+        self.fro.wait_event(copy.done)
+        return self._from(copy.array)
+
+    def _from(self, pinned: np.ndarray) -> Any:
+        """Copy pinned memory to the card; nobody waits but what reads it there."""
         with self.fro:
-            array = self.card.xp.empty(value.shape, value.dtype)
+            array = self.card.xp.empty(pinned.shape, pinned.dtype)
         array.set(pinned, stream=self.fro)
         done = self._mark(self.fro)
         self.compute.wait_event(done)

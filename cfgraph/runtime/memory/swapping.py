@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import weakref
 from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from cfgraph.ops.stacks import Stack
@@ -50,6 +51,9 @@ class Swapper:
         self.meter = meter
         self.above = above
         self.times: Times = AtOnce()
+        # copies of a value to the host, and of what is there back
+        self.out: Callable[[Any], Any] = copy_of_value
+        self.back: Callable[[Any], Any] = copy_of_value
         # those on the device, oldest first
         self.waiting: deque[weakref.ref[Parked]] = deque()
         # those on their way to the host, and when they are there; till then they are on the device
@@ -138,8 +142,8 @@ class Swapper:
             if parked is None:
                 continue
             memory = self.memory
-            parked.away = copy_of_value(parked.value)
-            self.meter.keep(parked.away, memory, host=True)
+            parked.away = self.out(parked.value)
+            self.meter.keep(getattr(parked.away, "array", parked.away), memory, host=True)
             memory.swapped_out.add(parked.bytes)
             end = self.times.copy(memory.device, parked.node, parked.bytes, out=True)
             self.leaving.append((end, parked))
@@ -150,7 +154,7 @@ class Swapper:
     def _fetch(self, parked: Parked) -> None:
         """Bring a value back."""
         memory = self.memory
-        value = copy_of_value(parked.away)
+        value = self.back(parked.away)
         self.meter.keep(value, memory)
         parked.value, parked.away = value, None
         memory.swapped_in.add(parked.bytes)

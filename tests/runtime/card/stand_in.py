@@ -199,11 +199,15 @@ def plain(value: Any, name: str = "") -> Any:
 def wrap(value: Any, base: Array | None = None) -> Any:
     """A result of NumPy as one of the card; scalars are arrays of rank 0."""
     if isinstance(value, np.ndarray | np.generic):
-        shares = base is not None and isinstance(value, np.ndarray) and value.base is not None
+        shares = base is not None and np.may_share_memory(value, base._a)
         return Array.over(value, base if shares else None)
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         return type(value)(*map(wrap, value))
-    return type(value)(map(wrap, value)) if isinstance(value, list | tuple) else value
+    return (
+        type(value)(wrap(item, base) for item in value)
+        if isinstance(value, list | tuple)
+        else value
+    )
 
 
 def _index(index: Any, shape: tuple[int, ...]) -> Any:
@@ -233,8 +237,10 @@ def _function(module: str, name: str, told: Any) -> Callable[..., Any]:
     def call(*args: Any, **kwargs: Any) -> Any:
         _check(name, told, args, kwargs)
         kwargs |= _ALWAYS.get(name, {})
+        first = next((item for item in args if isinstance(item, Array)), None)
         args = tuple(plain(item, name) for item in args)
-        return wrap(ours(*args, **{key: plain(item, name) for key, item in kwargs.items()}))
+        result = ours(*args, **{key: plain(item, name) for key, item in kwargs.items()})
+        return wrap(result, first)
 
     return call
 

@@ -59,5 +59,5 @@ def test_a_copy_is_there_when_its_event_has_passed_and_not_before() -> None:
         value = np.arange(1 << 15, dtype=np.float64)
         there = lane.to_device(value)
         copy = lane.copy(there)
-        assert not np.array_equal(copy._array, value)
+        assert not np.array_equal(copy.array, value)
         np.testing.assert_array_equal(copy.wait(), value)
