@@ -146,10 +146,12 @@ class TensorArray:
             self._flags += [0] * missing
 
     def gradient(self, source: str, prepend: Sequence[int] = ()) -> TensorArray:
-        """The gradient array of that source, made the first time; this array's size is final."""
+        """The gradient array of that source, made the first time; this array's size is final.
+
+        That of a gradient array, which TensorFlow has not, is for gradients of a higher order: it
+        is read as often as the gradient array is written, and keeps its elements.
+        """
         size = self.size
-        if self.is_gradient:
-            self._fail("a gradient array has no gradient array of its own.")
         found = self._gradients.get(source)
         if found is not None:
             return found
@@ -159,6 +161,7 @@ class TensorArray:
             self.dtype,
             size,
             element_shape=Shape(prepend) + self.element_shape,
+            clear_after_read=not self.is_gradient,
             identical=self.identical,
             is_gradient=True,
             name=f"{self.name}@{source}",

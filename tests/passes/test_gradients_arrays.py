@@ -1,0 +1,81 @@
+"""Gradients of higher orders through TensorArrays, by what goes in and what comes out of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import cfgraph
+
+COUNT = 4
+X = np.linspace(0.3, 1.2, COUNT)
+W = np.float64(0.7)
+
+
+def through_arrays() -> cfgraph.Graph:
+    """y = sum of s_i², where s_i = s_(i-1) * w + x_i³: x is unstacked, all s_i are stacked."""
+    b = cfgraph.Builder()
+    x, w = b.placeholder("x", "float64", [COUNT]), b.placeholder("w", "float64", [])
+    places = b.Range(0, COUNT, 1)
+    given, flow = b.TensorArrayV3(COUNT, dtype="float64", clear_after_read=False)
+    filled = b.TensorArrayScatterV3(given, places, x, flow)
+    made, out = b.TensorArrayV3(COUNT, dtype="float64")
+
+    def body(i: Any, s: Any, flow: Any) -> Any:
+        twice, once = (b.TensorArrayReadV3(given, i, filled, dtype="float64") for _ in range(2))
+        after = b.EnsureShape(b.AddV2(b.Mul(s, w), b.Mul(b.Square(twice), once)), shape=[])
+        return b.AddV2(i, 1), after, b.TensorArrayWriteV3(made, i, after, flow)
+
+    found = b.while_loop(
+        lambda i, s, flow: b.Less(i, COUNT), body, (b.const(0), b.const(0.0, "float64"), out)
+    )
+    rows = b.TensorArrayGatherV3(made, places, found[2], dtype="float64", element_shape=[])
+    b.Sum(b.Square(rows), [0], name="y")
+    return b.graph
+
+
+def by_x(x: np.ndarray) -> np.ndarray:
+    """dy/dx, by the chain rule."""
+    s, total = [], 0.0
+    for value in x:
+        total = total * W + value**3
+        s.append(total)
+    powers = np.array(
+        [[W ** (j - i) if j >= i else 0.0 for j in range(COUNT)] for i in range(COUNT)]
+    )
+    slope: np.ndarray = 3 * x**2 * (powers @ (2 * np.array(s)))
+    return slope
+
+
+def differences(function: Any, x: np.ndarray) -> np.ndarray:
+    """The derivative of the sum of a vector function, by central differences."""
+    step = 1e-5
+    found = [
+        (function(x + step * unit) - function(x - step * unit)).sum() / (2 * step)
+        for unit in np.eye(len(x))
+    ]
+    return np.array(found)
+
+
+@pytest.mark.parametrize("seed", [None, 1, 2, 3])
+@pytest.mark.parametrize("devices", [None, "cpu:0,cpu:1,gpu:0"])
+def test_an_array_has_gradients_of_any_order(seed: int | None, devices: str | None) -> None:
+    graph = through_arrays()
+    (first,) = cfgraph.gradients(graph, ["y:0"], ["x:0"])
+    (second,) = cfgraph.gradients(graph, [str(first)], ["x:0"])
+    (third,) = cfgraph.gradients(graph, [str(second)], ["x:0"])
+    if devices is not None:
+        cfgraph.place(graph, devices=devices, seed=seed or 0)
+    order: dict[str, Any] = {} if seed is None else {"schedule": "random", "schedule_seed": seed}
+    session = cfgraph.Session(graph, devices=devices, **order)
+    names = [str(first), str(second), str(third)]
+    have = session.run(names, {"x:0": X, "w:0": W})
+
+    def by_x_twice(x: np.ndarray) -> np.ndarray:
+        return differences(by_x, x)
+
+    assert np.allclose(have[0], by_x(X), rtol=1e-12)
+    assert np.allclose(have[1], by_x_twice(X), rtol=1e-8)
+    assert np.allclose(have[2], differences(by_x_twice, X), rtol=1e-3)
