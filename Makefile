@@ -4,7 +4,7 @@ BIN := .venv/bin
 GRAPH := fixtures/graphs/counter.pb
 # what a verb installs unless EXTRAS says otherwise
 BENCH := test,interop
-GPU := test,gpu
+GPU := test,gpu,xla
 
 .PHONY: help demo test sweep lint bench gpu format clean
 .NOTPARALLEL:
@@ -15,7 +15,7 @@ help:
 	@echo 'make sweep   run the long tests that make test leaves out'
 	@echo 'make lint    ruff and mypy'
 	@echo 'make bench   measure, side by side with TensorFlow'
-	@echo 'make gpu     run the tests that need a GPU'
+	@echo 'make gpu     run the tests that need a GPU, and measure it'
 	@echo 'make format  format the code'
 	@echo 'EXTRAS=test,interop,xla makes any of them install these extras'
 
@@ -39,6 +39,7 @@ bench: .venv/ready-$(or $(EXTRAS),$(BENCH))
 
 gpu: .venv/ready-$(or $(EXTRAS),$(GPU))
 	$(BIN)/python -m pytest -m gpu $(PYTEST_ARGS)
+	$(BIN)/python -m benchmarks.gpu $(BENCH_ARGS)
 
 format: .venv/ready-$(or $(EXTRAS),test)
 	$(BIN)/ruff check --fix .

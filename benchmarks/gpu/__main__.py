@@ -1,0 +1,75 @@
+"""Measure a real card: `python -m benchmarks.gpu [--tiny] [--seconds N] [--no-page] [section ...]`.
+
+Writes benchmarks/results/gpu-<date>.json and the tables of docs/performance.md. `--tiny` tries the
+code on small sizes, on simulated devices where there is no card, and writes nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+
+from benchmarks.gpu import lstm, overhead, page, pipeline, swapping
+from benchmarks.gpu.figures import Bench
+from cfgraph.errors import Unsupported
+from cfgraph.runtime.compiled import has_jax, jax
+from cfgraph.runtime.devices.card import Card, card
+
+SECTIONS = {"lstm": lstm, "overhead": overhead, "pipeline": pipeline, "swapping": swapping}
+# all of it, on a card
+SECONDS = 420.0
+RESULTS = Path(__file__).parents[1] / "results"
+
+
+def main(words: list[str]) -> int:
+    """Measure the sections that are named, or all; the exit code."""
+    tiny = "--tiny" in words
+    gpu: Card | str = "simulated"
+    try:
+        gpu = card()
+    except Unsupported as error:
+        if not tiny:
+            print(f"{error.message}; --tiny tries the code without", file=sys.stderr)
+            return error.exit_code
+    bench = measured(gpu, _named(words), tiny=tiny, seconds=_seconds(words))
+    told, text = page.record(bench), page.tables(bench.figures)
+    print(f"{told['device']}\n\n{text}")
+    if tiny or bench.simulated:
+        print("tried only: nothing is written")
+        return 0
+    print(f"written: {page.save(told, RESULTS)}")
+    if "--no-page" not in words:
+        whole = page.filled(page.PAGE.read_text(encoding="utf-8"), told, text)
+        page.PAGE.write_text(whole, encoding="utf-8")
+    return 0
+
+
+def measured(gpu: Card | str, names: list[str], *, tiny: bool, seconds: float = SECONDS) -> Bench:
+    """The figures of some sections."""
+    began = time.monotonic()
+    bench = Bench(gpu, tiny, began)
+    for place, name in enumerate(names):
+        # what one section leaves of the time, the others share
+        left = began + seconds - time.monotonic()
+        bench.ends = time.monotonic() + left / (len(names) - place)
+        print(f"{name}: {max(left, 0):.0f} s left", file=sys.stderr)
+        SECTIONS[name].measure(bench)
+    return bench
+
+
+def _named(words: list[str]) -> list[str]:
+    return [word for word in words if word in SECTIONS] or list(SECTIONS)
+
+
+def _seconds(words: list[str]) -> float:
+    return float(words[words.index("--seconds") + 1]) if "--seconds" in words else SECONDS
+
+
+if __name__ == "__main__":
+    # the peers share the card's memory
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+    if has_jax():
+        jax().config.update("jax_default_matmul_precision", "highest")
+    sys.exit(main(sys.argv[1:]))

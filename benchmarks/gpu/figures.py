@@ -1,0 +1,90 @@
+"""A figure, and how it is taken: medians of runs that are waited for."""
+
+from __future__ import annotations
+
+import gc
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from cfgraph.runtime.devices.card import Card
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One cell of a table: `value` in `unit`, or None with `why` there is none."""
+
+    table: str
+    row: str
+    column: str
+    value: float | None
+    unit: str
+    why: str = ""
+
+
+@dataclass(slots=True)
+class Bench:
+    """Where figures are taken: on a card, or on simulated devices to try the code; and until when.
+
+    `tiny` sizes are for trying, too.
+    """
+
+    gpu: Card | str
+    tiny: bool
+    ends: float
+    figures: list[Figure] = field(default_factory=list)
+
+    @property
+    def simulated(self) -> bool:
+        """True where no card computes."""
+        return isinstance(self.gpu, str)
+
+    def sync(self) -> None:
+        """Wait for all that the card has to do."""
+        if not isinstance(self.gpu, str):
+            self.gpu.xp.cuda.Device().synchronize()
+
+    def median(self, work: Callable[[], object], repeats: int = 7, warm: int = 2) -> float:
+        """The median seconds of some runs, each waited for; the first ones do not count."""
+        repeats, warm = (1, 1) if self.tiny else (repeats, warm)
+        taken = []
+        for place in range(warm + repeats):
+            gc.collect()
+            self.sync()
+            began = time.perf_counter()
+            work()
+            self.sync()
+            if place >= warm:
+                taken.append(time.perf_counter() - began)
+            if self.late and taken:
+                break
+        return statistics.median(taken)
+
+    @property
+    def late(self) -> bool:
+        """True where there is no time for another figure."""
+        return time.monotonic() > self.ends
+
+    def take(
+        self, table: str, row: str, column: str, unit: str, figure: Callable[[], float | str]
+    ) -> float | None:
+        """Note a figure, or why there is none: words that stand for it, an error, the time."""
+        value, why = None, ""
+        if self.late:
+            why = "no time left"
+        else:
+            try:
+                found = figure()
+                value, why = (None, found) if isinstance(found, str) else (found, "")
+            except Exception as error:  # one column that fails leaves the others
+                why = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"[:200]
+        self.figures.append(Figure(table, row, column, value, unit, why))
+        return value
+
+    def session(self, graph: Any, **options: Any) -> Any:
+        """A session on this bench's gpus."""
+        import cfgraph
+
+        return cfgraph.Session(graph, **{"devices": "gpu:0", "gpu": self.gpu, **options})

@@ -1,0 +1,75 @@
+"""Eight layers of an LSTM over gpus that share one card, and how many iterations run at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import numpy as np
+
+from benchmarks.gpu.figures import Bench
+from cfgraph.build.builder import Builder
+from cfgraph.ir.graph import Graph
+
+TABLE: Final = "Eight layers over gpus of one card, ms a run"
+LAYERS: Final = 8
+_GPUS: Final = (1, 2, 4, 8)
+_AT_ONCE: Final = (1, 2, 4, 8, 16, 32)
+
+
+def measure(bench: Bench) -> None:
+    """Each number of gpus with each `parallel_iterations`."""
+    steps, side = (3, 8) if bench.tiny else (50, 256)
+    for gpus in _GPUS:
+        for parallel in _AT_ONCE[:2] if bench.tiny else _AT_ONCE:
+            column = f"parallel_iterations {parallel}"
+            row = f"{gpus} gpu{'s' * (gpus > 1)}, {steps} steps of {side} x {side}"
+            bench.take(TABLE, row, column, "ms", _run(bench, gpus, parallel, steps, side))
+
+
+def _run(bench: Bench, gpus: int, parallel: int, steps: int, side: int) -> Callable[[], float]:
+    def figure() -> float:
+        devices = f"cpu:0,gpu:0-{gpus - 1}" if gpus > 1 else "cpu:0,gpu:0"
+        session = bench.session(layers(gpus, parallel, steps, side), devices=devices)
+        return bench.median(lambda: session.run(["out:0"]), repeats=3, warm=1) * 1e3
+
+    return figure
+
+
+def layers(gpus: int, parallel: int, steps: int, side: int) -> Graph:
+    """A loop in which each layer takes what the layer below it gave in this iteration."""
+    b = Builder()
+    random = np.random.default_rng(0)
+    places = [f"/device:GPU:{layer * gpus // LAYERS}" for layer in range(LAYERS)]
+    weights, states = [], []
+    for place in places:
+        with b.device(place):
+            data = random.standard_normal((2 * side, 4 * side)).astype(np.float32) / side
+            weights.append(b.Identity(b.const(data)))
+            states += [b.Fill(b.const([side, side]), b.const(0.0, "float32")) for _ in "hc"]
+    with b.device(places[0]):
+        row = b.Fill(b.const([side, side]), b.const(1.0, "float32"))
+
+    def body(i: Any, *before: Any) -> list[Any]:
+        after, given = [], row
+        for layer, place in enumerate(places):
+            with b.device(place):
+                h, c = before[2 * layer : 2 * layer + 2]
+                gates = b.MatMul(b.ConcatV2([given, h], b.const(1)), weights[layer])
+                forget, enter, new, leave = b.Split(b.const(1), gates, num_split=4)
+                c = b.AddV2(b.Mul(b.Sigmoid(forget), c), b.Mul(b.Sigmoid(enter), b.Tanh(new)))
+                given = b.Mul(b.Sigmoid(leave), b.Tanh(c))
+                after += [given, c]
+        return [b.AddV2(i, b.const(1)), *after]
+
+    with b.device("/device:CPU:0"):
+        count, start = b.const(steps), b.const(0)
+
+    def cond(i: Any, *states: Any) -> Any:
+        with b.device("/device:CPU:0"):
+            return b.Less(i, count)
+
+    made = b.while_loop(cond, body, [start, *states], parallel_iterations=parallel)
+    with b.device(places[-1]):
+        b.Sum(made[2 * LAYERS - 1], b.const([0, 1]), name="out")
+    return b.graph

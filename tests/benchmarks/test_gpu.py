@@ -1,0 +1,65 @@
+"""The figures of a card can be taken: the same code runs on simulated gpus, and says so."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.gpu import __main__ as program
+from benchmarks.gpu import page
+from benchmarks.gpu.figures import Figure
+from cfgraph.errors import Unsupported
+
+
+@pytest.mark.parametrize("name", sorted(program.SECTIONS))
+def test_a_section_takes_figures(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    # collecting takes long in a process that holds TensorFlow
+    monkeypatch.setattr("benchmarks.gpu.figures.gc.collect", int)
+    bench = program.measured("simulated", [name], tiny=True)
+    missing = {figure.why for figure in bench.figures if figure.value is None}
+    assert missing <= {"no card here", "PyTorch is not installed", "jax is not installed"}
+    told = page.record(bench)
+    assert told["simulated"]
+    assert told["device"] == "simulated by NumPy"
+    assert any(figure["value"] for figure in told["figures"])
+
+
+def test_a_section_without_time_says_so() -> None:
+    bench = program.measured("simulated", ["overhead"], tiny=True, seconds=-1.0)
+    assert {figure.why for figure in bench.figures} == {"no time left"}
+
+
+def test_without_a_card_nothing_is_measured_and_nothing_written(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def none() -> Any:
+        message = "no real GPU can be used"
+        raise Unsupported(message)
+
+    monkeypatch.setattr(program, "card", none)
+    monkeypatch.setattr(program, "SECTIONS", {})
+    monkeypatch.setattr(page, "save", pytest.fail)
+    assert program.main([]) == 4
+    assert "--tiny" in capsys.readouterr().err
+    assert program.main(["--tiny"]) == 0
+    assert "nothing is written" in capsys.readouterr().out
+
+
+def test_tables_go_between_their_marks_and_tell_what_is_missing(tmp_path: Path) -> None:
+    figures = [
+        Figure("LSTM", "one", "ours", 1.25, "ms"),
+        Figure("LSTM", "one", "theirs", None, "ms", "not installed"),
+    ]
+    text = page.tables(figures)
+    assert "| one | 1.25 ms | - |" in text
+    assert "- in theirs: not installed" in text
+    told = {"device": "a card", "date": "2026-01-02", "python": "3", "libraries": {"jax": "1"}}
+    whole = page.PAGE.read_text(encoding="utf-8")
+    once = page.filled(whole, told, text)
+    assert "a card, 2026-01-02: Python 3, jax 1." in once
+    assert page.filled(once, told, text) == once
+    assert page.save(told, tmp_path).name == "gpu-2026-01-02.json"
+    with pytest.raises(ValueError, match="no place"):
+        page.filled("nothing here", told, text)
