@@ -6,7 +6,7 @@ unknown rank for `ELEMENTS` elements, a loop of unknown length for `ITERATIONS` 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from math import prod
@@ -125,13 +125,9 @@ class Estimates:
         """The sizes of a node's outputs."""
         known = self._sizes.get(node)
         if known is None:
-            types, shapes = registry.output_types(node) or (), self._shapes.of(node)
-            known = self._sizes[node] = tuple(
-                [
-                    self._known_size(shape, types[port] if port < len(types) else None)
-                    for port, shape in enumerate(shapes)
-                ]
-            )
+            shapes = self._shapes.of(node)
+            types = _types(node, len(shapes))
+            known = self._sizes[node] = tuple(map(self._known_size, shapes, types))
         return known
 
     def _known_size(self, shape: Shape, dtype: DType | None) -> _Size:
@@ -165,6 +161,14 @@ class Estimates:
                 if limit is not None and limit.size == 1:
                     found.append(max(float(limit.reshape(-1)[0]), 0.0))
         return min(found, default=None)
+
+
+def _types(node: Node, count: int) -> Sequence[DType | None]:
+    """The types of a node's outputs, None where they are not known."""
+    if count == 1:
+        return (registry.output_dtype(node, 0),)
+    types = registry.output_types(node) or ()
+    return (*types, *[None] * (count - len(types)))
 
 
 @cache

@@ -137,7 +137,8 @@ class Scheduler:
         arrivals = self._arrivals(node)
         if chosen is None:
             chosen = self.chosen[first] = self._best(node, self.allowed[first], arrivals)
-        self._pull(node, chosen)
+        if len(arrivals) < len(node.inputs) + len(node.controls):
+            self._pull(node, chosen)
         if self._is_done():
             return
         lasts = self._seconds(node)[chosen]
