@@ -106,7 +106,7 @@ def _uncut(graph: Graph) -> Graph:
     """A copy in which each Recv is an Identity of what its Send sends, as before the cut."""
     whole = copy_of(graph)
     for node, send in sends_of(list(whole)).items():
-        node.op, node.attrs = "Identity", {"T": send.attrs["T"]}
+        whole.set_op(node, "Identity", {"T": send.attrs["T"]})
         whole.set_inputs(node, send.inputs)
     return whole
 

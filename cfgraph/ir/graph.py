@@ -123,6 +123,11 @@ class Graph:
     def __len__(self) -> int:
         return len(self.nodes)
 
+    def __repr__(self) -> str:
+        counts = {"node": len(self), "op": len(self.ops), "function": len(self.functions)}
+        told = (f"{count} {what}{'s' * (count != 1)}" for what, count in counts.items())
+        return f"<Graph of {', '.join(told)}>"
+
     def __contains__(self, name: object) -> bool:
         return name in self.nodes
 
@@ -329,6 +334,11 @@ class Graph:
         self.edits += 1
         node.attrs[key] = value
 
+    def set_op(self, node: Node, op: str, attrs: dict[str, Any]) -> None:
+        """Make a node one of another op, with these attributes; name, edges and device stay."""
+        self.edits += 1
+        node.op, node.attrs, node.origin = op, attrs, None
+
     def set_device(self, node: Node, device: str) -> None:
         """Set the requested device."""
         self.edits += 1
@@ -349,6 +359,11 @@ class Graph:
         renamed = {name if key == node.name else key: value for key, value in self.nodes.items()}
         self.nodes = renamed
         node.name = name
+
+    def reorder(self, nodes: Iterable[Node]) -> None:
+        """Put the nodes, which must be all, in another order."""
+        self.edits += 1
+        self.nodes = {node.name: node for node in nodes}
 
     def remove(self, *nodes: Node) -> None:
         """Remove nodes.

@@ -175,7 +175,9 @@ def graph() -> Graph:
         lambda g: g.remove_control(g["z"], g["y"]),
         lambda g: g.replace_uses(g["x"].output(), g["y"].output()),
         lambda g: g.set_attr(g["x"], "a", 1),
+        lambda g: g.set_op(g["y"], "Neg", {"T": dtypes.float32}),
         lambda g: g.set_device(g["x"], "/cpu:0"),
+        lambda g: g.reorder(reversed(list(g))),
         lambda g: g.rename(g["x"], "new"),
         lambda g: g.remove(g["n"]),
         lambda g: g.load([("new", "A", ("x",), "", {}, None)]),
@@ -186,6 +188,11 @@ def test_every_edit_is_counted(edit: object, graph: Graph) -> None:
     edit(graph)  # type: ignore[operator]
     assert graph.edits > before
     assert {node: set(node.uses) for node in graph} == recomputed_uses(graph)
+
+
+def test_a_graph_that_is_printed_says_how_large_it_is(graph: Graph) -> None:
+    assert str(graph) == "<Graph of 6 nodes, 5 ops, 0 functions>"
+    assert str(parse_graph("x = NoOp()")) == "<Graph of 1 node, 1 op, 0 functions>"
 
 
 def test_a_new_node_takes_its_types_from_its_inputs(graph: Graph) -> None:

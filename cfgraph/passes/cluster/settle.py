@@ -19,7 +19,7 @@ def put_in_order(graph: Graph, order: Iterable[Node], made: Mapping[Node, list[N
         if graph.nodes.get(node.name) is node:
             nodes.append(node)
         nodes.extend(made.get(node, ()))
-    graph.nodes = {node.name: node for node in nodes}
+    graph.reorder(nodes)
 
 
 def follow_neighbours(graph: Graph, launches: Mapping[str, str]) -> None:

@@ -39,8 +39,7 @@ def write_as_calls(graph: Graph) -> None:
             "Tout": body.output_types,
             "f": Func(node.op, dict(node.attrs)),
         }
-        node.op, node.attrs, node.origin = CALL, attrs, None
-        graph.edits += 1
+        graph.set_op(node, CALL, attrs)
 
 
 def call_gradient(graph: Graph, node: Node) -> Callable[..., Partials] | None:

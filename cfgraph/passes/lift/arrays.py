@@ -186,8 +186,7 @@ def _become(graph: Graph, user: Node, use: ArrayUse) -> None:
     dtype = user.attrs.get("dtype") or user.attrs.get("T")
     sources = [item if isinstance(item, Output) else item.output() for item in inputs]
     attrs = {} if op == _LENGTH else {"element_dtype": dtype}
-    user.op, user.origin = op, None
-    user.attrs = registry.complete(user.name, op, tuple(sources), attrs)
+    graph.set_op(user, op, registry.complete(user.name, op, tuple(sources), attrs))
     graph.set_inputs(user, sources)
 
 

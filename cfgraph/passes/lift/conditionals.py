@@ -82,8 +82,10 @@ def _hand_on(graph: Graph, merge: Node, results: list[Output], kept: set[Node]) 
     if len(results) > 1 and merge not in kept:
         graph.replace_uses(merge.output(1), results.pop())
     dtypes = call_attrs(results)
-    merge.op, merge.origin = ("Identity", None) if len(results) == 1 else ("IdentityN", None)
-    merge.attrs = {"T": dtypes[0] if len(results) == 1 else dtypes}
+    if len(results) == 1:
+        graph.set_op(merge, "Identity", {"T": dtypes[0]})
+    else:
+        graph.set_op(merge, "IdentityN", {"T": dtypes})
     graph.connect(merge, results, [])
 
 

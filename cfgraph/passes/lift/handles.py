@@ -72,7 +72,7 @@ def _hand_on_number(graph: Graph, node: Node, size: Node | None) -> None:
     if role(node) == "enter":
         graph.set_attr(node, "T", int32)
     else:
-        node.op, node.attrs, node.origin = "Identity", {"T": int32}, None
+        graph.set_op(node, "Identity", {"T": int32})
 
 
 def _hands_on(node: Node) -> bool:

@@ -77,7 +77,7 @@ class Rewriter:
         **attrs: Any,
     ) -> Node:
         """Turn a node into another op; its name, its place and its readers stay."""
-        node.op, node.attrs, node.origin = op, attrs, None
+        self.graph.set_op(node, op, attrs)
         self.graph.connect(node, inputs, controls)
         return node
 

@@ -40,10 +40,10 @@ def write_out_gradients(graph: Graph, lower: Lower, within: frozenset[str]) -> I
     bodies = {name: work.body(graph.functions[name]) for name in sorted(called)}
     changed = {name: found for name, found in bodies.items() if found is not None}
     for node, attrs in nodes:
-        node.op, node.attrs, node.origin = _CALL, attrs, None
+        graph.set_op(node, _CALL, attrs)
     graph.functions.update(changed)
     graph.functions.update(work.made)
-    if nodes or changed:
+    if changed:
         graph.edits += 1
     return work.made
 

@@ -57,7 +57,7 @@ def put_in_order(graph: Graph, groups: Mapping[Node, list[Node]]) -> None:
             order.extend(topological([*groups[node], node]).nodes)
         elif node not in inserted:
             order.append(node)
-    graph.nodes = {node.name: node for node in order}
+    graph.reorder(order)
 
 
 def drop_uncalled(graph: Graph, called_before: set[str]) -> None:

@@ -150,8 +150,7 @@ def _put_in_order(graph: Graph, where: Places, cutter: Cutter) -> bool:
     nodes = [node for part in parts.values() for node in part]
     if all(map(operator.is_, nodes, graph)):
         return False
-    graph.nodes = {node.name: node for node in nodes}
-    graph.edits += 1
+    graph.reorder(nodes)
     return True
 
 
