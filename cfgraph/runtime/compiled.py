@@ -125,7 +125,7 @@ class Compiled:
         self._form = "none"
         self._as_is = isinstance(self._handover, OnHost)
         self._call = jax().jit(self._trace)
-        made = self._call(*self._arguments(inputs))
+        made = self._computed(inputs)
         if not self._as_is:  # what cannot be taken back shows here
             for item in made:
                 self._handover.take(item, item.ndim == 0)
@@ -136,7 +136,7 @@ class Compiled:
     def run(self, inputs: Sequence[Any]) -> Any:
         """Compute the outputs, as the handover has them, and assign to variables."""
         take = self._handover.take
-        computed = self._call(*self._arguments(inputs))
+        computed = self._computed(inputs)
         if self._plain:
             results = [
                 take(item, scalar) for item, scalar in zip(computed, self._scalars, strict=True)
@@ -155,7 +155,15 @@ class Compiled:
         arguments = [inputs[place] for place in self._arrays]
         if self._valued:
             arguments += [inputs[place].value for place in self._valued]
-        return arguments if self._as_is else list(map(self._handover.give, arguments))
+        return arguments
+
+    def _computed(self, inputs: Sequence[Any]) -> Any:
+        """What the compiled function gives."""
+        arguments = self._arguments(inputs)
+        if self._as_is:
+            return self._call(*arguments)
+        with self._handover.place():
+            return self._call(*map(self._handover.give, arguments))
 
     def _trace(self, *traced: Any) -> list[Any]:
         """Run the body on what stands for its inputs; note what each output is."""

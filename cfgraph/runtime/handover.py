@@ -7,6 +7,7 @@ protocol, in which each side waits for the other's stream, not for the card.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
 
 import numpy as np
@@ -24,6 +25,9 @@ class Handover(Protocol):
     def known(self, value: Any) -> Any:
         """A value that is compiled in, as NumPy has it."""
 
+    def place(self) -> AbstractContextManager[Any]:
+        """Where what was compiled runs."""
+
 
 class OnHost:
     """Between NumPy and jax on the CPU."""
@@ -39,6 +43,10 @@ class OnHost:
     def known(self, value: Any) -> Any:
         """The value itself."""
         return value
+
+    def place(self) -> AbstractContextManager[Any]:
+        """Where it is."""
+        return nullcontext()
 
 
 class Shared:
@@ -76,6 +84,11 @@ class Shared:
     def known(self, value: Any) -> Any:
         """The value in the host's memory."""
         return self._to_host(value)
+
+    def place(self) -> AbstractContextManager[Any]:
+        """On the device: an array that was handed over does not decide where jax computes."""
+        where: AbstractContextManager[Any] = self._jax.default_device(self._device)
+        return where
 
 
 def _packed(value: Any) -> Any:
