@@ -9,6 +9,7 @@ from typing import Any
 from cfgraph.ir.device_set import short_name
 from cfgraph.ir.graph import Graph, Output
 from cfgraph.runtime.devices.card import Card
+from cfgraph.runtime.devices.card_mover import CardMover
 from cfgraph.runtime.devices.card_trace import CardTrace
 from cfgraph.runtime.devices.containers import carried
 from cfgraph.runtime.devices.lane import Lane
@@ -75,7 +76,7 @@ class CardSimulator(Simulator):
             for device, lane in self.on_card.lanes.items():
                 memory = meter.memory(device)
                 memory.real = True
-                memory.swapper.out, memory.swapper.back = lane.copy, lane.back
+                memory.swapper.mover = CardMover(lane, memory)
         for executor in self.executors:
             if isinstance(executor, CardExecutor):
                 feeds = executor.linked.feeds

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, ExitStack
 from math import prod
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 
@@ -61,6 +61,9 @@ class _Loan:
         self.owner.wait_event(self.reader.record(self.event))
 
 
+_Held: TypeAlias = "deque[tuple[Any, Any]]"
+
+
 class Lane:
     """The streams of one gpu. Its methods are called while it is `current`, unless they say so."""
 
@@ -72,15 +75,24 @@ class Lane:
         self.pool = self._cuda.MemoryPool()
         # copies that were begun before anybody waits for them, by the identity of the array
         self._early: dict[int, tuple[Any, Copy]] = {}
-        # what copies read or write, until they are done
-        self._held: deque[tuple[Any, Any]] = deque()
+        # what copies of each stream read or write, until they are done
+        self._held: tuple[_Held, _Held, _Held] = (deque(), deque(), deque())
 
     def current(self) -> AbstractContextManager[Any]:
         """Where kernels of this gpu are called: its stream and its memory."""
         stack = ExitStack()
-        stack.enter_context(self._cuda.using_allocator(self.pool.malloc))
+        stack.enter_context(self._cuda.using_allocator(self._malloc))
         stack.enter_context(self.compute)
         return stack
+
+    def _malloc(self, size: int) -> Any:
+        """Memory of the card; what other gpus keep for later is given up where there is none."""
+        try:
+            return self.pool.malloc(size)
+        except MemoryError:
+            for lane in self.card.lanes():
+                lane.pool.free_all_blocks()
+            return self.pool.malloc(size)
 
     def follow(self, others: Sequence[Lane]) -> None:
         """Do nothing before the others have done what they have to do so far; not `current`."""
@@ -97,14 +109,14 @@ class Lane:
         size = getattr(value, "nbytes", 0)
         if size <= SMALL or not isinstance(value, np.ndarray) or not self.card.holds(value.dtype):
             return self.card.to_device(value)
-        self._let_go()
+        self.let_go()
         pinned = self._pinned(value.shape, value.dtype)
         np.copyto(pinned, value)
         return self._from(pinned)
 
     def back(self, copy: Copy) -> Any:
         """The array that was copied to the host, on the card again."""
-        self._let_go()
+        self.let_go()
         self.fro.wait_event(copy.done)
         return self._from(copy.array)
 
@@ -115,7 +127,7 @@ class Lane:
         array.set(pinned, stream=self.fro)
         done = self._mark(self.fro)
         self.compute.wait_event(done)
-        self._held.append((done, pinned))
+        self._hold(self.fro, done, pinned)
         return self._lent(array, self.fro, self.compute)
 
     def to_host(self, value: Any) -> Any:
@@ -136,7 +148,7 @@ class Lane:
         """Copy an array to pinned memory; nobody waits."""
         if not value.size:
             return Copy(np.empty(value.shape, value.dtype), self._mark(self.compute))
-        self._let_go()
+        self.let_go()
         stream, pinned = self.compute, self._pinned(value.shape, value.dtype)
         value = self._in_order(value)
         if value.nbytes > SMALL:
@@ -145,7 +157,7 @@ class Lane:
         value.get(stream=stream, out=pinned, blocking=False)
         done = self._mark(stream)
         # if nobody waits, memory that is still written to must not be given to another copy
-        self._held.append((done, (value, pinned)))
+        self._hold(stream, done, (value, pinned))
         return Copy(pinned, done)
 
     def post(self, value: Any, *, to_host: bool) -> Any:
@@ -175,9 +187,8 @@ class Lane:
         cuda = self._cuda
         if not array.size:
             return array
-        memory = cuda.UnownedMemory(
-            array.data.ptr, array.nbytes, _Loan(array, owner, reader, self._event())
-        )
+        loan, data = _Loan(array, owner, reader, self._event()), array.data
+        memory = cuda.UnownedMemory(data.ptr, array.nbytes, loan, data.device_id)
         pointer = cuda.MemoryPointer(memory, 0)
         return self.card.array(array.shape, array.dtype, memptr=pointer)
 
@@ -200,10 +211,16 @@ class Lane:
         memory = self._cuda.alloc_pinned_memory(max(size, 1))
         return np.ndarray(shape, dtype, buffer=memory)
 
-    def _let_go(self) -> None:
+    def _hold(self, stream: Any, done: Any, what: Any) -> None:
+        """Keep what a copy of a stream uses until an event has passed."""
+        place = 0 if stream is self.compute else 1 if stream is self.to else 2
+        self._held[place].append((done, what))
+
+    def let_go(self) -> None:
         """Let go of what finished copies have used."""
-        while self._held and self._held[0][0].done:
-            self._held.popleft()
+        for held in self._held:
+            while held and held[0][0].done:
+                held.popleft()
 
 
 def received(message: Any) -> Any:

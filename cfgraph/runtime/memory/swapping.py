@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import weakref
 from collections import deque
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from cfgraph.ops.stacks import Stack
@@ -43,6 +42,25 @@ class Parked:
         self.ready = 0.0
 
 
+class Mover:
+    """How values move; this one copies them at once. On a card, copies go on by themselves."""
+
+    def out(self, value: Any) -> Any:
+        """Copy a value to the host."""
+        return copy_of_value(value)
+
+    def back(self, away: Any) -> Any:
+        """Copy back what is on the host."""
+        return copy_of_value(away)
+
+    def arrived(self, away: Any) -> bool:
+        """True once a copy is on the host, and the value it is of may go."""
+        return True
+
+    def wait(self, away: Any) -> None:
+        """Wait until a copy is on the host."""
+
+
 class Swapper:
     """What one device moves to the host and back."""
 
@@ -51,9 +69,7 @@ class Swapper:
         self.meter = meter
         self.above = above
         self.times: Times = AtOnce()
-        # copies of a value to the host, and of what is there back
-        self.out: Callable[[Any], Any] = copy_of_value
-        self.back: Callable[[Any], Any] = copy_of_value
+        self.mover = Mover()
         # those on the device, oldest first
         self.waiting: deque[weakref.ref[Parked]] = deque()
         # those on their way to the host, and when they are there; till then they are on the device
@@ -125,12 +141,14 @@ class Swapper:
             if not self.leaving and not self._put_out():
                 return
             memory.wait(self.leaving[0][0])
+            self.mover.wait(self.leaving[0][1].away)
             self.settle()
 
     def settle(self) -> None:
         """Let go of what has arrived in host memory."""
         now = max(self.times.now(), self.memory.awaited)
-        while self.leaving and self.leaving[0][0] <= now:
+        arrived = self.mover.arrived
+        while self.leaving and self.leaving[0][0] <= now and arrived(self.leaving[0][1].away):
             _, parked = self.leaving.popleft()
             self.leaving_bytes -= parked.bytes
             parked.value = None
@@ -142,7 +160,7 @@ class Swapper:
             if parked is None:
                 continue
             memory = self.memory
-            parked.away = self.out(parked.value)
+            parked.away = self.mover.out(parked.value)
             self.meter.keep(getattr(parked.away, "array", parked.away), memory, host=True)
             memory.swapped_out.add(parked.bytes)
             end = self.times.copy(memory.device, parked.node, parked.bytes, out=True)
@@ -154,7 +172,7 @@ class Swapper:
     def _fetch(self, parked: Parked) -> None:
         """Bring a value back."""
         memory = self.memory
-        value = self.back(parked.away)
+        value = self.mover.back(parked.away)
         self.meter.keep(value, memory)
         parked.value, parked.away = value, None
         memory.swapped_in.add(parked.bytes)

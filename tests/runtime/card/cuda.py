@@ -89,6 +89,9 @@ class MemoryPool:
     def malloc(self, size: int) -> Any:
         raise NotImplementedError
 
+    def free_all_blocks(self) -> None:
+        """There are none."""
+
     def set_limit(self, size: int | None = None) -> None:
         self.limit = size
 
@@ -96,7 +99,7 @@ class MemoryPool:
 class UnownedMemory:
     """Memory that belongs to `owner`."""
 
-    def __init__(self, ptr: Any, size: int, owner: Any) -> None:
+    def __init__(self, ptr: Any, size: int, owner: Any, device_id: int = -1) -> None:
         self.array, self.owner = ptr, owner
 
 

@@ -103,7 +103,7 @@ class Array:
 
     @property
     def data(self) -> Any:
-        return SimpleNamespace(ptr=self._a)
+        return SimpleNamespace(ptr=self._a, device_id=0)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") or name not in NAMES["ndarray"]:
