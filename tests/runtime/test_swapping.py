@@ -49,14 +49,23 @@ def test_swapping_changes_no_value_and_goes_where_memory_ran_out(options: dict[s
     assert memory.host_peak >= memory.swapped_out.bytes // 2
 
 
-def test_swapping_on_a_card_is_as_on_a_simulated_gpu() -> None:
+def test_swapping_on_a_stand_in_card_is_as_on_a_simulated_gpu() -> None:
     told = []
-    for gpu in (None, Card(library)):
+    for gpu in ("simulated", Card(library)):
         session, values = step(40, 30 * MATRIX, gpu=gpu)
         memory = session.memory["gpu:0"]
         told.append((memory.peak, memory.swapped_out, memory.swapped_in, memory.host_peak))
         np.testing.assert_array_equal(values[1], step(40, None)[1][1])
     assert told[0] == told[1]
+
+
+@pytest.mark.gpu
+def test_swapping_on_a_card_changes_no_value(real_card: Card) -> None:
+    session, values = step(40, 30 * MATRIX, gpu=real_card)
+    _, plain = step(40, None, gpu=real_card)
+    np.testing.assert_array_equal(values[1], plain[1])
+    assert session.memory["gpu:0"].swapped_out.count > 10
+    assert session.memory["gpu:0"].peak <= 30 * MATRIX
 
 
 def test_nothing_swaps_while_enough_is_free() -> None:

@@ -1,4 +1,4 @@
-"""Runs on a stand-in card: what computes there, what crosses, and when the host waits."""
+"""Runs on a card, or a stand-in: what computes there, what crosses, and when the host waits."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cfgraph.runtime.devices.card import Card
 from cfgraph.runtime.state import State
 from cfgraph.runtime.trace import Recorder
 from tests.runtime.card import cuda
-from tests.runtime.card.stand_in import Array, library
+from tests.runtime.card.stand_in import library
 
 VARIABLE = """
 x = Placeholder() {dtype=float32, shape=[?]} @"DEVICE"
@@ -50,34 +50,40 @@ d = AddV2(c, a) @"/gpu:1"
 """
 
 
-def session(text: str, devices: str = "cpu:0,gpu:0-1", **options: Any) -> cfgraph.Session:
+@pytest.fixture(params=["stand-in", pytest.param("real", marks=pytest.mark.gpu)])
+def card(request: pytest.FixtureRequest) -> Card:
+    if request.param == "stand-in":
+        return Card(library)
+    found: Card = request.getfixturevalue("real_card")
+    return found
+
+
+def session(text: str, gpu: Card | str, **options: Any) -> cfgraph.Session:
     graph = cfgraph.loads(text.encode(), "graph")
-    return cfgraph.Session(graph, devices=devices, gpu=Card(library), **options)
+    return cfgraph.Session(graph, devices="cpu:0,gpu:0-1", gpu=gpu, **options)
 
 
-def variable(device: str, state: State, *, card: bool = True) -> cfgraph.Session:
-    graph = cfgraph.loads(VARIABLE.replace("DEVICE", device).encode(), "graph")
-    gpu = Card(library) if card else "simulated"
-    return cfgraph.Session(graph, devices="cpu:0,gpu:0-1", state=state, gpu=gpu)
+def variable(device: str, state: State, gpu: Card | str) -> cfgraph.Session:
+    return session(VARIABLE.replace("DEVICE", device), gpu, state=state)
 
 
-def test_a_variable_stays_on_the_card_and_is_wherever_a_later_run_wants_it() -> None:
+def test_a_variable_stays_on_the_card_and_is_wherever_a_later_run_wants_it(card: Card) -> None:
     state = State()
-    variable("/gpu:0", state).run([], {"x": [1.0, 2.0]}, ["init"])
+    variable("/gpu:0", state, card).run([], {"x": [1.0, 2.0]}, ["init"])
     (cell,) = state.objects()
-    assert type(cell.value) is Array
-    assert variable("/gpu:1", state).run("double:0")[0].tolist() == [2, 4]
-    assert type(cell.value) is Array
-    variable("/cpu:0", state).run([], {"x": [1.0, 1.0]}, ["more"])
+    assert type(cell.value) is card.array
+    assert variable("/gpu:1", state, card).run("double:0")[0].tolist() == [2, 4]
+    assert type(cell.value) is card.array
+    variable("/cpu:0", state, card).run([], {"x": [1.0, 1.0]}, ["more"])
     assert type(cell.value) is np.ndarray
-    variable("/gpu:0", state).run([], {"x": [1.0, 1.0]}, ["more"])
-    assert type(cell.value) is Array
-    assert variable("/gpu:0", state, card=False).run("double:0")[0].tolist() == [6, 8]
+    variable("/gpu:0", state, card).run([], {"x": [1.0, 1.0]}, ["more"])
+    assert type(cell.value) is card.array
+    assert variable("/gpu:0", state, "simulated").run("double:0")[0].tolist() == [6, 8]
     assert type(cell.value) is np.ndarray
 
 
-def test_a_loop_whose_predicate_is_computed_on_the_card_ends() -> None:
-    assert session(LOOP).run("out:0", {"x": 3.0}) == [192]
+def test_a_loop_whose_predicate_is_computed_on_the_card_ends(card: Card) -> None:
+    assert session(LOOP, card).run("out:0", {"x": 3.0}) == [192]
 
 
 def test_the_host_waits_for_predicates_and_fetches_alone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,15 +97,15 @@ def test_the_host_waits_for_predicates_and_fetches_alone(monkeypatch: pytest.Mon
         wait(event)
 
     monkeypatch.setattr(cuda.Event, "synchronize", counted)
-    session(LOOP).run("out:0", {"x": 3.0})
+    session(LOOP, Card(library)).run("out:0", {"x": 3.0})
     # seven tests of the predicate, and the value in the end
     assert len(waits) == 8
 
 
-def test_values_cross_between_gpus_and_the_host_and_back() -> None:
+def test_values_cross_between_gpus_and_the_host_and_back(card: Card) -> None:
     x = np.linspace(-1, 1, 20_000, dtype=np.float32)
     for schedule in ({}, {"schedule": "random", "schedule_seed": 3}):
-        run = session(CROSSING, **schedule)
+        run = session(CROSSING, card, **schedule)
         a, d = run.run(["a:0", "d:0"], {"x": x})
         np.testing.assert_allclose(a, x * x)
         np.testing.assert_allclose(d, np.exp(-x * x) + x * x, rtol=1e-6)
@@ -107,10 +113,12 @@ def test_values_cross_between_gpus_and_the_host_and_back() -> None:
         assert not run.on_card.fallen
 
 
-def test_what_a_run_holds_and_copies_is_counted_on_the_card_as_where_it_is_simulated() -> None:
+def test_what_a_run_holds_and_copies_is_counted_as_on_a_simulated_gpu(
+    card: Card,
+) -> None:
     x = np.ones(20_000, np.float32)
     told = []
-    for gpu in (Card(library), "simulated"):
+    for gpu in (card, "simulated"):
         graph = cfgraph.loads(CROSSING.encode(), "graph")
         run = cfgraph.Session(graph, devices="cpu:0,gpu:0-1", gpu=gpu, memory={})
         run.run(["d:0"], {"x": x})
@@ -121,34 +129,36 @@ def test_what_a_run_holds_and_copies_is_counted_on_the_card_as_where_it_is_simul
     assert told[0] == told[1]
 
 
-def test_a_trace_of_a_run_on_the_card_has_values_of_numpy() -> None:
+def test_a_trace_of_a_run_on_the_card_has_values_of_numpy(card: Card) -> None:
     recorder = Recorder(values=True)
-    session(CROSSING).run(["d:0"], {"x": [1.0, 2.0]}, trace=recorder)
+    session(CROSSING, card).run(["d:0"], {"x": [1.0, 2.0]}, trace=recorder)
     values = [value for event in recorder.events for value in event.outputs]
     assert values
-    assert not any(isinstance(value, Array) for value in values)
+    assert not any(isinstance(value, card.array) for value in values)
 
 
-def test_a_deferred_observer_has_the_times_of_the_card_and_outlines_of_what_is_large() -> None:
+def test_a_deferred_observer_has_the_cards_times_and_outlines_of_what_is_large(
+    card: Card,
+) -> None:
     recorder = Recorder(values=True)
     recorder.deferred = True  # type: ignore[attr-defined]
-    session(CROSSING).run(["d:0"], {"x": np.ones(50_000, np.float32)}, trace=recorder)
+    session(CROSSING, card).run(["d:0"], {"x": np.ones(50_000, np.float32)}, trace=recorder)
     (square,) = (event for event in recorder.events if event.node == "a")
     assert isinstance(square.outputs[0], Outline)
     assert 0 < square.start_ns < square.end_ns
 
 
-def test_a_kernel_that_the_card_lacks_runs_on_the_host_and_is_told() -> None:
+def test_a_kernel_that_the_card_lacks_runs_on_the_host_and_is_told(card: Card) -> None:
     text = 'x = Placeholder() {dtype=float64, shape=[?]} @"/gpu:0"\ny = Dawsn(x) @"/gpu:0"\n'
     text += 'z = Neg(y) @"/gpu:0"'
-    run = session(text)
+    run = session(text, card)
     for _ in range(2):
         assert run.run("z:0", {"x": [0.0]})[0].tolist() == [0]
         assert run.on_card is not None
         assert list(run.on_card.fallen) == ["Dawsn"]
 
 
-def test_lists_go_between_devices_with_what_they_hold() -> None:
+def test_lists_go_between_devices_with_what_they_hold(card: Card) -> None:
     text = """
 x = Placeholder() {dtype=float32, shape=[2,3]} @"/gpu:0"
 shape = Const() {dtype=int32, value=int32[1]:[3]} @"/gpu:0"
@@ -161,7 +171,7 @@ y = AddV2(all, item) @"HERE"
 """
     x = np.arange(6, dtype=np.float32).reshape(2, 3)
     for here in ("/cpu:0", "/gpu:0", "/gpu:1"):
-        run = session(text.replace("HERE", here))
+        run = session(text.replace("HERE", here), card)
         np.testing.assert_array_equal(run.run("y:0", {"x": x})[0], x + x[0])
 
 
