@@ -9,11 +9,11 @@ from typing import Any, Final
 from cfgraph.analysis.cost import Costs, Estimates
 from cfgraph.analysis.frames import Frame, frames
 from cfgraph.analysis.overlap import Item, Overlap, overlap
-from cfgraph.console.live_trace import time_text
 from cfgraph.console.page import Page
 from cfgraph.console.tables import Column, Table
 from cfgraph.ir.device_set import short_name
 from cfgraph.ir.graph import Graph, Node, Output
+from cfgraph.ir.times import time_text
 from cfgraph.ops.op import role
 from cfgraph.ops.shape_inference import infer_shapes
 from cfgraph.runtime.iterations import Iterations

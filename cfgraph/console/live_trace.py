@@ -13,6 +13,7 @@ from cfgraph.console.tables import Column, Table, clean, pad
 from cfgraph.console.values import summary_text
 from cfgraph.ir.byte_sizes import size_text
 from cfgraph.ir.graph import Graph
+from cfgraph.ir.times import time_text
 from cfgraph.options import Color
 from cfgraph.runtime.devices.simulated import device_text
 from cfgraph.runtime.trace import ROOT_FRAME, TraceEvent
@@ -214,11 +215,3 @@ def totals_table(key: str, found: Iterable[Total], whole_ns: int) -> Table:
 
 def _share(part: int, whole: int) -> str:
     return f"{100 * part / whole:.1f} %" if whole else ""
-
-
-def time_text(ns: float) -> str:
-    """A time to read."""
-    for unit, size in (("s", 1e9), ("ms", 1e6)):
-        if ns >= size:
-            return f"{ns / size:.2f} {unit}"
-    return f"{ns / 1e3:.1f} us"

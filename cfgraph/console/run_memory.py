@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from cfgraph.console.live_trace import time_text
 from cfgraph.console.page import Page
 from cfgraph.console.tables import Column, Table
 from cfgraph.errors import UsageError
 from cfgraph.ir.byte_sizes import parse_size, size_text
 from cfgraph.ir.device_set import device_set, short_name
+from cfgraph.ir.times import time_text
 from cfgraph.runtime.devices.simulated import device_text, is_simulated
 from cfgraph.runtime.memory.meter import Copies, DeviceMemory
 

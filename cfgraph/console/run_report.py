@@ -19,6 +19,7 @@ from cfgraph.console.tables import pad, width
 from cfgraph.console.taps import Taps
 from cfgraph.console.values import type_text, value_json, value_text
 from cfgraph.ir.graph import Output
+from cfgraph.ir.times import time_text
 from cfgraph.runtime.launch import Launches
 from cfgraph.runtime.session import Session
 
@@ -98,8 +99,9 @@ def _notes(outcome: Outcome, options: RunOptions) -> list[str]:
     until = options.timing.until_iteration
     if outcome.elapsed is not None:
         after = f", when iteration {until} began" if until else ""
-        each = f", {outcome.elapsed / until * 1e6:.6g} us an iteration" if until else ""
-        found.append(f"virtual time: {outcome.elapsed * 1e6:.6g} us{after}{each}")
+        ns = outcome.elapsed * 1e9
+        each = f", {time_text(ns / until)} an iteration" if until else ""
+        found.append(f"virtual time: {time_text(ns)}{after}{each}")
     if outcome.launches:
         found.extend(cluster_notes(outcome.launches))
     if outcome.session:

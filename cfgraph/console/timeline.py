@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import Any, Final
 
-from cfgraph.console.live_trace import time_text
 from cfgraph.console.page import Page, page
 from cfgraph.console.tables import Column, Table, pad, width
+from cfgraph.ir.times import time_text
 from cfgraph.options import Color
 from cfgraph.runtime.devices.simulated import device_text
 from cfgraph.runtime.trace import TraceEvent
