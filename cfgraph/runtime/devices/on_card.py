@@ -187,7 +187,7 @@ class _Bound:
         on_host = self._on_host(plan, plan.kernel)
         about_shapes = all(self.homes.wanted(node, slot) for slot in range(len(node.inputs)))
         if about_shapes and all(map(self.homes.is_host, _outputs(plan))):
-            return on_host if op.stateful else plan.kernel
+            return _with_cells(plan.kernel, self._settle) if op.stateful else plan.kernel
         try:
             kernel = op.prepare(node, xp) if op.stateful else op.bind(node, xp)
         except Exception as error:
@@ -200,9 +200,11 @@ class _Bound:
             nonlocal kernel
             try:
                 return kernel(*inputs)
-            except (OpError, MemoryError):
+            except MemoryError:
                 raise
             except Exception as error:
+                if op.stateful and isinstance(error, OpError):
+                    raise
                 result = on_host(*inputs)
                 kernel = on_host
                 self.owner.fallen[op.name] = _reason(error)
@@ -212,7 +214,11 @@ class _Bound:
 
     def _on_host(self, plan: NodePlan, kernel: Kernel) -> Kernel:
         """The kernel of the host, on values that come from the card."""
-        to_host = self.lane.to_host
+        move = self.lane.to_host
+
+        def to_host(value: Any) -> Any:
+            return carried(value, move)
+
         if not plan.op.stateful:
             return lambda *inputs: kernel(*map(to_host, inputs))
         kernel = _with_cells(kernel, self.owner.home)
@@ -262,13 +268,16 @@ def _one_placed(
 
 
 def _with_cells(kernel: Kernel, settle: Callable[[Variable], None]) -> Kernel:
-    """A stateful kernel that finds the variables among its inputs where it computes."""
+    """A stateful kernel that finds variables where it computes, and leaves them there."""
 
     def run(step: Any, *inputs: Any) -> Any:
         for item in inputs:
             if isinstance(item, Variable):
                 settle(item)
-        return kernel(step, *inputs)
+        result = kernel(step, *inputs)
+        if isinstance(result, Variable):
+            settle(result)
+        return result
 
     return run
 

@@ -82,6 +82,31 @@ def test_a_variable_stays_on_the_card_and_is_wherever_a_later_run_wants_it(card:
     assert type(cell.value) is np.ndarray
 
 
+def test_a_variable_on_the_card_is_not_copied_from_run_to_run() -> None:
+    state, gpu = State(), Card(library)
+    run = variable("/gpu:0", state, gpu)
+    run.run([], {"x": [1.0, 2.0]}, ["init"])
+    (cell,) = state.objects()
+    before = cell.value
+    assert run.run("double:0")[0].tolist() == [2, 4]
+    assert cell.value is before
+
+
+def test_a_variable_that_is_read_by_reference_is_where_it_is_read(card: Card) -> None:
+    text = """
+v = VariableV2() {dtype=float32, shape=[2]} @"DEVICE"
+x = Placeholder() {dtype=float32, shape=[2]} @"DEVICE"
+init = Assign(v, x) @"DEVICE"
+double = AddV2(v, v) @"DEVICE"
+"""
+    state = State()
+    for device in ("/gpu:0", "/cpu:0", "/gpu:1"):
+        run = session(text.replace("DEVICE", device), card, state=state)
+        if not len(state):
+            run.run([], {"x": [1.0, 2.0]}, ["init"])
+        assert run.run("double:0")[0].tolist() == [2, 4]
+
+
 def test_a_loop_whose_predicate_is_computed_on_the_card_ends(card: Card) -> None:
     assert session(LOOP, card).run("out:0", {"x": 3.0}) == [192]
 
