@@ -3,7 +3,7 @@
 Files         load, save, loads, dumps
 Write one     Builder; Graph, with its Node and Output, is what all else takes
 Change it     lower, gradients, place, partition, cluster: in place, and each tells what it did
-Run it        Session; CostModel and read_costs for virtual time
+Run it        Session; restore for a SavedModel's variables; CostModel, read_costs for virtual time
 Judge it      check, diff
 What fails    CfgraphError, and below it UsageError, InvalidInput, Unsupported, ExecutionError and
               RunTimeout
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from cfgraph.passes.place.place import place as place
     from cfgraph.runtime.cost_model import CostModel as CostModel
     from cfgraph.runtime.cost_model import read_costs as read_costs
+    from cfgraph.runtime.restore import restore as restore
     from cfgraph.runtime.session import Session as Session
 
 __version__ = "0.1.0"
@@ -67,11 +68,12 @@ _HOMES = {
     "partition": "cfgraph.passes.partition.partition",
     "place": "cfgraph.passes.place.place",
     "read_costs": "cfgraph.runtime.cost_model",
+    "restore": "cfgraph.runtime.restore",
     "save": "cfgraph.ir.files",
 }
 __all__ = list(_HOMES)
 # whoever holds a graph asks it for types and attributes, which the ops declare
-_NEED_OPS = {"Graph", "load", "loads"}
+_NEED_OPS = {"Graph", "load", "loads", "restore"}
 
 
 def __getattr__(name: str) -> Any:

@@ -45,3 +45,18 @@ def needed(
                 found.add(source)
                 queue.append(source)
     return [node for node in graph if node in found]
+
+
+def reached(graph: Graph, sources: Iterable[Node]) -> set[Node]:
+    """Some nodes, and all that need one of them."""
+    found = set(sources)
+    readers: dict[Node, list[Node]] = {}
+    for node in graph if found else ():
+        for source in (*(item.node for item in node.inputs), *node.controls):
+            readers.setdefault(source, []).append(node)
+    queue = list(found)
+    while queue:
+        new = [node for node in readers.get(queue.pop(), ()) if node not in found]
+        found.update(new)
+        queue.extend(new)
+    return found

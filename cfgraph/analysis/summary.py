@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from cfgraph.analysis.frames import Frame, Frames, frames
 from cfgraph.analysis.initializers import initializers
 from cfgraph.analysis.inputs import described, feed_option, is_input, must_be_fed, type_text
-from cfgraph.analysis.needed import needed
+from cfgraph.analysis.needed import needed, reached
 from cfgraph.analysis.transfers import is_transfer
 from cfgraph.ir import registry
 from cfgraph.ir.attrs import Tensor
@@ -139,11 +139,15 @@ def node_outputs(node: Node) -> list[Output]:
     return [item for item in ports if item.dtype is None or item.dtype.kind not in _OPAQUE]
 
 
-def next_command(graph: Graph, path: str, summary: Summary) -> str:
-    """The command line to type next: one that runs the graph, or else one that says why not."""
+def next_command(graph: Graph, path: str, summary: Summary, without: Collection[Node] = ()) -> str:
+    """The command line to type next: one that runs the graph, or else one that says why not.
+
+    It fetches nothing of what is `without`.
+    """
     path = f"./{path}" if path.startswith("-") and path != "-" else path
     items = [graph.tensor(item.name) for item in summary.outputs]
-    stuck = _reached(graph, summary.unrunnable_ops)
+    stuck = reached(graph, [node for node in graph if node.op in summary.unrunnable_ops])
+    stuck |= set(without)
     items = [item for item in items if item.node not in stuck]
     if summary.faults or not items:
         return shlex.join(["cfgraph", "check", path])
@@ -169,21 +173,6 @@ def _most_made(graph: Graph, items: list[Output]) -> list[Output]:
         return items
     made_of = {node: len(needed(graph, [node])) for node in makers}
     return sorted(items, key=lambda item: -made_of[item.node])
-
-
-def _reached(graph: Graph, ops: Collection[str]) -> set[Node]:
-    """The nodes of these ops, and all that need one."""
-    found = {node for node in graph if node.op in ops}
-    readers: dict[Node, list[Node]] = {}
-    for node in graph if found else ():
-        for source in (*(item.node for item in node.inputs), *node.controls):
-            readers.setdefault(source, []).append(node)
-    queue = list(found)
-    while queue:
-        new = [node for node in readers.get(queue.pop(), ()) if node not in found]
-        found.update(new)
-        queue.extend(new)
-    return found
 
 
 def support(graph: Graph, op: str) -> str:

@@ -13,6 +13,7 @@ from cfgraph.console.run_job import Job, make_job
 from cfgraph.console.run_memory import limits_of
 from cfgraph.console.run_options import Expected, RunOptions, Timing
 from cfgraph.console.run_report import Outcome, print_outcome
+from cfgraph.console.run_saved import restored
 from cfgraph.console.run_watch import Watching
 from cfgraph.console.taps import Taps
 from cfgraph.errors import UsageError
@@ -118,6 +119,7 @@ def _session(source: Source, options: RunOptions) -> Session:
     limits = options.limits
     return Session(
         source.graph,
+        state=restored(source, options.style.quiet),
         devices=options.place.devices or None,
         soft_placement=options.place.soft,
         rules=all_rules(options.place.rules_file, options.place.rules),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from google.protobuf import text_format
 from google.protobuf.message import DecodeError
@@ -26,6 +26,27 @@ def _graph_of_saved(saved: Any) -> Any:
     if not saved.meta_graphs:
         raise InvalidInput("the SavedModel holds no graph", code="CFG003")
     return saved.meta_graphs[0].graph_def
+
+
+class Saver(NamedTuple):
+    """How a MetaGraphDef restores its variables: the node to run, and the tensor to feed.
+
+    The tensor is fed with the prefix of a checkpoint's files.
+    """
+
+    restore: str
+    prefix: str
+
+
+def saver_of(data: bytes) -> Saver | None:
+    """The saver of a binary SavedModel; None where it has none, or the data are something else."""
+    if data[:1] != b"\x08":
+        return None
+    saved = parse(saved_model_pb2.SavedModel(), data, "SavedModel")
+    said = saved.meta_graphs[0].saver_def if saved.meta_graphs else None
+    if said is None or not said.restore_op_name:
+        return None
+    return Saver(said.restore_op_name, said.filename_tensor_name)
 
 
 def from_pbtxt(content: str) -> Any:

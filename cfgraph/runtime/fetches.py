@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from fnmatch import fnmatchcase
 
 from cfgraph.analysis.endpoints import fetched_tensor
@@ -73,9 +73,12 @@ class Fetches:
                 error.hint = f"run it with --target {node.name}, or first with --init {node.name}"
             raise
 
-    def default(self) -> None:
-        """Add the outputs of the graph: those of nodes outside of loops that nothing reads."""
-        found = sinks(self.graph, self.frames)
+    def default(self, without: Collection[Node] = ()) -> None:
+        """Add the outputs of the graph: those of nodes outside of loops that nothing reads.
+
+        Those of nodes `without` are left out.
+        """
+        found = [item for item in sinks(self.graph, self.frames) if item.node not in without]
         if not found:
             hint = "name a tensor with --fetch, or a node with --target"
             raise UsageError("nothing to fetch: the graph has no outputs", hint=hint)

@@ -165,7 +165,9 @@ def test_an_unknown_dtype_survives() -> None:
 def theirs() -> Any:
     pytest.importorskip("tensorflow", reason="needs the extra `interop`")
     from google.protobuf import descriptor_pool, message_factory
-    from tensorflow.core.protobuf import saved_model_pb2  # noqa: F401 - registers all that we ask for
+
+    # register all that we ask for
+    from tensorflow.core.protobuf import saved_model_pb2, tensor_bundle_pb2  # noqa: F401
 
     pool = descriptor_pool.Default()
     return lambda name: message_factory.GetMessageClass(pool.FindMessageTypeByName(name))

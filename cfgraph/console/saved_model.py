@@ -1,0 +1,36 @@
+"""What a command knows of a SavedModel besides its graph: its variables, and what saves them."""
+
+from __future__ import annotations
+
+from cfgraph.analysis.needed import reached
+from cfgraph.console.graphs import STDIN, Source
+from cfgraph.ir.graph import Node
+from cfgraph.ir.saved_model import SavedVariables, saved_variables
+from cfgraph.ir.serde_formats import saver_of
+
+
+def variables_of(source: Source) -> SavedVariables | None:
+    """The variables beside the graph of a SavedModel; None where there are none."""
+    if source.format != "saved_model" or source.path == STDIN:
+        return None
+    return saved_variables(source.path, source.data)
+
+
+def variables_note(source: Source) -> str:
+    """What becomes of the variables in a run, and in one of a graph that is made of this one."""
+    saved = variables_of(source)
+    if saved is None:
+        return "note: no values of variables are beside the graph"
+    node, tensor = saved.saver.restore, saved.saver.prefix.removesuffix(":0")
+    return (
+        f"note: run begins with the variables from {saved.prefix}; of a graph made of this one,\n"
+        f"  with --init {node} --feed '{tensor}=\"{saved.prefix}\"'"
+    )
+
+
+def of_the_saver(source: Source) -> set[Node]:
+    """The nodes of a SavedModel that are there to save and restore its variables."""
+    saver = saver_of(source.data) if source.format == "saved_model" else None
+    if saver is None or saver.prefix.partition(":")[0] not in source.graph:
+        return set()
+    return reached(source.graph, [source.graph.tensor(saver.prefix).node])

@@ -1,0 +1,93 @@
+"""A SavedModel runs with the variables that are saved beside its graph."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import cfgraph
+from cfgraph.errors import InvalidInput, UsageError
+
+FEED = ["--feed", "serving_default_x=[[1, 2]]"]
+# computed by TensorFlow
+Y = "StatefulPartitionedCall:1=[[1.8203125, 5.5546875]]"
+LABEL = 'StatefulPartitionedCall:0="cat!"'
+
+
+@pytest.fixture
+def saved(fixtures: Path) -> Path:
+    return fixtures / "saved_model"
+
+
+@pytest.fixture
+def broken(saved: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(saved, tmp_path / "broken"))
+
+
+@pytest.mark.parametrize("name", ["", "saved_model.pb"])
+def test_a_run_begins_with_the_variables(command: Any, saved: Path, name: str) -> None:
+    done = command("run", saved / name, *FEED, "--expect", Y, "--expect", LABEL)
+    assert done.code == 0
+    assert f"begins with 4 variables from {saved}/variables/variables" in done.err
+
+
+def test_what_nothing_is_named_to_fetch_saves_nothing(command: Any, saved: Path) -> None:
+    done = command("run", saved, *FEED)
+    assert done.code == 0
+    assert "StatefulPartitionedCall:1" in done.out
+    assert "StatefulPartitionedCall_1" not in done.out
+
+
+def test_what_to_type_next_runs(command: Any, saved: Path) -> None:
+    done = command("show", saved)
+    assert done.code == 0
+    assert "run begins with the variables" in done.err
+    assert "saver_filename" not in done.lines[-1]
+
+
+def test_what_was_made_of_the_graph_restores_them_by_the_same_node(
+    command: Any, saved: Path, tmp_path: Path
+) -> None:
+    lowered = tmp_path / "lowered.pb"
+    assert command("lower", saved, "-o", lowered).code == 0
+    prefix = f'saver_filename="{saved}/variables/variables"'
+    first = ["--init", "StatefulPartitionedCall_2", "--feed", prefix]
+    assert command("run", lowered, *FEED, *first, "--expect", Y).code == 0
+    assert command("run", lowered, *FEED, "--expect", Y).code == 5
+
+
+def test_a_session_takes_the_variables_as_its_state(saved: Path) -> None:
+    graph, state = cfgraph.load(saved), cfgraph.restore(saved)
+    cfgraph.lower(graph)
+    (slope,) = cfgraph.gradients(graph, "StatefulPartitionedCall:1", "same")
+    assert slope is not None
+    session = cfgraph.Session(graph, state=state)
+    y, by_bias = session.run(["StatefulPartitionedCall:1", slope], {"serving_default_x": [[1, 2]]})
+    np.testing.assert_allclose(y, [[1.8203125, 5.5546875]])
+    w = np.array([[0.5, -0.25], [0.125, 1.0]])
+    np.testing.assert_allclose(by_bias, (np.eye(2) + w + w @ w).sum(axis=1))
+
+
+def test_bytes_that_are_not_there_are_said_to_be_lacking(command: Any, broken: Path) -> None:
+    shard = broken / "variables" / "variables.data-00000-of-00001"
+    shard.write_bytes(shard.read_bytes()[:20])
+    done = command("run", broken, *FEED)
+    assert (done.code, "CFG038" in done.err) == (5, True)
+    shard.unlink()
+    done = command("run", broken, *FEED)
+    assert (done.code, "variables.data-00000-of-00001" in done.err) == (5, True)
+
+
+def test_a_graph_without_its_variables_says_so(command: Any, broken: Path) -> None:
+    shutil.rmtree(broken / "variables")
+    done = command("show", broken)
+    assert (done.code, "no values of variables are beside the graph" in done.err) == (0, True)
+    assert command("run", broken, *FEED).code == 5
+    with pytest.raises(UsageError, match="no variables"):
+        cfgraph.restore(broken)
+    with pytest.raises(InvalidInput, match="no such file"):
+        cfgraph.restore(broken / "nothing")

@@ -1,0 +1,111 @@
+"""Checkpoints are read by the prefix of their files; broken ones are refused in words."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cfgraph.errors import CfgraphError, InvalidInput, Unsupported, UsageError
+from cfgraph.ir.serde_checkpoint import Checkpoint
+from cfgraph.ir.sorted_table import entries
+from cfgraph.proto import tensor_bundle_pb2
+
+MAGIC = bytes.fromhex("57fb808b247547db")
+
+
+def varint(number: int) -> bytes:
+    more = number >> 7
+    return bytes([number & 0x7F | 0x80]) + varint(more) if more else bytes([number])
+
+
+def block(items: dict[bytes, bytes], compression: int = 0) -> bytes:
+    """A block whose keys share nothing; a checksum that nobody looks at."""
+    body = b"".join(
+        b"\0" + varint(len(key)) + varint(len(value)) + key + value for key, value in items.items()
+    )
+    restarts = (0).to_bytes(4, "little") + (1).to_bytes(4, "little")
+    return body + restarts + bytes([compression]) + b"sums"
+
+
+def table(items: dict[bytes, bytes], compression: int = 0) -> bytes:
+    data = block(items, compression)
+    where = varint(0) + varint(len(data) - 5)
+    index = block({b"~": where})
+    footer = varint(0) * 2 + varint(len(data)) + varint(len(index) - 5)
+    return data + index + footer.ljust(40, b"\0") + MAGIC
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Any:
+    """Writes a checkpoint of one tensor `x`, a float32 unless something else is said."""
+
+    def write(shards: int = 1, endianness: int = 0, **fields: Any) -> Checkpoint:
+        header = tensor_bundle_pb2.BundleHeaderProto(num_shards=shards, endianness=endianness)
+        entry = tensor_bundle_pb2.BundleEntryProto(**{"dtype": 1, "size": 4, **fields})
+        items = {b"": header.SerializeToString(), b"x": entry.SerializeToString()}
+        (tmp_path / "c.index").write_bytes(table(items))
+        (tmp_path / "c.data-00000-of-00001").write_bytes(np.float32(2.5).tobytes() + b"rest")
+        return Checkpoint(str(tmp_path / "c"))
+
+    return write
+
+
+def test_what_tensorflow_wrote_is_read(fixtures: Path) -> None:
+    found = Checkpoint(str(fixtures / "saved_model" / "variables" / "variables"))
+    value = "/.ATTRIBUTES/VARIABLE_VALUE"
+    assert found.read(f"steps{value}") == 3
+    assert found.read(f"label{value}").item() == b"cat"
+    np.testing.assert_array_equal(found.read(f"w{value}"), [[0.5, -0.25], [0.125, 1.0]])
+    with pytest.raises(UsageError, match="no tensor 'W/"):
+        found.read(f"W{value}")
+
+
+def test_a_tensor_is_where_its_entry_says(make: Any) -> None:
+    assert make().read("x") == np.float32(2.5)
+
+
+@pytest.mark.parametrize(
+    ("fields", "error", "message"),
+    [
+        ({"size": 5}, InvalidInput, "has not the bytes"),
+        ({"size": 400}, InvalidInput, "has not the bytes"),
+        ({"offset": -1}, InvalidInput, "cannot be read"),
+        ({"shard_id": 3}, InvalidInput, "cannot be read"),
+        ({"slices": [{}]}, Unsupported, "in parts"),
+        ({"dtype": 20}, Unsupported, "as resource"),
+        ({"dtype": 7}, InvalidInput, "has not the bytes"),
+        ({"shards": 0}, InvalidInput, "in 0 shards"),
+        ({"endianness": 1}, Unsupported, "big-endian"),
+    ],
+)
+def test_what_cannot_be_read_is_said(
+    make: Any, fields: dict[str, Any], error: type[CfgraphError], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        make(**fields).read("x")
+
+
+WHOLE = table({b"": b"", b"x": b"y"})
+
+
+@pytest.mark.parametrize("size", range(len(WHOLE)))
+def test_a_table_that_breaks_off_is_refused(size: int) -> None:
+    with pytest.raises(InvalidInput, match="no table"):
+        list(entries(WHOLE[:size]))
+
+
+@pytest.mark.parametrize("place", range(len(WHOLE) - len(MAGIC)))
+def test_a_wrong_byte_in_a_table_is_no_bug_of_ours(place: int) -> None:
+    for byte in (0, 1, 5, 0x7F, 0x80, 0xFF):
+        changed = WHOLE[:place] + bytes([byte]) + WHOLE[place + 1 :]
+        with suppress(InvalidInput, Unsupported):
+            list(entries(changed))
+
+
+def test_a_compressed_table_is_refused() -> None:
+    with pytest.raises(Unsupported, match="compressed"):
+        list(entries(table({b"x": b"y"}, compression=1)))
