@@ -67,14 +67,14 @@ class _Bound:
         return self._on_card()
 
     def _constant(self) -> Kernel:
-        """A number stays on the host; an array goes over once."""
+        """A number stays on the host, as what is no tensor does; an array goes over once."""
         known: list[Any] = []
 
         def constant() -> Any:
             if not known:
                 value = self.host()
-                small = value.ndim == 0 or value.dtype == np.int32
-                known.append(value if small else self.lane.to_device(value))
+                hosts = not isinstance(value, np.ndarray) or value.dtype == np.int32
+                known.append(value if hosts else self.lane.to_device(value))
             return known[0]
 
         return constant

@@ -7,6 +7,7 @@ NumPy's, asked of NumPy itself; each operation rounds as NumPy's does.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final, NoReturn
@@ -17,6 +18,7 @@ from cfgraph.errors import Unsupported
 from cfgraph.runtime.fused.c_types import TYPES, CType, literal
 
 Dims = tuple[int, ...]
+_NAMES: Final = re.compile(r"\b[tx]\d\w*")
 # the functions of the prelude that make integers of floats; narrow ones are cut off an int32
 _WHOLE: Final = {"uint32": "cf_uint", "int64": "cf_long", "uint64": "cf_ulong"}
 
@@ -46,14 +48,19 @@ class Statement:
 
 @dataclass(slots=True)
 class Recorder:
-    """The statements of a group of nodes, each different one once."""
+    """The statements of a group of nodes, each different one once.
+
+    `views` are the inputs as they are read: which one, and in which shape.
+    """
 
     statements: dict[str, Statement] = field(default_factory=dict)
+    views: dict[str, tuple[int, Dims]] = field(default_factory=dict)
     _known: dict[tuple[str, str, Dims], str] = field(default_factory=dict)
 
     def input(self, place: int, dtype: Any, shape: Dims) -> Elements:
         """What stands for an input."""
         c_type(dtype)
+        self.views[f"x{place}"] = place, shape
         return Elements(self, f"x{place}", np.dtype(dtype), shape)
 
     def record(self, dtype: Any, shape: Dims, text: str, reads: tuple[str, ...]) -> Elements:
@@ -65,6 +72,32 @@ class Recorder:
             name = self._known[key] = f"t{len(self.statements)}"
             self.statements[name] = Statement(name, kind, shape, text, reads)
         return Elements(self, name, np.dtype(dtype), shape)
+
+    def reshaped(self, name: str, shape: Dims, wanted: Dims) -> str:
+        """A value of one shape in another one: made of inputs in that shape, and of numbers.
+
+        Refuses one that is made of what was broadcast to its shape.
+        """
+        if name in self.views:
+            place, own = self.views[name]
+            if own != shape:
+                return name if not own else refuse("another shape of what is broadcast")
+            found = [view for view, what in self.views.items() if what == (place, wanted)]
+            view = found[0] if found else f"x{place}v{len(self.views)}"
+            self.views[view] = place, wanted
+            return view
+        made = self.statements[name]
+        if made.shape != shape:
+            return name if not made.shape else refuse("another shape of what is broadcast")
+        names = {read: self.reshaped(read, shape, wanted) for read in made.reads}
+        text = _NAMES.sub(lambda found: names.get(found[0], found[0]), made.text)
+        key = made.kind.name, text, wanted
+        if key not in self._known:
+            self._known[key] = f"t{len(self.statements)}"
+            self.statements[self._known[key]] = Statement(
+                self._known[key], made.kind, wanted, text, tuple(names.values())
+            )
+        return self._known[key]
 
     def lifted(self, value: Any) -> Elements:
         """A known number as a value."""
@@ -113,6 +146,19 @@ class Elements:
     def spread(self, shape: Dims) -> Elements:
         """The same number for each element of a shape."""
         return self.recorder.record(self.dtype, shape, self.name, (self.name,))
+
+    def reshape(self, *shape: Any) -> Elements:
+        """The elements in a shape with other dimensions of size 1; one dimension may be -1."""
+        given = shape[0] if len(shape) == 1 and isinstance(shape[0], tuple) else shape
+        rest = int(np.prod([size for size in given if size != -1], dtype=int))
+        wanted = tuple(self.size // max(rest, 1) if size == -1 else int(size) for size in given)
+        if int(np.prod(wanted, dtype=int)) != self.size:
+            message = f"cannot reshape array of size {self.size} into shape {wanted}"
+            raise ValueError(message)
+        if [size for size in wanted if size != 1] != [size for size in self.shape if size != 1]:
+            refuse("another order of elements")
+        name = self.recorder.reshaped(self.name, self.shape, wanted)
+        return Elements(self.recorder, name, self.dtype, wanted)
 
     def view(self, dtype: Any) -> Elements:
         """The bits of an integer as another one of that width."""

@@ -11,7 +11,7 @@ import numpy as np
 from cfgraph.errors import CfgraphError
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ops.op import KERNEL_FAILURES, Kernel, lookup
-from cfgraph.runtime.fused.expressions import Dims, Elements, Recorder, Statement, c_type
+from cfgraph.runtime.fused.expressions import Dims, Elements, Recorder, Statement, c_type, refuse
 from cfgraph.runtime.fused.kernel_text import (
     FLAT,
     GIVEN,
@@ -179,7 +179,10 @@ class Group:
                 kept.append(None)
                 shapes.setdefault(result.shape, []).append(place)
             else:
-                kept.append(Kept(place=int(result.name[1:])))
+                source, shape = recorder.views[result.name]
+                if shape != given[source].shape:
+                    refuse("an input in another shape")
+                kept.append(Kept(place=source))
         return [
             self._launch(recorder, [(place, results[place]) for place in places], shape, given)
             for shape, places in shapes.items()
@@ -208,24 +211,32 @@ class Group:
         given: Sequence[Any],
     ) -> Ready:
         """The launch that makes all outputs of one shape."""
-        statements, places = _cone(recorder, [result.name for _, result in outputs])
-        array = self.machine.array
-        here = {place: type(given[place]) is array for place in places}
-        walked = [place for place in places if here[place] and given[place].ndim]
-        strides = [_strides(given[place], shape) for place in walked]
-        count = int(np.prod(shape, dtype=np.int64))
+        statements, names = _cone(recorder, [result.name for _, result in outputs])
         made = tuple((place, shape, result.dtype) for place, result in outputs)
+        count = int(np.prod(shape, dtype=np.int64))
         if not count:
             return Ready(None, 0, (), (), made, ())
+        array = self.machine.array
+        places = [recorder.views[name][0] for name in names]
+        here = [type(given[place]) is array for place in places]
+        walked = [
+            at
+            for at, (name, there) in enumerate(zip(names, here, strict=True))
+            if there and recorder.views[name][1]
+        ]
+        strides = [
+            _strides(given[places[at]].reshape(recorder.views[names[at]][1]), shape)
+            for at in walked
+        ]
         sizes, over = merged(shape, strides)
-        ways = {place: _way(sizes, steps) for place, steps in zip(walked, over, strict=True)}
+        steps_of = dict(zip(walked, over, strict=True))
         parameters = tuple(
             Parameter(
-                f"x{place}",
+                name,
                 c_type(self._types[place]),
-                ways.get(place, ONE if here[place] else GIVEN),
+                _way(sizes, steps_of[at]) if at in steps_of else ONE if there else GIVEN,
             )
-            for place in places
+            for at, (name, place, there) in enumerate(zip(names, places, here, strict=True))
         )
         reach = max([count, *(_reach(sizes, steps) for steps in over)])
         pattern = Pattern(
@@ -236,11 +247,8 @@ class Group:
             reach > _NARROW,
         )
         index = np.int64 if pattern.wide else np.int32
-        steps_of = dict(zip(walked, over, strict=True))
         behind = tuple(
-            index(
-                sizes[item.axis] if item.what == "size" else steps_of[places[item.place]][item.axis]
-            )
+            index(sizes[item.axis] if item.what == "size" else steps_of[item.place][item.axis])
             for item in arguments(pattern)
             if item.what in ("size", "stride")
         )
@@ -262,17 +270,17 @@ def _numpy_type(item: Output) -> Any:
     return item.dtype.numpy
 
 
-def _cone(recorder: Recorder, names: Sequence[str]) -> tuple[tuple[Statement, ...], list[int]]:
+def _cone(recorder: Recorder, wanted: Sequence[str]) -> tuple[tuple[Statement, ...], list[str]]:
     """The statements that some values need, in order, and the inputs that they read."""
-    wanted, queue = set(names), list(names)
+    found, queue = set(wanted), list(wanted)
     while queue:
         statement = recorder.statements.get(queue.pop())
         for name in statement.reads if statement else ():
-            if name not in wanted:
-                wanted.add(name)
+            if name not in found:
+                found.add(name)
                 queue.append(name)
-    statements = tuple(item for name, item in recorder.statements.items() if name in wanted)
-    return statements, sorted(int(name[1:]) for name in wanted if name not in recorder.statements)
+    statements = tuple(item for name, item in recorder.statements.items() if name in found)
+    return statements, [name for name in recorder.views if name in found]
 
 
 def _strides(array: Any, shape: Dims) -> Dims:

@@ -111,6 +111,28 @@ def test_a_line_with_groups_gives_what_it_gives_without(tmp_path: Path) -> None:
     assert [group.launches for group in groups] == [1, 2]
 
 
+ROWS = """
+function f(n: int64, m: int64, x: float32, y: float32) -> (r: float32) {
+  c = Less(n, m) {T=int64}
+  s = AddV2(x, y) {T=float32}
+  r = Select(c:z:0, s:z:0, x) {T=float32}
+  return r = r:output:0
+}
+"""
+
+
+@needs_compiler
+def test_a_condition_chooses_whole_rows_for_any_number_of_them(tmp_path: Path) -> None:
+    machine = Host(tmp_path)
+    line, (group,) = fused(ROWS, machine)
+    for rows in (2, 5):
+        n, x = np.arange(rows), np.ones((rows, 3), np.float32)
+        given = [n, np.int64(2), x, 2 * x]
+        got = line.run(None, *(machine.to_device(one) if one.ndim else one for one in given))
+        assert np.array_equal(got, StraightLine(function(ROWS), numpy_kernel).run(None, *given))
+    assert (group.launches, len(machine.sources)) == (2, 1)
+
+
 @needs_compiler
 def test_sources_are_the_same_for_all_shapes_of_a_pattern(tmp_path: Path) -> None:
     machine = Host(tmp_path)
