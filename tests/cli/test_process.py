@@ -173,6 +173,18 @@ def test_a_dry_command_does_not_load_the_library() -> None:
     assert done.stdout.splitlines()[-1] == "[]"
 
 
+def test_a_node_is_explained_without_what_runs_graphs() -> None:
+    script = (
+        "import sys, cfgraph.console.explain;"
+        "print([name for name in ('runtime.session', 'passes.cluster.cluster')"
+        " if f'cfgraph.{name}' in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "[]\n"
+
+
 def test_rich_is_not_loaded_without_a_terminal(counter: Path) -> None:
     script = (
         f"import sys, cfgraph.cli; cfgraph.cli.run(['run', {str(counter)!r}, '--trace',"
