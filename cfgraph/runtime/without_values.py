@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from cfgraph.analysis.stacks import stacks
-from cfgraph.analysis.transfers import key_of, senders
+from cfgraph.analysis.transfers import sends_of
 from cfgraph.ir import registry
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.shapes import Shape
@@ -36,7 +36,7 @@ def leave_out_values(graph: Graph, plans: Sequence[Plan], *, apart: bool = False
 
 def _decisive(graph: Graph, nodes: dict[Node, NodePlan]) -> set[Node]:
     """The nodes that compute: their values are needed, or they handle what has no outline."""
-    sends, uses = senders(nodes), stacks(graph)
+    sends, uses = sends_of(nodes), stacks(graph)
     opaque = [node for node in nodes if _is_opaque(node)]
     queue = [item.node for plan in nodes.values() for item in _wanted(plan)]
     queue += [item.node for node in opaque for item in _looked_at(nodes[node])]
@@ -48,8 +48,8 @@ def _decisive(graph: Graph, nodes: dict[Node, NodePlan]) -> set[Node]:
         found.add(node)
         queue += [item.node for item in node.inputs]
         op = nodes[node].op
-        if op.role == "recv" and (send := sends.get(key_of(node))) is not None:
-            queue.append(send)
+        if node in sends:
+            queue.append(sends[node])
         if op.parks == "pop" and node in uses:
             queue += uses[node].pushes
     return found.union(opaque)
