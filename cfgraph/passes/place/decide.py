@@ -45,8 +45,8 @@ def decide(
     if seed is None:
         for tie in facts.loop_ties():
             wishes.join(tie.source, tie.reader)
-    allowed = {node: wishes.candidates(node) for node in graph if groups.is_first(node)}
-    first_of = {node: groups.of(node) for node in graph}
+    first_of = groups.firsts()
+    allowed = {node: wishes.candidates(node) for node, first in first_of.items() if node is first}
     chosen = _chosen(graph, devices, first_of, allowed, seed)
     where = {node.name: chosen[first] for node, first in first_of.items()}
     reasons = _Reasons(first_of, wishes, matched, allowed, seed)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 
 from cfgraph.ir.graph import Graph, Node
 from cfgraph.passes.place.facts import Facts, Tie
@@ -24,7 +25,6 @@ class Groups:
         self.ties: list[Tie] = []
         self.loose: list[Tie] = []
         self.absent: dict[str, Node] = {}
-        self._place = {node: place for place, node in enumerate(graph)}
         self._parent: dict[Node, Node] = {}
         for node in graph:
             if node in facts.special:
@@ -36,6 +36,10 @@ class Groups:
             self.ties.extend(Tie(nodes[0], node, "a rule to colocate") for node in nodes[1:])
         for tie in self.ties:
             self.join(tie.source, tie.reader)
+
+    @cached_property
+    def _place(self) -> dict[Node, int]:
+        return {node: place for place, node in enumerate(self.graph)}
 
     def of(self, node: Node) -> Node:
         """The first node of the set that a node is in."""
@@ -56,9 +60,10 @@ class Groups:
             first, second = (a, b) if self._place[a] < self._place[b] else (b, a)
             self._parent[second] = first
 
-    def is_first(self, node: Node) -> bool:
-        """True if a set is known by the node."""
-        return node not in self._parent
+    def firsts(self) -> dict[Node, Node]:
+        """The first node of the set of every node."""
+        joined = self._parent
+        return {node: self.of(node) if node in joined else node for node in self.graph}
 
     def members(self, first: Node) -> list[Node]:
         """The nodes of a set, in the order of the graph; takes a walk through the graph."""

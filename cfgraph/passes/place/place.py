@@ -55,11 +55,11 @@ def place(
     """
     names, wanted = device_set(devices), Rules.of(rules)
     _require_devices(wanted, names, soft_placement)
-    require_valid(graph)
-    if is_partitioned(graph):
-        message = "the graph is partitioned already"
-        raise Unsupported(message, hint="place it before it is partitioned", code="CFG411")
     with without_collector():
+        require_valid(graph)
+        if is_partitioned(graph):
+            message = "the graph is partitioned already"
+            raise Unsupported(message, hint="place it before it is partitioned", code="CFG411")
         return _place(graph, names, wanted, seed, soft_placement)
 
 
