@@ -27,6 +27,7 @@ def none(*shape):
 
 
 SIMPLE = [
+    case("ShardedFilename", ["a/b", i32(3)[0], i32(12)[0]]),
     *(
         case("StringLength", [x], {"unit": u})
         for x in (WORDS, "ab", none(0, 2))
