@@ -2,7 +2,7 @@
 
 Nothing here waits for the card but `Copy.wait`. What one stream made, another may read when the
 event behind it has passed; and memory goes back to the pool of the stream that it came from only
-when the others have passed their last use of it.
+when the others have passed their last use of it, which `let_go` finds out.
 """
 
 from __future__ import annotations
@@ -52,13 +52,13 @@ class Posted:
 
 
 class _Loan:
-    """An array of one stream that another one reads: it goes back when that one is past it."""
+    """An array that another stream made: its memory goes back when the one of `lane` is past it."""
 
-    def __init__(self, array: Any, owner: Any, reader: Any, event: Any) -> None:
-        self.array, self.owner, self.reader, self.event = array, owner, reader, event
+    def __init__(self, array: Any, lane: Lane) -> None:
+        self.array, self.lane = array, lane
 
     def __del__(self) -> None:
-        self.owner.wait_event(self.reader.record(self.event))
+        self.lane.hold(self.array)
 
 
 _Held: TypeAlias = "deque[tuple[Any, Any]]"
@@ -91,8 +91,15 @@ class Lane:
             return self.pool.malloc(size)
         except MemoryError:
             for lane in self.card.lanes():
-                lane.pool.free_all_blocks()
+                lane.give_up()
             return self.pool.malloc(size)
+
+    def give_up(self) -> None:
+        """Wait for what is under way, and give all memory back that nobody uses."""
+        for stream in (self.compute, self.to, self.fro):
+            stream.synchronize()
+        self.let_go()
+        self.pool.free_all_blocks()
 
     def follow(self, others: Sequence[Lane]) -> None:
         """Do nothing before the others have done what they have to do so far; not `current`."""
@@ -128,7 +135,7 @@ class Lane:
         done = self._mark(self.fro)
         self.compute.wait_event(done)
         self._hold(self.fro, done, pinned)
-        return self._lent(array, self.fro, self.compute)
+        return self._lent(array)
 
     def to_host(self, value: Any) -> Any:
         """A value as NumPy has it; waits for its copy."""
@@ -180,14 +187,14 @@ class Lane:
         if sender is None or sender is self:
             return message.value
         self.compute.wait_event(message.made)
-        return self._lent(message.value, sender.compute, self.compute)
+        return self._lent(message.value)
 
-    def _lent(self, array: Any, owner: Any, reader: Any) -> Any:
-        """An array over the same memory that goes back to its owner behind its last reader."""
+    def _lent(self, array: Any) -> Any:
+        """An array over the same memory, which goes back behind its last reader here."""
         cuda = self._cuda
         if not array.size:
             return array
-        loan, data = _Loan(array, owner, reader, self._event()), array.data
+        loan, data = _Loan(array, self), array.data
         memory = cuda.UnownedMemory(data.ptr, array.nbytes, loan, data.device_id)
         pointer = cuda.MemoryPointer(memory, 0)
         return self.card.array(array.shape, array.dtype, memptr=pointer)
@@ -210,6 +217,10 @@ class Lane:
         size = prod(shape) * dtype.itemsize
         memory = self._cuda.alloc_pinned_memory(max(size, 1))
         return np.ndarray(shape, dtype, buffer=memory)
+
+    def hold(self, what: Any) -> None:
+        """Keep something until the kernels that are queued have run; not `current`."""
+        self._hold(self.compute, self._mark(self.compute), what)
 
     def _hold(self, stream: Any, done: Any, what: Any) -> None:
         """Keep what a copy of a stream uses until an event has passed."""
