@@ -1,0 +1,89 @@
+"""The streams of a gpu: who waits for whom, and how long memory is kept."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+
+import numpy as np
+import pytest
+
+from cfgraph.runtime.devices.card import Card
+from cfgraph.runtime.devices.lane import SMALL, Posted
+from tests.runtime.card import cuda
+from tests.runtime.card.stand_in import library
+
+LARGE = np.arange(2 * SMALL, dtype=np.float32)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [np.float32(3), np.zeros((0, 2)), np.arange(6).reshape(2, 3), LARGE, np.array(True)],
+    ids=["scalar", "empty", "small", "large", "bool"],
+)
+def test_a_value_comes_back_as_it_went(value: np.ndarray) -> None:
+    lane = Card(library).lane("gpu:0")
+    with lane.current():
+        there = lane.to_device(value)
+        assert type(there) is library.ndarray
+        assert lane.to_device(there) is there
+        for turned in (there, there.T):
+            back = lane.to_host(turned)
+            assert back.dtype == value.dtype
+            np.testing.assert_array_equal(back, value if turned is there else value.T)
+    assert isinstance(back, np.ndarray if value.ndim else np.generic)
+
+
+def test_what_the_card_does_not_compute_with_stays_on_the_host() -> None:
+    lane = Card(library).lane("gpu:0")
+    text = np.array([b"text"], object)
+    with lane.current():
+        assert lane.to_device(text) is text
+        assert lane.to_host(text) is text
+
+
+def test_another_gpu_reads_a_message_without_a_copy_and_gives_it_back_when_it_is_past_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    past = False
+    monkeypatch.setattr(cuda.Event, "done", property(lambda event: past))
+    card = Card(library)
+    one, other = card.lane("gpu:0"), card.lane("gpu:1")
+    with one.current():
+        value = library.asarray(LARGE)
+        message = one.post(value, to_host=False)
+    assert isinstance(message, Posted)
+    with other.current():
+        read = other.collect(message, one, to_host=False)
+        assert np.shares_memory(read._a, value._a)
+    kept = weakref.ref(value)
+    del message, value
+    part = read[1:]
+    del read
+    gc.collect()
+    assert kept() is not None
+    del part
+    gc.collect()
+    assert kept() is not None
+    past = True
+    other.let_go()
+    assert kept() is None
+
+
+def test_memory_that_nobody_uses_is_given_up_before_there_is_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    card = Card(library)
+    one, other = card.lane("gpu:0"), card.lane("gpu:1")
+    asked: list[object] = []
+
+    def malloc(size: int) -> str:
+        asked.append(size)
+        if len(asked) == 1:
+            raise MemoryError
+        return "memory"
+
+    monkeypatch.setattr(one.pool, "malloc", malloc)
+    monkeypatch.setattr(other.pool, "free_all_blocks", lambda: asked.append("freed"))
+    assert one._malloc(8) == "memory"
+    assert asked == [8, "freed", 8]
