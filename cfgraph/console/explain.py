@@ -12,7 +12,7 @@ from cfgraph.analysis.frames import frames
 from cfgraph.analysis.regardless import Regardless, regardless
 from cfgraph.console.answer import print_document
 from cfgraph.console.explain_loop import answer_loop
-from cfgraph.console.graphs import Source, read_graph
+from cfgraph.console.graphs import Source, read_graph, require_one_stdin
 from cfgraph.console.page import Page, page
 from cfgraph.console.tables import Column, Table
 from cfgraph.console.view import View, find
@@ -84,6 +84,8 @@ def explain_subject(
 ) -> None:
     """Explain a node, a tensor or a loop, and what becomes of it in a run."""
     source = read_graph(path, quiet=json)
+    if run is not None:
+        require_one_stdin(source, run.feeds)
     print_answer(source, *_answer(source.graph, subject, run, full), json=json, color=color)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from cfgraph.console.graphs import Source
 from cfgraph.errors import UsageError
 from cfgraph.ir.graph import Graph
 
@@ -51,7 +52,7 @@ class Verification(Protocol):
     A command that compares nothing shall not load what runs graphs.
     """
 
-    def before(self, graph: Graph) -> None:
+    def before(self, source: Source) -> None:
         """Take note of the graph that is about to change. Raises UsageError for wrong inputs."""
 
     def after(self, graph: Graph, quiet: bool) -> Verdict | None:
@@ -64,7 +65,7 @@ class Unverified:
 
     given: Given
 
-    def before(self, graph: Graph) -> None:
+    def before(self, source: Source) -> None:
         """Raise UsageError for inputs that nothing would run with."""
         if self.given.said:
             raise UsageError("inputs are for --verify, which is not asked for", hint="add --verify")

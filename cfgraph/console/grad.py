@@ -12,9 +12,16 @@ from cfgraph.console.given import NOT_ASKED
 from cfgraph.console.grad_check import check_table, checked_copy, print_check
 from cfgraph.console.grad_options import Asked, Checked, Written, names_in, values_in
 from cfgraph.console.grad_report import Added, added_to, print_added
-from cfgraph.console.graphs import STDIN, Source, artifact, read_graph, require_apart, write_graph
+from cfgraph.console.graphs import (
+    STDIN,
+    Source,
+    artifact,
+    read_graph,
+    require_apart,
+    require_one_stdin,
+    write_graph,
+)
 from cfgraph.console.page import note
-from cfgraph.console.run_job import require_one_stdin
 from cfgraph.console.verify import Verified
 from cfgraph.document import render
 from cfgraph.errors import UsageError
@@ -35,7 +42,8 @@ def grad_file(path: str, asked: Asked, checked: Checked, written: Written) -> in
     """
     _require_sense(asked, checked, written)
     source = read_graph(path, quiet=written.quiet)
-    require_one_stdin(source, [*checked.feeds, *(f"={text}" for text in asked.grad_ys)])
+    feeds = [*checked.feeds] * (checked.wanted + checked.verify)  # the check reads wider numbers
+    require_one_stdin(source, [*feeds, *(f"={text}" for text in asked.grad_ys)])
     inputs, graph = [source.to_json()], source.graph
     ys, xs = _tensors(graph, asked)
     wish: dict[str, Any] = {
@@ -51,7 +59,7 @@ def grad_file(path: str, asked: Asked, checked: Checked, written: Written) -> in
     }
     copy = checked_copy(graph, wish, checked) if checked.wanted else None
     verification = Verified(checked.given) if checked.verify else NOT_ASKED
-    verification.before(graph)
+    verification.before(source)
     before = set(graph.nodes)
     added = added_to(graph, before, derivatives(graph, **wish))
     for text in added.warnings() if asked.xs else ():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
+from collections.abc import Iterable
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,6 +41,13 @@ class Source:
             "sha256": hashlib.sha256(self.data).hexdigest(),
             "nodes": len(self.graph),
         }
+
+
+def require_one_stdin(source: Source, texts: Iterable[str]) -> None:
+    """Raise UsageError where a graph and `NAME=VALUE` texts read standard input more than once."""
+    readers = sum(text.partition("=")[2].strip() == "@-" for text in texts)
+    if readers + (source.path == STDIN) > 1:
+        raise UsageError("standard input can be read once only", hint="use a file for the other")
 
 
 def read_graph(path: str, format: str | None = None, quiet: bool = False) -> Source:

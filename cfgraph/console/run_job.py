@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cfgraph.analysis.inputs import require_feeds
-from cfgraph.console.graphs import STDIN, Source
+from cfgraph.console.graphs import Source, require_one_stdin
 from cfgraph.console.run_files import folder_places, output_places
 from cfgraph.console.run_options import RunOptions
 from cfgraph.console.saved_model import of_the_saver
@@ -73,10 +73,3 @@ def _require_arrays(tensors: list[Output]) -> None:
             message = f"{item.name} is a {item.dtype}, which no file and no value can hold"
             hint = "name a tensor that is read from it"
             raise UsageError(message, node=item.node, hint=hint, code="CFG034")
-
-
-def require_one_stdin(source: Source, texts: list[str]) -> None:
-    """Raise UsageError where a graph and `NAME=VALUE` texts read standard input more than once."""
-    readers = sum(text.partition("=")[2].strip() == "@-" for text in texts)
-    if readers + (source.path == STDIN) > 1:
-        raise UsageError("standard input can be read once only", hint="use a file for the other")

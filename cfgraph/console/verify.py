@@ -9,6 +9,7 @@ from typing import Any
 from cfgraph.compare.runs import RunDiff, RunOptions, compare_runs
 from cfgraph.console.diff_run import print_runs, runs_json
 from cfgraph.console.given import Given
+from cfgraph.console.graphs import Source, require_one_stdin
 from cfgraph.console.page import page
 from cfgraph.console.run_given import run_options
 from cfgraph.ir.copy import copy_of
@@ -49,9 +50,10 @@ class Verified:
         self.kept: Graph | None = None
         self.options: RunOptions | None = None
 
-    def before(self, graph: Graph) -> None:
+    def before(self, source: Source) -> None:
         """Keep the graph, and read inputs. Raises UsageError for those that do not fit it."""
-        self.kept = copy_of(graph)
+        require_one_stdin(source, self.given.feeds)
+        self.kept = copy_of(source.graph)
         self.options = run_options(self.given, self.kept)
 
     def after(self, graph: Graph, quiet: bool) -> Compared:

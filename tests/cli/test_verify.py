@@ -101,6 +101,28 @@ def test_inputs_that_can_be_read_once_only_are_read_once(
     assert "no differences" in done.err
 
 
+@pytest.mark.parametrize(
+    "asked",
+    [
+        ["lower", "-", "--verify", "-o", "o.pb"],
+        ["grad", "-", "--ys", "out", "--verify", "-o", "o.pb"],
+        ["grad", "GRAPH", "--ys", "out", "--verify", "--check", "-o", "o.pb"],
+        ["explain", "-", "out"],
+    ],
+    ids=["lower", "grad", "grad_with_check", "explain"],
+)
+def test_standard_input_is_not_read_twice(
+    asked: list[str], command: Any, graphs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    file = graphs / "cond_functional.pb"
+    args = [str(file) if text == "GRAPH" else text for text in asked]
+    done = command(*args, "--feed", "x=@-", stdin=file.read_bytes())
+    assert (done.code, done.out) == (2, "")
+    assert "standard input can be read once only" in done.err
+    assert not list(tmp_path.iterdir())
+
+
 def test_clusters_that_forget_deadness_are_refused(
     command: Any, graphs: Path, tmp_path: Path
 ) -> None:
