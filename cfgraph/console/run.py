@@ -8,6 +8,7 @@ from typing import Any
 
 from cfgraph.compare.values import Difference, difference
 from cfgraph.console.graphs import Source, read_graph
+from cfgraph.console.page import note
 from cfgraph.console.run_files import write_array
 from cfgraph.console.run_job import Job, make_job
 from cfgraph.console.run_memory import limits_of
@@ -19,6 +20,7 @@ from cfgraph.console.taps import Taps
 from cfgraph.errors import UsageError
 from cfgraph.ir.graph import Output
 from cfgraph.ir.staged import StagedFiles
+from cfgraph.passes.place.matching import Matched
 from cfgraph.passes.place.rules import all_rules
 from cfgraph.runtime.cost_model import CostModel, read_costs
 from cfgraph.runtime.session import Session
@@ -50,6 +52,7 @@ def run(path: str, options: RunOptions) -> int:
                 files.drop(file)
             else:
                 write_array(file, item, values[item])
+    _tell_of_silent_rules(session, options)
     kept = {} if differences else job.places
     written = {item: place for item, place in kept.items() if values[item] is not None}
     trace, html = options.watched.trace_out, options.watched.html
@@ -69,6 +72,13 @@ def run(path: str, options: RunOptions) -> int:
     )
     print_outcome(source, outcome, options)
     return outcome.exit_code
+
+
+def _tell_of_silent_rules(session: Session, options: RunOptions) -> None:
+    """Note the rules for placing that no node of the run matches."""
+    if session.rules.rules and session.ran is not None:
+        for warning in Matched(session.ran, session.rules).warnings:
+            note(f"warning: in this run {warning}", options.style.quiet)
 
 
 def _taps(source: Source, options: RunOptions) -> Taps | None:

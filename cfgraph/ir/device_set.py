@@ -55,7 +55,7 @@ def closest(request: str, devices: Sequence[str]) -> str:
     """A hint for a device that is not there: the one that may have been meant, and all of them."""
     known = {name: None for device in devices for name in (short_name(device), device)}
     guess = did_you_mean(request.lower().removeprefix("/").removeprefix("device:"), known)
-    return f"{guess + '; ' if guess else ''}there are {short_names(devices)}"
+    return f"{guess + ' ' if guess else ''}there are {short_names(devices)}"
 
 
 def _expanded(text: str) -> list[str]:

@@ -13,11 +13,17 @@ import numpy as np
 from cfgraph.errors import UsageError
 from cfgraph.ir import dtypes
 from cfgraph.ir.dtypes import DType
+from cfgraph.ir.names import did_you_mean
+from cfgraph.runtime.feed_grammar import GENERATORS
 from cfgraph.runtime.fit import fit, limits, out_of_range
 
 MAX_RANK: Final = 32
 _NO_NUMBER: Final = re.compile(r"\b(nan|inf|infinity)\b", re.IGNORECASE)
 _COMPLEX_WORD: Final = re.compile(r'"[^"]*"|[^\s\[\],"]+')
+
+
+_TYPE_ALONE: Final = re.compile(r"[A-Za-z_]\w*\[[^\]]*\]\Z")
+_WORD: Final = re.compile(r"([a-z]+)(?:\(.*\))?\Z")
 
 
 def literal(text: str, dtype: DType | None) -> Any:
@@ -43,6 +49,10 @@ def _parse(text: str, dtype: DType | None) -> Any:
         hint = "write JSON, as in 3.5, true or [[1,2],[3,4]]; or @x.npy; or f32[2,3]:zeros"
         if _NO_NUMBER.search(text):
             hint = "write NaN, Infinity or -Infinity"
+        elif typed := _TYPE_ALONE.match(text):
+            hint = f"say what it holds, as in {typed[0]}:zeros"
+        elif word := _WORD.match(text):
+            hint = did_you_mean(word[1], GENERATORS) or f"{hint}, {', '.join(GENERATORS[1:])}"
         if dtype is dtypes.string:
             hint = f"quote a string: {json.dumps(text)}"
         raise UsageError(message, hint=hint, code="CFG033") from None

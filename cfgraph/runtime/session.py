@@ -112,7 +112,7 @@ class Session:
         self.rules = Rules.of(rules)
         if self.rules != Rules() and len(self.devices) < 2:
             message = "rules for placing need several devices to place on"
-            raise UsageError(message, hint='devices="cpu:0,gpu:0"')
+            raise UsageError(message, hint="several are written cpu:0,gpu:0")
         self.costs = costs
         self.elapsed: float | None = None
         self.ran: Graph | None = None

@@ -262,6 +262,16 @@ def test_rules_without_devices_to_place_on_are_refused(command: Any, counter: Pa
     assert "rules for placing need several devices" in done.err
 
 
+def test_a_rule_that_no_node_of_a_run_matches_is_told(command: Any, counter: Path) -> None:
+    asked = ["--devices", "cpu:0-1", "--feed", "n=5", "--place", "while/add=cpu:1"]
+    done = command("run", counter, *asked, "--place", "whle/add=cpu:1")
+    assert done.code == 0
+    told = [line for line in done.err.splitlines() if "warning" in line]
+    assert told == [
+        "warning: in this run no node matches whle/add=cpu:1; did you mean 'while/add'?"
+    ]
+
+
 def test_run_on_too_few_devices_is_refused_unless_soft(command: Any, graphs: Path) -> None:
     graph = graphs / "eight_devices.pb"
     args = ("run", graph, "--fetch", "out7:0", "--devices", "cpu:0-1")

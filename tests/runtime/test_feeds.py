@@ -440,3 +440,20 @@ def test_any_integer_is_a_seed() -> None:
         for seed in (-1, 0, 1, 2**64 - 2)
     ]
     assert len(set(map(tuple, drawn))) == 4
+
+
+@pytest.mark.parametrize(
+    ("value", "hint"),
+    [
+        ("nrmal", "did you mean 'normal'?"),
+        ("f32[2]:unifrm(0,1)", "did you mean 'uniform'?"),
+        ("f32[2]", "as in f32[2]:zeros"),
+        ("whatever", "f32[2,3]:zeros, ones, full, arange, uniform, normal"),
+    ],
+)
+def test_who_misspells_what_makes_arrays_is_told_its_name(value: str, hint: str) -> None:
+    graph = Graph()
+    graph.add("Placeholder", name="x", dtype=dtypes.float32)
+    with pytest.raises(UsageError) as caught:
+        read_feeds(graph, [f"x={value}"])
+    assert hint in str(caught.value)
