@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from cfgraph.ir.names import first_of
 from cfgraph.runtime.session import Session
 
 # ops that a note names
@@ -30,6 +31,5 @@ def gpu_notes(session: Session) -> list[str]:
     notes = [f"{devices}: {found.card.name}"]
     ops = sorted(found.fallen)
     if ops:
-        more = f" and {len(ops) - _NAMED} more" if len(ops) > _NAMED else ""
-        notes.append(f"on the host, for want of a kernel: {', '.join(ops[:_NAMED])}{more}")
+        notes.append(f"on the host, for want of a kernel: {first_of(ops, _NAMED)}")
     return notes
