@@ -101,6 +101,7 @@ class Session:
         swap_above: float = THRESHOLD,
         gpu: str | Card | None = None,
     ) -> None:
+        _require_graph(graph)
         if costs is not None and schedule != "fifo":
             raise UsageError("virtual time knows one schedule", hint='schedule="fifo"')
         if schedule not in SCHEDULES:
@@ -157,6 +158,11 @@ class Session:
         cannot run, Unsupported for ops without a kernel, ExecutionError when the run fails (also
         when a fetch is dead or gets no value), RunTimeout after `timeout` seconds.
         """
+        if isinstance(fetches, Mapping):
+            message = (
+                "fetches are names in a list, and the values come in its order; this is a mapping"
+            )
+            raise UsageError(message, hint=f"fetches={list(fetches.values())}")
         names = [fetches] if isinstance(fetches, str) else list(fetches)
         wanted, nodes = self._resolve(names, targets)
         fed = self._resolve_feeds(feeds or {})
