@@ -263,6 +263,12 @@ class Session:
         return simulator
 
 
+def _require_graph(graph: object) -> None:
+    if not isinstance(graph, Graph):
+        message = f"a session runs a Graph, not {graph!r}"
+        raise UsageError(message, hint="cfgraph.load(path) reads one from a file")
+
+
 def _named(graph: Graph) -> Sequence[str]:
     """The devices that a partitioned graph runs on, or the one that any other does."""
     return sorted({node.device for node in graph}) if is_partitioned(graph) else [DEFAULT_DEVICE]
