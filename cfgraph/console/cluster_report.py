@@ -12,6 +12,7 @@ from cfgraph.passes.cluster.reasons import OF_EDGES, OF_NODES, OF_REGIONS, Reaso
 from cfgraph.passes.cluster.report import Clustering, Gain
 
 _OPS: Final = 6
+_ALWAYS: Final = "true"
 
 
 def print_summary(out: Page, report: Clustering) -> None:
@@ -21,6 +22,10 @@ def print_summary(out: Page, report: Clustering) -> None:
     out.heading(f"clustered {report.clustered} of {report.nodes} nodes", f"{share}, in {count}")
     if report.clusters:
         out.table(_clusters(report))
+        conditions = _conditions(report)
+        if conditions.rows:
+            out.line()
+            out.table(conditions)
     reasons = report.histogram()
     if reasons:
         out.line()
@@ -37,7 +42,6 @@ def _clusters(report: Clustering) -> Table:
         Column("results", right=True),
         Column("frame", optional=True),
         Column("device", optional=True),
-        Column("condition", "live when"),
         Column("ops"),
     ]
     rows = [
@@ -49,12 +53,24 @@ def _clusters(report: Clustering) -> Table:
             one.results,
             one.frame if one.frame != "/" else "",
             one.device,
-            one.condition,
             _ops(one.ops),
         )
         for one in report.clusters
     ]
     return Table(columns, [*rows])
+
+
+def _conditions(report: Clustering) -> Table:
+    """When the clusters run that do not always; a condition may be long, and has a line of its own.
+
+    Clusters that are live together are told of once.
+    """
+    together: dict[str, list[str]] = {}
+    for one in report.clusters:
+        if one.condition != _ALWAYS:
+            together.setdefault(one.condition, []).append(one.name)
+    rows = [(", ".join(names), condition) for condition, names in together.items()]
+    return Table([Column("cluster"), Column("condition", "live when")], [*rows])
 
 
 def _ops(ops: Mapping[str, int]) -> str:

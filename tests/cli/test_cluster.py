@@ -122,3 +122,13 @@ def test_what_makes_no_sense_is_wrong_usage(
     done = command("cluster", graphs / "lstm.pb", *wrong, "-o", tmp_path / "out.pb")
     assert done.code == 2
     assert not list(tmp_path.iterdir())
+
+
+def test_the_condition_of_clusters_in_a_loop_has_a_line_of_its_own(
+    command: Any, graphs: Path, tmp_path: Path
+) -> None:
+    done = command("cluster", graphs / "nested.pb", "-o", tmp_path / "c.pb")
+    lines = done.err.splitlines()
+    head = next(place for place, line in enumerate(lines) if line.split()[-2:] == ["live", "when"])
+    assert "live when" not in lines[1]
+    assert all("live:" in line for line in lines[head + 1 : lines.index("", head)])
