@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from cfgraph.ir.files import loads as loads
     from cfgraph.ir.files import save as save
     from cfgraph.ir.graph import Graph as Graph
-    from cfgraph.ir.graph import Node as Node
-    from cfgraph.ir.graph import Output as Output
+    from cfgraph.ir.node import Node as Node
+    from cfgraph.ir.node import Output as Output
     from cfgraph.passes.cluster.cluster import cluster as cluster
     from cfgraph.passes.gradients.gradients import gradients as gradients
     from cfgraph.passes.lower.lower import lower as lower
@@ -51,8 +51,8 @@ _HOMES = {
     "ExecutionError": "cfgraph.errors",
     "Graph": "cfgraph.ir.graph",
     "InvalidInput": "cfgraph.errors",
-    "Node": "cfgraph.ir.graph",
-    "Output": "cfgraph.ir.graph",
+    "Node": "cfgraph.ir.node",
+    "Output": "cfgraph.ir.node",
     "RunTimeout": "cfgraph.errors",
     "Session": "cfgraph.runtime.session",
     "Unsupported": "cfgraph.errors",

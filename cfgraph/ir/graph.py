@@ -1,4 +1,4 @@
-"""The graph: nodes, their edges, and the uses of every output. Only this file edits edges."""
+"""The graph: nodes by name and their edges. Only this file edits edges."""
 
 from __future__ import annotations
 
@@ -8,94 +8,19 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from cfgraph.errors import InvalidInput, UsageError
 from cfgraph.ir import registry
 from cfgraph.ir.names import NODE_NAME, did_you_mean, split_tensor_name
+from cfgraph.ir.node import CONTROL, Node, Output, Use, pair
 
 if TYPE_CHECKING:
-    from cfgraph.ir.dtypes import DType
     from cfgraph.ir.functions import Function
 
+__all__ = ["CONTROL", "Graph", "Node", "NodeRecord", "Output", "Use", "Versions", "faults_error"]
 
-class Output(NamedTuple):
-    """One output of a node; written `name:port`."""
-
-    node: Node
-    port: int = 0
-
-    @property
-    def name(self) -> str:
-        """`node:port`, always with the port."""
-        return f"{self.node.name}:{self.port}"
-
-    @property
-    def dtype(self) -> DType | None:
-        """The element type; None if the op is not known."""
-        return registry.output_dtype(self.node, self.port)
-
-    def __repr__(self) -> str:
-        return self.name
-
-
-class Use(NamedTuple):
-    """One place that reads a node: the reader, and its input slot (-1: a control edge)."""
-
-    node: Node
-    slot: int
-
-
-CONTROL = -1
-
-# a NamedTuple's own constructor takes four times as long
-_pair: Final[Any] = tuple.__new__
 
 # guessing what was meant takes time, so it is done for so many faults
 _MAX_HINTS: Final = 3
 
 # name, op, inputs as the file writes them, device, attrs, origin
 NodeRecord = tuple[str, str, Iterable[str], str, dict[str, Any], Any]
-
-
-class Node:
-    """One operation. Edges are changed through the Graph only; `attrs` by `Graph.set_attr`.
-
-    `origin` is what a file held of this node beyond these fields; only serde reads it.
-    """
-
-    __slots__ = ("attrs", "controls", "device", "inputs", "name", "op", "origin", "uses")
-
-    def __init__(self, name: str, op: str, attrs: dict[str, Any], device: str) -> None:
-        self.name = name
-        self.op = op
-        self.inputs: tuple[Output, ...] = ()
-        self.controls: tuple[Node, ...] = ()
-        self.attrs = attrs
-        self.device = device
-        self.uses: dict[Use, None] = {}
-        self.origin: Any = None
-
-    def output(self, port: int = 0) -> Output:
-        """One output of this node."""
-        made: Output = _pair(Output, (self, port))
-        return made
-
-    def attr(self, key: str) -> Any:
-        """The value of an attribute, or its default. Raises InvalidInput where it has neither."""
-        try:
-            return self.attrs[key]
-        except KeyError:
-            return registry.default_attr(self, key)
-
-    def readers(self, port: int) -> list[Use]:
-        """The uses of one output, in the order in which they came to be."""
-        return [
-            use for use in self.uses if use.slot >= 0 and use.node.inputs[use.slot].port == port
-        ]
-
-    @property
-    def control_readers(self) -> list[Node]:
-        """The nodes that wait for this one by a control edge."""
-        return [use.node for use in self.uses if use.slot == CONTROL]
-
-    def __repr__(self) -> str:
-        return f"<{self.op} {self.name!r}>"
 
 
 class Graph:
@@ -250,13 +175,13 @@ class Graph:
                     continue
             if port == CONTROL:
                 controls[source] = None
-                source.uses[_pair(Use, (node, CONTROL))] = None
+                source.uses[pair(Use, (node, CONTROL))] = None
                 continue
             if controls:
                 message = f"data input {text!r} comes after control inputs"
                 faults.append(InvalidInput(message, node=node, code="CFG106"))
-            source.uses[_pair(Use, (node, len(inputs)))] = None
-            inputs.append(_pair(Output, (source, port)))
+            source.uses[pair(Use, (node, len(inputs)))] = None
+            inputs.append(pair(Output, (source, port)))
         node.inputs = tuple(inputs)
         node.controls = tuple(controls)
 
@@ -271,10 +196,10 @@ class Graph:
         sources = tuple(inputs)
         self.edits += 1
         for slot, old in enumerate(node.inputs):
-            del old.node.uses[_pair(Use, (node, slot))]
+            del old.node.uses[pair(Use, (node, slot))]
         node.inputs = sources
         for slot, new in enumerate(sources):
-            new[0].uses[_pair(Use, (node, slot))] = None
+            new[0].uses[pair(Use, (node, slot))] = None
 
     def set_input(self, node: Node, slot: int, source: Output) -> None:
         """Replace one data input."""

@@ -1,0 +1,88 @@
+"""A node of a graph, its outputs, and who reads them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from cfgraph.ir import registry
+
+if TYPE_CHECKING:
+    from cfgraph.ir.dtypes import DType
+
+
+class Output(NamedTuple):
+    """One output of a node; written `name:port`."""
+
+    node: Node
+    port: int = 0
+
+    @property
+    def name(self) -> str:
+        """`node:port`, always with the port."""
+        return f"{self.node.name}:{self.port}"
+
+    @property
+    def dtype(self) -> DType | None:
+        """The element type; None if the op is not known."""
+        return registry.output_dtype(self.node, self.port)
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+class Use(NamedTuple):
+    """One place that reads a node: the reader, and its input slot (-1: a control edge)."""
+
+    node: Node
+    slot: int
+
+
+CONTROL = -1
+
+# a NamedTuple's own constructor takes four times as long
+pair: Final[Any] = tuple.__new__
+
+
+class Node:
+    """One operation. Edges are changed through the Graph only; `attrs` by `Graph.set_attr`.
+
+    `origin` is what a file held of this node beyond these fields; only serde reads it.
+    """
+
+    __slots__ = ("attrs", "controls", "device", "inputs", "name", "op", "origin", "uses")
+
+    def __init__(self, name: str, op: str, attrs: dict[str, Any], device: str) -> None:
+        self.name = name
+        self.op = op
+        self.inputs: tuple[Output, ...] = ()
+        self.controls: tuple[Node, ...] = ()
+        self.attrs = attrs
+        self.device = device
+        self.uses: dict[Use, None] = {}
+        self.origin: Any = None
+
+    def output(self, port: int = 0) -> Output:
+        """One output of this node."""
+        made: Output = pair(Output, (self, port))
+        return made
+
+    def attr(self, key: str) -> Any:
+        """The value of an attribute, or its default. Raises InvalidInput where it has neither."""
+        try:
+            return self.attrs[key]
+        except KeyError:
+            return registry.default_attr(self, key)
+
+    def readers(self, port: int) -> list[Use]:
+        """The uses of one output, in the order in which they came to be."""
+        return [
+            use for use in self.uses if use.slot >= 0 and use.node.inputs[use.slot].port == port
+        ]
+
+    @property
+    def control_readers(self) -> list[Node]:
+        """The nodes that wait for this one by a control edge."""
+        return [use.node for use in self.uses if use.slot == CONTROL]
+
+    def __repr__(self) -> str:
+        return f"<{self.op} {self.name!r}>"
