@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from cfgraph.runtime.devices.card import Card
-from cfgraph.runtime.fused.group import Launch
+from cfgraph.runtime.fused.ready import Launch
 
 # no product is contracted with a sum: every operation rounds, as on the host
 OPTIONS: Final = ("--std=c++17", "--fmad=false")

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 import numpy as np
 
@@ -26,6 +25,7 @@ from cfgraph.runtime.fused.kernel_text import (
     source_of,
 )
 from cfgraph.runtime.fused.namespace import ELEMENTWISE
+from cfgraph.runtime.fused.ready import Kept, Machine, Ready, Run, runner
 
 NAME: Final = "cfgraph_fused"
 # signatures of a group that are remembered; the oldest goes first
@@ -33,43 +33,6 @@ KEPT: Final = 64
 # places beyond this need 64 bits
 _NARROW: Final = 1 << 30
 _MOST_BLOCKS: Final = 4096
-
-Launch = Callable[[int, int, Sequence[Any]], None]
-
-
-class Machine(Protocol):
-    """What runs generated kernels: a card, or anything that has arrays of its own."""
-
-    array: type[Any]
-
-    def empty(self, shape: Dims, dtype: Any) -> Any:
-        """A new array."""
-
-    def to_device(self, value: np.ndarray) -> Any:
-        """A NumPy array as one of the machine."""
-
-    def function(self, source: str, name: str) -> Launch:
-        """A kernel: called with blocks, threads and arguments. Compiled once a source."""
-
-
-@dataclass(frozen=True, slots=True)
-class Kept:
-    """An output that is no kernel's: an input handed on, or a number that is known."""
-
-    place: int = -1
-    value: Any = None
-
-
-@dataclass(frozen=True, slots=True)
-class Ready:
-    """One launch for a signature: what it takes of the inputs, and the outputs that it makes."""
-
-    launch: Launch | None  # none where there are no elements
-    blocks: int
-    before: tuple[Any, ...]
-    taken: tuple[tuple[int, Any], ...]  # an input, and how its bits are seen where it is a value
-    made: tuple[tuple[int, Dims, Any], ...]  # an output, its shape and type
-    behind: tuple[Any, ...]
 
 
 class Group:
@@ -93,57 +56,49 @@ class Group:
         self.machine = machine
         self.known = dict(known or {})
         self.failing: Node | None = None
-        self.launches = 0
         self._plain = plain
         self._types = [_numpy_type(item) for item in inputs]
-        self._ready: dict[Any, tuple[list[Ready], list[Kept | None]] | None] = {}
+        self._array = machine.array
+        self._ready: dict[Any, Run] = {}
 
     def __call__(self, *values: Any) -> Any:
         """The outputs: one bare, several as a tuple."""
-        array = self.machine.array
-        if not any(type(value) is array for value in values):
-            return self._one_by_one(values)
-        given = [
-            value if type(value) is array or not value.ndim else self.machine.to_device(value)
-            for value in values
-        ]
-        key = self._key(given)
-        try:
-            ready = self._ready[key]
-        except KeyError:
-            ready = self._made(key, given)
-        return self._one_by_one(values) if ready is None else self._run(*ready, given)
-
-    def prepare(self, values: Sequence[Any]) -> bool:
-        """Have the launches for such values; False where the nodes are to run one by one."""
-        return self._made(self._key(values), values) is not None
-
-    def _key(self, given: Sequence[Any]) -> Any:
-        array = self.machine.array
-        return tuple(
-            [(item.shape, item.strides) if type(item) is array else None for item in given]
+        array = self._array
+        key = tuple(
+            [(item.shape, item.strides) if type(item) is array else item.shape for item in values]
         )
+        try:
+            run = self._ready[key]
+        except KeyError:
+            run = self._made(values)
+            while len(self._ready) >= KEPT:
+                del self._ready[next(iter(self._ready))]
+            self._ready[key] = run
+        return run(values)
 
-    def _run(
-        self, launches: Sequence[Ready], kept: Sequence[Kept | None], given: Sequence[Any]
-    ) -> Any:
-        results: list[Any] = [
-            None if item is None else given[item.place] if item.place >= 0 else item.value
-            for item in kept
-        ]
-        empty = self.machine.empty
-        for ready in launches:
-            taken = [
-                given[place] if seen is None else np.asarray(given[place]).view(seen)[()]
-                for place, seen in ready.taken
-            ]
-            made = [empty(shape, dtype) for _, shape, dtype in ready.made]
-            if ready.launch:
-                ready.launch(ready.blocks, THREADS, (*ready.before, *taken, *made, *ready.behind))
-                self.launches += 1
-            for (place, _, _), value in zip(ready.made, made, strict=True):
-                results[place] = value
-        return results[0] if len(results) == 1 else tuple(results)
+    def prepare(self, values: Sequence[Any]) -> int:
+        """Generate what such values need; how many launches, 0 where nodes run one by one."""
+        try:
+            launches, kept = self._launches(values)
+        except (CfgraphError, AttributeError, *KERNEL_FAILURES):
+            return 0
+        return len(launches) + (not launches and bool(kept))
+
+    def _made(self, values: Sequence[Any]) -> Run:
+        """What runs a signature that is new."""
+        array, to_device = self._array, self.machine.to_device
+        if not any(type(value) is array for value in values):
+            return self._one_by_one
+        over = {at for at, item in enumerate(values) if type(item) is not array and item.ndim}
+
+        def moved(values: Sequence[Any]) -> Sequence[Any]:
+            return [to_device(item) if at in over else item for at, item in enumerate(values)]
+
+        try:
+            run = runner(self.machine, *self._launches(moved(values)))
+        except (CfgraphError, AttributeError, *KERNEL_FAILURES):
+            return self._one_by_one
+        return (lambda values: run(moved(values))) if over else run
 
     def _one_by_one(self, values: Sequence[Any]) -> Any:
         """The outputs by the nodes' own kernels."""
@@ -156,17 +111,6 @@ class Group:
                 raise
         results = tuple(found[item] for item in self.outputs)
         return results[0] if len(results) == 1 else results
-
-    def _made(self, key: Any, given: Sequence[Any]) -> tuple[list[Ready], list[Kept | None]] | None:
-        """The launches for a signature that is new; None where the nodes are to run one by one."""
-        while len(self._ready) >= KEPT:
-            del self._ready[next(iter(self._ready))]
-        try:
-            made = self._launches(given)
-        except (CfgraphError, AttributeError, *KERNEL_FAILURES):
-            made = None
-        self._ready[key] = made
-        return made
 
     def _launches(self, given: Sequence[Any]) -> tuple[list[Ready], list[Kept | None]]:
         recorder, results = self.written([item.shape for item in given])

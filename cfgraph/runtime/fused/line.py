@@ -11,8 +11,9 @@ from cfgraph.ir.function_graph import FunctionGraph
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ops.evaluate import Bind, Call, Join
 from cfgraph.ops.op import lookup
-from cfgraph.runtime.fused.group import Group, Machine
+from cfgraph.runtime.fused.group import Group
 from cfgraph.runtime.fused.groups import groups_of, is_elementwise
+from cfgraph.runtime.fused.ready import Machine
 
 # a group of fewer nodes gains nothing
 _LEAST: Final = 2

@@ -64,6 +64,7 @@ class Host:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.sources: dict[str, Kernels] = {}
+        self.launches = 0
 
     def empty(self, shape: tuple[int, ...], dtype: Any) -> Array:
         return np.empty(shape, dtype).view(Array)
@@ -75,7 +76,12 @@ class Host:
         if source not in self.sources:
             self.sources[source] = Kernels(self.folder, [source.removeprefix(PRELUDE)])
         made = self.sources[source]
-        return lambda blocks, threads, given: made.launch(name, blocks, threads, given)
+
+        def launch(blocks: int, threads: int, given: Sequence[Any]) -> None:
+            self.launches += 1
+            made.launch(name, blocks, threads, given)
+
+        return launch
 
 
 def _bits(value: Any) -> np.ndarray:

@@ -10,8 +10,9 @@ import numpy as np
 from cfgraph.ir.graph import Node
 from cfgraph.ops.evaluate import numpy_kernel
 from cfgraph.ops.op import lookup
-from cfgraph.runtime.fused.group import Group, Machine
+from cfgraph.runtime.fused.group import Group
 from cfgraph.runtime.fused.groups import is_elementwise
+from cfgraph.runtime.fused.ready import Machine
 from tests.ops import harness
 from tests.ops.harness import Case, node_of
 from tests.runtime.fused.host import Batch

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -10,28 +11,58 @@ import pytest
 
 import cfgraph
 from benchmarks.running import GRAPHS, works
+from cfgraph.runtime.compiled import has_jax
 from cfgraph.runtime.devices.card import Card
-from cfgraph.runtime.fused.group import Group
 from cfgraph.runtime.fused.prelude import PRELUDE
+from tests.conformance import recorded
+from tests.conformance import recorded_gradients as gradients
+from tests.conformance.test_sessions import KNOWN
 from tests.runtime.card.stand_in import Array, library
 from tests.runtime.fused.host import COMPILER, WHY_NOT, Kernels
+from tests.sampled import sampled
 
 needs_compiler = pytest.mark.skipif(COMPILER is None, reason=WHY_NOT)
 LSTM = {work.file: work for work in works(tiny=True) if "lstm" in work.file}
+SESSIONS = [
+    pytest.param(case, id=case["id"])
+    for case in recorded.cases()
+    if case["kind"] == "session" and "host" not in case["tags"]
+]
+GRADIENTS = [
+    pytest.param(case, id=case["id"])
+    for case in recorded.cases()
+    if case["kind"] == "gradient" and "host" not in case["tags"]
+]
+
+
+@pytest.fixture(scope="module")
+def kernels(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Kernels]:
+    """What is compiled of a source, once for all tests."""
+    folder = tmp_path_factory.mktemp("kernels")
+    return cache(lambda code: Kernels(folder, [code.removeprefix(PRELUDE)]))
 
 
 @pytest.fixture
-def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Card:
+def launched() -> list[str]:
+    """The names of the kernels that were launched."""
+    return []
+
+
+@pytest.fixture
+def stand_in(
+    kernels: Callable[[str], Kernels], launched: list[str], monkeypatch: pytest.MonkeyPatch
+) -> Card:
     """A card whose generated kernels are compiled for the host."""
 
     class RawModule:
         def __init__(self, code: str, options: tuple[str, ...], backend: str) -> None:
-            self.kernels = Kernels(tmp_path, [code.removeprefix(PRELUDE)])
+            self.kernels = kernels(code)
 
         def get_function(self, name: str) -> Any:
             def launch(blocks: tuple[int], threads: tuple[int], given: tuple[Any, ...]) -> None:
                 plain = [_address(item) for item in given]
                 self.kernels.launch(name, *blocks, *threads, plain)
+                launched.append(name)
 
             return launch
 
@@ -43,19 +74,10 @@ def _address(value: Any) -> Any:
     return np.uint64(value._a.ctypes.data) if isinstance(value, Array) else value
 
 
-def groups(session: cfgraph.Session) -> list[Group]:
-    return [
-        call.kernel
-        for cluster in session.launches.clusters.values()
-        for call in cluster.line.calls
-        if isinstance(call.kernel, Group)
-    ]
-
-
 @needs_compiler
 @pytest.mark.parametrize("file", LSTM)
 def test_an_lstm_launches_its_groups_and_gives_what_the_host_gives(
-    file: str, stand_in: Card
+    file: str, stand_in: Card, launched: list[str]
 ) -> None:
     work, graph = LSTM[file], cfgraph.load(GRAPHS / file)
     want = cfgraph.Session(graph).run(work.fetches, work.feeds)
@@ -63,8 +85,32 @@ def test_an_lstm_launches_its_groups_and_gives_what_the_host_gives(
     got = session.run(work.fetches, work.feeds)
     for one, other in zip(got, want, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6)
-    launched = [group.launches for group in groups(session)]
-    assert launched
-    # every iteration is one launch of a group
-    assert all(count == work.iterations for count in launched if count), launched
-    assert sum(map(bool, launched)) >= 1
+    # in the loop, and in that of the gradient, every iteration is one launch of a group
+    assert len(launched) >= work.iterations
+    assert not len(launched) % work.iterations
+
+
+@needs_compiler
+@pytest.mark.parametrize("case", sampled(SESSIONS, 120))
+def test_a_clustered_session_on_a_card_agrees(case: dict[str, Any], stand_in: Card) -> None:
+    told = recorded.disagreement(case, jit="numpy", devices="gpu:0", gpu=stand_in)
+    assert bool(told) == (case["id"] in KNOWN), told
+
+
+@needs_compiler
+@pytest.mark.parametrize("case", sampled(GRADIENTS, 64))
+def test_a_clustered_gradient_on_a_card_agrees(case: dict[str, Any], stand_in: Card) -> None:
+    options = {"jit": "numpy", "regions": True, "devices": "gpu:0", "gpu": stand_in}
+    assert not gradients.disagreement(case, **options)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("jit", ["numpy", "xla"])
+@pytest.mark.parametrize("case", sampled(SESSIONS, 120))
+def test_a_clustered_session_on_a_real_card_agrees(
+    case: dict[str, Any], jit: str, real_card: Card
+) -> None:
+    if jit == "xla" and not has_jax():
+        pytest.skip("the extra `xla` is not installed")
+    told = recorded.disagreement(case, jit=jit, devices="gpu:0", gpu=real_card)
+    assert bool(told) == (case["id"] in KNOWN), told
