@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -10,6 +10,8 @@ from cfgraph.analysis.deadness.deadness import Deadness, deadness
 from cfgraph.analysis.deadness.formulas import TRUE
 from cfgraph.analysis.inputs import is_input
 from cfgraph.analysis.needed import needed
+from cfgraph.analysis.transfers import sends_of
+from cfgraph.ir.device_set import short_name
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ops.op import role
 
@@ -37,7 +39,8 @@ class Explanation:
     """What is known of a node before it runs.
 
     `runs` is the condition of the node itself, `outputs` those of its outputs where they differ,
-    `fed_by` the inputs of the graph that it depends on, `witness` predicates for which it runs.
+    `fed_by` the inputs of the graph that it depends on, `read_by` the nodes that read or wait for
+    it, `witness` predicates for which it runs; `message` the other end of a Send or a Recv.
     """
 
     node: Node
@@ -48,6 +51,8 @@ class Explanation:
     inputs: tuple[Edge, ...]
     mismatched: bool
     fed_by: tuple[str, ...]
+    read_by: tuple[str, ...]
+    message: str | None
     device: str
     device_reason: str
     witness: Mapping[str, Any] | None
@@ -73,11 +78,30 @@ def explain_node(graph: Graph, subject: str) -> Explanation:
         _inputs(found, node),
         role(node) != "merge" and found.mismatched_inputs(node),
         tuple(item.name for item in needed(graph, [node]) if is_input(item)),
+        tuple(dict.fromkeys(_readers(node))),
+        _message(graph, node),
         device,
         reason,
         found.example(runs),
         found.limits,
     )
+
+
+def _readers(node: Node) -> Iterator[str]:
+    for use in node.uses:
+        yield f"^{use.node.name}" if use.slot < 0 else use.node.name
+
+
+def _message(graph: Graph, node: Node) -> str | None:
+    """Where the message of a Recv comes from, or that of a Send goes to."""
+    if role(node) not in ("send", "recv"):
+        return None
+    for recv, send in sends_of(graph).items():
+        if node is recv:
+            return f"from {send.name} on {short_name(send.device)}"
+        if node is send:
+            return f"to {recv.name} on {short_name(recv.device)}"
+    return None
 
 
 def _edge(found: Deadness, name: str, predicate: int) -> Edge:

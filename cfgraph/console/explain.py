@@ -155,6 +155,10 @@ def _rows(told: Explanation, full: bool) -> list[tuple[str, str, str]]:
     rows += [("input", edge.name, _when(edge)) for edge in told.inputs]
     fed = first_of(told.fed_by, None if full else _MAX_FED)
     rows.append(("fed by", fed or "nothing", ""))
+    read = first_of(told.read_by, None if full else _MAX_FED)
+    rows.append(("read by", read or "nothing", ""))
+    if told.message is not None:
+        rows.append(("message", told.message, ""))
     rows.append(("device", told.device, told.device_reason))
     return rows
 
@@ -179,6 +183,8 @@ def _node_json(told: Explanation) -> dict[str, Any]:
         "inputs": [_edge_json(edge) for edge in told.inputs],
         "mismatched_inputs": told.mismatched,
         "fed_by": list(told.fed_by),
+        "read_by": list(told.read_by),
+        "message": told.message,
         "device": told.device,
         "device_reason": told.device_reason,
         "limits": list(told.limits),

@@ -134,7 +134,10 @@ def _named(whole: View, name: str) -> Chosen:
 
 
 def _unknown(graph: Graph, name: str) -> UsageError:
-    """No such node; a function has one of that name, or some node has one like it."""
+    """No such node; a function has one of that name or is it, or some node has one like it."""
+    if name in graph.functions:
+        hint = f"{name!r} is a function: show --filter function:{name} lists its nodes"
+        return UsageError(f"no node {name!r} in the graph", hint=hint)
     for function in graph.functions.values():
         if any(body.name == name for body in function.definition.nodes):
             hint = f"the function {function.name!r} has one: {function.name + '/' + name!r}"

@@ -284,3 +284,29 @@ def test_a_run_that_is_asked_for_begins_with_the_initializers(
     assert command("explain", path, "while/body/Mul", "--feed", "n=3").code == 5
     lacking = command("explain", path, "/while", "--init", "init")
     assert (lacking.code, "add --feed n=3" in lacking.err) == (2, True)
+
+
+def test_who_reads_a_node_and_where_does_a_message_come_from(
+    command: Command, graphs: Path, tmp_path: Path
+) -> None:
+    parts = tmp_path / "parts.pb"
+    asked = ["--devices", "cpu:0-1", "--place", "*=cpu:0", "--place", "while/add*=cpu:1"]
+    assert command("partition", graphs / "counter.pb", *asked, "-o", parts).code == 0
+    graph = cfgraph.load(parts)
+    recv = next(node for node in graph if node.op == "_Recv" and "cpu:1" in node.device.lower())
+    told = command("explain", parts, recv.name, "--json").json["result"]["node"]
+    assert told["read_by"] == [use.node.name for use in recv.uses]
+    words = (told["message"] or "").split()
+    assert (words[0], words[2:]) == ("from", ["on", "cpu:0"])
+    back = command("explain", parts, words[1], "--json").json["result"]["node"]
+    assert back["message"] == f"to {recv.name} on cpu:1"
+    assert command("explain", parts, "n", "--json").json["result"]["node"]["message"] is None
+
+
+def test_what_is_the_name_of_a_function_is_said_to_be_one(command: Command, graphs: Path) -> None:
+    path = graphs / "while_functional.pb"
+    name = next(iter(cfgraph.load(path).functions))
+    for asked in (("explain", path, name), ("show", path, "--node", name)):
+        done = command(*asked)
+        assert done.code == 2
+        assert f"show --filter function:{name} lists its nodes" in done.err
