@@ -17,7 +17,8 @@ from cfgraph.runtime.devices.on_card import OnCard
 from cfgraph.runtime.executor import Executor
 from cfgraph.runtime.frame_state import Fire, Iteration, Send
 from cfgraph.runtime.link import Wrap
-from cfgraph.runtime.memory.meter import Meter
+from cfgraph.runtime.memory.meter import DeviceMemory, Meter
+from cfgraph.runtime.memory.out_of_memory import exhausted
 from cfgraph.runtime.plan import Plan
 from cfgraph.runtime.rendezvous import Rendezvous
 from cfgraph.runtime.simulator import Simulator
@@ -38,6 +39,7 @@ class CardExecutor(Executor):
         wrap: Wrap | None = None,
     ) -> None:
         self.lane = lane
+        self.memory: DeviceMemory | None = None
         super().__init__(plan, step, rendezvous, results, wrap)
 
     def begin(self, feeds: Sequence[Any]) -> None:
@@ -54,6 +56,13 @@ class CardExecutor(Executor):
         """Fire one token."""
         with self.lane.current():
             super().fire(fire, it)
+
+    def _located(self, error: Exception, fire: Fire, it: Iteration) -> Exception:
+        """An error with the node, the frame and the device that it came from."""
+        if isinstance(error, MemoryError):
+            said = str(error).partition("\n")[0] or "the card has none left"
+            error = exhausted(self.device, said, self.memory)
+        return super()._located(error, fire, it)
 
 
 class CardSimulator(Simulator):
@@ -73,8 +82,11 @@ class CardSimulator(Simulator):
         self._trace: CardTrace | None = None
         super().__init__(graph, plans, step, fetches, observer, meter)
         if meter is not None:
-            for device, lane in self.on_card.lanes.items():
-                memory = meter.memory(device)
+            for executor in self.executors:
+                if not isinstance(executor, CardExecutor):
+                    continue
+                lane, memory = executor.lane, meter.memory(executor.device)
+                executor.memory = memory
                 memory.real = True
                 memory.swapper.mover = CardMover(lane, memory)
         for executor in self.executors:

@@ -48,6 +48,16 @@ def out_of_memory(memory: DeviceMemory, size: int) -> ExecutionError:
     return ExecutionError(message, device=memory.device, hint=hint, code="CFG711")
 
 
+def exhausted(device: str, said: str, memory: DeviceMemory | None) -> ExecutionError:
+    """The error of a gpu on a card that has nothing left, whatever the limit; `said` is why."""
+    holders = [] if memory is None else memory.holders(memory)
+    hint = f"--memory {device} tells who holds it"
+    if memory is not None:
+        hint = _hint(memory, 0, holders)
+    message = f"{device} is out of memory: {said}{_held(holders)}"
+    return ExecutionError(message, device=device, hint=hint, code="CFG711")
+
+
 def _held(holders: list[Holder]) -> str:
     """The greatest holders, and what all others have together."""
     if not holders:
@@ -66,7 +76,9 @@ def _held(holders: list[Holder]) -> str:
 def _hint(memory: DeviceMemory, size: int, holders: list[Holder]) -> str:
     """The option that would help most."""
     more = f"--memory {memory.device}={size_text(2 * (memory.limit or 0)).replace(' ', '')}"
-    if size > (memory.limit or 0):
+    if memory.limit is None:
+        more = "smaller inputs need less"
+    if memory.limit is not None and size > memory.limit:
         return f"this one value needs more: {more}"
     by_kind: dict[str, int] = {}
     for holder in holders:

@@ -33,13 +33,16 @@ _SCATTERS = {
     "max": (np.maximum, "iILQfd"),
     "min": (np.minimum, "iILQfd"),
 }
+# methods that need values on the host
+_WAITING = {"item", "tolist", "tobytes", "nonzero"}
 _BINARY = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and", "or", "xor", "lshift")
 _BINARY += ("rshift", "matmul")
 
 
 class Array:
-    """An array of the card."""
+    """An array of the card; `waits` counts how often the host asked for what one holds."""
 
+    waits = 0
     __array_priority__ = 100
     __hash__ = None  # type: ignore[assignment]
 
@@ -93,6 +96,7 @@ class Array:
             raise ValueError(message)
         stream.queue(lambda: np.copyto(out, self._a))
         if blocking:
+            Array.waits += 1
             stream.synchronize()
         return out
 
@@ -115,6 +119,7 @@ class Array:
         return lambda *args, **kwargs: self._called(name, found, args, kwargs)
 
     def _called(self, name: str, found: Any, args: Any, kwargs: Any) -> Any:
+        Array.waits += name in _WAITING
         if name in ("item", "tolist", "tobytes"):
             return found(*args, **kwargs)
         args, kwargs = plain(args, name), {key: plain(item, name) for key, item in kwargs.items()}
@@ -155,16 +160,16 @@ class Array:
         return (self[place] for place in range(len(self)))
 
     def __bool__(self) -> bool:
-        return bool(self._a)
+        return bool(self.get())
 
     def __int__(self) -> int:
-        return int(self._a)
+        return int(self.get())
 
     def __float__(self) -> float:
-        return float(self._a)
+        return float(self.get())
 
     def __complex__(self) -> complex:
-        return complex(self._a)
+        return complex(self.get())
 
     def __repr__(self) -> str:
         return repr(self._a)

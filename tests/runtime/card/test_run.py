@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import cfgraph
-from cfgraph.errors import UsageError
+from cfgraph.errors import ExecutionError, UsageError
 from cfgraph.ops.outline import Outline
 from cfgraph.runtime.devices.card import Card
 from cfgraph.runtime.state import State
@@ -181,6 +181,24 @@ def test_a_kernel_that_the_card_lacks_runs_on_the_host_and_is_told(card: Card) -
         assert run.run("z:0", {"x": [0.0]})[0].tolist() == [0]
         assert run.on_card is not None
         assert list(run.on_card.fallen) == ["Dawsn"]
+
+
+@pytest.mark.parametrize("memory", [None, {}])
+def test_a_card_that_has_no_memory_left_says_which_node_asked_and_who_holds_it(
+    memory: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def exhausted(*args: Any) -> Any:
+        message = "Out of memory allocating 4,096 bytes"
+        raise MemoryError(message)
+
+    run = session(CROSSING, Card(library), memory=memory)
+    monkeypatch.setattr(library, "square", exhausted)
+    with pytest.raises(ExecutionError, match="gpu:0 is out of memory: Out of memory all") as caught:
+        run.run(["d:0"], {"x": np.ones(1024, np.float32)})
+    assert (caught.value.node, caught.value.device, caught.value.code) == ("a", "gpu:0", "CFG711")
+    held = "held by values outside of loops 4 KiB"
+    assert (held in caught.value.message) is (memory is not None)
+    assert caught.value.hint
 
 
 def test_lists_go_between_devices_with_what_they_hold(card: Card) -> None:
