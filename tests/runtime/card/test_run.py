@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 
 import cfgraph
-from cfgraph.errors import ExecutionError, UsageError
+from cfgraph.errors import ExecutionError, Unsupported, UsageError
 from cfgraph.ops.outline import Outline
+from cfgraph.runtime.cost_model import CostModel
+from cfgraph.runtime.devices import real
 from cfgraph.runtime.devices.card import Card
 from cfgraph.runtime.state import State
 from cfgraph.runtime.trace import Recorder
@@ -229,3 +231,30 @@ def test_a_run_without_a_card_never_imports_cupy() -> None:
         "'graph'); cfgraph.Session(g, devices='gpu:0').run('x:0'); assert 'cupy' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_card_is_taken_where_there_is_one_but_not_in_virtual_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = Card(library)
+    graph = cfgraph.loads(CROSSING.encode(), "graph")
+
+    def runs_on(**options: Any) -> Card | None:
+        run = cfgraph.Session(graph, devices="cpu:0,gpu:0-1", **options)
+        run.run("d:0", {"x": [1.0]})
+        return run.on_card and run.on_card.card
+
+    assert runs_on() is None
+    monkeypatch.setattr(real, "present", lambda: True)
+    monkeypatch.setattr(real, "card", lambda: found)
+    assert runs_on() is found
+    assert runs_on(gpu="simulated") is None
+    assert runs_on(costs=CostModel()) is None
+
+    def broken() -> Card:
+        raise Unsupported("CuPy is not there")
+
+    monkeypatch.setattr(real, "card", broken)
+    assert runs_on() is None
+    with pytest.raises(Unsupported):
+        runs_on(gpu="real")
