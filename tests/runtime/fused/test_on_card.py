@@ -11,9 +11,11 @@ import pytest
 
 import cfgraph
 from benchmarks.running import GRAPHS, works
-from cfgraph.runtime.compiled import has_jax
+from cfgraph.runtime.compiled import has_jax, jax
 from cfgraph.runtime.devices.card import Card
+from cfgraph.runtime.devices.lane import Lane
 from cfgraph.runtime.fused.prelude import PRELUDE
+from cfgraph.runtime.handover import Shared
 from tests.conformance import recorded
 from tests.conformance import recorded_gradients as gradients
 from tests.conformance.test_sessions import KNOWN
@@ -113,4 +115,54 @@ def test_a_clustered_session_on_a_real_card_agrees(
     if jit == "xla" and not has_jax():
         pytest.skip("the extra `xla` is not installed")
     told = recorded.disagreement(case, jit=jit, devices="gpu:0", gpu=real_card)
+    assert bool(told) == (case["id"] in KNOWN), told
+
+
+@pytest.fixture
+def shared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """XLA on the stand-in card: its arrays are handed over to jax on the CPU."""
+
+    def way(lane: Lane) -> Shared:
+        device = jax().local_devices(backend="cpu")[0]
+        return Shared(jax(), device, Array, library.from_dlpack, lane.to_host)
+
+    def hand_over(self: Array, **asked: Any) -> Any:
+        # what comes from jax may only be read, which NumPy cannot tell by the protocol
+        array = self._a if self._a.flags.writeable else self._a.copy()
+        return array.__dlpack__(**asked)
+
+    def taken(value: Any) -> Array:
+        return Array.over(np.from_dlpack(value))
+
+    monkeypatch.setattr(Array, "__dlpack__", hand_over, raising=False)
+    monkeypatch.setattr(Array, "__dlpack_device__", lambda self: (1, 0), raising=False)
+    monkeypatch.setattr(library, "from_dlpack", taken, raising=False)
+    monkeypatch.setattr("cfgraph.runtime.launch.on_card", way)
+
+
+needs_jax = pytest.mark.skipif(not has_jax(), reason="the extra `xla` is not installed")
+
+
+@needs_jax
+@pytest.mark.usefixtures("shared")
+@pytest.mark.parametrize("file", LSTM)
+def test_an_lstm_that_xla_compiled_for_a_card_gives_what_the_host_gives(file: str) -> None:
+    work, graph = LSTM[file], cfgraph.load(GRAPHS / file)
+    want = cfgraph.Session(graph).run(work.fetches, work.feeds)
+    session = cfgraph.Session(graph, devices="gpu:0", jit="xla", gpu=Card(library))
+    for one, other in zip(session.run(work.fetches, work.feeds), want, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6)
+    # the launches that the host would run are planned, and never called
+    called = [cluster for cluster in session.launches.clusters.values() if cluster.calls]
+    assert called
+    assert not any(one.refused or one.fused for one in called), [
+        (one.refused, one.compilations) for one in called
+    ]
+
+
+@needs_jax
+@pytest.mark.usefixtures("shared")
+@pytest.mark.parametrize("case", sampled(SESSIONS, 120))
+def test_a_session_that_xla_compiled_for_a_card_agrees(case: dict[str, Any]) -> None:
+    told = recorded.disagreement(case, jit="xla", devices="gpu:0", gpu=Card(library))
     assert bool(told) == (case["id"] in KNOWN), told
