@@ -79,19 +79,32 @@ class Guard:
             if here.decision[:2] == decision[:2]:
                 return self
             here = here.outer
+        return self._then(decision)
+
+    def _then(self, decision: Decision) -> Guard:
+        """This guard with a decision that is not in it."""
         key = decision[:2]
         found = self._more.get(key)
         if found is None:
             found = self._more[key] = Guard(self, decision)
         return found
 
-    def union(self, other: Guard) -> Guard:
-        """The decisions of both."""
-        if other._leads_to(self):
-            return self
-        if self._leads_to(other):
-            return other
-        return reduce(Guard.also, other.beyond(self), self)
+    def union(self, *others: Guard) -> Guard:
+        """The decisions of all, in time that grows with their number."""
+        found = self
+        known: set[tuple[Output, int]] = set()
+        for other in others:
+            if not known and other._leads_to(found):
+                continue
+            if not known and found._leads_to(other):
+                found = other
+                continue
+            known = known or {item[:2] for item in found.decisions()}
+            for item in other.decisions():
+                if item[:2] not in known:
+                    known.add(item[:2])
+                    found = found._then(item)
+        return found
 
     def _leads_to(self, deeper: Guard) -> bool:
         """True if a guard begins with the decisions of this one."""
@@ -184,14 +197,10 @@ class Guards:
 
     def _all(self, node: Node) -> Guard:
         """The guard of a node that waits for all that it reads."""
-        found = self.none
-        for guard in map(self.of, node.inputs):
-            if guard is not found:
-                found = found.union(guard)
-        for guard in map(self.of_node, node.controls):
-            if guard is not found:
-                found = found.union(guard)
-        return found
+        guards = dict.fromkeys(map(self.of, node.inputs))
+        if node.controls:
+            guards.update(dict.fromkeys(map(self.of_node, node.controls)))
+        return self.none.union(*guards)
 
     def _behind(self, merge: Node) -> Guard:
         """The guard behind a Merge: what its inputs have in common, if the rest exhausts itself."""
@@ -200,7 +209,7 @@ class Guards:
             *({item[:2] for item in one} for one in lists)
         )
         common = [item for item in lists[0] if item[:2] in shared]
-        guard = reduce(Guard.also, common, self.none)
+        guard = reduce(Guard._then, common, self.none)
         rests = [[item for item in one if item[:2] not in shared] for one in lists]
         if _exhausted(rests):
             return guard
