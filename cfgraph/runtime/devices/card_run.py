@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from cfgraph.ir.device_set import short_name
 from cfgraph.ir.graph import Graph, Output
@@ -24,6 +24,9 @@ from cfgraph.runtime.rendezvous import Rendezvous
 from cfgraph.runtime.simulator import Simulator
 from cfgraph.runtime.step import RunStep
 from cfgraph.runtime.trace import Observer
+
+# tokens that a CPU fires in its turn
+_FEW: Final = 16
 
 
 class CardExecutor(Executor):
@@ -65,6 +68,14 @@ class CardExecutor(Executor):
         return super()._located(error, fire, it)
 
 
+class HostExecutor(Executor):
+    """Fires the tokens of a CPU of such a run: few at once, for it may wait for messages."""
+
+    def in_order(self, batch: int) -> None:
+        """Fire a batch of tokens."""
+        super().in_order(min(batch, _FEW))
+
+
 class CardSimulator(Simulator):
     """The executors of a run whose gpus are on a card."""
 
@@ -81,26 +92,28 @@ class CardSimulator(Simulator):
         self.on_card: OnCard = OnCard(plans, card)
         self._trace: CardTrace | None = None
         super().__init__(graph, plans, step, fetches, observer, meter)
-        if meter is not None:
-            for executor in self.executors:
-                if not isinstance(executor, CardExecutor):
-                    continue
-                lane, memory = executor.lane, meter.memory(executor.device)
-                executor.memory = memory
-                memory.real = True
-                memory.swapper.mover = CardMover(lane, memory)
+        # gpus first: they queue what they can before a CPU waits for any of it
+        self.executors.sort(key=lambda executor: not isinstance(executor, CardExecutor))
         for executor in self.executors:
             if isinstance(executor, CardExecutor):
-                feeds = executor.linked.feeds
-                for place, item in executor.plan.feeds.items():
-                    if not self.on_card.is_host(executor.plan, item):
-                        feeds[place] = _feeding(executor.lane, feeds[place])
+                self._set_up(executor)
+
+    def _set_up(self, executor: CardExecutor) -> None:
+        """Let a gpu take its feeds to the card, and swap there what is counted."""
+        lane, feeds = executor.lane, executor.linked.feeds
+        for place, item in executor.plan.feeds.items():
+            if not self.on_card.is_host(executor.plan, item):
+                feeds[place] = _feeding(lane, feeds[place])
+        if self.meter is not None:
+            memory = executor.memory = self.meter.memory(executor.device)
+            memory.real = True
+            memory.swapper.mover = CardMover(lane, memory)
 
     def make_executor(self, plan: Plan, wrap: Wrap | None) -> Executor:
         """What runs the part of a device."""
         lane = self.on_card.lanes.get(plan.device)
         if lane is None:
-            return super().make_executor(plan, wrap)
+            return HostExecutor(plan, self.step, self.rendezvous, self.results, wrap)
         return CardExecutor(lane, plan, self.step, self.rendezvous, self.results, wrap)
 
     def make_wrap(self, plan: Plan) -> Wrap | None:
