@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
+from cfgraph.analysis.files import of_files
 from cfgraph.analysis.frames import Frame, Frames, frames
 from cfgraph.analysis.initializers import initializers
 from cfgraph.analysis.inputs import described, feed_option, is_input, must_be_fed, type_text
@@ -119,6 +120,12 @@ def sinks(graph: Graph, found: Frames | None = None) -> list[Output]:
     ]
 
 
+def not_of_files(graph: Graph, items: list[Output]) -> list[Output]:
+    """Tensors but for those that come of reading or writing files, if any other is there."""
+    files = of_files(graph)
+    return [item for item in items if item.node not in files] or items
+
+
 def run_for_effect(graph: Graph, found: Frames) -> Iterator[str]:
     """Nodes that are run for their effect: nothing waits for them, and they return nothing.
 
@@ -139,16 +146,12 @@ def node_outputs(node: Node) -> list[Output]:
     return [item for item in ports if item.dtype is None or item.dtype.kind not in _OPAQUE]
 
 
-def next_command(graph: Graph, path: str, summary: Summary, without: Collection[Node] = ()) -> str:
-    """The command line to type next: one that runs the graph, or else one that says why not.
-
-    It fetches nothing of what is `without`.
-    """
+def next_command(graph: Graph, path: str, summary: Summary) -> str:
+    """The command line to type next: one that runs the graph, or else one that says why not."""
     path = f"./{path}" if path.startswith("-") and path != "-" else path
     items = [graph.tensor(item.name) for item in summary.outputs]
     stuck = reached(graph, [node for node in graph if node.op in summary.unrunnable_ops])
-    stuck |= set(without)
-    items = [item for item in items if item.node not in stuck]
+    items = not_of_files(graph, [item for item in items if item.node not in stuck])
     if summary.faults or not items:
         return shlex.join(["cfgraph", "check", path])
     fetched = [item for item in items if role(item.node) != "exit"]

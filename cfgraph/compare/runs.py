@@ -13,7 +13,7 @@ import numpy as np
 
 from cfgraph.analysis.frames import frames
 from cfgraph.analysis.needed import needed
-from cfgraph.analysis.summary import run_for_effect, sinks
+from cfgraph.analysis.summary import not_of_files, run_for_effect, sinks
 from cfgraph.compare.divergence import Divergence, compare_values, first_divergence
 from cfgraph.compare.drawn_point import Setting, drawn_point
 from cfgraph.compare.point import Point
@@ -101,7 +101,7 @@ def _common(a: Graph, b: Graph, options: RunOptions) -> tuple[tuple[str, ...], t
     """What to fetch, and what the second graph does not have of it."""
     if options.fetches or options.targets:
         return tuple(a.tensor(name).name for name in options.fetches), ()
-    names = [item.name for item in sinks(a)]
+    names = [item.name for item in not_of_files(a, sinks(a))]
     found = tuple(name for name in names if name.rpartition(":")[0] in b)
     return found, tuple(name for name in names if name not in found)
 

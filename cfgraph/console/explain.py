@@ -86,7 +86,7 @@ def explain_subject(
     source = read_graph(path, quiet=json)
     if run is not None:
         require_one_stdin(source, run.feeds)
-    print_answer(source, *_answer(source.graph, subject, run, full), json=json, color=color)
+    print_answer(source, *_answer(source, subject, run, full), json=json, color=color)
 
 
 def print_answer(source: Source, kind: str, answer: Answer, *, json: bool, color: Color) -> None:
@@ -97,8 +97,8 @@ def print_answer(source: Source, kind: str, answer: Answer, *, json: bool, color
         answer.print(page(color))
 
 
-def _answer(graph: Graph, subject: str, run: Run | None, full: bool) -> tuple[str, Answer]:
-    ready = None if run is None else run.of(graph)
+def _answer(source: Source, subject: str, run: Run | None, full: bool) -> tuple[str, Answer]:
+    graph, ready = source.graph, None if run is None else run.of(source)
     if _is_loop(graph, subject):
         return "loop", answer_loop(graph, subject, None if ready is None else ready.iterations)
     require_outside_functions(graph, subject)

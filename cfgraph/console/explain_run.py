@@ -8,6 +8,8 @@ from typing import Any, Final
 
 from cfgraph.analysis.frames import Frame
 from cfgraph.analysis.inputs import require_feeds
+from cfgraph.console.graphs import Source
+from cfgraph.console.run_saved import restored
 from cfgraph.errors import ExecutionError, UsageError
 from cfgraph.ir import registry
 from cfgraph.ir.graph import Graph, Node
@@ -75,11 +77,13 @@ class Run:
     devices: Sequence[str] = ()
     max_iterations: int | None = None
 
-    def of(self, graph: Graph) -> ReadyRun:
+    def of(self, source: Source) -> ReadyRun:
         """The run of a graph. Raises UsageError for feeds that do not fit it."""
+        graph = source.graph
         limit = MOST_ITERATIONS if self.max_iterations is None else self.max_iterations
         feeds, inits = read_feeds(graph, self.feeds), [graph[name].name for name in self.inits]
-        return ReadyRun(graph, feeds, inits, ",".join(self.devices), limit)
+        devices = ",".join(self.devices)
+        return ReadyRun(graph, feeds, restored(source, False), inits, devices, limit)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,13 +92,14 @@ class ReadyRun:
 
     graph: Graph
     feeds: Mapping[str, Any]
+    state: State | None
     inits: Sequence[str]
     devices: str
     max_iterations: int
 
     def first(self) -> State:
-        """What the initializers leave behind."""
-        session = Session(self.graph, soft_placement=True)
+        """What is restored, and what the initializers leave behind."""
+        session = Session(self.graph, state=self.state, soft_placement=True)
         for name in self.inits:
             session.run([], self.feeds, [name], max_iterations=self.max_iterations)
         return session.state

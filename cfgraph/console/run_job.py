@@ -9,7 +9,6 @@ from cfgraph.analysis.inputs import require_feeds
 from cfgraph.console.graphs import Source, require_one_stdin
 from cfgraph.console.run_files import folder_places, output_places
 from cfgraph.console.run_options import RunOptions
-from cfgraph.console.saved_model import of_the_saver
 from cfgraph.errors import UsageError
 from cfgraph.ir.graph import Node, Output
 from cfgraph.runtime.feed_grammar import split_feed
@@ -52,7 +51,7 @@ def make_job(source: Source, options: RunOptions) -> Job:
     _require_arrays([*places, *compared])
     nothing_named = not (asked.tensors or asked.targets)
     if nothing_named:
-        asked.default(of_the_saver(source))
+        asked.default()
     if wanted.out_dir is not None:
         places = {**folder_places(wanted.out_dir, asked.tensors), **places}
     feeds = read_feeds(graph, wanted.feeds, wanted.archives, seed)

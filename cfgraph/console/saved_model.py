@@ -1,12 +1,9 @@
-"""What a command knows of a SavedModel besides its graph: its variables, and what saves them."""
+"""What a command knows of a SavedModel besides its graph: the values of its variables."""
 
 from __future__ import annotations
 
-from cfgraph.analysis.needed import reached
 from cfgraph.console.graphs import STDIN, Source
-from cfgraph.ir.graph import Node
 from cfgraph.ir.saved_model import SavedVariables, saved_variables
-from cfgraph.ir.serde_formats import saver_of
 
 
 def variables_of(source: Source) -> SavedVariables | None:
@@ -26,11 +23,3 @@ def variables_note(source: Source) -> str:
         f"note: run begins with the variables from {saved.prefix}; of a graph made of this one,\n"
         f"  with --init {node} --feed '{tensor}=\"{saved.prefix}\"'"
     )
-
-
-def of_the_saver(source: Source) -> set[Node]:
-    """The nodes of a SavedModel that are there to save and restore its variables."""
-    saver = saver_of(source.data) if source.format == "saved_model" else None
-    if saver is None or saver.prefix.partition(":")[0] not in source.graph:
-        return set()
-    return reached(source.graph, [source.graph.tensor(saver.prefix).node])

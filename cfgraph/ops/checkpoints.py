@@ -20,6 +20,7 @@ class RestoreV2(Op):
     stateful = True
     reads_only = True
     host_only = True
+    of_files = True
 
     @classmethod
     def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -57,6 +58,7 @@ class SaveV2(Op):
     attrs = "dtypes: list(type) >= 1"
     stateful = True
     host_only = True
+    of_files = True
     runnable = False
 
 
@@ -67,6 +69,7 @@ class MergeV2Checkpoints(Op):
     attrs = "delete_old_dirs: bool = true, allow_missing_files: bool = false"
     stateful = True
     host_only = True
+    of_files = True
     runnable = False
 
 

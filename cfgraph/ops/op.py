@@ -70,6 +70,7 @@ class Op:
     parks: ClassVar[str] = ""  # push, pop: the stack of input 0 may be moved to the host and back
     logic: ClassVar[str] = ""  # not, and, or, equal, differ, truth: what it says of its inputs
     in_line: ClassVar[bool] = False  # calls functions, and is run and compiled with its caller
+    of_files: ClassVar[bool] = False  # reads or writes files
     role: ClassVar[str] = ""
 
     _parsed: ClassVar[Signature | None] = None

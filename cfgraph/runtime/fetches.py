@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from fnmatch import fnmatchcase
 
 from cfgraph.analysis.endpoints import fetched_tensor
 from cfgraph.analysis.frames import Frame, Frames, frames
-from cfgraph.analysis.summary import node_outputs, sinks
+from cfgraph.analysis.summary import node_outputs, not_of_files, sinks
 from cfgraph.errors import UsageError
 from cfgraph.ir import registry
 from cfgraph.ir.graph import Graph, Node, Output
@@ -73,12 +73,12 @@ class Fetches:
                 error.hint = f"run it with --target {node.name}, or first with --init {node.name}"
             raise
 
-    def default(self, without: Collection[Node] = ()) -> None:
+    def default(self) -> None:
         """Add the outputs of the graph: those of nodes outside of loops that nothing reads.
 
-        Those of nodes `without` are left out.
+        What saves and restores variables is left out.
         """
-        found = [item for item in sinks(self.graph, self.frames) if item.node not in without]
+        found = not_of_files(self.graph, sinks(self.graph, self.frames))
         if not found:
             hint = "name a tensor with --fetch, or a node with --target"
             raise UsageError("nothing to fetch: the graph has no outputs", hint=hint)

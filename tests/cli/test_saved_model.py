@@ -91,3 +91,17 @@ def test_a_graph_without_its_variables_says_so(command: Any, broken: Path) -> No
         cfgraph.restore(broken)
     with pytest.raises(InvalidInput, match="no such file"):
         cfgraph.restore(broken / "nothing")
+
+
+def test_what_saves_and_restores_is_not_compared(command: Any, saved: Path, tmp_path: Path) -> None:
+    lowered = tmp_path / "lowered.pb"
+    prefix = f'saver_filename="{saved}/variables/variables"'
+    first = ["--init", "StatefulPartitionedCall_2", "--feed", prefix]
+    done = command("lower", saved, "--verify", *first, "-o", lowered)
+    assert (done.code, "6 fetches alike" in done.err) == (0, True)
+    assert "saver_filename" not in command("show", lowered).lines[-1]
+
+
+def test_a_run_that_is_explained_begins_with_the_variables_too(command: Any, saved: Path) -> None:
+    done = command("explain", saved, "StatefulPartitionedCall", *FEED)
+    assert (done.code, "it ran" in done.out) == (0, True)
