@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import math
+import os
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,6 +24,7 @@ from cfgraph.proto import tensor_bundle_pb2
 
 _MAX_SHARDS: Final = 100_000
 _LENGTHS_CHECKSUM: Final = 4
+_LENGTH_BITS: Final = 70
 
 
 class Checkpoint:
@@ -58,24 +60,41 @@ class Checkpoint:
         if name not in self.entries:
             message = f"the checkpoint has no tensor {name!r}"
             raise UsageError(message, path=self.prefix, hint=did_you_mean(name, self.entries))
-        entry = parse(tensor_bundle_pb2.BundleEntryProto(), self.entries[name], "entry")
+        try:
+            entry = parse(tensor_bundle_pb2.BundleEntryProto(), self.entries[name], "entry")
+        except InvalidInput as error:
+            error.path = error.path or f"{self.prefix}.index"
+            raise
+        return self._tensor(name, entry)
+
+    def _tensor(self, name: str, entry: Any) -> Any:
         dtype, shape = DType.of(entry.dtype), decode_shape(entry.shape)
-        if entry.slices or shape.dims is None or (dtype.is_object and dtype.name != "string"):
+        if entry.slices or shape.dims is None or not _is_kept(dtype):
             what = "in parts" if entry.slices else f"as {dtype}{shape}"
             message = f"the checkpoint keeps {name!r} {what}"
             raise Unsupported(message, path=self.prefix, code="CFG038")
         sizes = tuple(size or 0 for size in shape.dims)
-        data = self._bytes(entry)
-        if dtype.is_object:
-            return _strings(data, math.prod(sizes), self.prefix).reshape(sizes)
-        if len(data) != math.prod(sizes) * dtype.numpy.itemsize:
+        count, data = math.prod(sizes), self._bytes(entry)
+        if not dtype.is_object and len(data) != count * dtype.numpy.itemsize:
             raise _lacking(self.prefix)
-        return np.frombuffer(data, dtype.numpy).reshape(sizes).copy()
+        flat = _strings(data, count, self.prefix) if dtype.is_object else None
+        try:
+            if flat is None:
+                return np.frombuffer(data, dtype.numpy).reshape(sizes).copy()
+            return flat.reshape(sizes)
+        except ValueError as error:  # NumPy knows how many sizes an array has, and how large ones
+            what = f"{name!r} of {len(sizes)} sizes, which no array has: {error}"
+            message = f"the checkpoint keeps {what}"
+            raise InvalidInput(message, path=self.prefix, code="CFG038") from None
 
     def _bytes(self, entry: Any) -> bytes:
         shard = f"{self.prefix}.data-{entry.shard_id:05d}-of-{self.header.num_shards:05d}"
         try:
             with Path(shard).open("rb") as stream:
+                # before any memory is taken for what the index says
+                end = entry.offset + entry.size
+                if entry.size < 0 or end > os.fstat(stream.fileno()).st_size:
+                    raise _lacking(shard)
                 stream.seek(entry.offset)
                 data = stream.read(entry.size)
         except (OSError, ValueError, OverflowError) as error:
@@ -87,13 +106,18 @@ class Checkpoint:
         return data
 
 
+def _is_kept(dtype: DType) -> bool:
+    """True for a type of numbers or texts, of which a checkpoint keeps the bytes."""
+    return not dtype.is_ref and dtype.kind not in ("none", "resource", "variant")
+
+
 def _strings(data: bytes, count: int, prefix: str) -> Any:
     """Texts: the length of each as a varint, a checksum of these, and the bytes of all."""
     lengths, place = [], 0
     for _ in range(count):
         length = shift = 0
         while True:
-            if place >= len(data):
+            if place >= len(data) or shift >= _LENGTH_BITS:
                 raise _lacking(prefix)
             byte = data[place]
             place += 1

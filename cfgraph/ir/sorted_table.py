@@ -15,6 +15,9 @@ from cfgraph.errors import InvalidInput, Unsupported
 _FOOTER: Final = 48
 _MAGIC: Final = bytes.fromhex("57fb808b247547db")
 _MAX_VARINT: Final = 10
+# bytes of keys, for each byte of a block, that no table of names needs
+_MAX_RATIO: Final = 100
+_MAX_TRUSTED: Final = 1 << 20
 
 
 def entries(data: bytes) -> Iterator[tuple[bytes, bytes]]:
@@ -26,8 +29,13 @@ def entries(data: bytes) -> Iterator[tuple[bytes, bytes]]:
         raise _broken("it does not end as a table does")
     footer = _Reader(data, len(data) - _FOOTER, len(data))
     footer.handle()  # of statistics that nobody reads
+    left = len(data)
     for _, where in _block(data, *footer.handle()):
-        yield from _block(data, *_Reader(where, 0, len(where)).handle())
+        start, size = _Reader(where, 0, len(where)).handle()
+        left -= size
+        if left < 0:
+            raise _broken("its blocks are more than the file")
+        yield from _block(data, start, size)
 
 
 def _block(data: bytes, start: int, size: int) -> Iterator[tuple[bytes, bytes]]:
@@ -40,11 +48,15 @@ def _block(data: bytes, start: int, size: int) -> Iterator[tuple[bytes, bytes]]:
     if restarts > size:
         raise _broken("a block is shorter than it says")
     reader, key = _Reader(data, start, end - restarts), b""
+    most = max(_MAX_TRUSTED, _MAX_RATIO * size)
     while reader.place < reader.end:
         shared, added, length = reader.varint(), reader.varint(), reader.varint()
         if shared > len(key):
             raise _broken("a key shares more than there is")
         key = key[:shared] + reader.take(added)
+        most -= len(key)
+        if most < 0:
+            raise _broken("its keys are too long")
         yield key, reader.take(length)
 
 

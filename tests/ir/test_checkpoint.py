@@ -76,7 +76,18 @@ def test_a_tensor_is_where_its_entry_says(make: Any) -> None:
         ({"offset": -1}, InvalidInput, "cannot be read"),
         ({"shard_id": 3}, InvalidInput, "cannot be read"),
         ({"slices": [{}]}, Unsupported, "in parts"),
+        ({"size": -1}, InvalidInput, "has not the bytes"),
+        ({"size": 1 << 62}, InvalidInput, "has not the bytes"),
         ({"dtype": 20}, Unsupported, "as resource"),
+        ({"dtype": 0}, Unsupported, "as invalid"),
+        ({"dtype": 99}, Unsupported, "as dtype_99"),
+        ({"dtype": 101}, Unsupported, "as Ref"),
+        ({"shape": {"dim": [{"size": 1}] * 65}}, InvalidInput, "which no array has"),
+        (
+            {"size": 0, "shape": {"dim": [{"size": 0}, {"size": 1 << 62}]}},
+            InvalidInput,
+            "no array has",
+        ),
         ({"dtype": 7}, InvalidInput, "has not the bytes"),
         ({"shards": 0}, InvalidInput, "in 0 shards"),
         ({"endianness": 1}, Unsupported, "big-endian"),
@@ -104,6 +115,35 @@ def test_a_wrong_byte_in_a_table_is_no_bug_of_ours(place: int) -> None:
         changed = WHOLE[:place] + bytes([byte]) + WHOLE[place + 1 :]
         with suppress(InvalidInput, Unsupported):
             list(entries(changed))
+
+
+def test_a_text_whose_length_has_no_end_is_refused_at_once(make: Any, tmp_path: Path) -> None:
+    found = make(dtype=7, size=1_000_000)
+    (tmp_path / "c.data-00000-of-00001").write_bytes(b"\xff" * 1_000_000)
+    with pytest.raises(InvalidInput, match="has not the bytes"):
+        found.read("x")
+
+
+def table_of(first: bytes, index: bytes) -> bytes:
+    """A table of a block and of one that lists blocks."""
+    footer = varint(0) * 2 + varint(len(first)) + varint(len(index) - 5)
+    return first + index + footer.ljust(40, b"\0") + MAGIC
+
+
+def test_keys_that_grow_far_beyond_their_file_are_refused() -> None:
+    growing = b"".join(varint(size) + b"\1\0x" for size in range(3000))
+    first = growing + block({})
+    index = block({b"~": varint(0) + varint(len(first) - 5)})
+    with pytest.raises(InvalidInput, match="keys are too long"):
+        list(entries(table_of(first, index)))
+
+
+def test_a_block_that_is_listed_again_and_again_is_refused() -> None:
+    first = block({b"key": b"value" * 20})
+    where = varint(0) + varint(len(first) - 5)
+    index = block({bytes([place]): where for place in range(100)})
+    with pytest.raises(InvalidInput, match="blocks are more than the file"):
+        list(entries(table_of(first, index)))
 
 
 def test_a_compressed_table_is_refused() -> None:
