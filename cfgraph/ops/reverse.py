@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
+import numpy as np
+
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import Shape, vector
 from cfgraph.ops.adjoint import Adjoint, Partials
@@ -112,7 +114,7 @@ class ReverseSequence(SameShape):
 
         def reverse_sequence(value: Any, lengths: Any) -> Any:
             _check_sequences(value, lengths, seq, batch)
-            if not hasattr(value, "at"):
+            if xp is np:
                 _check_lengths(lengths, value.shape[seq])
             rank = value.ndim
             along, across = [1] * rank, [1] * rank

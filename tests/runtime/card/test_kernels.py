@@ -36,7 +36,7 @@ WAITS = {
     *("BandedTriangularSolve", "Eig", "Lu", "TridiagonalSolve"),
     *("MatrixExponential", "MatrixLogarithm", "MatrixSquareRoot"),
     *("Bincount", "DenseBincount", "DynamicPartition", "DynamicStitch", "ParallelDynamicStitch"),
-    *("ListDiff", "MaxPoolGradWithArgmax", "ReverseSequence", "SparseTensorDenseAdd"),
+    *("ListDiff", "MaxPoolGradWithArgmax", "SparseTensorDenseAdd"),
     *("IgammaGradA", "RandomGammaGrad", "SparseFillEmptyRows"),
     *("SegmentMax", "SegmentMean", "SegmentMin", "SegmentProd", "SegmentSum"),
 }
