@@ -38,7 +38,7 @@ bench: .venv/ready-$(or $(EXTRAS),$(BENCH))
 	$(BIN)/python -m benchmarks $(BENCH_ARGS)
 
 gpu: .venv/ready-$(or $(EXTRAS),$(GPU))
-	CUDA_VISIBLE_DEVICES=$${CUDA_VISIBLE_DEVICES-0} $(BIN)/python -m pytest -m gpu $(PYTEST_ARGS)
+	CUDA_VISIBLE_DEVICES=$${CUDA_VISIBLE_DEVICES-0} $(BIN)/python -m pytest -m 'gpu and not slow' $(PYTEST_ARGS)
 	$(BIN)/python -m benchmarks.gpu $(BENCH_ARGS)
 
 format: .venv/ready-$(or $(EXTRAS),test)
