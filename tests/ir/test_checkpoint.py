@@ -83,11 +83,7 @@ def test_a_tensor_is_where_its_entry_says(make: Any) -> None:
         ({"dtype": 99}, Unsupported, "as dtype_99"),
         ({"dtype": 101}, Unsupported, "as Ref"),
         ({"shape": {"dim": [{"size": 1}] * 65}}, InvalidInput, "which no array has"),
-        (
-            {"size": 0, "shape": {"dim": [{"size": 0}, {"size": 1 << 62}]}},
-            InvalidInput,
-            "no array has",
-        ),
+        ({"size": 0, "shape": {"dim": [{"size": 0}, {"size": 1 << 62}]}}, InvalidInput, "no array"),
         ({"dtype": 7}, InvalidInput, "has not the bytes"),
         ({"shards": 0}, InvalidInput, "in 0 shards"),
         ({"endianness": 1}, Unsupported, "big-endian"),
