@@ -146,8 +146,11 @@ def node_outputs(node: Node) -> list[Output]:
     return [item for item in ports if item.dtype is None or item.dtype.kind not in _OPAQUE]
 
 
-def next_command(graph: Graph, path: str, summary: Summary) -> str:
-    """The command line to type next: one that runs the graph, or else one that says why not."""
+def next_command(graph: Graph, path: str, summary: Summary, *, restored: bool = False) -> str:
+    """The command line to type next: one that runs the graph, or else one that says why not.
+
+    Nothing initializes variables that are `restored` before.
+    """
     path = f"./{path}" if path.startswith("-") and path != "-" else path
     items = [graph.tensor(item.name) for item in summary.outputs]
     stuck = reached(graph, [node for node in graph if node.op in summary.unrunnable_ops])
@@ -155,18 +158,26 @@ def next_command(graph: Graph, path: str, summary: Summary) -> str:
     if summary.faults or not items:
         return shlex.join(["cfgraph", "check", path])
     fetched = [item for item in items if role(item.node) != "exit"]
+    fetched = [item for item in fetched if not _assigns(item.node)] or fetched
     fetched = _most_made(graph, fetched)[:_MAX_FETCHES]
     wanted = needed(graph, [item.node for item in fetched or items])
     feeds = [feed_option(graph, node.output()) for node in wanted if must_be_fed(node)]
     if not fetched and stuck:
         fetched = items[:_MAX_FETCHES]
     fetches = [f"--fetch {shlex.quote(item.name)}" for item in fetched]
-    inits = [f"--init {shlex.quote(node.name)}" for node in initializers(graph, wanted, stuck)]
+    first = [] if restored else initializers(graph, wanted, stuck)
+    inits = [f"--init {shlex.quote(node.name)}" for node in first]
     return " ".join([shlex.join(["cfgraph", "run", path]), *inits, *feeds, *fetches])
 
 
 _MAX_FETCHES = 3
 _MAX_WEIGHED = 1_000_000  # nodes to visit
+
+
+def _assigns(node: Node) -> bool:
+    """True for a node whose output is a variable that it has just written to."""
+    op = lookup(node.op)
+    return op is not None and op.initializes
 
 
 def _most_made(graph: Graph, items: list[Output]) -> list[Output]:

@@ -14,7 +14,7 @@ from cfgraph.console.devices import parts_json, parts_table
 from cfgraph.console.dot import dot_lines
 from cfgraph.console.graphs import Source, read_graph
 from cfgraph.console.page import Page, note, page
-from cfgraph.console.saved_model import variables_note
+from cfgraph.console.saved_model import variables_note, variables_of
 from cfgraph.console.show_node import node_json, print_node
 from cfgraph.console.show_summary import print_summary
 from cfgraph.console.tables import Table, tab_separated
@@ -145,7 +145,7 @@ class _Show:
             found[name] = dict(found[name])
         if self.parts:
             found["parts"] = parts_json(self.parts)
-        return {**found, "next": next_command(self.graph, self.source.path, self.summary)}
+        return {**found, "next": self.next_command()}
 
     def text(self, out: Page, chosen: list[Chosen]) -> None:
         """Print as text."""
@@ -159,10 +159,15 @@ class _Show:
                     out.heading(f"{'' if place == 0 else chr(10)}{section}")
                 self.section(out, section, chosen)
         else:
-            command = next_command(self.graph, self.source.path, self.summary)
+            command = self.next_command()
             print_summary(out, self.source, self.summary, command, self.parts)
             if self.source.format == "saved_model":
                 note(variables_note(self.source))
+
+    def next_command(self) -> str:
+        """What to type next."""
+        restored = variables_of(self.source) is not None
+        return next_command(self.graph, self.source.path, self.summary, restored=restored)
 
     def section(self, out: Page, section: str, chosen: list[Chosen]) -> None:
         """Print one section, or say that there is nothing in it."""

@@ -72,6 +72,15 @@ def test_what_sends_to_another_device_is_no_target(
     assert "messages" in command("show", path).lines
 
 
+def test_what_writes_to_a_variable_is_not_suggested(command: Any, tmp_path: Path) -> None:
+    path = tmp_path / "g.graph"
+    path.write_text(
+        f"{VARIABLES}three = Mul(sum, two)\nv/Update = Assign(v, three) {{T=float32}}\n"
+    )
+    assert "v/Update:0" in command("show", path).out.partition("next")[0]
+    assert "v/Update" not in command("show", path).lines[-1]
+
+
 def test_what_takes_the_most_nodes_is_fetched_first(command: Any, tmp_path: Path) -> None:
     path = tmp_path / "g.graph"
     early = "".join(f"early_{i} = Neg(x) {{T=float32}}\n" for i in range(4))

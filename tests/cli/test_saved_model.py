@@ -8,13 +8,21 @@ from typing import Any
 
 import numpy as np
 import pytest
+from google.protobuf import text_format
 
 import cfgraph
 from cfgraph.errors import InvalidInput, UsageError
+from cfgraph.proto import graph_pb2, saved_model_pb2
 
 FEED = ["--feed", "serving_default_x=[[1, 2]]"]
 # computed by TensorFlow
 Y = "StatefulPartitionedCall:1=[[1.8203125, 5.5546875]]"
+INIT = """
+node { name: "zero" op: "Const" attr { key: "dtype" value { type: DT_FLOAT } } attr { key: "value"
+  value { tensor { dtype: DT_FLOAT tensor_shape { dim { size: 2 } } float_val: 0 } } } }
+node { name: "init" op: "AssignVariableOp" input: "same" input: "zero"
+  attr { key: "dtype" value { type: DT_FLOAT } } }
+"""
 LABEL = 'StatefulPartitionedCall:0="cat!"'
 
 
@@ -47,6 +55,19 @@ def test_what_to_type_next_runs(command: Any, saved: Path) -> None:
     assert done.code == 0
     assert "run begins with the variables" in done.err
     assert "saver_filename" not in done.lines[-1]
+
+
+def test_variables_that_are_restored_are_not_initialized(
+    command: Any, broken: Path, tmp_path: Path
+) -> None:
+    file = broken / "saved_model.pb"
+    model = saved_model_pb2.SavedModel.FromString(file.read_bytes())
+    nodes = model.meta_graphs[0].graph_def
+    nodes.MergeFrom(text_format.Parse(INIT, graph_pb2.GraphDef()))
+    file.write_bytes(model.SerializeToString())
+    assert "--init" not in command("show", broken).lines[-1]
+    cfgraph.save(cfgraph.load(broken), tmp_path / "alone.pb")
+    assert "--init init" in command("show", tmp_path / "alone.pb").lines[-1]
 
 
 def test_what_was_made_of_the_graph_restores_them_by_the_same_node(
