@@ -1,8 +1,9 @@
 """Which nodes of a straight line are computed by one kernel: maximal groups of elementwise ones.
 
 A node's depth counts the changes, on its way from the arguments, between what is elementwise and
-what is not, so that nothing lies between two nodes of one depth; those that edges join are a group.
-A node may wait for its readers: it then goes to their depth, where it can join them.
+what is not, so that nothing lies between nodes of one depth. Those that edges join are a group, and
+those that read the same, but for constants. A node may wait for its readers: it then goes to their
+depth, where it can join them.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Final
 
 from cfgraph.errors import CfgraphError
 from cfgraph.ir import registry
-from cfgraph.ir.graph import Node
+from cfgraph.ir.graph import Node, Output
 from cfgraph.ops.op import KERNEL_FAILURES, Op, lookup
 from cfgraph.runtime.fused.expressions import Dims, Elements, Recorder
 from cfgraph.runtime.fused.namespace import ELEMENTWISE
@@ -64,10 +65,18 @@ def groups_of(order: Sequence[Node], members: Collection[Node]) -> list[list[Nod
             node = owner[node]
         return node
 
+    first: dict[tuple[int, Output], Node] = {}
     for node in order:
+        if node not in members:
+            continue
         for source in _sources(node, owner):
-            if node in members and source in members and depths[node] == depths[source]:
+            if source in members and depths[node] == depths[source]:
                 owner[root(node)] = root(source)
+        for item in node.inputs:
+            if item.node in owner and not item.node.inputs:
+                continue
+            other = first.setdefault((depths[node], item), node)
+            owner[root(node)] = root(other)
     units: dict[Node, list[Node]] = {}
     for node in order:
         units.setdefault(root(node), []).append(node)

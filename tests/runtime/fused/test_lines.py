@@ -71,6 +71,20 @@ def test_a_node_that_can_wait_joins_its_readers(tmp_path: Path) -> None:
     assert names(fused(text, Host(tmp_path))[0]) == [["p"], ["e", "r", "y"]]
 
 
+def test_nodes_that_read_the_same_are_joined_though_no_edge_does(tmp_path: Path) -> None:
+    text = """
+    function f(x: float32, y: float32) -> (a: float32, b: float32, c: float32) {
+      a = Neg(x) {T=float32}
+      b = Mul(x, y) {T=float32}
+      c = MatMul(b:z:0, a:y:0) {T=float32}
+      return a = a:y:0
+      return b = b:z:0
+      return c = c:product:0
+    }
+    """
+    assert names(fused(text, Host(tmp_path))[0]) == [["a", "b"], ["c"]]
+
+
 def test_nothing_is_joined_around_what_lies_between(tmp_path: Path) -> None:
     text = """
     function f(x: float32) -> (y: float32) {
