@@ -40,7 +40,8 @@ class Group:
 
     Where the inputs are all known to the host, or do not fit what kernels can be generated for, the
     nodes' own kernels run one by one: `plain`, in the order of the nodes. `failing` is then the
-    node that an error came from. What the nodes read and `known` says stands in the source.
+    node that an error came from, and `refused` says why, the last time. What the nodes read and
+    `known` says stands in the source.
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class Group:
         self.machine = machine
         self.known = dict(known or {})
         self.failing: Node | None = None
+        self.refused = ""
         self._plain = plain
         self._types = [_numpy_type(item) for item in inputs]
         self._array = machine.array
@@ -96,7 +98,8 @@ class Group:
 
         try:
             run = runner(self.machine, *self._launches(moved(values)))
-        except (CfgraphError, AttributeError, *KERNEL_FAILURES):
+        except Exception as error:  # a compiler may raise anything of its own
+            self.refused = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
             return self._one_by_one
         return (lambda values: run(moved(values))) if over else run
 
