@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 from cfgraph.analysis.findings import Finding
 from cfgraph.analysis.signatures import Signatures, Types, arg_types
@@ -10,10 +10,8 @@ from cfgraph.analysis.subject import Subject
 from cfgraph.ir.attrs import Placeholder
 from cfgraph.ir.functions import BodyNode, Function
 from cfgraph.ir.graph import Graph, Node, Output
-from cfgraph.ir.names import did_you_mean
+from cfgraph.ir.names import did_you_mean, port_number
 from cfgraph.ir.signature import Arg, Signature
-
-_MAX_DIGITS: Final = 19  # more than any port has
 
 
 class Body(NamedTuple):
@@ -99,18 +97,21 @@ class _Reader:
 
     def unresolved(self, text: str, node: str) -> None:
         """Note an input that names nothing."""
+        message = f"input {text!r} names no tensor of the function's body"
+        self.fault("CFG130", message, node, self.meant(text))
+
+    def meant(self, text: str) -> str | None:
+        """A hint for a text that names no tensor."""
         base = text.lstrip("^").partition(":")[0]
         known = self.graph.nodes.get(base)
-        if known is not None and known not in self.arguments:
-            signature = self.signatures.of(known.op)
-            names = ", ".join(arg.name for arg in signature.outputs) if signature else ""
-            hint = f"the outputs of {base!r} ({known.op}): {names or 'none'}"
-            if text == base and names:
-                hint += f"; in a function write {base}:{names.partition(',')[0]}:0"
-        else:
-            hint = did_you_mean(base, self.graph.nodes) or ""
-        message = f"input {text!r} names no tensor of the function's body"
-        self.fault("CFG130", message, node, hint or None)
+        if known is None or known in self.arguments:
+            return did_you_mean(base, self.graph.nodes)
+        signature = self.signatures.of(known.op)
+        names = ", ".join(arg.name for arg in signature.outputs) if signature else ""
+        hint = f"the outputs of {base!r} ({known.op}): {names or 'none'}"
+        if text == base and names:
+            hint += f"; in a function write {base}:{names.partition(',')[0]}:0"
+        return hint
 
     def resolve(self, text: str) -> Output | None:
         """The tensor of `arg`, `arg:i`, `node:out` or `node:out:i`; None if there is none."""
@@ -147,7 +148,7 @@ class _Reader:
                 self.returns[name] = found
             else:
                 message = f"output {name!r} of the function is {text!r}, which does not exist"
-                self.fault("CFG131", message, None, did_you_mean(text, self.graph.nodes))
+                self.fault("CFG131", message, None, self.meant(text))
         for name in definition.control_outputs:
             node = definition.control_returns.get(name)
             if node is None or node not in self.graph:
@@ -164,7 +165,5 @@ def _indexed(node: Node, first: int, rest: list[str]) -> Output | None:
     """An output from the index that ends its text; 0 where there is none."""
     if not rest:
         return Output(node, first)
-    index = rest[0]
-    if len(rest) > 1 or not index.isascii() or not index.isdigit() or len(index) > _MAX_DIGITS:
-        return None
-    return Output(node, first + int(index))
+    index = port_number(rest[0]) if len(rest) == 1 else None
+    return None if index is None else Output(node, first + index)

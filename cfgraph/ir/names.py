@@ -21,11 +21,18 @@ def split_tensor_name(name: str) -> tuple[str, int | None]:
     Digits after the last colon win over a leading `^`, as in TensorFlow.
     """
     base, colon, digits = name.rpartition(":")
-    if colon and base and digits.isascii() and digits.isdigit() and len(digits) < _MAX_DIGITS:
-        return base, int(digits)
+    port = port_number(digits) if colon and base else None
+    if port is not None:
+        return base, port
     if name.startswith("^"):
         return name[1:], None
     return name, 0
+
+
+def port_number(digits: str) -> int | None:
+    """The number that a text of digits is; None for any other text, and for one far too long."""
+    is_number = digits.isascii() and digits.isdigit() and len(digits) < _MAX_DIGITS
+    return int(digits) if is_number else None
 
 
 def first_of(names: Sequence[str], most: int | None) -> str:

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from cfgraph.ir import registry
 from cfgraph.ir.dtypes import DType
+from cfgraph.ir.names import port_number
 from cfgraph.ir.signature import Arg, Signature
 from cfgraph.ir.text_infer import attrs_told, lacks_attrs
 
@@ -44,12 +45,12 @@ class Names:
 
     def full(self, text: str) -> str:
         """A tensor by the name of the output: `x` and `x:0` are `x:z:0` where `x` is a node."""
-        name, _, port = text.partition(":")
-        if name in self.arguments or name not in self.ops or (port and not port.isdecimal()):
+        name, colon, port = text.partition(":")
+        index = port_number(port) if colon else 0
+        if name in self.arguments or name not in self.ops or index is None:
             return text
         signature = _signature(self.ops[name])
         outputs = signature.outputs if signature else ()
-        index = int(port or 0)
         if signature and outputs and _is_list(signature, outputs[0]):
             return f"{name}:{outputs[0].name}:{index}"
         if index >= len(outputs):
@@ -86,9 +87,9 @@ def _type(names: Names, attrs: Mapping[str, Mapping[str, Any]], text: str) -> DT
     signature = _signature(names.ops.get(name, ""))
     if signature is None or not rest:
         return None
-    index = int(rest[1]) if rest[1:] and rest[1].isdecimal() else 0
+    index = port_number(rest[1]) if rest[1:] else 0
     for types in _types_of(signature, rest[0], attrs.get(name, {})):
-        return types[index] if index < len(types) else None
+        return types[index] if index is not None and index < len(types) else None
     return None
 
 

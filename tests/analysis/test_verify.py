@@ -430,3 +430,20 @@ def test_recorded_graphs_have_errors_only_where_tensorflow_refused_them() -> Non
     # two loops' values are added (ControlFlowTest.testDifferentFrame)
     assert wrong == {"a3262cbaacde5794": [("CFG201", "Add")]}
     assert wrong.keys() <= refused
+
+
+def test_who_returns_a_call_by_its_name_alone_is_told_the_name_of_its_output() -> None:
+    graph = parse_graph("""
+function negated(x: float32) -> (y: float32) {
+  n = Neg(x)
+  return n
+}
+function f(x: float32) -> (z: float32) {
+  call = negated(x)
+  return call
+}
+""")
+    (finding,) = verify(graph)
+    assert finding.code == "CFG131"
+    assert finding.hint is not None
+    assert "write call:y:0" in finding.hint

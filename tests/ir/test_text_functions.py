@@ -187,3 +187,13 @@ def test_a_return_without_names_has_a_tensor_for_each_output(line: str, message:
     text = f"function f(x: int32) -> (y: int32, z: int32) {{\n  {line}\n}}\n"
     with pytest.raises(InvalidInput, match=message):
         parse_graph(text)
+
+
+def test_a_number_of_an_output_that_no_node_has_is_kept_as_it_is() -> None:
+    long = "9" * 5000
+    body = f"a = Neg(x)\n  b = Neg(a:{long})\n  c = Neg(a:y:{long})"
+    graph = parse_graph(f"function f(x: float32) -> () {{\n  {body}\n}}")
+    nodes = graph.functions["f"].definition.nodes
+    assert [node.inputs for node in nodes] == [("x",), (f"a:{long}",), (f"a:y:{long}",)]
+    text = print_graph(graph)
+    assert print_graph(parse_graph(text)) == text
