@@ -433,7 +433,7 @@ def test_recorded_graphs_have_errors_only_where_tensorflow_refused_them() -> Non
 
 
 def test_who_returns_a_call_by_its_name_alone_is_told_the_name_of_its_output() -> None:
-    graph = parse_graph("""
+    (finding,) = findings("""
 function negated(x: float32) -> (y: float32) {
   n = Neg(x)
   return n
@@ -443,7 +443,6 @@ function f(x: float32) -> (z: float32) {
   return call
 }
 """)
-    (finding,) = verify(graph)
     assert finding.code == "CFG131"
     assert finding.hint is not None
     assert "write call:y:0" in finding.hint
