@@ -26,7 +26,7 @@ from cfgraph.analysis.signatures import Signatures
 from cfgraph.analysis.subject import Rule, Subject
 from cfgraph.ir.collector import without_collector
 from cfgraph.ir.functions import Function
-from cfgraph.ir.graph import Graph
+from cfgraph.ir.graph import Graph, require_graph
 
 _RULES: Final[tuple[Rule, ...]] = (
     verify_nodes.names,
@@ -69,6 +69,7 @@ class _Known(NamedTuple):
 
 def verify(graph: Graph) -> tuple[Finding, ...]:
     """All findings on a graph, errors, warnings and notes; kept until the graph changes."""
+    require_graph(graph)
     state, known = _state(graph), _known.get(graph)
     if known is not None and known.state != state:
         known = None

@@ -22,7 +22,7 @@ from cfgraph.compare.signatures import entries, outside_bodies
 from cfgraph.errors import InvalidInput, UsageError
 from cfgraph.ir import registry
 from cfgraph.ir.functions import Definition, Function
-from cfgraph.ir.graph import Graph, Node
+from cfgraph.ir.graph import Graph, Node, require_graph
 from cfgraph.ir.names import did_you_mean
 
 BY: Final = ("name", "structure")
@@ -38,6 +38,8 @@ def diff(a: Graph, b: Graph, *, by: str = "name", ignore: Collection[str] = ()) 
     `devices`. An attribute that is absent counts as its default. Raises UsageError for another
     word.
     """
+    require_graph(a)
+    require_graph(b)
     if by not in BY:
         raise UsageError(f"cannot compare by {by!r}", hint=f"one of {', '.join(BY)}")
     for word in ignore:

@@ -11,7 +11,7 @@ from typing import Final
 from cfgraph.errors import InvalidInput, UsageError
 from cfgraph.ir import serde, serde_formats, text
 from cfgraph.ir.file_bytes import read_file, unpack
-from cfgraph.ir.graph import Graph
+from cfgraph.ir.graph import Graph, require_graph
 from cfgraph.ir.parts import is_folder_of_parts, load_parts, stage_parts
 from cfgraph.ir.staged import StagedFiles
 
@@ -122,6 +122,7 @@ def format_of(path: str | os.PathLike[str]) -> str:
 
 def dumps(graph: Graph, format: str = "pb") -> bytes:
     """The bytes of a graph as `pb`, `pbtxt` or `graph`. Raises UsageError for another format."""
+    require_graph(graph)
     _check_format(format)
     if format == "pb":
         return serde.graph_to_bytes(graph)

@@ -13,7 +13,17 @@ from cfgraph.ir.node import CONTROL, Node, Output, Use, pair
 if TYPE_CHECKING:
     from cfgraph.ir.functions import Function
 
-__all__ = ["CONTROL", "Graph", "Node", "NodeRecord", "Output", "Use", "Versions", "faults_error"]
+__all__ = [
+    "CONTROL",
+    "Graph",
+    "Node",
+    "NodeRecord",
+    "Output",
+    "Use",
+    "Versions",
+    "faults_error",
+    "require_graph",
+]
 
 
 # guessing what was meant takes time, so it is done for so many faults
@@ -318,6 +328,13 @@ class Graph:
             number += 1
         self._suffixes[base] = number
         return f"{base}_{number}"
+
+
+def require_graph(given: object) -> None:
+    """Raise UsageError for what is no graph, like the name of a file."""
+    if not isinstance(given, Graph):
+        message = f"{given!r} is no Graph"
+        raise UsageError(message, hint="cfgraph.load(path) reads one from a file")
 
 
 class Versions(NamedTuple):

@@ -16,7 +16,7 @@ from cfgraph.errors import CfgraphError, ExecutionError, UsageError
 from cfgraph.ir.collector import without_collector
 from cfgraph.ir.device_set import device_set
 from cfgraph.ir.dtypes import DType
-from cfgraph.ir.graph import Graph, Node, Output
+from cfgraph.ir.graph import Graph, Node, Output, require_graph
 from cfgraph.ir.shapes import Shape
 from cfgraph.ops.variables import Variable
 from cfgraph.passes.place.rules import GivenRules, Rules
@@ -101,7 +101,7 @@ class Session:
         swap_above: float = THRESHOLD,
         gpu: str | Card | None = None,
     ) -> None:
-        _require_graph(graph)
+        require_graph(graph)
         if costs is not None and schedule != "fifo":
             raise UsageError("virtual time knows one schedule", hint='schedule="fifo"')
         if schedule not in SCHEDULES:
@@ -261,12 +261,6 @@ class Session:
                 del self._simulators[next(iter(self._simulators))]
             self._simulators[key] = simulator
         return simulator
-
-
-def _require_graph(graph: object) -> None:
-    if not isinstance(graph, Graph):
-        message = f"a session runs a Graph, not {graph!r}"
-        raise UsageError(message, hint="cfgraph.load(path) reads one from a file")
 
 
 def _named(graph: Graph) -> Sequence[str]:

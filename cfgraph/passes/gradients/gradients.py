@@ -14,7 +14,7 @@ from cfgraph.analysis.transfers import is_partitioned
 from cfgraph.analysis.verify import require_valid
 from cfgraph.errors import Unsupported, UsageError
 from cfgraph.ir.collector import without_collector
-from cfgraph.ir.graph import Graph, Output
+from cfgraph.ir.graph import Graph, Output, require_graph
 from cfgraph.ops.op import lookup
 from cfgraph.passes.gradients.active import Active
 from cfgraph.passes.gradients.calls import called_with_gradient, write_as_calls
@@ -55,6 +55,7 @@ def gradients(
     Raises UsageError for names that do not exist and weights that do not fit, Unsupported for what
     cannot be differentiated; the graph is lowered then, and otherwise unchanged.
     """
+    require_graph(graph)
     if unconnected not in UNCONNECTED:
         message = f"unconnected is {unconnected!r}"
         raise UsageError(message, hint=f"one of {', '.join(UNCONNECTED)}")
