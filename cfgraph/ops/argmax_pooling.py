@@ -94,7 +94,7 @@ class MaxPoolGradWithArgmax(Argmax):
             where = index if whole else index + cls.batches(xp, x.shape)
             check_indices(where, x.size)
             none = xp.zeros(x.size, dtype=x.dtype)
-            return accumulated(none, where.ravel(), dy.ravel(), "add").reshape(x.shape)
+            return accumulated(xp, none, where.ravel(), dy.ravel(), "add").reshape(x.shape)
 
         return gradient
 

@@ -127,7 +127,7 @@ def counter(xp: ModuleType, *, binary: bool) -> Kernel:
             bins[flat[inside]] = 1
         else:
             much = weights.reshape(-1)[inside] if weights.size else 1
-            bins = accumulated(bins, flat[inside], much, "add")
+            bins = accumulated(xp, bins, flat[inside], much, "add")
         return bins
 
     return count

@@ -58,7 +58,7 @@ def scattered(
         # what is there stays where it is compared with NaN
         never = array.dtype.type(float("inf") if how == "min" else float("-inf"))
         updates = xp.where(xp.isnan(updates), never, updates)
-    return accumulated(array, where, updates, how)
+    return accumulated(xp, array, where, updates, how)
 
 
 def _check_static(tensor: Shape, indices: Shape, updates: Shape) -> None:

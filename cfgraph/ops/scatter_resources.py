@@ -11,10 +11,10 @@ from cfgraph.ops.scatter_variables import (
     greatest,
     least,
     multiply,
+    replace,
     subtract,
 )
 from cfgraph.ops.variables import NUMERIC
-from cfgraph.ops.writes import written
 
 
 class ResourceRows(ScatterRows, abstract=True):
@@ -33,7 +33,7 @@ class ResourceScatterUpdate(ResourceRows):
     """Replace some rows of a variable."""
 
     attrs = f"{INDICES}"
-    change = written
+    change = replace
 
 
 class ResourceScatterAdd(ResourceRows):
@@ -82,7 +82,7 @@ class ResourceScatterNdUpdate(ResourcePlaces):
     """Replace some places of a variable."""
 
     attrs = f"{INDICES}, use_locking: bool = true, bad_indices_policy: string = ''"
-    change = written
+    change = replace
 
 
 class ResourceScatterNdAdd(ResourcePlaces):

@@ -20,38 +20,43 @@ from cfgraph.ops.writes import accumulated, written
 INDICES = "Tindices: {int32, int64}"
 _ORDERED = "T: {float16, bfloat16, float32, float64, int32, int64}"
 
-# (array, index, updates) -> the changed copy
-Change = Callable[[Any, Any, Any], Any]
+# (namespace, array, index, updates) -> the changed copy
+Change = Callable[[ModuleType, Any, Any, Any], Any]
 
 
-def add(array: Any, index: Any, updates: Any) -> Any:
+def replace(xp: ModuleType, array: Any, index: Any, updates: Any) -> Any:
+    """A copy with the updates in their places."""
+    return written(array, index, updates)
+
+
+def add(xp: ModuleType, array: Any, index: Any, updates: Any) -> Any:
     """A copy with the updates added, once for each time a place is named."""
-    return accumulated(array, index, updates, "add")
+    return accumulated(xp, array, index, updates, "add")
 
 
-def subtract(array: Any, index: Any, updates: Any) -> Any:
+def subtract(xp: ModuleType, array: Any, index: Any, updates: Any) -> Any:
     """A copy with the updates subtracted."""
-    return accumulated(array, index, updates, "subtract")
+    return accumulated(xp, array, index, updates, "subtract")
 
 
-def least(array: Any, index: Any, updates: Any) -> Any:
+def least(xp: ModuleType, array: Any, index: Any, updates: Any) -> Any:
     """A copy with the lesser of old value and update."""
-    return accumulated(array, index, updates, "min")
+    return accumulated(xp, array, index, updates, "min")
 
 
-def greatest(array: Any, index: Any, updates: Any) -> Any:
+def greatest(xp: ModuleType, array: Any, index: Any, updates: Any) -> Any:
     """A copy with the greater of old value and update."""
-    return accumulated(array, index, updates, "max")
+    return accumulated(xp, array, index, updates, "max")
 
 
-def multiply(array: Any, index: Any, updates: Any) -> Any:
+def multiply(xp: ModuleType, array: Any, index: Any, updates: Any) -> Any:
     """A copy with the places multiplied, once for each time one is named."""
     result = np.array(array)
     np.multiply.at(result, index, updates)
     return result
 
 
-def divide(array: Any, index: Any, updates: Any) -> Any:
+def divide(xp: ModuleType, array: Any, index: Any, updates: Any) -> Any:
     """A copy with the places divided; integers towards zero."""
     result = np.array(array)
     if result.dtype.kind not in "iu":
@@ -70,7 +75,9 @@ def divide(array: Any, index: Any, updates: Any) -> Any:
     return result
 
 
-def _change_rows(cell: Variable, indices: Any, updates: Any, change: Change) -> None:
+def _change_rows(
+    xp: ModuleType, cell: Variable, indices: Any, updates: Any, change: Change
+) -> None:
     """Change the rows of a variable that `indices` names."""
     array = cell.read()
     if not array.ndim:
@@ -90,7 +97,7 @@ def _change_rows(cell: Variable, indices: Any, updates: Any, change: Change) -> 
         message = f"indices{first or ''} = {bad} is not in [0, {len(array)})"
         raise OpError(message)
     if indices.size:
-        cell.value = change(array, indices, updates)
+        cell.value = change(xp, array, indices, updates)
 
 
 def _change_places(
@@ -110,7 +117,7 @@ def _change_places(
         raise OpError(message)
     if bad is not None:
         where, updates = tuple(part[~bad] for part in where), updates[~bad]
-    cell.value = change(whole, where, updates).reshape(array.shape)
+    cell.value = change(xp, whole, where, updates).reshape(array.shape)
 
 
 class ScatterRows(Op, abstract=True):
@@ -127,7 +134,7 @@ class ScatterRows(Op, abstract=True):
         change, returns = cls.change, bool(cls.parsed().outputs)
 
         def scatter(step: Any, cell: Variable, indices: Any, updates: Any) -> Any:
-            _change_rows(cell, indices, updates, change)
+            _change_rows(xp, cell, indices, updates, change)
             return cell if returns else None
 
         return scatter
@@ -156,7 +163,7 @@ class ScatterUpdate(ScatterRows):
     """Replace some rows of a variable; hands the reference on."""
 
     attrs = f"{INDICES}, use_locking: bool = true"
-    change = written
+    change = replace
 
 
 class ScatterAdd(ScatterRows):
@@ -205,7 +212,7 @@ class ScatterNdUpdate(ScatterPlaces):
     """Replace some places of a variable; hands the reference on."""
 
     attrs = f"{INDICES}, use_locking: bool = true, bad_indices_policy: string = ''"
-    change = written
+    change = replace
 
 
 class ScatterNdAdd(ScatterPlaces):

@@ -31,14 +31,14 @@ IDS = "Tindices: {int32, int64}"
 COUNT = "Tnumsegments: {int32, int64} = int32"
 
 
-def combined(ufunc: Any, start: Any, rows: Any, ids: Any, count: int) -> Any:
+def combined(xp: ModuleType, ufunc: Any, start: Any, rows: Any, ids: Any, count: int) -> Any:
     """`count` segments, each `start` combined with the rows of its number, in order.
 
     Compared with NaN the later row stays, whichever of the two it is.
     """
     result: Any = np.full_like(rows, start, shape=(count, *rows.shape[1:]))
     if not isinstance(result, np.ndarray):
-        return accumulated(result, ids, rows, HOW[ufunc])
+        return accumulated(xp, result, ids, rows, HOW[ufunc])
     wins = {np.maximum: np.greater, np.minimum: np.less}.get(ufunc)
     if wins is None or rows.dtype.kind in "iu" or not np.isnan(rows).any():
         ufunc.at(result, ids, rows)
@@ -69,9 +69,9 @@ class Segment(BySegment, abstract=True):
     traceable = False
 
     @classmethod
-    def reduced(cls, rows: Any, ids: Any, count: int) -> Any:
+    def reduced(cls, xp: ModuleType, rows: Any, ids: Any, count: int) -> Any:
         """The segments; overridden where a ufunc does not say it."""
-        return combined(cls.ufunc, cls.missing, rows, ids, count)
+        return combined(xp, cls.ufunc, cls.missing, rows, ids, count)
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -93,7 +93,7 @@ class Segment(BySegment, abstract=True):
             if ids.size and ids[-1] >= size:
                 message = f"segment ids must be less than num_segments {size}, got {ids[-1]}"
                 raise OpError(message)
-            return cls.reduced(data, ids, size)
+            return cls.reduced(xp, data, ids, size)
 
         return segment
 
@@ -152,8 +152,8 @@ class SegmentMean(Segment):
     attrs = f"T: {NUMERIC}, {IDS}"
 
     @classmethod
-    def reduced(cls, rows: Any, ids: Any, count: int) -> Any:
-        total = combined(np.add, 0, rows, ids, count)
+    def reduced(cls, xp: ModuleType, rows: Any, ids: Any, count: int) -> Any:
+        total = combined(xp, np.add, 0, rows, ids, count)
         many = np.maximum(np.bincount(ids, minlength=count), 1).astype(rows.dtype)
         many = many.reshape((-1,) + (1,) * (rows.ndim - 1))
         if rows.dtype.kind not in "iu":
@@ -171,9 +171,9 @@ class Extremes(Segment, abstract=True):
     largest: ClassVar[bool]
 
     @classmethod
-    def reduced(cls, rows: Any, ids: Any, count: int) -> Any:
+    def reduced(cls, xp: ModuleType, rows: Any, ids: Any, count: int) -> Any:
         start = extreme(rows.dtype, largest=cls.largest)
-        result = combined(cls.ufunc, start, rows, ids, count)
+        result = combined(xp, cls.ufunc, start, rows, ids, count)
         result[np.bincount(ids, minlength=count) == 0] = 0
         return result
 

@@ -49,7 +49,7 @@ class SparseSegment(Op, abstract=True):
                 message = f"segment ids must be < num_segments {size}, got {ids[-1]}"
                 raise OpError(message)
             wide = _wide(data.dtype)
-            total = combined(np.add, 0, data[indices].astype(wide, copy=False), ids, size)
+            total = combined(xp, np.add, 0, data[indices].astype(wide, copy=False), ids, size)
             if weight:
                 total = total / _divisor(ids, size, weight, total)
             return total.astype(data.dtype, copy=False)
@@ -186,9 +186,9 @@ class SparseSegmentGrad(Op, abstract=True):
             if weight:
                 wide = wide / _divisor(ids, segments, weight, wide)
             if not compact:
-                return combined(np.add, 0, wide[ids], indices, size).astype(grad.dtype)
+                return combined(xp, np.add, 0, wide[ids], indices, size).astype(grad.dtype)
             named, place = np.unique(indices, return_inverse=True)
-            total = combined(np.add, 0, wide[ids], place, named.size)
+            total = combined(xp, np.add, 0, wide[ids], place, named.size)
             return total.astype(grad.dtype), named
 
         return sparse_segment_grad

@@ -57,7 +57,7 @@ class UnsortedSegment(BySegment, abstract=True):
                 raise OpError(message)
             if flat.size and flat.min() < 0:
                 rows, flat = rows[flat >= 0], flat[flat >= 0]
-            return combined(ufunc, start, rows, flat, count)
+            return combined(xp, ufunc, start, rows, flat, count)
 
         return unsorted_segment
 
@@ -78,7 +78,7 @@ def unchecked(xp: ModuleType, how: str, start: Any, rows: Any, ids: Any, count: 
     """The segments without a look at the numbers: those outside go to a segment that is dropped."""
     segments = xp.full((count + 1, *rows.shape[1:]), start, rows.dtype)
     inside = xp.where((ids < 0) | (ids >= count), count, ids)
-    return accumulated(segments, inside, rows, how)[:count]
+    return accumulated(xp, segments, inside, rows, how)[:count]
 
 
 class UnsortedSegmentSum(UnsortedSegment):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 
-# what NumPy's ufuncs, the `.at` of traced arrays and the arrays of a card call the same change
-_UFUNCS = {"add": np.add, "subtract": np.subtract, "min": np.minimum, "max": np.maximum}
+# what the ufuncs are called whose `.at` makes a change
+_UFUNCS = {"add": "add", "subtract": "subtract", "min": "minimum", "max": "maximum"}
 
 
 def written(array: Any, index: Any, value: Any) -> Any:
@@ -19,7 +20,7 @@ def written(array: Any, index: Any, value: Any) -> Any:
     return result
 
 
-def accumulated(array: Any, index: Any, value: Any, how: str) -> Any:
+def accumulated(xp: ModuleType, array: Any, index: Any, value: Any, how: str) -> Any:
     """A copy of `array` with `value` added (`how`) at `index`, once for each time it is named."""
     if hasattr(array, "at"):
         if how == "subtract":
@@ -27,10 +28,7 @@ def accumulated(array: Any, index: Any, value: Any, how: str) -> Any:
         either = how == "add" and array.dtype == bool
         return getattr(array.at[index], "max" if either else how)(value)
     result = array.copy()
-    if isinstance(result, np.ndarray):
-        _UFUNCS[how].at(result, index, value)
-    elif how == "subtract":
-        result.scatter_add(index, -value)
-    else:
-        getattr(result, f"scatter_{how}")(index, value)
+    if how == "subtract" and not isinstance(result, np.ndarray):
+        how, value = "add", -value  # a card has no atomic difference
+    getattr(xp, _UFUNCS.get(how, how)).at(result, index, value)
     return result

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import operator
+import warnings
 from collections.abc import Callable
 from importlib import import_module
 from types import SimpleNamespace
@@ -29,9 +30,10 @@ _SHAPES = {"zeros", "ones", "empty", "full", "reshape", "broadcast_to", "tile", 
 _ALWAYS = {"take": {"mode": "wrap"}, "sort": {"kind": "stable"}, "argsort": {"kind": "stable"}}
 # what changes elements in place, and the types that the card has instructions for
 _SCATTERS = {
-    "add": (np.add, "iILQefd"),
-    "max": (np.maximum, "iILQfd"),
-    "min": (np.minimum, "iILQfd"),
+    "add": "iIlLqQefd",
+    "subtract": "iI",
+    "maximum": "iIlLqQfd",
+    "minimum": "iIlLqQfd",
 }
 # methods that need values on the host
 _WAITING = {"item", "tolist", "tobytes", "nonzero"}
@@ -72,9 +74,12 @@ class Array:
         raise TypeError(message)
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
-        if method != "__call__" or ufunc.__name__ not in NAMES[""]:
+        found = getattr(library, ufunc.__name__, None)
+        if method != "__call__":
+            found = getattr(found, method, None)
+        if found is None or any(isinstance(item, tuple | list) for item in inputs):
             return NotImplemented
-        return getattr(library, ufunc.__name__)(*inputs, **kwargs)
+        return found(*inputs, **kwargs)
 
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         module: Any = library
@@ -129,20 +134,21 @@ class Array:
         return wrap(found(*args, **kwargs), self)
 
     def scatter_add(self, index: Any, value: Any) -> None:
-        self._scatter("add", index, value)
+        self._deprecated("add")
+        library.add.at(self, index, value)
 
     def scatter_max(self, index: Any, value: Any) -> None:
-        self._scatter("max", index, value)
+        self._deprecated("max")
+        library.maximum.at(self, index, value)
 
     def scatter_min(self, index: Any, value: Any) -> None:
-        self._scatter("min", index, value)
+        self._deprecated("min")
+        library.minimum.at(self, index, value)
 
-    def _scatter(self, how: str, index: Any, value: Any) -> None:
-        ufunc, types = _SCATTERS[how]
-        if self.dtype.char not in types:
-            message = f"scatter_{how} does not support {self.dtype}"
-            raise TypeError(message)
-        ufunc.at(self._a, _index(index, self.shape), plain(value, "scatter"))
+    def _deprecated(self, how: str) -> None:
+        """Warn as compiled code does, which has no place of its own: the caller is to blame."""
+        message = f"`ndarray.scatter_{how}` is deprecated."
+        warnings.warn(message, DeprecationWarning, stacklevel=3)
 
     def __getitem__(self, index: Any) -> Any:
         return wrap(self._a[_index(index, self.shape)], self)
@@ -290,6 +296,16 @@ class _Ufunc:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self._call(*args, **kwargs)
+
+    def at(self, array: Array, index: Any, value: Any) -> None:
+        if self.__name__ not in _SCATTERS:
+            message = f"`cupy_{self.__name__}.at` is not supported yet"
+            raise NotImplementedError(message)
+        if array.dtype.char not in _SCATTERS[self.__name__]:
+            message = f"cupy.{self.__name__}.at only supports int32, and some more, as data type"
+            raise TypeError(message)
+        values = plain(value, "at")
+        getattr(np, self.__name__).at(array._a, _index(index, array.shape), values)
 
 
 def _module(module: str) -> Any:
