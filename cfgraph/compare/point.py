@@ -12,7 +12,8 @@ from cfgraph.errors import Unsupported
 from cfgraph.ir.graph import Graph, Node
 from cfgraph.ops.op import lookup
 from cfgraph.ops.variables import Variable
-from cfgraph.runtime.session import Session, as_fed
+from cfgraph.runtime.fed import as_fed
+from cfgraph.runtime.session import Session
 from cfgraph.runtime.state import State
 from cfgraph.runtime.step import RunStep
 from cfgraph.runtime.trace import Observer

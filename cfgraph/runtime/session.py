@@ -15,10 +15,7 @@ from cfgraph.analysis.transfers import is_partitioned
 from cfgraph.errors import CfgraphError, ExecutionError, UsageError
 from cfgraph.ir.collector import without_collector
 from cfgraph.ir.device_set import device_set
-from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Graph, Node, Output, require_graph
-from cfgraph.ir.shapes import Shape
-from cfgraph.ops.variables import Variable
 from cfgraph.passes.place.rules import GivenRules, Rules
 from cfgraph.runtime.clustered import clustered_run
 from cfgraph.runtime.cost_model import CostModel
@@ -28,7 +25,7 @@ from cfgraph.runtime.devices.real import require_kind
 from cfgraph.runtime.diagnose import dead_fetch, starved_fetch
 from cfgraph.runtime.divided import divided_run
 from cfgraph.runtime.executor import MISSING
-from cfgraph.runtime.feeds import fed_type, fitted
+from cfgraph.runtime.fed import as_fed
 from cfgraph.runtime.launch import Launches
 from cfgraph.runtime.lowered import lowered_run
 from cfgraph.runtime.memory.meter import DeviceMemory, Meter
@@ -290,39 +287,6 @@ def _read(item: Output, cell: Any) -> Any:
     except CfgraphError as error:
         message, hint = error.message, error.hint
         raise ExecutionError(message, node=item.node, hint=hint, code="CFG705") from None
-
-
-def as_fed(graph: Graph, item: Output, value: Any) -> Any:
-    """What the kernels take of a fed value: an array of the tensor's type, a scalar of rank 0.
-
-    An array that is fed for the handle of a resource is the value of a variable of its own.
-    """
-    wanted, shape = fed_type(graph, item)
-    kind = item.dtype.kind if item.dtype else ""
-    if kind == "variant" or (kind == "resource" and not _is_value(value)):
-        return value
-    array = _array(item, value, wanted, shape)
-    if kind == "resource":
-        dtype = wanted or DType.of_numpy(array.dtype)
-        held = Shape(array.shape)
-        return Variable(dtype, held, item.node.name, resource=True, value=array)
-    return array
-
-
-def _is_value(value: Any) -> bool:
-    return isinstance(value, np.ndarray | np.generic | bool | int | float | complex | str | bytes)
-
-
-def _array(item: Output, value: Any, wanted: DType | None, shape: Shape) -> Any:
-    try:
-        array = fitted(value, wanted, shape)
-    except UsageError as error:
-        error.message = f"feed {item.name}: {error.message}"
-        raise
-    if array.ndim == 0:
-        return array[()] if array.dtype != object else array.copy()
-    shared = isinstance(value, np.ndarray) and np.may_share_memory(array, value)
-    return array.copy() if shared else array
 
 
 def _own(value: Any) -> Any:
