@@ -1,10 +1,15 @@
-"""Generated kernels on a card: compiled by NVRTC through CuPy, once a source."""
+"""Generated kernels on a card: compiled by NVRTC through CuPy, once a source.
+
+CuPy's own way to a module, RawModule, has numbers below the least normal one be 0: behind the
+options that it is given it says so to NVRTC. Here no such option is added.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
 from typing import Any, Final
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -20,7 +25,8 @@ class Cuda:
 
     def __init__(self, card: Card) -> None:
         self._card = card
-        self._known: dict[str, Launch] = {}
+        # as long as any group has a signature that launches it
+        self._known: WeakValueDictionary[str, Launch] = WeakValueDictionary()
         self.array = card.array
         self.empty = card.xp.empty
 
@@ -29,17 +35,24 @@ class Cuda:
         return self._card.to_device(value)
 
     def function(self, source: str, name: str) -> Launch:
-        """The kernel of a source, compiled when it is first launched."""
+        """The kernel of a source, compiled here. Raises what CuPy does where that fails."""
         found = self._known.get(source)
         if found is None:
-            module = self._card.xp.RawModule(code=source, options=OPTIONS, backend="nvrtc")
-            kernel = module.get_function(name)
+            kernel = module_of(self._card.xp, source).get_function(name)
 
             def launch(blocks: int, threads: int, given: Sequence[Any]) -> None:
                 kernel((blocks,), (threads,), given)
 
             found = self._known[source] = launch
         return found
+
+
+def module_of(xp: Any, source: str) -> Any:
+    """A source, compiled for the card that is current: its functions are called as CuPy's are."""
+    code, _ = xp.cuda.compiler.compile_using_nvrtc(source, OPTIONS)
+    module = xp.cuda.Module()
+    module.load(code)
+    return module
 
 
 @cache

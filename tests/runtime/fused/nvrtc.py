@@ -9,6 +9,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
+from cfgraph.runtime.fused.cuda import OPTIONS
+
 WHY_NOT: Final = "NVRTC is not here: nvidia-cuda-nvrtc, which comes with the extra `gpu`"
 
 
@@ -30,8 +32,13 @@ def _candidates() -> Iterator[Path | str]:
     yield from ("libnvrtc.so.13", "libnvrtc.so.12")
 
 
-def compiled(source: str, options: tuple[str, ...]) -> int:
-    """The bytes of machine code for a source; AssertionError with the compiler's words."""
+def compiled(source: str, architecture: str) -> bytes:
+    """Machine code for `sm_90` and its like, PTX for `compute_90`; AssertionError says why not.
+
+    The options are those that a run gives to CuPy, and what CuPy adds to them.
+    """
+    real = architecture.startswith("sm")
+    options = (*OPTIONS, f"-arch={architecture}", "--device-as-default-execution-space")
     nvrtc, program = library(), ctypes.c_void_p()
     made = nvrtc.nvrtcCreateProgram(
         ctypes.byref(program), source.encode(), b"kernel.cu", 0, None, None
@@ -44,6 +51,9 @@ def compiled(source: str, options: tuple[str, ...]) -> int:
     log = ctypes.create_string_buffer(size.value)
     nvrtc.nvrtcGetProgramLog(program, log)
     assert not failed, log.value.decode()[:4000]
-    nvrtc.nvrtcGetCUBINSize(program, ctypes.byref(size))
+    get = "CUBIN" if real else "PTX"
+    nvrtc[f"nvrtcGet{get}Size"](program, ctypes.byref(size))
+    code = ctypes.create_string_buffer(size.value)
+    nvrtc[f"nvrtcGet{get}"](program, code)
     nvrtc.nvrtcDestroyProgram(ctypes.byref(program))
-    return int(size.value)
+    return code.raw

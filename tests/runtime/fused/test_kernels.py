@@ -11,7 +11,6 @@ import pytest
 
 from cfgraph.ir.dtypes import DType
 from cfgraph.ops.evaluate import numpy_kernel
-from cfgraph.runtime.fused.cuda import OPTIONS
 from cfgraph.runtime.fused.kernel_text import source_of
 from tests.ops import harness
 from tests.runtime.fused import nvrtc
@@ -91,12 +90,22 @@ def test_kernels_compile_for_a_card(architecture: str, tmp_path: Path) -> None:
     halves = [kernel for kernel in kernels if "cf_half_store" in kernel]
     kernels = [*dict.fromkeys([*kernels[::40], *halves[::20]])]
     assert halves
-    options = (f"--gpu-architecture={architecture}", *OPTIONS)
-    assert nvrtc.compiled(source_of(*kernels), options) > 0
+    assert nvrtc.compiled(source_of(*kernels), architecture)
+
+
+@needs_nvrtc
+def test_kernels_keep_numbers_below_the_least_normal_one(
+    tmp_path: Path,
+) -> None:
+    kernels = written(Batch(tmp_path), ["arithmetic"])
+    floats = [kernel for kernel in kernels if "float" in kernel and "*" in kernel][::20]
+    code = nvrtc.compiled(source_of(*floats), "compute_90").decode()
+    assert ".f32" in code
+    assert ".ftz" not in code
 
 
 @needs_nvrtc
 @pytest.mark.slow
 def test_the_kernel_of_every_op_compiles_for_a_card(tmp_path: Path) -> None:
     source = source_of(*written(Batch(tmp_path), FAMILIES))
-    assert nvrtc.compiled(source, ("--gpu-architecture=sm_90", *OPTIONS)) > 0
+    assert nvrtc.compiled(source, "sm_90")

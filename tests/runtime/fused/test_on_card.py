@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -56,8 +57,8 @@ def stand_in(
 ) -> Card:
     """A card whose generated kernels are compiled for the host."""
 
-    class RawModule:
-        def __init__(self, code: str, options: tuple[str, ...], backend: str) -> None:
+    class Module:
+        def load(self, code: str) -> None:
             self.kernels = kernels(code)
 
         def get_function(self, name: str) -> Any:
@@ -68,7 +69,9 @@ def stand_in(
 
             return launch
 
-    monkeypatch.setattr(library, "RawModule", RawModule, raising=False)
+    compiler = SimpleNamespace(compile_using_nvrtc=lambda source, options: (source, None))
+    monkeypatch.setattr(library.cuda, "compiler", compiler, raising=False)
+    monkeypatch.setattr(library.cuda, "Module", Module, raising=False)
     return Card(library)
 
 

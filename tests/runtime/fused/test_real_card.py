@@ -13,7 +13,7 @@ import cfgraph
 from benchmarks.running import GRAPHS, works
 from cfgraph.runtime.compiled import has_jax
 from cfgraph.runtime.devices.card import Card
-from cfgraph.runtime.fused.cuda import OPTIONS
+from cfgraph.runtime.fused.cuda import module_of
 from cfgraph.runtime.fused.group import Group
 from cfgraph.runtime.fused.kernel_text import source_of
 from tests.runtime.fused.host import Batch
@@ -43,8 +43,7 @@ class CardBatch(Batch):
         return np.asarray(self.card.to_host(value))
 
     def compiled(self, kernels: list[str]) -> Any:
-        code = source_of(*kernels)
-        return _Module(self.card.xp.RawModule(code=code, options=OPTIONS, backend="nvrtc"))
+        return _Module(module_of(self.card.xp, source_of(*kernels)))
 
 
 class _Module:
