@@ -116,7 +116,7 @@ class ReadyRun:
         try:
             session.run(fetches, feeds, [node.name], trace=fate, max_iterations=limit)
         except ExecutionError as error:
-            if not _is_of_fetch(error, fate):
+            if not (fetches and _is_of_fetch(error, fate)):
                 raise
             fate.why = "" if fate.live else error.message
         return fate

@@ -310,3 +310,16 @@ def test_what_is_the_name_of_a_function_is_said_to_be_one(command: Command, grap
         done = command(*asked)
         assert done.code == 2
         assert f"show --filter function:{name} lists its nodes" in done.err
+
+
+def test_a_node_of_a_loop_that_fails_after_some_iterations_is_not_said_to_have_run(
+    command: Command, tmp_path: Path
+) -> None:
+    b = Builder()
+    b.while_loop(lambda i: i > -2, lambda i: i - i // i, 3, name="loop")
+    cfgraph.lower(b.graph)
+    cfgraph.save(b.graph, tmp_path / "fails.pb")
+    (divides,) = (node.name for node in b.graph if node.op == "FloorDiv")
+    done = command("explain", tmp_path / "fails.pb", divides, "--run")
+    assert (done.code, "zero" in done.err) == (5, True)
+    assert "it ran" not in done.out
