@@ -8,7 +8,7 @@ from cfgraph.ir.saved_model import SavedVariables, saved_variables
 
 def variables_of(source: Source) -> SavedVariables | None:
     """The variables beside the graph of a SavedModel; None where there are none."""
-    if source.format != "saved_model" or source.path == STDIN:
+    if source.format not in ("saved_model", "pbtxt") or source.path == STDIN:
         return None
     return saved_variables(source.path, source.data)
 

@@ -16,7 +16,7 @@ from cfgraph.ir.parts import is_folder_of_parts, load_parts, stage_parts
 from cfgraph.ir.staged import StagedFiles
 
 FORMATS: Final = ("pb", "pbtxt", "graph")
-_BOM: Final = b"\xef\xbb\xbf"
+BOM: Final = b"\xef\xbb\xbf"
 _TEXT: Final = bytes(range(32, 256)) + b"\t\n\r\f"
 _HEAD: Final = 4096
 _PBTXT: Final = re.compile(rb"\s*(#[^\n]*\n\s*)*[A-Za-z_]\w*\s*[:{<]")
@@ -77,7 +77,7 @@ def decode(data: bytes, format: str | None = None) -> Loaded:
     """Read a graph from bytes, and say what kind they were. Raises like `loads`."""
     _check_format(format)
     size = len(data)
-    data = unpack(data).removeprefix(_BOM)
+    data = unpack(data).removeprefix(BOM)
     if not data:
         raise InvalidInput("the file is empty", code="CFG002")
     kind = format or _text_format(data)

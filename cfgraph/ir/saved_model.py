@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from cfgraph.ir.file_bytes import unpack
+from cfgraph.ir.files import BOM
 from cfgraph.ir.serde_formats import Saver, saver_of
 
 _PREFIX: Final = Path("variables", "variables")
@@ -14,8 +16,9 @@ _PREFIX: Final = Path("variables", "variables")
 
 @dataclass(frozen=True, slots=True)
 class SavedVariables:
-    """The prefix of a checkpoint's files, and what of the graph restores it."""
+    """Where a graph and the values of its variables are, and what of the graph restores them."""
 
+    path: str
     prefix: str
     saver: Saver
 
@@ -25,5 +28,5 @@ def saved_variables(path: str | os.PathLike[str], data: bytes) -> SavedVariables
     folder = Path(path) if os.path.isdir(path) else Path(path).parent
     if not (folder / _PREFIX).with_suffix(".index").exists():
         return None
-    saver = saver_of(data)
-    return None if saver is None else SavedVariables(str(folder / _PREFIX), saver)
+    saver = saver_of(unpack(data).removeprefix(BOM))
+    return None if saver is None else SavedVariables(str(path), str(folder / _PREFIX), saver)

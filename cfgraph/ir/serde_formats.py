@@ -39,14 +39,23 @@ class Saver(NamedTuple):
 
 
 def saver_of(data: bytes) -> Saver | None:
-    """The saver of a binary SavedModel; None where it has none, or the data are something else."""
-    if data[:1] != b"\x08":
-        return None
-    saved = parse(saved_model_pb2.SavedModel(), data, "SavedModel")
+    """The saver of a SavedModel; None where it has none, or the data are something else."""
+    saved = saved_model_pb2.SavedModel()
+    if data[:1] == b"\x08":
+        parse(saved, data, "SavedModel")
+    else:
+        content = data.decode(errors="replace")
+        if _first_field(content) in saved.DESCRIPTOR.fields_by_name:
+            _parse_text(content, saved)
     said = saved.meta_graphs[0].saver_def if saved.meta_graphs else None
-    if said is None or not said.restore_op_name:
+    if said is None or not said.restore_op_name or not said.filename_tensor_name:
         return None
     return Saver(said.restore_op_name, said.filename_tensor_name)
+
+
+def _first_field(content: str) -> str:
+    match = _FIRST_FIELD.match(content)
+    return match[1] if match else ""
 
 
 def from_pbtxt(content: str) -> Any:
@@ -54,8 +63,7 @@ def from_pbtxt(content: str) -> Any:
 
     Raises InvalidInput, with line and column, where it is none.
     """
-    match = _FIRST_FIELD.match(content)
-    first = match[1] if match else ""
+    first = _first_field(content)
     if first in meta_graph_pb2.MetaGraphDef.DESCRIPTOR.fields_by_name:
         return _parse_text(content, meta_graph_pb2.MetaGraphDef()).graph_def
     if first in saved_model_pb2.SavedModel.DESCRIPTOR.fields_by_name:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import shutil
 from pathlib import Path
 from typing import Any
@@ -48,6 +49,28 @@ def test_what_nothing_is_named_to_fetch_saves_nothing(command: Any, saved: Path)
     assert done.code == 0
     assert "StatefulPartitionedCall:1" in done.out
     assert "StatefulPartitionedCall_1" not in done.out
+
+
+def test_the_form_of_the_file_does_not_matter(command: Any, broken: Path) -> None:
+    file = broken / "saved_model.pb"
+    model = saved_model_pb2.SavedModel.FromString(file.read_bytes())
+    (broken / "saved_model.pb.gz").write_bytes(gzip.compress(file.read_bytes()))
+    (broken / "saved_model.pbtxt").write_text(text_format.MessageToString(model))
+    for name in ("saved_model.pb.gz", "saved_model.pbtxt"):
+        done = command("run", broken / name, *FEED, "--expect", Y)
+        assert (done.code, "begins with 4 variables" in done.err) == (0, True), name
+
+
+@pytest.mark.parametrize("field", ["restore_op_name", "filename_tensor_name"])
+def test_a_saver_that_names_nothing_of_the_graph_is_refused(
+    command: Any, broken: Path, field: str
+) -> None:
+    file = broken / "saved_model.pb"
+    model = saved_model_pb2.SavedModel.FromString(file.read_bytes())
+    setattr(model.meta_graphs[0].saver_def, field, "elsewhere")
+    file.write_bytes(model.SerializeToString())
+    done = command("run", broken, *FEED)
+    assert (done.code, "restored by 'elsewhere'" in done.err) == (3, True)
 
 
 def test_what_to_type_next_runs(command: Any, saved: Path) -> None:
