@@ -153,7 +153,8 @@ def complete(
             if len(_completed) >= _MAX_COMPLETED:
                 _completed.clear()
             _completed[key] = known
-    return dict(known)
+    # those given are equal, and may yet be others: 1 and true, 0.0 and -0.0
+    return {**known, **given}
 
 
 def _complete(

@@ -203,6 +203,17 @@ def test_a_new_node_takes_its_types_from_its_inputs(graph: Graph) -> None:
     assert graph.add("Mul", graph["x"], graph["y"], name="x").name == "x_2"
 
 
+def test_a_new_node_has_what_is_given_to_it_and_not_what_another_got_that_is_equal() -> None:
+    graph = Graph()
+    x = graph.add("Placeholder", dtype=dtypes.float32)
+    axis = graph.add("Placeholder", dtype=dtypes.int32)
+    wrong = graph.add("Sum", x, axis, keep_dims=1)
+    right = graph.add("Sum", x, axis, keep_dims=True)
+    assert (wrong.attrs["keep_dims"], type(right.attrs["keep_dims"])) == (1, bool)
+    slopes = [graph.add("LeakyRelu", x, alpha=alpha).attrs["alpha"] for alpha in (0.0, -0.0)]
+    assert list(map(str, slopes)) == ["0.0", "-0.0"]
+
+
 def test_a_new_node_whose_inputs_do_not_fit_is_refused(graph: Graph) -> None:
     with pytest.raises(InvalidInput, match="input 1 is p:0 of type bool") as caught:
         graph.add("Mul", graph["x"], graph["p"])
