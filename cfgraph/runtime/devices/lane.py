@@ -135,7 +135,7 @@ class Lane:
         done = self._mark(self.fro)
         self.compute.wait_event(done)
         self._hold(self.fro, done, pinned)
-        return self._lent(array)
+        return self.lend(array)
 
     def to_host(self, value: Any) -> Any:
         """A value as NumPy has it; waits for its copy."""
@@ -187,12 +187,15 @@ class Lane:
         if sender is None or sender is self:
             return message.value
         self.compute.wait_event(message.made)
-        return self._lent(message.value)
+        return self.lend(message.value)
 
-    def _lent(self, array: Any) -> Any:
-        """An array over the same memory, which goes back behind its last reader here."""
+    def lend(self, array: Any) -> Any:
+        """An array over the same memory, which goes back behind its last reader here.
+
+        Its elements are one behind the other; others are handed back as they are.
+        """
         cuda = self._cuda
-        if not array.size:
+        if not array.size or not array.flags.c_contiguous:
             return array
         loan, data = _Loan(array, self), array.data
         memory = cuda.UnownedMemory(data.ptr, array.nbytes, loan, data.device_id)
@@ -219,7 +222,11 @@ class Lane:
         return np.ndarray(shape, dtype, buffer=memory)
 
     def hold(self, what: Any) -> None:
-        """Keep something until the kernels that are queued have run; not `current`."""
+        """Keep something until the kernels that are queued have run; not `current`.
+
+        What was kept before goes first: a gpu that only receives and computes asks nowhere else.
+        """
+        self.let_go()
         self._hold(self.compute, self._mark(self.compute), what)
 
     def _hold(self, stream: Any, done: Any, what: Any) -> None:
