@@ -11,6 +11,7 @@ import numpy as np
 
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ops.adjoint import Adjoint, Partials, conj, reduced
+from cfgraph.ops.host_only import is_card
 from cfgraph.ops.op import Kernel, OpError
 from cfgraph.ops.pointwise import Pointwise
 from cfgraph.ops.pointwise_gradients import like, of_pair, over
@@ -208,12 +209,34 @@ class Atan2(Binary):
         return of_pair(g, node, lambda: g.Mul(x, along), lambda: g.Mul(g.Neg(y), along))
 
 
+def _next_of_bits(xp: ModuleType) -> Kernel:
+    """The next number found by its bits: to a card's own functions the least numbers are 0."""
+
+    def next_after(x: Any, y: Any) -> Any:
+        kind = np.dtype(f"i{x.dtype.itemsize}")
+        lowest = np.iinfo(kind).min
+        # integers in the order of the numbers; -0.0 and 0.0 are 0
+        places = [item.view(kind) for item in (x, y)]
+        mine, theirs = (xp.where(place < 0, lowest - place, place) for place in places)
+        there = mine + (mine < theirs).astype(kind) - (mine > theirs).astype(kind)
+        down = (there < 0) | ((there == 0) & (mine < 0))
+        made = xp.where(down, lowest - there, there).view(x.dtype)
+        made = xp.where(mine == theirs, y, made)
+        return xp.where(xp.isnan(x) | xp.isnan(y), x + y, made)
+
+    return next_after
+
+
 class NextAfter(Binary):
     """The number that can be represented next to x1, towards x2."""
 
     signature = "x1: T, x2: T -> output: T"
     attrs = "T: {float64, float32} = float32"
     function = "nextafter"
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        return _next_of_bits(xp) if is_card(xp) else super().bind(node, xp)
 
     @staticmethod
     def gradient(g: Adjoint, node: Node, dz: Output) -> Partials:

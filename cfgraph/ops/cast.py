@@ -13,6 +13,7 @@ from cfgraph.ir.shapes import Shape, vector
 from cfgraph.ops.adjoint import Adjoint, Partials
 from cfgraph.ops.array import same
 from cfgraph.ops.dims import want_rank_at_least
+from cfgraph.ops.host_only import is_card
 from cfgraph.ops.inference import InferenceContext
 from cfgraph.ops.op import Kernel, Op, OpError
 from cfgraph.ops.pointwise import SameShape
@@ -34,6 +35,9 @@ class Cast(SameShape):
             message = f"Cast {source} to {target} is not supported"
             raise OpError(message)
         wanted = target.numpy
+        inexact = source.is_floating or source.is_complex
+        if is_card(xp) and inexact and target.is_integer and wanted.isbuiltin:
+            return lambda x: _to_integers(xp, x.real, wanted)
         if source.is_complex and not target.is_complex:
             return lambda x: x.real.astype(wanted)
         builtin = source.numpy.isbuiltin and target.numpy.isbuiltin
@@ -45,6 +49,26 @@ class Cast(SameShape):
     def gradient(g: Adjoint, node: Node, dy: Output) -> Partials:
         source = node.attr("SrcT")
         return [g.Cast(dy, DstT=source) if source.is_differentiable else None]
+
+
+def _to_integers(xp: ModuleType, x: Any, wanted: np.dtype[Any]) -> Any:
+    """Floats of a card towards zero; beyond the range as on an x86 host, where a card has its ends.
+
+    There the least number of 32 or 64 bits comes of it, of which narrow types keep the low bits.
+    """
+    wide = np.dtype(np.int64 if wanted.itemsize > 4 or wanted == np.uint32 else np.int32)
+    least = -(2.0 ** (8 * wide.itemsize - 1))
+    x = x.astype(np.float64)
+
+    def signed(x: Any) -> Any:
+        inside = (x > least - (wide.itemsize < 8)) & (x < -least) | (x == least)
+        return xp.where(inside, x, least).astype(wide)
+
+    if wanted != np.uint64:
+        return signed(x).astype(wanted, copy=False)
+    half = np.uint64(1 << 63)
+    over = signed(x + least).astype(wanted) ^ half
+    return xp.where(x >= -least, over, signed(x).astype(wanted))
 
 
 def _to_floats(kind: Any) -> Kernel:

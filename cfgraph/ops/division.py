@@ -12,6 +12,7 @@ import numpy as np
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ops.adjoint import Adjoint, Partials, conj, no_gradient
 from cfgraph.ops.arithmetic import Binary
+from cfgraph.ops.host_only import is_card
 from cfgraph.ops.op import Kernel, OpError
 from cfgraph.ops.pointwise_gradients import of_pair
 from cfgraph.ops.precision import widened
@@ -97,12 +98,25 @@ def _of_remainder(g: Adjoint, node: Node, dz: Output, divide: Callable[..., Outp
     return of_pair(g, node, lambda: dz, lambda: g.Mul(dz, g.Neg(divide(x, y))))
 
 
+def _exact_remainder(xp: ModuleType, x: Any, y: Any) -> Any:
+    """The exact remainder with the sign of y; a card's own is x - floor(x / y) * y, rounded."""
+    rest = xp.fmod(x, y)
+    rest = xp.where((rest != 0) & ((rest < 0) ^ (y < 0)), rest + y, rest)
+    return xp.where(rest == 0, xp.copysign(rest, y), rest)
+
+
 class FloorMod(Division):
     """The remainder of the quotient rounded down: it has the sign of y."""
 
     attrs = one_of(REAL)
     function = operator.mod
     whole = operator.mod
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        if is_card(xp) and not node.attr("T").is_integer:
+            return lambda x, y: _exact_remainder(xp, x, y)
+        return super().bind(node, xp)
 
     @staticmethod
     def gradient(g: Adjoint, node: Node, dz: Output) -> Partials:
@@ -115,6 +129,12 @@ class TruncateMod(Division):
     attrs = one_of("int32, int64", FLOATS)
     function = "fmod"
     whole = "fmod"
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        if is_card(xp) and node.attr("T").is_integer:  # a card's own goes through float64
+            return lambda x, y: x - truncated_quotient(x, y) * y
+        return super().bind(node, xp)
 
     @staticmethod
     def gradient(g: Adjoint, node: Node, dz: Output) -> Partials:

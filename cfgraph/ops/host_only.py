@@ -1,4 +1,4 @@
-"""Functions that only the host has, called from another device: values go there and back."""
+"""What only the host has: told apart from a card, and called from there, values going both ways."""
 
 from __future__ import annotations
 
@@ -8,6 +8,11 @@ from typing import Any
 import numpy as np
 
 from cfgraph.ops.op import Kernel
+
+
+def is_card(xp: ModuleType) -> bool:
+    """True for the array library of a card: its arrays are fetched, not read in passing."""
+    return hasattr(xp, "asnumpy")
 
 
 def on_host(xp: ModuleType, function: Kernel) -> Kernel:

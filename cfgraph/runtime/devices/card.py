@@ -16,8 +16,9 @@ import numpy as np
 from cfgraph.errors import Unsupported
 from cfgraph.runtime.devices.lane import Lane
 
-# the types of elements that CuPy computes with everywhere; it only stores bfloat16
-_HELD: Final = frozenset("?bhilqBHILQefdFD")
+# the types of elements that CuPy computes with everywhere, and so not bfloat16; types and not their
+# letters, for those of other libraries have the same ones
+_HELD: Final = frozenset(map(np.dtype, "?bhilqBHILQefdFD"))
 _DRIVERS: Final = {"win32": "nvcuda.dll"}
 
 
@@ -52,16 +53,19 @@ class Card:
 
     def holds(self, dtype: np.dtype[Any]) -> bool:
         """True for elements that the card computes with; all others stay on the host."""
-        return dtype.char in _HELD
+        return dtype in _HELD
 
     def to_device(self, value: Any) -> Any:
         """A NumPy value as an array of the card, in the order of the current stream.
 
         What is there already, or cannot be, is handed back as it is.
         """
-        if isinstance(value, np.ndarray | np.generic) and self.holds(value.dtype):
+        if not isinstance(value, np.ndarray | np.generic) or not self.holds(value.dtype):
+            return value
+        if value.ndim:
             return self.xp.asarray(value)
-        return value
+        # one of rank 0 would be filled by a kernel, and -0.0 with zeros
+        return self.xp.asarray(value.reshape(1)).reshape(())
 
     def to_host(self, value: Any) -> Any:
         """A value as NumPy has it, a scalar of rank 0; waits for all that the card has to do."""

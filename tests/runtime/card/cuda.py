@@ -96,11 +96,22 @@ class MemoryPool:
         self.limit = size
 
 
+class Pointer(int):
+    """A place in the memory of the card, with what is there."""
+
+    array: np.ndarray
+
+    def __new__(cls, place: int, array: np.ndarray) -> Pointer:
+        made = super().__new__(cls, place)
+        made.array = array
+        return made
+
+
 class UnownedMemory:
     """Memory that belongs to `owner`."""
 
-    def __init__(self, ptr: Any, size: int, owner: Any, device_id: int = -1) -> None:
-        self.array, self.owner = ptr, owner
+    def __init__(self, ptr: Pointer, size: int, owner: Any, device_id: int = -1) -> None:
+        self.ptr, self.array, self.owner = ptr, ptr.array, owner
 
 
 class MemoryPointer:

@@ -2,8 +2,8 @@
 
 Its arrays are of a class of their own, which no NumPy array mixes with and which is never converted
 in passing; what CuPy has not is missing here (`cupy.json`), and its ufuncs refuse the same types.
-Kernels run at once; copies only when an event behind them is waited for, so that a read too
-early finds rubbish.
+Where CuPy gives other values than NumPy, so do they (`unlike`). Kernels run at once; copies only
+when an event behind them is waited for, so that a read too early finds rubbish.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from typing import Any
 
 import numpy as np
 
-from tests.runtime.card import cuda
+from tests.runtime.card import cuda, unlike
 from tests.runtime.card.surface import MODULES, recorded
 
 NAMES = recorded()
-_HELD = frozenset("?bhilqBHILQefdFD")
+_HELD = frozenset(map(np.dtype, "?bhilqBHILQefdFD"))
 # these take NumPy arrays, and bring them to the card; others take them for a shape or an index
 _BRINGS = {"array", "asarray", "ascontiguousarray"}
 _SHAPES = {"zeros", "ones", "empty", "full", "reshape", "broadcast_to", "tile", "transpose"}
@@ -45,6 +45,8 @@ class Array:
     """An array of the card; `waits` counts how often the host asked for what one holds."""
 
     waits = 0
+    # where memory begins: a pool gives out no other places
+    _start = 512
     __array_priority__ = 100
     __hash__ = None  # type: ignore[assignment]
 
@@ -52,7 +54,7 @@ class Array:
         if memptr is None:
             self._a = cuda.rubbish(shape, require(np.dtype(dtype)))
         else:
-            self._a = memptr.array.reshape(shape)
+            self._a, self._start = memptr.array.reshape(shape), int(memptr.memory.ptr)
         self._memory = memptr
         self.base: Array | None = None
 
@@ -61,6 +63,7 @@ class Array:
         made = cls.__new__(cls)
         made._a = np.asarray(array)
         made._memory = None if base is None else base._memory
+        made._start = cls._start if base is None else base._start
         made.base = base if base is None or base.base is None else base.base
         require(made._a.dtype)
         return made
@@ -112,7 +115,9 @@ class Array:
 
     @property
     def data(self) -> Any:
-        return SimpleNamespace(ptr=self._a, device_id=0)
+        root = self if self.base is None else self.base
+        offset = self._a.ctypes.data - root._a.ctypes.data
+        return SimpleNamespace(ptr=cuda.Pointer(self._start + offset, self._a), device_id=0)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") or name not in NAMES["ndarray"]:
@@ -129,8 +134,8 @@ class Array:
             return found(*args, **kwargs)
         args, kwargs = plain(args, name), {key: plain(item, name) for key, item in kwargs.items()}
         kwargs |= _ALWAYS.get(name, {})
-        if name == "astype" and np.dtype(args[0]).char not in _HELD:
-            require(np.dtype(args[0]))
+        if name == "astype":
+            return wrap(unlike.converted(self._a, require(np.dtype(args[0]))), self)
         return wrap(found(*args, **kwargs), self)
 
     def scatter_add(self, index: Any, value: Any) -> None:
@@ -154,7 +159,7 @@ class Array:
         return wrap(self._a[_index(index, self.shape)], self)
 
     def __setitem__(self, index: Any, value: Any) -> None:
-        self._a[_index(index, self.shape)] = plain(value, "setitem")
+        self._a[_index(index, self.shape)] = unlike.filling(plain(value, "setitem"))
 
     def __len__(self) -> int:
         return len(self._a)
@@ -189,7 +194,7 @@ class Array:
 
 def require(dtype: np.dtype[Any]) -> np.dtype[Any]:
     """Raise as CuPy does for a type of elements that it does not compute with."""
-    if dtype.char not in _HELD:
+    if dtype not in _HELD:
         message = f"Unsupported dtype {dtype}"
         raise ValueError(message)
     return dtype
@@ -242,7 +247,7 @@ def _index(index: Any, shape: tuple[int, ...]) -> Any:
 
 def _function(module: str, name: str, told: Any) -> Callable[..., Any]:
     """A function of the card that computes as NumPy's does."""
-    ours = getattr(import_module(MODULES[module][1]), name)
+    ours = unlike.FUNCTIONS.get(name) or getattr(import_module(MODULES[module][1]), name)
 
     @functools.wraps(ours)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -250,6 +255,8 @@ def _function(module: str, name: str, told: Any) -> Callable[..., Any]:
         kwargs |= _ALWAYS.get(name, {})
         first = next((item for item in args if isinstance(item, Array)), None)
         args = tuple(plain(item, name) for item in args)
+        if name in unlike.FILL:
+            args = tuple(map(unlike.filling, args))
         result = ours(*args, **{key: plain(item, name) for key, item in kwargs.items()})
         return wrap(result, first)
 
@@ -349,6 +356,9 @@ def _operators() -> None:
 
 
 def _operator(call: Any, *, swapped: bool = False) -> Any:
+    if call is operator.mod:
+        call = unlike.FUNCTIONS["mod"]
+
     def run(self: Array, other: Any) -> Any:
         if not isinstance(other, Array | int | float | complex | np.generic):
             message = f"Unsupported type {type(other)}"

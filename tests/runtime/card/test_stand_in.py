@@ -61,3 +61,22 @@ def test_a_copy_is_there_when_its_event_has_passed_and_not_before() -> None:
         copy = lane.copy(there)
         assert not np.array_equal(copy.array, value)
         np.testing.assert_array_equal(copy.wait(), value)
+
+
+def test_a_kernel_of_the_card_that_rounds_otherwise_does_so_here() -> None:
+    x, y = xp.asarray(np.array([5.0, 3.0])), xp.asarray(np.array([0.1, np.inf]))
+    np.testing.assert_array_equal((x % y).get(), [5 - 50 * 0.1, np.nan])
+    large = xp.asarray(np.array([2**62 + 1]))
+    assert int(xp.fmod(large, xp.asarray(np.array([2])))[0]) == 0
+    far = xp.asarray(np.array([3e9, -3e9, np.nan])).astype(np.int32)
+    assert far.get().tolist() == [2**31 - 1, -(2**31), 0]
+    # memory is cleared where it is filled with 0
+    assert not np.signbit(xp.asarray(np.float32(-0.0)).get())
+    assert not np.signbit(xp.full(2, -0.0).get()).any()
+
+
+def test_methods_that_are_deprecated_warn() -> None:
+    here = xp.zeros(3)
+    with pytest.warns(DeprecationWarning, match="scatter_add"):
+        here.scatter_add(xp.asarray(np.array([1, 1])), xp.ones(2))
+    assert here.get().tolist() == [0, 2, 0]

@@ -1,0 +1,53 @@
+"""Where CuPy gives other values than NumPy does: what it is known for, on NumPy's arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import numpy as np
+
+# functions that write one value everywhere, by a kernel or by clearing the memory
+FILL: Final = {"full", "full_like", "array", "asarray"}
+
+
+def filling(value: Any) -> Any:
+    """A value of the host that fills an array: memory is cleared for 0, and so for -0.0."""
+    scalar = isinstance(value, np.generic | float) or (
+        isinstance(value, np.ndarray) and not value.ndim
+    )
+    if not scalar or isinstance(value, np.bool_ | np.complexfloating) or value != 0:
+        return value
+    return abs(value)
+
+
+def converted(array: Any, dtype: np.dtype[Any]) -> Any:
+    """Numbers as another type; floats beyond the range of integers are its ends, NaN is 0."""
+    if array.dtype.kind != "f" or dtype.kind not in "iu":
+        return array.astype(dtype)
+    ends = np.iinfo(dtype)
+    with np.errstate(all="ignore"):
+        inside = (array > float(ends.min) - 1) & (array < float(ends.max) + 1)
+        made = np.where(inside, array, 0).astype(dtype)
+    made = np.where(array >= float(ends.max) + 1, dtype.type(ends.max), made)
+    return np.where(array <= float(ends.min), dtype.type(ends.min), made)
+
+
+def _mod(x: Any, y: Any, **asked: Any) -> Any:
+    made = np.mod(x, y, **asked)
+    if made.dtype.kind != "f":
+        return made
+    with np.errstate(all="ignore"):
+        return (x - np.floor(x / np.asarray(y)) * y).astype(made.dtype)
+
+
+def _fmod(x: Any, y: Any, **asked: Any) -> Any:
+    made = np.fmod(x, y, **asked)
+    if made.dtype.kind == "f":
+        return made
+    with np.errstate(all="ignore"):
+        wide = np.fmod(np.asarray(x, float), np.asarray(y, float))
+        return np.where(np.asarray(y) == 0, 0, wide).astype(made.dtype)
+
+
+FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {"mod": _mod, "remainder": _mod, "fmod": _fmod}
