@@ -56,7 +56,7 @@ def _to_integers(xp: ModuleType, x: Any, wanted: np.dtype[Any]) -> Any:
 
     There the least number of 32 or 64 bits comes of it, of which narrow types keep the low bits.
     """
-    wide = np.dtype(np.int64 if wanted.itemsize > 4 or wanted == np.uint32 else np.int32)
+    wide = np.dtype(np.int64 if wanted.itemsize > 4 else np.int32)
     least = -(2.0 ** (8 * wide.itemsize - 1))
     x = x.astype(np.float64)
 
@@ -64,9 +64,9 @@ def _to_integers(xp: ModuleType, x: Any, wanted: np.dtype[Any]) -> Any:
         inside = (x > least - (wide.itemsize < 8)) & (x < -least) | (x == least)
         return xp.where(inside, x, least).astype(wide)
 
-    if wanted != np.uint64:
+    if wanted.kind == "i" or wanted.itemsize < 4:
         return signed(x).astype(wanted, copy=False)
-    half = np.uint64(1 << 63)
+    half = wanted.type(1 << 8 * wide.itemsize - 1)
     over = signed(x + least).astype(wanted) ^ half
     return xp.where(x >= -least, over, signed(x).astype(wanted))
 
