@@ -60,7 +60,13 @@ def on_card(lane: Lane) -> Handover:
         message = f"jax does not use the card: {str(error).partition(chr(10))[0]}"
         raise Unsupported(message, hint="install jax[cuda13]", code="CFG710") from None
     card = lane.card
-    return Shared(library, device, card.array, card.xp.from_dlpack, lane.to_host)
+
+    def taken(value: Any) -> Any:
+        # jax gives memory to what it runs next as soon as nobody has it: kernels that are still to
+        # read it must have run by then
+        return lane.lend(card.xp.from_dlpack(value))
+
+    return Shared(library, device, card.array, taken, lane.to_host)
 
 
 @contextmanager

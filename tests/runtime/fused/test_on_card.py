@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Callable
 from functools import cache
 from types import SimpleNamespace
@@ -12,6 +14,7 @@ import pytest
 
 import cfgraph
 from benchmarks.running import GRAPHS, works
+from cfgraph.runtime import compiled, launch
 from cfgraph.runtime.compiled import has_jax, jax
 from cfgraph.runtime.devices.card import Card
 from cfgraph.runtime.devices.lane import Lane
@@ -130,6 +133,7 @@ def shared(monkeypatch: pytest.MonkeyPatch) -> None:
         return Shared(jax(), device, Array, library.from_dlpack, lane.to_host)
 
     def hand_over(self: Array, **asked: Any) -> Any:
+        assert not self.data.ptr % 16, "CUDA_ERROR_MISALIGNED_ADDRESS"
         # what comes from jax may only be read, which NumPy cannot tell by the protocol
         array = self._a if self._a.flags.writeable else self._a.copy()
         return array.__dlpack__(**asked)
@@ -140,7 +144,7 @@ def shared(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Array, "__dlpack__", hand_over, raising=False)
     monkeypatch.setattr(Array, "__dlpack_device__", lambda self: (1, 0), raising=False)
     monkeypatch.setattr(library, "from_dlpack", taken, raising=False)
-    monkeypatch.setattr("cfgraph.runtime.launch.on_card", way)
+    monkeypatch.setattr(launch, "on_card", way)
 
 
 needs_jax = pytest.mark.skipif(not has_jax(), reason="the extra `xla` is not installed")
@@ -161,6 +165,44 @@ def test_an_lstm_that_xla_compiled_for_a_card_gives_what_the_host_gives(file: st
     assert not any(one.refused or one.fused for one in called), [
         (one.refused, one.compilations) for one in called
     ]
+
+
+@needs_jax
+@pytest.mark.usefixtures("shared")
+def test_a_row_is_handed_over_wherever_it_begins() -> None:
+    way = launch.on_card(Card(library).lane("gpu:0"))
+    rows = library.asarray(np.arange(6, dtype=np.float32).reshape(2, 3))
+    assert rows[1].data.ptr % 16
+    np.testing.assert_array_equal(np.asarray(way.give(rows[1])), [3, 4, 5])
+
+
+@needs_jax
+@pytest.mark.usefixtures("shared")
+def test_products_on_a_card_keep_all_bits_of_float32() -> None:
+    way, one = launch.on_card(Card(library).lane("gpu:0")), np.ones((2, 2), np.float32)
+    with way.place():
+        assert "HIGHEST" in str(jax().make_jaxpr(lambda x: x @ x)(one))
+
+
+def test_memory_of_jax_is_kept_until_the_kernels_that_read_it_have_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    past = False
+    monkeypatch.setattr(library.cuda.Event, "done", property(lambda event: past))
+    given = [Array.over(np.arange(6, dtype=np.float32))]
+    monkeypatch.setattr(library, "from_dlpack", lambda value: given.pop(), raising=False)
+    devices = SimpleNamespace(local_devices=lambda backend: ["the card"])
+    monkeypatch.setattr(compiled, "jax", lambda: devices)
+    lane, theirs = Card(library).lane("gpu:0"), weakref.ref(given[0])
+    output = SimpleNamespace(devices=lambda: ["the card"], size=6)
+    taken = compiled.on_card(lane).take(output, False)
+    np.testing.assert_array_equal(taken.get(), np.arange(6))
+    del taken
+    gc.collect()
+    assert theirs() is not None
+    past = True
+    lane.let_go()
+    assert theirs() is None
 
 
 @needs_jax
