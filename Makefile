@@ -4,7 +4,7 @@ BIN := .venv/bin
 GRAPH := fixtures/graphs/counter.pb
 # what a verb installs unless EXTRAS says otherwise
 BENCH := test,interop
-GPU := test,gpu,xla
+GPU := test,gpu,gpu-xla
 
 .PHONY: help demo test sweep lint bench gpu format clean
 .NOTPARALLEL:

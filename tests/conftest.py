@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,17 @@ import pytest
 
 # of TensorFlow, before any test imports it
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
+
+
+def asks_for_gpu(expression: str) -> bool:
+    """True for a `-m` that selects the tests of a real GPU."""
+    return re.search(r"(?<!not )\bgpu\b", expression) is not None
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Hide the GPU from TensorFlow, unless it is what the tests are for."""
+    if not asks_for_gpu(config.option.markexpr):
+        os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -40,12 +51,14 @@ def fixtures(root: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
-def real_card() -> Any:
-    """The card of this machine. Skips, with the reason, where none can be used."""
+def real_card(request: pytest.FixtureRequest) -> Any:
+    """The card of this machine. Where none can be used `-m gpu` fails, and other runs skip."""
     from cfgraph.errors import Unsupported
     from cfgraph.runtime.devices.card import card
 
     try:
         return card()
     except Unsupported as error:
+        if asks_for_gpu(request.config.option.markexpr):
+            pytest.fail(error.message, pytrace=False)
         pytest.skip(error.message)

@@ -6,6 +6,7 @@ Nothing here is imported before a run has a gpu, and CuPy not before there is a 
 from __future__ import annotations
 
 import ctypes
+import os
 import sys
 from functools import cache
 from importlib.util import find_spec
@@ -81,8 +82,10 @@ def card() -> Card:
     """The card of this machine. Raises Unsupported where there is none, or no CuPy."""
     try:
         if not present():
+            hidden = os.environ.get("CUDA_VISIBLE_DEVICES") == ""
             lacking = "" if find_spec("cupy") else ", and CuPy is not installed"
-            raise _unsupported(f"there is none{lacking}")
+            shown = ", for CUDA_VISIBLE_DEVICES is empty" if hidden else ""
+            raise _unsupported(f"there is none{shown}{lacking}")
         import cupy
 
         cupy.cuda.runtime.getDeviceCount()

@@ -24,6 +24,7 @@ from tests.conformance import recorded
 from tests.conformance import recorded_gradients as gradients
 from tests.conformance.test_sessions import KNOWN
 from tests.runtime.card.stand_in import Array, library
+from tests.runtime.fused.engines import need
 from tests.runtime.fused.host import COMPILER, WHY_NOT, Kernels
 from tests.sampled import sampled
 
@@ -118,8 +119,7 @@ def test_a_clustered_gradient_on_a_card_agrees(case: dict[str, Any], stand_in: C
 def test_a_clustered_session_on_a_real_card_agrees(
     case: dict[str, Any], jit: str, real_card: Card
 ) -> None:
-    if jit == "xla" and not has_jax():
-        pytest.skip("the extra `xla` is not installed")
+    need(jit, real_card)
     told = recorded.disagreement(case, jit=jit, devices="gpu:0", gpu=real_card)
     assert bool(told) == (case["id"] in KNOWN), told
 

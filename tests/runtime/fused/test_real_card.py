@@ -11,11 +11,11 @@ import pytest
 
 import cfgraph
 from benchmarks.running import GRAPHS, works
-from cfgraph.runtime.compiled import has_jax
 from cfgraph.runtime.devices.card import Card
 from cfgraph.runtime.fused.cuda import module_of
 from cfgraph.runtime.fused.group import Group
 from cfgraph.runtime.fused.kernel_text import source_of
+from tests.runtime.fused.engines import need
 from tests.runtime.fused.host import Batch
 from tests.runtime.fused.nodes import sweep
 
@@ -65,8 +65,7 @@ def test_every_elementwise_op_computes_on_a_card_what_numpy_does(
 def test_an_lstm_on_a_card_gives_what_the_host_gives(
     file: str, engine: str, real_card: Card
 ) -> None:
-    if engine == "xla" and not has_jax():
-        pytest.skip("the extra `xla` is not installed")
+    need(engine, real_card)
     work, graph = LSTM[file], cfgraph.load(GRAPHS / file)
     want = cfgraph.Session(graph).run(work.fetches, work.feeds)
     session = cfgraph.Session(graph, devices="gpu:0", jit=engine, gpu=real_card)
