@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -12,6 +12,8 @@ from cfgraph.ir.graph import Graph, Output
 from cfgraph.ir.shapes import Shape
 from cfgraph.ops.variables import Variable
 from cfgraph.runtime.feeds import fed_type, fitted
+
+_VALUES: Final = (bool, int, float, complex, str, bytes, list, tuple, type(None))
 
 
 def as_fed(graph: Graph, item: Output, value: Any) -> Any:
@@ -32,7 +34,8 @@ def as_fed(graph: Graph, item: Output, value: Any) -> Any:
 
 
 def _is_value(value: Any) -> bool:
-    return isinstance(value, np.ndarray | np.generic | bool | int | float | complex | str | bytes)
+    """True for what makes an array; resources are objects that this and other runs made."""
+    return isinstance(value, _VALUES) or hasattr(value, "__array__")
 
 
 def _array(item: Output, value: Any, wanted: DType | None, shape: Shape) -> Any:

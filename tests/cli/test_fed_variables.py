@@ -50,6 +50,17 @@ def test_an_array_for_a_handle_is_the_value_of_a_variable(graph: Graph) -> None:
     assert cfgraph.Session(graph, devices="cpu:0-1").run(["y"], feeds) == [54.0]
 
 
+@pytest.mark.parametrize("value", [3, [3], (3.0,), pytest.param(np.array([3]), id="array")])
+def test_whatever_makes_an_array_is_the_value_of_a_variable(graph: Graph, value: Any) -> None:
+    (y,) = cfgraph.Session(graph).run(["y"], {"x": 2, "n": 3, "w": value})
+    assert np.ravel(y).tolist() == [54.0]
+
+
+def test_nothing_is_no_value_of_a_variable(graph: Graph) -> None:
+    with pytest.raises(UsageError, match="feed w:0"):
+        cfgraph.Session(graph).run(["y"], {"x": 2, "n": 3, "w": None})
+
+
 def test_the_reads_in_functions_tell_the_type_of_the_variable(graph: Graph) -> None:
     assert variable_behind(graph, graph.tensor("w"))[0] is dtypes.float32
     with pytest.raises(UsageError, match="the value has strings, float32 is wanted"):
