@@ -27,6 +27,9 @@ class RestoreV2(Op):
         dtypes = node.attr("dtypes")
 
         def restore(step: Step, prefix: Any, names: Any, slices: Any) -> Any:
+            if not names.size == slices.size == len(dtypes):
+                said = f"{names.size} names, {slices.size} slices and {len(dtypes)} types"
+                raise OpError(f"as many of each are wanted: {said}")
             found = _read(prefix, names, slices)
             for name, value, dtype in zip(names.flat, found, dtypes, strict=True):
                 if value.dtype != dtype.numpy:

@@ -12,7 +12,7 @@ import pytest
 from google.protobuf import text_format
 
 import cfgraph
-from cfgraph.errors import InvalidInput, UsageError
+from cfgraph.errors import ExecutionError, InvalidInput, UsageError
 from cfgraph.proto import graph_pb2, saved_model_pb2
 
 FEED = ["--feed", "serving_default_x=[[1, 2]]"]
@@ -149,3 +149,23 @@ def test_what_saves_and_restores_is_not_compared(command: Any, saved: Path, tmp_
 def test_a_run_that_is_explained_begins_with_the_variables_too(command: Any, saved: Path) -> None:
     done = command("explain", saved, "StatefulPartitionedCall", *FEED)
     assert (done.code, "it ran" in done.out) == (0, True)
+
+
+@pytest.mark.parametrize(
+    ("slices", "types"),
+    [(2, "(float32)"), (1, "(float32, float32)"), (2, "(float32, float32, int32)")],
+)
+def test_names_slices_and_types_of_what_is_restored_are_as_many(
+    saved: Path, slices: int, types: str
+) -> None:
+    value = "/.ATTRIBUTES/VARIABLE_VALUE"
+    graph = cfgraph.loads(
+        f"""
+prefix = Const() {{dtype=string, value=string[]:"{saved}/variables/variables"}}
+names = Const() {{dtype=string, value=string[2]:["w{value}","b{value}"]}}
+slices = Const() {{dtype=string, value=string[{slices}]:[{",".join(['""'] * slices)}]}}
+r = RestoreV2(prefix, names, slices) {{dtypes={types}}}
+""".encode()
+    )
+    with pytest.raises(ExecutionError, match=f"2 names, {slices} slices"):
+        cfgraph.Session(graph).run(["r"])
