@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 
+from cfgraph.runtime.devices.failures import no_memory
+
 if TYPE_CHECKING:
     from cfgraph.runtime.devices.card import Card
 
@@ -52,13 +54,14 @@ class Posted:
 
 
 class _Loan:
-    """An array that another stream made: its memory goes back when the one of `lane` is past it."""
+    """An array that another stream made: its memory goes back when those of `lanes` are past it."""
 
-    def __init__(self, array: Any, lane: Lane) -> None:
-        self.array, self.lane = array, lane
+    def __init__(self, array: Any, lanes: Sequence[Lane]) -> None:
+        self.array, self.lanes = array, lanes
 
     def __del__(self) -> None:
-        self.lane.hold(self.array)
+        for lane in self.lanes:
+            lane.hold(self.array)
 
 
 _Held: TypeAlias = "deque[tuple[Any, Any]]"
@@ -189,15 +192,16 @@ class Lane:
         self.compute.wait_event(message.made)
         return self.lend(message.value)
 
-    def lend(self, array: Any) -> Any:
+    def lend(self, array: Any, readers: Sequence[Lane] = ()) -> Any:
         """An array over the same memory, which goes back behind its last reader here.
 
-        Its elements are one behind the other; others are handed back as they are.
+        `readers` are all the gpus that may read it, this one unless they are given. Elements are
+        one behind the other; others are handed back as they are.
         """
         cuda = self._cuda
         if not array.size or not array.flags.c_contiguous:
             return array
-        loan, data = _Loan(array, self), array.data
+        loan, data = _Loan(array, readers or (self,)), array.data
         memory = cuda.UnownedMemory(data.ptr, array.nbytes, loan, data.device_id)
         pointer = cuda.MemoryPointer(memory, 0)
         return self.card.array(array.shape, array.dtype, memptr=pointer)
@@ -218,8 +222,23 @@ class Lane:
     def _pinned(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
         """Host memory that the card can copy from and to by itself."""
         size = prod(shape) * dtype.itemsize
-        memory = self._cuda.alloc_pinned_memory(max(size, 1))
+        try:
+            memory = self._cuda.alloc_pinned_memory(max(size, 1))
+        except RuntimeError as error:
+            if not no_memory(error):
+                raise
+            memory = self._pinned_again(size)
         return np.ndarray(shape, dtype, buffer=memory)
+
+    def _pinned_again(self, size: int) -> Any:
+        """Memory of the host when what was held of it for copies is given up."""
+        for lane in self.card.lanes():
+            lane.give_up()
+        try:
+            return self._cuda.alloc_pinned_memory(size)
+        except RuntimeError as error:
+            message = f"no memory of the host that the card can copy from or to: {error}"
+            raise MemoryError(message) from None
 
     def hold(self, what: Any) -> None:
         """Keep something until the kernels that are queued have run; not `current`.

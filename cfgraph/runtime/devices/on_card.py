@@ -21,7 +21,9 @@ from cfgraph.ops.op import Kernel, OpError
 from cfgraph.ops.variables import Variable
 from cfgraph.runtime.devices.card import Card
 from cfgraph.runtime.devices.containers import carried, holds_others
+from cfgraph.runtime.devices.failures import grave
 from cfgraph.runtime.devices.lane import SMALL, Lane
+from cfgraph.runtime.devices.shared_cells import SharedCells
 from cfgraph.runtime.memory.homes import Homes
 from cfgraph.runtime.plan import NodePlan, Plan
 
@@ -49,6 +51,7 @@ class OnCard:
             if is_gpu(plan.device):
                 self.lanes[plan.device] = card.lane(short_name(plan.device))
                 self.homes[plan.device] = Homes(plan.nodes)
+        self.cells = SharedCells(card, self.lanes)
         # the messages that are wanted in host memory
         self._to_host: dict[Key, bool] = {}
         for plan in plans:
@@ -200,11 +203,12 @@ class _Bound:
             nonlocal kernel
             try:
                 return kernel(*inputs)
-            except MemoryError:
-                raise
             except Exception as error:
                 if op.stateful and isinstance(error, OpError):
                     raise
+                instead = grave(error)
+                if instead is not None:
+                    raise instead from error
                 result = on_host(*inputs)
                 kernel = on_host
                 self.owner.fallen[op.name] = _reason(error)
@@ -226,6 +230,7 @@ class _Bound:
 
     def _settle(self, cell: Variable) -> None:
         """Bring a variable to where its kernels want it."""
+        self.owner.cells.use(cell, self.lane)
         value = cell.value
         if cell.dtype is not int32 and isinstance(value, np.ndarray | np.generic):
             cell.value = self.lane.to_device(value)

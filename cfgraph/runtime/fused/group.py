@@ -98,6 +98,8 @@ class Group:
 
         try:
             run = runner(self.machine, *self._launches(moved(values)))
+        except MemoryError:
+            raise
         except Exception as error:  # a compiler may raise anything of its own
             self.refused = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
             return self._one_by_one

@@ -8,8 +8,12 @@ import weakref
 import numpy as np
 import pytest
 
+from cfgraph.ir.dtypes import float32
+from cfgraph.ir.shapes import Shape
+from cfgraph.ops.variables import Variable
 from cfgraph.runtime.devices.card import Card
-from cfgraph.runtime.devices.lane import SMALL, Posted
+from cfgraph.runtime.devices.lane import SMALL, Lane, Posted
+from cfgraph.runtime.devices.shared_cells import SharedCells
 from tests.runtime.card import cuda
 from tests.runtime.card.stand_in import library
 
@@ -91,6 +95,53 @@ def test_a_gpu_that_makes_no_copies_lets_go_of_what_it_has_read() -> None:
         del message, value
     gc.collect()
     assert sum(ref() is not None for ref in kept) <= 1
+
+
+def test_a_variable_of_two_gpus_is_kept_until_both_are_past_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    past = False
+    monkeypatch.setattr(cuda.Event, "done", property(lambda event: past))
+    card = Card(library)
+    lanes = {name: card.lane(name) for name in ("gpu:0", "gpu:1")}
+    followed: list[str] = []
+    monkeypatch.setattr(Lane, "follow", lambda lane, others: followed.append(lane.device))
+    cells = SharedCells(card, lanes)
+    cell = Variable(float32, Shape([None]), "v", value=library.asarray(LARGE))
+    kept = weakref.ref(cell.value)
+    for name in ("gpu:0", "gpu:1", "gpu:1", "gpu:0", "gpu:1"):
+        cells.use(cell, lanes[name])
+    assert followed == ["gpu:1", "gpu:0", "gpu:1"]
+    np.testing.assert_array_equal(cell.value.get(), LARGE)
+    cell.value = library.asarray(LARGE)
+    cells.use(cell, lanes["gpu:0"])
+    gc.collect()
+    assert kept() is not None
+    past = True
+    for lane in lanes.values():
+        lane.let_go()
+    gc.collect()
+    assert kept() is None
+
+
+def test_memory_of_the_host_that_copies_held_is_given_up_before_there_is_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    card, asked, gives = Card(library), list[int](), [False, True, False, False]
+
+    def alloc(size: int) -> np.ndarray:
+        asked.append(size)
+        if gives.pop(0):
+            return np.zeros(size, np.uint8)
+        message = "cudaErrorMemoryAllocation: out of memory"
+        raise RuntimeError(message)
+
+    monkeypatch.setattr(cuda, "alloc_pinned_memory", alloc)
+    lane = card.lane("gpu:0")
+    assert lane._pinned((2,), np.dtype(np.float32)).shape == (2,)
+    assert asked == [8, 8]
+    with pytest.raises(MemoryError, match="that the card can copy from or to: cudaError"):
+        lane._pinned((2,), np.dtype(np.float32))
 
 
 def test_memory_that_nobody_uses_is_given_up_before_there_is_none(

@@ -109,6 +109,43 @@ double = AddV2(v, v) @"DEVICE"
         assert run.run("double:0")[0].tolist() == [2, 4]
 
 
+def test_two_gpus_use_a_variable_in_one_run_each_by_a_handle_of_its_own(card: Card) -> None:
+    text = """
+x = Placeholder() {dtype=float32, shape=[?]} @"/gpu:0"
+one = VarHandleOp() {dtype=float32, shape=[?], shared_name="v"} @"/gpu:0"
+other = VarHandleOp() {dtype=float32, shape=[?], shared_name="v"} @"/gpu:1"
+init = AssignVariableOp(one, x) {dtype=float32} @"/gpu:0"
+read = ReadVariableOp(other, ^init) {dtype=float32} @"/gpu:1"
+more = AssignAddVariableOp(one, read) {dtype=float32} @"/gpu:0"
+last = ReadVariableOp(other, ^more) {dtype=float32} @"/gpu:1"
+"""
+    x = np.arange(40_000, dtype=np.float32)
+    read, last = session(text, card).run(["read:0", "last:0"], {"x": x})
+    np.testing.assert_array_equal(read, x)
+    np.testing.assert_array_equal(last, 2 * x)
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (RuntimeError("CUBLAS_STATUS_ALLOC_FAILED"), "CFG711"),
+        (type("CUDARuntimeError", (RuntimeError,), {"status": 700})("illegal address"), None),
+    ],
+    ids=["no memory", "lost"],
+)
+def test_a_card_that_fails_is_no_reason_to_compute_on_the_host(
+    error: Exception, code: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*inputs: object) -> None:
+        raise error
+
+    monkeypatch.setattr(library, "square", fails)
+    with pytest.raises(cfgraph.CfgraphError, match=r"out of memory|has failed") as found:
+        session(CROSSING, Card(library)).run("d:0", {"x": [1.0]})
+    assert found.value.node == "a"
+    assert code is None or found.value.code == code
+
+
 def test_a_loop_whose_predicate_is_computed_on_the_card_ends(card: Card) -> None:
     assert session(LOOP, card).run("out:0", {"x": 3.0}) == [192]
 

@@ -200,6 +200,24 @@ def test_what_the_host_knows_is_computed_on_the_host(tmp_path: Path) -> None:
     assert not machine.launches
 
 
+def test_a_lack_of_memory_does_not_leave_a_group_to_its_nodes_for_good(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine = Host(tmp_path)
+    line, _ = fused(SUM, machine)
+    given = [machine.to_device(np.ones(2, np.float32)) for _ in range(2)]
+
+    def none(*asked: Any) -> Any:
+        raise MemoryError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(machine, "function", none)
+        with pytest.raises(MemoryError):
+            line.run(None, *given)
+    assert line.run(None, *given).tolist() == [-2, -2]
+    assert machine.launches == 1
+
+
 def test_shapes_that_do_not_fit_name_the_node(tmp_path: Path) -> None:
     machine = Host(tmp_path)
     line, _ = fused(SUM, machine)
