@@ -8,13 +8,26 @@ from typing import Any
 import pytest
 
 from benchmarks.gpu import __main__ as program
-from benchmarks.gpu import page
+from benchmarks.gpu import lstm, page
 from benchmarks.gpu.figures import Figure
 from cfgraph.errors import Unsupported
 
 
+@pytest.mark.slow
+def test_the_section_of_the_lstm_takes_figures_of_the_gradient_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    takes_figures("lstm", monkeypatch)
+
+
 @pytest.mark.parametrize("name", sorted(program.SECTIONS))
 def test_a_section_takes_figures(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = next(lstm.cases(tiny=True))
+    monkeypatch.setattr(lstm, "cases", lambda *, tiny: iter([first]))
+    takes_figures(name, monkeypatch)
+
+
+def takes_figures(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     # collecting takes long in a process that holds TensorFlow
     monkeypatch.setattr("benchmarks.gpu.figures.gc.collect", int)
     bench = program.measured("simulated", [name], tiny=True)
