@@ -24,7 +24,9 @@ MODULES = {
 
 def surface(cupy: ModuleType) -> dict[str, Any]:
     """The part of CuPy that has NumPy's names."""
-    found: dict[str, Any] = {"version": cupy.__version__}
+    libraries = (cupy, *map(import_module, ("numpy", "scipy")))
+    # what is in both depends on all of them
+    found: dict[str, Any] = {"version": {item.__name__: item.__version__ for item in libraries}}
     for module, pair in MODULES.items():
         theirs, ours = map(import_module, pair)
         names = [name for name in dir(theirs) if hasattr(ours, name) and name[0] != "_"]

@@ -8,6 +8,8 @@ import weakref
 import numpy as np
 import pytest
 
+from benchmarks.gpu.pipeline import layers
+from cfgraph import Session
 from cfgraph.ir.dtypes import float32
 from cfgraph.ir.shapes import Shape
 from cfgraph.ops.variables import Variable
@@ -95,6 +97,16 @@ def test_a_gpu_that_makes_no_copies_lets_go_of_what_it_has_read() -> None:
         del message, value
     gc.collect()
     assert sum(ref() is not None for ref in kept) <= 1
+
+
+def test_a_longer_run_holds_no_more_of_what_gpus_send_each_other() -> None:
+    peaks = []
+    for steps in (5, 30):
+        graph = layers(2, 1, steps, 8)
+        run = Session(graph, devices="cpu:0,gpu:0-1", gpu=Card(library), memory={})
+        run.run(["out:0"])
+        peaks.append({device: memory.peak for device, memory in run.memory.items()})
+    assert peaks[0] == peaks[1]
 
 
 def test_a_variable_of_two_gpus_is_kept_until_both_are_past_it(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import operator
 
 import numpy as np
@@ -15,7 +16,14 @@ from tests.runtime.card.stand_in import library as xp
 def test_what_is_recorded_of_cupy_is_what_it_has() -> None:
     cupy = pytest.importorskip("cupy", reason="the extra `gpu` is not installed")
     found = surface.surface(cupy)
-    assert found == surface.recorded() or cupy.__version__ != surface.recorded()["version"]
+    assert found == surface.recorded() or found["version"] != surface.recorded()["version"]
+
+
+def test_cupy_compiles_what_it_is_given_by_the_names_that_are_used() -> None:
+    cupy = pytest.importorskip("cupy", reason="the extra `gpu` is not installed")
+    compiling = inspect.signature(cupy.cuda.compiler.compile_using_nvrtc)
+    assert [*compiling.parameters][:2] == ["source", "options"]
+    assert {"load", "get_function"} <= {*dir(cupy.cuda.Module)}
 
 
 def test_no_array_of_the_card_becomes_one_of_numpy_in_passing() -> None:
