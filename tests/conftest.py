@@ -53,12 +53,17 @@ def fixtures(root: Path) -> Path:
 @pytest.fixture(scope="session")
 def real_card(request: pytest.FixtureRequest) -> Any:
     """The card of this machine. Where none can be used `-m gpu` fails, and other runs skip."""
+    return found_card(request.config.option.markexpr)
+
+
+def found_card(expression: str) -> Any:
+    """The card, for tests that a `-m` has selected."""
     from cfgraph.errors import Unsupported
-    from cfgraph.runtime.devices.card import card
+    from cfgraph.runtime.devices import card
 
     try:
-        return card()
+        return card.card()
     except Unsupported as error:
-        if asks_for_gpu(request.config.option.markexpr):
+        if asks_for_gpu(expression):
             pytest.fail(error.message, pytrace=False)
         pytest.skip(error.message)

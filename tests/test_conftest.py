@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 
-from tests.conftest import asks_for_gpu
+from cfgraph.runtime.devices import card
+from tests.conftest import asks_for_gpu, found_card
 
 
 @pytest.mark.parametrize("expression", ["gpu", "gpu and not slow", "slow or gpu"])
@@ -21,13 +18,14 @@ def test_most_runs_do_not(expression: str) -> None:
     assert not asks_for_gpu(expression)
 
 
-def test_a_run_that_asks_for_a_gpu_and_finds_none_fails(root: Path) -> None:
-    where = "tests/runtime/fused/test_real_card.py"
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-m", "gpu", where]
-    # an empty list of devices is as good as no device
-    hidden = {"CUDA_VISIBLE_DEVICES": "", "PYTHONDONTWRITEBYTECODE": "1"}
-    done = subprocess.run(
-        command, cwd=root, env=hidden, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 1
-    assert "CUDA_VISIBLE_DEVICES is empty" in done.stdout
+@pytest.mark.parametrize(
+    ("expression", "outcome"), [("gpu", pytest.fail.Exception), ("", pytest.skip.Exception)]
+)
+def test_a_run_that_asks_for_a_gpu_and_finds_none_fails(
+    expression: str, outcome: type[BaseException], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    monkeypatch.setattr(card, "present", lambda: False)
+    monkeypatch.setattr(card, "card", card.card.__wrapped__)
+    with pytest.raises(outcome, match="CUDA_VISIBLE_DEVICES is empty"):
+        found_card(expression)

@@ -84,7 +84,7 @@ def written(machine: Batch, families: Sequence[str], each: int = 1) -> list[str]
 
 
 @needs_nvrtc
-@pytest.mark.parametrize("architecture", ["sm_80", "sm_90"])
+@pytest.mark.parametrize("architecture", [pytest.param("sm_80", marks=pytest.mark.slow), "sm_90"])
 def test_kernels_compile_for_a_card(architecture: str, tmp_path: Path) -> None:
     kernels = written(Batch(tmp_path), ["arithmetic", "cast", "elementary"])
     halves = [kernel for kernel in kernels if "cf_half_store" in kernel]

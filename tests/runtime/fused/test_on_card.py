@@ -107,7 +107,7 @@ def test_a_clustered_session_on_a_card_agrees(case: dict[str, Any], stand_in: Ca
 
 
 @needs_compiler
-@pytest.mark.parametrize("case", sampled(GRADIENTS, 64))
+@pytest.mark.parametrize("case", sampled(GRADIENTS, 96))
 def test_a_clustered_gradient_on_a_card_agrees(case: dict[str, Any], stand_in: Card) -> None:
     options = {"jit": "numpy", "regions": True, "devices": "gpu:0", "gpu": stand_in}
     assert not gradients.disagreement(case, **options)
