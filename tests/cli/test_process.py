@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,14 @@ from tests.shell import run_line
 ENDLESS = ["--feed", "n=2000000000", "--tap", "while/add"]
 SHELL = set("|&>*")
 LINES = [line for lines in EXAMPLES.values() for line in lines]
+
+
+@pytest.fixture(autouse=True)
+def heard() -> Iterator[None]:
+    """Let processes hear Ctrl-C also where the tests themselves run in the background."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 def start(*args: str | Path, **settings: Any) -> subprocess.Popen[bytes]:

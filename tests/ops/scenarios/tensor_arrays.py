@@ -294,22 +294,6 @@ def gradient_ends_growth(g: Sketch, version: str) -> Runs:
     return [[a.write(1, 2.0)], [d.size()], [d.write(1, 2.0)]]
 
 
-def gradient_of_a_gradient(g: Sketch, version: str) -> Runs:
-    a = Array(g, 2, version, clear_after_read=False)
-    a.write(0, 1.0)
-    d = a.gradient()
-    d.write(0, 2.0)
-    e = d.gradient("second")
-    e.write(0, 3.0)
-    value = e.read(0)
-    b = Array(g, 2, version, clear_after_read=False)
-    b.write(0, 1.0)
-    summed = b.gradient()
-    summed.write(0, 2.0)
-    summed.write(0, 2.0)
-    return [[value], [summed.gradient("second").handle.node]]
-
-
 def gradient_of_a_stack(g: Sketch, version: str) -> Runs:
     a = Array(g, 2, version)
     a.scatter([0, 1], [[1.0, 2.0], [3.0, 4.0]])
@@ -415,7 +399,6 @@ SCENES: list[Scenario] = [
             gradients_add_up,
             gradient_of_a_read_element,
             gradient_ends_growth,
-            gradient_of_a_gradient,
             gradient_of_a_stack,
             gradients_put_together,
         )
