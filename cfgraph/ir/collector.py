@@ -9,13 +9,23 @@ from typing import Final
 
 # objects made in pauses before it is worth while to look for garbage among them
 FEWEST: Final = 500_000
+_OLDEST: Final = 2
 
 
 class _Old:
     """What Python does not know, for whom the objects of a pause were always old."""
 
-    made = 0  # since all objects were gone over
-    left = 0  # after that
+    made = 0  # since all objects were gone over, by us or by somebody else
+    left = 0  # when we last did so
+
+    @classmethod
+    def notice(cls, phase: str, info: dict[str, int]) -> None:
+        """Begin to count anew when all generations have been gone over."""
+        if phase == "stop" and info["generation"] == _OLDEST:
+            cls.made = 0
+
+
+gc.callbacks.append(_Old.notice)
 
 
 @contextmanager
@@ -29,7 +39,7 @@ def without_collector() -> Iterator[None]:
     enabled = gc.isenabled()
     if enabled and _Old.made > max(FEWEST, _Old.left):
         gc.collect()
-        _Old.made, _Old.left = 0, len(gc.get_objects())
+        _Old.left = len(gc.get_objects())
     gc.disable()
     begun = gc.get_count()[0]
     try:
