@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,11 @@ function f(x: float32, y: float32, axis: int32) -> (a: float32, x_out: float32, 
 
 class Foreign(np.ndarray):
     """An array of another library, with the protocol."""
+
+    @property
+    def data(self) -> Any:
+        """Where its elements are, as CuPy tells it."""
+        return SimpleNamespace(ptr=self.ctypes.data)
 
 
 def foreign(value: Any) -> Foreign:
