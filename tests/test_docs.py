@@ -6,6 +6,7 @@ import re
 import shutil
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -34,7 +35,16 @@ def folder(page: Path, tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("page", PAGES, ids=[page.stem for page in PAGES])
+# the others are typed in `make sweep`
+SOON = ("guide", "format")
+
+
+def _typed(page: Path) -> Any:
+    marks = [] if page.stem in SOON else [pytest.mark.slow]
+    return pytest.param(page, id=page.stem, marks=marks)
+
+
+@pytest.mark.parametrize("page", map(_typed, PAGES))
 def test_the_blocks_of_a_page_run(page: Path, folder: Path) -> None:
     for kind, block in BLOCK.findall(page.read_text()):
         if kind not in RUN_BY or (_needs_chromium(block) and not shutil.which("chromium")):

@@ -33,7 +33,7 @@ def clustered(case: dict[str, Any], **options: Any) -> Callable[[Graph], Graph]:
     return prepare
 
 
-@pytest.mark.parametrize("case", sampled(CASES, 4))
+@pytest.mark.parametrize("case", sampled(CASES, 6))
 def test_a_clustered_session_agrees(case: dict[str, Any]) -> None:
     told = recorded.disagreement(case, clustered(case), engine="numpy")
     assert (case["id"] in KNOWN) if told else True, told

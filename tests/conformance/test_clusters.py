@@ -23,7 +23,7 @@ def _hold(case: dict[str, Any], jit: str) -> None:
     assert bool(told) == (case["id"] in KNOWN), told
 
 
-@pytest.mark.parametrize("case", sampled(CASES, 2))
+@pytest.mark.parametrize("case", sampled(CASES, 3))
 def test_a_clustered_session_agrees(case: dict[str, Any]) -> None:
     _hold(case, "numpy")
 
