@@ -44,7 +44,7 @@ def _typed(page: Path) -> Any:
     return pytest.param(page, id=page.stem, marks=marks)
 
 
-@pytest.mark.parametrize("page", map(_typed, PAGES))
+@pytest.mark.parametrize("page", [_typed(page) for page in PAGES])
 def test_the_blocks_of_a_page_run(page: Path, folder: Path) -> None:
     for kind, block in BLOCK.findall(page.read_text()):
         if kind not in RUN_BY or (_needs_chromium(block) and not shutil.which("chromium")):
