@@ -141,16 +141,7 @@ class _Finder:
         self.children: dict[tuple[Frame, bytes | None], Frame] = {}
 
     def place(self) -> None:
-        """Give every node its frame."""
-        found, roles = self.found, self.roles
-        if _MAKE_LOOPS.isdisjoint([roles[op] for op in {node.op for node in found.order}]):
-            found.of = dict.fromkeys(found.order, found.root)
-            found.of_outputs = found.of.copy()
-        else:
-            self.follow_inputs()
-
-    def follow_inputs(self) -> None:
-        """Give every node the frame of its inputs, the deepest one where they disagree."""
+        """Give every node its frame: the deepest one of its inputs, where they disagree."""
         found, roles, cut = self.found, self.roles, self.cut
         runs, outputs, root, frame_of = found.of, found.of_outputs, found.root, found.of_outputs.get
         for node in found.order:
@@ -216,7 +207,6 @@ class _Finder:
                 getattr(frame, _LISTS[role]).append(node)
 
 
-_MAKE_LOOPS: Final = frozenset({"enter", "next_iteration"})
 _LISTS: Final = {
     "exit": "exits",
     "merge": "merges",
