@@ -20,11 +20,11 @@ from cfgraph.ir.names import did_you_mean
 from cfgraph.ir.serde_tensor import decode_shape
 from cfgraph.ir.serde_wire import parse
 from cfgraph.ir.sorted_table import entries
+from cfgraph.ir.varint import varints
 from cfgraph.proto import tensor_bundle_pb2
 
 _MAX_SHARDS: Final = 100_000
 _LENGTHS_CHECKSUM: Final = 4
-_LENGTH_BITS: Final = 70
 
 
 class Checkpoint:
@@ -113,19 +113,10 @@ def _is_kept(dtype: DType) -> bool:
 
 def _strings(data: bytes, count: int, prefix: str) -> Any:
     """Texts: the length of each as a varint, a checksum of these, and the bytes of all."""
-    lengths, place = [], 0
-    for _ in range(count):
-        length = shift = 0
-        while True:
-            if place >= len(data) or shift >= _LENGTH_BITS:
-                raise _lacking(prefix)
-            byte = data[place]
-            place += 1
-            length |= (byte & 0x7F) << shift
-            shift += 7
-            if byte < 0x80:
-                break
-        lengths.append(length)
+    try:
+        lengths, place = varints(data, count)
+    except ValueError:
+        raise _lacking(prefix) from None
     place += _LENGTHS_CHECKSUM
     if place + sum(lengths) != len(data):
         raise _lacking(prefix)

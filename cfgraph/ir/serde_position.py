@@ -9,12 +9,13 @@ from typing import Any, Final, NamedTuple
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError, Message
 
+from cfgraph.ir.varint import varint
+
 _VARINT: Final = 0
 _FIXED64: Final = 1
 _LENGTH: Final = 2
 _FIXED32: Final = 5
 _FIXED: Final = {_FIXED64: 8, _FIXED32: 4}
-_MAX_VARINT: Final = 10
 _MAX_DEPTH: Final = 20
 # a graph of a million nodes; what is longer is not searched to its end
 _MAX_FIELDS: Final = 1_000_000
@@ -125,9 +126,7 @@ def _fields(data: bytes, start: int, end: int) -> Iterator[_Field]:
 
 def _varint(data: bytes, start: int, end: int) -> tuple[int, int]:
     """A varint and where it ends."""
-    value = 0
-    for count, byte in enumerate(data[start : min(start + _MAX_VARINT, end)]):
-        value |= (byte & 0x7F) << 7 * count
-        if byte < 0x80:
-            return value, start + count + 1
-    raise _Broken(start, "a number has no end")
+    try:
+        return varint(data, start, end)
+    except ValueError as error:
+        raise _Broken(start, str(error)) from None

@@ -12,6 +12,7 @@ from cfgraph.ir import dtypes
 from cfgraph.ir.attrs import Tensor
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.shapes import Shape
+from cfgraph.ir.varint import varints
 
 MAX_ELEMENTS: Final = 1 << 31
 # NumPy's bound on the number of dimensions
@@ -170,19 +171,10 @@ def _padding(flat: Any, dtype: DType) -> Any:
 
 def _string_content(content: bytes, count: int) -> list[bytes]:
     """All lengths as varints, then all strings."""
-    lengths, place = [], 0
-    for _ in range(count):
-        value = shift = 0
-        while True:
-            if place >= len(content) or shift > 63:
-                raise InvalidInput("a string tensor's content is cut short", code="CFG022")
-            byte = content[place]
-            place += 1
-            value |= (byte & 0x7F) << shift
-            shift += 7
-            if byte < 0x80:
-                break
-        lengths.append(value)
+    try:
+        lengths, place = varints(content, count)
+    except ValueError:
+        raise InvalidInput("a string tensor's content is cut short", code="CFG022") from None
     if place + sum(lengths) != len(content):
         raise InvalidInput("a string tensor's content has the wrong length", code="CFG022")
     items = []

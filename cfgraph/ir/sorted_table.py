@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from typing import Final
 
 from cfgraph.errors import InvalidInput, Unsupported
+from cfgraph.ir.varint import LONGEST, varint
 
 _FOOTER: Final = 48
 _MAGIC: Final = bytes.fromhex("57fb808b247547db")
-_MAX_VARINT: Final = 10
 # bytes of keys, for each byte of a block, that no table of names needs
 _MAX_RATIO: Final = 100
 _MAX_TRUSTED: Final = 1 << 20
@@ -68,13 +68,12 @@ class _Reader:
 
     def varint(self) -> int:
         """A number of seven bits a byte, the lowest first."""
-        value = 0
-        for shift in range(0, 7 * _MAX_VARINT, 7):
-            byte = self.take(1)[0]
-            value |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                return value
-        raise _broken("a number has no end")
+        try:
+            value, self.place = varint(self.data, self.place, self.end)
+        except ValueError as error:
+            short = self.end - self.place < LONGEST
+            raise _broken("it breaks off" if short else str(error)) from None
+        return value
 
     def handle(self) -> tuple[int, int]:
         """Where a block is, and its size."""
