@@ -13,12 +13,12 @@ from collections.abc import Callable
 from typing import IO, Any, Final
 
 from cfgraph.runtime.devices.simulated import device_text
-from cfgraph.runtime.memory.times import IN, OUT
+from cfgraph.runtime.memory.times import FROM_HOST, IN, OUT, TO_HOST
 from cfgraph.runtime.trace import ROOT_FRAME, TraceEvent
 from cfgraph.runtime.trace_jsonl import SCHEMA, encode
 
 # the lanes of copies, beside those of kernels
-_COPIES: Final = {OUT: 1001, IN: 1002}
+_COPIES: Final = {OUT: 1001, IN: 1002, TO_HOST: 1003, FROM_HOST: 1004}
 
 
 class ChromeWriter:

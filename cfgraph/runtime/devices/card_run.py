@@ -10,7 +10,7 @@ from cfgraph.ir.device_set import short_name
 from cfgraph.ir.graph import Graph, Output
 from cfgraph.runtime.devices.card import Card
 from cfgraph.runtime.devices.card_mover import CardMover
-from cfgraph.runtime.devices.card_trace import CardTrace
+from cfgraph.runtime.devices.card_trace import CardTimes, CardTrace
 from cfgraph.runtime.devices.containers import carried
 from cfgraph.runtime.devices.lane import Lane
 from cfgraph.runtime.devices.on_card import OnCard
@@ -19,6 +19,7 @@ from cfgraph.runtime.frame_state import Fire, Iteration, Send
 from cfgraph.runtime.link import Wrap
 from cfgraph.runtime.memory.meter import DeviceMemory, Meter
 from cfgraph.runtime.memory.out_of_memory import exhausted
+from cfgraph.runtime.memory.times import Times
 from cfgraph.runtime.plan import Plan
 from cfgraph.runtime.rendezvous import Rendezvous
 from cfgraph.runtime.simulator import Simulator
@@ -103,7 +104,7 @@ class CardSimulator(Simulator):
         lane, feeds = executor.lane, executor.linked.feeds
         for place, item in executor.plan.feeds.items():
             if not self.on_card.is_host(executor.plan, item):
-                feeds[place] = _feeding(lane, feeds[place])
+                feeds[place] = _feeding(lane, item.node.name, feeds[place])
         if self.meter is not None:
             memory = executor.memory = self.meter.memory(executor.device)
             memory.real = True
@@ -124,12 +125,17 @@ class CardSimulator(Simulator):
             self._trace = CardTrace(self._observer, self.began)
         return self._trace.wrap(short_name(plan.device), self.on_card.lanes.get(plan.device))
 
+    def make_times(self) -> Times:
+        """What dates the copies between devices and their hosts."""
+        return super().make_times() if self._trace is None else CardTimes(self._trace)
+
     def run(self, feeds: Sequence[Any], deadline: float | None, pick: random.Random | None) -> None:
         """Run until nothing is ready; deferred observers hear of it then."""
         if self._trace is None:
             super().run(feeds, deadline, pick)
             return
-        self._trace.begin(list(self.on_card.lanes.values()))
+        self.step.observer = self._trace
+        self._trace.begin()
         try:
             super().run(feeds, deadline, pick)
         finally:
@@ -149,5 +155,10 @@ class CardSimulator(Simulator):
         return value
 
 
-def _feeding(lane: Lane, send: Send) -> Send:
-    return lambda it, value: send(it, lane.to_device(value))
+def _feeding(lane: Lane, node: str, send: Send) -> Send:
+    def feed(it: Iteration, value: Any) -> int:
+        there = lane.to_device(value)
+        lane.name_copy(node)
+        return send(it, there)
+
+    return feed

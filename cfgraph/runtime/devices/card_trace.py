@@ -13,12 +13,13 @@ from typing import Any, NamedTuple
 from cfgraph.ops.outline import Outline
 from cfgraph.runtime.deliver import Edges
 from cfgraph.runtime.devices.containers import carried
-from cfgraph.runtime.devices.lane import SMALL, Copy, Lane
+from cfgraph.runtime.devices.lane import SMALL, Copy, Lane, Timed
 from cfgraph.runtime.frame_state import Fire, Iteration
 from cfgraph.runtime.link import Wrap
+from cfgraph.runtime.memory.times import FROM_HOST, IN, OUT, TO_HOST, AtOnce
 from cfgraph.runtime.memory.trace import MemoryTrace
 from cfgraph.runtime.plan import NodePlan
-from cfgraph.runtime.trace import Observer, Tee, TraceEvent
+from cfgraph.runtime.trace import ROOT_FRAME, Observer, Tee, TraceEvent
 from cfgraph.runtime.tracing import traced
 
 
@@ -42,10 +43,14 @@ class CardTrace:
         self._later = [one for one in parts if getattr(one, "deferred", False)]
         self._now = [one for one in parts if one not in self._later]
         self._pending: list[_Pending] = []
-        self._origins: dict[Lane, tuple[Any, int]] = {}
+        # an event of the card, and when that was
+        self._origin: tuple[Any, int] = (None, 0)
+        self._lanes: dict[str, Lane] = {}
 
     def wrap(self, device: str, lane: Lane | None) -> Wrap:
         """What is put around the closures of a device."""
+        if lane is not None:
+            self._lanes[device] = lane
         told = _OfDevice(self, lane)
         inner = traced(told, device, self.began)
 
@@ -55,20 +60,32 @@ class CardTrace:
 
         return wrap
 
-    def begin(self, lanes: list[Lane]) -> None:
-        """Note when the clocks of the card begin."""
-        for lane in lanes:
-            now = time.perf_counter_ns() - self.began
-            self._origins[lane] = lane.compute.record(), now
+    def begin(self) -> None:
+        """Note when the clock of the card begins: one for all streams, which have nothing to do."""
+        for lane in self._lanes.values():
+            lane.compute.synchronize()
+            self._origin = lane.compute.record(), time.perf_counter_ns() - self.began
+            # where somebody hears of it in the end
+            lane.timed = [] if self._later else None
+
+    def event(self, event: TraceEvent) -> None:
+        """Take what is no token: notes, copies as they begin."""
+        self.take(event, self._lanes.get(event.device), None, None)
+
+    def swapped(self, device: str, node: str, *, out: bool) -> None:
+        """Name the last copy: what a node pushed is on its way."""
+        lane = self._lanes.get(device)
+        if lane is not None:
+            lane.name_copy(node, OUT if out else IN)
 
     def take(self, event: TraceEvent, lane: Lane | None, start: Any, end: Any) -> None:
         """Take an event as it happens."""
         if self._memory is not None:
             event = self._memory.noted(event)
         event = event._replace(real=lane is not None)
-        if self._later:
-            outputs = tuple(_later(lane, value) for value in event.outputs)
-            self._pending.append(_Pending(event._replace(outputs=outputs), lane, start, end))
+        # the card tells of its copies with the token that began them
+        if self._later and (lane is None or event.kind != "copy"):
+            self._put_off(event, lane, start, end)
         if self._now:
             if lane is not None:
                 told = tuple(carried(value, lane.to_host) for value in event.outputs)
@@ -76,8 +93,22 @@ class CardTrace:
             for observer in self._now:
                 observer.event(event)
 
+    def _put_off(self, event: TraceEvent, lane: Lane | None, start: Any, end: Any) -> None:
+        """Keep an event until the run is over, and the copies that it began."""
+        copies = None if lane is None else lane.timed
+        if lane is not None:
+            # what is copied to be told is no copy of the run's
+            lane.timed = None
+        outputs = tuple(_later(lane, value) for value in event.outputs)
+        self._pending.append(_Pending(event._replace(outputs=outputs), lane, start, end))
+        if lane is not None and copies is not None:
+            self._pending += (_copied(event, lane, copy) for copy in copies)
+            lane.timed = []
+
     def close(self) -> None:
         """Hand on what was put off."""
+        for lane in self._lanes.values():
+            lane.timed = None
         pending, self._pending = self._pending, []
         for one in pending:
             event = self._dated(one)
@@ -90,10 +121,23 @@ class CardTrace:
         event = one.event._replace(outputs=outputs)
         if one.lane is None or one.end is None:
             return event
-        origin, began = self._origins[one.lane]
+        origin, began = self._origin
         one.end.synchronize()
         start, end = (began + one.lane.between(origin, mark) for mark in (one.start, one.end))
         return event._replace(start_ns=start, end_ns=end)
+
+
+class CardTimes(AtOnce):
+    """What dates copies of stacks: the card does, when it is asked in the end."""
+
+    def __init__(self, trace: CardTrace) -> None:
+        super().__init__(trace, trace.began)
+        self.trace = trace
+
+    def copy(self, device: str, node: str, size: int, *, out: bool) -> float:
+        """They are there for all that the host has to know."""
+        self.trace.swapped(device, node, out=out)
+        return super().copy(device, node, size, out=out)
 
 
 class _OfDevice:
@@ -127,3 +171,11 @@ def _later(lane: Lane | None, value: Any) -> Any:
     if lane is None or type(value) is not lane.card.array:
         return value
     return lane.copy(value) if value.nbytes <= SMALL else Outline(value.dtype, value.shape)
+
+
+def _copied(token: TraceEvent, lane: Lane, copy: Timed) -> _Pending:
+    """A copy that began as a token ran: of its own values unless it says of whose."""
+    text = copy.text or (TO_HOST if copy.out else FROM_HOST)
+    event = TraceEvent(token.device, copy.node or token.node, "", ROOT_FRAME, 0, False, 0, 0)
+    event = event._replace(kind="copy", text=text, bytes=copy.bytes, real=True)
+    return _Pending(event, lane, copy.start, copy.end)

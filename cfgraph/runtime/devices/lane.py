@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, ExitStack
 from math import prod
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -37,6 +37,17 @@ class Copy:
         """The value, a NumPy scalar of rank 0."""
         self.done.synchronize()
         return self.array if self.array.ndim else self.array[()]
+
+
+class Timed(NamedTuple):
+    """A copy between the card and the host, and the events that it is between."""
+
+    out: bool
+    bytes: int
+    start: Any
+    end: Any
+    node: str = ""
+    text: str = ""
 
 
 class Posted:
@@ -80,6 +91,8 @@ class Lane:
         self._early: dict[int, tuple[Any, Copy]] = {}
         # what copies of each stream read or write, until they are done
         self._held: tuple[_Held, _Held, _Held] = (deque(), deque(), deque())
+        # the copies of late, where somebody wants their times
+        self.timed: list[Timed] | None = None
 
     def current(self) -> AbstractContextManager[Any]:
         """Where kernels of this gpu are called: its stream and its memory."""
@@ -134,8 +147,9 @@ class Lane:
         """Copy pinned memory to the card; nobody waits but what reads it there."""
         with self.fro:
             array = self.card.xp.empty(pinned.shape, pinned.dtype)
+        start = self._start(self.fro)
         array.set(pinned, stream=self.fro)
-        done = self._mark(self.fro)
+        done = self._done(self.fro, start, pinned.nbytes, out=False)
         self.compute.wait_event(done)
         self._hold(self.fro, done, pinned)
         return self.lend(array)
@@ -164,8 +178,9 @@ class Lane:
         if value.nbytes > SMALL:
             stream = self.to
             stream.wait_event(self._mark(self.compute))
+        start = self._start(stream)
         value.get(stream=stream, out=pinned, blocking=False)
-        done = self._mark(stream)
+        done = self._done(stream, start, pinned.nbytes, out=True)
         # if nobody waits, memory that is still written to must not be given to another copy
         self._hold(stream, done, (value, pinned))
         return Copy(pinned, done)
@@ -218,6 +233,23 @@ class Lane:
     def _mark(self, stream: Any) -> Any:
         """The event behind all that a stream has to do so far."""
         return stream.record(self._event())
+
+    def _start(self, stream: Any) -> Any:
+        """The event before a copy, where its time is wanted."""
+        return None if self.timed is None else stream.record()
+
+    def _done(self, stream: Any, start: Any, size: int, *, out: bool) -> Any:
+        """The event behind a copy."""
+        if start is None or self.timed is None:
+            return self._mark(stream)
+        end = stream.record()
+        self.timed.append(Timed(out, size, start, end))
+        return end
+
+    def name_copy(self, node: str, text: str = "") -> None:
+        """Say what the last copy was of; one that nobody names is of the token that began it."""
+        if self.timed:
+            self.timed[-1] = self.timed[-1]._replace(node=node, text=text)
 
     def _pinned(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
         """Host memory that the card can copy from and to by itself."""

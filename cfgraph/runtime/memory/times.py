@@ -7,9 +7,11 @@ from typing import Final, Protocol
 
 from cfgraph.runtime.trace import ROOT_FRAME, Observer, TraceEvent
 
-# what a trace calls copies to the host and back
+# what a trace calls copies to the host and back: of stacks, and on a card of all else
 OUT: Final = "swap out"
 IN: Final = "swap in"
+TO_HOST: Final = "to host"
+FROM_HOST: Final = "from host"
 
 
 class Times(Protocol):
