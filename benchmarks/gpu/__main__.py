@@ -1,7 +1,8 @@
 """Measure a real card: `python -m benchmarks.gpu [--tiny] [--seconds N] [--no-page] [section ...]`.
 
-Writes benchmarks/results/gpu-<date>.json and the tables of docs/performance.md. `--tiny` tries the
-code on small sizes, on simulated devices where there is no card, and writes nothing.
+Writes benchmarks/results/gpu-<date>.json, a trace of the pipeline beside it, and the tables of
+docs/performance.md. `--tiny` tries the code on small sizes, on simulated devices where there is no
+card, and writes nothing.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ def main(words: list[str]) -> int:
     if tiny or bench.simulated:
         print("tried only: nothing is written")
         return 0
-    print(f"written: {page.save(told, RESULTS)}")
+    print(f"written: {page.save(told, RESULTS, bench.trace)}")
     if "--no-page" not in words:
         whole = page.filled(page.PAGE.read_text(encoding="utf-8"), told, text)
         page.PAGE.write_text(whole, encoding="utf-8")

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cfgraph.runtime.devices.card import Card
+from cfgraph.runtime.trace import TraceEvent
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,13 +29,17 @@ class Figure:
 class Bench:
     """Where figures are taken: on a card, or on simulated devices to try the code; and until when.
 
-    `tiny` sizes are for trying, too.
+    `tiny` sizes are for trying, too. `pipeline` are the times of each traced run of layers, `trace`
+    the events of the one with the greatest part, `most`, in which several gpus compute.
     """
 
     gpu: Card | str
     tiny: bool
     ends: float
     figures: list[Figure] = field(default_factory=list)
+    pipeline: list[dict[str, Any]] = field(default_factory=list)
+    trace: list[TraceEvent] = field(default_factory=list)
+    most: float = 0.0
 
     @property
     def simulated(self) -> bool:

@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from benchmarks.gpu.figures import Bench, Figure
+from benchmarks.gpu.overlap import save as save_trace
+from cfgraph.runtime.trace import TraceEvent
 
 ROOT: Final = Path(__file__).parents[2]
 PAGE: Final = ROOT / "docs" / "performance.md"
@@ -35,14 +37,17 @@ def record(bench: Bench) -> dict[str, Any]:
         "python": platform.python_version(),
         "libraries": versions,
         "figures": [asdict(figure) for figure in bench.figures],
+        "pipeline": bench.pipeline,
     }
 
 
-def save(told: dict[str, Any], folder: Path) -> Path:
-    """Write `gpu-<date>.json`."""
+def save(told: dict[str, Any], folder: Path, trace: Sequence[TraceEvent] = ()) -> Path:
+    """Write `gpu-<date>.json`, and a trace beside it, `gpu-<date>-pipeline.json.gz`."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"gpu-{told['date']}.json"
     path.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
+    if trace:
+        save_trace(trace, path.with_name(f"{path.stem}-pipeline.json.gz"))
     return path
 
 

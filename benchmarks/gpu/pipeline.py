@@ -1,17 +1,22 @@
-"""Eight layers of an LSTM over gpus that share one card, and how many iterations run at once."""
+"""Eight layers of an LSTM over gpus that share one card, and how many iterations run at once.
+
+Each is timed, then traced once: how long the gpus computed, and how long several did at once.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
 
 from benchmarks.gpu.figures import Bench
+from benchmarks.gpu.overlap import Kept, overlap
 from cfgraph.build.builder import Builder
 from cfgraph.ir.graph import Graph
 
 TABLE: Final = "Eight layers over gpus of one card, ms a run"
+TOGETHER: Final = "Eight layers over gpus of one card, time in which two or more compute"
 LAYERS: Final = 8
 _GPUS: Final = (1, 2, 4, 8)
 _AT_ONCE: Final = (1, 2, 4, 8, 16, 32)
@@ -19,21 +24,48 @@ _AT_ONCE: Final = (1, 2, 4, 8, 16, 32)
 
 def measure(bench: Bench) -> None:
     """Each number of gpus with each `parallel_iterations`."""
-    steps, side = (3, 8) if bench.tiny else (50, 256)
     for gpus in _GPUS:
         for parallel in _AT_ONCE[:2] if bench.tiny else _AT_ONCE:
+            run = Run(bench, gpus, parallel)
             column = f"parallel_iterations {parallel}"
-            row = f"{gpus} gpu{'s' * (gpus > 1)}, {steps} steps of {side} x {side}"
-            bench.take(TABLE, row, column, "ms", _run(bench, gpus, parallel, steps, side))
+            bench.take(TABLE, run.name, column, "ms", run.timed)
+            bench.take(TOGETHER, run.name, column, "%", run.traced)
 
 
-def _run(bench: Bench, gpus: int, parallel: int, steps: int, side: int) -> Callable[[], float]:
-    def figure() -> float:
-        devices = f"cpu:0,gpu:0-{gpus - 1}" if gpus > 1 else "cpu:0,gpu:0"
-        session = bench.session(layers(gpus, parallel, steps, side), devices=devices)
-        return bench.median(lambda: session.run(["out:0"]), repeats=3, warm=1) * 1e3
+class Run:
+    """The layers on so many gpus, with so many iterations at once."""
 
-    return figure
+    def __init__(self, bench: Bench, gpus: int, parallel: int) -> None:
+        self.bench, self.gpus, self.parallel = bench, gpus, parallel
+        self.steps, self.side = (3, 8) if bench.tiny else (50, 256)
+
+    @property
+    def name(self) -> str:
+        """What it is, for a row."""
+        gpus = f"{self.gpus} gpu{'s' * (self.gpus > 1)}"
+        return f"{gpus}, {self.steps} steps of {self.side} x {self.side}"
+
+    @cached_property
+    def session(self) -> Any:
+        """What it runs in."""
+        devices = f"cpu:0,gpu:0-{self.gpus - 1}" if self.gpus > 1 else "cpu:0,gpu:0"
+        graph = layers(self.gpus, self.parallel, self.steps, self.side)
+        return self.bench.session(graph, devices=devices)
+
+    def timed(self) -> float:
+        """The milliseconds of a run."""
+        return self.bench.median(lambda: self.session.run(["out:0"]), repeats=3, warm=1) * 1e3
+
+    def traced(self) -> float:
+        """The percent of the loop in which two gpus or more compute; the rest is kept, too."""
+        kept = Kept()
+        self.session.run(["out:0"], trace=kept)
+        found, bench = overlap(kept.events), self.bench
+        told = {"gpus": self.gpus, "parallel_iterations": self.parallel, **found.told()}
+        bench.pipeline.append(told)
+        if self.gpus == _GPUS[-1] and found.share >= bench.most:
+            bench.most, bench.trace = found.share, kept.events
+        return found.share * 100
 
 
 def layers(gpus: int, parallel: int, steps: int, side: int) -> Graph:
