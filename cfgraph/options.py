@@ -258,6 +258,14 @@ Memory = Annotated[
         help="Count memory and copies, within a limit: gpu:0=4GiB; repeats.",
     ),
 ]
+SwapAbove = Annotated[
+    float | None,
+    typer.Option(
+        "--swap-above",
+        metavar="SHARE",
+        help="Move stacks to the host above this share of a limit, from 0 to 1; else 0.7.",
+    ),
+]
 Gpu = Annotated[
     str | None,
     typer.Option(

@@ -22,6 +22,7 @@ def main(
     rules: given.RulesFile = None,
     soft: given.Soft = False,
     memory: given.Memory = [],
+    swap_above: given.SwapAbove = None,
     gpu: given.Gpu = None,
     jit: given.Jit = False,
     engine: given.Engine = "auto",
@@ -59,7 +60,7 @@ def main(
 
         watched = replace(watched, page=RunPage)
     limits = of.Limits(timeout, max_iterations, seed, schedule, schedule_seed)
-    places = of.Place(devices, soft, rules, place, memory, gpu)
+    places = of.Place(devices, soft, rules, place, memory, swap_above, gpu)
     style = of.Style(json, full, quiet, color)
     timing = of.Timing(clock, costs, until_iteration, no_values, calibrate)
     clusters = of.Clusters(jit, engine, lazy, regions)

@@ -11,7 +11,7 @@ from cfgraph.console.graphs import Source, read_graph
 from cfgraph.console.page import note
 from cfgraph.console.run_files import write_array
 from cfgraph.console.run_job import Job, make_job
-from cfgraph.console.run_memory import limits_of
+from cfgraph.console.run_memory import limits_of, swap_share
 from cfgraph.console.run_options import Expected, RunOptions, Timing
 from cfgraph.console.run_report import Outcome, print_outcome
 from cfgraph.console.run_saved import restored
@@ -126,7 +126,7 @@ def _execute(
 
 def _session(source: Source, options: RunOptions) -> Session:
     """The session that is asked for."""
-    limits = options.limits
+    limits, memory = options.limits, limits_of(options.place.memory)
     return Session(
         source.graph,
         state=restored(source, options.style.quiet),
@@ -141,7 +141,8 @@ def _session(source: Source, options: RunOptions) -> Session:
         engine=options.clusters.engine,
         lazy=options.clusters.lazy,
         regions=options.clusters.regions,
-        memory=limits_of(options.place.memory),
+        memory=memory,
+        swap_above=swap_share(options.place.swap_above, memory),
         gpu=options.place.gpu,
     )
 

@@ -13,6 +13,7 @@ from cfgraph.ir.device_set import device_set, short_name
 from cfgraph.ir.times import time_text
 from cfgraph.runtime.devices.simulated import device_text, is_simulated
 from cfgraph.runtime.memory.meter import Copies, DeviceMemory
+from cfgraph.runtime.memory.swapping import THRESHOLD
 
 Memories = Mapping[str, DeviceMemory]
 
@@ -36,6 +37,16 @@ def limits_of(texts: Sequence[str]) -> dict[str, int] | None:
             if equals:
                 limits[name] = parse_size(size)
     return limits
+
+
+def swap_share(share: float | None, limits: Mapping[str, int] | None) -> float:
+    """The share of a limit above which stacks swap. Raises UsageError where nothing is limited."""
+    if share is None:
+        return THRESHOLD
+    if not limits:
+        message = "--swap-above is a share of a limit of memory, and none is given"
+        raise UsageError(message, hint="add --memory gpu:0=4GiB")
+    return share
 
 
 def print_memory(out: Page, memories: Memories) -> None:

@@ -63,7 +63,7 @@ class Limits:
 @dataclass(frozen=True, slots=True)
 class Place:
     """The devices to run on, whether requests that cannot be met are let go of, and rules; the
-    limits of their memory, and what a gpu is.
+    limits of their memory, above which share of them stacks swap, and what a gpu is.
     """
 
     devices: Sequence[str] = ()
@@ -71,6 +71,7 @@ class Place:
     rules_file: str | None = None
     rules: Sequence[str] = ()
     memory: Sequence[str] = ()
+    swap_above: float | None = None
     gpu: str | None = None
 
 

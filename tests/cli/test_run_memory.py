@@ -102,6 +102,37 @@ def test_a_limit_that_is_none_is_refused(
     assert message in done.err.splitlines()[0]
 
 
+def test_stacks_swap_above_the_share_that_is_asked_for(command: Any, training: list[Any]) -> None:
+    out = []
+    for share in (["--swap-above", "0.3"], [], ["--swap-above", "0.9"]):
+        done = command(*training, *share, "--json")
+        assert done.code == 0
+        (memory,) = done.json["result"]["memory"]
+        out.append(memory["swapped_out"]["count"])
+    assert out[0] > out[1] > out[2] > 0
+
+
+@pytest.mark.parametrize(
+    ("options", "message", "hint"),
+    [
+        (["--memory", "gpu:0=1MiB", "--swap-above", "70"], "70 is no share of a limit", "from 0"),
+        (["--memory", "gpu:0=1MiB", "--swap-above", "-0.1"], "-0.1 is no share", "from 0 to 1"),
+        (["--memory", "gpu:0=1MiB", "--swap-above", "nan"], "nan is no share", "from 0 to 1"),
+        (["--memory", "gpu:0=1MiB", "--swap-above", "70%"], "'70%'", ""),
+        (["--memory", "gpu:0", "--swap-above", "0.5"], "none is given", "--memory gpu:0=4GiB"),
+        (["--swap-above", "0.5"], "none is given", "--memory gpu:0=4GiB"),
+    ],
+)
+def test_a_share_that_is_none_is_refused(
+    command: Any, chain: Path, options: list[str], message: str, hint: str
+) -> None:
+    feed = ["--feed", "x=f32[1024]:ones", "--devices", "gpu:0"]
+    done = command("run", chain, *feed, *options)
+    assert done.code == 2
+    assert message in done.err
+    assert hint in done.err
+
+
 def test_a_real_gpu_that_there_is_not_is_said_in_one_line(command: Any, chain: Path) -> None:
     feed = ["--feed", "x=f32[1024]:ones"]
     done = command("run", chain, *feed, "--gpu", "real")

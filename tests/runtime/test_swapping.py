@@ -9,7 +9,7 @@ import pytest
 
 import cfgraph
 from benchmarks.swapping import TINY, furthest, train, training_step
-from cfgraph.errors import ExecutionError
+from cfgraph.errors import ExecutionError, UsageError
 from cfgraph.runtime.cost_model import CostModel
 from cfgraph.runtime.devices.card import Card
 from cfgraph.runtime.memory.meter import Meter
@@ -105,6 +105,25 @@ def test_what_was_pushed_first_goes_first_and_comes_back_ahead_of_its_pop() -> N
     assert max(event.start_ns for event in out) < min(event.start_ns for event in back)
     told = [event.memory for event in seen.events if event.memory is not None]
     assert max(told) <= memory.peak <= 30 * MATRIX
+
+
+def test_what_came_back_ahead_goes_again_where_others_need_the_room() -> None:
+    session, plain = (
+        cfgraph.Session(growing(swap_memory=True), devices="gpu:0", memory=limit, swap_above=1)
+        for limit in ({"gpu:0": 30 * MATRIX}, {"gpu:0": 1000 * MATRIX})
+    )
+    feeds = {"w:0": np.eye(64, dtype=np.float32), "n:0": np.int32(40)}
+    np.testing.assert_array_equal(*(run.run("gradient:0", feeds)[0] for run in (session, plain)))
+    memory = session.memory["gpu:0"]
+    assert memory.swapped_out == memory.swapped_in
+    assert memory.swapped_out.count > 0 == plain.memory["gpu:0"].swapped_out.count
+    assert memory.peak <= 30 * MATRIX
+
+
+@pytest.mark.parametrize("share", [-0.1, 1.5, float("nan")])
+def test_a_share_out_of_range_is_refused(share: float) -> None:
+    with pytest.raises(UsageError, match="no share of a limit"):
+        cfgraph.Session(cfgraph.Graph(), memory={}, swap_above=share)
 
 
 PUSHES = """

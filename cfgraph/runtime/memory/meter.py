@@ -126,6 +126,10 @@ class Meter:
     """The memories of a session's devices, and the buffers that are in them."""
 
     def __init__(self, limits: Mapping[str, int], above: float = THRESHOLD) -> None:
+        # not a number is in no range
+        if not 0 <= above <= 1:
+            message = f"{above:g} is no share of a limit of memory"
+            raise UsageError(message, hint="from 0 to 1; 0.7 is 70 %")
         self.above = above
         self.limits = {short_name(device_set(name)[0]): size for name, size in limits.items()}
         self.memories: dict[str, DeviceMemory] = {}

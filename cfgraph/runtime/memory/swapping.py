@@ -129,6 +129,8 @@ class Swapper:
                 if fetched == AT_ONCE or self.memory.used + item.bytes > part * limit:
                     return
                 self._fetch(item)
+                # it may go again: where others need the room, and before those above it
+                self.waiting.appendleft(weakref.ref(item))
                 fetched += 1
             part = self.above
 
@@ -164,7 +166,7 @@ class Swapper:
             self.meter.keep(getattr(parked.away, "array", parked.away), memory, host=True)
             memory.swapped_out.add(parked.bytes)
             end = self.times.copy(memory.device, parked.node, parked.bytes, out=True)
-            self.leaving.append((end, parked))
+            self.leaving.append((max(end, parked.ready), parked))
             self.leaving_bytes += parked.bytes
             return True
         return False
