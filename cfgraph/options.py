@@ -194,6 +194,14 @@ Init = Annotated[
     list[str],
     typer.Option("--init", metavar="NODE", help="A node to run first, alone; repeats, in order."),
 ]
+Variables = Annotated[
+    str | None,
+    typer.Option(
+        "--variables",
+        metavar="PATH",
+        help="Begin with the variables of another SavedModel (its folder), or of a checkpoint.",
+    ),
+]
 Devices = Annotated[
     list[str],
     typer.Option(

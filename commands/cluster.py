@@ -79,6 +79,7 @@ def main(
     ] = None,
     verify: given.Verify = False,
     init: given.Init = [],
+    variables: given.Variables = None,
     size: given.Size = [],
     cases: given.Cases = None,
     json: given.Json = False,
@@ -98,6 +99,7 @@ def main(
         inits=init,
         sizes=size,
         cases=cases,
+        variables=variables,
     )
     format = "json" if json else format
     verification: Verification = Unverified(runs)

@@ -38,6 +38,7 @@ def main(
     feed: given.Feed = [],
     feeds: given.Feeds = [],
     init: given.Init = [],
+    variables: given.Variables = None,
     size: given.Size = [],
     cases: given.Cases = None,
     seed: Annotated[
@@ -74,6 +75,7 @@ def main(
         atol,
         timeout,
         max_iterations,
+        variables,
     )
     ignored = given.split_list(ignore)
     options = DiffOptions(by, ignored, run, runs, format, full, quiet, color)

@@ -6,7 +6,17 @@ from typing import Annotated
 
 import typer
 
-from cfgraph.options import Color, ColorChoice, Devices, Feed, Full, Init, Json, MaxIterations
+from cfgraph.options import (
+    Color,
+    ColorChoice,
+    Devices,
+    Feed,
+    Full,
+    Init,
+    Json,
+    MaxIterations,
+    Variables,
+)
 
 
 def main(
@@ -30,6 +40,7 @@ def main(
     ] = None,
     feed: Feed = [],
     init: Init = [],
+    variables: Variables = None,
     run: Annotated[
         bool, typer.Option("--run", help="Run the graph too, and tell what became of SUBJECT.")
     ] = False,
@@ -48,13 +59,20 @@ def main(
     if other is not None:
         from cfgraph.console.explain_pair import explain_pair
 
-        explain_pair(graph, subject, other, ran=run or bool(feed or init), json=json, color=color)
+        explain_pair(
+            graph,
+            subject,
+            other,
+            ran=run or bool(feed or init or variables),
+            json=json,
+            color=color,
+        )
         return
     from cfgraph.console.explain import explain_subject
 
     given = None
-    if run or feed or init:
+    if run or feed or init or variables:
         from cfgraph.console.explain_run import Run
 
-        given = Run(feed, init, devices, max_iterations)
+        given = Run(feed, init, devices, max_iterations, variables)
     explain_subject(graph, subject, given, full=full, json=json, color=color)

@@ -70,6 +70,7 @@ def main(
     feed: given.Feed = [],
     feeds: given.Feeds = [],
     init: given.Init = [],
+    variables: given.Variables = None,
     cases: Annotated[
         int | None,
         typer.Option("--cases", metavar="N", min=1, help="Check at N points; 1 if not given."),
@@ -106,6 +107,6 @@ def main(
         ys, xs, grad_ys, stop, unconnected, order, swap_memory, ignore_custom, recompute
     )
     checked = of.Checked(
-        check, feed, feeds, init, cases, rtol, seed, timeout, max_iterations, verify
+        check, feed, feeds, init, cases, rtol, seed, timeout, max_iterations, verify, variables
     )
     raise given.Exit(grad_file(graph, asked, checked, of.Written(output, to, map_out, json, quiet)))

@@ -6,7 +6,20 @@ from typing import Annotated
 
 import typer
 
-from cfgraph.options import Cases, Exit, Feed, Graph, Init, Json, Output, Quiet, Size, To, Verify
+from cfgraph.options import (
+    Cases,
+    Exit,
+    Feed,
+    Graph,
+    Init,
+    Json,
+    Output,
+    Quiet,
+    Size,
+    To,
+    Variables,
+    Verify,
+)
 
 
 def main(
@@ -31,6 +44,7 @@ def main(
     verify: Verify = False,
     feed: Feed = [],
     init: Init = [],
+    variables: Variables = None,
     size: Size = [],
     cases: Cases = None,
     json: Json = False,
@@ -40,7 +54,7 @@ def main(
     from cfgraph.console.given import Given, Unverified, Verification
     from cfgraph.console.lower import lower_file
 
-    runs = Given(feeds=feed, inits=init, sizes=size, cases=cases)
+    runs = Given(feeds=feed, inits=init, sizes=size, cases=cases, variables=variables)
     verification: Verification = Unverified(runs)
     if verify:
         from cfgraph.console.verify import Verified

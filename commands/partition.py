@@ -42,6 +42,7 @@ def main(
     verify: given.Verify = False,
     feed: given.Feed = [],
     init: given.Init = [],
+    variables: given.Variables = None,
     size: given.Size = [],
     cases: given.Cases = None,
     json: given.Json = False,
@@ -52,7 +53,7 @@ def main(
     from cfgraph.console.partition import PlaceOptions, WriteOptions, partition_file
 
     placing = PlaceOptions(devices, rules, place, soft, seed)
-    runs = Given(feeds=feed, inits=init, sizes=size, cases=cases)
+    runs = Given(feeds=feed, inits=init, sizes=size, cases=cases, variables=variables)
     verification: Verification = Unverified(runs)
     if verify:
         from cfgraph.console.verify import Verified

@@ -12,6 +12,7 @@ def main(
     fetch: given.Fetch = [],
     target: given.Target = [],
     init: given.Init = [],
+    variables: given.Variables = None,
     out: given.Out = [],
     out_dir: given.OutDir = None,
     expect: given.Expect = [],
@@ -52,7 +53,7 @@ def main(
     from cfgraph.console import run_options as of
     from cfgraph.console.run import run
 
-    wanted = of.Wanted(feed, feeds, fetch, target, init, out, out_dir)
+    wanted = of.Wanted(feed, feeds, fetch, target, init, out, out_dir, variables)
     expected = of.Expected(expect, rtol, atol)
     watched = of.Watched(tap, trace, trace_out, timeline, html)
     if html is not None:

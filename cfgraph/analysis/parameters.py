@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from cfgraph.analysis.handles import variable_behind
 from cfgraph.analysis.inputs import is_input
+from cfgraph.ir.functions import BodyNode
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ops.op import is_a
 from cfgraph.ops.resource_variables import VarHandleOp
@@ -28,7 +29,7 @@ def parameters(graph: Graph) -> list[Output]:
     return found
 
 
-def is_variable(node: Node) -> bool:
+def is_variable(node: Node | BodyNode) -> bool:
     """True for a node that gives a variable: a reference to it, or its handle."""
     return is_a(node, VariableV2, VarHandleOp)
 

@@ -10,17 +10,22 @@ from cfgraph.compare.point import Point
 from cfgraph.compare.random_inputs import NORMAL, Sizes, can_draw, drawn, random_inputs
 from cfgraph.ir.graph import Graph, Node
 from cfgraph.runtime.frame_state import MOST_ITERATIONS
+from cfgraph.runtime.state import State
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What is given of points: `feeds`, nodes that run before, sizes that are not known, limits."""
+    """What is given of points: `feeds`, nodes that run before, sizes that are not known, limits.
+
+    `state` has values of variables, as they are before these nodes run.
+    """
 
     feeds: Mapping[str, Any] = field(default_factory=dict)
     inits: Sequence[str] = ()
     sizes: Sizes = field(default_factory=Sizes)
     max_iterations: int | None = MOST_ITERATIONS
     timeout: float | None = None
+    state: State | None = None
 
 
 def drawn_point(
@@ -44,6 +49,7 @@ def drawn_point(
         graph,
         {**given, **setting.feeds},
         [node.name for node in inits],
+        state=setting.state,
         seed=seed,
         max_iterations=setting.max_iterations,
         timeout=setting.timeout,

@@ -25,6 +25,7 @@ from cfgraph.compare.random_inputs import NORMAL, POSITIVE, Sizes
 from cfgraph.errors import ExecutionError
 from cfgraph.ir.graph import Graph, Output
 from cfgraph.passes.derivatives import Derivative
+from cfgraph.runtime.state import State
 
 _FEED: Final = "feed inputs that suit the graph: --feed NAME=VALUE"
 
@@ -33,8 +34,9 @@ _FEED: Final = "feed inputs that suit the graph: --feed NAME=VALUE"
 class CheckOptions:
     """Where to compare: at `feeds`, and random values for what is not fed, `cases` times.
 
-    `inits` are nodes that run before. At most `most` elements of an x are moved one by one; `size`
-    stands for sizes that are not known. `narrow` names nodes that do not compute in 64 bits.
+    `state` has values of variables, and `inits` are nodes that run before. At most `most` elements
+    of an x are moved one by one; `size` stands for sizes that are not known. `narrow` names nodes
+    that do not compute in 64 bits.
     """
 
     feeds: Mapping[str, Any] = field(default_factory=dict)
@@ -47,6 +49,7 @@ class CheckOptions:
     narrow: Iterable[str] = ()
     max_iterations: int | None = 10_000
     timeout: float | None = None
+    state: State | None = None
 
 
 def check_gradients(
@@ -95,7 +98,12 @@ def _finite_point(
     names = list(dict.fromkeys(y for item in found for y in item.ys))
     wanted = list(dict.fromkeys(graph.tensor(name).node for name in _read(found)))
     setting = Setting(
-        options.feeds, options.inits, Sizes(options.size), options.max_iterations, options.timeout
+        options.feeds,
+        options.inits,
+        Sizes(options.size),
+        options.max_iterations,
+        options.timeout,
+        options.state,
     )
     failure: ExecutionError | None = None
     for floats in (NORMAL, POSITIVE):

@@ -23,7 +23,8 @@ class Point:
     """Runs a graph again and again at the same inputs.
 
     Every run begins with the same variables and draws the same random numbers, whatever the runs
-    before it did. `inits` are run once, one after the other.
+    before it did. `state` holds what they begin with, as far as it is known; `inits` are run once,
+    one after the other.
     """
 
     def __init__(
@@ -32,6 +33,7 @@ class Point:
         feeds: Mapping[str, Any],
         inits: Iterable[str] = (),
         *,
+        state: State | None = None,
         seed: int = 0,
         max_iterations: int | None = None,
         timeout: float | None = None,
@@ -40,7 +42,7 @@ class Point:
         self.feeds = {graph.tensor(name).name: value for name, value in feeds.items()}
         self._seed = seed
         self._limits: dict[str, Any] = {"max_iterations": max_iterations, "timeout": timeout}
-        self._state = State()
+        self._state = State() if state is None else state.copy()
         # random ops count the runs of a session
         self._again = not any(_draws(node) for node in graph)
         self._session = self._new_session()
@@ -65,8 +67,7 @@ class Point:
 
     def cells(self) -> dict[tuple[str, str], Variable]:
         """All variables, by container and name."""
-        found = ((key, self._state.get_or_make(*key, _missing)) for key in self._state)
-        return {key: item for key, item in found if isinstance(item, Variable)}
+        return dict(self._state.variables())
 
     def run(
         self,

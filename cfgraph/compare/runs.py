@@ -21,6 +21,7 @@ from cfgraph.compare.random_inputs import NORMAL, POSITIVE
 from cfgraph.errors import CfgraphError, ExecutionError, RunTimeout, UsageError
 from cfgraph.ir.graph import Graph
 from cfgraph.ops.functional import is_functional
+from cfgraph.runtime.state import State
 from cfgraph.runtime.trace import Observer
 
 CASES = 4
@@ -32,6 +33,9 @@ class RunOptions:
 
     Without fetches and targets, the outputs of the first graph that the second one has too; where
     there are none, the nodes that are run for their effect.
+
+    The second graph begins with the variables of the first one, but for those that `state_of_b`
+    has.
     """
 
     setting: Setting = field(default_factory=Setting)
@@ -41,6 +45,7 @@ class RunOptions:
     seed: int = 0
     rtol: float | None = None
     atol: float | None = None
+    state_of_b: State | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,11 +185,12 @@ class _Case:
         """The same point for the second graph."""
         feeds = {name: value for name, value in point.feeds.items() if _has(self.b, name)}
         inits = [name for name in self.options.setting.inits if name.removeprefix("^") in self.b]
-        setting = replace(self.options.setting, feeds=feeds, inits=inits)
+        own = self.options.state_of_b
+        setting = replace(self.options.setting, feeds=feeds, inits=inits, state=own)
         twin = drawn_point(self.b, self.wanted(self.b), setting, self.seed, floats)
         cells = twin.cells()
         for key, cell in point.cells().items():
-            if key in cells:
+            if key in cells and key not in (own or ()):
                 twin.set(cells[key], point.value(cell))
         return twin
 

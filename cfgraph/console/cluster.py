@@ -85,7 +85,7 @@ def cluster_file(path: str, asked: Asked, writing: Written) -> int:
     _require_places(asked, writing)
     source = read_graph(path, quiet=writing.quiet)
     inputs, graph = [source.to_json()], source.graph
-    writing.verification.before(source)
+    writing.verification.before(source, writing.quiet)
     whole: Graph | None = None
     if writing.format == "dot":
         lower(graph)

@@ -9,7 +9,7 @@ from typing import Any, Final
 from cfgraph.analysis.frames import Frame
 from cfgraph.analysis.inputs import require_feeds
 from cfgraph.console.graphs import Source
-from cfgraph.console.run_saved import restored
+from cfgraph.console.run_saved import Restoring
 from cfgraph.errors import ExecutionError, UsageError
 from cfgraph.ir import registry
 from cfgraph.ir.graph import Graph, Node
@@ -76,6 +76,7 @@ class Run:
     inits: Sequence[str] = ()
     devices: Sequence[str] = ()
     max_iterations: int | None = None
+    variables: str | None = None
 
     def of(self, source: Source) -> ReadyRun:
         """The run of a graph. Raises UsageError for feeds that do not fit it."""
@@ -83,7 +84,8 @@ class Run:
         limit = MOST_ITERATIONS if self.max_iterations is None else self.max_iterations
         feeds, inits = read_feeds(graph, self.feeds), [graph[name].name for name in self.inits]
         devices = ",".join(self.devices)
-        return ReadyRun(graph, feeds, restored(source, False), inits, devices, limit)
+        state = Restoring(self.variables).state(source)
+        return ReadyRun(graph, feeds, state, inits, devices, limit)
 
 
 @dataclass(frozen=True, slots=True)

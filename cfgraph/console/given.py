@@ -27,13 +27,15 @@ class Given:
     atol: float | None = None
     timeout: float | None = None
     max_iterations: int | None = None
+    variables: str | None = None
 
     @property
     def said(self) -> bool:
         """True if anything is said of runs."""
         lists = (self.fetches, self.targets, self.feeds, self.archives, self.inits, self.sizes)
         numbers = (self.cases, self.seed, self.rtol, self.atol, self.timeout, self.max_iterations)
-        return any(lists) or any(number is not None for number in numbers)
+        said = any(lists) or any(number is not None for number in numbers)
+        return said or self.variables is not None
 
 
 class Verdict(Protocol):
@@ -52,7 +54,7 @@ class Verification(Protocol):
     A command that compares nothing shall not load what runs graphs.
     """
 
-    def before(self, source: Source) -> None:
+    def before(self, source: Source, quiet: bool) -> None:
         """Take note of the graph that is about to change. Raises UsageError for wrong inputs."""
 
     def after(self, graph: Graph, quiet: bool) -> Verdict | None:
@@ -65,7 +67,7 @@ class Unverified:
 
     given: Given
 
-    def before(self, source: Source) -> None:
+    def before(self, source: Source, quiet: bool) -> None:
         """Raise UsageError for inputs that nothing would run with."""
         if self.given.said:
             raise UsageError("inputs are for --verify, which is not asked for", hint="add --verify")

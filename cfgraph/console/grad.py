@@ -57,9 +57,9 @@ def grad_file(path: str, asked: Asked, checked: Checked, written: Written) -> in
         "ignore_custom": asked.ignore_custom,
         "recompute": asked.interval,
     }
-    copy = checked_copy(graph, wish, checked) if checked.wanted else None
+    copy = checked_copy(source, wish, checked, written.quiet) if checked.wanted else None
     verification = Verified(checked.given) if checked.verify else NOT_ASKED
-    verification.before(source)
+    verification.before(source, written.quiet)
     before = set(graph.nodes)
     added = added_to(graph, before, derivatives(graph, **wish))
     for text in added.warnings() if asked.xs else ():

@@ -9,16 +9,21 @@ from typing import Any
 
 import numpy as np
 
+from cfgraph.analysis.parameters import is_variable, variable_key
 from cfgraph.compare.finite_differences import Comparison
 from cfgraph.compare.gradient_check import CheckOptions, check_gradients
 from cfgraph.console.grad_options import Checked
+from cfgraph.console.graphs import Source
 from cfgraph.console.page import note, page
+from cfgraph.console.run_saved import Restoring
 from cfgraph.console.tables import Column, Styled, Table
 from cfgraph.ir.copy import copy_of
 from cfgraph.ir.graph import Graph
+from cfgraph.ir.names import split_tensor_name
 from cfgraph.passes.derivatives import derivatives
 from cfgraph.passes.widen import widen
 from cfgraph.runtime.feeds import read_feeds
+from cfgraph.runtime.state import State
 
 Comparisons = Sequence[Mapping[str, Comparison]]
 
@@ -39,9 +44,14 @@ class CheckedCopy:
         return check_gradients(self.graph, derivatives(self.graph, **self.wish), self.options)
 
 
-def checked_copy(graph: Graph, wish: Mapping[str, Any], checked: Checked) -> CheckedCopy:
+def checked_copy(
+    source: Source, wish: Mapping[str, Any], checked: Checked, quiet: bool
+) -> CheckedCopy:
     """Make the copy, before anything is added to the graph. Raises UsageError for wrong feeds."""
-    copy = copy_of(graph)
+    graph, copy = source.graph, copy_of(source.graph)
+    names = [*wish["ys"], *wish["xs"], *checked.inits]
+    wanted = [graph[split_tensor_name(name.removeprefix("^"))[0]] for name in names]
+    state = Restoring(checked.variables, quiet).state(source, wanted)
     report = widen(copy)
     limits = {} if checked.max_iterations is None else {"max_iterations": checked.max_iterations}
     seed = checked.seed or 0
@@ -53,6 +63,7 @@ def checked_copy(graph: Graph, wish: Mapping[str, Any], checked: Checked) -> Che
         rtol=checked.rtol,
         narrow=tuple(report.names),
         timeout=checked.timeout,
+        state=None if state is None else widened_state(state, copy),
         **limits,
     )
     weights = wish["grad_ys"] and [
@@ -60,6 +71,18 @@ def checked_copy(graph: Graph, wish: Mapping[str, Any], checked: Checked) -> Che
         for y, weight in zip(wish["ys"], wish["grad_ys"], strict=True)
     ]
     return CheckedCopy(copy, {**wish, "grad_ys": weights}, options, report.warnings)
+
+
+def widened_state(state: State, graph: Graph) -> State:
+    """The same values in the types that the variables of a graph have, which was widened."""
+    twin = state.copy()
+    cells = dict(twin.variables())
+    for node in graph:
+        cell = cells.get(variable_key(node)) if is_variable(node) else None
+        if cell is not None and cell.dtype is not node.attr("dtype"):
+            cell.dtype = node.attr("dtype")
+            cell.value = cell.dtype.numpy.type(cell.value)
+    return twin
 
 
 def _widened(graph: Graph, y: str, weight: Any) -> Any:

@@ -51,6 +51,7 @@ class Checked:
     timeout: float | None = None
     max_iterations: int | None = None
     verify: bool = False
+    variables: str | None = None
 
     @property
     def given(self) -> Given:
@@ -63,13 +64,15 @@ class Checked:
             seed=self.seed,
             timeout=self.timeout,
             max_iterations=self.max_iterations,
+            variables=self.variables,
         )
 
     @property
     def is_idle(self) -> bool:
         """True if something is said that only matters where something runs."""
         numbers = (self.cases, self.rtol, self.seed, self.timeout, self.max_iterations)
-        said = any((self.feeds, self.archives, self.inits)) or numbers.count(None) < len(numbers)
+        texts = (self.feeds, self.archives, self.inits, self.variables)
+        said = any(texts) or numbers.count(None) < len(numbers)
         return said and not self.wanted and not self.verify
 
 

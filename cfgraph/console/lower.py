@@ -39,7 +39,7 @@ def lower_file(
     require_apart(output, map_out, "names")
     source = read_graph(path, quiet=quiet)
     inputs = [source.to_json()]  # as it was read, which lowering changes
-    verification.before(source)
+    verification.before(source, quiet)
     report = lower(source.graph, functions=functions or None, keep_calls=keep_calls)
     verdict = verification.after(source.graph, quiet)
     fine = verdict is None or bool(verdict)

@@ -65,7 +65,7 @@ def partition_file(path: str, placing: PlaceOptions, writing: WriteOptions) -> i
     rules = all_rules(placing.rules_file, placing.rules)
     source = read_graph(path, quiet=writing.quiet)
     graph, inputs = source.graph, [source.to_json()]
-    writing.verification.before(source)
+    writing.verification.before(source, writing.quiet)
     written = None
     with StagedFiles() as files:
         placed = _placed(graph, placing, rules)

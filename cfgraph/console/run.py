@@ -14,7 +14,7 @@ from cfgraph.console.run_job import Job, make_job
 from cfgraph.console.run_memory import limits_of, swap_share
 from cfgraph.console.run_options import Expected, RunOptions, Timing
 from cfgraph.console.run_report import Outcome, print_outcome
-from cfgraph.console.run_saved import restored
+from cfgraph.console.run_saved import Restoring
 from cfgraph.console.run_watch import Watching
 from cfgraph.console.taps import Taps
 from cfgraph.errors import UsageError
@@ -24,6 +24,7 @@ from cfgraph.passes.place.matching import Matched
 from cfgraph.passes.place.rules import all_rules
 from cfgraph.runtime.cost_model import CostModel, read_costs
 from cfgraph.runtime.session import Session
+from cfgraph.runtime.state import State
 
 
 def run(path: str, options: RunOptions) -> int:
@@ -98,7 +99,9 @@ def _execute(
     limits, timing = options.limits, options.timing
     options.clusters.require_sense()
     stop: Any = {"max_iterations": limits.max_iterations, "timeout": limits.timeout}
-    session = _session(source, options)
+    wanted = [*(item.node for item in job.fetches), *job.targets, *job.inits]
+    restoring = Restoring(options.wanted.variables, options.style.quiet)
+    session = _session(source, options, restoring.state(source, wanted))
     watching = Watching(source, job, options, taps)
     try:
         with redirect_stdout(sys.stderr):
@@ -124,12 +127,12 @@ def _execute(
     return fetched, session
 
 
-def _session(source: Source, options: RunOptions) -> Session:
+def _session(source: Source, options: RunOptions, state: State | None) -> Session:
     """The session that is asked for."""
     limits, memory = options.limits, limits_of(options.place.memory)
     return Session(
         source.graph,
-        state=restored(source, options.style.quiet),
+        state=state,
         devices=options.place.devices or None,
         soft_placement=options.place.soft,
         rules=all_rules(options.place.rules_file, options.place.rules),

@@ -9,6 +9,8 @@ from cfgraph.compare.drawn_point import Setting
 from cfgraph.compare.random_inputs import Sizes
 from cfgraph.compare.runs import CASES, RunOptions
 from cfgraph.console.given import Given
+from cfgraph.console.graphs import Source
+from cfgraph.console.run_saved import Restoring
 from cfgraph.errors import UsageError
 from cfgraph.ir.graph import Graph
 from cfgraph.options import split_list
@@ -19,13 +21,17 @@ from cfgraph.runtime.frame_state import MOST_ITERATIONS
 _MAX_DIGITS: Final = 10
 
 
-def run_options(given: Given, graph: Graph) -> RunOptions:
+def run_options(given: Given, source: Source, quiet: bool) -> RunOptions:
     """What is given, understood. Raises UsageError for what does not fit the graph."""
+    graph = source.graph
     asked = Fetches(graph)
     for name in given.fetches:
         asked.fetch(name)
     for name in given.targets:
         asked.target(name)
+    inits = [graph[name.removeprefix("^")] for name in given.inits]
+    named = [*(item.node for item in asked.tensors), *asked.targets]
+    wanted = [*named, *inits] if named else None
     limit = given.max_iterations
     setting = Setting(
         read_feeds(graph, given.feeds, given.archives, given.seed or 0),
@@ -33,6 +39,7 @@ def run_options(given: Given, graph: Graph) -> RunOptions:
         read_sizes(graph, given.sizes),
         MOST_ITERATIONS if limit is None else limit,
         given.timeout,
+        Restoring(given.variables, quiet).state(source, wanted),
     )
     return RunOptions(
         setting,

@@ -26,6 +26,7 @@ class Wanted:
     inits: Sequence[str] = ()
     outputs: Sequence[str] = ()
     out_dir: str | None = None
+    variables: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

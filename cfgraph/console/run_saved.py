@@ -1,25 +1,62 @@
-"""A run of a SavedModel begins with the values of its variables."""
+"""A run begins with variables that are saved: beside its graph, or where `--variables` says."""
 
 from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
 
 from cfgraph.console.graphs import Source
 from cfgraph.console.page import note
 from cfgraph.console.saved_model import variables_of
-from cfgraph.errors import Unsupported
-from cfgraph.runtime.restore import restored_state
+from cfgraph.errors import Unsupported, UsageError
+from cfgraph.ir.graph import Graph, Node
+from cfgraph.ir.names import first_of
+from cfgraph.runtime.restore import restored_for, restored_state
+from cfgraph.runtime.restore_needed import variables_needed
 from cfgraph.runtime.state import State
 
+_NAMED = 4
 
-def restored(source: Source, quiet: bool) -> State | None:
-    """The variables of a SavedModel, with a note that says so; None where there are none."""
-    saved = variables_of(source)
-    if saved is None:
-        return None
-    try:
-        state = restored_state(source.graph, saved)
-    except Unsupported as error:
-        note(f"warning: the variables are not restored: {error.message}")
-        return None
-    told = "a variable" if len(state) == 1 else f"{len(state)} variables"
-    note(f"note: begins with {told} from {saved.prefix}", quiet)
+
+@dataclass(frozen=True, slots=True)
+class Restoring:
+    """Where variables come from: `path` where it is given, else the SavedModel that is run."""
+
+    path: str | None = None
+    quiet: bool = False
+
+    def state(self, source: Source, wanted: Collection[Node] | None = None) -> State | None:
+        """The variables of a graph, or those that `wanted` needs, with a note that says so.
+
+        None where there are none. Raises UsageError where none of them are at `path`.
+        """
+        keys = None if wanted is None else variables_needed(source.graph, wanted)
+        if self.path is not None:
+            place, state = self.path, _elsewhere(source.graph, self.path, keys)
+        else:
+            saved = variables_of(source)
+            if saved is None or keys == set():
+                return None
+            try:
+                place, state = saved.prefix, restored_state(source.graph, saved, keys)
+            except Unsupported as error:
+                note(f"warning: the variables are not restored: {error.message}")
+                return None
+        told = "a variable" if len(state) == 1 else f"{len(state)} variables"
+        note(f"note: begins with {told} from {place}", self.quiet)
+        return state
+
+
+def _elsewhere(graph: Graph, path: str, keys: Collection[tuple[str, str]] | None) -> State:
+    """The variables of a graph that are at a path.
+
+    Raises UsageError where none of them are.
+    """
+    if keys is None:
+        keys = variables_needed(graph, tuple(graph))
+    state = restored_for(graph, path, keys)
+    if keys and not len(state):
+        wanted = first_of([name for _, name in sorted(keys)], _NAMED)
+        message = f"it has none of the variables that are needed: {wanted}"
+        raise UsageError(message, path=path)
     return state

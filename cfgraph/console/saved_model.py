@@ -18,8 +18,7 @@ def variables_note(source: Source) -> str:
     saved = variables_of(source)
     if saved is None:
         return "note: no values of variables are beside the graph"
-    node, tensor = saved.saver.restore, saved.saver.prefix.removesuffix(":0")
     return (
         f"note: run begins with the variables from {saved.prefix}; of a graph made of this one,\n"
-        f"  with --init {node} --feed '{tensor}=\"{saved.prefix}\"'"
+        f"  with --variables {source.path}"
     )

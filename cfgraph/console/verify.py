@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from cfgraph.compare.runs import RunDiff, RunOptions, compare_runs
@@ -50,11 +50,11 @@ class Verified:
         self.kept: Graph | None = None
         self.options: RunOptions | None = None
 
-    def before(self, source: Source) -> None:
+    def before(self, source: Source, quiet: bool) -> None:
         """Keep the graph, and read inputs. Raises UsageError for those that do not fit it."""
         require_one_stdin(source, self.given.feeds)
         self.kept = copy_of(source.graph)
-        self.options = run_options(self.given, self.kept)
+        self.options = run_options(self.given, replace(source, graph=self.kept), quiet)
 
     def after(self, graph: Graph, quiet: bool) -> Compared:
         """Compare with the graph as its file will hold it. Raises what `compare_runs` raises."""

@@ -11,7 +11,7 @@ from cfgraph.ir.file_bytes import unpack
 from cfgraph.ir.files import BOM
 from cfgraph.ir.serde_formats import Saver, saver_of
 
-_PREFIX: Final = Path("variables", "variables")
+PREFIX: Final = Path("variables", "variables")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class SavedVariables:
 def saved_variables(path: str | os.PathLike[str], data: bytes) -> SavedVariables | None:
     """The variables beside the graph of a SavedModel, whose bytes are `data`; None without any."""
     folder = Path(path) if os.path.isdir(path) else Path(path).parent
-    if not (folder / _PREFIX).with_suffix(".index").exists():
+    if not (folder / PREFIX).with_suffix(".index").exists():
         return None
     saver = saver_of(unpack(data).removeprefix(BOM))
-    return None if saver is None else SavedVariables(str(path), str(folder / _PREFIX), saver)
+    return None if saver is None else SavedVariables(str(path), str(folder / PREFIX), saver)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from cfgraph.errors import CfgraphError
 from cfgraph.ir import registry
+from cfgraph.ir.functions import BodyNode
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import UNKNOWN, Shape
 from cfgraph.ir.signature import Signature
@@ -161,7 +162,7 @@ def role(node: Node) -> str:
     return found.role if found else ""
 
 
-def is_a(node: Node, *kinds: type[Op]) -> bool:
+def is_a(node: Node | BodyNode, *kinds: type[Op]) -> bool:
     """True for a node whose op is one of some kinds; false where nothing is known of it."""
     found = lookup(node.op)
     return found is not None and issubclass(found, kinds)

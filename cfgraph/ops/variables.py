@@ -23,8 +23,8 @@ NUMERIC = (
 
 
 _FIRST: Final = (
-    "run its initializer first, in the same session; on the command line --init NODE, as"
-    " `show` says"
+    "run its initializer first, in the same session: --init NODE, as `show` says; or begin with"
+    " the variables of a SavedModel or checkpoint: --variables PATH"
 )
 
 
@@ -65,6 +65,17 @@ class Variable:
     def assign(self, value: Any) -> None:
         """Replace the value."""
         self.value = value
+
+    def copy(self) -> Variable:
+        """Another cell with the same value."""
+        return Variable(
+            self.dtype,
+            self.shape,
+            self.name,
+            container=self.container,
+            resource=self.resource,
+            value=self.value,
+        )
 
     def _missing(self) -> str:
         if self.resource:

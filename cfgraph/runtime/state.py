@@ -24,6 +24,13 @@ class State:
             found = self._objects[key] = make()
         return found
 
+    def copy(self) -> State:
+        """Variables of their own with the same values; nothing else outlives the runs of both."""
+        twin = State()
+        for key, found in self.variables():
+            twin._objects[key] = found.copy()
+        return twin
+
     def forget(self, container: str, name: str) -> None:
         """Drop an object, if it is there."""
         self._objects.pop((container, name), None)
@@ -33,9 +40,14 @@ class State:
         home, self.home = self.home, None
         if home is None:
             return
-        for found in self._objects.values():
+        for _, found in self.variables():
+            found.value = home(found.value)
+
+    def variables(self) -> Iterator[tuple[tuple[str, str], Variable]]:
+        """The variables, each with its container and name."""
+        for key, found in self._objects.items():
             if isinstance(found, Variable):
-                found.value = home(found.value)
+                yield key, found
 
     def objects(self) -> Iterator[Any]:
         """The objects, in the order in which they were made."""

@@ -169,3 +169,89 @@ r = RestoreV2(prefix, names, slices) {{dtypes={types}}}
     )
     with pytest.raises(ExecutionError, match=f"2 names, {slices} slices"):
         cfgraph.Session(graph).run(["r"])
+
+
+def _short(folder: Path) -> None:
+    """Cut off the last of the bytes of the label, and what is behind them."""
+    shard = folder / "variables" / "variables.data-00000-of-00001"
+    data = shard.read_bytes()
+    shard.write_bytes(data[: data.index(b"cat") + 2])
+
+
+def test_what_a_fetch_does_not_need_is_not_restored(command: Any, broken: Path) -> None:
+    _short(broken)
+    done = command("run", broken, "--fetch", "same_1/Read/ReadVariableOp")
+    assert (done.code, "begins with a variable from" in done.err) == (0, True)
+    assert "-0.25" in done.out
+    assert command("run", broken, "--fetch", "label/Read/ReadVariableOp").code == 5
+    done = command("run", broken, "--target", "NoOp")
+    assert (done.code, "begins with" in done.err) == (0, False)
+
+
+def test_what_was_made_of_a_saved_model_is_compared_with_its_variables(
+    command: Any, broken: Path, tmp_path: Path
+) -> None:
+    y, made = "StatefulPartitionedCall:1", tmp_path / "made.pb"
+    for line in (
+        ("lower", broken, "--verify"),
+        ("cluster", broken, "--verify"),
+        ("partition", broken, "--devices", "cpu:0,cpu:1", "--verify"),
+        ("grad", broken, "--ys", y, "--verify", "--check"),
+    ):
+        done = command(*line, "-o", made)
+        assert (done.code, "note: begins with 4 variables" in done.err) == (0, True), line
+    # where the variables cannot be read, the comparison cannot be made
+    _short(broken)
+    assert command("lower", broken, "--verify", "-o", tmp_path / "none.pb").code == 5
+
+
+def test_graphs_are_compared_each_with_the_variables_beside_it(
+    command: Any, saved: Path, broken: Path, tmp_path: Path
+) -> None:
+    lowered = tmp_path / "lowered.pb"
+    assert command("lower", saved, "-o", lowered).code == 0
+    for pair in ((saved, lowered), (lowered, saved), (saved, broken)):
+        assert command("diff", "--run", *pair).code == 0, pair
+    shard = broken / "variables" / "variables.data-00000-of-00001"
+    data = bytearray(shard.read_bytes())
+    data[15] ^= 1 << 7  # the sign of w[1, 1]
+    shard.write_bytes(bytes(data))
+    done = command("diff", "--run", saved, broken)
+    assert done.code == 1
+    assert "same_1/Read/ReadVariableOp:0" in done.out
+    assert command("diff", "--run", lowered, broken, "--variables", broken).code == 0
+
+
+@pytest.mark.parametrize("place", ["", "saved_model.pb", "variables", "variables/variables.index"])
+def test_variables_travel_beside_a_pipe(command: Any, saved: Path, place: str) -> None:
+    lowered = command("lower", saved).data
+    done = command("run", "-", *FEED, "--variables", saved / place, "--expect", Y, stdin=lowered)
+    assert (done.code, "begins with 4 variables" in done.err) == (0, True)
+    done = command("run", "-", *FEED, stdin=lowered)
+    assert (done.code, "--variables PATH" in done.err) == (5, True)
+
+
+NAMED = """
+w = VarHandleOp() {dtype=float32, shape=[2,2], shared_name="w/.ATTRIBUTES/VARIABLE_VALUE"}
+value = ReadVariableOp(w) {dtype=float32}
+"""
+
+
+def test_a_checkpoint_has_variables_by_their_names(
+    command: Any, saved: Path, tmp_path: Path
+) -> None:
+    for suffix in (".index", ".data-00000-of-00001"):
+        shutil.copy(saved / "variables" / f"variables{suffix}", tmp_path / f"step-7{suffix}")
+    prefix, want = tmp_path / "step-7", "value=[[0.5, -0.25], [0.125, 1.0]]"
+    for text, code, said in (
+        (NAMED, 0, f"begins with a variable from {prefix}"),
+        (NAMED.replace("w/.", "u/."), 2, "needed: u/.ATTRIBUTES"),
+        (NAMED.replace("[2,2]", "[2,3]"), 3, "float32[2, 2] in the checkpoint, not float32[2,3]"),
+        (NAMED.replace("float32", "float64"), 3, "is float32[2, 2] in the checkpoint, not float64"),
+    ):
+        line = ("run", "-", "--variables", prefix, "--expect", want)
+        done = command(*line, stdin=text.encode())
+        assert (done.code, said in done.err) == (code, True), done.err
+    graph = cfgraph.loads(NAMED.encode())
+    (value,) = cfgraph.Session(graph, state=cfgraph.restore(prefix, graph)).run("value")
+    assert value[1, 0] == 0.125
