@@ -126,7 +126,7 @@ class Signature:
         if self.simple_outputs is None:
             types = self.output_types(attrs)
         elif port < self.simple_outputs:
-            return self.arg_types(self.outputs[port], attrs)[0]
+            return next(iter(self.arg_types(self.outputs[port], attrs)), None)
         else:
             return None
         return types[port] if port < len(types) else None

@@ -13,7 +13,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-import cfgraph.ops  # noqa: F401 - fills the registry
+import cfgraph
 from cfgraph.analysis.inputs import require_feeds
 from cfgraph.errors import CfgraphError, InvalidInput, UsageError
 from cfgraph.ir import dtypes
@@ -457,3 +457,9 @@ def test_who_misspells_what_makes_arrays_is_told_its_name(value: str, hint: str)
     with pytest.raises(UsageError) as caught:
         read_feeds(graph, [f"x={value}"])
     assert hint in str(caught.value)
+
+
+def test_a_placeholder_of_no_type_is_refused_when_it_runs() -> None:
+    graph = cfgraph.loads(b"x = Placeholder() {dtype=(), shape=[]}\ny = Neg(x) {T=float32}\n")
+    with pytest.raises(InvalidInput, match="x:0, which does not exist"):
+        cfgraph.Session(graph).run("y:0", {"x:0": 1.0})

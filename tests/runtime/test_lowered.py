@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import pytest
 
+import cfgraph
+from cfgraph.errors import InvalidInput
 from cfgraph.runtime.session import Session
 from tests.passes.functional import calls, conditional, graph_of, loop
 
@@ -31,3 +33,13 @@ def test_a_call_by_the_name_of_its_function_can_be_fed() -> None:
     text = calls(1) + "named = outer(call0)\nout = Neg(named) {T=int32}\n"
     assert Session(graph_of(text)).run(["out:0"], {"named:0": 7}) == [-7]
     assert Session(graph_of(text)).run(["out:0", "call0:0"], {"call0:0": 7, "x:0": 1}) == [-8, 7]
+
+
+def test_a_function_that_nobody_calls_may_be_wrong() -> None:
+    wrong = (
+        "function wrong(x: int32) -> (y: int32) {\n  z = Neg(x) {T=int32}\n  return y = z:0:7\n}\n"
+    )
+    graph = graph_of(loop(2, 1, 1) + wrong)
+    assert Session(graph).run(["while:0"], {"x0:0": 4, "x1:0": 1, "x2:0": 3}) == [10]
+    with pytest.raises(InvalidInput, match="'y' of the function is 'z:0:7'"):
+        cfgraph.lower(graph)
