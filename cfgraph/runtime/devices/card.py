@@ -15,11 +15,14 @@ from typing import Any, Final
 import numpy as np
 
 from cfgraph.errors import Unsupported
+from cfgraph.ir.dtypes import bfloat16
 from cfgraph.runtime.devices.lane import Lane
 
-# the types of elements that CuPy computes with everywhere, and so not bfloat16; types and not their
-# letters, for those of other libraries have the same ones
+# the types of elements that CuPy computes with everywhere; types and not their letters, for those
+# of other libraries have the same ones
 _HELD: Final = frozenset(map(np.dtype, "?bhilqBHILQefdFD"))
+# how CuPy writes a sum of bfloat16: where NumPy is too old, or ml_dtypes missing, it has none
+_SUM_OF_BFLOAT16: Final = "EE->E"
 _DRIVERS: Final = {"win32": "nvcuda.dll"}
 
 
@@ -33,6 +36,9 @@ class Card:
     def __init__(self, library: Any) -> None:
         self.xp = library
         self.array: type[Any] = library.ndarray
+        self._held = _HELD
+        if _SUM_OF_BFLOAT16 in library.add.types:
+            self._held |= {bfloat16.numpy}
         self._lanes: dict[str, Lane] = {}
 
     @property
@@ -54,7 +60,7 @@ class Card:
 
     def holds(self, dtype: np.dtype[Any]) -> bool:
         """True for elements that the card computes with; all others stay on the host."""
-        return dtype in _HELD
+        return dtype in self._held
 
     def to_device(self, value: Any) -> Any:
         """A NumPy value as an array of the card, in the order of the current stream.

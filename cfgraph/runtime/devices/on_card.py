@@ -24,6 +24,7 @@ from cfgraph.runtime.devices.containers import carried, holds_others
 from cfgraph.runtime.devices.failures import grave
 from cfgraph.runtime.devices.lane import SMALL, Lane
 from cfgraph.runtime.devices.shared_cells import SharedCells
+from cfgraph.runtime.devices.typed import typed
 from cfgraph.runtime.memory.homes import Homes
 from cfgraph.runtime.plan import NodePlan, Plan
 
@@ -196,6 +197,7 @@ class _Bound:
         except Exception as error:
             self.owner.fallen[op.name] = _reason(error)
             return on_host
+        kernel = typed(node, kernel)
         if op.stateful:
             kernel = _with_cells(kernel, self._settle)
 

@@ -18,7 +18,9 @@ from cfgraph.ops.evaluate import Bind, StraightLine, is_known
 from cfgraph.ops.evaluate_control import numpy_line
 from cfgraph.ops.op import Kernel, Op, OpError, lookup
 from cfgraph.runtime.devices.card import Card
+from cfgraph.runtime.devices.failures import grave
 from cfgraph.runtime.devices.lane import Lane
+from cfgraph.runtime.devices.typed import typed
 from cfgraph.runtime.fused.cuda import cuda_of
 from cfgraph.runtime.fused.line import joined
 from cfgraph.runtime.memory.homes import about_shapes
@@ -87,7 +89,7 @@ class _Bound:
         op, node, lane = self.op, self.node, self.lane
         array, xp = lane.card.array, lane.card.xp
         try:
-            found = op.prepare(node, xp) if op.stateful else op.bind(node, xp)
+            found = typed(node, op.prepare(node, xp) if op.stateful else op.bind(node, xp))
         except Exception:
             return self._on_host
         hosts = op.slots_of(node, op.host_inputs)
@@ -105,9 +107,12 @@ class _Bound:
                 return self._on_host(*inputs)
             try:
                 return found(*(move(item) for move, item in zip(moves, inputs, strict=True)))
-            except (OpError, MemoryError):
+            except OpError:
                 raise
-            except Exception:
+            except Exception as error:
+                instead = grave(error)
+                if instead is not None:
+                    raise instead from error
                 result = self._on_host(*inputs)
                 works = False
                 return result

@@ -38,7 +38,8 @@ def surface(cupy: ModuleType) -> dict[str, Any]:
 def _what(item: Any, ufunc: type) -> Any:
     """The types of a ufunc, the parameters of a function, None for anything else."""
     if isinstance(item, ufunc):
-        return {"types": [text for text in item.types if "E" not in text]}
+        # `E` is bfloat16, as other libraries have it
+        return {"types": item.types}
     if isinstance(item, type) or not callable(item):
         return None
     try:

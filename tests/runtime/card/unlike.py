@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
+import ml_dtypes
 import numpy as np
 
+BFLOAT16: Final = np.dtype(ml_dtypes.bfloat16)
 # functions that write one value everywhere, by a kernel or by clearing the memory
 FILL: Final = {"full", "full_like", "array", "asarray"}
 
@@ -50,4 +52,23 @@ def _fmod(x: Any, y: Any, **asked: Any) -> Any:
         return np.where(np.asarray(y) == 0, 0, wide).astype(made.dtype)
 
 
-FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {"mod": _mod, "remainder": _mod, "fmod": _fmod}
+def _widening(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function without a loop for bfloat16: one for float32 takes it, and gives float32."""
+
+    def call(*args: Any, **asked: Any) -> Any:
+        wide = (
+            item.astype(np.float32) if getattr(item, "dtype", None) == BFLOAT16 else item
+            for item in args
+        )
+        return function(*wide, **asked)
+
+    return call
+
+
+FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {
+    "mod": _mod,
+    "remainder": _mod,
+    "fmod": _fmod,
+    "where": _widening(np.where),
+    "clip": _widening(np.clip),
+}

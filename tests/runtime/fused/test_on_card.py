@@ -99,6 +99,32 @@ def test_an_lstm_launches_its_groups_and_gives_what_the_host_gives(
     assert not len(launched) % work.iterations
 
 
+HALVES = """
+x = Placeholder() {dtype=float32, shape=[?,?]}
+h = Cast(x) {DstT=bfloat16}
+two = Const() {dtype=bfloat16, value=bfloat16[]:2.0}
+a = Mul(h, two)
+b = AddV2(a, h)
+c = Sub(b, two)
+d = Mul(c, b)
+y = Cast(d) {DstT=float32}
+"""
+
+
+@needs_compiler
+def test_a_group_of_bfloat16_on_a_card_rounds_each_step_as_the_host_does(
+    stand_in: Card, launched: list[str]
+) -> None:
+    graph, x = cfgraph.loads(HALVES.encode(), "graph"), np.linspace(-3, 3, 96, dtype=np.float32)
+    feeds, names = {"x": x.reshape(8, 12)}, ["h:0", "d:0", "y:0"]
+    want = cfgraph.Session(graph).run(names, feeds)
+    session = cfgraph.Session(graph, devices="gpu:0", jit="numpy", gpu=stand_in)
+    for one, other in zip(session.run(names, feeds), want, strict=True):
+        assert one.dtype == other.dtype
+        assert one.tobytes() == other.tobytes()
+    assert launched
+
+
 @needs_compiler
 @pytest.mark.parametrize("case", sampled(SESSIONS[::6], 20))
 def test_a_clustered_session_on_a_card_agrees(case: dict[str, Any], stand_in: Card) -> None:
