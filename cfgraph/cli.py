@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from itertools import pairwise
@@ -269,8 +270,15 @@ def _usage(failure: Any) -> UsageError:
     hint = f"see `{ctx.command_path if ctx else 'cfgraph'} --help`"
     if close:
         hint = f"did you mean {' or '.join(sorted(close))}?"
-    message = failure.message if close else failure.format_message()
+    message = failure.message if close else _plain(failure.format_message())
     return UsageError(message[:1].lower() + message[1:].rstrip("."), hint=hint)
+
+
+def _plain(message: str) -> str:
+    """What typer says of a number that is too small or none, in words."""
+    message = message.replace(" is not in the range x>=", " is less than ")
+    message = re.sub(r" is not a valid int(?:eger)?(?: range)?\b", " is no whole number", message)
+    return re.sub(r" is not a valid float(?: range)?\b", " is no number", message)
 
 
 def _lines(failure: Exception, error: CfgraphError | None) -> Iterator[str]:

@@ -82,7 +82,7 @@ def main(
             metavar="R",
             min=0,
             callback=given.number,
-            help="Relative tolerance of --check.",
+            help="Relative tolerance of --check, beside what rounding makes of differences.",
         ),
     ] = None,
     seed: Annotated[

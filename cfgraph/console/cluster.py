@@ -98,7 +98,7 @@ def cluster_file(path: str, asked: Asked, writing: Written) -> int:
         if fine and writing.map_out is not None:
             files.write(writing.map_out, f"{render(report.names)}\n".encode())
         if fine and (writing.output is not None or not (asked.reports or whole)):
-            written = write_graph(graph, writing.output, writing.to, files)
+            written = write_graph(graph, writing.output, writing.to, files, writing.quiet)
     for warning in report.warnings:
         note(f"warning: {warning}", writing.quiet)
     if writing.format == "json":

@@ -34,7 +34,7 @@ def convert(
         raise UsageError(message, hint="say where the graph goes: -o FILE")
     source = read_graph(path, from_format, quiet)
     found = diff(source.graph, _again(source.graph, output, to)) if verify else GraphDiff()
-    written = None if found else write_graph(source.graph, output, to)
+    written = None if found else write_graph(source.graph, output, to, quiet=quiet)
     if found:
         out = page(stream=sys.stderr)
         out.heading("verify", "what was read, and what would be written")

@@ -147,6 +147,6 @@ def _write(
     with StagedFiles() as files:
         if written.map_out is not None:
             files.write(written.map_out, f"{render(added.names())}\n".encode())
-        path = write_graph(source.graph, written.output, written.to, files)
+        path = write_graph(source.graph, written.output, written.to, files, written.quiet)
     artifacts = [artifact("graph", path)] if path else []
     return artifacts + ([artifact("names", written.map_out)] if written.map_out else [])

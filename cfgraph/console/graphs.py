@@ -16,7 +16,15 @@ from cfgraph.console.answer import remember
 from cfgraph.console.page import note
 from cfgraph.errors import InvalidInput, UsageError
 from cfgraph.ir.file_bytes import read_file, read_stream
-from cfgraph.ir.files import FORMATS, decode, dumps, format_of, open_graph, stage
+from cfgraph.ir.files import (
+    FORMATS,
+    decode,
+    dumps,
+    format_of,
+    open_graph,
+    stage,
+    suffix_without_format,
+)
 from cfgraph.ir.graph import Graph
 from cfgraph.ir.parts import MANIFEST, is_folder_of_parts
 from cfgraph.ir.staged import StagedFiles
@@ -87,18 +95,26 @@ def require_apart(output: str | None, beside: str | None, what: str) -> None:
 
 
 def write_graph(
-    graph: Graph, output: str | None, to: str | None, files: StagedFiles | None = None
+    graph: Graph,
+    output: str | None,
+    to: str | None,
+    files: StagedFiles | None = None,
+    quiet: bool = False,
 ) -> str | None:
     """Write a graph to a file, or to standard output if it is no terminal; returns the path.
 
-    The file is there at once, or together with `files`. Raises UsageError where a binary graph
-    would go to a terminal.
+    The file is there at once, or together with `files`; a note tells of a format that its suffix
+    does not say. Raises UsageError where a binary graph would go to a terminal.
     """
     if to is not None and to not in FORMATS:
         raise UsageError(f"unknown format {to!r}", hint=f"one of {', '.join(FORMATS)}")
     if output is not None and output != STDIN:
         with StagedFiles() if files is None else nullcontext(files) as staged:
             stage(graph, output, staged, to or format_of(output))
+        suffix = None if to else suffix_without_format(output)
+        if suffix is not None:
+            named = "; .pb, .pbtxt and .graph do, or --to"
+            note(f"note: {output} is written in binary: {suffix} names no format{named}", quiet)
         return output
     kind = to or "pb"
     if kind == "pb" and output is None and sys.stdout.isatty():

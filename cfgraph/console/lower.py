@@ -48,7 +48,7 @@ def lower_file(
         if fine and map_out is not None:
             files.write(map_out, f"{render(report.names)}\n".encode())
         if fine:
-            written = write_graph(source.graph, output, to, files)
+            written = write_graph(source.graph, output, to, files, quiet)
     for warning in report.warnings:
         note(f"warning: {warning}", quiet)
     if not quiet:

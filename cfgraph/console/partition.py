@@ -76,7 +76,7 @@ def partition_file(path: str, placing: PlaceOptions, writing: WriteOptions) -> i
         verdict = writing.verification.after(graph, writing.quiet)
         fine = verdict is None or bool(verdict)
         if fine:
-            written = write_graph(graph, writing.output, writing.to, files)
+            written = write_graph(graph, writing.output, writing.to, files, writing.quiet)
         else:
             files.discard()
     warnings = [*(placed.warnings if placed else ()), *cut.warnings]

@@ -45,7 +45,7 @@ def make_job(source: Source, options: RunOptions) -> Job:
     for name in wanted.targets:
         asked.target(name)
     places = output_places(wanted.outputs, asked.outside_loops)
-    texts = dict(map(split_feed, options.expected.values))
+    texts = dict(split_feed(text, "expected value") for text in options.expected.values)
     compared = {asked.outside_loops(name): text for name, text in texts.items()}
     asked.tensors.update(dict.fromkeys((*places, *compared)))
     _require_arrays([*places, *compared])

@@ -54,6 +54,8 @@ def _elsewhere(graph: Graph, path: str, keys: Collection[tuple[str, str]] | None
     """
     if keys is None:
         keys = variables_needed(graph, tuple(graph))
+    if keys == set():
+        raise UsageError("no variable is needed, and some are given", path=path)
     state = restored_for(graph, path, keys)
     if keys and not len(state):
         wanted = first_of([name for _, name in sorted(keys)], _NAMED)

@@ -12,6 +12,8 @@ from cfgraph.ir.names import did_you_mean
 
 KINDS: Final = ("CPU", "GPU")
 MOST: Final = 1024
+# kinds of devices that files name in short, and that nothing here runs
+_FOREIGN: Final = ("tpu", "npu", "xla_cpu", "xla_gpu")
 
 LOCAL: Final = DeviceName("localhost", "0", "0")
 _FIRST: Final = DeviceName("localhost", "0", "0", number="0")
@@ -82,7 +84,7 @@ def _one_range(item: str, text: str) -> list[str]:
 
 
 def _full(name: str, text: str) -> str:
-    if name.isalpha():
+    if name.isalpha() or name.lower().partition(":")[0] in _FOREIGN:
         name = f"/device:{name}"
     parts = DeviceName.parse(name if ":" in name else f"/device:{name}")
     hint = f"write it as cpu:0, gpu:0-3 or {DeviceName('localhost', '0', '0', 'GPU', '0')}"

@@ -120,6 +120,13 @@ def format_of(path: str | os.PathLike[str]) -> str:
     return "graph" if name.endswith(".graph") else "pb"
 
 
+def suffix_without_format(path: str | os.PathLike[str]) -> str | None:
+    """The suffix of a file's name that says nothing of the format it is written in, or None."""
+    name = str(path)
+    suffix = "" if name.endswith(os.sep) else os.path.splitext(name.removesuffix(".gz"))[1]
+    return None if suffix in ("", ".pb") or format_of(path) != "pb" else suffix
+
+
 def dumps(graph: Graph, format: str = "pb") -> bytes:
     """The bytes of a graph as `pb`, `pbtxt` or `graph`. Raises UsageError for another format."""
     require_graph(graph)

@@ -37,11 +37,11 @@ class Spec(NamedTuple):
     arguments: str | None = None
 
 
-def split_feed(text: str) -> tuple[str, str]:
+def split_feed(text: str, what: str = "feed") -> tuple[str, str]:
     """The name and the value of `NAME=VALUE`. Raises UsageError where it is not that."""
     name, equals, value = text.partition("=")
     if not equals or not name.strip():
-        message = f"{text!r} is no feed"
+        message = f"{text!r} is no {what}"
         raise UsageError(message, hint="write NAME=VALUE, as in x=3.5 or x=@x.npy", code="CFG033")
     if not value.strip():
         message = f"{name.strip()} is given no value"

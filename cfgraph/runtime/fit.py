@@ -73,7 +73,7 @@ def _fit_integers(array: Any, dtype: DType) -> Any:
 
 def _fit_strings(array: Any, dtype: DType) -> Any:
     if dtype is not dtypes.string:
-        raise UsageError(f"the value has strings, {dtype} is wanted", code="CFG034")
+        raise UsageError(f"{_told(array)}, {dtype} is wanted", code="CFG034")
     if array.dtype.kind not in "SUO":
         message = f"the value has type {array.dtype.name}, {dtype} is wanted"
         raise UsageError(message, code="CFG034")
@@ -81,6 +81,15 @@ def _fit_strings(array: Any, dtype: DType) -> Any:
     items = (item.encode() if isinstance(item, str) else bytes(item) for item in array.flat)
     made.reshape(-1)[:] = list(items)
     return made
+
+
+def _told(array: Any) -> str:
+    """What there is instead of numbers."""
+    items = array.flat if array.dtype.kind == "O" else ()
+    strange = next((item for item in items if not isinstance(item, str | bytes)), "")
+    if strange is None:
+        return "the value is None" if array.ndim == 0 else "the value has None in it"
+    return "the value has strings" if strange == "" else f"the value is a {type(strange).__name__}"
 
 
 def check_shape(shape: tuple[int, ...], wanted: Shape) -> None:

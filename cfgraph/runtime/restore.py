@@ -6,7 +6,7 @@ import os
 from collections.abc import Collection
 from pathlib import Path
 
-from cfgraph.errors import InvalidInput, UsageError
+from cfgraph.errors import CfgraphError, InvalidInput, UsageError
 from cfgraph.ir.file_bytes import read_file
 from cfgraph.ir.files import decode
 from cfgraph.ir.graph import Graph
@@ -25,8 +25,8 @@ def restore(path: str | os.PathLike[str], graph: Graph | None = None) -> State:
 
     A later session takes it too, of a graph that was lowered or got gradients. With a `graph`, only
     its variables; the path may also be that of a checkpoint then, which has them by their names.
-    Raises InvalidInput where there is neither, UsageError where a SavedModel has no variables,
-    ExecutionError where their files are broken.
+    Raises InvalidInput where there is no SavedModel, UsageError where it has no variables, and
+    with a graph where there is neither, ExecutionError where their files are broken.
     """
     if graph is None:
         return restored_state(*_saved_model(path))
@@ -40,7 +40,13 @@ def restored_for(graph: Graph, path: str | os.PathLike[str], keys: Keys | None) 
     """
     prefix = checkpoint_prefix(path)
     if prefix is None:
-        return restored_state(*_saved_model(path), keys)
+        try:
+            found = _saved_model(path)
+        except CfgraphError as error:
+            message = "there is no SavedModel with variables, and no checkpoint"
+            hint = "name the folder of a SavedModel, or the prefix of a checkpoint's files"
+            raise UsageError(message, path=error.path, hint=hint) from error
+        return restored_state(*found, keys)
     around = Path(prefix).parent.parent
     if str(around / PREFIX) == prefix and (around / "saved_model.pb").exists():
         return restored_state(*_saved_model(around), keys)

@@ -158,6 +158,16 @@ def test_a_full_disk_is_an_error_in_words(command: Any, counter: Path) -> None:
     assert "No space left" in done.err
 
 
+@pytest.mark.parametrize(("name", "noted"), [("x.foo", True), ("x.txt.gz", True), ("x", False)])
+def test_a_suffix_that_names_no_format_is_noted(
+    command: Any, counter: Path, tmp_path: Path, name: str, noted: bool
+) -> None:
+    file = tmp_path / name
+    for more in ((), ("--to", "graph"), ("-q",)):
+        done = command("convert", counter, "-o", file, *more)
+        assert (done.code, "names no format" in done.err) == (0, noted and not more), more
+
+
 def test_what_wraps_a_graph_is_noted(command: Any, counter: Path, tmp_path: Path) -> None:
     meta = b"\x12" + _varint(len(counter.read_bytes())) + counter.read_bytes()
     (tmp_path / "g.meta").write_bytes(meta)

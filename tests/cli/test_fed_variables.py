@@ -57,7 +57,7 @@ def test_whatever_makes_an_array_is_the_value_of_a_variable(graph: Graph, value:
 
 
 def test_nothing_is_no_value_of_a_variable(graph: Graph) -> None:
-    with pytest.raises(UsageError, match="feed w:0"):
+    with pytest.raises(UsageError, match="feed w:0: the value is None, float32 is wanted"):
         cfgraph.Session(graph).run(["y"], {"x": 2, "n": 3, "w": None})
 
 

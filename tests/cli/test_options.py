@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -44,3 +46,20 @@ def test_the_option_beats_the_environment_and_that_beats_the_terminal(
     for name, value in env.items():
         monkeypatch.setenv(name, value)
     assert use_color(Color(choice), stream) is expected
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "said"),
+    [
+        ("--timeout", "-1", "-1.0 is less than 0"),
+        ("--rtol", "x", "'x' is no number"),
+        ("--seed", "1.5", "'1.5' is no whole number"),
+        ("--expect", "y", "'y' is no expected value"),
+        ("--feed", "y", "'y' is no feed"),
+    ],
+)
+def test_a_value_that_an_option_cannot_take_is_told_in_words(
+    command: Any, fixtures: Path, option: str, value: str, said: str
+) -> None:
+    done = command("run", fixtures / "graphs" / "counter.pb", option, value)
+    assert (done.code, said in done.err) == (2, True), done.err

@@ -255,3 +255,17 @@ def test_a_checkpoint_has_variables_by_their_names(
     graph = cfgraph.loads(NAMED.encode())
     (value,) = cfgraph.Session(graph, state=cfgraph.restore(prefix, graph)).run("value")
     assert value[1, 0] == 0.125
+
+
+@pytest.mark.parametrize(
+    ("graph", "place", "said"),
+    [
+        (NAMED, "nowhere", "there is no SavedModel with variables, and no checkpoint"),
+        ("one = Const() {dtype=int32, value=int32[]:1}", "", "no variable is needed"),
+    ],
+)
+def test_variables_that_nobody_can_use_are_refused(
+    command: Any, saved: Path, graph: str, place: str, said: str
+) -> None:
+    done = command("run", "-", "--variables", saved / place, stdin=graph.encode())
+    assert (done.code, said in done.err) == (2, True), done.err
