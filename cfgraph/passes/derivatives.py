@@ -49,16 +49,19 @@ def derivatives(
 ) -> list[Derivative]:
     """Add gradients up to an order, in place; one entry for each order.
 
-    Options and errors are those of `gradients`; `grad_ys` weigh the first order only,
-    `recompute` goes with no other. Where no
+    Options and errors are those of `gradients`; `grad_ys` weigh the first order only. Where no
     gradient of one order depends on any x, those of the next ones are all None. Unsupported tells
     a path from an x to a y on which the node lies; lower orders are in the graph then.
+
+    `recompute` goes with the first order alone. The loops of a gradient push and pop, which cannot
+    be done again; and a second order that saves what they compute holds the values of the segments
+    twice, as they ran and as they ran again: more than without.
     """
     if order < 1:
         message = f"there are no gradients of order {order}"
         raise UsageError(message, hint="1 for gradients, 2 for those of their sum, and so on")
     if recompute is not None and order > 1:
-        message = f"gradients of order {order} cannot run loops again: what gradients save is state"
+        message = f"gradients of order {order} would save all that --recompute runs again, and more"
         hint = "leave --recompute out, or ask for the first order alone"
         raise Unsupported(message, hint=hint, code="CFG510")
     stops, targets = tuple(stop_gradients), list(ys)

@@ -9,6 +9,7 @@ import pytest
 import cfgraph
 from cfgraph.errors import Unsupported, UsageError
 from cfgraph.ops.stacks import Stack
+from cfgraph.passes.derivatives import derivatives
 from tests.passes.differentiable import Program
 
 XS = ["x:0", "w:0"]
@@ -152,6 +153,21 @@ def test_recomputed_gradients_are_differentiated_again() -> None:
         second = cfgraph.gradients(graph, [str(first)], XS)
         found.append(cfgraph.Session(graph).run([str(name) for name in second], feeds))
     assert np.allclose(found[1], found[0], 1e-10)
+
+
+def test_a_second_order_is_refused_for_it_would_save_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(Unsupported, match="order 2 would save all that --recompute runs again"):
+        derivatives(powers(50), ["y:0"], ["w:0"], order=2, recompute=7)
+    held = []
+    for options in ({}, {"recompute": 7}):
+        graph = powers(50)
+        (first,) = cfgraph.gradients(graph, ["y:0"], ["w:0"], **options)
+        second = cfgraph.gradients(graph, [str(first)], ["w:0"])
+        saved = Saved(monkeypatch)
+        cfgraph.Session(graph).run([str(second[0])], {"x:0": 0.7, "w:0": 1.3})
+        held.append(saved.most)
+        monkeypatch.undo()
+    assert held[1] > held[0]
 
 
 def arrays(*, read_back: bool = False) -> cfgraph.Graph:
