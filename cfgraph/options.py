@@ -252,6 +252,10 @@ Size = Annotated[
         help="What to take for sizes that are not known, of all inputs or of one; repeats.",
     ),
 ]
+MapOut = Annotated[
+    str | None,
+    typer.Option("--map-out", metavar="FILE", help="Write as JSON what became of each old name."),
+]
 Verify = Annotated[
     bool,
     typer.Option(

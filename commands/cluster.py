@@ -10,73 +10,79 @@ from cfgraph import options as given
 
 Names = list[str]
 
+Deadness = Annotated[
+    str,
+    typer.Option(
+        "--deadness",
+        metavar="RULE",
+        help="How to judge that nodes are live together: exact, inputs, tf or off.",
+    ),
+]
+MinSize = Annotated[
+    int,
+    typer.Option(
+        "--min-size",
+        metavar="N",
+        min=1,
+        help="A cluster has at least N nodes that do something.",
+    ),
+]
+MaxSize = Annotated[
+    int | None,
+    typer.Option("--max-size", metavar="N", min=1, help="A cluster has at most N nodes."),
+]
+OnlyOps = Annotated[
+    Names, typer.Option("--only-ops", metavar="LIST", help="Cluster no other ops; repeats.")
+]
+ExcludeOps = Annotated[
+    Names, typer.Option("--exclude-ops", metavar="LIST", help="Leave these ops out; repeats.")
+]
+Fetch = Annotated[
+    Names,
+    typer.Option(
+        "--fetch",
+        metavar="NAME[:PORT]",
+        help="Cluster what this needs, keeping its name; else what nothing reads; repeats.",
+    ),
+]
+Feed = Annotated[
+    Names,
+    typer.Option(
+        "--feed",
+        metavar="NAME[=VALUE]",
+        help="Leave out what is fed, with VALUE where the result is verified; repeats.",
+    ),
+]
+Explain = Annotated[
+    bool, typer.Option("--explain", help="Tell why each node and edge is in no cluster.")
+]
+WhatIf = Annotated[
+    Names,
+    typer.Option(
+        "--what-if", metavar="LIST", help="Tell what is gained if these ops compiled; repeats."
+    ),
+]
+Format = Annotated[
+    str, typer.Option("--format", metavar="FORMAT", help="Of --explain: text, json or dot.")
+]
+
 
 def main(
     graph: given.Graph,
-    deadness: Annotated[
-        str,
-        typer.Option(
-            "--deadness",
-            metavar="RULE",
-            help="How to judge that nodes are live together: exact, inputs, tf or off.",
-        ),
-    ] = "exact",
-    min_size: Annotated[
-        int,
-        typer.Option(
-            "--min-size",
-            metavar="N",
-            min=1,
-            help="A cluster has at least N nodes that do something.",
-        ),
-    ] = 2,
-    max_size: Annotated[
-        int | None,
-        typer.Option("--max-size", metavar="N", min=1, help="A cluster has at most N nodes."),
-    ] = None,
-    only_ops: Annotated[
-        Names, typer.Option("--only-ops", metavar="LIST", help="Cluster no other ops; repeats.")
-    ] = [],
-    exclude_ops: Annotated[
-        Names, typer.Option("--exclude-ops", metavar="LIST", help="Leave these ops out; repeats.")
-    ] = [],
-    fetch: Annotated[
-        Names,
-        typer.Option(
-            "--fetch",
-            metavar="NAME[:PORT]",
-            help="Cluster what this needs, keeping its name; else what nothing reads; repeats.",
-        ),
-    ] = [],
-    feed: Annotated[
-        Names,
-        typer.Option(
-            "--feed",
-            metavar="NAME[=VALUE]",
-            help="Leave out what is fed, with VALUE where the result is verified; repeats.",
-        ),
-    ] = [],
+    deadness: Deadness = "exact",
+    min_size: MinSize = 2,
+    max_size: MaxSize = None,
+    only_ops: OnlyOps = [],
+    exclude_ops: ExcludeOps = [],
+    fetch: Fetch = [],
+    feed: Feed = [],
     regions: given.Regions = False,
-    explain: Annotated[
-        bool, typer.Option("--explain", help="Tell why each node and edge is in no cluster.")
-    ] = False,
-    what_if: Annotated[
-        Names,
-        typer.Option(
-            "--what-if", metavar="LIST", help="Tell what is gained if these ops compiled; repeats."
-        ),
-    ] = [],
-    format: Annotated[
-        str, typer.Option("--format", metavar="FORMAT", help="Of --explain: text, json or dot.")
-    ] = "text",
+    explain: Explain = False,
+    what_if: WhatIf = [],
+    format: Format = "text",
     output: given.Output = None,
     to: given.To = None,
-    map_out: Annotated[
-        str | None,
-        typer.Option(
-            "--map-out", metavar="FILE", help="Write as JSON what became of each old name."
-        ),
-    ] = None,
+    map_out: given.MapOut = None,
     verify: given.Verify = False,
     init: given.Init = [],
     variables: given.Variables = None,

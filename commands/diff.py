@@ -8,31 +8,40 @@ import typer
 
 from cfgraph import options as given
 
+First = Annotated[
+    str,
+    typer.Argument(metavar="A", help="A graph, as for other commands.", show_default=False),
+]
+Second = Annotated[
+    str,
+    typer.Argument(metavar="B", help="The one to compare it with.", show_default=False),
+]
+By = Annotated[
+    str, typer.Option("--by", metavar="HOW", help="Pair nodes by name, or by structure.")
+]
+Ignore = Annotated[
+    str,
+    typer.Option("--ignore", metavar="LIST", help="What does not count: notes, order, devices."),
+]
+Run = Annotated[
+    bool,
+    typer.Option(
+        "--run", help="Run both at the same inputs, and name the first node that differs."
+    ),
+]
+Seed = Annotated[int | None, typer.Option("--seed", metavar="N", help="The seed of what is drawn.")]
+Format = Annotated[
+    str,
+    typer.Option("--format", metavar="FORMAT", help="text, json, github, sarif or junit."),
+]
+
 
 def main(
-    a: Annotated[
-        str,
-        typer.Argument(metavar="A", help="A graph, as for other commands.", show_default=False),
-    ],
-    b: Annotated[
-        str,
-        typer.Argument(metavar="B", help="The one to compare it with.", show_default=False),
-    ],
-    by: Annotated[
-        str, typer.Option("--by", metavar="HOW", help="Pair nodes by name, or by structure.")
-    ] = "name",
-    ignore: Annotated[
-        str,
-        typer.Option(
-            "--ignore", metavar="LIST", help="What does not count: notes, order, devices."
-        ),
-    ] = "",
-    run: Annotated[
-        bool,
-        typer.Option(
-            "--run", help="Run both at the same inputs, and name the first node that differs."
-        ),
-    ] = False,
+    a: First,
+    b: Second,
+    by: By = "name",
+    ignore: Ignore = "",
+    run: Run = False,
     fetch: given.Fetch = [],
     target: given.Target = [],
     feed: given.Feed = [],
@@ -41,17 +50,12 @@ def main(
     variables: given.Variables = None,
     size: given.Size = [],
     cases: given.Cases = None,
-    seed: Annotated[
-        int | None, typer.Option("--seed", metavar="N", help="The seed of what is drawn.")
-    ] = None,
+    seed: Seed = None,
     rtol: given.Rtol = None,
     atol: given.Atol = None,
     timeout: given.Timeout = None,
     max_iterations: given.MaxIterations = None,
-    format: Annotated[
-        str,
-        typer.Option("--format", metavar="FORMAT", help="text, json, github, sarif or junit."),
-    ] = "text",
+    format: Format = "text",
     full: given.Full = False,
     json: given.Json = False,
     quiet: given.Quiet = False,

@@ -13,6 +13,7 @@ from cfgraph.options import (
     Graph,
     Init,
     Json,
+    MapOut,
     Output,
     Quiet,
     Size,
@@ -21,26 +22,22 @@ from cfgraph.options import (
     Verify,
 )
 
+Function = Annotated[
+    list[str],
+    typer.Option("--function", metavar="NAME", help="Lower only what runs this function; repeats."),
+]
+KeepCalls = Annotated[
+    bool, typer.Option("--keep-calls", help="Leave calls of functions as they are.")
+]
+
 
 def main(
     graph: Graph,
     output: Output = None,
     to: To = None,
-    function: Annotated[
-        list[str],
-        typer.Option(
-            "--function", metavar="NAME", help="Lower only what runs this function; repeats."
-        ),
-    ] = [],
-    keep_calls: Annotated[
-        bool, typer.Option("--keep-calls", help="Leave calls of functions as they are.")
-    ] = False,
-    map_out: Annotated[
-        str | None,
-        typer.Option(
-            "--map-out", metavar="FILE", help="Write as JSON what became of each old name."
-        ),
-    ] = None,
+    function: Function = [],
+    keep_calls: KeepCalls = False,
+    map_out: MapOut = None,
     verify: Verify = False,
     feed: Feed = [],
     init: Init = [],
