@@ -58,6 +58,11 @@ class Card:
         """Those that were made so far."""
         return list(self._lanes.values())
 
+    def give_up(self) -> None:
+        """Wait for all gpus, and give back what they keep for later."""
+        for lane in self.lanes():
+            lane.give_up()
+
     def holds(self, dtype: np.dtype[Any]) -> bool:
         """True for elements that the card computes with; all others stay on the host."""
         return dtype in self._held

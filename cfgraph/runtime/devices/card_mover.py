@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from cfgraph.runtime.devices.lane import Copy, Lane
+from cfgraph.runtime.devices.copies import Copy
+from cfgraph.runtime.devices.lane import Lane
 from cfgraph.runtime.memory.meter import DeviceMemory
 from cfgraph.runtime.memory.swapping import Mover
 

@@ -6,12 +6,14 @@ import random
 from collections.abc import Sequence
 from typing import Any, Final
 
+from cfgraph.errors import CfgraphError
 from cfgraph.ir.device_set import short_name
 from cfgraph.ir.graph import Graph, Output
 from cfgraph.runtime.devices.card import Card
 from cfgraph.runtime.devices.card_mover import CardMover
 from cfgraph.runtime.devices.card_trace import CardTimes, CardTrace
 from cfgraph.runtime.devices.containers import carried
+from cfgraph.runtime.devices.failures import grave
 from cfgraph.runtime.devices.lane import Lane
 from cfgraph.runtime.devices.on_card import OnCard
 from cfgraph.runtime.executor import Executor
@@ -46,6 +48,11 @@ class CardExecutor(Executor):
         self.memory: DeviceMemory | None = None
         super().__init__(plan, step, rendezvous, results, wrap)
 
+    def bound(self) -> None:
+        """Hold the gpu to the limit of its memory, intermediate values too."""
+        if self.memory is not None:
+            self.lane.pool.bound(self.memory.limit, self.memory.swapper.relieve)
+
     def begin(self, feeds: Sequence[Any]) -> None:
         """Make ready what a run starts with."""
         with self.lane.current():
@@ -63,10 +70,17 @@ class CardExecutor(Executor):
 
     def _located(self, error: Exception, fire: Fire, it: Iteration) -> Exception:
         """An error with the node, the frame and the device that it came from."""
-        if isinstance(error, MemoryError):
-            said = str(error).partition("\n")[0] or "the card has none left"
-            error = exhausted(self.device, said, self.memory)
+        if not isinstance(error, CfgraphError):
+            error = self.told(error)
         return super()._located(error, fire, it)
+
+    def told(self, error: Exception, node: object = None) -> Exception:
+        """What a lack of memory or a card that has failed is called; other errors as they are."""
+        instead = grave(error)
+        if not isinstance(instead, MemoryError):
+            return instead or error
+        said = str(instead).partition("\n")[0] or "the card has none left"
+        return exhausted(self.device, said, self.memory, node)
 
 
 class HostExecutor(Executor):
@@ -104,7 +118,7 @@ class CardSimulator(Simulator):
         lane, feeds = executor.lane, executor.linked.feeds
         for place, item in executor.plan.feeds.items():
             if not self.on_card.is_host(executor.plan, item):
-                feeds[place] = _feeding(lane, item.node.name, feeds[place])
+                feeds[place] = _feeding(executor, item.node.name, feeds[place])
         if self.meter is not None:
             memory = executor.memory = self.meter.memory(executor.device)
             memory.real = True
@@ -131,15 +145,19 @@ class CardSimulator(Simulator):
 
     def run(self, feeds: Sequence[Any], deadline: float | None, pick: random.Random | None) -> None:
         """Run until nothing is ready; deferred observers hear of it then."""
-        if self._trace is None:
-            super().run(feeds, deadline, pick)
-            return
-        self.step.observer = self._trace
-        self._trace.begin()
+        if self._trace is not None:
+            self.step.observer = self._trace
+            self._trace.begin()
+        for executor in self.executors:
+            if isinstance(executor, CardExecutor):
+                executor.bound()
         try:
             super().run(feeds, deadline, pick)
         finally:
-            self._trace.close()
+            for lane in self.on_card.lanes.values():
+                lane.pool.bound(None)
+            if self._trace is not None:
+                self._trace.close()
 
     def settle_state(self) -> None:
         """Variables stay where the last run had them; kernels bring them to where they compute."""
@@ -151,13 +169,21 @@ class CardSimulator(Simulator):
         for executor in self.executors:
             if place in executor.plan.fetches and isinstance(executor, CardExecutor):
                 with executor.lane.current():
-                    return carried(value, executor.lane.to_host)
+                    try:
+                        return carried(value, executor.lane.to_host)
+                    except (MemoryError, RuntimeError) as error:
+                        raise executor.told(error, self.fetches[place].node) from error
         return value
 
 
-def _feeding(lane: Lane, node: str, send: Send) -> Send:
+def _feeding(executor: CardExecutor, node: str, send: Send) -> Send:
+    lane = executor.lane
+
     def feed(it: Iteration, value: Any) -> int:
-        there = lane.to_device(value)
+        try:
+            there = lane.to_device(value)
+        except (MemoryError, RuntimeError) as error:
+            raise executor.told(error, node) from error
         lane.name_copy(node)
         return send(it, there)
 

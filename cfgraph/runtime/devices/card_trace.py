@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 from cfgraph.ops.outline import Outline
 from cfgraph.runtime.deliver import Edges
 from cfgraph.runtime.devices.containers import carried
-from cfgraph.runtime.devices.lane import SMALL, Copy, Lane, Timed
+from cfgraph.runtime.devices.copies import Copy, Timed
+from cfgraph.runtime.devices.lane import SMALL, Lane
 from cfgraph.runtime.frame_state import Fire, Iteration
 from cfgraph.runtime.link import Wrap
 from cfgraph.runtime.memory.times import FROM_HOST, IN, OUT, TO_HOST, AtOnce

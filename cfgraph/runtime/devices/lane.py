@@ -12,11 +12,13 @@ from collections import deque
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, ExitStack
 from math import prod
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 
+from cfgraph.runtime.devices.copies import Copy, Posted, Timed, received
 from cfgraph.runtime.devices.failures import no_memory
+from cfgraph.runtime.devices.pool import Pool
 
 if TYPE_CHECKING:
     from cfgraph.runtime.devices.card import Card
@@ -25,52 +27,23 @@ if TYPE_CHECKING:
 SMALL: Final = 1 << 16
 
 
-class Copy:
-    """A copy to the host that is under way: `array` holds the value when `done` has passed."""
-
-    __slots__ = ("array", "done")
-
-    def __init__(self, array: np.ndarray, done: Any) -> None:
-        self.array, self.done = array, done
-
-    def wait(self) -> Any:
-        """The value, a NumPy scalar of rank 0."""
-        self.done.synchronize()
-        return self.array if self.array.ndim else self.array[()]
-
-
-class Timed(NamedTuple):
-    """A copy between the card and the host, and the events that it is between."""
-
-    out: bool
-    bytes: int
-    start: Any
-    end: Any
-    node: str = ""
-    text: str = ""
-
-
-class Posted:
-    """A message from a gpu: the array, the event behind it, and its copy where a host reads it."""
-
-    __slots__ = ("copy", "made", "value")
-
-    def __init__(self, value: Any, made: Any, copy: Copy | None) -> None:
-        self.value, self.made, self.copy = value, made, copy
-
-    @property
-    def nbytes(self) -> int:
-        """The bytes of the array."""
-        return int(self.value.nbytes)
-
-
 class _Loan:
-    """An array that another stream made: its memory goes back when those of `lanes` are past it."""
+    """An array that another stream made: its memory goes back when those of `lanes` are past it.
 
-    def __init__(self, array: Any, lanes: Sequence[Lane]) -> None:
-        self.array, self.lanes = array, lanes
+    Where it is that of another gpu, `owner`, the first of them is charged for it until then.
+    """
+
+    def __init__(self, array: Any, lanes: Sequence[Lane], owner: Lane | None) -> None:
+        self.array, self.lanes, self.owner = array, lanes, owner
+        self._charge(array.nbytes)
+
+    def _charge(self, size: int) -> None:
+        if self.owner is not None:
+            self.owner.pool.lend(size)
+            self.lanes[0].pool.lend(-size)
 
     def __del__(self) -> None:
+        self._charge(-self.array.nbytes)
         for lane in self.lanes:
             lane.hold(self.array)
 
@@ -86,7 +59,7 @@ class Lane:
         self.device = device
         self._cuda = card.xp.cuda
         self.compute, self.to, self.fro = (self._cuda.Stream(non_blocking=True) for _ in range(3))
-        self.pool = self._cuda.MemoryPool()
+        self.pool = Pool(self._cuda, card.give_up)
         # copies that were begun before anybody waits for them, by the identity of the array
         self._early: dict[int, tuple[Any, Copy]] = {}
         # what copies of each stream read or write, until they are done
@@ -97,25 +70,16 @@ class Lane:
     def current(self) -> AbstractContextManager[Any]:
         """Where kernels of this gpu are called: its stream and its memory."""
         stack = ExitStack()
-        stack.enter_context(self._cuda.using_allocator(self._malloc))
+        stack.enter_context(self._cuda.using_allocator(self.pool.malloc))
         stack.enter_context(self.compute)
         return stack
-
-    def _malloc(self, size: int) -> Any:
-        """Memory of the card; what other gpus keep for later is given up where there is none."""
-        try:
-            return self.pool.malloc(size)
-        except MemoryError:
-            for lane in self.card.lanes():
-                lane.give_up()
-            return self.pool.malloc(size)
 
     def give_up(self) -> None:
         """Wait for what is under way, and give all memory back that nobody uses."""
         for stream in (self.compute, self.to, self.fro):
             stream.synchronize()
         self.let_go()
-        self.pool.free_all_blocks()
+        self.pool.free()
 
     def follow(self, others: Sequence[Lane]) -> None:
         """Do nothing before the others have done what they have to do so far; not `current`."""
@@ -205,18 +169,19 @@ class Lane:
         if sender is None or sender is self:
             return message.value
         self.compute.wait_event(message.made)
-        return self.lend(message.value)
+        return self.lend(message.value, owner=sender)
 
-    def lend(self, array: Any, readers: Sequence[Lane] = ()) -> Any:
+    def lend(self, array: Any, readers: Sequence[Lane] = (), *, owner: Lane | None = None) -> Any:
         """An array over the same memory, which goes back behind its last reader here.
 
-        `readers` are all the gpus that may read it, this one unless they are given. Elements are
-        one behind the other; others are handed back as they are.
+        `readers` are all the gpus that may read it, this one unless they are given; `owner` is
+        another one that has it in its memory. Elements are one behind the other; others are handed
+        back as they are.
         """
         cuda = self._cuda
         if not array.size or not array.flags.c_contiguous:
             return array
-        loan, data = _Loan(array, readers or (self,)), array.data
+        loan, data = _Loan(array, readers or (self,), owner), array.data
         memory = cuda.UnownedMemory(data.ptr, array.nbytes, loan, data.device_id)
         pointer = cuda.MemoryPointer(memory, 0)
         return self.card.array(array.shape, array.dtype, memptr=pointer)
@@ -264,8 +229,7 @@ class Lane:
 
     def _pinned_again(self, size: int) -> Any:
         """Memory of the host when what was held of it for copies is given up."""
-        for lane in self.card.lanes():
-            lane.give_up()
+        self.card.give_up()
         try:
             return self._cuda.alloc_pinned_memory(size)
         except RuntimeError as error:
@@ -290,11 +254,3 @@ class Lane:
         for held in self._held:
             while held and held[0][0].done:
                 held.popleft()
-
-
-def received(message: Any) -> Any:
-    """What a host gets of a message from a gpu."""
-    if not isinstance(message, Posted):
-        return message
-    assert message.copy is not None
-    return message.copy.wait()

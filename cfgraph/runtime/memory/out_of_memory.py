@@ -48,14 +48,16 @@ def out_of_memory(memory: DeviceMemory, size: int) -> ExecutionError:
     return ExecutionError(message, device=memory.device, hint=hint, code="CFG711")
 
 
-def exhausted(device: str, said: str, memory: DeviceMemory | None) -> ExecutionError:
+def exhausted(
+    device: str, said: str, memory: DeviceMemory | None, node: object = None
+) -> ExecutionError:
     """The error of a gpu on a card that has nothing left, whatever the limit; `said` is why."""
     holders = [] if memory is None else memory.holders(memory)
     hint = f"--memory {device} tells who holds it"
     if memory is not None:
         hint = _hint(memory, 0, holders)
     message = f"{device} is out of memory: {said}{_held(holders)}"
-    return ExecutionError(message, device=device, hint=hint, code="CFG711")
+    return ExecutionError(message, node=node, device=device, hint=hint, code="CFG711")
 
 
 def _held(holders: list[Holder]) -> str:

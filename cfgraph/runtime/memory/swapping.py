@@ -140,11 +140,18 @@ class Swapper:
         assert memory.limit is not None
         self.settle()
         while memory.used + size > memory.limit:
-            if not self.leaving and not self._put_out():
+            if not self.relieve():
                 return
-            memory.wait(self.leaving[0][0])
-            self.mover.wait(self.leaving[0][1].away)
-            self.settle()
+
+    def relieve(self) -> bool:
+        """Send a value to the host and wait for it; false where none is left to send."""
+        self.settle()
+        if not self.leaving and not self._put_out():
+            return False
+        self.memory.wait(self.leaving[0][0])
+        self.mover.wait(self.leaving[0][1].away)
+        self.settle()
+        return True
 
     def settle(self) -> None:
         """Let go of what has arrived in host memory."""

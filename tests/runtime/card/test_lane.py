@@ -14,7 +14,8 @@ from cfgraph.ir.dtypes import float32
 from cfgraph.ir.shapes import Shape
 from cfgraph.ops.variables import Variable
 from cfgraph.runtime.devices.card import Card
-from cfgraph.runtime.devices.lane import SMALL, Lane, Posted
+from cfgraph.runtime.devices.copies import Posted
+from cfgraph.runtime.devices.lane import SMALL, Lane
 from cfgraph.runtime.devices.shared_cells import SharedCells
 from tests.runtime.card import cuda
 from tests.runtime.card.stand_in import library
@@ -169,7 +170,7 @@ def test_memory_that_nobody_uses_is_given_up_before_there_is_none(
             raise MemoryError
         return "memory"
 
-    monkeypatch.setattr(one.pool, "malloc", malloc)
-    monkeypatch.setattr(other.pool, "free_all_blocks", lambda: asked.append("freed"))
-    assert one._malloc(8) == "memory"
+    monkeypatch.setattr(one.pool.blocks, "malloc", malloc)
+    monkeypatch.setattr(other.pool.blocks, "free_all_blocks", lambda: asked.append("freed"))
+    assert one.pool.malloc(8) == "memory"
     assert asked == [8, "freed", 8]

@@ -240,6 +240,28 @@ def test_a_card_that_has_no_memory_left_says_which_node_asked_and_who_holds_it(
     assert caught.value.hint
 
 
+def full(*args: Any, **asked: Any) -> Any:
+    message = "Out of memory allocating 4,096 bytes (allocated so far: 0 bytes)."
+    raise MemoryError(message)
+
+
+@pytest.mark.parametrize(
+    ("breaks", "node"), [("asarray", "x"), ("ascontiguousarray", "t")], ids=["feed", "fetch"]
+)
+def test_a_card_that_has_no_memory_for_a_feed_or_a_fetch_names_it(
+    breaks: str, node: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = 'x = Placeholder() {dtype=float32, shape=[?,?]} @"/gpu:0"\n'
+    text += (
+        'p = Const() {dtype=int32, value=int32[2]:[1,0]} @"/gpu:0"\nt = Transpose(x, p) @"/gpu:0"'
+    )
+    run = session(text, Card(library), memory={})
+    monkeypatch.setattr(library, breaks, full)
+    with pytest.raises(ExecutionError, match="gpu:0 is out of memory: Out of memory") as caught:
+        run.run(["t:0"], {"x": np.ones((2, 3), np.float32)})
+    assert (caught.value.node, caught.value.device, caught.value.code) == (node, "gpu:0", "CFG711")
+
+
 def test_lists_go_between_devices_with_what_they_hold(card: Card) -> None:
     text = """
 x = Placeholder() {dtype=float32, shape=[2,3]} @"/gpu:0"
