@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from cfgraph.errors import InvalidInput, Unsupported
@@ -22,8 +22,9 @@ class FunctionGraph:
     """A function's body as a graph, attributes filled in.
 
     Each argument tensor is a node of the op `_Arg`. `returns` and `control_returns` are what the
-    function gives back and what runs even if nobody reads it. `guessed` names the nodes of unknown
-    ops whose one output that is read was taken for their first.
+    function gives back and what runs even if nobody reads it; in a `spare` function nothing else
+    does, in any other all stateful nodes do. `guessed` names the nodes of unknown ops whose one
+    output that is read was taken for their first.
     """
 
     name: str
@@ -34,6 +35,19 @@ class FunctionGraph:
     input_types: tuple[DType, ...]
     output_types: tuple[DType, ...]
     guessed: tuple[str, ...]
+    spare: bool = False
+
+    def needed(self) -> set[Node]:
+        """The nodes that the outputs and the control outputs need."""
+        queue = [item.node for item in self.returns] + list(self.control_returns)
+        found = set(queue)
+        while queue:
+            node = queue.pop()
+            for source in (*(item.node for item in node.inputs), *node.controls):
+                if source not in found:
+                    found.add(source)
+                    queue.append(source)
+        return found
 
 
 class Instances:
@@ -42,10 +56,10 @@ class Instances:
     def __init__(self, library: Mapping[str, Function]) -> None:
         self.library = library
         self._waits: dict[str, tuple[str, ...]] = {}
-        self._known: dict[tuple[str, tuple[Any, ...]], FunctionGraph] = {}
+        self._known: dict[tuple[str, bool, tuple[Any, ...]], FunctionGraph] = {}
 
-    def get(self, name: str, attrs: Mapping[str, Any]) -> FunctionGraph:
-        """The function under these attributes.
+    def get(self, name: str, attrs: Mapping[str, Any], *, spare: bool = False) -> FunctionGraph:
+        """The function under these attributes; a spare one runs what it needs alone.
 
         Raises InvalidInput where there is no such function, or it does not fit together.
         """
@@ -55,10 +69,11 @@ class Instances:
             raise InvalidInput(message, code="CFG133")
         if name not in self._waits:
             self._waits[name] = tuple(dict.fromkeys(_awaited(function.definition)))
-        key = (name, tuple([attrs.get(attr) for attr in self._waits[name]]))
+        key = (name, spare, tuple([attrs.get(attr) for attr in self._waits[name]]))
         known = self._known.get(key)
         if known is None:
-            known = self._known[key] = instantiate(function, attrs, self.library)
+            known = replace(self.get(name, attrs), spare=True) if spare else None
+            known = self._known[key] = known or instantiate(function, attrs, self.library)
         return known
 
 

@@ -114,14 +114,7 @@ def ordered(function: FunctionGraph) -> list[Node]:
 
     Raises Unsupported for what cannot run in a straight line.
     """
-    queue = [item.node for item in function.returns] + list(function.control_returns)
-    found = set(queue)
-    while queue:
-        node = queue.pop()
-        for source in (*(item.node for item in node.inputs), *node.controls):
-            if source not in found:
-                found.add(source)
-                queue.append(source)
+    found = function.needed()
     order = topological([node for node in function.graph if node in found]).nodes
     arguments = set(function.arguments)
     nodes = [node for node in order if node not in arguments]

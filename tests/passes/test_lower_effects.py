@@ -135,3 +135,32 @@ function body(v: resource, i: int32) -> (v: resource, j: int32) {
     assert final(text + APPEND, "end") == {0}
     taken = text.replace("bool[]:false}\nif", "bool[]:true}\nif")
     assert final(taken + APPEND, "end") == {1212}
+
+
+PAIR = """
+function pair(v: resource, x: int32) -> (x: int32, y: int32) {
+  one = Const() {dtype=int32, value=int32[]:1}
+  ten = Const() {dtype=int32, value=int32[]:10}
+  add_one = AssignAddVariableOp(v, one:output:0) {dtype=int32}
+  add_ten = AssignAddVariableOp(v, ten:output:0) {dtype=int32}
+  first = Identity(x, ^add_one) {T=int32}
+  second = Identity(x, ^add_ten) {T=int32}
+  return x = first:output:0
+  return y = second:output:0
+}
+function nothing(v: resource, x: int32) -> (x: int32, y: int32) {
+  return x = x
+  return y = x
+}
+"""
+IF = "if = If(copy, v, copy) {Tout=(int32, int32), then_branch=@nothing, else_branch=@pair"
+
+
+def test_a_branch_that_is_to_be_lowered_runs_what_the_outputs_that_are_read_need() -> None:
+    text = f"copy = Identity(zero)\n{IF}, _lower_using_switch_merge=true}}\nend = Identity(if:1)\n"
+    assert final(text + PAIR, "end") == {10}
+
+
+def test_a_branch_that_is_to_be_called_runs_all_that_has_effects() -> None:
+    text = f"copy = Identity(zero)\n{IF}}}\nend = Identity(if:1)\n"
+    assert final(text + PAIR, "end") == {11}

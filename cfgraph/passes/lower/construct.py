@@ -52,13 +52,18 @@ def kind_of(op: str, instances: Instances) -> str:
 def construct_of(node: Node, instances: Instances) -> Construct:
     """Read a functional node.
 
+    TensorFlow calls the functions of a conditional or loop, and runs all of their stateful nodes;
+    but one that says that it is to be lowered keeps no more of them than what its functions'
+    outputs and control outputs need.
+
     Raises InvalidInput where a function does not exist or does not fit together.
     """
     if node.op in instances.library:
         return Construct("call", (instances.get(node.op, node.attrs),), 0)
     op: Any = lookup(node.op)
+    spare = op.functional != "call" and bool(node.attrs.get("_lower_using_switch_merge"))
     functions = [
-        instances.get(func.name, func.attrs)
+        instances.get(func.name, func.attrs, spare=spare)
         for key in op.functions
         for func in _functions(node.attr(key))
     ]

@@ -1,7 +1,8 @@
 """What lowering wants to know of a function: what it hands through, what it does besides.
 
 An effect is a node that must run even if nobody reads it, and before whatever waits for the
-function: a control output, a stateful node, a call with effects in it. Random ops are none.
+function: a control output, a stateful node, a call with effects in it. Random ops are none. In a
+spare function only control outputs must run, and the others keep their order.
 """
 
 from __future__ import annotations
@@ -68,12 +69,15 @@ def facts_of(
     """The facts of a function, given those of the functions that it runs."""
     order = tuple(n for n in topological(function.graph).nodes if n.op != ARGUMENT)
     effects = {node: None for node in order if is_effect(node, constructs.get(node), known)}
-    effects.update(dict.fromkeys(function.control_returns))
+    must = dict.fromkeys(function.control_returns)
+    effects.update(must)
     guarded = behind_primitives(order)
     if guarded:
         effects = dict.fromkeys(_outside_loops(function, effects))
+        must = dict.fromkeys(_outside_loops(function, must))
     ordered = _Order(order, effects, constructs)
-    last = ordered.last(function.returns)
+    lasting = _Order(order, must, constructs) if function.spare else ordered
+    last = lasting.last(function.returns)
     switched = _switched(function, order) if guarded else frozenset()
     return Facts(
         order,
