@@ -18,6 +18,7 @@ from cfgraph.runtime.fire_ordinary import ordinary
 from cfgraph.runtime.fire_transfer import TRANSFERS, gates
 from cfgraph.runtime.frame_state import Fire, Iteration, Send
 from cfgraph.runtime.plan import NodePlan, Plan
+from cfgraph.runtime.references import value_of
 from cfgraph.runtime.rendezvous import Channel, Rendezvous
 from cfgraph.runtime.step import RunStep
 
@@ -174,16 +175,20 @@ class _Linker:
 
 
 def _reading(plan: NodePlan, live: Fire) -> Fire:
-    """A closure that first reads the references whose values are wanted."""
+    """A closure that first reads the references whose values are wanted.
+
+    Who hands a reference on looks only whether the variable has a value.
+    """
     if not plan.reads:
         return live
-    slots = tuple(plan.base + slot for slot in plan.reads)
+    slots, shares = tuple(plan.base + slot for slot in plan.reads), plan.shares
 
     def fire(it: Iteration) -> None:
         values = it.values
         for slot in slots:
-            if values[slot] is not None:
-                values[slot] = values[slot].read()
+            value = value_of(values[slot])
+            if not shares:
+                values[slot] = value
         live(it)
 
     return fire

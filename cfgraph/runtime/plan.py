@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -22,6 +22,7 @@ from cfgraph.ops.array import same
 from cfgraph.ops.op import Op, lookup
 from cfgraph.runtime.launch import Launches
 from cfgraph.runtime.parts import Part, parts
+from cfgraph.runtime.references import References
 
 if TYPE_CHECKING:
     from cfgraph.runtime.devices.lane import Lane
@@ -47,9 +48,10 @@ class FramePlan:
 class NodePlan:
     """A node ready to run: its inputs are the slots from `base`, its counter in the frame.
 
-    `kernel` takes the inputs (a stateful one the step first). `reads` are the slots that hold a
-    reference whose value is wanted, `moves` those whose values another memory wants, and what takes
-    them there. `on_card` gives the kernel of a cluster for a gpu that is on a card.
+    `kernel` takes the inputs (a stateful one the step first). `reads` are the slots that may
+    hold a reference whose value is wanted; `shares` says that the reference itself is handed on.
+    `moves` are the slots whose values another memory wants, and what takes them there. `on_card`
+    gives the kernel of a cluster for a gpu that is on a card.
     """
 
     node: Node
@@ -61,6 +63,7 @@ class NodePlan:
     outputs: int
     kernel: Callable[..., Any]
     reads: tuple[int, ...]
+    shares: bool
     moves: tuple[tuple[int, Callable[[Any], Any]], ...] = ()
     on_card: Callable[[Lane], Callable[..., Any]] | None = None
 
@@ -114,24 +117,26 @@ def make_plans(
     ops = _kernels_for(chosen)
     found = parts(graph, chosen, fetches, feeds, device)
     clusters = Launches() if launches is None else launches
-    return [_plan(graph, part, ops, fed, fed_nodes, clusters) for part in found]
+    references = References(chosen, fed)
+    return [_plan(graph, part, ops, references, fed_nodes, clusters) for part in found]
 
 
 def _plan(
     graph: Graph,
     part: Part,
     ops: dict[str, type[Op]],
-    fed: frozenset[Output],
+    references: References,
     fed_nodes: frozenset[Node],
     launches: Launches,
 ) -> Plan:
     """One device's plan."""
+    fed = references.fed
     found = frames(graph, part.nodes, fed)
     if found.faults:
         _require_outside_loops(graph, fed)
         found.require_valid()
     layouts = {frame: _layout(frame) for frame in found.all}
-    nodes = {node: _plan_node(node, ops[node.op], found, layouts, fed) for node in part.nodes}
+    nodes = {n: _plan_node(n, ops[n.op], found, layouts, references) for n in part.nodes}
     for node, plan in nodes.items():
         if getattr(plan.op, "functional", ""):
             device = short_name(part.device)
@@ -218,7 +223,7 @@ def _plan_node(
     op: type[Op],
     found: Frames,
     layouts: dict[Frame, FramePlan],
-    fed: Collection[Output],
+    references: References,
 ) -> NodePlan:
     frame = layouts[found.of[node]]
     child = layouts[found.of_outputs[node]] if op.role == "enter" else None
@@ -232,8 +237,9 @@ def _plan_node(
     if outputs is None:
         message = f"the attributes of {node.op} do not say what it returns"
         raise InvalidInput(message, node=node, code="CFG110")
-    kernel, reads = _kernel(node, op), _reads(node, fed)
-    return NodePlan(node, op, frame, child, base, counter, outputs, kernel, reads)
+    kernel, reads = _kernel(node, op), references.reads(node)
+    shares = bool(reads) and references.shares(node)
+    return NodePlan(node, op, frame, child, base, counter, outputs, kernel, reads, shares)
 
 
 def _kernel(node: Node, op: type[Op]) -> Callable[..., Any]:
@@ -241,32 +247,3 @@ def _kernel(node: Node, op: type[Op]) -> Callable[..., Any]:
     if op.role:
         return same
     return op.prepare(node, np) if op.stateful else op.bind(node, np)
-
-
-def _reads(node: Node, fed: Collection[Output]) -> tuple[int, ...]:
-    """The slots that get a reference where the op wants its value; what is fed is a value.
-
-    Raises UsageError where a value is fed to what wants the reference.
-    """
-    references = [slot for slot, item in enumerate(node.inputs) if _is_reference(item)]
-    if not references:
-        return ()
-    wants = registry.input_types(node) or []
-    for slot in references:
-        item = node.inputs[slot]
-        if wants[slot].is_ref and item in fed:
-            message = (
-                f"{item.name} is fed a value, but {node.name!r} ({node.op}) wants the variable"
-            )
-            raise UsageError(message, node=node, hint=f"feed what reads {item.node.name!r} instead")
-    return tuple(
-        slot for slot in references if not wants[slot].is_ref and node.inputs[slot] not in fed
-    )
-
-
-def _is_reference(item: Output) -> bool:
-    definition = registry.lookup(item.node.op)
-    if definition is None or not definition.parsed().has_references:
-        return False
-    dtype = item.dtype
-    return dtype is not None and dtype.is_ref

@@ -32,6 +32,7 @@ from cfgraph.runtime.memory.meter import DeviceMemory, Meter
 from cfgraph.runtime.memory.swapping import THRESHOLD
 from cfgraph.runtime.memory.trace import MemoryTrace
 from cfgraph.runtime.plan import make_plans
+from cfgraph.runtime.references import value_of
 from cfgraph.runtime.simulator import Simulator
 from cfgraph.runtime.simulators import make_simulator
 from cfgraph.runtime.state import State
@@ -274,16 +275,13 @@ def _fetched(simulator: Simulator, place: int, allow_dead: bool) -> Any:
         return None
     if value is None:
         raise dead_fetch(simulator.at_rest(), item)
-    dtype = item.dtype
-    if dtype is not None and dtype.is_ref:
-        value = _read(item, value)
-    return _own(simulator.at_home(place, value))
+    return _own(simulator.at_home(place, _read(item, value)))
 
 
-def _read(item: Output, cell: Any) -> Any:
-    """The value of a variable that is fetched by reference."""
+def _read(item: Output, value: Any) -> Any:
+    """A value that is fetched; what a variable that is fetched by reference holds in the end."""
     try:
-        return cell.read()
+        return value_of(value)
     except CfgraphError as error:
         message, hint = error.message, error.hint
         raise ExecutionError(message, node=item.node, hint=hint, code="CFG705") from None

@@ -15,6 +15,7 @@ from cfgraph.runtime.fire_transfer import TRANSFERS
 from cfgraph.runtime.frame_state import Fire, Iteration, Send
 from cfgraph.runtime.link import Wrap
 from cfgraph.runtime.plan import NodePlan
+from cfgraph.runtime.references import value_of
 from cfgraph.runtime.trace import Observer, TraceEvent
 
 
@@ -26,13 +27,15 @@ def traced(observer: Observer, device: str, began: int) -> Wrap:
         outputs: list[Any] = list(none)
         forwards = role in ("enter", "exit", "next_iteration")
         for port, edges in enumerate(() if forwards else ports):
-            edges.others.insert(0, _capture(outputs, port))
+            edges.others.insert(0, _capture(outputs, port, shares=plan.shares))
         pair = _pair(node) if role in TRANSFERS else ""
         kind = role if pair else "op"
 
         def fire(it: Iteration) -> None:
             size = size_of(it.values[plan.base]) if role == "send" else 0
-            outputs[:] = (it.values[plan.base],) if forwards else none
+            if forwards:
+                value = it.values[plan.base]
+                outputs[0] = value_of(value) if plan.shares else value
             start = time.perf_counter_ns() - began
             live(it)
             told = tuple(outputs)
@@ -87,9 +90,9 @@ def size_of(value: Any) -> int:
     return int(getattr(value, "nbytes", 0))
 
 
-def _capture(outputs: list[Any], port: int) -> Send:
+def _capture(outputs: list[Any], port: int, *, shares: bool) -> Send:
     def capture(it: Iteration, value: Any) -> int:
-        outputs[port] = value
+        outputs[port] = value_of(value) if shares else value
         return 0
 
     return capture

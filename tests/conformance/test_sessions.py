@@ -11,15 +11,8 @@ from cfgraph.passes.lower.lower import lower
 from tests.conformance import recorded
 from tests.sampled import sampled
 
-_SHARED_BUFFER = (
-    "an Identity of a reference variable shares its buffer in TensorFlow, so that the loop's"
-    " invariant changes with each Assign; here it is a snapshot, the same in every schedule"
-)
-
 # What does not agree, with the reason. A case that begins to agree must leave this list.
-KNOWN = {
-    "control_flow_ops_py_test_v1/ControlFlowTest.testWhileCondWithControl_1/0": _SHARED_BUFFER,
-}
+KNOWN: dict[str, str] = {}
 
 
 def _cases(*, functional: bool) -> list[dict[str, Any]]:

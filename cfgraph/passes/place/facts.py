@@ -8,10 +8,13 @@ from typing import Any, Final
 
 from cfgraph.ir import registry
 from cfgraph.ir.dtypes import DType
-from cfgraph.ir.graph import Graph, Node
+from cfgraph.ir.graph import Graph, Node, Use
 from cfgraph.ir.signature import Arg
 from cfgraph.ops.op import Op, lookup, role
 
+Place = tuple[Node, int]  # a node and one of its outputs
+
+_WRITTEN: Final = "the value of a variable that a loop can write"
 # roles whose nodes hand on what they read
 _HAND_ON: Final = frozenset({"switch", "merge", "enter", "exit", "next_iteration"})
 _DRIVEN_BY: Final = {
@@ -106,29 +109,53 @@ class Facts:
             elif dtype.kind == "resource":
                 yield Tie(node, reader, "a resource")
             elif dtype.is_ref:
-                wanted = registry.input_types(reader)
-                by_value = wanted is not None and not wanted[use.slot].is_ref
+                by_value = not _takes(use)
                 yield Tie(node, reader, "a reference", loose=by_value)
+                if by_value and _enters(node, port):
+                    start = self._passed(reader, use.slot, _is_value)
+                    yield from self._followed(start, _is_value, _WRITTEN, loose=True)
 
     def _text_handles(self, node: Node, port: int) -> Iterator[Tie]:
         """Follow a handle that passes for a string to all who get it."""
-        pending, seen = [(node, port)], {(node, port)}
+        return self._followed([(node, port)], _is_text, "the handle of an array", loose=False)
+
+    def _followed(
+        self, start: list[Place], test: Callable[[DType], bool], why: str, *, loose: bool
+    ) -> Iterator[Tie]:
+        """Follow outputs to all who get what they give, through what hands it on."""
+        pending, seen = list(start), set(start)
         while pending:
             source, port = pending.pop()
             for use in source.readers(port):
-                yield Tie(source, use.node, "the handle of an array")
-                passed = [item for item in self._passed(use.node, use.slot) if item not in seen]
+                yield Tie(source, use.node, why, loose=loose)
+                found = self._passed(use.node, use.slot, test)
+                passed = [item for item in found if item not in seen]
                 pending.extend(passed)
                 seen.update(passed)
 
-    def _passed(self, node: Node, slot: int) -> list[tuple[Node, int]]:
-        """The outputs that a node hands a text of an input on to."""
+    def _passed(self, node: Node, slot: int, test: Callable[[DType], bool]) -> list[Place]:
+        """The outputs, of types that pass a test, that a node hands an input on to."""
         if not self._of(node).hands_on:
             return []
         outputs = registry.output_types(node) or []
         by_slot = _forwards(node)
-        ports = [port for port, dtype in enumerate(outputs) if _is_text(dtype)]
+        ports = [port for port, dtype in enumerate(outputs) if test(dtype)]
         return [(node, port) for port in ports if not by_slot or port == slot]
+
+
+def _enters(node: Node, port: int) -> bool:
+    """True for a reference that goes into a loop, where it can be written."""
+    return any(role(use.node) == "enter" and _takes(use) for use in node.readers(port))
+
+
+def _takes(use: Use) -> bool:
+    """True for a use that wants the reference, not its value, and for one not known."""
+    wanted = registry.input_types(use.node)
+    return wanted is None or wanted[use.slot].is_ref
+
+
+def _is_value(dtype: DType) -> bool:
+    return not dtype.is_ref
 
 
 def _forwards(node: Node) -> bool:

@@ -1,0 +1,91 @@
+"""Who reads a variable through its reference, and when.
+
+A tensor that is read from a reference is the variable's own memory, until a kernel computes with
+it. So Identity and the primitives of control flow hand the reference on, and what reads their
+output finds what the variable holds by then: the invariant of a loop that assigns to it changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import Any, Final
+
+from cfgraph.errors import UsageError
+from cfgraph.ir import registry
+from cfgraph.ir.graph import Node, Output
+from cfgraph.ops.array import Identity
+from cfgraph.ops.op import lookup
+from cfgraph.ops.stacks import Stack
+from cfgraph.ops.variables import Variable
+
+_HANDS_ON: Final = ("switch", "merge", "enter", "exit", "next_iteration")
+
+
+class References:
+    """The references of a run, among them the outputs of other types that are handed on ones."""
+
+    def __init__(self, nodes: Iterable[Node], fed: Collection[Output]) -> None:
+        self.fed = fed
+        self.handed_on: set[Output] = set()
+        todo = [node for node in nodes if _hands_on(node) and self.reads(node)]
+        while todo:
+            node = todo.pop()
+            for port in range(2 if _role(node) == "switch" else 1):
+                item = node.output(port)
+                if item in fed or item in self.handed_on:
+                    continue
+                self.handed_on.add(item)
+                todo.extend(user for user, _ in item.node.readers(port) if _hands_on(user))
+
+    def shares(self, node: Node) -> bool:
+        """True for a node whose output is a reference that it got."""
+        return node.output() in self.handed_on
+
+    def reads(self, node: Node) -> tuple[int, ...]:
+        """The slots that may get a reference where the op wants its value; what is fed is a value.
+
+        Raises UsageError where a value is fed to what wants the reference.
+        """
+        return tuple(slot for slot in range(len(node.inputs)) if self._is_wanted(node, slot))
+
+    def _is_wanted(self, node: Node, slot: int) -> bool:
+        item = node.inputs[slot]
+        if item in self.handed_on:
+            return True
+        if not _is_reference(item):
+            return False
+        wants = registry.input_types(node) or []
+        if wants[slot].is_ref and item in self.fed:
+            message = (
+                f"{item.name} is fed a value, but {node.name!r} ({node.op}) wants the variable"
+            )
+            raise UsageError(message, node=node, hint=f"feed what reads {item.node.name!r} instead")
+        return not wants[slot].is_ref and item not in self.fed
+
+
+def value_of(item: Any) -> Any:
+    """The value that a reference gives: a variable's, or a legacy stack's names.
+
+    Anything else is given as it is. Raises OpError while the variable has none.
+    """
+    if type(item) is Variable:
+        return item if item.resource else item.read()
+    return item.names if type(item) is Stack and item.names is not None else item
+
+
+def _hands_on(node: Node) -> bool:
+    op = lookup(node.op)
+    return op is Identity or (op is not None and op.role in _HANDS_ON)
+
+
+def _role(node: Node) -> str:
+    op = lookup(node.op)
+    return op.role if op is not None else ""
+
+
+def _is_reference(item: Output) -> bool:
+    definition = registry.lookup(item.node.op)
+    if definition is None or not definition.parsed().has_references:
+        return False
+    dtype = item.dtype
+    return dtype is not None and dtype.is_ref
