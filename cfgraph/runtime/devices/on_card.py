@@ -23,7 +23,7 @@ from cfgraph.runtime.devices.card import Card
 from cfgraph.runtime.devices.containers import carried, holds_others
 from cfgraph.runtime.devices.failures import grave
 from cfgraph.runtime.devices.lane import SMALL, Lane
-from cfgraph.runtime.devices.shared_cells import SharedCells
+from cfgraph.runtime.devices.shared_cells import SharedCells, require_references_together
 from cfgraph.runtime.devices.typed import typed
 from cfgraph.runtime.memory.homes import Homes
 from cfgraph.runtime.plan import NodePlan, Plan
@@ -52,6 +52,7 @@ class OnCard:
             if is_gpu(plan.device):
                 self.lanes[plan.device] = card.lane(short_name(plan.device))
                 self.homes[plan.device] = Homes(plan.nodes)
+        require_references_together(plans, self.lanes)
         self.cells = SharedCells(card, self.lanes)
         # the messages that are wanted in host memory
         self._to_host: dict[Key, bool] = {}

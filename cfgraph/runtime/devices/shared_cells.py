@@ -1,13 +1,54 @@
-"""Variables that several gpus of a run use, each by a handle of its own."""
+"""Variables that several gpus of a run use, each by a handle of its own.
+
+By a reference nobody asks for the value before a kernel is queued, so that there is nothing to put
+in order: references to one variable are on one device.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from cfgraph.analysis.parameters import is_variable, variable_key
+from cfgraph.errors import Unsupported
+from cfgraph.ir.device_set import short_name
+from cfgraph.ir.graph import Node
 from cfgraph.ops.variables import Variable
 from cfgraph.runtime.devices.card import Card
 from cfgraph.runtime.devices.lane import Lane
+from cfgraph.runtime.plan import Plan
+
+
+def require_references_together(plans: Sequence[Plan], lanes: Mapping[str, Lane]) -> None:
+    """Raise Unsupported for a reference to a variable that another device has, too, one on a card.
+
+    `lanes` are those of the run, by device.
+    """
+    seen: dict[tuple[str, str], tuple[str, Node]] = {}
+    for plan in plans:
+        for node in plan.nodes:
+            if not is_variable(node):
+                continue
+            device, other = seen.setdefault(variable_key(node), (plan.device, node))
+            if device != plan.device and lanes.keys() & {device, plan.device}:
+                _require_handles(node, plan.device, other, device)
+
+
+def _require_handles(node: Node, device: str, other: Node, elsewhere: str) -> None:
+    if not any(dtype is not None and dtype.is_ref for dtype in (_type(node), _type(other))):
+        return
+    name = variable_key(node)[1]
+    message = (
+        f"'{name}' is one variable for {node.op} '{node.name}' on {short_name(device)} and "
+        f"{other.op} '{other.name}' on {short_name(elsewhere)}, and a reference is used on one "
+        "device where a gpu is on a card"
+    )
+    hint = "put both on one device, or take handles (VarHandleOp)"
+    raise Unsupported(message, node=node, device=short_name(device), hint=hint, code="CFG403")
+
+
+def _type(node: Node) -> Any:
+    return node.output().dtype
 
 
 class SharedCells:

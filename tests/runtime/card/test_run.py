@@ -125,6 +125,29 @@ last = ReadVariableOp(other, ^more) {dtype=float32} @"/gpu:1"
     np.testing.assert_array_equal(last, 2 * x)
 
 
+REFERENCES = """
+one = VariableV2() {dtype=float32, shape=[2], shared_name="v"} @"/gpu:0"
+x = Const() {dtype=float32, value=float32[2]:[1,2]} @"/gpu:0"
+init = Assign(one, x) @"/gpu:0"
+other = VariableV2() {dtype=float32, shape=[2], SHARED} @"/DEVICE"
+double = AddV2(other, other) @"/DEVICE"
+"""
+
+
+@pytest.mark.parametrize("device", ["gpu:1", "cpu:0"])
+def test_references_to_one_variable_on_two_devices_are_refused_on_a_card(
+    device: str, card: Card
+) -> None:
+    text = REFERENCES.replace("DEVICE", device)
+    with pytest.raises(Unsupported, match=r"'v' is one variable for VariableV2 '\w+' on") as found:
+        session(text.replace("SHARED", 'shared_name="v"'), card).run(["double:0"], {}, ["init"])
+    assert found.value.code == "CFG403"
+    assert "VarHandleOp" in str(found.value.hint)
+    run = session(text.replace("SHARED", 'shared_name="w"'), card)
+    with pytest.raises(ExecutionError, match="uninitialized value w"):
+        run.run(["double:0"], {}, ["init"])
+
+
 @pytest.mark.parametrize(
     ("error", "code"),
     [
