@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from tests.runtime.card import cuda, unlike
+from tests.runtime.card.loops import dtypes, in_loop
 from tests.runtime.card.surface import MODULES, recorded
 
 NAMES = recorded()
@@ -263,7 +264,7 @@ def _function(module: str, name: str, told: Any) -> Callable[..., Any]:
                 message = "Sorting arrays with dtype 'bfloat16' is not supported"
                 raise NotImplementedError(message)
             if "types" in told:
-                return wrap(_in_loop(name, ours, told["types"], args), first)
+                return wrap(in_loop(name, ours, told["types"], args), first)
         result = ours(*args, **{key: plain(item, name) for key, item in kwargs.items()})
         return wrap(result, first)
 
@@ -293,40 +294,8 @@ def _check(name: str, told: Any, args: Any, kwargs: Any) -> None:
         raise TypeError(message)
 
 
-def _in_loop(name: str, ours: Callable[..., Any], loops: Any, args: Any) -> Any:
-    """What the first loop gives that takes the types: bfloat16 is computed as float32.
-
-    Where there is no loop for it, one for float32 takes it, and its result stays such.
-    """
-    count = len(loops[0].partition("->")[0])
-    inputs = args[:count]
-    types = [getattr(item, "dtype", None) for item in inputs]
-
-    def fits(loop: str) -> bool:
-        wants = _dtypes(loop.partition("->")[0])
-        return all(
-            have is None or np.can_cast(have, want) for have, want in zip(types, wants, strict=True)
-        )
-
-    wants, gives = map(_dtypes, next(filter(fits, loops)).split("->"))
-    if name == "nextafter":
-        return ours(*inputs)
-    inputs = [
-        item if have is None else item.astype(np.float32 if want == unlike.BFLOAT16 else want)
-        for item, have, want in zip(inputs, types, wants, strict=True)
-    ]
-    made = ours(*inputs)
-    made = made if isinstance(made, tuple) else (made,)
-    found = tuple(item.astype(want) for item, want in zip(made, gives, strict=True))
-    return found if len(found) > 1 else found[0]
-
-
-def _dtypes(letters: str) -> list[np.dtype[Any]]:
-    return [unlike.BFLOAT16 if letter == "E" else np.dtype(letter) for letter in letters]
-
-
 def _takes(loop: str, types: Any, inputs: Any) -> bool:
-    wants = _dtypes(loop.partition("->")[0])
+    wants = dtypes(loop.partition("->")[0])
     return all(
         not isinstance(item, Array) or np.can_cast(item.dtype, want)
         for item, want in zip(inputs, wants, strict=True)
@@ -368,21 +337,7 @@ def _module(module: str) -> Any:
 
 def _operators() -> None:
     """Give the class the operators, which are calls of ufuncs."""
-    for text in [
-        "add",
-        "sub",
-        "mul",
-        "truediv",
-        "floordiv",
-        "mod",
-        "pow",
-        "and",
-        "or",
-        "xor",
-        "lshift",
-        "rshift",
-        "matmul",
-    ]:
+    for text in _BINARY:
         name = f"__{text}__"
         setattr(Array, name, _operator(getattr(operator, name)))
         setattr(Array, f"__r{text}__", _operator(getattr(operator, name), swapped=True))
