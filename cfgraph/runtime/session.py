@@ -156,13 +156,7 @@ class Session:
         cannot run, Unsupported for ops without a kernel, ExecutionError when the run fails (also
         when a fetch is dead or gets no value), RunTimeout after `timeout` seconds.
         """
-        if isinstance(fetches, Mapping):
-            message = (
-                "fetches are names in a list, and the values come in its order; this is a mapping"
-            )
-            raise UsageError(message, hint=f"fetches={list(fetches.values())}")
-        names = [fetches] if isinstance(fetches, str) else list(fetches)
-        wanted, nodes = self._resolve(names, targets)
+        wanted, nodes = self._resolve(_names(fetches), targets)
         fed = self._resolve_feeds(feeds or {})
         if self.costs is None and (without_values or until_iteration is not None):
             message = "only a run in virtual time may leave out values and iterations"
@@ -170,11 +164,7 @@ class Session:
         if trace is not None and self._meter is not None:
             trace = MemoryTrace(trace, self._meter)
         simulator = self._simulator(wanted, nodes, tuple(fed), trace, without_values)
-        self.ran, self.on_card, self.gpus = simulator.graph, simulator.on_card, simulator.gpus
-        self._step.run += 1
-        self._step.max_iterations = max_iterations
-        self._step.observer = trace if self.costs is None else None
-        self._step.began = simulator.began
+        self._begin(simulator, trace, max_iterations)
         deadline = None if timeout is None else time.monotonic() + timeout
         with np.errstate(all="ignore"), self.launches.running():
             if isinstance(simulator, VirtualSimulator):
@@ -201,6 +191,16 @@ class Session:
     def memory(self) -> dict[str, DeviceMemory]:
         """What each device held and copied in the last run; nothing unless it is counted."""
         return {} if self._meter is None else self._meter.memories
+
+    def _begin(
+        self, simulator: Simulator, trace: Observer | None, max_iterations: int | None
+    ) -> None:
+        """Let what tells of the last run, and what kernels ask of a run, be about this one."""
+        self.ran, self.on_card, self.gpus = simulator.graph, simulator.on_card, simulator.gpus
+        self._step.run += 1
+        self._step.max_iterations = max_iterations
+        self._step.observer = trace if self.costs is None else None
+        self._step.began = simulator.began
 
     def _resolve(
         self, names: list[str], targets: Iterable[str]
@@ -259,6 +259,14 @@ class Session:
                 del self._simulators[next(iter(self._simulators))]
             self._simulators[key] = simulator
         return simulator
+
+
+def _names(fetches: str | Iterable[str]) -> list[str]:
+    """What is fetched, as a list. Raises UsageError for a mapping, whose order nobody sees."""
+    if isinstance(fetches, Mapping):
+        message = "fetches are names in a list, and the values come in its order; this is a mapping"
+        raise UsageError(message, hint=f"fetches={list(fetches.values())}")
+    return [fetches] if isinstance(fetches, str) else list(fetches)
 
 
 def _named(graph: Graph) -> Sequence[str]:

@@ -56,23 +56,12 @@ def gradients(
     cannot be differentiated; the graph is lowered then, and otherwise unchanged.
     """
     require_graph(graph)
-    if unconnected not in UNCONNECTED:
-        message = f"unconnected is {unconnected!r}"
-        raise UsageError(message, hint=f"one of {', '.join(UNCONNECTED)}")
-    _require_interval(recompute)
-    ys, xs, stop_gradients = (
+    ys, xs, stopped = (
         [names] if isinstance(names, str) else list(names) for names in (ys, xs, stop_gradients)
     )
-    if not ys or not xs:
-        message = "no y to differentiate" if not ys else "no x to differentiate by"
-        raise UsageError(message, hint="name at least one tensor")
-    if is_partitioned(graph):
-        message = "the graph is partitioned already"
-        hint = "differentiate it before it is partitioned"
-        raise Unsupported(message, hint=hint, code="CFG411")
-    asked, stopped = [graph.tensor(name) for name in xs], list(stop_gradients)
-    stops = [graph.tensor(name) for name in stopped]
-    zeros = _behind_functions(graph, [graph.tensor(name) for name in ys], asked, stops)
+    _require_sense(graph, ys, xs, unconnected, recompute)
+    named = ([graph.tensor(name) for name in names] for names in (ys, xs, stopped))
+    zeros = _behind_functions(graph, *named)
     kept = called_with_gradient(graph)
     lower(graph, keep_calls=kept)
     write_as_calls(graph)
@@ -95,12 +84,27 @@ def gradients(
     return [None if item is None else item.name for item in found]
 
 
-def _require_interval(recompute: int | str | None) -> None:
-    if recompute is None or recompute == AUTO:
-        return
-    if not isinstance(recompute, int) or recompute < 1:
+def _require_sense(
+    graph: Graph,
+    ys: Sequence[str],
+    xs: Sequence[str],
+    unconnected: str,
+    recompute: int | str | None,
+) -> None:
+    """Refuse options that are none, and a graph that is cut."""
+    if unconnected not in UNCONNECTED:
+        message = f"unconnected is {unconnected!r}"
+        raise UsageError(message, hint=f"one of {', '.join(UNCONNECTED)}")
+    if recompute not in (None, AUTO) and (not isinstance(recompute, int) or recompute < 1):
         message = f"recompute is {recompute!r}"
         raise UsageError(message, hint=f"a number of iterations, 1 or more, or {AUTO!r}")
+    if not ys or not xs:
+        message = "no y to differentiate" if not ys else "no x to differentiate by"
+        raise UsageError(message, hint="name at least one tensor")
+    if is_partitioned(graph):
+        message = "the graph is partitioned already"
+        hint = "differentiate it before it is partitioned"
+        raise Unsupported(message, hint=hint, code="CFG411")
 
 
 def _behind_functions(
