@@ -1,4 +1,4 @@
-"""Generated kernels on a card: compiled by NVRTC through CuPy, once a source.
+"""Generated kernels on a card: compiled by NVRTC through CuPy, once a source, and kept on disk.
 
 CuPy's own way to a module, RawModule, has numbers below the least normal one be 0: behind the
 options that it is given it says so to NVRTC. Here no such option is added.
@@ -14,6 +14,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from cfgraph.runtime.devices.card import Card
+from cfgraph.runtime.fused import kernel_cache
 from cfgraph.runtime.fused.ready import Launch
 
 # no product is contracted with a sum: every operation rounds, as on the host
@@ -49,7 +50,21 @@ class Cuda:
 
 def module_of(xp: Any, source: str) -> Any:
     """A source, compiled for the card that is current: its functions are called as CuPy's are."""
+    name = kernel_cache.name_of(xp, source, OPTIONS)
+    kept = kernel_cache.load(name)
+    if kept is not None:
+        try:
+            return _loaded(xp, kept)
+        except RuntimeError:
+            # this driver does not take it: it may take what is compiled here
+            pass
     code, _ = xp.cuda.compiler.compile_using_nvrtc(source, OPTIONS)
+    module = _loaded(xp, code)
+    kernel_cache.save(name, code)
+    return module
+
+
+def _loaded(xp: Any, code: bytes) -> Any:
     module = xp.cuda.Module()
     module.load(code)
     return module

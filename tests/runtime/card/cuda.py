@@ -124,6 +124,8 @@ class MemoryPointer:
 class Device:
     """The card, all of whose streams may be waited for."""
 
+    compute_capability = "90"
+
     def synchronize(self) -> None:
         Stream.now.synchronize()
 
@@ -144,6 +146,7 @@ def get_elapsed_time(start: Event, end: Event) -> float:
     return (end.at - start.at) * 1e3
 
 
+nvrtc = SimpleNamespace(getVersion=lambda: (13, 0))
 runtime = SimpleNamespace(
     getDeviceProperties=lambda number: {"name": b"Stand-in"}, getDeviceCount=lambda: 1
 )

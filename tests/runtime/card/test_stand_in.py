@@ -24,6 +24,8 @@ def test_cupy_compiles_what_it_is_given_by_the_names_that_are_used() -> None:
     compiling = inspect.signature(cupy.cuda.compiler.compile_using_nvrtc)
     assert [*compiling.parameters][:2] == ["source", "options"]
     assert {"load", "get_function"} <= {*dir(cupy.cuda.Module)}
+    assert len(cupy.cuda.nvrtc.getVersion()) == 2
+    assert hasattr(cupy.cuda.Device, "compute_capability")
 
 
 def test_no_array_of_the_card_becomes_one_of_numpy_in_passing() -> None:

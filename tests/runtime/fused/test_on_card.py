@@ -62,8 +62,8 @@ def stand_in(
     """A card whose generated kernels are compiled for the host."""
 
     class Module:
-        def load(self, code: str) -> None:
-            self.kernels = kernels(code)
+        def load(self, code: bytes) -> None:
+            self.kernels = kernels(code.decode())
 
         def get_function(self, name: str) -> Any:
             def launch(blocks: tuple[int], threads: tuple[int], given: tuple[Any, ...]) -> None:
@@ -73,7 +73,8 @@ def stand_in(
 
             return launch
 
-    compiler = SimpleNamespace(compile_using_nvrtc=lambda source, options: (source, None))
+    compiler = SimpleNamespace(compile_using_nvrtc=lambda source, options: (source.encode(), None))
+    monkeypatch.setenv("CUPY_CACHE_IN_MEMORY", "1")
     monkeypatch.setattr(library.cuda, "compiler", compiler, raising=False)
     monkeypatch.setattr(library.cuda, "Module", Module, raising=False)
     return Card(library)
