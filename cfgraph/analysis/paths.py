@@ -106,6 +106,12 @@ def carries(x: Output) -> bool:
     return dtype is not None and dtype.base.is_differentiable
 
 
+def stops_gradients(op: str) -> bool:
+    """True for an op whose gradient is that nothing flows through it."""
+    found = lookup(op)
+    return found is not None and found.gradient is stop
+
+
 # from where each tensor was reached; None where it is a start
 Reached = dict[Output, Output | None]
 
@@ -152,8 +158,7 @@ def _outputs(node: Node) -> list[Output]:
 
 
 def _stops(node: Node, stopped: Collection[Node]) -> bool:
-    op = lookup(node.op)
-    return node in stopped or (op is not None and op.gradient is stop)
+    return node in stopped or stops_gradients(node.op)
 
 
 def _beyond(reached: Reached) -> Iterator[Output]:

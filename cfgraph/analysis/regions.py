@@ -12,6 +12,8 @@ from functools import reduce
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
+from cfgraph.analysis.cycles import cycle_faults
+from cfgraph.analysis.findings import require_none
 from cfgraph.analysis.frames import Frame, Frames, frames
 from cfgraph.analysis.guards import DECIDE, Guard, Guards
 from cfgraph.errors import Unsupported
@@ -145,9 +147,11 @@ def regions(graph: Graph, links: Mapping[Node, Iterable[Node]] | None = None) ->
     """Find the regions of a lowered graph.
 
     `links` orders more than the edges do: a node, and those that come before it. Raises
-    InvalidInput for frames that do not nest, Unsupported for a loop that waits for itself.
+    InvalidInput for frames that do not nest and for cycles that no NextIteration closes,
+    Unsupported for a loop that waits for itself.
     """
     found = frames(graph)
+    require_none([*cycle_faults(found.cycles, graph)])
     found.require_valid()
     return Regions(found, links or {})
 

@@ -2,37 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 
+from cfgraph.analysis.cycles import cycle_faults
 from cfgraph.analysis.findings import Finding
 from cfgraph.analysis.frames import DEFAULT_PARALLEL_ITERATIONS, Frame
 from cfgraph.analysis.subject import Subject
-from cfgraph.ir.graph import Node
-
-_SHOWN = 8
 
 
 def cycles(subject: Subject) -> Iterator[Finding]:
     """Every cycle closes through a NextIteration that feeds a Merge."""
-    found = subject.frames.cycles
-    if not found:
-        return
-    places = {node: place for place, node in enumerate(subject.graph)}
-    for cycle in sorted(found, key=lambda cycle: min(places[node] for node in cycle)):
-        names, (first, *related) = in_a_circle(cycle, places)
-        message = f"nodes wait for each other in a cycle: {names}"
-        hint = "a loop closes through a NextIteration that feeds a Merge directly"
-        yield Finding("CFG109", "error", message, first, hint, tuple(related))
-
-
-def in_a_circle(cycle: Sequence[Node], places: Mapping[Node, int]) -> tuple[str, tuple[str, ...]]:
-    """A cycle in words, cut in the middle, and its names, from the first node in graph order."""
-    first = min(range(len(cycle)), key=lambda place: places[cycle[place]])
-    nodes = (*cycle[first:], *cycle[:first])
-    shown = [repr(node.name) for node in (*nodes, nodes[0])]
-    if len(shown) > _SHOWN:
-        shown[_SHOWN - 2 : -1] = [f"… {len(shown) - _SHOWN} more …"]
-    return " -> ".join(shown), tuple(node.name for node in nodes)
+    yield from cycle_faults(subject.frames.cycles, subject.graph)
 
 
 def loops(subject: Subject) -> Iterator[Finding]:

@@ -10,10 +10,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Final
 
+from cfgraph.analysis.cycles import in_a_circle
 from cfgraph.analysis.findings import Finding
 from cfgraph.analysis.subject import Subject
 from cfgraph.analysis.transfers import Key, is_transfer, key_of
-from cfgraph.analysis.verify_control_flow import in_a_circle
 from cfgraph.errors import InvalidInput
 from cfgraph.ir.graph import Node
 from cfgraph.ir.walk import Roles

@@ -86,6 +86,11 @@ class DType:
         return self.kind in ("string", "resource", "variant")
 
     @property
+    def is_opaque(self) -> bool:
+        """True for variants: what one holds, and what zeros like it are, only its ops know."""
+        return self.kind == "variant"
+
+    @property
     def real(self) -> DType:
         """The type of the real part of a complex number; any other type itself."""
         return {complex64: float32, complex128: float64}.get(self.base, self)

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from cfgraph.analysis.paths import carries
+from cfgraph.analysis.paths import carries, stops_gradients
 from cfgraph.ir import registry
 from cfgraph.ir.graph import Node, Output
-from cfgraph.ops.adjoint import stop
-from cfgraph.ops.op import lookup
 
 
 class Active:
@@ -60,7 +58,7 @@ class Active:
         reached = {x for x in xs if carries(x)}
         todo = list(reached)
         opened: set[Node] = set(self.stops)
-        stops, counts = _Stops(), registry.output_count
+        counts = registry.output_count
         while todo:
             source, port = todo.pop()
             readers = [use[0] for use in source.readers(port)]
@@ -70,7 +68,7 @@ class Active:
                 if node in opened:
                     continue
                 opened.add(node)
-                if stops[node.op]:
+                if stops_gradients(node.op):
                     continue
                 made = [node.output(port) for port in range(counts(node) or 0)]
                 new = [item for item in made if carries(item) and item not in reached]
@@ -98,12 +96,3 @@ class Active:
                     opened.add(source)
                     todo.append(source)
         return found
-
-
-class _Stops(dict[str, bool]):
-    """Whether an op stops gradients, by op name."""
-
-    def __missing__(self, name: str) -> bool:
-        op = lookup(name)
-        stops = self[name] = op is not None and op.gradient is stop
-        return stops

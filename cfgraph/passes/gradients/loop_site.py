@@ -263,7 +263,7 @@ class LoopSite(Site):
     def zeros_like(self, x: Output) -> Output:
         """Zeros of the shape and type of a tensor, live where it is."""
         dtype = x.dtype
-        if dtype is not None and dtype.kind == "variant":
+        if dtype is not None and dtype.is_opaque:
             return super().zeros_like(x)
         source = self._source(self._origin(x))
         if source is not None:
