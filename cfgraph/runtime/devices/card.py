@@ -101,10 +101,18 @@ def card() -> Card:
 
         cupy.cuda.runtime.getDeviceCount()
     except ImportError as error:
-        raise _unsupported(f"CuPy is not there: {error}; install cfgraph[gpu]") from None
+        why = f"CuPy cannot be imported: {_in_one_line(error)}; install cfgraph[gpu]"
+        raise _unsupported(why) from None
     except RuntimeError as error:
-        raise _unsupported(str(error).partition("\n")[0]) from None
+        raise _unsupported(_in_one_line(error)) from None
     return Card(cupy)
+
+
+def _in_one_line(error: Exception) -> str:
+    """What was amiss: CuPy writes pages around the error that it got."""
+    first = error.__cause__ or error
+    lines = (line.strip() for line in str(first).splitlines())
+    return next((line for line in lines if line.strip("=")), type(first).__name__)
 
 
 def _unsupported(reason: str) -> Unsupported:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import subprocess
 import sys
 from typing import Any
@@ -13,6 +14,7 @@ import cfgraph
 from cfgraph.errors import ExecutionError, Unsupported, UsageError
 from cfgraph.ops.outline import Outline
 from cfgraph.runtime.cost_model import CostModel
+from cfgraph.runtime.devices import card as card_module
 from cfgraph.runtime.devices import real
 from cfgraph.runtime.devices.card import Card
 from cfgraph.runtime.state import State
@@ -313,6 +315,38 @@ def test_a_run_without_a_card_never_imports_cupy() -> None:
         "'graph'); cfgraph.Session(g, devices='gpu:0').run('x:0'); assert 'cupy' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+PAGE = """
+================================================================
+Failed to import CuPy.
+================================================================
+"""
+
+
+@pytest.mark.parametrize(
+    ("cause", "said"),
+    [
+        (ImportError("libcudart.so.13: cannot open shared object file"), "libcudart.so.13: cannot"),
+        (None, "Failed to import CuPy"),
+    ],
+)
+def test_a_cupy_that_cannot_be_imported_is_said_in_one_line(
+    cause: Exception | None, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(name: str, *args: Any, **asked: Any) -> Any:
+        if name == "cupy":
+            raise ImportError(PAGE) from cause
+        return found(name, *args, **asked)
+
+    found = builtins.__import__
+    monkeypatch.setattr(card_module, "present", lambda: True)
+    monkeypatch.setattr(builtins, "__import__", broken)
+    with pytest.raises(Unsupported, match="CuPy cannot be imported") as caught:
+        card_module.card.__wrapped__()
+    assert said in caught.value.message
+    assert "\n" not in caught.value.message
+    assert "install cfgraph[gpu]" in caught.value.message
 
 
 def test_a_card_is_taken_where_there_is_one_but_not_in_virtual_time(
