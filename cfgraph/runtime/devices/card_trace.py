@@ -66,6 +66,7 @@ class CardTrace:
         for lane in self._lanes.values():
             lane.compute.synchronize()
             self._origin = lane.compute.record(), time.perf_counter_ns() - self.began
+            self._origin[0].synchronize()
             # where somebody hears of it in the end
             lane.timed = [] if self._later else None
 
