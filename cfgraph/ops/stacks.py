@@ -6,31 +6,33 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
+import numpy as np
+
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node
 from cfgraph.ir.shapes import SCALAR, Shape
 from cfgraph.ops.inference import InferenceContext
 from cfgraph.ops.op import Kernel, Op, OpError
+from cfgraph.ops.referents import Referent
 
 _UNLIMITED = 2**31 - 1
 
 
-class Stack:
+class Stack(Referent):
     """A stack of tensors of one type; the value of a handle."""
 
-    __slots__ = ("closed", "dtype", "items", "max_size", "name")
+    __slots__ = ("closed", "dtype", "items", "max_size", "name", "names")
     shape = ()
 
-    def __init__(self, dtype: DType, name: str, max_size: int = _UNLIMITED) -> None:
+    def __init__(
+        self, dtype: DType, name: str, max_size: int = _UNLIMITED, names: Any = None
+    ) -> None:
         self.dtype = dtype
         self.name = name
+        self.names = names  # what is read of a legacy handle, which is a tensor of two strings
         self.max_size = max_size
         self.items: list[Any] = []
         self.closed = False
-
-    def read(self) -> Stack:
-        """Itself: a legacy handle is a reference, and this is what it refers to."""
-        return self
 
     def push(self, value: Any, dtype: DType) -> None:
         """Put a value on top."""
@@ -43,8 +45,11 @@ class Stack:
             raise OpError(message)
         self.items.append(value)
 
-    def pop(self) -> Any:
+    def pop(self, dtype: DType) -> Any:
         """Take the top value off."""
+        if dtype is not self.dtype:
+            message = f"Stack[{self.name}] holds {self.dtype}, not {dtype}"
+            raise OpError(message)
         if self.items:
             return self.items.pop()
         self._check_open()
@@ -104,7 +109,8 @@ class Stack_(NewStack, name="Stack"):
     @classmethod
     def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
         dtype, name = node.attr("elem_type"), node.attr("stack_name").decode() or node.name
-        return lambda step: Stack(dtype, name)
+        names = np.array([b"_stacks", f"{name}_{node.name}".encode()], object)
+        return lambda step: Stack(dtype, name, names=names)
 
 
 class StackPushV2(Op):
@@ -141,7 +147,8 @@ class StackPopV2(Op):
 
     @classmethod
     def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
-        return lambda step, stack: stack.pop()
+        dtype = node.attr("elem_type")
+        return lambda step, stack: stack.pop(dtype)
 
 
 class StackCloseV2(Op):

@@ -9,9 +9,10 @@ import numpy as np
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.shapes import Shape
 from cfgraph.ops.op import OpError
+from cfgraph.ops.referents import Referent
 
 
-class Table:
+class Table(Referent):
     """A table of values of one shape by scalar keys; `once`: filled at one stroke or not at all."""
 
     __slots__ = ("container", "initialized", "key", "name", "once", "rows", "value", "value_shape")
@@ -29,10 +30,6 @@ class Table:
         self.name = name
         self.initialized = not once
         self.rows: dict[Any, Any] = {}
-
-    def read(self) -> Table:
-        """Itself: a legacy handle is a reference, and this is what it refers to."""
-        return self
 
     def require(self) -> None:
         """Raise OpError unless there is something to look up in."""

@@ -11,6 +11,7 @@ from cfgraph.ir.dtypes import DType
 from cfgraph.ir.shapes import UNKNOWN, Shape
 from cfgraph.ops.elements import sum_of, zeros
 from cfgraph.ops.op import OpError
+from cfgraph.ops.referents import Referent
 
 # What happened to an element. Where only the shape is kept, that is what `_values` holds.
 _WRITTEN: Final = 1
@@ -18,7 +19,7 @@ _READ: Final = 2
 _SHAPE_ONLY: Final = 4
 
 
-class TensorArray:
+class TensorArray(Referent):
     """An array of tensors of one type; the value of a handle."""
 
     __slots__ = (
@@ -68,10 +69,6 @@ class TensorArray:
         self._flags = [0] * size
         self._gradients: dict[str, TensorArray] = {}
         self._pin(element_shape)
-
-    def read(self) -> TensorArray:
-        """Itself: a legacy handle is a reference, and this is what it refers to."""
-        return self
 
     @property
     def size(self) -> int:

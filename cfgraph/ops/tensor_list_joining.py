@@ -72,12 +72,11 @@ def _concat(
 ) -> tuple[Any, Any]:
     handle = opened(handle, dtype)
     values = handle.all()
+    _check_vectors(shape, handle.element_shape)
     rest = merge_shapes(_any_length(shape), _any_length(handle.element_shape))
     for value in values:
         if value is not None:
-            if value.ndim == 0:
-                message = "Concat requires elements to be at least vectors, found scalars instead."
-                raise OpError(message)
+            _check_vectors(Shape(value.shape))
             if shape.dims and shape.dims[0] not in (None, len(value)):
                 message = (
                     f"First entry of element_shape input does not match the first dim of a list "
@@ -100,6 +99,12 @@ def _concat(
     ]
     tensor = xp.concatenate(pieces) if pieces else zeros(xp, dtype, (0, *row))
     return tensor, np.array(lengths, np.int64)
+
+
+def _check_vectors(*shapes: Shape) -> None:
+    if any(shape.rank == 0 for shape in shapes):
+        message = "Concat requires elements to be at least vectors, found scalars instead."
+        raise OpError(message)
 
 
 def _lengths(values: Sequence[Any], shape: Shape, leading: Sequence[int]) -> list[int]:
@@ -141,6 +146,9 @@ class TensorListSplit(ListOp):
 
         def split(value: Any, shape: Any, lengths: Any) -> TensorList:
             wanted = shape_of_input(shape)
+            if wanted.rank == 0:
+                message = "TensorListSplit requires element_shape to be at least of rank 1, not []"
+                raise OpError(message)
             if value.ndim and not _any_length(wanted).accepts(value.shape):
                 message = (
                     f"Tensor of shape {Shape(value.shape)} cannot be split into elements of shape "

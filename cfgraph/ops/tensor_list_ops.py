@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from operator import index as as_index
 from types import ModuleType
 from typing import Any, ClassVar
 
@@ -276,7 +275,7 @@ class TensorListGetItem(ListOp):
         def get(handle: TensorList, index: Any, shape: Any) -> Any:
             handle = opened(handle, dtype)
             values = handle.all()
-            place = as_index(index)
+            place = index.item()  # a tensor of one element will do, whatever its shape
             if not 0 <= place < len(values):
                 message = f"Trying to access element {place} in a list with {len(values)} elements."
                 raise OpError(message)
@@ -305,7 +304,7 @@ class TensorListSetItem(ListOp):
 
         def put(handle: TensorList, index: Any, value: Any) -> TensorList:
             handle = opened(handle, dtype)
-            place = as_index(index)
+            place = index.item()  # a tensor of one element will do, whatever its shape
             length = handle.length
             if resize and place >= length:
                 handle = _resize(handle, place + 1)

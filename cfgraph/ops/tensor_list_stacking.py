@@ -89,7 +89,7 @@ class TensorListGather(ListOp):
         def gather(handle: TensorList, indices: Any, shape: Any) -> Any:
             handle = opened(handle, dtype)
             values = handle.all()
-            places = indices.tolist()
+            places = indices.reshape(-1).tolist()  # of any shape, as in TensorFlow
             for place in places:
                 if not 0 <= place < len(values):
                     message = f"Index {place} out of range; list only has {len(values)} elements."
@@ -157,20 +157,20 @@ class TensorListScatter(ListOp):
             if count < -1:
                 message = f"TensorListScatter expects num_elements >= -1, found: {count}"
                 raise OpError(message)
-            size = max(indices.tolist(), default=-1) + 1 if count == -1 else int(count)
+            size = max(indices.reshape(-1).tolist(), default=-1) + 1 if count == -1 else int(count)
             return TensorList(dtype, wanted, _placed([None] * size, value, indices))
 
         return scatter
 
 
 def _placed(items: list[Any], value: Any, indices: Any) -> list[Any]:
-    if indices.ndim != 1 or len(indices) != len(value):
+    if indices.size != len(value):
         message = (
             f"Specified {indices.size} indices, but the tensor to scatter has shape "
             f"{Shape(value.shape)}"
         )
         raise OpError(message)
-    for place, row in zip(indices.tolist(), unstack(value), strict=True):
+    for place, row in zip(indices.reshape(-1).tolist(), unstack(value), strict=True):
         if not 0 <= place < len(items):
             message = f"Trying to scatter at index {place} in list with size {len(items)}"
             raise OpError(message)
@@ -208,6 +208,9 @@ class TensorListScatterIntoExistingList(ListOp):
                     f"Specified a list with shape {handle.element_shape} from a tensor with shape "
                     f"{Shape(value.shape)}"
                 )
+                raise OpError(message)
+            if indices.ndim != 1:
+                message = f"Expected indices to be a vector, but received {Shape(indices.shape)}"
                 raise OpError(message)
             items = handle.all().copy()
             items += [None] * (max(indices.tolist(), default=-1) + 1 - len(items))

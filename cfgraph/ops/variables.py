@@ -15,6 +15,7 @@ from cfgraph.ir.shapes import SCALAR, UNKNOWN, Shape
 from cfgraph.ops.adjoint import stop
 from cfgraph.ops.inference import InferenceContext
 from cfgraph.ops.op import Kernel, Op, OpError
+from cfgraph.ops.referents import Referent
 
 NUMERIC = (
     "{float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8, qint32,"
@@ -28,7 +29,7 @@ _FIRST: Final = (
 )
 
 
-class Variable:
+class Variable(Referent):
     """A cell: a value or none yet. An assignment replaces the array, it never writes into it."""
 
     __slots__ = ("container", "dtype", "name", "resource", "shape", "value")

@@ -10,6 +10,7 @@ from cfgraph.errors import CfgraphError, ExecutionError
 from cfgraph.ir.device_set import short_name
 from cfgraph.ir.graph import Output
 from cfgraph.ops.op import KERNEL_FAILURES
+from cfgraph.ops.referents import wrong_handle
 from cfgraph.runtime.frame_state import Fire, Frame, Iteration, Send
 from cfgraph.runtime.link import Wrap, link
 from cfgraph.runtime.plan import Plan
@@ -136,6 +137,8 @@ class Executor:
         name = plan.node.name if plan else "?"
         if isinstance(error, KERNEL_FAILURES):
             text = str(error) or type(error).__name__
+            return ExecutionError(text, node=name, frame=it.path, device=self.device, code="CFG705")
+        if isinstance(error, AttributeError) and (text := wrong_handle(error)):
             return ExecutionError(text, node=name, frame=it.path, device=self.device, code="CFG705")
         error.add_note(f"while running node '{name}' in frame {it.path}")
         return error

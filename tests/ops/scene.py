@@ -21,6 +21,7 @@ from cfgraph.ir.serde import graph_to_bytes
 from cfgraph.ir.shapes import UNKNOWN, Shape
 from cfgraph.ops.inference import InferenceContext
 from cfgraph.ops.op import lookup
+from cfgraph.runtime.references import value_of
 from tests.ops import harness
 
 FOLDER = Path(__file__).parent / "scenarios"
@@ -172,7 +173,7 @@ def _constant(node: Node, slot: int) -> Any:
 
 def _read(item: Output, value: Any) -> Any:
     dtype = item.dtype
-    return value.read() if dtype is not None and dtype.is_ref else value
+    return value_of(value) if dtype is not None and dtype.is_ref else value
 
 
 # -- TensorFlow's ----------------------------------------------------------------------------------

@@ -37,7 +37,8 @@ def closed(g: Sketch) -> Runs:
 
 def another_type(g: Sketch) -> Runs:
     s = g("StackV2", -1, elem_type=int32)
-    return [[g("StackPushV2", s, 1.0)]]
+    kept = g("StackPushV2", s, 1)
+    return [[g("StackPushV2", s, 1.0)], [g("StackPopV2", s, elem_type=float32, controls=[kept])]]
 
 
 def the_legacy_form(g: Sketch) -> Runs:

@@ -76,6 +76,7 @@ def set_and_get(g: Sketch) -> Runs:
         [stack(g, start, [2]), stack(g, one, [2])],
         [stack(g, three, [2]), stack(g, two, [2]), stack(g, one, [2]), stack(g, start, [2])],
         [get(g, one, 1), get(g, one, 0), get(g, three, 0, [2]), get(g, two, 1)],
+        [get(g, g.hidden(one), g.hidden([[1]])), get(g, one, g.hidden(0))],
         [get(g, one, g.hidden(3)).node],
         [get(g, one, g.hidden(-1)).node],
         [g("TensorListSetItem", start, g.hidden(3), [1.0, 2.0]).node],
@@ -192,6 +193,7 @@ def gather(g: Sketch) -> Runs:
         [taken(unset, [1, 2])],
         [taken(unset, [1, 2], [4])],
         [taken(one, [0], g.hidden([2]))],
+        [taken(g.hidden(one), g.hidden([[2, 0], [1, 1]])), taken(g.hidden(one), g.hidden(1))],
     ]
 
 
@@ -212,6 +214,7 @@ def scatter(g: Sketch) -> Runs:
         [placed(g.hidden([-1, 1]), -1)],
         [placed(g.hidden([0, 1]), g.hidden(-2))],
         [placed(g.hidden([0]), -1)],
+        [placed(g.hidden([[2], [0]]), -1)],
         [placed([0, 1], 0)],
         [placed([0, 1], -1, (3,), g.hidden(values))],
         [stack(g, first, [2])],
@@ -226,6 +229,7 @@ def scatter_into_a_list(g: Sketch) -> Runs:
 
     return [
         [placed([[9.0, 9.0]], [1])],
+        [placed(g.hidden([[9.0, 9.0]]), g.hidden([[1]]))],
         [placed(g.hidden([[9.0, 9.0]]), g.hidden([0, 1]))],
         [stack(g, start, [2])],
     ]
@@ -242,6 +246,8 @@ def concatenation(g: Sketch) -> Runs:
         [concat(g, pieces, -1)],
         [concat(g, rough, -1)],
         [concat(g, scalars, -1)],
+        [concat(g, g.hidden(empty(g, [])), -1)],
+        [concat(g, g.hidden(empty(g, -1)), g.hidden([]))],
         [concat(g, misfit, -1)],
         [concat(g, unset, [-1, 2], [2, 0, 1])],
         [concat(g, unset, [-1, 2], [2])],
@@ -281,6 +287,7 @@ def split(g: Sketch) -> Runs:
         [pieces(g.hidden(rows), [3], (-1, 2)).node],
         [pieces(g.hidden(rows), [3], (2, 1)).node],
         [g("TensorListLength", pieces(g.hidden(rows), [1, 2], -1))],
+        [g("TensorListSplit", [1.0, 2.0], g.hidden([]), np.array([1, 1])).node],
     ]
 
 
