@@ -50,8 +50,16 @@ class CardExecutor(Executor):
 
     def bound(self) -> None:
         """Hold the gpu to the limit of its memory, intermediate values too."""
-        if self.memory is not None:
-            self.lane.pool.bound(self.memory.limit, self.memory.swapper.relieve)
+        memory, lane = self.memory, self.lane
+        if memory is None:
+            return
+
+        def relieve() -> bool:
+            # memory may be wanted for a copy, in whose stream nothing waits for kernels
+            with lane.current():
+                return memory.swapper.relieve()
+
+        lane.pool.bound(memory.limit, relieve)
 
     def begin(self, feeds: Sequence[Any]) -> None:
         """Make ready what a run starts with."""

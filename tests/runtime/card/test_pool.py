@@ -12,6 +12,7 @@ import cfgraph
 from cfgraph.errors import ExecutionError
 from cfgraph.runtime.devices.card import Card
 from cfgraph.runtime.devices.pool import Pool
+from cfgraph.runtime.memory.swapping import Swapper
 from tests.runtime.card import cuda
 from tests.runtime.card.stand_in import library
 from tests.runtime.card.test_run import CROSSING, session
@@ -128,13 +129,21 @@ def test_a_pool_that_is_full_has_stacks_go_to_the_host_and_else_says_who_holds_i
             raise MemoryError(message)
         return None
 
+    relieve, streams = Swapper.relieve, set[Any]()
+
+    def relieved(swapper: Swapper) -> bool:
+        streams.add(cuda.Stream.now)
+        return relieve(swapper)
+
     def product(a: Any, b: Any, matmul: Any = library.ndarray.__matmul__) -> Any:
         nonlocal times
         times += 1
-        card.lane("gpu:0").pool.malloc(MATRIX)
+        with card.lane("gpu:0").fro:
+            card.lane("gpu:0").pool.malloc(MATRIX)
         return matmul(a, b)
 
     monkeypatch.setattr(blocks, "malloc", malloc)
+    monkeypatch.setattr(Swapper, "relieve", relieved)
     monkeypatch.setattr(library.ndarray, "__matmul__", product)
     limit = {"gpu:0": 1000 * MATRIX}
     plain = cfgraph.Session(growing(), devices="gpu:0", gpu="simulated")
@@ -142,6 +151,7 @@ def test_a_pool_that_is_full_has_stacks_go_to_the_host_and_else_says_who_holds_i
     run = cfgraph.Session(growing(swap_memory=True), devices="gpu:0", memory=limit, gpu=card)
     np.testing.assert_allclose(run.run("gradient:0", feeds)[0], want)
     assert times > 40
+    assert streams == {card.lane("gpu:0").compute}
     assert run.memory["gpu:0"].swapped_out.count > 10
     run = cfgraph.Session(growing(), devices="gpu:0", memory=limit, gpu=card)
     with pytest.raises(
