@@ -159,6 +159,17 @@ def test_viz_is_as_it_was_published() -> None:
         assert hashlib.sha256((ASSETS / name).read_bytes()).hexdigest() == digest
 
 
+def test_the_notice_names_the_versions_that_viz_tells(root: Path) -> None:
+    text = (ASSETS / "viz-global.js").read_text()
+    found = re.search(r'graphvizVersion="([\d.]+)"', text), re.search(r"Viz\.js ([\d.]+)", text)
+    graphviz, viz = (item[1] for item in found if item)
+    for file in (root / "NOTICE", ASSETS / "VIZ.md"):
+        said = file.read_text()
+        assert f"Graphviz {graphviz}" in said
+        assert viz in said
+        assert "Public License 2.0" in said
+
+
 @pytest.mark.parametrize("name", ["lstm_grad", "eight_devices", "cond_functional"])
 def test_every_box_but_the_outermost_comes_after_the_one_around_it(name: str, graphs: Path) -> None:
     told = model(cfgraph.load(graphs / f"{name}.pb"))
