@@ -28,6 +28,42 @@ def test_cupy_compiles_what_it_is_given_by_the_names_that_are_used() -> None:
     assert hasattr(cupy.cuda.Device, "compute_capability")
 
 
+# what the package takes of each
+CUDA = {
+    "Stream": ["__enter__", "__exit__", "record", "synchronize", "wait_event"],
+    "Event": ["done", "synchronize"],
+    "MemoryPool": ["free_all_blocks", "malloc", "set_limit"],
+    "Device": ["compute_capability", "synchronize"],
+    "UnownedMemory": [],
+    "MemoryPointer": [],
+}
+
+
+@pytest.mark.parametrize("name", CUDA)
+def test_streams_and_memory_of_the_stand_in_have_the_names_of_cupys(name: str) -> None:
+    cupy = pytest.importorskip("cupy", reason="the extra `gpu` is not installed")
+    for library in (xp, cupy):
+        assert {*CUDA[name]} <= {*dir(getattr(library.cuda, name))}
+    if name in ("Stream", "Event"):
+        ours, theirs = (
+            [*inspect.signature(getattr(library.cuda, name).__init__).parameters]
+            for library in (xp, cupy)
+        )
+        assert {*ours} <= {*theirs}
+
+
+def test_functions_of_the_runtime_are_cupys() -> None:
+    cupy = pytest.importorskip("cupy", reason="the extra `gpu` is not installed")
+    for name in ("alloc_pinned_memory", "get_elapsed_time", "using_allocator"):
+        assert callable(getattr(cupy.cuda, name))
+        assert callable(getattr(xp.cuda, name))
+    for name in ("getDeviceCount", "getDeviceProperties"):
+        assert callable(getattr(cupy.cuda.runtime, name))
+    assert issubclass(cupy.cuda.memory.OutOfMemoryError, MemoryError)
+    assert issubclass(cupy.cuda.runtime.CUDARuntimeError, RuntimeError)
+    assert issubclass(cupy.cuda.compiler.CompileException, Exception)
+
+
 def test_no_array_of_the_card_becomes_one_of_numpy_in_passing() -> None:
     here = xp.asarray(np.ones(3))
     with pytest.raises(TypeError, match="Implicit conversion"):
