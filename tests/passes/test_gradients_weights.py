@@ -69,3 +69,35 @@ def test_one_name_may_stand_for_a_list_of_it() -> None:
     assert cfgraph.gradients(program(), "y", "x") == ["gradients/x:0"]
     assert cfgraph.gradients(program(), "y", "x", stop_gradients="y") == [None]
     assert cfgraph.gradients(program(), ["y"], ["x"], stop_gradients=iter(["y"])) == [None]
+
+
+def lists() -> cfgraph.Graph:
+    """Two lists with x * x and 5 in them; the first comes out of a branch too, as `taken`."""
+    b = cfgraph.Builder()
+    x, flag = b.placeholder("x", "float32", []), b.placeholder("flag", "bool", [])
+    empty = b.EmptyTensorList(b.const([], "int32"), b.const(-1), element_dtype="float32")
+    made = b.TensorListPushBack(empty, b.Mul(x, x), name="made")
+    b.TensorListPushBack(empty, b.const(5.0), name="weight")
+    _, taken = b.Switch(made, flag)
+    b.Identity(taken, name="taken")
+    return b.graph
+
+
+@pytest.mark.parametrize("y", ["made", "taken"])
+def test_a_list_is_weighed_with_a_list(y: str) -> None:
+    graph = lists()
+    (name,) = cfgraph.gradients(graph, [y], ["x"], grad_ys=["weight"])
+    assert cfgraph.Session(graph).run([str(name)], {"x:0": 3.0, "flag:0": True}) == [30.0]
+
+
+@pytest.mark.parametrize("weight", [None, 1.0, np.float32(1)])
+def test_a_list_has_no_ones_to_be_weighed_with(weight: Any) -> None:
+    with pytest.raises(UsageError, match="made:0 is of type variant, which has no ones"):
+        cfgraph.gradients(lists(), ["made"], ["x"], grad_ys=[weight])
+
+
+def test_a_weight_by_name_adds_no_constant() -> None:
+    graph = program()
+    before = len([node for node in graph if node.op == "Const"])
+    cfgraph.gradients(graph, ["y"], ["x"], grad_ys=["x"])
+    assert len([node for node in graph if node.op == "Const"]) == before

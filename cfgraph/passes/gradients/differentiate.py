@@ -11,6 +11,7 @@ from cfgraph.analysis.paths import carries
 from cfgraph.analysis.regions import Regions, regions
 from cfgraph.analysis.stacks import stacks
 from cfgraph.errors import Unsupported, UsageError
+from cfgraph.ir import dtypes
 from cfgraph.ir.graph import Graph, Output
 from cfgraph.passes.gradients.active import Active
 from cfgraph.passes.gradients.loops import reverse_loop
@@ -127,11 +128,15 @@ def _weighed(site: Site, y: Output, weight: Any, guard: Guard) -> Output:
         weight = site.const(weight, dtype.base)
     if weight is not None:
         _require_shape(site, y, weight)
-    if not guard.decisions():
+    decisions = guard.decisions()
+    if weight is None:
+        if decisions:
+            return site.OnesLike(y, name="grad_ys")
         one = site.const(1, dtype.base)
-        return weight or site.Fill(site.shape(y), one, name="grad_ys")
-    ones = site.OnesLike(y, name="grad_ys")
-    return ones if weight is None else site.Mul(ones, weight)
+        return site.Fill(site.shape(y), one, name="grad_ys")
+    if dtype.base is dtypes.variant:
+        return site.under(weight, decisions)
+    return site.Mul(site.OnesLike(y, name="grad_ys"), weight) if decisions else weight
 
 
 def _require_shape(site: Site, y: Output, weight: Output) -> None:

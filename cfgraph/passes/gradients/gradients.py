@@ -13,6 +13,7 @@ import numpy as np
 from cfgraph.analysis.transfers import is_partitioned
 from cfgraph.analysis.verify import require_valid
 from cfgraph.errors import Unsupported, UsageError
+from cfgraph.ir import dtypes
 from cfgraph.ir.collector import without_collector
 from cfgraph.ir.graph import Graph, Output, require_graph
 from cfgraph.ops.op import lookup
@@ -130,12 +131,15 @@ def _weights(graph: Graph, ys: Sequence[Output], given: Sequence[Any] | None) ->
 
 
 def _weight(graph: Graph, y: Output, weight: Any) -> Any:
+    dtype = y.dtype
+    if dtype is dtypes.variant and not isinstance(weight, str):
+        message = f"{y.name} is of type variant, which has no ones"
+        raise UsageError(message, node=y.node, hint="name a list to weigh it with (grad_ys)")
     if weight is None:
         return None
-    dtype = y.dtype
     if isinstance(weight, str):
         tensor = graph.tensor(weight)
-        if dtype is not None and tensor.dtype is not dtype.base:
+        if dtype and tensor.dtype and tensor.dtype.base is not dtype.base:
             message = f"{weight!r} of type {tensor.dtype} cannot weigh {y.name} of type {dtype}"
             raise UsageError(message, node=y.node)
         return tensor

@@ -91,10 +91,10 @@ def _lower(
     return Report(work.lowered, _names(groups), warnings, before, op_counts(graph))
 
 
-def _lower_body(graph: Graph, within: frozenset[str]) -> Report:
+def _lower_body(graph: Graph, within: frozenset[str], keep_calls: frozenset[str]) -> Report:
     """Lower the body of a function, to differentiate it."""
     require_valid(graph)
-    return _lower(graph, None, False, within)
+    return _lower(graph, None, keep_calls, within)
 
 
 def _lower_all(work: Rewriter, node: Node) -> list[Node]:

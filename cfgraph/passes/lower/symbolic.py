@@ -20,10 +20,11 @@ from cfgraph.ir.function_graph import FunctionGraph, instantiate
 from cfgraph.ir.functions import BodyNode, Function
 from cfgraph.ir.graph import Graph, Output
 from cfgraph.ops.op import lookup
+from cfgraph.passes.gradients.calls import called_with_gradient, write_as_calls
 from cfgraph.passes.gradients.differentiate import Wish, differentiate
 
-# lowers the body of a function, inside of the functions of these names
-Lower = Callable[[Graph, frozenset[str]], object]
+# lowers the body of a function, inside of the functions of these names; keeps calls of others
+Lower = Callable[[Graph, frozenset[str], frozenset[str]], object]
 _CALL = "StatefulPartitionedCall"
 
 
@@ -108,12 +109,15 @@ class _WriteOut:
         graph = body.graph
         graph.functions = dict(self.graph.functions)
         graph.gradient_functions = dict(self.graph.gradient_functions)
-        called = called_functions(graph)
-        graph.functions = {key: graph.functions[key] for key in sorted(called)}
+        called = sorted(called_functions(graph))
+        graph.functions = {key: graph.functions[key] for key in called}
+        pairs = graph.gradient_functions
+        graph.gradient_functions = {key: pairs[key] for key in called if key in pairs}
         arguments = [node.name for node in body.arguments]
         kept = [graph.add("Identity", item, name="output") for item in body.returns]
         outputs = [node.name for node in kept]
-        self.lower(graph, self.within | {of})
+        self.lower(graph, self.within | {of}, called_with_gradient(graph))
+        write_as_calls(graph)
         weights = [
             graph.add("Placeholder", name="weight", dtype=dtype) for dtype in body.output_types
         ]

@@ -1,0 +1,64 @@
+"""Gradients of functions that have a gradient of their own in the library."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cfgraph
+
+X = 3.0
+
+# f(x) = x * x, and 10 * x * dy for its gradient; h(x) = f(x) * x calls it
+PAIR = """
+gradient f = df
+function f(x: float32) -> (y: float32) {
+  square = Mul(x, x) {T=float32}
+  return y = square:z:0
+}
+function df(x: float32, dy: float32) -> (dx: float32) {
+  ten = Const() {dtype=float32, value=float32[]: 10.0}
+  scaled = Mul(x, ten:output:0) {T=float32}
+  dx = Mul(scaled:z:0, dy) {T=float32}
+  return dx = dx:z:0
+}
+"""
+NESTED = """
+function h(x: float32) -> (y: float32) {
+  f = f(x)
+  product = Mul(f:y:0, x) {T=float32}
+  return y = product:z:0
+}
+"""
+PLAIN = """
+function h(x: float32) -> (y: float32) {
+  product = Mul(x, x) {T=float32}
+  return y = product:z:0
+}
+"""
+SYMBOLIC = "dy = Const() {dtype=float32, value=float32[]: 1.0}\n"
+SYMBOLIC += "dx = SymbolicGradient(x, dy) {Tin=(float32, float32), Tout=(float32), f=@h}\n"
+
+
+def graph_of(*parts: str) -> cfgraph.Graph:
+    text = "x = Placeholder() {dtype=float32, shape=[]}\n" + "".join(parts)
+    return cfgraph.loads(text.encode())
+
+
+def run(graph: cfgraph.Graph, name: str | None) -> Any:
+    assert name is not None
+    return cfgraph.Session(graph).run(name, {"x:0": X})
+
+
+def test_the_gradient_of_a_function_is_found_beside_pairs_that_it_does_not_call() -> None:
+    assert run(graph_of(SYMBOLIC, PAIR, PLAIN), "dx:0") == [2 * X]
+
+
+def test_the_gradient_of_a_function_calls_the_given_gradient_of_what_it_calls() -> None:
+    # x * df(x, x) + f(x), where df is ten times x
+    assert run(graph_of(SYMBOLIC, PAIR, NESTED), "dx:0") == [10 * X * X + X * X]
+
+
+def test_a_function_that_is_an_op_has_the_gradient_that_is_given_for_what_it_calls() -> None:
+    graph = graph_of("y = h(x)\n", PAIR, NESTED)
+    (name,) = cfgraph.gradients(graph, "y", "x")
+    assert run(graph, name) == [10 * X * X + X * X]
