@@ -36,8 +36,9 @@ NodeRecord = tuple[str, str, Iterable[str], str, dict[str, Any], Any]
 class Graph:
     """Nodes by name, in order, with the library of functions and the versions of the file.
 
-    `edits` counts changes, so that what was derived from a graph knows when it is stale; `moves`
-    counts those of them that set a device, which little is derived from.
+    `edits` counts changes of nodes and edges, so that what was derived from a graph knows when it
+    is stale; `moves` counts those of them that set a device, which little is derived from. What is
+    derived from the library knows it by its functions, which are replaced and not changed.
     """
 
     def __init__(self) -> None:
@@ -131,12 +132,22 @@ class Graph:
     ) -> Node:
         """Add a node exactly as given. Raises InvalidInput if the name is taken."""
         if name in self.nodes:
-            message = f"the name {name!r} is given to two nodes"
-            raise InvalidInput(message, node=name, code="CFG104")
+            raise _taken(name)
         node = Node(name, op, {} if attrs is None else attrs, device)
         self.nodes[name] = node
         self.connect(node, inputs, controls)
         return node
+
+    def take_over(self, part: Graph) -> None:
+        """Make the nodes of another graph, which is of no use after that, nodes of this one.
+
+        Raises InvalidInput if a name is taken.
+        """
+        for node in part:
+            if node.name in self.nodes:
+                raise _taken(node.name)
+            self.nodes[node.name] = node
+        self.edits += 1
 
     def load(self, records: Iterable[NodeRecord]) -> None:
         """Add nodes whose inputs are texts and may stand in any order.
@@ -158,8 +169,7 @@ class Graph:
             node = Node(name, op, attrs, device)
             node.origin = origin
             if name in nodes:
-                message = f"the name {name!r} is given to two nodes"
-                faults.append(InvalidInput(message, node=name, code="CFG104"))
+                faults.append(_taken(name))
                 continue
             if not op:
                 faults.append(InvalidInput("the node has no op", node=name, code="CFG103"))
@@ -288,8 +298,7 @@ class Graph:
         if name == node.name:
             return
         if name in self.nodes:
-            message = f"the name {name!r} is given to two nodes"
-            raise InvalidInput(message, node=name, code="CFG104")
+            raise _taken(name)
         self.edits += 1
         renamed = {name if key == node.name else key: value for key, value in self.nodes.items()}
         self.nodes = renamed
@@ -343,6 +352,10 @@ class Versions(NamedTuple):
     producer: int = 0
     min_consumer: int = 0
     bad_consumers: tuple[int, ...] = ()
+
+
+def _taken(name: str) -> InvalidInput:
+    return InvalidInput(f"the name {name!r} is given to two nodes", node=name, code="CFG104")
 
 
 def _unknown_input(node: Node, text: str, base: str, nodes: Iterable[str]) -> InvalidInput:

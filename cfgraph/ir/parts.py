@@ -171,9 +171,4 @@ def _join(whole: Graph, part: Graph) -> None:
             message = f"the name {name!r} is given to two different functions"
             raise InvalidInput(message, code="CFG104")
     whole.gradient_functions.update(part.gradient_functions)
-    for node in part:
-        if node.name in whole.nodes:
-            message = f"the name {node.name!r} is given to two nodes"
-            raise InvalidInput(message, node=node.name, code="CFG104")
-        whole.nodes[node.name] = node
-    whole.edits += 1
+    whole.take_over(part)

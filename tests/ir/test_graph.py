@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -369,3 +372,24 @@ def test_a_slip_of_the_pen_is_told_from_another_op(written: str, meant: str | No
     ]
     hint = misspelt_op(written, [*known, "VariableV2", "Sub", "RandomShuffle"])
     assert hint == (meant and f"did you mean {meant!r}?")
+
+
+def test_only_the_graph_itself_counts_its_edits(root: Path) -> None:
+    counting = [
+        file.relative_to(root).as_posix()
+        for file in (root / "cfgraph").rglob("*.py")
+        if re.search(r"\.edits [-+]?= ", file.read_text())
+    ]
+    assert counting == ["cfgraph/ir/graph.py"]
+
+
+def test_a_part_whose_names_are_taken_is_not_taken_over() -> None:
+    whole, part = Graph(), Graph()
+    for graph in (whole, part):
+        graph.add("NoOp", name="a")
+    with pytest.raises(InvalidInput, match="the name 'a' is given to two nodes"):
+        whole.take_over(part)
+    part.rename(part["a"], "b")
+    before = whole.edits
+    whole.take_over(part)
+    assert (list(whole.nodes), whole.edits > before) == (["a", "b"], True)

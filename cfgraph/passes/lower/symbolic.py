@@ -44,8 +44,6 @@ def write_out_gradients(graph: Graph, lower: Lower, within: frozenset[str]) -> I
         graph.set_op(node, _CALL, attrs)
     graph.functions.update(changed)
     graph.functions.update(work.made)
-    if changed:
-        graph.edits += 1
     return work.made
 
 

@@ -67,4 +67,3 @@ def drop_uncalled(graph: Graph, called_before: set[str]) -> None:
     for name in [name for name in graph.functions if name not in kept]:
         del graph.functions[name]
         graph.gradient_functions.pop(name, None)
-    graph.edits += 1
