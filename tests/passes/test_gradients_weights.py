@@ -101,3 +101,22 @@ def test_a_weight_by_name_adds_no_constant() -> None:
     before = len([node for node in graph if node.op == "Const"])
     cfgraph.gradients(graph, ["y"], ["x"], grad_ys=["x"])
     assert len([node for node in graph if node.op == "Const"]) == before
+
+
+REFERENCES = """
+v = VariableV2() {dtype=float32, shape=[]}
+w = VariableV2() {dtype=float32, shape=[]}
+three = Const() {dtype=float32, value=float32[]:3}
+init_v = Assign(v, three) {T=float32}
+init_w = Assign(w, three) {T=float32}
+y = RefIdentity(v) {T=float32}
+z = Mul(y, y) {T=float32}
+"""
+
+
+def test_a_reference_weighs_what_has_its_type_by_the_value_of_the_variable() -> None:
+    graph = cfgraph.loads(REFERENCES.encode(), "graph")
+    names = cfgraph.gradients(graph, ["y:0", "z:0"], ["v:0"], grad_ys=["w:0", "w:0"])
+    session = cfgraph.Session(graph)
+    session.run([], targets=["init_v", "init_w"])
+    assert session.run(names) == [3 + 6 * 3]
