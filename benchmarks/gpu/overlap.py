@@ -41,7 +41,7 @@ class Kept:
 class Overlap:
     """Nanoseconds of the loops of a run: all of them, those in which any gpu computes, and several.
 
-    `busy` are those of each gpu, `copies` those of its copies to the host and from it.
+    `busy` are those of each gpu, `copies` those of its copies, `gpu:0 to host` and the other ways.
     """
 
     span: int = 0
@@ -64,7 +64,7 @@ class Overlap:
         """It in milliseconds, for a file."""
         ms = {name: getattr(self, name) / 1e6 for name in ("span", "computing", "together")}
         busy = {device: time / 1e6 for device, time in self.busy.items()}
-        copies = {device: time / 1e6 for device, time in self.copies.items()}
+        copies = {way: time / 1e6 for way, time in self.copies.items()}
         parts = {"share": self.share, "mean": self.mean}
         return {**ms, **parts, "busy": busy, "copies": copies, "unit": "ms"}
 
@@ -78,7 +78,7 @@ def overlap(events: Iterable[TraceEvent]) -> Overlap:
         if not has_own_memory(event.device):
             continue
         if event.kind == "copy":
-            copied[event.device].append(span)
+            copied[f"{event.device} {event.text}"].append(span)
         elif event.frame != ROOT_FRAME and computes(event):
             computed[event.device].append(span)
     busy = {device: merged(spans) for device, spans in sorted(computed.items())}
@@ -90,7 +90,7 @@ def overlap(events: Iterable[TraceEvent]) -> Overlap:
         at_once(busy.values(), 1),
         at_once(busy.values(), 2),
         {device: length(spans) for device, spans in busy.items()},
-        {device: length(merged(spans)) for device, spans in sorted(copied.items())},
+        {way: length(merged(spans)) for way, spans in sorted(copied.items())},
     )
 
 

@@ -51,11 +51,13 @@ def test_gpus_share_the_time_of_their_loops() -> None:
             token("gpu:1", 100, 190, "Identity"),
             token("gpu:1", 100, 190, "Const"),
             token("gpu:1", 100, 190, "Shape"),
-            token("gpu:0", 10, 30, "", ROOT_FRAME)._replace(kind="copy"),
-            token("gpu:0", 20, 40, "", ROOT_FRAME)._replace(kind="copy"),
+            token("gpu:0", 10, 30, "", ROOT_FRAME)._replace(kind="copy", text="to host"),
+            token("gpu:0", 20, 40, "", ROOT_FRAME)._replace(kind="copy", text="to host"),
+            token("gpu:0", 30, 45, "", ROOT_FRAME)._replace(kind="copy", text="from host"),
         ]
     )
-    assert found == Overlap(100, 80, 10, {"gpu:0": 50, "gpu:1": 40}, {"gpu:0": 30})
+    copies = {"gpu:0 from host": 15, "gpu:0 to host": 30}
+    assert found == Overlap(100, 80, 10, {"gpu:0": 50, "gpu:1": 40}, copies)
     assert (found.share, found.mean) == (0.1, 90 / 80)
     assert found.told()["busy"] == {"gpu:0": 5e-5, "gpu:1": 4e-5}
     assert overlap([]).share == 0
