@@ -60,6 +60,11 @@ def explain(code: str) -> Code:
     known = catalogue()
     found = known.get(code.upper())
     if found is None:
-        hint = did_you_mean(code.upper(), known)
-        raise UsageError(f"there is no code {code!r}", hint=hint)
+        raise UsageError(f"there is no code {code!r}", hint=like(code) or "as in CFG201")
     return found
+
+
+def like(code: str) -> str | None:
+    """A hint with the closest code of the same kind, which the first digit says; or None."""
+    kind = code.upper()[: len("CFG0")]
+    return did_you_mean(code.upper(), [known for known in catalogue() if known.startswith(kind)])

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from cfgraph.analysis.deadness.deadness import deadness
 from cfgraph.ir.graph import Graph, Node
+
+HOW_OFTEN: Final = ("always", "sometimes", "never")
 
 
 class When(NamedTuple):

@@ -10,7 +10,7 @@ from fnmatch import fnmatchcase
 from typing import Any, Final
 
 from cfgraph.analysis.check import CheckReport, check, report_on
-from cfgraph.analysis.codes import catalogue
+from cfgraph.analysis.codes import catalogue, like
 from cfgraph.analysis.findings import LEVELS, Finding
 from cfgraph.console.answer import print_document
 from cfgraph.console.ci_formats import CI_FORMATS, Subject
@@ -18,7 +18,6 @@ from cfgraph.console.graphs import STDIN, Source, read_graph
 from cfgraph.console.page import Page, page
 from cfgraph.console.tables import Column, Table, clean_lines, tab_separated
 from cfgraph.errors import InvalidInput, UsageError
-from cfgraph.ir.names import did_you_mean
 from cfgraph.options import Color
 
 FORMATS: Final = ("text", "json", "tsv", *CI_FORMATS)
@@ -83,7 +82,7 @@ def check_graphs(paths: Sequence[str], options: CheckOptions) -> int:
 def _require_known(pattern: str) -> None:
     """Raise UsageError for a pattern of no code, which would hide what it was to show."""
     if not any(fnmatchcase(code, pattern.upper()) for code in catalogue()):
-        hint = did_you_mean(pattern.upper(), catalogue()) or "as in CFG201 or CFG2*"
+        hint = like(pattern) or "as in CFG201 or CFG2*"
         raise UsageError(f"there is no code {pattern!r}", hint=hint)
 
 

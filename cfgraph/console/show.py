@@ -18,7 +18,7 @@ from cfgraph.console.saved_model import variables_note, variables_of
 from cfgraph.console.show_node import node_json, print_node
 from cfgraph.console.show_summary import print_summary
 from cfgraph.console.tables import Table, tab_separated
-from cfgraph.console.view import Chosen, View, choose, find
+from cfgraph.console.view import Chosen, View, choose, find, near_misses
 from cfgraph.errors import UsageError
 from cfgraph.ops.functional import is_functional
 from cfgraph.options import Color
@@ -176,6 +176,8 @@ class _Show:
             out.table(table)
         else:
             note(f"no {section}" + (" pass the filters" if self.options.filters else ""))
+            if hint := near_misses(self.graph, self.options.filters):
+                note(f"hint: {hint}")
             if self.options.filters and self.graph.functions:
                 note("hint: --filter 'function:*' looks at the nodes of functions")
             if section == "frames" and is_functional(self.graph, self.graph):

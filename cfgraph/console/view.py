@@ -13,7 +13,7 @@ from cfgraph.analysis.frames import Frames, frames
 from cfgraph.analysis.inputs import type_text
 from cfgraph.analysis.select import select, split_filter
 from cfgraph.analysis.signatures import Signatures, Types
-from cfgraph.analysis.when import When, when
+from cfgraph.analysis.when import HOW_OFTEN, When, when
 from cfgraph.errors import UsageError
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.names import did_you_mean
@@ -76,6 +76,19 @@ def choose(whole: View, filters: Iterable[str]) -> list[Chosen]:
     rest = [text for text, kind, _ in split if kind != "function"]
     views = list(_bodies(whole.graph, functions)) if functions else [whole]
     return [Chosen(view, _nodes(view, rest)) for view in views]
+
+
+def near_misses(graph: Graph, filters: Iterable[str]) -> str | None:
+    """A hint with what filters by a word may have meant that nothing passes; or None."""
+    for text in filters:
+        kind, pattern = split_filter(text, OF_SHOW)
+        if kind == "live" and pattern.isalpha() and pattern not in HOW_OFTEN:
+            return f"live:X takes {', '.join(HOW_OFTEN)}, or a formula as it is shown"
+        known = {"op": graph.ops, "function": graph.functions}.get(kind, ())
+        hint = did_you_mean(pattern, sorted(known))
+        if hint is not None and pattern not in known:
+            return f"{text}: {hint}"
+    return None
 
 
 def bodies(whole: View) -> list[Chosen]:

@@ -60,6 +60,8 @@ def _in_folder(folder: Path) -> Path:
     graphs = [name for name in names if name.removesuffix(".gz").endswith(_GRAPHS)]
     hint = f"name a file in it, such as {folder / graphs[0]}" if graphs else None
     message = f"the folder holds no {_SAVED_MODELS[0]}"
+    if hint is None and any((folder.parent / name).is_file() for name in _SAVED_MODELS):
+        hint = f"did you mean the folder around it, {folder.parent}?"
     raise InvalidInput(message, path=folder, hint=hint, code="CFG001")
 
 

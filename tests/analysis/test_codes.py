@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-import cfgraph
 from cfgraph.analysis.codes import as_markdown, catalogue, explain
 from cfgraph.analysis.findings import LEVELS
+from cfgraph.errors import UsageError
 
 
 def test_the_catalogue_lists_the_codes_that_the_source_uses_and_no_other(root: Path) -> None:
@@ -34,14 +34,20 @@ def test_a_code_is_explained_in_any_case() -> None:
     assert explain("CFG201").title == "inputs from different frames"
 
 
-def test_an_unknown_code_is_answered_with_one_that_is_close() -> None:
-    with pytest.raises(cfgraph.UsageError, match="CFG999") as caught:
-        explain("CFG999")
-    assert re.search("did you mean 'CFG...'", caught.value.hint or "")
-
-
 def test_the_page_of_codes_is_what_the_catalogue_says(root: Path, update: bool) -> None:
     page = root / "docs" / "errors.md"
     if update:
         page.write_text(as_markdown())
     assert page.read_text() == as_markdown(), "pytest --update tests/analysis/test_codes.py"
+
+
+@pytest.mark.parametrize(
+    ("code", "hint"),
+    [("CFG110X", "did you mean 'CFG110'"), ("CFG299", "'CFG2..'"), ("CFG999", "as in CFG201")],
+)
+def test_an_unknown_code_is_answered_with_one_of_its_kind_that_is_close(
+    code: str, hint: str
+) -> None:
+    with pytest.raises(UsageError, match=code) as caught:
+        explain(code)
+    assert re.search(hint, caught.value.hint or "")

@@ -269,3 +269,8 @@ def test_variables_that_nobody_can_use_are_refused(
 ) -> None:
     done = command("run", "-", "--variables", saved / place, stdin=graph.encode())
     assert (done.code, said in done.err) == (2, True), done.err
+
+
+def test_the_folder_of_the_variables_is_no_graph(command: Any, saved: Path) -> None:
+    done = command("show", saved / "variables")
+    assert (done.code, f"the folder around it, {saved}?" in done.err) == (3, True)

@@ -124,6 +124,22 @@ def test_a_filter_that_nothing_passes_leaves_a_note(command: Any, counter: Path)
     assert "no nodes" in done.err
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("op:Swich", "hint: op:Swich: did you mean 'Switch'?"),
+        ("live:x", "hint: live:X takes always, sometimes, never, or a formula"),
+        ("live:never", None),
+    ],
+)
+def test_a_filter_by_a_word_that_there_is_not_names_what_there_is(
+    command: Any, counter: Path, text: str, said: str | None
+) -> None:
+    done = command("show", counter, "--filter", text)
+    assert done.code == 0
+    assert said in done.err if said else "hint" not in done.err
+
+
 def test_a_filter_by_what_there_is_not_is_refused(command: Any, counter: Path) -> None:
     done = command("show", counter, "--filter", "pp:Enter")
     assert done.code == 2
