@@ -22,7 +22,7 @@ from cfgraph.ops.determinant import (
 from cfgraph.ops.host_only import on_host
 from cfgraph.ops.inference import InferenceContext
 from cfgraph.ops.matmul import adjoint
-from cfgraph.ops.op import Kernel
+from cfgraph.ops.op import Kernel, OpError
 from cfgraph.ops.type_sets import COMPLEX, INDEX, one_of
 
 
@@ -34,6 +34,9 @@ class Cholesky(SquareToSquare):
         try:
             return xp.linalg.cholesky(x if xp is np else _mirrored(xp, x))
         except np.linalg.LinAlgError:
+            if x.shape[-1] != x.shape[-2]:
+                message = f"Input matrix must be square, not {list(x.shape)}"
+                raise OpError(message) from None
             if x.ndim == 2:  # as in TensorFlow, no error but no numbers
                 return xp.tril(xp.full(x.shape, xp.nan, x.dtype))
             return xp.stack([Cholesky.kernel(xp, each) for each in x])

@@ -30,8 +30,9 @@ class Fill(Op):
         full, dtype = xp.full, node.attr("T").numpy
 
         def fill(dims: Any, value: Any) -> Any:
-            sizes = dims.tolist()
-            if dims.ndim != 1:
+            # a number is taken for a vector of one, though no shape function admits it
+            sizes = dims.reshape(-1).tolist() if dims.ndim == 0 else dims.tolist()
+            if dims.ndim > 1:
                 message = f"dims must be a vector, got shape {list(dims.shape)}"
                 raise OpError(message)
             if value.ndim:

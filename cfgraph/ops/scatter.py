@@ -29,12 +29,11 @@ def scattered(
     if not indices.ndim or not updates.ndim:
         message = "indices and updates must have rank at least one"
         raise OpError(message)
+    fits = updates.shape == indices.shape[:-1] + array.shape[indices.shape[-1] :]
     if indices.ndim == 1:
-        # a vector is read as so many indices, not as one index vector
+        # a vector must fit as one index vector and as so many indices: nothing but zeros are left
         indices = indices[:, None]
-    depth = indices.shape[-1]
-    wanted = indices.shape[:-1] + array.shape[depth:]
-    if updates.shape != wanted:
+    if not fits or updates.shape != indices.shape[:-1] + array.shape[indices.shape[-1] :]:
         message = (
             "Dimensions of updates must be those of indices and of the slices: "
             f"indices {list(indices.shape)}, updates {list(updates.shape)}, "
