@@ -88,13 +88,21 @@ class Recurrent(Op, abstract=True):
         return Cell(xp, w, used, b, bias, clip, cls.order)
 
 
+def check_vectors(peepholes: Any) -> None:
+    """Refuse peepholes that are no vectors: a cell that uses none lets them have any size."""
+    for name, peephole in zip(("wci", "wcf", "wco"), peepholes, strict=True):
+        if peephole.ndim != 1:
+            message = f"{name} must be a vector, but it has shape {list(peephole.shape)}"
+            raise OpError(message)
+
+
 def check_state(x: Any, cs_prev: Any, h_prev: Any, w: Any, peepholes: Any, b: Any) -> None:
-    """Refuse a step's input whose shapes do not fit the weights."""
+    """Refuse a step's input whose shapes do not fit the weights, and peepholes where given."""
     if cs_prev.ndim != 2:
         message = f"cs_prev must be a matrix, but it has shape {list(cs_prev.shape)}"
         raise OpError(message)
     batch, units = cs_prev.shape
-    for name, peephole in zip(("wci", "wcf", "wco"), peepholes, strict=True):
+    for name, peephole in zip(("wci", "wcf", "wco"), peepholes, strict=False):
         if peephole.shape != (units,):
             message = f"{name} must have the shape [{units}], but it has {list(peephole.shape)}"
             raise OpError(message)
@@ -124,8 +132,11 @@ class LSTMBlockCell(Recurrent):
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        used = node.attr("use_peephole")
+
         def step(x: Any, cs: Any, h: Any, w: Any, wci: Any, wcf: Any, wco: Any, b: Any) -> Any:
-            check_state(x, cs, h, w, (wci, wcf, wco), b)
+            check_vectors((wci, wcf, wco))
+            check_state(x, cs, h, w, (wci, wcf, wco) if used else (), b)
             return cls.cell(node, xp, w, (wci, wcf, wco), b).forward(x, cs, h)
 
         return widened(step, node.attr("T"))
@@ -147,11 +158,16 @@ class LSTMBlockCellGrad(Recurrent):
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        used = node.attr("use_peephole")
+
         def back(x: Any, cs_prev: Any, h_prev: Any, w: Any, *rest: Any) -> Any:
             peepholes, b, values, (cs_grad, h_grad) = rest[:3], rest[3], rest[4:10], rest[10:]
-            check_state(x, cs_prev, h_prev, w, peepholes, b)
+            check_vectors(peepholes)
+            check_state(x, cs_prev, h_prev, w, peepholes if used else (), b)
             cell = cls.cell(node, xp, w, peepholes, b)
             cs_prev_grad, gates, sums = cell.backward(cs_prev, values, cs_grad, h_grad)
+            if not used:
+                sums = tuple(xp.zeros_like(peephole) for peephole in peepholes)
             return (cs_prev_grad, gates, *sums)
 
         return widened(back, node.attr("T"))
