@@ -14,6 +14,7 @@ from cfgraph.ir.graph import Node, Output
 from cfgraph.runtime.feed_grammar import split_feed
 from cfgraph.runtime.feeds import read_feeds, read_value
 from cfgraph.runtime.fetches import Fetches
+from cfgraph.runtime.sight import Sight
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +38,9 @@ class Job:
 
 def make_job(source: Source, options: RunOptions) -> Job:
     """Understand the options. Raises UsageError where they do not fit the graph."""
-    wanted, graph, seed = options.wanted, source.graph, options.limits.seed
+    wanted, seed = options.wanted, options.limits.seed
     require_one_stdin(source, [*wanted.feeds, *options.expected.values])
+    graph = Sight(source.graph).of(_names(options)).graph
     asked = Fetches(graph)
     for name in wanted.fetches:
         asked.fetch(name)
@@ -64,6 +66,18 @@ def make_job(source: Source, options: RunOptions) -> Job:
     inits = tuple(graph[name.removeprefix("^")] for name in wanted.inits)
     notes = tuple(asked.notes)
     return Job(fetches, targets, inits, feeds, expected, places, nothing_named, notes)
+
+
+def _names(options: RunOptions) -> list[str]:
+    """All names of tensors and nodes that are given."""
+    wanted = options.wanted
+    texts = [*wanted.feeds, *wanted.outputs, *options.expected.values]
+    return [
+        *(text.partition("=")[0] for text in texts),
+        *wanted.fetches,
+        *wanted.targets,
+        *wanted.inits,
+    ]
 
 
 def _require_arrays(tensors: list[Output]) -> None:

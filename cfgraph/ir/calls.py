@@ -31,6 +31,13 @@ def called_functions(
     return found
 
 
+def drop_uncalled(graph: Graph) -> None:
+    """Take the functions that nobody calls out of a library, with their gradients."""
+    for name in graph.functions.keys() - called_functions(graph):
+        del graph.functions[name]
+        graph.gradient_functions.pop(name, None)
+
+
 def _named(op: str, attrs: Mapping[str, Any]) -> Iterator[str]:
     yield op
     for value in attrs.values():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cfgraph.analysis.needed import needed
-from cfgraph.ir.calls import called_functions
+from cfgraph.ir.calls import drop_uncalled
 from cfgraph.ir.copy import copy_of
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.ports import Ports
@@ -26,7 +26,7 @@ def lowered_run(
         return graph, fetches, targets, feeds
     nodes = needed(graph, [*wanted, *(item.node for item in feeds)])
     copy = copy_of(graph, nodes)
-    _drop_functions(copy)
+    drop_uncalled(copy)  # what is wrong in them is no matter of the run
     fed = {item: _fed(copy, Output(copy[item.node.name], item.port)) for item in feeds}
     lower(copy)
     return (
@@ -35,14 +35,6 @@ def lowered_run(
         tuple(copy[node.name] for node in targets),
         tuple(fed.values()),
     )
-
-
-def _drop_functions(graph: Graph) -> None:
-    """Leave out the functions that nobody calls: what is wrong in them is no matter of the run."""
-    called = called_functions(graph)
-    for name in graph.functions.keys() - called:
-        del graph.functions[name]
-        graph.gradient_functions.pop(name, None)
 
 
 def _fed(graph: Graph, item: Output) -> Output:

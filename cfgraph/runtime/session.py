@@ -33,6 +33,7 @@ from cfgraph.runtime.memory.swapping import THRESHOLD
 from cfgraph.runtime.memory.trace import MemoryTrace
 from cfgraph.runtime.plan import make_plans
 from cfgraph.runtime.references import value_of
+from cfgraph.runtime.sight import Opened, Sight, regrouped_run
 from cfgraph.runtime.simulator import Simulator
 from cfgraph.runtime.simulators import make_simulator
 from cfgraph.runtime.state import State
@@ -128,6 +129,7 @@ class Session:
         self._random = random.Random(schedule_seed) if schedule == "random" else None
         self._step = RunStep(self.state, seed)
         self._simulators: dict[Any, Simulator] = {}
+        self._sight = Sight(graph)
         self._planned: Any = None  # the state of the graph that the simulators are for
 
     def run(
@@ -156,14 +158,16 @@ class Session:
         cannot run, Unsupported for ops without a kernel, ExecutionError when the run fails (also
         when a fetch is dead or gets no value), RunTimeout after `timeout` seconds.
         """
-        wanted, nodes = self._resolve(_names(fetches), targets)
-        fed = self._resolve_feeds(feeds or {})
+        names, targets = _names(fetches), list(targets)
+        seen = self._sight.of([*names, *targets, *(feeds or ())])
+        wanted, nodes = _resolved(seen.graph, names, targets)
+        fed = _fed(seen.graph, feeds or {})
         if self.costs is None and (without_values or until_iteration is not None):
             message = "only a run in virtual time may leave out values and iterations"
             raise UsageError(message, hint="costs=CostModel()")
         if trace is not None and self._meter is not None:
             trace = MemoryTrace(trace, self._meter)
-        simulator = self._simulator(wanted, nodes, tuple(fed), trace, without_values)
+        simulator = self._simulator(seen, wanted, nodes, tuple(fed), trace, without_values)
         self._begin(simulator, trace, max_iterations)
         deadline = None if timeout is None else time.monotonic() + timeout
         with np.errstate(all="ignore"), self.launches.running():
@@ -202,31 +206,9 @@ class Session:
         self._step.observer = trace if self.costs is None else None
         self._step.began = simulator.began
 
-    def _resolve(
-        self, names: list[str], targets: Iterable[str]
-    ) -> tuple[tuple[Output, ...], tuple[Node, ...]]:
-        wanted = tuple(
-            fetched_tensor(self.graph, name) for name in names if not name.startswith("^")
-        )
-        starred = [name[1:] for name in names if name.startswith("^")]
-        nodes = tuple(self.graph[name.removeprefix("^")] for name in [*starred, *targets])
-        if not wanted and not nodes:
-            message = "nothing to fetch or to run"
-            raise UsageError(message, hint="name at least one fetch or target")
-        return wanted, nodes
-
-    def _resolve_feeds(self, feeds: Mapping[str, Any]) -> dict[Output, Any]:
-        fed: dict[Output, Any] = {}
-        for name, value in feeds.items():
-            item = fed_tensor(self.graph, name)
-            if item in fed:
-                message = f"{item.name} is fed more than once"
-                raise UsageError(message, node=item.node)
-            fed[item] = as_fed(self.graph, item, value)
-        return fed
-
     def _simulator(
         self,
+        seen: Opened,
         wanted: tuple[Output, ...],
         nodes: tuple[Node, ...],
         fed: tuple[Output, ...],
@@ -242,7 +224,8 @@ class Session:
         if trace is None and key in self._simulators:
             return self._simulators[key]
         with without_collector():
-            run = lowered_run(self.graph, wanted, nodes, fed)
+            run = seen.graph, wanted, nodes, fed
+            run = lowered_run(*(regrouped_run(seen.groups, run) if seen.groups else run))
             device: str | None = self.devices[0] if self.devices else DEFAULT_DEVICE
             if len(self.devices) > 1 or (self.devices and is_partitioned(run[0])):
                 run, device = divided_run(run, self.devices, self.soft_placement, self.rules), None
@@ -267,6 +250,31 @@ def _names(fetches: str | Iterable[str]) -> list[str]:
         message = "fetches are names in a list, and the values come in its order; this is a mapping"
         raise UsageError(message, hint=f"fetches={list(fetches.values())}")
     return [fetches] if isinstance(fetches, str) else list(fetches)
+
+
+def _resolved(
+    graph: Graph, names: Iterable[str], targets: Iterable[str]
+) -> tuple[tuple[Output, ...], tuple[Node, ...]]:
+    """The tensors and the nodes that are asked for. Raises UsageError where there are none."""
+    wanted = tuple(fetched_tensor(graph, name) for name in names if not name.startswith("^"))
+    starred = [name[1:] for name in names if name.startswith("^")]
+    nodes = tuple(graph[name.removeprefix("^")] for name in [*starred, *targets])
+    if not wanted and not nodes:
+        message = "nothing to fetch or to run"
+        raise UsageError(message, hint="name at least one fetch or target")
+    return wanted, nodes
+
+
+def _fed(graph: Graph, feeds: Mapping[str, Any]) -> dict[Output, Any]:
+    """What is fed. Raises UsageError for names that there are not, and for values that misfit."""
+    fed: dict[Output, Any] = {}
+    for name, value in feeds.items():
+        item = fed_tensor(graph, name)
+        if item in fed:
+            message = f"{item.name} is fed more than once"
+            raise UsageError(message, node=item.node)
+        fed[item] = as_fed(graph, item, value)
+    return fed
 
 
 def _named(graph: Graph) -> Sequence[str]:

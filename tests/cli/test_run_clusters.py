@@ -81,3 +81,18 @@ def test_an_unknown_engine_is_a_wrong_call(command: Any, clustered: Path) -> Non
     done = command("run", clustered, "--feed", "x=1", "--engine", "tpu")
     assert done.code == 2
     assert "one of auto, numpy, xla" in done.err
+
+
+def test_a_node_in_a_cluster_of_a_file_is_fetched_and_fed(command: Any, tmp_path: Path) -> None:
+    graph, file = tmp_path / "g.graph", tmp_path / "c.pb"
+    graph.write_text(
+        "x = Placeholder() {dtype=float32, shape=[]}\nz = Placeholder() {dtype=float32, shape=[]}\n"
+        "u = Square(x)\nw = Mul(u, z)\nboth = AddV2(u, w)\n"
+    )
+    assert command("cluster", graph, "-o", file).code == 0
+    assert command("run", file, "--feed", "x=3", "--fetch", "u", "--expect", "u=9").code == 0
+    fed = command("run", file, "--feed", "u=2", "--feed", "z=5", "--fetch", "both")
+    assert fed.out == "both:0  float32[]  = 12.0\n"
+    lacking = command("run", file, "--feed", "x=3", "--fetch", "w")
+    assert lacking.code == 2
+    assert "a feed is missing: z:0" in lacking.err

@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import Final
 
 from cfgraph.analysis.frames import Frame, frames
+from cfgraph.analysis.needed import needed
 from cfgraph.ir.device_name import DeviceName
 from cfgraph.ir.graph import Graph, Node
 from cfgraph.ops.op import handed_back, lookup, role
@@ -52,6 +53,7 @@ class Lifting:
         self._names = 0
         self._shapes: Shapes | None = None
         self._given = set(graph)
+        self._kept = [node.name for node in wishes.kept]
 
     def run(self) -> None:
         """Raise what can be, until nothing more can."""
@@ -70,10 +72,11 @@ class Lifting:
         """The wishes, with what was raised and added."""
         raised = dict.fromkeys(self.lists.computing(self.graph), 1)
         raised.update((node, len(region.ops)) for node, region in self.raised.items())
-        needed = self.wishes.needed
-        if needed is not None:
-            needed = {*needed, *(node for node in self.graph if node not in self._given)}
-        return replace(self.wishes, raised=raised, needed=needed)
+        wishes = self.wishes
+        if wishes.needed is not None:
+            kept = [self.graph[name] for name in self._kept if name in self.graph]
+            wishes = replace(wishes, needed={*wishes.needed, *needed(self.graph, kept)})
+        return replace(wishes, raised=raised)
 
     def _round(self) -> bool:
         """Raise the innermost regions; false if there was nothing to raise."""

@@ -1,0 +1,114 @@
+"""A run may ask for a node that is in a cluster: it sees into the launch that holds it.
+
+The nodes of that launch stand in its place, and those that the run needs are one launch again. All
+other launches run as a whole, as their op says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from cfgraph.analysis.needed import needed
+from cfgraph.ir.calls import drop_uncalled
+from cfgraph.ir.copy import copy_of
+from cfgraph.ir.graph import Graph, Node, Output
+from cfgraph.ir.names import split_tensor_name
+from cfgraph.passes.cluster.encapsulate import Body, encapsulate
+from cfgraph.passes.cluster.opened import Groups, function_of, launches, open_launches
+from cfgraph.runtime.lowered import Run
+from cfgraph.runtime.plan import is_replaced
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Opened:
+    """A graph, some of its launches opened, and the nodes that were one, by its name."""
+
+    graph: Graph
+    groups: Groups
+
+
+class Sight:
+    """What the names of runs mean: nodes of a graph, or else of the clusters in it."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._plain = Opened(graph, {})
+        self._edits = -1
+        self._launches: list[Node] = []
+        self._opened: dict[frozenset[str], Opened] = {}
+
+    def of(self, names: Iterable[str]) -> Opened:
+        """The graph, or a copy in which those launches are open that alone have one of the names.
+
+        Raises InvalidInput for a launch that does not fit its function.
+        """
+        graph = self._plain.graph
+        if self._edits != graph.edits:
+            self._edits, self._opened = graph.edits, {}
+            self._launches = launches(graph)
+        if not self._launches:
+            return self._plain
+        holders = frozenset(node.name for node in within(graph, names, self._launches).values())
+        if not holders:
+            return self._plain
+        if holders not in self._opened:
+            copy = copy_of(graph)
+            groups = open_launches(copy, [node for node in copy if node.name in holders])
+            self._opened[holders] = Opened(copy, groups)
+        return self._opened[holders]
+
+
+def within(graph: Graph, names: Iterable[str], launches: Iterable[Node]) -> dict[str, Node]:
+    """The nodes that only the functions of launches have, of those that are named; their launch."""
+    bases = {split_tensor_name(name.removeprefix("^"))[0] for name in names}
+    hidden = {name for name in bases if name not in graph}
+    found: dict[str, Node] = {}
+    for launch in launches if hidden else ():
+        function = function_of(graph, launch)
+        for node in function.definition.nodes if function else ():
+            if node.name in hidden:
+                found.setdefault(node.name, launch)
+    return found
+
+
+def regrouped_run(groups: Groups, run: Run) -> Run:
+    """The same run of what it needs, with a launch for what it needs of each group."""
+    graph, fetches, targets, feeds = run
+    kept = [*(item.node for item in fetches), *targets]
+    found = set(_needed(run))
+    copy = copy_of(graph, needed(graph, [*kept, *(item.node for item in feeds)]))
+    drop_uncalled(copy)
+    fed = {item.node for item in feeds}
+    keep = {copy[node.name] for node in kept}
+    for name, group in groups.items():
+        members = [copy[node.name] for node in group if node in found]
+        if members and not fed.intersection(group):
+            encapsulate(copy, Body(tuple(members), ()), _free_name(copy, name), keep)
+    return _moved(run, copy)
+
+
+def _needed(run: Run) -> list[Node]:
+    """The nodes that a run computes, as its plan has them."""
+    graph, fetches, targets, feeds = run
+    fed = frozenset(feeds)
+    wanted = [*(item.node for item in fetches if item not in fed), *targets]
+    return needed(graph, wanted, fed, {item.node for item in feeds if is_replaced(item.node)})
+
+
+def _moved(run: Run, graph: Graph) -> Run:
+    """The same run on a graph whose nodes have the same names."""
+    return (
+        graph,
+        tuple(Output(graph[item.node.name], item.port) for item in run[1]),
+        tuple(graph[node.name] for node in run[2]),
+        tuple(Output(graph[item.node.name], item.port) for item in run[3]),
+    )
+
+
+def _free_name(graph: Graph, name: str) -> str:
+    """A name that neither a node nor a function has."""
+    number, free = 0, name
+    while free in graph or free in graph.functions:
+        number += 1
+        free = f"{name}_{number}"
+    return free
