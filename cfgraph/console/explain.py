@@ -98,11 +98,13 @@ def print_answer(source: Source, kind: str, answer: Answer, *, json: bool, color
 
 
 def _answer(source: Source, subject: str, run: Run | None, full: bool) -> tuple[str, Answer]:
-    graph, ready = source.graph, None if run is None else run.of(source)
+    graph = source.graph
     if _is_loop(graph, subject):
-        return "loop", answer_loop(graph, subject, None if ready is None else ready.iterations)
+        seen = None if run is None else run.of(source).iterations
+        return "loop", answer_loop(graph, subject, seen)
     require_outside_functions(graph, subject)
     told = explain_node(graph, subject)
+    ready = None if run is None else run.of(source, [told.node])
     fate = None if ready is None else ready.fate(told.node, in_root=told.frame == "/")
     return "node", NodeAnswer(told, _decides(graph, told), fate, full)
 

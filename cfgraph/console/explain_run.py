@@ -78,13 +78,14 @@ class Run:
     max_iterations: int | None = None
     variables: str | None = None
 
-    def of(self, source: Source) -> ReadyRun:
-        """The run of a graph. Raises UsageError for feeds that do not fit it."""
+    def of(self, source: Source, wanted: Sequence[Node] | None = None) -> ReadyRun:
+        """The run of a graph, for some nodes or for all. Raises UsageError for wrong feeds."""
         graph = source.graph
         limit = MOST_ITERATIONS if self.max_iterations is None else self.max_iterations
         feeds, inits = read_feeds(graph, self.feeds), [graph[name].name for name in self.inits]
         devices = ",".join(self.devices)
-        state = Restoring(self.variables).state(source)
+        needed = None if wanted is None else [*wanted, *(graph[name] for name in inits)]
+        state = Restoring(self.variables).state(source, needed)
         return ReadyRun(graph, feeds, state, inits, devices, limit)
 
 

@@ -149,6 +149,8 @@ def test_what_saves_and_restores_is_not_compared(command: Any, saved: Path, tmp_
 def test_a_run_that_is_explained_begins_with_the_variables_too(command: Any, saved: Path) -> None:
     done = command("explain", saved, "StatefulPartitionedCall", *FEED)
     assert (done.code, "it ran" in done.out) == (0, True)
+    done = command("explain", saved, "steps/Read/ReadVariableOp", "--run")
+    assert (done.code, "begins with a variable from" in done.err) == (0, True)
 
 
 @pytest.mark.parametrize(
