@@ -135,6 +135,8 @@ class LSTMBlockCell(Recurrent):
         used = node.attr("use_peephole")
 
         def step(x: Any, cs: Any, h: Any, w: Any, wci: Any, wcf: Any, wco: Any, b: Any) -> Any:
+            if not cs.size:
+                raise OpError(f"cs_prev is empty: it has shape {list(cs.shape)}")
             check_vectors((wci, wcf, wco))
             check_state(x, cs, h, w, (wci, wcf, wco) if used else (), b)
             return cls.cell(node, xp, w, (wci, wcf, wco), b).forward(x, cs, h)

@@ -57,6 +57,7 @@ def begun(ours, theirs, inputs):
 WRONG = state()
 WRONG[3] = some(INPUTS, 4 * UNITS)
 UNUSED = [*state()[:4], some(UNITS + 1), some(1), some(0), some(4 * UNITS)]
+EMPTY = [some(2, INPUTS), some(2, 0), some(2, 0), some(INPUTS, 0), *UNUSED[4:7], some(0)]
 CASES = [
     *(
         case("LSTMBlockCell", state(), {"use_peephole": p, **more}, **NEAR)
@@ -66,6 +67,7 @@ CASES = [
     case("LSTMBlockCell", state(dtype=F16), atol=1e-2),
     case("LSTMBlockCell", WRONG, error=True),
     case("LSTMBlockCell", UNUSED, **NEAR),
+    case("LSTMBlockCell", EMPTY, error=True),
     case("LSTMBlockCell", [*state()[:4], some(), *state()[5:]], error=True),
     case("BlockLSTM", [I64(STEPS), *state(STEPS)[:4], *UNUSED[4:]], error=True),
     *(
