@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,32 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="write anew what is derived: golden halves and protobuf bindings",
     )
+
+    parser.addoption(
+        "--every",
+        type=int,
+        default=1,
+        metavar="N",
+        help="run one of N of the slow tests, always the same ones",
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out most of the slow tests, where a part of them is asked for."""
+    every = config.getoption("--every")
+    gone = {
+        item
+        for item in items
+        if item.get_closest_marker("slow") and not is_chosen(item.nodeid, every)
+    }
+    if gone:
+        config.hook.pytest_deselected(items=list(gone))
+        items[:] = [item for item in items if item not in gone]
+
+
+def is_chosen(test: str, every: int) -> bool:
+    """True for one of so many tests, by their names alone."""
+    return zlib.crc32(test.encode()) % every == 0
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cfgraph.runtime.devices import card
-from tests.conftest import asks_for_gpu, found_card
+from tests.conftest import asks_for_gpu, found_card, is_chosen
 
 
 @pytest.mark.parametrize("expression", ["gpu", "gpu and not slow", "slow or gpu"])
@@ -29,3 +29,11 @@ def test_a_run_that_asks_for_a_gpu_and_finds_none_fails(
     monkeypatch.setattr(card, "card", card.card.__wrapped__)
     with pytest.raises(outcome, match="CUDA_VISIBLE_DEVICES is empty"):
         found_card(expression)
+
+
+def test_one_of_three_tests_is_about_a_third_of_them() -> None:
+    names = [f"tests/test_a.py::test_b[{number}]" for number in range(300)]
+    assert all(is_chosen(name, 1) for name in names)
+    chosen = [name for name in names if is_chosen(name, 3)]
+    assert 80 < len(chosen) < 120
+    assert chosen == [name for name in reversed(names) if is_chosen(name, 3)][::-1]
