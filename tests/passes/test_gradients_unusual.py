@@ -89,6 +89,14 @@ def test_what_reads_a_tensor_of_unknown_type_has_no_gradient() -> None:
     assert caught.value.node == "y"
 
 
+def test_what_comes_from_x_by_an_unknown_op_alone_is_refused_too() -> None:
+    graph = cfgraph.Graph()
+    strange = graph.add("Strange", placeholder(graph, "x"), name="u")
+    graph.add("Sin", strange, name="y", T=dtypes.float64)
+    with pytest.raises(Unsupported, match="reads u:0, whose type is not known"):
+        cfgraph.gradients(graph, ["y:0"], ["x:0"])
+
+
 def test_a_body_may_be_as_long_as_it_likes() -> None:
     b = cfgraph.Builder()
     x, p = b.placeholder("x", "float64", []), b.placeholder("p", "bool", [])

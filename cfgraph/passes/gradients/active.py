@@ -70,8 +70,12 @@ class Active:
                 opened.add(node)
                 if stops_gradients(node.op):
                     continue
-                made = [node.output(port) for port in range(counts(node) or 0)]
-                new = [item for item in made if carries(item) and item not in reached]
+                count = counts(node)
+                if count is None:
+                    new = _given_by_unknown(node)
+                else:
+                    made = [node.output(port) for port in range(count)]
+                    new = [item for item in made if carries(item) and item not in reached]
                 reached.update(new)
                 todo += new
         return reached
@@ -96,3 +100,8 @@ class Active:
                     opened.add(source)
                     todo.append(source)
         return found
+
+
+def _given_by_unknown(node: Node) -> list[Output]:
+    """What is read of a node of an unknown op: a gradient may flow there, and is to be refused."""
+    return [use.node.inputs[use.slot] for use in node.uses if use.slot >= 0]
