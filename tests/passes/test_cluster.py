@@ -124,6 +124,30 @@ def test_a_variable_is_not_read_behind_its_write_in_one_cluster() -> None:
     assert edge(report, "set", "read") == "resource"
 
 
+APART = """
+    v = VarHandleOp() {dtype=float32, shape=[], shared_name="v"}
+    x = Placeholder() {dtype=float32, shape=[]}
+    add = AssignAddVariableOp(v, x) {dtype=float32}
+    after = ReadVariableOp(v, ^add) {dtype=float32}
+    less = Neg(after)
+    plain = ReadVariableOp(v) {dtype=float32}
+    more = Neg(plain)
+"""
+
+
+def test_what_may_be_run_without_a_write_waits_for_none_in_a_cluster() -> None:
+    made, report = clustered(APART)
+    assert groups(report) == [{"after", "less"}, {"plain", "more"}]
+    session = cfgraph.Session(made)
+    session.run("more", {"v:0": 1.0})
+    assert session.run(["more", "less"], {"v:0": 1.0, "x": 2.0}) == [-1, -3]
+
+
+def test_what_is_fetched_together_may_wait_for_a_write_together() -> None:
+    _, report = clustered(APART, fetches=["less", "more"])
+    assert {"plain", "more", "after", "less"} in groups(report)
+
+
 def test_a_variable_comes_in_by_one_handle() -> None:
     _, report = clustered(VARIABLES.replace("OTHER", "v"))
     assert groups(report) == [{"y", "set"}, {"read", "sum"}]

@@ -56,8 +56,9 @@ def cluster(
     Functional nodes are lowered first. `deadness` is the rule by which nodes are live together:
     `exact`, `inputs` (that of the second seed), `tf`, or `off`, which may change what is live. A
     cluster has at least `min_size` nodes that do something, at most `max_size` nodes. The names of
-    `fetches`, and of nodes that nothing reads, can be fetched as before; with `fetches` nothing
-    but what they need is clustered. What is in `feeds` stays. `explain` asks for the reasons of
+    `fetches`, and of nodes that nothing reads, can be fetched as before. What `fetches` need is
+    taken to run together, and nothing else is clustered; without them nodes stay apart of which
+    one may be run without effects that the other is behind. What is in `feeds` stays. `explain` asks for the reasons of
     edges, and for what each op costs that XLA does not compile; `what_if` for some ops
     together. With `regions` whole loops and conditionals go into clusters, where XLA compiles all
     that is in them.

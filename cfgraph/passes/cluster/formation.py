@@ -18,6 +18,7 @@ from cfgraph.ops.array import Const
 from cfgraph.ops.control_flow import NoOp
 from cfgraph.ops.op import is_a, lookup, role
 from cfgraph.passes.cluster.agreement import Agreement
+from cfgraph.passes.cluster.apart import Tied, Ties
 from cfgraph.passes.cluster.compilable import Compilable
 from cfgraph.passes.cluster.reasons import Reason
 from cfgraph.passes.cluster.waiting import Vertex, Waiting
@@ -42,11 +43,13 @@ class Group:
     device: DeviceName
     first: Node
     size: int = 1
+    ties: Ties = field(default_factory=Ties)
     accesses: list[Access] = field(default_factory=list)
 
     def take(self, other: Group) -> None:
         """Add what is known of another one."""
         self.size += other.size
+        self.ties.take(other.ties)
         self.accesses.extend(other.accesses)
 
 
@@ -61,6 +64,8 @@ class Formation:
         self.waiting = Waiting(agreed.frames, self.cheap)
         self.groups: dict[Vertex, Group] = {}
         effects = Effects()
+        # what is fetched runs together
+        tied = Tied(agreed.frames.order if rules.wishes.needed is None else ())
         for node in agreed.frames.order:
             if node in self.cheap:
                 continue
@@ -69,7 +74,7 @@ class Formation:
                 self.reasons[node] = reason
                 continue
             size = rules.wishes.raised.get(node, 1)
-            group = Group(agreed.frames.of[node], _device(node), node, size)
+            group = Group(agreed.frames.of[node], _device(node), node, size, tied.of(node))
             group.accesses.extend(effects.accesses([node]))
             self.groups[self.waiting.of[node]] = group
         self._form()
@@ -193,6 +198,9 @@ class Formation:
                 f"live when {told[0]}, and when {told[1]}",
                 {"conditions": told},
             )
+        if one.ties.apart(other.ties):
+            ends = [one.first.name, other.first.name]
+            return Reason("effects", " and ".join(ends), {"nodes": ends})
         size, greatest = one.size + other.size, self.sizes.greatest
         if greatest is not None and size > greatest:
             return Reason("size", f"{size} nodes", {"size": size})

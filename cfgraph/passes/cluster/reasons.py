@@ -35,6 +35,7 @@ OF_EDGES: Final[Mapping[str, str]] = {
     "device": "the ends are on different devices",
     "deadness": "the ends are not live under the same condition",
     "size": "the cluster would be larger than the greatest size",
+    "effects": "one end is behind effects that the other is not, and may be run without it",
     "resource": "a variable would be read behind its write in one cluster",
     "handles": "one variable would come in by two handles",
     "cycle": "a path over other nodes would wait for itself",

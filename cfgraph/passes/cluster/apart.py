@@ -1,0 +1,95 @@
+"""What may be run apart, where nobody says what will be fetched together.
+
+A cluster waits for all that its nodes wait for. So two nodes may be in one only if they run behind
+the same effects (writes to variables, assertions, printing), or if the same outputs of the graph
+need them: else a run that asks for one would have effects that only the other one is behind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from cfgraph.analysis.effects import Effects
+from cfgraph.ir import registry
+from cfgraph.ir.graph import Node
+from cfgraph.ops.op import lookup
+
+# with more outputs than this, what they need counts as needed by different ones
+_MOST: Final = 4096
+
+
+@dataclass(slots=True)
+class Ties:
+    """Of a node or a cluster: the effects it is behind, and the outputs that need it, a bit each.
+
+    `needed` is None where its nodes are not all needed by the same outputs, or nobody knows.
+    """
+
+    behind: int = 0
+    needed: int | None = None
+
+    def take(self, other: Ties) -> None:
+        """Add those of another one."""
+        self.behind |= other.behind
+        self.needed = self.needed if self.needed == other.needed else None
+
+    def apart(self, other: Ties) -> bool:
+        """True where a run may ask for one of two without the other, and have fewer effects."""
+        same = self.needed is not None and self.needed == other.needed
+        return self.behind != other.behind and not same
+
+
+class Tied:
+    """The ties of the nodes of a graph."""
+
+    def __init__(self, order: Sequence[Node]) -> None:
+        effects = [node for node in order if _has_effect(node)]
+        self._behind: Mapping[Node, int] = {}
+        self._needed: Mapping[Node, int] = {}
+        if effects:
+            self._behind = _spread(order, effects, _before)
+            outputs = [node for node in order if not node.uses]
+            if len(outputs) <= _MOST:
+                self._needed = _spread(order[::-1], outputs, _after)
+
+    def of(self, node: Node) -> Ties:
+        """The ties of one node."""
+        return Ties(self._behind.get(node, 0), self._needed.get(node))
+
+
+def _spread(
+    order: Iterable[Node], marked: Iterable[Node], near: Callable[[Node], Iterable[Node]]
+) -> dict[Node, int]:
+    """For each node a bit of each marked one from which it is reached."""
+    found = dict.fromkeys(order, 0)
+    found.update((node, 1 << place) for place, node in enumerate(marked))
+    changed = True
+    while changed:  # once more for each depth of loops, whose last nodes come before their first
+        changed = False
+        for node, bits in found.items():
+            new = bits
+            for source in near(node):
+                new |= found.get(source, 0)
+            if new != bits:
+                found[node], changed = new, True
+    return found
+
+
+def _before(node: Node) -> list[Node]:
+    return [*(item.node for item in node.inputs), *node.controls]
+
+
+def _after(node: Node) -> list[Node]:
+    return [use.node for use in node.uses]
+
+
+def _has_effect(node: Node) -> bool:
+    """True for what outlasts a run, or is seen outside of it. Stacks and arrays are a run's own."""
+    op = lookup(node.op)
+    if op is None or not op.stateful or op.reads_only or op.parks:
+        return False
+    return registry.output_count(node) == 0 or any(
+        access.writes for access in Effects().accesses([node])
+    )
