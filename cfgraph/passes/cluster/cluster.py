@@ -58,10 +58,10 @@ def cluster(
     cluster has at least `min_size` nodes that do something, at most `max_size` nodes. The names of
     `fetches`, and of nodes that nothing reads, can be fetched as before. What `fetches` need is
     taken to run together, and nothing else is clustered; without them nodes stay apart of which
-    one may be run without effects that the other is behind. What is in `feeds` stays. `explain` asks for the reasons of
-    edges, and for what each op costs that XLA does not compile; `what_if` for some ops
-    together. With `regions` whole loops and conditionals go into clusters, where XLA compiles all
-    that is in them.
+    one may be run without effects that the other is behind. What is in `feeds` stays. `explain`
+    asks for the reasons of edges, and for what each op costs that XLA does not compile; `what_if`
+    for some ops together. With `regions` whole loops and conditionals go into clusters, where XLA
+    compiles all that is in them.
 
     Raises InvalidInput for a graph that is not valid, UsageError for a name, an op or a rule that
     there is not, Unsupported for what cannot be lowered; the graph is unchanged then.
