@@ -183,7 +183,7 @@ class AssignVariableOp(Op):
                     f"Expected {Shape(cell.value.shape)} got {Shape(value.shape)}"
                 )
                 raise OpError(message)
-            cell.value = value
+            cell.assign(value)
 
         return assign
 

@@ -67,6 +67,17 @@ class Variable(Referent):
         """Replace the value."""
         self.value = value
 
+    def require_shape(self, value: Any) -> None:
+        """Raise OpError unless a value has the shape of the one that it replaces."""
+        old = self.value
+        have = (self.shape.dims or ()) if old is None else old.shape
+        if have != value.shape:
+            message = (
+                f"Assign requires shapes of both tensors to match. "
+                f"lhs shape= {Shape(have)} rhs shape= {Shape(value.shape)}"
+            )
+            raise OpError(message)
+
     def copy(self) -> Variable:
         """Another cell with the same value."""
         return Variable(
@@ -212,8 +223,8 @@ class Assign(Op):
 
         def assign(step: Any, cell: Variable, value: Any) -> Variable:
             if validate:
-                _match_shapes(cell, value)
-            cell.value = value
+                cell.require_shape(value)
+            cell.assign(value)
             return cell
 
         return assign
@@ -223,17 +234,6 @@ class Assign(Op):
         if context.attr("validate_shape"):
             return [context.inputs[0].merge(context.inputs[1])]
         return [context.inputs[1]]
-
-
-def _match_shapes(cell: Variable, value: Any) -> None:
-    old = cell.value
-    have = (cell.shape.dims or ()) if old is None else old.shape
-    if have != value.shape:
-        message = (
-            f"Assign requires shapes of both tensors to match. "
-            f"lhs shape= {Shape(have)} rhs shape= {Shape(value.shape)}"
-        )
-        raise OpError(message)
 
 
 class AssignUpdate(Op, abstract=True):

@@ -14,6 +14,8 @@ variable = VarHandleOp() {dtype=float32, shape=[], shared_name="v"}
 stack = StackV2(zero) {elem_type=float32}
 array = TensorArrayV3(zero) {dtype=float32}
 table = HashTableV2() {key_dtype=int64, value_dtype=float32, shared_name="t"}
+old_stack = Stack() {elem_type=float32}
+old_table = HashTable() {key_dtype=int64, value_dtype=float32, shared_name="o"}
 y = USER
 """
 USES = {
@@ -25,6 +27,14 @@ USES = {
     "LookupTableSizeV2(stack)": "refers to <Stack 'stack'",
     "ReadVariableOp(table) {dtype=float32}": "refers to <Table 't'",
 }
+ASSIGNMENTS = {
+    "AssignVariableOp(stack, flow) {dtype=float32}": "refers to <Stack 'stack'",
+    "AssignVariableOp(array:0, flow) {dtype=float32}": "refers to <TensorArray 'array'",
+    "AssignVariableOp(table, flow) {dtype=float32}": "refers to <Table 't'",
+    "Assign(old_stack, names)": "refers to <Stack 'old_stack'",
+    "Assign(old_stack, names) {validate_shape=false}": "refers to <Stack 'old_stack'",
+    "Assign(old_table, names)": "refers to <Table 'o'",
+}
 
 
 @pytest.mark.parametrize("use", USES)
@@ -32,6 +42,16 @@ def test_a_handle_of_another_kind_is_an_error_that_names_what_it_refers_to(use: 
     graph = cfgraph.loads(TEXT.replace("USER", use).encode(), "graph")
     with pytest.raises(ExecutionError, match=USES[use]) as caught:
         cfgraph.Session(graph).run(["y:0"])
+    assert caught.value.node == "y"
+
+
+@pytest.mark.parametrize("use", ASSIGNMENTS)
+def test_assigning_to_a_handle_of_another_kind_is_an_error_that_names_what_it_refers_to(
+    use: str,
+) -> None:
+    graph = cfgraph.loads(TEXT.replace("USER", use).encode(), "graph")
+    with pytest.raises(ExecutionError, match=ASSIGNMENTS[use]) as caught:
+        cfgraph.Session(graph).run([], targets=["y"])
     assert caught.value.node == "y"
 
 
