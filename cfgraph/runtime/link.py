@@ -181,11 +181,11 @@ def _reading(plan: NodePlan, live: Fire) -> Fire:
     """
     if not plan.reads:
         return live
-    slots, shares = tuple(plan.base + slot for slot in plan.reads), plan.shares
+    slots = tuple((plan.base + slot, slot in plan.shares) for slot in plan.reads)
 
     def fire(it: Iteration) -> None:
         values = it.values
-        for slot in slots:
+        for slot, shares in slots:
             value = value_of(values[slot])
             if not shares:
                 values[slot] = value

@@ -49,7 +49,7 @@ class NodePlan:
     """A node ready to run: its inputs are the slots from `base`, its counter in the frame.
 
     `kernel` takes the inputs (a stateful one the step first). `reads` are the slots that may
-    hold a reference whose value is wanted; `shares` says that the reference itself is handed on.
+    hold a reference whose value is wanted; of the slots `shares` the reference itself is handed on.
     `moves` are the slots whose values another memory wants, and what takes them there. `on_card`
     gives the kernel of a cluster for a gpu that is on a card.
     """
@@ -63,7 +63,7 @@ class NodePlan:
     outputs: int
     kernel: Callable[..., Any]
     reads: tuple[int, ...]
-    shares: bool
+    shares: tuple[int, ...]
     moves: tuple[tuple[int, Callable[[Any], Any]], ...] = ()
     on_card: Callable[[Lane], Callable[..., Any]] | None = None
 
@@ -238,7 +238,7 @@ def _plan_node(
         message = f"the attributes of {node.op} do not say what it returns"
         raise InvalidInput(message, node=node, code="CFG110")
     kernel, reads = _kernel(node, op), references.reads(node)
-    shares = bool(reads) and references.shares(node)
+    shares = references.kept(node) if reads else ()
     return NodePlan(node, op, frame, child, base, counter, outputs, kernel, reads, shares)
 
 

@@ -27,19 +27,21 @@ class References:
     def __init__(self, nodes: Iterable[Node], fed: Collection[Output]) -> None:
         self.fed = fed
         self.handed_on: set[Output] = set()
-        todo = [node for node in nodes if _hands_on(node) and self.reads(node)]
+        todo = [node for node in nodes if self.kept(node)]
         while todo:
             node = todo.pop()
-            for port in range(2 if _role(node) == "switch" else 1):
+            for port in range(_handed_out(node)):
                 item = node.output(port)
                 if item in fed or item in self.handed_on:
                     continue
                 self.handed_on.add(item)
-                todo.extend(user for user, _ in item.node.readers(port) if _hands_on(user))
+                todo.extend(use.node for use in node.readers(port) if self.kept(use.node))
 
-    def shares(self, node: Node) -> bool:
-        """True for a node whose output is a reference that it got."""
-        return node.output() in self.handed_on
+    def kept(self, node: Node) -> tuple[int, ...]:
+        """The slots whose references a node hands on: not that of its predicate."""
+        if not _hands_on(node):
+            return ()
+        return tuple(slot for slot in self.reads(node) if slot == 0 or _role(node) != "switch")
 
     def reads(self, node: Node) -> tuple[int, ...]:
         """The slots that may get a reference where the op wants its value; what is fed is a value.
@@ -81,6 +83,11 @@ def _hands_on(node: Node) -> bool:
 def _role(node: Node) -> str:
     op = lookup(node.op)
     return op.role if op is not None else ""
+
+
+def _handed_out(node: Node) -> int:
+    """How many outputs, from the first, give what a node hands on; a Merge's second does not."""
+    return registry.output_count(node) or 0 if _role(node) == "switch" else 1
 
 
 def _is_reference(item: Output) -> bool:

@@ -27,7 +27,7 @@ def traced(observer: Observer, device: str, began: int) -> Wrap:
         outputs: list[Any] = list(none)
         forwards = role in ("enter", "exit", "next_iteration")
         for port, edges in enumerate(() if forwards else ports):
-            edges.others.insert(0, _capture(outputs, port, shares=plan.shares))
+            edges.others.insert(0, _capture(outputs, port, shares=bool(plan.shares)))
         pair = _pair(node) if role in TRANSFERS else ""
         kind = role if pair else "op"
 

@@ -56,3 +56,33 @@ def test_a_value_that_is_fetched_by_reference_is_what_the_variable_holds_in_the_
         made.run(["read:0"])
     made.run([], targets=["init"])
     assert made.run(["read:0", "neg:0"]) == [2, -2]
+
+
+VARIABLES = """
+v = VariableV2() {dtype=bool, shape=[]}
+no = Const() {dtype=bool, value=bool[]:false}
+at = VariableV2() {dtype=int32, shape=[]}
+last = Const() {dtype=int32, value=int32[]:2}
+init = Assign(v, no) {T=bool}
+init_at = Assign(at, last) {T=int32}
+read = Identity(v)
+read_at = Identity(at)
+"""
+
+
+@pytest.mark.parametrize(
+    ("switch", "wanted"),
+    [
+        ("s = Switch(last, read)", -2),
+        ("s = Switch(last, v)", -2),
+        ("s = Switch(read_at, read)", -2),
+        ("s = RefSwitch(at, v)", -2),
+        ("s = _SwitchN(last, read_at) {num_outs=3}", 2),
+        ("s = _SwitchN(read_at, read_at) {num_outs=3}", 2),
+    ],
+)
+def test_what_a_switch_is_driven_by_is_read(switch: str, wanted: int) -> None:
+    last = "Abs(s:2)" if "_SwitchN" in switch else "Abs(s:1)"
+    made = session(f"{VARIABLES}{switch}\nn = Neg(s:0)\na = {last}\nm = Merge(n, a)\n")
+    made.run([], targets=["init", "init_at"])
+    assert made.run(["m:0"]) == [wanted]
