@@ -11,6 +11,8 @@ import pytest
 import cfgraph
 from cfgraph.errors import InvalidInput, UsageError
 from cfgraph.ir.graph import Graph
+from cfgraph.passes.cluster.formation import Formation, Group
+from cfgraph.passes.cluster.reasons import Reason
 from cfgraph.passes.cluster.report import Clustering
 from cfgraph.runtime.session import Session
 from tests.analysis.written import graph as written
@@ -278,3 +280,24 @@ def test_no_less_is_clustered_than_by_tensorflow(
     graph = cfgraph.load(fixtures / "graphs" / f"{name}.pb")
     fetches = ["loss", "dW"] if "dW" in graph else ["loss"]
     assert cfgraph.cluster(graph, fetches=fetches, deadness=mode).clustered >= theirs
+
+
+def test_what_stays_apart_from_a_growing_cluster_is_not_asked_for_again_by_each_node_of_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[None] = []
+    clash = Formation._clash
+
+    def counted(self: Formation, one: Group, other: Group, beside: bool) -> Reason | None:
+        asked.append(None)
+        return clash(self, one, other, beside)
+
+    monkeypatch.setattr(Formation, "_clash", counted)
+    lines = ["n0 = Placeholder() {dtype=float32, shape=[]}"]
+    for i in range(100):
+        lines.append(f"n{i + 1} = Neg(n{i}) {{T=float32}}")
+        lines.append(f'v{i} = VarHandleOp() {{dtype=float32, shape=[], shared_name="v{i}"}}')
+        lines.append(f"write{i} = AssignVariableOp(v{i}, n{i + 1}) {{dtype=float32}}")
+    report = cfgraph.cluster(written("\n".join(lines)))
+    assert len(report.clusters) == 2
+    assert len(asked) < 20 * 100

@@ -63,6 +63,7 @@ class Formation:
         self.cheap = {n: None for n in rules.found.order if is_cheap(n) and not rules.refusal(n)}
         self.waiting = Waiting(agreed.frames, self.cheap)
         self.groups: dict[Vertex, Group] = {}
+        self._transfers = {n for n in agreed.frames.order if role(n) in ("send", "recv")}
         effects = Effects()
         # what is fetched runs together
         tied = Tied(agreed.frames.order if rules.wishes.needed is None else ())
@@ -106,11 +107,13 @@ class Formation:
         joined = True
         while joined:
             joined = False
+            tried: dict[Vertex, set[Vertex]] = {}
             for vertex in reversed(self._ordered(dict.fromkeys(self.groups))):
-                if vertex in self.groups and self._take_readers(vertex):
+                if vertex in self.groups and self._take_readers(vertex, tried):
                     joined = True
 
-    def _take_readers(self, vertex: Vertex) -> bool:
+    def _take_readers(self, vertex: Vertex, tried: dict[Vertex, set[Vertex]]) -> bool:
+        """Join a vertex with what reads it; what a part of it `tried` is left to the next round."""
         found, taken = set[Vertex](), False
         todo = self._ordered(self.waiting.after[vertex])
         while todo:
@@ -119,7 +122,11 @@ class Formation:
                 joined = self._join(vertex, reader) if reader in self.groups else None
                 if joined is not None:
                     vertex, taken = joined, True
-            todo = [v for v in self._ordered(self.waiting.after[vertex]) if v not in found]
+                    less, found = sorted((found, tried.pop(reader, set())), key=len)
+                    found |= less
+            after = self.waiting.after[vertex]
+            todo = self._ordered({v: None for v in after if v not in found})
+        tried[vertex] = found
         return taken
 
     def _side_by_side(self) -> bool:
@@ -149,9 +156,11 @@ class Formation:
 
     def _sends(self, vertex: Vertex) -> bool:
         """True if a message is waited for, or waits: it should not wait for more."""
+        if not self._transfers:
+            return False
         near = [*self.waiting.after[vertex], *self.waiting.before[vertex]]
         nodes = (node for other in near for node in self.waiting.nodes[other])
-        return any(role(node) in ("send", "recv") for node in nodes)
+        return not self._transfers.isdisjoint(nodes)
 
     def _ordered(self, vertices: dict[Vertex, None]) -> list[Vertex]:
         return sorted(vertices, key=self.waiting.rank.__getitem__)
