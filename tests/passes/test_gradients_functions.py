@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 import cfgraph
 
 X = 3.0
@@ -35,6 +37,16 @@ function h(x: float32) -> (y: float32) {
   return y = product:z:0
 }
 """
+UNUSED = """
+w = Const() {dtype=float32, value=float32[]: 5.0}
+v = Const() {dtype=float32, value=float32[]: 5.0}
+"""
+SECOND = """
+function h(x: float32, w: float32) -> (y: float32) {
+  product = Mul(x, x) {T=float32}
+  return y = product:z:0
+}
+"""
 SYMBOLIC = "dy = Const() {dtype=float32, value=float32[]: 1.0}\n"
 SYMBOLIC += "dx = SymbolicGradient(x, dy) {Tin=(float32, float32), Tout=(float32), f=@h}\n"
 
@@ -62,3 +74,12 @@ def test_a_function_that_is_an_op_has_the_gradient_that_is_given_for_what_it_cal
     graph = graph_of("y = h(x)\n", PAIR, NESTED)
     (name,) = cfgraph.gradients(graph, "y", "x")
     assert run(graph, name) == [10 * X * X + X * X]
+
+
+@pytest.mark.parametrize("call", ["h(x, w)", "StatefulPartitionedCall(x, w) {CALL}"])
+def test_an_argument_that_a_function_does_not_use_has_a_gradient_of_zeros(call: str) -> None:
+    attrs = "Tin=(float32, float32), Tout=(float32), f=@h"
+    graph = graph_of(UNUSED, f"y = {call.replace('CALL', attrs)}\n", SECOND)
+    names = cfgraph.gradients(graph, ["y:0"], ["x:0", "w:0", "v:0"])
+    assert names[2] is None
+    assert [run(graph, name) for name in names[:2]] == [[2 * X], [0]]

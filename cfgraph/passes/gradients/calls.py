@@ -6,7 +6,7 @@ function, with the arguments and the gradients of what the first one returns.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from functools import partial
 from typing import Final
 
@@ -27,11 +27,11 @@ def called_with_gradient(graph: Graph) -> frozenset[str]:
     return frozenset(called_functions(graph) & graph.gradient_functions.keys())
 
 
-def write_as_calls(graph: Graph) -> None:
-    """Write nodes whose op is a function with a gradient as calls, which say their types."""
+def write_as_calls(graph: Graph, functions: Container[str]) -> None:
+    """Write nodes whose op is one of some functions as calls, which say their types."""
     instances = Instances(graph.functions)
     for node in graph:
-        if node.op not in graph.gradient_functions:
+        if node.op not in functions:
             continue
         body = instances.get(node.op, node.attrs)
         attrs = {

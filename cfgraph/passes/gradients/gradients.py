@@ -15,6 +15,7 @@ from cfgraph.analysis.verify import require_valid
 from cfgraph.errors import Unsupported, UsageError
 from cfgraph.ir import dtypes
 from cfgraph.ir.collector import without_collector
+from cfgraph.ir.copy import copy_of
 from cfgraph.ir.graph import Graph, Output, require_graph
 from cfgraph.ops.op import lookup
 from cfgraph.passes.gradients.active import Active
@@ -61,11 +62,10 @@ def gradients(
         [names] if isinstance(names, str) else list(names) for names in (ys, xs, stop_gradients)
     )
     _require_sense(graph, ys, xs, unconnected, recompute)
-    named = ([graph.tensor(name) for name in names] for names in (ys, xs, stopped))
-    zeros = _behind_functions(graph, *named)
+    zeros = _behind_functions(graph, ys, xs, stopped)
     kept = called_with_gradient(graph)
     lower(graph, keep_calls=kept)
-    write_as_calls(graph)
+    write_as_calls(graph, graph.gradient_functions)
     targets, sources = [graph.tensor(name) for name in ys], [graph.tensor(name) for name in xs]
     wish = Wish(
         targets,
@@ -109,16 +109,26 @@ def _require_sense(
 
 
 def _behind_functions(
-    graph: Graph, ys: Sequence[Output], xs: Sequence[Output], stops: Sequence[Output]
+    graph: Graph, ys: Sequence[str], xs: Sequence[str], stops: Sequence[str]
 ) -> frozenset[str]:
     """The xs that a y depends on if each output of a functional node depends on all its inputs.
 
-    What a function makes of its arguments is not seen there; it may be nothing.
+    What a function makes of its arguments is not seen there; it may be nothing. Raises UsageError
+    for a name that does not exist.
     """
-    if not any(getattr(lookup(op), "functional", "") for op in graph.ops):
+    named = [[graph.tensor(name) for name in names] for names in (ys, xs, stops)]
+    ops = graph.ops
+    called = ops & graph.functions.keys()
+    if called:
+        # a node whose op is a function does not say its types
+        seen = copy_of(graph)
+        write_as_calls(seen, called)
+        named = [[seen.tensor(item.name) for item in items] for items in named]
+    elif not any(getattr(lookup(op), "functional", "") for op in ops):
         return frozenset()
-    active = Active(ys, xs, stops)
-    return frozenset(x.name for x in xs if active.wants(x))
+    targets, sources, ends = named
+    active = Active(targets, sources, ends)
+    return frozenset(x.name for x in sources if active.wants(x))
 
 
 def _weights(graph: Graph, ys: Sequence[Output], given: Sequence[Any] | None) -> list[Any]:

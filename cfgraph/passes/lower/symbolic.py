@@ -115,7 +115,7 @@ class _WriteOut:
         kept = [graph.add("Identity", item, name="output") for item in body.returns]
         outputs = [node.name for node in kept]
         self.lower(graph, self.within | {of}, called_with_gradient(graph))
-        write_as_calls(graph)
+        write_as_calls(graph, graph.gradient_functions)
         weights = [
             graph.add("Placeholder", name="weight", dtype=dtype) for dtype in body.output_types
         ]
