@@ -5,7 +5,6 @@ from __future__ import annotations
 from cfgraph.analysis.needed import needed
 from cfgraph.ir.copy import copy_of
 from cfgraph.ir.graph import Output
-from cfgraph.passes.cluster.cluster import cluster
 from cfgraph.runtime.lowered import Run
 
 
@@ -15,6 +14,8 @@ def clustered_run(run: Run, *, regions: bool = False) -> Run:
     What is fetched, fed or a target keeps its name; `regions` takes in whole loops and
     conditionals. Raises what `cluster` raises.
     """
+    from cfgraph.passes.cluster.cluster import cluster
+
     graph, fetches, targets, feeds = run
     wanted = [*(item.node for item in (*fetches, *feeds)), *targets]
     copy = copy_of(graph, needed(graph, wanted))

@@ -10,8 +10,6 @@ from cfgraph.errors import UsageError
 from cfgraph.ir.copy import copy_of
 from cfgraph.ir.device_set import short_names
 from cfgraph.ir.graph import Graph, Node, Output
-from cfgraph.passes.partition.partition import partition
-from cfgraph.passes.place.place import place
 from cfgraph.passes.place.rules import Rules
 from cfgraph.runtime.lowered import Run, stand_in
 from cfgraph.runtime.plan import is_replaced
@@ -23,6 +21,9 @@ def divided_run(run: Run, devices: Collection[str], soft_placement: bool, rules:
     A graph that is partitioned stays as it is. Raises what `place` and `partition` raise, and
     UsageError for a partitioned graph that names other devices, or has its place by rules.
     """
+    from cfgraph.passes.partition.partition import partition
+    from cfgraph.passes.place.place import place
+
     graph, fetches, targets, feeds = run
     if is_partitioned(graph):
         if rules != Rules():

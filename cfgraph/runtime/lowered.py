@@ -9,7 +9,6 @@ from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.ports import Ports
 from cfgraph.ir.shapes import UNKNOWN
 from cfgraph.ops.functional import is_functional
-from cfgraph.passes.lower.lower import lower
 
 Run = tuple[Graph, tuple[Output, ...], tuple[Node, ...], tuple[Output, ...]]
 
@@ -24,6 +23,8 @@ def lowered_run(
     wanted = [*(item.node for item in fetches), *targets]
     if not is_functional(graph, needed(graph, wanted, frozenset(feeds))):
         return graph, fetches, targets, feeds
+    from cfgraph.passes.lower.lower import lower
+
     nodes = needed(graph, [*wanted, *(item.node for item in feeds)])
     copy = copy_of(graph, nodes)
     drop_uncalled(copy)  # what is wrong in them is no matter of the run

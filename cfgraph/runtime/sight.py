@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from cfgraph.analysis.needed import needed
 from cfgraph.ir.calls import drop_uncalled
 from cfgraph.ir.copy import copy_of
+from cfgraph.ir.functions import Function
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.names import split_tensor_name
-from cfgraph.passes.cluster.encapsulate import Body, encapsulate
 from cfgraph.passes.cluster.opened import Groups, function_of, launches, open_launches
 from cfgraph.runtime.lowered import Run
 from cfgraph.runtime.plan import is_replaced
@@ -34,6 +34,7 @@ class Sight:
     def __init__(self, graph: Graph) -> None:
         self._plain = Opened(graph, {})
         self._edits = -1
+        self._library: tuple[Function, ...] = ()
         self._launches: list[Node] = []
         self._opened: dict[frozenset[str], Opened] = {}
 
@@ -48,6 +49,9 @@ class Sight:
             self._launches = launches(graph)
         if not self._launches:
             return self._plain
+        library = tuple(graph.functions.values())
+        if self._library != library:
+            self._library, self._opened = library, {}
         holders = frozenset(node.name for node in within(graph, names, self._launches).values())
         if not holders:
             return self._plain
@@ -73,6 +77,8 @@ def within(graph: Graph, names: Iterable[str], launches: Iterable[Node]) -> dict
 
 def regrouped_run(groups: Groups, run: Run) -> Run:
     """The same run of what it needs, with a launch for what it needs of each group."""
+    from cfgraph.passes.cluster.encapsulate import Body, encapsulate
+
     graph, fetches, targets, feeds = run
     kept = [*(item.node for item in fetches), *targets]
     found = set(_needed(run))
