@@ -93,3 +93,11 @@ def test_kernels_are_compiled_where_nothing_can_be_kept(
     assert code() == SOURCE.encode()
     assert len(compiled) == 3
     assert not (tmp_path / "kernels").exists()
+
+
+def test_without_a_home_nothing_is_kept_and_kernels_are_compiled(
+    compiled: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUPY_CACHE_DIR", "~nobody-has-this-name/kernels")
+    assert [code(), code()] == [SOURCE.encode()] * 2
+    assert compiled == [SOURCE] * 2
