@@ -123,3 +123,11 @@ c = Neg(a)
     alone = cfgraph.Session(graph, seed=7).run("a")[0]
     whole = cfgraph.Session(graph, seed=7).run("c", {"x": 0.0})[0]
     np.testing.assert_array_equal(alone, -whole)
+
+
+def test_a_cluster_whose_function_was_replaced_is_seen_as_it_is_now() -> None:
+    graph, other = clustered(TEXT), clustered(TEXT.replace("u2 = Neg", "u2 = Abs"))
+    session = cfgraph.Session(graph)
+    assert session.run("u2", {"x": 3}) == [-9]
+    graph.functions.update(other.functions)
+    assert session.run("u2", {"x": 3}) == [9]
