@@ -117,3 +117,24 @@ def test_what_is_no_number_has_no_gradient() -> None:
     i = b.placeholder("i", "int32", [])
     b.Sin(b.Cast(i, DstT="float32"), name="y")
     assert cfgraph.gradients(b.graph, ["y:0"], ["i:0"]) == [None]
+
+
+@pytest.mark.parametrize(
+    ("xs", "stops", "wanted"),
+    [
+        (["s:1", "x:0"], [], [[0], [1, 0]]),
+        (["s:1"], [], [None]),
+        (["s:1", "x:0"], ["s:1"], [None, None]),
+    ],
+)
+def test_an_output_beside_the_one_that_is_used_has_zeros_where_the_gradient_goes_on(
+    xs: list[str], stops: list[str], wanted: list[list[float] | None]
+) -> None:
+    b = cfgraph.Builder()
+    x = b.placeholder("x", "float64", [2])
+    first, _ = b.Split(b.const(0), x, num_split=2, name="s")
+    b.Identity(first, name="y")
+    names = cfgraph.gradients(b.graph, ["y:0"], xs, stop_gradients=stops)
+    session, feeds = cfgraph.Session(b.graph), {"x:0": [X, W]}
+    have = [None if name is None else session.run([name], feeds)[0].tolist() for name in names]
+    assert have == wanted

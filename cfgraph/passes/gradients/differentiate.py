@@ -151,11 +151,22 @@ def _require_shape(site: Site, y: Output, weight: Output) -> None:
 def _named(reverse: Reverse, x: Output, zeros: bool) -> Output | None:
     """The gradient of an x under its own name.
 
-    Zeros where a y depends on the x, but only in steps: along Floor, say, or Sign.
+    Zeros where a y depends on the x, but only in steps: along Floor, say, or Sign; and where it
+    depends on another output of the node, whose gradient goes on from there.
     """
     site = reverse.site
     site.work.prefix, site.work.device = site.work.scope, x.node.device
     total = reverse.total(x)
-    if total is None and not zeros and not reverse.active.wants(x):
+    zeros = zeros or reverse.active.wants(x) or _beside(reverse, x)
+    if total is None and not zeros:
         return None
     return site.new("Identity", [total or site.zeros_like(x)], x.node.name).output()
+
+
+def _beside(reverse: Reverse, x: Output) -> bool:
+    """True for an output whose node got a gradient for another one, and handed it on.
+
+    It took zeros for this one.
+    """
+    node = x.node
+    return carries(x) and any(reverse.active.wanted(node.inputs)) and any(reverse.arrived(node))
