@@ -27,9 +27,9 @@ class Saved:
             self.now += 1
             self.most = max(self.most, self.now)
 
-        def counted_pop(stack: Stack) -> Any:
+        def counted_pop(stack: Stack, dtype: Any) -> Any:
             self.now -= 1
-            return pop(stack)
+            return pop(stack, dtype)
 
         monkeypatch.setattr(Stack, "push", counted_push)
         monkeypatch.setattr(Stack, "pop", counted_pop)
