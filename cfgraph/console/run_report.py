@@ -113,7 +113,10 @@ def _notes(outcome: Outcome, options: RunOptions) -> list[str]:
     if outcome.differences and (options.wanted.outputs or options.wanted.out_dir):
         found.append("no array is written, as a value differs")
     for pattern in outcome.taps.silent() if outcome.taps else ():
-        found.append(f"--tap {pattern} saw nothing: what is fetched does not need it")
+        why = "what is fetched does not need it"
+        if outcome.launches and outcome.launches.clusters:
+            why += ", or it is in a cluster, where no tap sees"
+        found.append(f"--tap {pattern} saw nothing: {why}")
     return found
 
 

@@ -55,10 +55,12 @@ def _elsewhere(graph: Graph, path: str, keys: Collection[tuple[str, str]] | None
     if keys is None:
         keys = variables_needed(graph, tuple(graph))
     if keys == set():
-        raise UsageError("no variable is needed, and some are given", path=path)
+        message = "no variable is needed, and some are given"
+        raise UsageError(message, path=path, hint="leave --variables out")
     state = restored_for(graph, path, keys)
     if keys and not len(state):
         wanted = first_of([name for _, name in sorted(keys)], _NAMED)
         message = f"it has none of the variables that are needed: {wanted}"
-        raise UsageError(message, path=path)
+        hint = "a checkpoint of a SavedModel has other names: name the folder of the SavedModel"
+        raise UsageError(message, path=path, hint=hint)
     return state

@@ -25,8 +25,8 @@ def restore(path: str | os.PathLike[str], graph: Graph | None = None) -> State:
 
     A later session takes it too, of a graph that was lowered or got gradients. With a `graph`, only
     its variables; the path may also be that of a checkpoint then, which has them by their names.
-    Raises InvalidInput where there is no SavedModel, UsageError where it has no variables, and
-    with a graph where there is neither, ExecutionError where their files are broken.
+    Raises InvalidInput where there is no file, or no SavedModel, UsageError where it has no
+    variables, and with a graph where there is neither, ExecutionError where their files are broken.
     """
     if graph is None:
         return restored_state(*_saved_model(path))
@@ -43,6 +43,8 @@ def restored_for(graph: Graph, path: str | os.PathLike[str], keys: Keys | None) 
         try:
             found = _saved_model(path)
         except CfgraphError as error:
+            if not Path(path).exists():
+                raise
             message = "there is no SavedModel with variables, and no checkpoint"
             hint = "name the folder of a SavedModel, or the prefix of a checkpoint's files"
             raise UsageError(message, path=error.path, hint=hint) from error

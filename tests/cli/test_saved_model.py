@@ -260,17 +260,19 @@ def test_a_checkpoint_has_variables_by_their_names(
 
 
 @pytest.mark.parametrize(
-    ("graph", "place", "said"),
+    ("graph", "place", "code", "said"),
     [
-        (NAMED, "nowhere", "there is no SavedModel with variables, and no checkpoint"),
-        ("one = Const() {dtype=int32, value=int32[]:1}", "", "no variable is needed"),
+        (NAMED, "nowhere", 3, "no such file"),
+        (NAMED, "assets", 2, "there is no SavedModel with variables, and no checkpoint"),
+        ("one = Const() {dtype=int32, value=int32[]:1}", "", 2, "leave --variables out"),
     ],
 )
 def test_variables_that_nobody_can_use_are_refused(
-    command: Any, saved: Path, graph: str, place: str, said: str
+    command: Any, broken: Path, graph: str, place: str, code: int, said: str
 ) -> None:
-    done = command("run", "-", "--variables", saved / place, stdin=graph.encode())
-    assert (done.code, said in done.err) == (2, True), done.err
+    (broken / "assets").mkdir()
+    done = command("run", "-", "--variables", broken / place, stdin=graph.encode())
+    assert (done.code, said in done.err) == (code, True), done.err
 
 
 def test_the_folder_of_the_variables_is_no_graph(command: Any, saved: Path) -> None:

@@ -30,7 +30,12 @@ class Holder:
 
     def __str__(self) -> str:
         count = f" in {self.values} values" if self.values > 1 else ""
-        return f"{self.kind} {self.name} {size_text(self.bytes)}{count}"
+        return f"{self.label} {size_text(self.bytes)}{count}"
+
+    @property
+    def label(self) -> str:
+        """The kind, and the name where there is one."""
+        return f"{self.kind} {self.name}".rstrip()
 
 
 def out_of_memory(memory: DeviceMemory, size: int) -> ExecutionError:
@@ -70,7 +75,7 @@ def _held(holders: list[Holder]) -> str:
         several = list(group)
         total = size_text(sum(holder.bytes for holder in several))
         one = len(several) == 1
-        what = f"{kind} {several[0].name}" if one else f"{len(several)} more: {kind}"
+        what = several[0].label if one else f"{len(several)} more: {kind}"
         named.append(f"{what} {total}")
     return f"; held by {'; '.join(named)}"
 
