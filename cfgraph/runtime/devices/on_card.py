@@ -136,8 +136,8 @@ class _Bound:
             merges = role == "merge"
             wanted = self.homes.is_host(node.output()) if merges else self.homes.wanted(node, slot)
             # a variable that is read is wherever it was written
-            there = plan.base + slot not in plan.reads and wanted is self.homes.is_host(item)
-            if wanted is None or there:
+            there = slot not in plan.reads and wanted is self.homes.is_host(item)
+            if wanted is None or there or slot in plan.shares:
                 continue
             found.append((plan.base + slot, self.lane.to_host if wanted else self.lane.to_device))
             if wanted:

@@ -17,6 +17,7 @@ from cfgraph.runtime.cost_model import CostModel
 from cfgraph.runtime.devices import card as card_module
 from cfgraph.runtime.devices import real
 from cfgraph.runtime.devices.card import Card
+from cfgraph.runtime.devices.lane import Lane
 from cfgraph.runtime.state import State
 from cfgraph.runtime.trace import Recorder
 from tests.runtime.card import cuda
@@ -109,6 +110,26 @@ double = AddV2(v, v) @"DEVICE"
         if not len(state):
             run.run([], {"x": [1.0, 2.0]}, ["init"])
         assert run.run("double:0")[0].tolist() == [2, 4]
+
+
+def test_a_predicate_that_is_read_by_reference_is_brought_to_the_host(
+    card: Card, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = """
+b = Placeholder() {dtype=bool, shape=[]} @"/gpu:0"
+x = Placeholder() {dtype=float32, shape=[]} @"/gpu:0"
+v = VariableV2() {dtype=bool, shape=[]} @"/gpu:0"
+not = LogicalNot(b) @"/gpu:0"
+init = Assign(v, not) {T=bool} @"/gpu:0"
+s = Switch(x, v) @"/gpu:0"
+out = Neg(s:0) @"/gpu:0"
+"""
+    run, moved = session(text, card), list[Any]()
+    run.run([], {"b": True}, ["init"])
+    to_host = Lane.to_host
+    monkeypatch.setattr(Lane, "to_host", lambda lane, x: (moved.append(x), to_host(lane, x))[1])
+    assert run.run("out", {"x": 2.0}) == [-2]
+    assert any(str(getattr(value, "dtype", "")) == "bool" for value in moved)
 
 
 def test_two_gpus_use_a_variable_in_one_run_each_by_a_handle_of_its_own(card: Card) -> None:
