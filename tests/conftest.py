@@ -44,6 +44,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out most of the slow tests, where a part of them is asked for."""
     every = config.getoption("--every")
+    if every < 1:
+        raise pytest.UsageError("--every takes a number from 1 on")
     gone = {
         item
         for item in items

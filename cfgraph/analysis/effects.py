@@ -11,10 +11,9 @@ from typing import Final, NamedTuple
 
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.signature import Arg
-from cfgraph.ops.op import Op, lookup
+from cfgraph.ops.op import HANDS_ON, Op, lookup
 
 _FLOW: Final = "flow_in"
-_MOVES: Final = ("switch", "enter", "exit", "next_iteration", "merge")
 
 
 class Access(NamedTuple):
@@ -114,7 +113,7 @@ def _handed_on(item: Output) -> Output | None:
         # one that closes a loop hands round what has entered
         entering = [one for one in node.inputs if not _is_late(one.node)]
         return entering[0] if len(set(entering)) == 1 else None
-    if op.role in _MOVES or op.forwards:
+    if op.role in HANDS_ON or op.forwards:
         return node.inputs[0]
     return node.inputs[0] if _updates(op, item) else None
 

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Final
 
 from cfgraph.ir import registry
 from cfgraph.ir.graph import Graph, Node, Output
-from cfgraph.ops.op import is_a, lookup, role
+from cfgraph.ops.op import HANDS_ON, is_a, lookup, role
 from cfgraph.ops.stacks import NewStack, StackPopV2, StackPushV2
-
-_HANDS_ON: Final = ("enter", "switch", "merge", "exit", "next_iteration")
 
 
 @dataclass(slots=True, eq=False)
@@ -58,4 +55,4 @@ def _readers(handle: Output) -> Iterator[Node]:
 
 def _hands_on(node: Node) -> bool:
     op = lookup(node.op)
-    return op is not None and (op.forwards or op.role in _HANDS_ON)
+    return op is not None and (op.forwards or op.role in HANDS_ON)

@@ -22,6 +22,8 @@ Kernel = Callable[..., Any]
 # what a kernel raises where its inputs do not fit; anything else is a bug of ours
 KERNEL_FAILURES: Final = (ValueError, TypeError, IndexError, ArithmeticError, MemoryError)
 Dims = tuple[int, ...]
+# the roles of ops whose outputs are one of their inputs; a Switch has it on one of several
+HANDS_ON: Final = frozenset({"switch", "merge", "enter", "exit", "next_iteration"})
 
 
 class OpError(CfgraphError):

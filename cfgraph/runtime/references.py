@@ -8,17 +8,15 @@ output finds what the variable holds by then: the invariant of a loop that assig
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from typing import Any, Final
+from typing import Any
 
 from cfgraph.errors import UsageError
 from cfgraph.ir import registry
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ops.array import Identity
-from cfgraph.ops.op import lookup
+from cfgraph.ops.op import HANDS_ON, lookup, role
 from cfgraph.ops.stacks import Stack
 from cfgraph.ops.variables import Variable
-
-_HANDS_ON: Final = ("switch", "merge", "enter", "exit", "next_iteration")
 
 
 class References:
@@ -41,7 +39,7 @@ class References:
         """The slots whose references a node hands on: not that of its predicate."""
         if not _hands_on(node):
             return ()
-        return tuple(slot for slot in self.reads(node) if slot == 0 or _role(node) != "switch")
+        return tuple(slot for slot in self.reads(node) if slot == 0 or role(node) != "switch")
 
     def reads(self, node: Node) -> tuple[int, ...]:
         """The slots that may get a reference where the op wants its value; what is fed is a value.
@@ -77,17 +75,12 @@ def value_of(item: Any) -> Any:
 
 def _hands_on(node: Node) -> bool:
     op = lookup(node.op)
-    return op is Identity or (op is not None and op.role in _HANDS_ON)
-
-
-def _role(node: Node) -> str:
-    op = lookup(node.op)
-    return op.role if op is not None else ""
+    return op is Identity or (op is not None and op.role in HANDS_ON)
 
 
 def _handed_out(node: Node) -> int:
     """How many outputs, from the first, give what a node hands on; a Merge's second does not."""
-    return registry.output_count(node) or 0 if _role(node) == "switch" else 1
+    return registry.output_count(node) or 0 if role(node) == "switch" else 1
 
 
 def _is_reference(item: Output) -> bool:

@@ -10,13 +10,12 @@ from cfgraph.ir import registry
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Graph, Node, Use
 from cfgraph.ir.signature import Arg
-from cfgraph.ops.op import Op, lookup, role
+from cfgraph.ops.op import HANDS_ON, Op, lookup, role
 
 Place = tuple[Node, int]  # a node and one of its outputs
 
 _WRITTEN: Final = "the value of a variable that a loop can write"
 # roles whose nodes hand on what they read
-_HAND_ON: Final = frozenset({"switch", "merge", "enter", "exit", "next_iteration"})
 _DRIVEN_BY: Final = {
     "merge": ("enter", "next_iteration"),
     "switch": ("merge",),
@@ -178,7 +177,7 @@ def _facts_of(node: Node) -> KindFacts:
     if op is None:
         return KindFacts(ties=True, handles=(), driven_by=(), on_host=False, hands_on=False)
     signature = op.parsed()
-    hands_on = op.role in _HAND_ON or op.forwards
+    hands_on = op.role in HANDS_ON or op.forwards
     # a text that lies in host memory anyway binds nobody
     inputs = [arg for place, arg in enumerate(signature.inputs) if place not in op.host_inputs]
     outputs = [arg for place, arg in enumerate(signature.outputs) if place not in op.handles]

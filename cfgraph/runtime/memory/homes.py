@@ -8,17 +8,15 @@ Control flow hands on what it gets, where it is.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from cfgraph.ir import dtypes, registry
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node, Output
-from cfgraph.ops.op import Op
+from cfgraph.ops.op import HANDS_ON, Op
 
 if TYPE_CHECKING:
     from cfgraph.runtime.plan import NodePlan
-
-_HANDS_ON: Final = ("switch", "merge", "enter", "exit", "next_iteration")
 
 
 class Homes:
@@ -80,7 +78,7 @@ class Homes:
         op = plan.op
         if op.role == "merge":
             return item.node.inputs[0] if item.port == 0 else None
-        if op.role in _HANDS_ON:
+        if op.role in HANDS_ON:
             return item.node.inputs[0]
         if op.forwards:
             return item.node.inputs[item.port]
