@@ -51,8 +51,8 @@ def gradients(
 
     Returns the names of the gradients, each of the shape and type of its x; for an x that no y
     depends on None, or with `unconnected="zero"` zeros. An integer y depends on nothing; behind a
-    functional node every input counts as used. Where an x is the handle of a variable, the
-    gradient is that of its value.
+    functional node every input counts as used, and of a node that hands a gradient on every output
+    does. Where an x is the handle of a variable, the gradient is that of its value.
 
     Raises UsageError for names that do not exist and weights that do not fit, Unsupported for what
     cannot be differentiated; the graph is lowered then, and otherwise unchanged.
