@@ -119,7 +119,7 @@ def test_lowering_that_goes_wrong_everywhere_is_found(
                 graph.set_inputs(node, node.inputs[::-1])
         return report
 
-    monkeypatch.setattr("cfgraph.runtime.lowered.lower", wrong)
+    monkeypatch.setattr("cfgraph.passes.lower.lower.lower", wrong)
     lowered = copy_of(graph)
     wrong(lowered)
     found = compare_runs(graph, lowered)
