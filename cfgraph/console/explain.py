@@ -20,6 +20,7 @@ from cfgraph.errors import UsageError
 from cfgraph.ir.graph import Graph
 from cfgraph.ir.names import first_of
 from cfgraph.ops.op import lookup, role
+from cfgraph.passes.cluster.opened import function_of, launches
 from cfgraph.options import Color
 
 if TYPE_CHECKING:
@@ -128,6 +129,9 @@ def require_outside_functions(graph: Graph, subject: str) -> None:
     """Raise UsageError for what is in a function, of which nothing is known before it is called."""
     found = find(View(graph), subject.removeprefix("^"))
     if found.view.name:
+        if graph.functions[found.view.name] in [function_of(graph, x) for x in launches(graph)]:
+            message = f"{subject!r} is in a cluster, and runs when all of that does"
+            raise UsageError(message, hint="explain it in the graph that was clustered")
         message = f"{subject!r} is in a function, and runs as often as that is called"
         hint = "lower the graph first (`cfgraph lower`), and explain what became of it"
         raise UsageError(message, hint=hint)

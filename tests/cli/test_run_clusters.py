@@ -96,3 +96,5 @@ def test_a_node_in_a_cluster_of_a_file_is_fetched_and_fed(command: Any, tmp_path
     lacking = command("run", file, "--feed", "x=3", "--fetch", "w")
     assert lacking.code == 2
     assert "a feed is missing: z:0" in lacking.err
+    told = command("explain", file, "cluster_0/u")
+    assert (told.code, "is in a cluster, and runs when all of that does" in told.err) == (2, True)
