@@ -20,8 +20,8 @@ from cfgraph.errors import UsageError
 from cfgraph.ir.graph import Graph
 from cfgraph.ir.names import first_of
 from cfgraph.ops.op import lookup, role
-from cfgraph.passes.cluster.opened import function_of, launches
 from cfgraph.options import Color
+from cfgraph.passes.cluster.opened import function_of, launches
 
 if TYPE_CHECKING:
     from cfgraph.console.explain_run import Fate, Run
