@@ -31,9 +31,9 @@ def called_functions(
     return found
 
 
-def drop_uncalled(graph: Graph) -> None:
-    """Take the functions that nobody calls out of a library, with their gradients."""
-    for name in graph.functions.keys() - called_functions(graph):
+def drop_uncalled(graph: Graph, more: Iterable[str] = ()) -> None:
+    """Leave of a library, and of its gradients, what `called_functions` finds."""
+    for name in graph.functions.keys() - called_functions(graph, more):
         del graph.functions[name]
         graph.gradient_functions.pop(name, None)
 

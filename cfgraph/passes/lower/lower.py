@@ -12,7 +12,7 @@ from typing import Final
 
 from cfgraph.analysis.verify import require_valid
 from cfgraph.errors import Unsupported
-from cfgraph.ir.calls import called_functions
+from cfgraph.ir.calls import called_functions, drop_uncalled
 from cfgraph.ir.collector import without_collector
 from cfgraph.ir.graph import Graph, Node
 from cfgraph.ir.walk import Roles
@@ -25,7 +25,6 @@ from cfgraph.passes.lower.scope import Scope, Site
 from cfgraph.passes.lower.survey import Survey
 from cfgraph.passes.lower.symbolic import write_out_gradients
 from cfgraph.passes.lower.tidy import (
-    drop_uncalled,
     forget_missing_neighbours,
     put_in_order,
     remove_unread,
@@ -86,7 +85,7 @@ def _lower(
         group[:] = [node for node in group if graph.nodes.get(node.name) is node]
     forget_missing_neighbours(graph, [node for group in groups.values() for node in group])
     put_in_order(graph, groups)
-    drop_uncalled(graph, called)
+    drop_uncalled(graph, graph.functions.keys() - called)  # what was not called before stays
     warnings = tuple(survey.warnings())
     return Report(work.lowered, _names(groups), warnings, before, op_counts(graph))
 

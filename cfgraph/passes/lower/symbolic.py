@@ -14,7 +14,7 @@ from typing import Any
 
 from cfgraph.errors import Unsupported
 from cfgraph.ir.attrs import Func, Placeholder
-from cfgraph.ir.calls import called_functions
+from cfgraph.ir.calls import called_functions, drop_uncalled
 from cfgraph.ir.define import define
 from cfgraph.ir.function_graph import FunctionGraph, instantiate
 from cfgraph.ir.functions import BodyNode, Function
@@ -107,10 +107,7 @@ class _WriteOut:
         graph = body.graph
         graph.functions = dict(self.graph.functions)
         graph.gradient_functions = dict(self.graph.gradient_functions)
-        called = sorted(called_functions(graph))
-        graph.functions = {key: graph.functions[key] for key in called}
-        pairs = graph.gradient_functions
-        graph.gradient_functions = {key: pairs[key] for key in called if key in pairs}
+        drop_uncalled(graph)
         arguments = [node.name for node in body.arguments]
         kept = [graph.add("Identity", item, name="output") for item in body.returns]
         outputs = [node.name for node in kept]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from cfgraph.ir.calls import called_functions
 from cfgraph.ir.graph import Graph, Node
 from cfgraph.ir.walk import topological
 from cfgraph.ops.op import lookup
@@ -58,12 +57,3 @@ def put_in_order(graph: Graph, groups: Mapping[Node, list[Node]]) -> None:
         elif node not in inserted:
             order.append(node)
     graph.reorder(order)
-
-
-def drop_uncalled(graph: Graph, called_before: set[str]) -> None:
-    """Drop the functions that the graph called before it was lowered and does no more."""
-    others = [name for name in graph.functions if name not in called_before]
-    kept = called_functions(graph, others)
-    for name in [name for name in graph.functions if name not in kept]:
-        del graph.functions[name]
-        graph.gradient_functions.pop(name, None)
