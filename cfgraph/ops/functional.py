@@ -17,6 +17,11 @@ def is_functional(graph: Graph, nodes: Iterable[Node]) -> bool:
     return any(op in graph.functions or _is_lowered(lookup(op)) for op in ops)
 
 
+def is_launch(op: type[Op] | None) -> bool:
+    """True for the call of a cluster."""
+    return getattr(op, "functional", "") == "launch"
+
+
 def _is_lowered(op: type[Op] | None) -> bool:
     return op is not None and not op.runnable and bool(getattr(op, "functional", ""))
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from cfgraph.analysis.needed import needed
 from cfgraph.ir.copy import copy_of
-from cfgraph.ir.graph import Output
-from cfgraph.runtime.lowered import Run
+from cfgraph.runtime.lowered import Run, moved
 
 
 def clustered_run(run: Run, *, regions: bool = False) -> Run:
@@ -21,9 +20,4 @@ def clustered_run(run: Run, *, regions: bool = False) -> Run:
     copy = copy_of(graph, needed(graph, wanted))
     kept = [*(item.name for item in fetches), *(node.name for node in targets)]
     cluster(copy, fetches=kept, feeds=[item.name for item in feeds], regions=regions)
-    return (
-        copy,
-        tuple(Output(copy[item.node.name], item.port) for item in fetches),
-        tuple(copy[node.name] for node in targets),
-        tuple(Output(copy[item.node.name], item.port) for item in feeds),
-    )
+    return moved(run, copy)

@@ -38,6 +38,17 @@ def lowered_run(
     )
 
 
+def moved(run: Run, graph: Graph) -> Run:
+    """The same run on a graph whose nodes have the same names."""
+    _, fetches, targets, feeds = run
+    return (
+        graph,
+        tuple(Output(graph[item.node.name], item.port) for item in fetches),
+        tuple(graph[node.name] for node in targets),
+        tuple(Output(graph[item.node.name], item.port) for item in feeds),
+    )
+
+
 def _fed(graph: Graph, item: Output) -> Output:
     """What is fed for an output; those of functional nodes lose their readers by lowering."""
     return stand_in(graph, item) if is_functional(graph, [item.node]) else item

@@ -108,10 +108,8 @@ def make_plans(
     make well-nested frames; UsageError for a feed that has no place.
     """
     fed = frozenset(feeds)
-    fed_nodes = frozenset(item.node for item in feeds if is_replaced(item.node))
-    wanted = [item.node for item in fetches if item not in fed]
-    wanted += [node for node in targets if node not in fed_nodes]
-    chosen = needed(graph, wanted, fed, fed_nodes)
+    fed_nodes = _replaced(feeds)
+    chosen = computed(graph, fetches, targets, feeds)
     _require_valid(graph, chosen)
     _require_fed(graph, chosen)
     ops = _kernels_for(chosen)
@@ -119,6 +117,20 @@ def make_plans(
     clusters = Launches() if launches is None else launches
     references = References(chosen, fed)
     return [_plan(graph, part, ops, references, fed_nodes, clusters) for part in found]
+
+
+def computed(
+    graph: Graph, fetches: Iterable[Output], targets: Iterable[Node], feeds: Iterable[Output]
+) -> list[Node]:
+    """The nodes that a run computes: what is fed, and what that alone needs, it does not."""
+    fed, fed_nodes = frozenset(feeds), _replaced(feeds)
+    wanted = [item.node for item in fetches if item not in fed]
+    wanted += [node for node in targets if node not in fed_nodes]
+    return needed(graph, wanted, fed, fed_nodes)
+
+
+def _replaced(feeds: Iterable[Output]) -> frozenset[Node]:
+    return frozenset(item.node for item in feeds if is_replaced(item.node))
 
 
 def _plan(

@@ -13,11 +13,11 @@ from cfgraph.analysis.needed import needed
 from cfgraph.ir.calls import drop_uncalled
 from cfgraph.ir.copy import copy_of
 from cfgraph.ir.functions import Function
-from cfgraph.ir.graph import Graph, Node, Output
+from cfgraph.ir.graph import Graph, Node
 from cfgraph.ir.names import split_tensor_name
 from cfgraph.passes.cluster.opened import Groups, function_of, launches, open_launches
-from cfgraph.runtime.lowered import Run
-from cfgraph.runtime.plan import is_replaced
+from cfgraph.runtime.lowered import Run, moved
+from cfgraph.runtime.plan import computed
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -81,7 +81,7 @@ def regrouped_run(groups: Groups, run: Run) -> Run:
 
     graph, fetches, targets, feeds = run
     kept = [*(item.node for item in fetches), *targets]
-    found = set(_needed(run))
+    found = set(computed(*run))
     copy = copy_of(graph, needed(graph, [*kept, *(item.node for item in feeds)]))
     drop_uncalled(copy)
     fed = {item.node for item in feeds}
@@ -90,25 +90,7 @@ def regrouped_run(groups: Groups, run: Run) -> Run:
         members = [copy[node.name] for node in group if node in found]
         if members and not fed.intersection(group):
             encapsulate(copy, Body(tuple(members), ()), _free_name(copy, name), keep)
-    return _moved(run, copy)
-
-
-def _needed(run: Run) -> list[Node]:
-    """The nodes that a run computes, as its plan has them."""
-    graph, fetches, targets, feeds = run
-    fed = frozenset(feeds)
-    wanted = [*(item.node for item in fetches if item not in fed), *targets]
-    return needed(graph, wanted, fed, {item.node for item in feeds if is_replaced(item.node)})
-
-
-def _moved(run: Run, graph: Graph) -> Run:
-    """The same run on a graph whose nodes have the same names."""
-    return (
-        graph,
-        tuple(Output(graph[item.node.name], item.port) for item in run[1]),
-        tuple(graph[node.name] for node in run[2]),
-        tuple(Output(graph[item.node.name], item.port) for item in run[3]),
-    )
+    return moved(run, copy)
 
 
 def _free_name(graph: Graph, name: str) -> str:

@@ -22,7 +22,7 @@ from cfgraph.console.show_tables import output_types
 from cfgraph.console.view import Chosen, View
 from cfgraph.errors import CfgraphError
 from cfgraph.ir.graph import Graph, Node, Output
-from cfgraph.ops.functional import Functional
+from cfgraph.ops.functional import Functional, is_launch
 from cfgraph.ops.op import lookup
 from cfgraph.runtime.devices.simulated import device_text
 
@@ -64,7 +64,7 @@ def _op(name: str, graph: Graph) -> dict[str, Any]:
     about = (op.__doc__ or "").partition("\n")[0]
     role = op.role
     if issubclass(op, Functional):
-        role = "cluster" if op.functional == "launch" else "call"
+        role = "cluster" if is_launch(op) else "call"
     return {"about": about, "role": role}
 
 

@@ -44,12 +44,12 @@ class Ties:
 class Tied:
     """The ties of the nodes of a graph."""
 
-    def __init__(self, order: Sequence[Node]) -> None:
-        effects = [node for node in order if _has_effect(node)]
+    def __init__(self, order: Sequence[Node], effects: Effects) -> None:
+        writers = [node for node in order if _has_effect(node, effects)]
         self._behind: Mapping[Node, int] = {}
         self._needed: Mapping[Node, int] = {}
-        if effects:
-            self._behind = _spread(order, effects, _before)
+        if writers:
+            self._behind = _spread(order, writers, _before)
             outputs = [node for node in order if not node.uses]
             if len(outputs) <= _MOST:
                 self._needed = _spread(order[::-1], outputs, _after)
@@ -85,11 +85,11 @@ def _after(node: Node) -> list[Node]:
     return [use.node for use in node.uses]
 
 
-def _has_effect(node: Node) -> bool:
+def _has_effect(node: Node, effects: Effects) -> bool:
     """True for what outlasts a run, or is seen outside of it. Stacks and arrays are a run's own."""
     op = lookup(node.op)
     if op is None or not op.stateful or op.reads_only or op.parks:
         return False
     return registry.output_count(node) == 0 or any(
-        access.writes for access in Effects().accesses([node])
+        access.writes for access in effects.accesses([node])
     )

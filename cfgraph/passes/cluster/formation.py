@@ -66,7 +66,7 @@ class Formation:
         self._transfers = {n for n in agreed.frames.order if role(n) in ("send", "recv")}
         effects = Effects()
         # what is fetched runs together
-        tied = Tied(agreed.frames.order if rules.wishes.needed is None else ())
+        tied = Tied(agreed.frames.order if rules.wishes.needed is None else (), effects)
         for node in agreed.frames.order:
             if node in self.cheap:
                 continue

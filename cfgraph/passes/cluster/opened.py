@@ -16,6 +16,7 @@ from cfgraph.ir.attrs import Func
 from cfgraph.ir.function_graph import FunctionGraph, Instances
 from cfgraph.ir.functions import Function
 from cfgraph.ir.graph import Graph, Node, Output
+from cfgraph.ops.functional import is_launch
 from cfgraph.ops.op import lookup
 
 Groups = dict[str, tuple[Node, ...]]
@@ -24,7 +25,7 @@ _FUNCTION: Final = "function"
 
 def launches(graph: Graph) -> list[Node]:
     """The nodes that run clusters."""
-    ops = {op for op in graph.ops if getattr(lookup(op), "functional", "") == "launch"}
+    ops = {op for op in graph.ops if is_launch(lookup(op))}
     return [node for node in graph if node.op in ops] if ops else []
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from cfgraph.ir import dtypes, registry
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node, Output
+from cfgraph.ops.functional import is_launch
 from cfgraph.ops.op import HANDS_ON, Op
 
 if TYPE_CHECKING:
@@ -99,11 +100,6 @@ class Homes:
         if op.role == "merge" or item.port in op.host_outputs or op.of_shapes or op.host_only:
             return True
         return about_shapes(item.node, op)
-
-
-def is_launch(op: type[Op]) -> bool:
-    """True for a call of a cluster, in which each value is where it would be outside."""
-    return getattr(op, "functional", "") == "launch"
 
 
 def about_shapes(node: Node, op: type[Op]) -> bool:
