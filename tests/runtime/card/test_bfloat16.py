@@ -38,14 +38,6 @@ wide = Cast(joined) {DstT=float32} @"DEVICE"
 """
 
 
-@pytest.fixture(params=["stand-in", pytest.param("real", marks=pytest.mark.gpu)])
-def card(request: pytest.FixtureRequest) -> Card:
-    if request.param == "stand-in":
-        return Card(library)
-    found: Card = request.getfixturevalue("real_card")
-    return found
-
-
 def ran(device: str, fetches: list[str], **options: Any) -> tuple[list[Any], cfgraph.Session]:
     graph = cfgraph.loads(STEP.replace("DEVICE", device).encode(), "graph")
     session = cfgraph.Session(graph, devices=device.strip("/"), memory={}, **options)

@@ -55,14 +55,6 @@ d = AddV2(c, a) @"/gpu:1"
 """
 
 
-@pytest.fixture(params=["stand-in", pytest.param("real", marks=pytest.mark.gpu)])
-def card(request: pytest.FixtureRequest) -> Card:
-    if request.param == "stand-in":
-        return Card(library)
-    found: Card = request.getfixturevalue("real_card")
-    return found
-
-
 def session(text: str, gpu: Card | str, **options: Any) -> cfgraph.Session:
     graph = cfgraph.loads(text.encode(), "graph")
     return cfgraph.Session(graph, devices="cpu:0,gpu:0-1", gpu=gpu, **options)

@@ -23,14 +23,6 @@ class Late(Recorder):
     deferred = True
 
 
-@pytest.fixture(params=["stand-in", pytest.param("real", marks=pytest.mark.gpu)])
-def card(request: pytest.FixtureRequest) -> Card:
-    if request.param == "stand-in":
-        return Card(library)
-    found: Card = request.getfixturevalue("real_card")
-    return found
-
-
 def trained(card: Card, trace: Recorder) -> cfgraph.Session:
     session = cfgraph.Session(
         growing(swap_memory=True), devices="gpu:0", memory={"gpu:0": 30 * MATRIX}, gpu=card
