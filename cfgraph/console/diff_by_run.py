@@ -13,7 +13,7 @@ from cfgraph.console.page import page
 from cfgraph.console.run_given import run_options
 from cfgraph.console.run_saved import Restoring
 from cfgraph.ir.graph import Graph, Node
-from cfgraph.ir.names import split_tensor_name
+from cfgraph.ir.names import node_name
 
 
 def compare_by_run(sources: Sources, options: DiffOptions) -> int:
@@ -52,6 +52,6 @@ def _options(sources: Sources, options: DiffOptions) -> RunOptions:
 def _wanted(graph: Graph, asked: RunOptions) -> list[Node] | None:
     """What is run of a graph by name; None for its outputs."""
     names = [*asked.fetches, *asked.targets, *asked.setting.inits]
-    nodes = [graph.nodes.get(split_tensor_name(name.removeprefix("^"))[0]) for name in names]
+    nodes = [graph.nodes.get(node_name(name)) for name in names]
     named = asked.fetches or asked.targets
     return [node for node in nodes if node is not None] if named else None

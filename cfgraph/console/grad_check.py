@@ -19,7 +19,7 @@ from cfgraph.console.run_saved import Restoring
 from cfgraph.console.tables import Column, Styled, Table
 from cfgraph.ir.copy import copy_of
 from cfgraph.ir.graph import Graph
-from cfgraph.ir.names import split_tensor_name
+from cfgraph.ir.names import node_name
 from cfgraph.passes.derivatives import derivatives
 from cfgraph.passes.widen import widen
 from cfgraph.runtime.feeds import read_feeds
@@ -50,7 +50,7 @@ def checked_copy(
     """Make the copy, before anything is added to the graph. Raises UsageError for wrong feeds."""
     graph, copy = source.graph, copy_of(source.graph)
     names = [*wish["ys"], *wish["xs"], *checked.inits]
-    wanted = [graph[split_tensor_name(name.removeprefix("^"))[0]] for name in names]
+    wanted = [graph[node_name(name)] for name in names]
     state = Restoring(checked.variables, quiet).state(source, wanted)
     report = widen(copy)
     limits = {} if checked.max_iterations is None else {"max_iterations": checked.max_iterations}

@@ -29,6 +29,11 @@ def split_tensor_name(name: str) -> tuple[str, int | None]:
     return name, 0
 
 
+def node_name(name: str) -> str:
+    """The node that `a`, `a:1` or `^a` is of."""
+    return split_tensor_name(name.removeprefix("^"))[0]
+
+
 def port_number(digits: str) -> int | None:
     """The number that a text of digits is; None for any other text, and for one far too long."""
     is_number = digits.isascii() and digits.isdigit() and len(digits) < _MAX_DIGITS

@@ -14,7 +14,7 @@ from cfgraph.ir.calls import drop_uncalled
 from cfgraph.ir.copy import copy_of
 from cfgraph.ir.functions import Function
 from cfgraph.ir.graph import Graph, Node
-from cfgraph.ir.names import split_tensor_name
+from cfgraph.ir.names import node_name
 from cfgraph.passes.cluster.opened import Groups, function_of, launches, open_launches
 from cfgraph.runtime.lowered import Run, moved
 from cfgraph.runtime.plan import computed
@@ -64,8 +64,7 @@ class Sight:
 
 def within(graph: Graph, names: Iterable[str], launches: Iterable[Node]) -> dict[str, Node]:
     """The nodes that only the functions of launches have, of those that are named; their launch."""
-    bases = {split_tensor_name(name.removeprefix("^"))[0] for name in names}
-    hidden = {name for name in bases if name not in graph}
+    hidden = {base for base in map(node_name, names) if base not in graph}
     found: dict[str, Node] = {}
     for launch in launches if hidden else ():
         function = function_of(graph, launch)

@@ -19,7 +19,7 @@ from cfgraph.errors import UsageError
 from cfgraph.ir import registry
 from cfgraph.ir.collector import without_collector
 from cfgraph.ir.graph import Graph, Node
-from cfgraph.ir.names import did_you_mean, split_tensor_name
+from cfgraph.ir.names import did_you_mean, node_name
 from cfgraph.passes.cluster.agreement import agreement, require_mode
 from cfgraph.passes.cluster.compilable import Wishes
 from cfgraph.passes.cluster.encapsulate import encapsulate
@@ -155,7 +155,7 @@ def wished(
 
 
 def _node(graph: Graph, name: str) -> Node:
-    return graph[split_tensor_name(name.removeprefix("^"))[0]]
+    return graph[node_name(name)]
 
 
 def _written(graph: Graph, plan: Plan, wishes: Wishes, lifting: Lifting | None) -> Clustering:
