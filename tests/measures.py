@@ -1,0 +1,246 @@
+"""Measure the structure of the code: `python tests/measures.py [ROOT]`, of any checkout.
+
+Counts are over `cfgraph/` without `cfgraph/proto/`, and `commands/`. The two measures of a run
+start a Python of their own, with the checkout on its path; all others only read the sources.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import re
+import statistics
+import subprocess
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+BANNED = {
+    *("tell", "tells", "telling", "told", "teller"),
+    *("give", "gives", "giving", "gave", "given"),
+    *("ask", "asks", "asking", "asked", "asker"),
+    *("wish", "wishes", "wishing", "wished"),
+    *("hand", "hands", "handing", "handed"),
+    *("settle", "settles", "settling", "settled"),
+    *("beside", "besides", "around"),
+    *("hear", "hears", "hearing", "heard", "hearer"),
+}
+QUESTION_WORDS = {
+    *("what", "who", "whom", "whose", "whether", "where", "when", "which", "why", "how"),
+    *("whatever", "whoever", "wherever", "whenever", "whichever"),
+}
+ROLES = {
+    *("switch", "merge", "enter", "exit", "next_iteration", "loop_cond"),
+    *("send", "recv", "arg", "retval", "trigger"),
+}
+# enters the files of one call after a warm import; prints what it entered
+TRACED = """
+import json, os, sys
+import cfgraph
+graph = cfgraph.load(sys.argv[2])
+what = sys.argv[1]
+if what == "run":
+    session = cfgraph.Session(graph)
+    call = lambda: session.run(["count:0"], {"n:0": 3})
+else:
+    call = lambda: cfgraph.gradients(graph, ["loss:0"], ["W:0"])
+entered = set()
+def enter(frame, event, argument):
+    if event == "call":
+        entered.add(frame.f_code)
+import threading
+threading.setprofile(enter)
+sys.setprofile(enter)
+call()
+sys.setprofile(None)
+threading.setprofile(None)
+top = os.path.dirname(os.path.abspath(cfgraph.__file__)) + os.sep
+# the body of a module or a class that is loaded is not a function
+codes = [code for code in entered if code.co_filename.startswith(top) and code.co_flags & 2]
+files = {code.co_filename for code in codes}
+print(json.dumps([len(files), len(codes)]))
+"""
+
+
+def sources(root: Path) -> dict[str, str]:
+    """Map each measured file, by its path below the root, to its text."""
+    files = [*root.glob("cfgraph/**/*.py"), *root.glob("commands/**/*.py")]
+    paths = sorted(file.relative_to(root).as_posix() for file in files)
+    return {
+        path: (root / path).read_text(encoding="utf-8")
+        for path in paths
+        if not path.startswith("cfgraph/proto/")
+    }
+
+
+def module_name(path: str) -> str:
+    """Return the dotted name of a file's module."""
+    name = path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+    return f"cfgraph.{name}" if name.split(".")[0] == "commands" else name
+
+
+def importers(trees: dict[str, ast.Module]) -> dict[str, set[str]]:
+    """Map each file to the files that import its module, in a function or for types too."""
+    modules = {module_name(path): path for path in trees}
+    found: dict[str, set[str]] = {path: set() for path in trees}
+    for path, tree in trees.items():
+        for name in _imported(tree):
+            target = modules.get(name)
+            if target and target != path:
+                found[target].add(path)
+    return found
+
+
+def _imported(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def single_importers(trees: dict[str, ast.Module]) -> list[str]:
+    """List the modules whose only importer is in the same folder.
+
+    Op families are left out: a folder of ops is loaded by name, whoever else reads a family.
+    A package's `__init__.py` is an importer like any other.
+    """
+    return sorted(
+        path
+        for path, users in importers(trees).items()
+        if len(users) == 1
+        and not path.endswith("__init__.py")
+        and not path.startswith("cfgraph/ops/")
+        and Path(path).parent == Path(next(iter(users))).parent
+    )
+
+
+def duplicate_classes(trees: dict[str, ast.Module]) -> dict[str, list[str]]:
+    """Map each class name that several files define to these; a leading underscore is ignored."""
+    files = defaultdict[str, set[str]](set)
+    for path, tree in trees.items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef):
+                files[node.name.lstrip("_")].add(path)
+    return {name: sorted(paths) for name, paths in sorted(files.items()) if len(paths) > 1}
+
+
+def questioning_docstrings(trees: dict[str, ast.Module]) -> list[str]:
+    """List the docstrings that begin with a question word."""
+    kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    found = []
+    for path, tree in trees.items():
+        for node in ast.walk(tree):
+            text = ast.get_docstring(node) if isinstance(node, kinds) else None
+            words = re.findall(r"\w+", text or "")
+            if words and words[0].lower() in QUESTION_WORDS:
+                found.append(f"{path}:{getattr(node, 'lineno', 1)}: {(text or '').splitlines()[0]}")
+    return found
+
+
+def words_of(identifier: str) -> list[str]:
+    """Split an identifier at underscores and capitals, in lower case."""
+    return [word.lower() for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", identifier)]
+
+
+def banned_words(path: str, tree: ast.Module) -> list[str]:
+    """List `identifier (word)` for each definition of the file, and its name, with a banned word."""
+    names = {Path(path).stem, *_defined(tree)}
+    return sorted(f"{name} ({word})" for name in names for word in words_of(name) if word in BANNED)
+
+
+def _defined(tree: ast.AST) -> Iterator[str]:
+    """Yield the names that a file makes up: what it only reads belongs to its definition."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node.name
+        elif isinstance(node, ast.arg):
+            yield node.arg
+        elif isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Store):
+            yield node.id if isinstance(node, ast.Name) else node.attr
+        elif isinstance(node, ast.alias) and node.asname:
+            yield node.asname
+        elif isinstance(node, ast.ExceptHandler | ast.MatchAs | ast.MatchStar) and node.name:
+            yield node.name
+
+
+def compares_roles(tree: ast.Module) -> bool:
+    """True if the file compares something with the bare string of a role, or a set of them."""
+    return any(
+        any(_is_role(part) for part in [node.left, *node.comparators])
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Compare)
+    ) or any(isinstance(node, ast.MatchValue) and _is_role(node.value) for node in ast.walk(tree))
+
+
+def _is_role(node: ast.expr) -> bool:
+    if isinstance(node, ast.Tuple | ast.Set | ast.List):
+        return bool(node.elts) and all(_is_role(item) for item in node.elts)
+    return isinstance(node, ast.Constant) and node.value in ROLES
+
+
+def entered(root: Path, what: str, graph: str) -> tuple[int, int]:
+    """Return the files and functions that the first run, or the gradients, of a graph enter."""
+    done = subprocess.run(
+        [sys.executable, "-c", TRACED, what, str(root / "fixtures" / "graphs" / graph)],
+        env={**os.environ, "PYTHONPATH": str(root)},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=300,
+    )
+    files, functions = json.loads(done.stdout)
+    return files, functions
+
+
+def measures(root: Path) -> dict[str, Any]:
+    """Return all measures of a checkout by name; lists and maps are what a count is of."""
+    texts = sources(root)
+    trees = {path: ast.parse(text) for path, text in texts.items()}
+    lines = [text.count("\n") for text in texts.values()]
+    functions = [
+        (node.end_lineno or node.lineno) - node.lineno + 1
+        for tree in trees.values()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    ]
+    banned = {path: words for path, tree in trees.items() if (words := banned_words(path, tree))}
+    return {
+        "files": len(texts),
+        "lines": sum(lines),
+        "median lines of a file": int(statistics.median(lines)),
+        "median lines of a function": int(statistics.median(functions)),
+        "modules whose only importer is in the same folder": single_importers(trees),
+        "class names in several files": duplicate_classes(trees),
+        "docstrings that begin with a question word": questioning_docstrings(trees),
+        "banned words in identifiers": [name for names in banned.values() for name in names],
+        "files with banned words in identifiers": banned,
+        "files that compare role strings": sorted(
+            path for path, tree in trees.items() if compares_roles(tree)
+        ),
+        "files, functions of the first run of counter.pb": entered(root, "run", "counter.pb"),
+        "files, functions of the gradients of lstm.pb": entered(root, "gradients", "lstm.pb"),
+    }
+
+
+def main(arguments: list[str]) -> None:
+    """Print a line for each measure; `--list` prints what is counted, too."""
+    roots = [argument for argument in arguments if argument != "--list"]
+    root = Path(roots[0] if roots else Path(__file__).parent.parent).resolve()
+    for name, value in measures(root).items():
+        if isinstance(value, tuple):
+            print(f"{name}: {', '.join(map(str, value))}")
+        else:
+            print(f"{name}: {value if isinstance(value, int) else len(value)}")
+        if "--list" in arguments and isinstance(value, list):
+            print(*(f"  {item} x{count}" for item, count in Counter(value).items()), sep="\n")
+        elif "--list" in arguments and isinstance(value, dict):
+            print(*(f"  {key}: {', '.join(items)}" for key, items in value.items()), sep="\n")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

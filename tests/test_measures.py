@@ -1,0 +1,54 @@
+"""The measures of the structure count what they say."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+from tests import measures
+
+
+def trees(**texts: str) -> dict[str, ast.Module]:
+    return {name.replace("__", "/") + ".py": ast.parse(text) for name, text in texts.items()}
+
+
+def test_a_module_with_one_importer_in_its_folder_is_counted() -> None:
+    code = trees(
+        cfgraph__a__one="",
+        cfgraph__a__two="def f():\n    from cfgraph.a import one",
+        cfgraph__b__three="from cfgraph.a.two import f",
+    )
+    assert measures.single_importers(code) == ["cfgraph/a/one.py"]
+
+
+def test_a_class_name_of_two_files_is_counted_once() -> None:
+    code = trees(a="class Loop: ...", b="class _Loop: ...", c="class Body: ...\nclass Body: ...")
+    assert measures.duplicate_classes(code) == {"Loop": ["a.py", "b.py"]}
+
+
+def test_a_docstring_that_begins_with_a_question_word_is_counted() -> None:
+    code = trees(a='"""What is said."""\nclass A:\n    """Whatsoever."""\ndef f(): "Who hears."')
+    assert len(measures.questioning_docstrings(code)) == 2
+
+
+def test_banned_words_are_whole_words_of_names_that_a_file_makes_up() -> None:
+    text = "from hypothesis import given\ntask = handle = mask = 1\ndef f(told): self.hears = told"
+    assert measures.banned_words("cfgraph/around.py", ast.parse(text)) == [
+        "around (around)",
+        "hears (hears)",
+        "told (told)",
+    ]
+    assert measures.words_of("HTTPHandsOn_askX2") == ["http", "hands", "on", "ask", "x"]
+
+
+def test_comparisons_with_bare_roles_are_counted() -> None:
+    assert measures.compares_roles(ast.parse("role == 'merge'"))
+    assert measures.compares_roles(ast.parse("role in ('enter', 'exit')"))
+    assert measures.compares_roles(ast.parse("match role:\n    case 'switch': pass"))
+    assert not measures.compares_roles(ast.parse("role is Role.MERGE\nx in ('a', 'merge')"))
+
+
+def test_a_first_run_enters_fewer_files_than_there_are(root: Path) -> None:
+    files, functions = measures.entered(root, "run", "counter.pb")
+    assert 5 < files <= functions
+    assert files < len(measures.sources(root)) / 4
