@@ -148,7 +148,7 @@ def words_of(identifier: str) -> list[str]:
 
 
 def banned_words(path: str, tree: ast.Module) -> list[str]:
-    """List `identifier (word)` for each definition of the file, and its name, with a banned word."""
+    """List `name (word)` for the names that a file makes up, and its own, with a banned word."""
     names = {Path(path).stem, *_defined(tree)}
     return sorted(f"{name} ({word})" for name in names for word in words_of(name) if word in BANNED)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from cfgraph.errors import Unsupported
+from cfgraph.runtime.compiled import has_jax
 from cfgraph.runtime.compiled import jax as jax_module
 
 Peer = Callable[[], object] | str
@@ -17,10 +17,9 @@ Peer = Callable[[], object] | str
 
 def jax_lstm(x: Any, weights: Any, *, gradient: bool, on_card: bool) -> Peer:
     """`lax.scan` of the step, under jit; with the gradient of the weights."""
-    try:
-        jax = jax_module()
-    except Unsupported as error:
-        return error.message
+    if not has_jax():
+        return "jax is not installed"
+    jax = jax_module()
     platform = jax.devices()[0].platform
     if on_card and platform == "cpu":
         return "jax has no CUDA here"

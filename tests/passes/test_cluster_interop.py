@@ -12,25 +12,17 @@ import cfgraph
 from cfgraph.errors import Unsupported
 from tests.conformance import recorded
 from tests.conformance.test_clustered import clustered
+from tests.passes.tf_sessions import feeds_of, session_of
 
 pytestmark = [pytest.mark.interop, pytest.mark.slow]
 
-tf = pytest.importorskip("tensorflow", reason="needs the extra `interop`").compat.v1
+pytest.importorskip("tensorflow", reason="needs the extra `interop`")
 
 CASES = [
     pytest.param(case, id=case["id"])
     for case in recorded.cases()
     if case["kind"] == "session" and not {"host", "random"} & set(case["tags"])
 ]
-
-
-def session_of(graph: cfgraph.Graph) -> Any:
-    """A session of TensorFlow on one of our graphs."""
-    message = tf.GraphDef()
-    message.ParseFromString(cfgraph.dumps(graph))
-    with tf.Graph().as_default() as theirs:
-        tf.import_graph_def(message, name="")
-    return tf.Session(graph=theirs, config=tf.ConfigProto(allow_soft_placement=True))
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -45,9 +37,8 @@ def test_tensorflow_computes_the_recorded_values_with_clusters(case: dict[str, A
         pytest.skip(error.message)
     if not any(node.op == "XlaLaunch" for node in graph):
         pytest.skip("there are no clusters in it")
-    feeds = {name: recorded.array(key) for name, key in run["feeds"].items()}
     with session_of(graph) as session:
-        values = session.run(run["fetches"], feeds)
+        values = session.run(run["fetches"], feeds_of(run))
     for name, have in zip(run["fetches"], values, strict=True):
         if ":" in name:
             want = recorded.array(run["expected"][name])

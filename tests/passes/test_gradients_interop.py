@@ -9,7 +9,7 @@ import pytest
 from cfgraph.ir.graph import Graph
 from tests.conformance import recorded, recorded_gradients
 from tests.passes.differentiable import Program
-from tests.passes.test_lower_interop import feeds_of, imported, message_of
+from tests.passes.tf_sessions import feeds_of, imported, message_of
 
 pytestmark = [pytest.mark.interop, pytest.mark.slow]
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import cfgraph
-from tests.passes.test_cluster_interop import session_of
+from tests.passes.tf_sessions import session_of
 
 pytestmark = [pytest.mark.interop, pytest.mark.slow]
 

@@ -14,6 +14,7 @@ from cfgraph.ir.graph import Graph
 from cfgraph.ops.functional import is_functional
 from tests.conformance import recorded
 from tests.passes.random_programs import programs
+from tests.passes.tf_sessions import feeds_of, imported, message_of
 
 pytestmark = [pytest.mark.interop, pytest.mark.slow]
 
@@ -45,22 +46,6 @@ def lowered(graph: Graph) -> Graph:
     except Unsupported as error:
         pytest.skip(error.message)
     return graph
-
-
-def imported(message: Any) -> Any:
-    with tf.Graph().as_default() as graph:
-        tf.import_graph_def(message, name="")
-    return graph
-
-
-def message_of(graph: Graph) -> Any:
-    message = tf.GraphDef()
-    message.ParseFromString(cfgraph.dumps(graph))
-    return message
-
-
-def feeds_of(run: dict[str, Any]) -> dict[str, Any]:
-    return {name: recorded.array(key) for name, key in run["feeds"].items()}
 
 
 @pytest.mark.parametrize("case", CASES)
