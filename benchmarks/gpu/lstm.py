@@ -1,4 +1,4 @@
-"""An LSTM and its gradient: plain, in groups, and by XLA, beside jax and PyTorch; ms a run.
+"""An LSTM and its gradient: plain, in clusters, and by XLA, beside jax and PyTorch; ms a run.
 
 All data lies on the card beforehand, in constants of the graph. Products are in full float32.
 """
@@ -26,7 +26,7 @@ TABLE: Final = "An LSTM, ms a run"
 # how our own column runs clusters, and whether whole loops are among them
 _OURS: Final[dict[str, dict[str, Any]]] = {
     "cfgraph, plain": {},
-    "cfgraph, fused": {"jit": "numpy"},
+    "cfgraph, clusters": {"jit": "numpy"},
     "cfgraph, XLA": {"jit": "xla"},
     "cfgraph, XLA, whole loop": {"jit": "xla", "regions": True},
 }

@@ -20,7 +20,7 @@ def measure(bench: Bench) -> None:
     """Our executor on the gpu and on the CPU, one launch for the whole chain, and bare CuPy."""
     columns: dict[str, Callable[[int], Callable[[], object]]] = {
         "cfgraph on a gpu": lambda count: _ours(bench, count, {}),
-        "cfgraph on a gpu, fused": lambda count: _ours(bench, count, {"jit": "numpy"}),
+        "cfgraph on a gpu, clusters": lambda count: _ours(bench, count, {"jit": "numpy"}),
         "cfgraph on the CPU": lambda count: _ours(bench, count, {"devices": "cpu:0"}),
         "CuPy alone": lambda count: _bare(bench, count),
     }

@@ -23,27 +23,27 @@ _AT_ONCE: Final = (1, 2, 4, 8, 16, 32)
 
 
 def measure(bench: Bench) -> None:
-    """Each number of gpus with each `parallel_iterations`, node by node and fused."""
-    for fused in (False, True):
+    """Each number of gpus with each `parallel_iterations`, node by node and clustered."""
+    for clustered in (False, True):
         for gpus in _GPUS:
             for parallel in _AT_ONCE[1:2] if bench.tiny else _AT_ONCE:
-                run = Run(bench, gpus, parallel, fused)
+                run = Run(bench, gpus, parallel, clustered)
                 column = f"parallel_iterations {parallel}"
                 bench.take(TABLE, run.name, column, "ms", run.timed)
                 bench.take(TOGETHER, run.name, column, "%", run.traced)
 
 
 class Run:
-    """The layers on so many gpus, with so many iterations at once, in clusters where `fused`."""
+    """The layers on so many gpus, with so many iterations in flight, clustered or not."""
 
-    def __init__(self, bench: Bench, gpus: int, parallel: int, fused: bool) -> None:
-        self.bench, self.gpus, self.parallel, self.fused = bench, gpus, parallel, fused
+    def __init__(self, bench: Bench, gpus: int, parallel: int, clustered: bool) -> None:
+        self.bench, self.gpus, self.parallel, self.clustered = bench, gpus, parallel, clustered
         self.steps, self.side = (3, 8) if bench.tiny else (50, 256)
 
     @property
     def name(self) -> str:
         """What it is, for a row."""
-        gpus = f"{self.gpus} gpu{'s' * (self.gpus > 1)}{', fused' * self.fused}"
+        gpus = f"{self.gpus} gpu{'s' * (self.gpus > 1)}{', clustered' * self.clustered}"
         return f"{gpus}, {self.steps} steps of {self.side} x {self.side}"
 
     @cached_property
@@ -51,7 +51,7 @@ class Run:
         """What it runs in."""
         devices = f"cpu:0,gpu:0-{self.gpus - 1}" if self.gpus > 1 else "cpu:0,gpu:0"
         graph = layers(self.gpus, self.parallel, self.steps, self.side)
-        return self.bench.session(graph, devices=devices, jit="numpy" if self.fused else None)
+        return self.bench.session(graph, devices=devices, jit="numpy" if self.clustered else None)
 
     def timed(self) -> float:
         """The milliseconds of a run."""
@@ -62,7 +62,11 @@ class Run:
         kept = Kept()
         self.session.run(["out:0"], trace=kept)
         found, bench = overlap(kept.events), self.bench
-        told = {"gpus": self.gpus, "fused": self.fused, "parallel_iterations": self.parallel}
+        told = {
+            "gpus": self.gpus,
+            "clustered": self.clustered,
+            "parallel_iterations": self.parallel,
+        }
         bench.pipeline.append({**told, **found.told()})
         if self.gpus == _GPUS[-1] and found.share >= bench.most:
             bench.most, bench.trace = found.share, kept.events

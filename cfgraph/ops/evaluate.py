@@ -8,7 +8,6 @@ Each node is bound once. The calls then stand in one generated function, in the 
         return v1
 
 A value is let go behind its last reader. The line that an error comes from says which node failed.
-Several nodes may be joined in one call.
 """
 
 from __future__ import annotations
@@ -33,12 +32,9 @@ SlotsOf = Callable[[Node, type[Op]], Collection[int]]
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call of a line: the kernel of a node, or of several, with what it reads and gives.
+    """One call in a straight line: the kernel of a node, its inputs and its outputs."""
 
-    A kernel of several may say, in an attribute `failing`, which of them an error came from.
-    """
-
-    nodes: tuple[Node, ...]
+    node: Node
     inputs: tuple[Output, ...]
     outputs: tuple[Output, ...]
     kernel: Kernel
@@ -49,11 +45,7 @@ class Call:
         """The call of one node."""
         outputs = tuple(node.output(port) for port in range(registry.output_count(node) or 0))
         op = _op(node)
-        return cls((node,), tuple(node.inputs), outputs, bind(node, op), op.stateful)
-
-
-# the calls of a body, in an order that the edges allow
-Join = Callable[[FunctionGraph, Sequence[Node], Bind], list[Call]]
+        return cls(node, tuple(node.inputs), outputs, bind(node, op), op.stateful)
 
 
 class StraightLine:
@@ -61,19 +53,15 @@ class StraightLine:
 
     One output comes bare, several as a tuple, none as None. `bind` gives each node's kernel; that
     of a stateful one takes the step first. `order` are the nodes that run, arguments left out.
-    `join` may make one call of several nodes.
 
     Raises Unsupported, with the node, for control flow, calls, references, and ops without a
     kernel.
     """
 
-    def __init__(self, function: FunctionGraph, bind: Bind, join: Join | None = None) -> None:
+    def __init__(self, function: FunctionGraph, bind: Bind) -> None:
         self.order = ordered(function)
         self.returned = function.returns
-        if join is None:
-            self.calls = [Call.of(node, bind) for node in self.order]
-        else:
-            self.calls = join(function, self.order, bind)
+        self.calls = [Call.of(node, bind) for node in self.order]
         kernels: dict[str, Any] = {
             f"k{place}": call.kernel for place, call in enumerate(self.calls)
         }
@@ -90,9 +78,7 @@ class StraightLine:
         place = -1 if trace is None else trace.tb_lineno - 2
         if not 0 <= place < len(self.calls):
             return None
-        call = self.calls[place]
-        failing: Node | None = getattr(call.kernel, "failing", None)
-        return failing or call.nodes[0]
+        return self.calls[place].node
 
     def located(self, error: Exception, caller: str) -> Exception:
         """The error with the inner node's name, behind that of the node that runs the function."""

@@ -11,7 +11,7 @@ from typing import Any
 from cfgraph.errors import Unsupported
 from cfgraph.ir.function_graph import FunctionGraph, Instances
 from cfgraph.ir.graph import Node
-from cfgraph.ops.evaluate import Bind, Join, StraightLine, numpy_kernel, ordered, static_nodes
+from cfgraph.ops.evaluate import Bind, StraightLine, numpy_kernel, ordered, static_nodes
 from cfgraph.ops.op import Kernel, Op
 
 LineOf = Callable[[FunctionGraph], StraightLine]
@@ -52,12 +52,8 @@ def invariant(body: FunctionGraph) -> tuple[bool, ...]:
     return tuple(result == argument.output() for argument, result in pairs)
 
 
-def numpy_line(
-    function: FunctionGraph, instances: Instances, plain: Bind, join: Join | None = None
-) -> StraightLine:
+def numpy_line(function: FunctionGraph, instances: Instances, plain: Bind) -> StraightLine:
     """A function's body over NumPy arrays; `plain` binds what is no control flow.
-
-    `join` may make one call of several nodes, also in what is called.
 
     Raises Unsupported, with the node, as a StraightLine does, and for effects in what is called.
     """
@@ -66,10 +62,10 @@ def numpy_line(
         inner = called(node, op, instances)
         if not inner:
             return plain(node, op)
-        lines = [numpy_line(one, instances, pure(plain), join) for one in inner]
+        lines = [numpy_line(one, instances, pure(plain)) for one in inner]
         return numpy_control(op, lines)
 
-    return StraightLine(function, bind, join)
+    return StraightLine(function, bind)
 
 
 def pure(bind: Bind) -> Bind:

@@ -24,7 +24,7 @@ from cfgraph.runtime.compiled import (
     jax,
     on_card,
 )
-from cfgraph.runtime.fused.card_line import card_line
+from cfgraph.runtime.devices.card_line import card_line
 from cfgraph.runtime.handover import OnHost
 
 if TYPE_CHECKING:
@@ -65,8 +65,7 @@ class Launches:
     def kernel(self, graph: Graph, node: Node, device: str, lane: Lane | None = None) -> Kernel:
         """What a launch does: a callable over a step and the inputs.
 
-        On a gpu of a card, its `lane`, groups of elementwise nodes are kernels of their own, unless
-        XLA is asked for.
+        `lane` is the stream of a real GPU, None on the host.
         """
         cluster = self._cluster(graph, node, lane)
         line, name = cluster.line, node.name

@@ -86,8 +86,8 @@ def test_the_pipeline_on_a_card_tells_what_each_gpu_did_and_leaves_a_trace(
     monkeypatch.setattr("benchmarks.gpu.pipeline._GPUS", (2, 8))
     bench = program.measured(Card(library), ["pipeline"], tiny=True)
     told = page.record(bench)
-    assert [(run["fused"], run["gpus"], len(run["busy"])) for run in told["pipeline"]] == [
-        (fused, gpus, gpus) for fused in (False, True) for gpus in (2, 8)
+    assert [(run["clustered"], run["gpus"], len(run["busy"])) for run in told["pipeline"]] == [
+        (clustered, gpus, gpus) for clustered in (False, True) for gpus in (2, 8)
     ]
     assert all(0 < run["computing"] <= run["span"] for run in told["pipeline"])
     assert "time in which two or more compute" in page.tables(bench.figures)

@@ -1,7 +1,7 @@
-"""The bodies of clusters on a card: groups in one kernel each, every other node by its own.
+"""Cluster bodies on a real GPU, one CuPy kernel per node.
 
-A value is where the executor would have it: int32 arithmetic and handles on the host. A kernel that
-does not work on the card runs on the host from then on.
+Values live where the executor would put them: int32 arithmetic and handles stay on the host. A
+kernel that fails on the GPU runs on the host from then on.
 """
 
 from __future__ import annotations
@@ -10,19 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from cfgraph.ir import registry
 from cfgraph.ir.function_graph import FunctionGraph, Instances
 from cfgraph.ir.graph import Node
 from cfgraph.ops.array import same
 from cfgraph.ops.evaluate import Bind, StraightLine, is_known
 from cfgraph.ops.evaluate_control import numpy_line
-from cfgraph.ops.op import Kernel, Op, OpError, lookup
-from cfgraph.runtime.devices.card import Card
+from cfgraph.ops.op import Kernel, Op, OpError
 from cfgraph.runtime.devices.failures import grave
 from cfgraph.runtime.devices.lane import Lane
 from cfgraph.runtime.devices.typed import typed
-from cfgraph.runtime.fused.cuda import cuda_of
-from cfgraph.runtime.fused.line import joined
 from cfgraph.runtime.memory.homes import about_shapes
 
 
@@ -34,21 +30,7 @@ def card_line(
     def bind(node: Node, op: type[Op]) -> Kernel:
         return _Bound(node, op, on_host(node, op), lane).kernel()
 
-    return numpy_line(
-        function,
-        instances,
-        bind,
-        joined(cuda_of(lane.card), lambda node: _computes(node, lane.card)),
-    )
-
-
-def _computes(node: Node, card: Card) -> bool:
-    """True for a node that is the card's by its types."""
-    types = [*(registry.input_types(node) or ()), *(registry.output_types(node) or ())]
-    op = lookup(node.op)
-    if op is None or op.host_only or about_shapes(node, op):
-        return False
-    return all(not dtype.is_object and card.holds(np.dtype(dtype.numpy)) for dtype in types)
+    return numpy_line(function, instances, bind)
 
 
 class _Bound:

@@ -1,11 +1,9 @@
-"""Clusters on a card: groups are launched there; the stand-in of CuPy runs them on the host."""
+"""Clusters on a card, run on the stand-in for CuPy."""
 
 from __future__ import annotations
 
 import gc
 import weakref
-from collections.abc import Callable
-from functools import cache
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,20 +12,17 @@ import pytest
 
 import cfgraph
 from benchmarks.running import GRAPHS, works
+from cfgraph.errors import Unsupported
 from cfgraph.runtime import compiled, launch
 from cfgraph.runtime.compiled import has_jax, jax
 from cfgraph.runtime.devices.card import Card
 from cfgraph.runtime.devices.lane import Lane
-from cfgraph.runtime.fused.prelude import PRELUDE
 from cfgraph.runtime.handover import Shared
 from tests.conformance import recorded
 from tests.conformance import recorded_gradients as gradients
 from tests.runtime.card.stand_in import Array, library
-from tests.runtime.fused.engines import need
-from tests.runtime.fused.host import COMPILER, WHY_NOT, Kernels
 from tests.sampled import sampled
 
-needs_compiler = pytest.mark.skipif(COMPILER is None, reason=WHY_NOT)
 LSTM = {work.file: work for work in works(tiny=True) if "lstm" in work.file}
 SESSIONS = [
     pytest.param(case, id=case["id"])
@@ -41,62 +36,32 @@ GRADIENTS = [
 ]
 
 
-@pytest.fixture(scope="module")
-def kernels(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Kernels]:
-    """What is compiled of a source, once for all tests."""
-    folder = tmp_path_factory.mktemp("kernels")
-    return cache(lambda code: Kernels(folder, [code.removeprefix(PRELUDE)]))
-
-
 @pytest.fixture
-def launched() -> list[str]:
-    """The names of the kernels that were launched."""
-    return []
-
-
-@pytest.fixture
-def stand_in(
-    kernels: Callable[[str], Kernels], launched: list[str], monkeypatch: pytest.MonkeyPatch
-) -> Card:
-    """A card whose generated kernels are compiled for the host."""
-
-    class Module:
-        def load(self, code: bytes) -> None:
-            self.kernels = kernels(code.decode())
-
-        def get_function(self, name: str) -> Any:
-            def launch(blocks: tuple[int], threads: tuple[int], given: tuple[Any, ...]) -> None:
-                plain = [_address(item) for item in given]
-                self.kernels.launch(name, *blocks, *threads, plain)
-                launched.append(name)
-
-            return launch
-
-    compiler = SimpleNamespace(compile_using_nvrtc=lambda source, options: (source.encode(), None))
-    monkeypatch.setenv("CUPY_CACHE_IN_MEMORY", "1")
-    monkeypatch.setattr(library.cuda, "compiler", compiler, raising=False)
-    monkeypatch.setattr(library.cuda, "Module", Module, raising=False)
+def stand_in() -> Card:
+    """A card over NumPy arrays."""
     return Card(library)
 
 
-def _address(value: Any) -> Any:
-    return np.uint64(value._a.ctypes.data) if isinstance(value, Array) else value
+def need(engine: str, card: Card) -> None:
+    """Skip, with the reason, where XLA is requested and jax does not use the card."""
+    if engine == "xla":
+        try:
+            compiled.on_card(card.lane("gpu:0"))
+        except Unsupported as error:
+            pytest.skip(f"{error.message}; {error.hint}")
 
 
-@needs_compiler
 @pytest.mark.parametrize("file", LSTM)
-def test_an_lstm_launches_its_groups_and_gives_what_the_host_gives(
-    file: str, stand_in: Card, launched: list[str]
-) -> None:
+def test_a_clustered_lstm_on_a_card_gives_what_the_host_gives(file: str, stand_in: Card) -> None:
     work, graph = LSTM[file], cfgraph.load(GRAPHS / file)
     want = cfgraph.Session(graph).run(work.fetches, work.feeds)
     session = cfgraph.Session(graph, devices="gpu:0", jit="numpy", gpu=stand_in)
     got = session.run(work.fetches, work.feeds)
     for one, other in zip(got, want, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6)
-    # in the loop, and in that of the gradient, every iteration is one launch of a group
-    assert len(launched) >= work.iterations
-    assert not len(launched) % work.iterations
+    # the body of the loop, and that of its gradient, is one cluster call per iteration
+    calls = [cluster.calls for cluster in session.launches.clusters.values() if cluster.calls]
+    assert sum(calls) >= work.iterations
 
 
 HALVES = """
@@ -111,9 +76,8 @@ y = Cast(d) {DstT=float32}
 """
 
 
-@needs_compiler
-def test_a_group_of_bfloat16_on_a_card_rounds_each_step_as_the_host_does(
-    stand_in: Card, launched: list[str]
+def test_a_cluster_of_bfloat16_on_a_card_rounds_each_step_as_the_host_does(
+    stand_in: Card,
 ) -> None:
     graph, x = cfgraph.loads(HALVES.encode(), "graph"), np.linspace(-3, 3, 96, dtype=np.float32)
     feeds, names = {"x": x.reshape(8, 12)}, ["h:0", "d:0", "y:0"]
@@ -122,17 +86,14 @@ def test_a_group_of_bfloat16_on_a_card_rounds_each_step_as_the_host_does(
     for one, other in zip(session.run(names, feeds), want, strict=True):
         assert one.dtype == other.dtype
         assert one.tobytes() == other.tobytes()
-    assert launched
 
 
-@needs_compiler
 @pytest.mark.parametrize("case", sampled(SESSIONS[::6], 20))
 def test_a_clustered_session_on_a_card_agrees(case: dict[str, Any], stand_in: Card) -> None:
     told = recorded.disagreement(case, jit="numpy", devices="gpu:0", gpu=stand_in)
     assert not told, told
 
 
-@needs_compiler
 @pytest.mark.parametrize("case", sampled(GRADIENTS[::6], 16))
 def test_a_clustered_gradient_on_a_card_agrees(case: dict[str, Any], stand_in: Card) -> None:
     options = {"jit": "numpy", "regions": True, "devices": "gpu:0", "gpu": stand_in}
