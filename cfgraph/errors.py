@@ -7,6 +7,13 @@ from typing import Any, ClassVar, Final
 
 # a hostile file has names of megabytes; what nobody can read is not shown
 _MAX_SHOWN: Final = 10_000
+# the name of what pip installs; the package that one imports, and the command, are `cfgraph`
+DISTRIBUTION: Final = "cfgraph-tools"
+
+
+def install_hint(extra: str) -> str:
+    """Return the command that installs an extra."""
+    return f"pip install '{DISTRIBUTION}[{extra}]'"
 
 
 class CfgraphError(Exception):

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import pydoc
+import re
 import subprocess
 import sys
+import tarfile
 import tomllib
+import venv
 import zipfile
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import pytest
+from packaging.requirements import Requirement
 
 import cfgraph
+from cfgraph.errors import DISTRIBUTION
 
 
 @pytest.fixture(scope="module")
@@ -38,32 +44,169 @@ def test_the_version_is_written_once_in_two_places(project: Any) -> None:
     assert project["project"]["version"] == cfgraph.__version__
 
 
-def test_the_wheel_holds_only_cfgraph(root: Path, tmp_path: Path) -> None:
-    # setuptools writes build/ and *.egg-info beside the sources, so it is given a copy of them
-    copy = tmp_path / "copy"
-    copy.mkdir()
-    for name in ("cfgraph", "commands", "pyproject.toml", "README.md", "LICENSE", "NOTICE"):
-        subprocess.run(["cp", "-r", str(root / name), str(copy)], check=True, timeout=60)
-    build = f"from setuptools.build_meta import build_wheel; build_wheel({str(tmp_path)!r})"
+def built(kind: str, sources: Path, folder: Path) -> Path:
+    """Build a `wheel` or an `sdist` of sources, which setuptools leaves files in."""
+    build = f"from setuptools import build_meta; build_meta.build_{kind}({str(folder)!r})"
     subprocess.run(
         [sys.executable, "-W", "ignore", "-c", build],
-        cwd=copy,
+        cwd=sources,
         check=True,
         timeout=120,
         capture_output=True,
     )
-    (wheel,) = tmp_path.glob("*.whl")
+    (file,) = folder.glob("*.whl" if kind == "wheel" else "*.tar.gz")
+    return file
+
+
+@pytest.fixture(scope="module")
+def sdist(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder, copy = tmp_path_factory.mktemp("sdist"), tmp_path_factory.mktemp("copy")
+    for name in ("cfgraph", "commands", "pyproject.toml", "README.md", "LICENSE", "NOTICE"):
+        subprocess.run(["cp", "-r", str(root / name), str(copy)], check=True, timeout=60)
+    return built("sdist", copy, folder)
+
+
+@pytest.fixture(scope="module")
+def wheel(sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel that the sdist builds, as pip does where it gets no wheel."""
+    folder = tmp_path_factory.mktemp("wheel")
+    with tarfile.open(sdist) as archive:
+        archive.extractall(folder, filter="data")
+    (sources,) = folder.iterdir()
+    return built("wheel", sources, folder)
+
+
+def test_the_wheel_holds_only_cfgraph(root: Path, wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
-    assert {name.split("/")[0] for name in names} == {
-        "cfgraph",
-        f"cfgraph-{cfgraph.__version__}.dist-info",
-    }
+    distribution = f"{DISTRIBUTION.replace('-', '_')}-{cfgraph.__version__}"
+    assert wheel.name == f"{distribution}-py3-none-any.whl"
+    assert {name.split("/")[0] for name in names} == {"cfgraph", f"{distribution}.dist-info"}
+    modules = {f"cfgraph/{file.relative_to(root / 'cfgraph')}" for file in _sources(root)}
     commands = {f"cfgraph/commands/{file.name}" for file in (root / "commands").glob("*.py")}
+    assert {name for name in names if name.endswith(".py")} == modules | commands
     bindings = {f"cfgraph/proto/{file.name}" for file in root.glob("cfgraph/proto/*.py*")}
     schemas = {f"cfgraph/schemas/{file.name}" for file in root.glob("cfgraph/schemas/*.json")}
     assets = "cfgraph/console/picture/assets"
     parts = {f"{assets}/{file.name}" for file in (root / assets).iterdir()}
-    assert commands | bindings | schemas | parts | {"cfgraph/py.typed"} <= set(names)
+    assert bindings | schemas | parts | {"cfgraph/py.typed"} <= set(names)
+
+
+def _sources(root: Path) -> list[Path]:
+    return [*root.glob("cfgraph/**/*.py")]
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The `bin` of an environment with the wheel, what it says that it needs, and nothing else."""
+    folder = tmp_path_factory.mktemp("installed") / "venv"
+    venv.create(folder, with_pip=False, symlinks=True)
+    (packages,) = folder.glob("lib/python*/site-packages")
+    for distribution in needed_by(wheel):
+        for file in distribution.files or ():
+            top = file.parts[0]
+            if top not in ("..", "__pycache__") and not (packages / top).exists():
+                (packages / top).symlink_to(distribution.locate_file(top))
+    subprocess.run(
+        [
+            *(sys.executable, "-m", "pip", "--python", str(folder / "bin" / "python")),
+            *("install", "--quiet", "--no-deps", "--no-index", str(wheel)),
+        ],
+        check=True,
+        timeout=120,
+    )
+    return folder / "bin"
+
+
+def needed_by(wheel: Path) -> list[metadata.Distribution]:
+    """Return what is installed here of the dependencies of a wheel, and of theirs."""
+    (text,) = [name for name in zipfile.ZipFile(wheel).namelist() if name.endswith("/METADATA")]
+    found: dict[str, metadata.Distribution] = {}
+    declared = metadata.PathDistribution(zipfile.Path(wheel, text.removesuffix("METADATA")))
+    waiting = _requirements(declared)
+    while waiting:
+        name = waiting.pop()
+        if name not in found:
+            found[name] = metadata.distribution(name)
+            waiting += _requirements(found[name])
+    return list(found.values())
+
+
+def _requirements(distribution: metadata.Distribution) -> list[str]:
+    lines = [Requirement(line) for line in distribution.requires or ()]
+    return [
+        line.name.lower()
+        for line in lines
+        if line.marker is None or line.marker.evaluate({"extra": ""})
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "output"),
+    [
+        ("run counter.pb --feed n=3 --fetch count:0", "3"),
+        ("show counter.pb", "AddV2"),
+        ("check nested.pb", ""),
+        ("explain CFG710", "CFG710"),
+        ("--version", cfgraph.__version__),
+    ],
+)
+def test_the_command_works_where_only_the_wheel_is_installed(
+    arguments: str, output: str, installed: Path, fixtures: Path
+) -> None:
+    done = subprocess.run(
+        [installed / "cfgraph", *arguments.split()],
+        cwd=fixtures / "graphs",
+        env={"PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    assert output in done.stdout
+
+
+def test_the_library_works_where_only_the_wheel_is_installed(installed: Path) -> None:
+    program = (
+        "import cfgraph, importlib.metadata as m\n"
+        "b = cfgraph.Builder()\n"
+        "total = b.const(1) + 2\n"
+        f"print(cfgraph.Session(b.graph).run([total.name])[0], m.version({DISTRIBUTION!r}))\n"
+        "print(cfgraph.__file__)"
+    )
+    done = subprocess.run(
+        [installed / "python", "-I", "-c", program],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+    )
+    first, file = done.stdout.splitlines()
+    assert first == f"3 {cfgraph.__version__}"
+    assert Path(file).is_relative_to(installed.parent)
+
+
+def test_the_distribution_has_one_name(root: Path, project: Any) -> None:
+    assert project["project"]["name"] == DISTRIBUTION
+    assert project["project"]["scripts"].keys() == {"cfgraph"}
+    texts = [
+        *(root / name for name in ("README.md", "CONTRIBUTING.md", "Makefile")),
+        *(file for folder in ("docs", "fixtures/ci") for file in (root / folder).glob("*.*")),
+        *(file for name in ("*.py", "*.toml") for file in root.glob(f"cfgraph/**/{name}")),
+        *root.glob("commands/*.py"),
+    ]
+    stale = re.compile(r"pip install '?cfgraph(?!-tools)|\bcfgraph\[[a-z-]+\]")
+    found = [
+        f"{file.relative_to(root)}: {line}"
+        for file in texts
+        if file.suffix != ".png"
+        for line in file.read_text(encoding="utf-8").splitlines()
+        if stale.search(line)
+    ]
+    assert not found
+    # and the name itself is in one place of the code
+    code = [file for file in _sources(root) if DISTRIBUTION in file.read_text(encoding="utf-8")]
+    assert code == [root / "cfgraph" / "errors.py"]
 
 
 def test_the_public_names_are_listed_and_lead_somewhere() -> None:

@@ -11,7 +11,7 @@ from functools import cache
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from cfgraph.errors import CfgraphError, Unsupported
+from cfgraph.errors import CfgraphError, Unsupported, install_hint
 from cfgraph.ir.function_graph import FunctionGraph, Instances
 from cfgraph.ops.evaluate import is_known
 from cfgraph.ops.evaluate_control import constant_arguments
@@ -39,7 +39,7 @@ def jax() -> Any:
         import jax
     except ImportError as error:
         message = f"XLA is not there: {error}"
-        raise Unsupported(message, hint="install the extra: cfgraph[xla]", code="CFG710") from None
+        raise Unsupported(message, hint=install_hint("xla"), code="CFG710") from None
     if first:
         # a small cluster costs half as much when nobody waits for another thread
         jax.config.update("jax_cpu_enable_async_dispatch", False)

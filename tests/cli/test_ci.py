@@ -10,6 +10,7 @@ from xml.etree import ElementTree
 import pytest
 import yaml
 
+from cfgraph.errors import DISTRIBUTION
 from tests.shell import run
 
 
@@ -45,7 +46,7 @@ def test_the_steps_of_the_workflow_run(folder: Path) -> None:
     assert workflow["defaults"]["run"]["shell"] == "bash"
     steps = [step for step in workflow["jobs"]["graphs"]["steps"] if "run" in step]
     install, *others = steps
-    assert install["run"] == "pip install cfgraph"
+    assert install["run"] == f"pip install {DISTRIBUTION}"
     for step in others:
         # as GitHub starts it
         shell = ("bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"])

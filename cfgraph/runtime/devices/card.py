@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from cfgraph.errors import Unsupported
+from cfgraph.errors import Unsupported, install_hint
 from cfgraph.ir.dtypes import bfloat16
 from cfgraph.runtime.devices.lane import Lane
 
@@ -101,7 +101,7 @@ def card() -> Card:
 
         cupy.cuda.runtime.getDeviceCount()
     except ImportError as error:
-        why = f"CuPy cannot be imported: {_in_one_line(error)}; install cfgraph[gpu]"
+        why = f"CuPy cannot be imported: {_in_one_line(error)}; {install_hint('gpu')}"
         raise _unsupported(why) from None
     except RuntimeError as error:
         raise _unsupported(_in_one_line(error)) from None

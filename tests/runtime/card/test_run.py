@@ -359,7 +359,7 @@ def test_a_cupy_that_cannot_be_imported_is_said_in_one_line(
         card_module.card.__wrapped__()
     assert said in caught.value.message
     assert "\n" not in caught.value.message
-    assert "install cfgraph[gpu]" in caught.value.message
+    assert "pip install 'cfgraph-tools[gpu]'" in caught.value.message
 
 
 def test_a_card_is_taken_where_there_is_one_but_not_in_virtual_time(
