@@ -24,7 +24,7 @@ demo: .venv/ready-$(or $(EXTRAS),plain)
 	$(BIN)/cfgraph run $(GRAPH) --feed n=3 --fetch count:0 --trace
 
 test: .venv/ready-$(or $(EXTRAS),test)
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m 'not slow' $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n 2 --dist worksteal $(PYTEST_ARGS)
 
 sweep: .venv/ready-$(or $(EXTRAS),test)
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m slow $(PYTEST_ARGS)

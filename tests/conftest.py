@@ -5,13 +5,17 @@ from __future__ import annotations
 import os
 import re
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests import sampled
+
 # of TensorFlow, before any test imports it
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+_SLOW_MODULE = re.compile(r"^pytestmark = .*\bslow\b", flags=re.MULTILINE)
 
 
 def asks_for_gpu(expression: str) -> bool:
@@ -19,10 +23,55 @@ def asks_for_gpu(expression: str) -> bool:
     return re.search(r"(?<!not )\bgpu\b", expression) is not None
 
 
+def is_sweep(expression: str, sweep: bool) -> bool:
+    """True where slow tests are built and collected: for --sweep, or a `-m` that selects them."""
+    return sweep or re.search(r"(?<!not )\bslow\b", expression) is not None
+
+
 def pytest_configure(config: pytest.Config) -> None:
-    """Hide the GPU from TensorFlow, unless it is what the tests are for."""
+    """Hide the GPU from TensorFlow, unless it is what the tests are for; note what is a sweep."""
     if not asks_for_gpu(config.option.markexpr):
         os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
+    sampled.sweep = is_sweep(config.option.markexpr, config.getoption("--sweep"))
+    config.pluginmanager.register(Skipped(config), "skipped")
+
+
+class Skipped:
+    """Note the tests and modules that a run skips; `--skipped` runs these, with extras perhaps."""
+
+    key = "cfgraph/skipped"
+
+    def __init__(self, config: pytest.Config) -> None:
+        self.config = config
+        self.tests = set[str]()
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        if report.skipped:
+            self.tests.add(report.nodeid)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.skipped and not hasattr(report, "wasxfail"):
+            self.tests.add(report.nodeid)
+
+    def pytest_sessionfinish(self) -> None:
+        cache = self.config.cache
+        if cache and not hasattr(self.config, "workerinput") and not self.config.option.skipped:
+            cache.set(self.key, sorted(self.tests))
+
+    def pytest_collection_modifyitems(
+        self, config: pytest.Config, items: list[pytest.Item]
+    ) -> None:
+        if config.option.skipped and config.cache:
+            names = set(config.cache.get(self.key, []))
+            deselect(items, lambda item: not names & {item.nodeid, item.nodeid.split("::")[0]})
+
+
+def deselect(items: list[pytest.Item], is_unwanted: Callable[[pytest.Item], bool]) -> None:
+    """Take tests out of a run, and say so in its summary."""
+    gone = [item for item in items if is_unwanted(item)]
+    if gone:
+        gone[0].config.hook.pytest_deselected(items=gone)
+        items[:] = [item for item in items if not is_unwanted(item)]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -33,32 +82,58 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
     parser.addoption(
+        "--sweep",
+        action="store_true",
+        help="build and collect the slow tests, too; `-m slow` runs nothing else",
+    )
+
+    parser.addoption(
+        "--skipped",
+        action="store_true",
+        help="run only what the last run without this option skipped",
+    )
+
+    parser.addoption(
         "--every",
         type=int,
         default=1,
         metavar="N",
-        help="run one of N of the slow tests, always the same ones",
+        help="run one of N of the slow tests, the same ones in the same turn",
+    )
+
+    parser.addoption(
+        "--turn",
+        type=int,
+        default=0,
+        metavar="NUMBER",
+        help="run other slow tests than --every does in the turn before: all of them in N turns",
     )
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out most of the slow tests, where a part of them is asked for."""
-    every = config.getoption("--every")
+    """Leave out the slow tests unless this is a sweep, and all but a part of them with --every."""
+    every, turn = config.getoption("--every"), config.getoption("--turn")
     if every < 1:
         raise pytest.UsageError("--every takes a number from 1 on")
-    gone = {
-        item
-        for item in items
-        if item.get_closest_marker("slow") and not is_chosen(item.nodeid, every)
-    }
-    if gone:
-        config.hook.pytest_deselected(items=list(gone))
-        items[:] = [item for item in items if item not in gone]
+    deselect(
+        items,
+        lambda item: (
+            bool(item.get_closest_marker("slow"))
+            and not (sampled.sweep and is_chosen(item.nodeid, every, turn))
+        ),
+    )
 
 
-def is_chosen(test: str, every: int) -> bool:
-    """True for one of so many tests, by their names alone."""
-    return zlib.crc32(test.encode()) % every == 0
+def is_chosen(test: str, every: int, turn: int = 0) -> bool:
+    """True for one of so many tests, by their names; each is chosen in one of so many turns."""
+    return (zlib.crc32(test.encode()) + turn) % every == 0
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Pass over modules that are slow as a whole, without importing them, unless in a sweep."""
+    if sampled.sweep or collection_path.suffix != ".py":
+        return None
+    return bool(_SLOW_MODULE.search(collection_path.read_text(encoding="utf-8"))) or None
 
 
 @pytest.fixture

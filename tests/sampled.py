@@ -7,10 +7,20 @@ from typing import Any
 
 import pytest
 
+# set by conftest.py before any test module is imported
+sweep = False
+
 
 def sampled(cases: Iterable[Any], every: int) -> list[Any]:
-    """All cases; those that are not the first of `every` are marked slow."""
+    """Return the first of each `every` cases; in a sweep the others, too, marked slow."""
+    if not sweep:
+        return list(cases)[::every]
     return [_slow(case) if place % every else case for place, case in enumerate(cases)]
+
+
+def in_sweep(cases: Iterable[Any]) -> list[Any]:
+    """Return the cases of a test that is slow as a whole; without a sweep none are built."""
+    return list(cases) if sweep else []
 
 
 def _slow(case: Any) -> Any:

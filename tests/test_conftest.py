@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
 import pytest
 
 from cfgraph.runtime.devices import card
-from tests.conftest import asks_for_gpu, found_card, is_chosen
+from tests import sampled
+from tests.conftest import asks_for_gpu, found_card, is_chosen, is_sweep
+from tests.shell import run
 
 
 @pytest.mark.parametrize("expression", ["gpu", "gpu and not slow", "slow or gpu"])
@@ -37,3 +42,78 @@ def test_one_of_three_tests_is_about_a_third_of_them() -> None:
     chosen = [name for name in names if is_chosen(name, 3)]
     assert 80 < len(chosen) < 120
     assert chosen == [name for name in reversed(names) if is_chosen(name, 3)][::-1]
+
+
+def test_every_test_is_chosen_in_one_of_seven_turns() -> None:
+    for number in range(300):
+        name = f"tests/test_a.py::test_b[{number}]"
+        assert sum(is_chosen(name, 7, turn) for turn in range(20_000, 20_007)) == 1
+
+
+@pytest.mark.parametrize("expression", ["slow", "gpu or slow", "slow and not gpu"])
+def test_some_runs_are_a_sweep(expression: str) -> None:
+    assert is_sweep(expression, sweep=False)
+    assert is_sweep("", sweep=True)
+
+
+@pytest.mark.parametrize("expression", ["", "not slow", "gpu and not slow", "slower"])
+def test_most_runs_are_none(expression: str) -> None:
+    assert not is_sweep(expression, sweep=False)
+
+
+def test_slow_cases_are_built_only_for_a_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
+    cases = ["a", "b", "c"]
+    monkeypatch.setattr(sampled, "sweep", False)
+    assert sampled.sampled(cases, 2) == ["a", "c"]
+    monkeypatch.setattr(sampled, "sweep", True)
+    first, slow, last = sampled.sampled(cases, 2)
+    assert (first, last) == ("a", "c")
+    assert [mark.name for mark in slow.marks] == ["slow"]
+
+
+TESTS = """
+import importlib.util
+import sys
+from pathlib import Path
+
+import pytest
+
+there = pytest.mark.skipif(importlib.util.find_spec("extra") is None, reason="extra is absent")
+
+def test_plain():
+    pass
+
+@there
+def test_extra():
+    pass
+
+@pytest.mark.slow
+def test_slow():
+    pass
+"""
+
+
+def test_a_run_of_what_was_skipped_runs_that_alone(root: Path, tmp_path: Path) -> None:
+    (tmp_path / "tests").mkdir()
+    for name in ("conftest.py", "sampled.py"):
+        (tmp_path / "tests" / name).write_text((root / "tests" / name).read_text())
+    (tmp_path / "pytest.ini").write_text("[pytest]\npythonpath = .\nmarkers = slow\n")
+    (tmp_path / "tests" / "test_some.py").write_text(TESTS)
+    (tmp_path / "tests" / "test_whole.py").write_text(
+        "import pytest\npytest.importorskip('extra')\ndef test_whole(): pass"
+    )
+
+    def outcome(*more: str) -> str:
+        line = (sys.executable, "-m", "pytest", "--import-mode=importlib", "-q", "-n1", *more)
+        done = run(line, tmp_path)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout.splitlines()[-1]
+
+    assert outcome().startswith("1 passed, 2 skipped")
+    (tmp_path / "extra.py").touch()
+    assert outcome("--skipped").startswith("2 passed")
+    (tmp_path / "tests" / "test_long.py").write_text(
+        "import pytest\npytestmark = [pytest.mark.slow]\ndef test_long(): pass"
+    )
+    assert outcome().startswith("3 passed")
+    assert outcome("--sweep").startswith("5 passed")

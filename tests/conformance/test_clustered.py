@@ -10,7 +10,7 @@ import pytest
 import cfgraph
 from cfgraph.ir.graph import Graph
 from tests.conformance import recorded
-from tests.sampled import sampled
+from tests.sampled import in_sweep, sampled
 
 CASES = [
     pytest.param(case, id=case["id"])
@@ -39,7 +39,7 @@ def test_a_clustered_session_agrees(case: dict[str, Any]) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", in_sweep(CASES))
 def test_a_session_agrees_whose_nodes_are_clusters_each(case: dict[str, Any]) -> None:
     told = recorded.disagreement(case, clustered(case, min_size=1), engine="numpy")
     assert not told, told

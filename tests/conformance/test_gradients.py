@@ -9,7 +9,7 @@ import pytest
 from tests.conformance import recorded
 from tests.conformance import recorded_gradients as gradients
 from tests.conformance.test_partitioned import GPUS, cut
-from tests.sampled import sampled
+from tests.sampled import in_sweep, sampled
 
 
 def _cases(*, host: bool) -> list[Any]:
@@ -55,14 +55,14 @@ def test_a_gradient_that_is_clustered_agrees(case: dict[str, Any]) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", _cases(host=False))
+@pytest.mark.parametrize("case", in_sweep(_cases(host=False)))
 def test_a_gradient_whose_loops_are_clusters_agrees(case: dict[str, Any]) -> None:
     assert not gradients.disagreement(case, jit="numpy", regions=True)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("every", [1, 3])
-@pytest.mark.parametrize("case", _cases(host=False))
+@pytest.mark.parametrize("case", in_sweep(_cases(host=False)))
 def test_a_gradient_agrees_wherever_loops_save_their_state(
     case: dict[str, Any], every: int
 ) -> None:
@@ -71,7 +71,7 @@ def test_a_gradient_agrees_wherever_loops_save_their_state(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2))
-@pytest.mark.parametrize("case", _cases(host=False))
+@pytest.mark.parametrize("case", in_sweep(_cases(host=False)))
 def test_a_gradient_agrees_wherever_its_nodes_are_and_whoever_goes_first(
     case: dict[str, Any], seed: int
 ) -> None:

@@ -10,7 +10,7 @@ import pytest
 import cfgraph
 from cfgraph.ir.graph import Graph
 from tests.conformance import recorded
-from tests.sampled import sampled
+from tests.sampled import in_sweep, sampled
 
 CASES = [
     pytest.param(case, id=case["id"])
@@ -52,7 +52,7 @@ def test_a_session_on_simulated_gpus_agrees(case: dict[str, Any]) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2))
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", in_sweep(CASES))
 def test_a_session_agrees_wherever_its_nodes_are_and_whoever_goes_first(
     case: dict[str, Any], seed: int
 ) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.conformance import recorded
+from tests.sampled import in_sweep
 
 CASES = [
     pytest.param(case, id=case["id"])
@@ -30,7 +31,7 @@ def test_a_session_with_whole_regions_agrees(case: dict[str, Any]) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", in_sweep(CASES))
 def test_every_session_with_whole_regions_agrees(case: dict[str, Any]) -> None:
     _hold(case, "numpy")
 

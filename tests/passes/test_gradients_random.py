@@ -7,6 +7,7 @@ import pytest
 
 import cfgraph
 from tests.passes.differentiable import Program
+from tests.sampled import in_sweep
 
 XS = ["x:0", "w:0"]
 
@@ -34,7 +35,7 @@ def test_gradients_of_a_random_program_are_its_slopes(seed: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(1000, 1600))
+@pytest.mark.parametrize("seed", in_sweep(range(1000, 1600)))
 def test_gradients_of_many_random_programs_are_their_slopes(seed: int) -> None:
     program = Program(seed, depth=3)
     have, _, _ = first_order(program, schedule="random", schedule_seed=seed)

@@ -11,6 +11,7 @@ from cfgraph.errors import Unsupported, UsageError
 from cfgraph.ops.stacks import Stack
 from cfgraph.passes.derivatives import derivatives
 from tests.passes.differentiable import Program
+from tests.sampled import in_sweep
 
 XS = ["x:0", "w:0"]
 
@@ -59,7 +60,7 @@ def test_recomputed_gradients_of_a_random_program_are_those_of_saved_values(seed
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(2000, 2100))
+@pytest.mark.parametrize("seed", in_sweep(range(2000, 2100)))
 def test_recomputed_gradients_of_many_random_programs_are_those_of_saved_values(seed: int) -> None:
     program = Program(seed, depth=3)
     want = gradients_of(program.graph, ["y:0"], XS, program.feeds)
