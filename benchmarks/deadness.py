@@ -16,7 +16,7 @@ from cfgraph.analysis.deadness_tf import TfDeadness, deadness_tf
 from cfgraph.ir.dtypes import DType, bool_, float32
 from cfgraph.ir.graph import CONTROL, Graph, Node, Output
 from cfgraph.ops.op import role
-from tests.analysis.deadness_oracle import Seen, seen_in_runs, seen_in_tables
+from tests.analysis.deadness_oracle import ObservedLiveness, seen_in_runs, seen_in_tables
 from tests.analysis.random_graphs import RECIPES, WITHOUT_LOOPS, Recipe, random_graph
 
 GRAPHS = 100
@@ -41,7 +41,7 @@ def measure(tf: ModuleType | None, *, tiny: bool) -> Iterator[Row]:
     yield _time(f"{half} conditionals in a row and {half} in each other", [_conditionals(half)])
 
 
-def _few(kind: str, count: int) -> list[Seen]:
+def _few(kind: str, count: int) -> list[ObservedLiveness]:
     """What happens in some graphs of a kind."""
     graphs = [random_graph(seed, kind).graph for seed in range(count)]
     if kind in WITHOUT_LOOPS:
@@ -94,7 +94,7 @@ def _work(graph: Graph, x: Output) -> Output:
     return x
 
 
-def _shares(kind: str, all_seen: list[Seen]) -> Iterator[Row]:
+def _shares(kind: str, all_seen: list[ObservedLiveness]) -> Iterator[Row]:
     edges, pairs = [0, 0, 0, 0], [0, 0, 0]
     for seen in all_seen:
         exact, tf = deadness(seen.graph), deadness_tf(seen.graph)
@@ -118,7 +118,7 @@ def _count_edges(
             if live.get(item) == cases:
                 counts[0] += 1
                 counts[1] += tf.equal(item, Output(place, CONTROL))
-                counts[2] += not exact.mismatched_inputs(place)
+                counts[2] += not exact.has_mismatched_inputs(place)
                 counts[3] += exact.equal(item, place)
 
 

@@ -10,8 +10,8 @@ from typing import Any, Final
 
 import cfgraph
 from benchmarks.rows import Row
-from cfgraph.analysis.frames import frames
-from cfgraph.analysis.needed import needed
+from cfgraph.analysis.loops.frames import frames
+from cfgraph.analysis.reachability import ancestors
 from cfgraph.ir import serde
 from cfgraph.ir.graph import Graph
 from cfgraph.ir.parts import join
@@ -94,7 +94,7 @@ def ours(graph: Graph, fetches: list[str]) -> Counter[str]:
 def messages(graph: Graph, fetches: list[str] | None = None) -> Counter[str]:
     """The messages of a partitioned graph by frame; those alone that the fetches need, if any."""
     found = frames(graph)
-    wanted = graph if fetches is None else needed(graph, [graph.tensor(f).node for f in fetches])
+    wanted = graph if fetches is None else ancestors(graph, [graph.tensor(f).node for f in fetches])
     return Counter(str(found.of[node]) for node in wanted if node.op in ("_Recv", "_HostRecv"))
 
 

@@ -31,7 +31,7 @@ def measure(tf: ModuleType | None, *, tiny: bool) -> Iterator[Row]:
 
 def placing(data: bytes, options: dict[str, Any]) -> float:
     """The seconds of one placement."""
-    from cfgraph.analysis.verify import require_valid
+    from cfgraph.analysis.verify.verify import require_valid
     from cfgraph.passes.place.place import place
 
     graph = serde.graph_from_bytes(data)

@@ -1,1 +1,1 @@
-"""What can be known of a graph without running it."""
+"""Analyses of graphs: properties that follow without running them."""

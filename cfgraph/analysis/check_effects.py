@@ -1,7 +1,8 @@
-"""Effects on one resource that nothing orders, though one run has both of them.
+"""Races: accesses to one resource that no edge orders, although one run executes both.
 
-A run has two effects for sure if one node waits for both, or one fetch does. What only different
-runs have, an initializer and a training step, is no finding; neither are two reads.
+A run is known to execute two accesses if one node, or one fetch, depends on both. Accesses that
+belong to different runs, such as an initializer and a training step, are not reported; neither are
+two reads.
 """
 
 from __future__ import annotations
@@ -9,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import Final
 
-from cfgraph.analysis.before import Before
-from cfgraph.analysis.check_words import place_of, under
 from cfgraph.analysis.deadness.deadness import Deadness
-from cfgraph.analysis.effects import Access, Effects
+from cfgraph.analysis.deadness.pretty import frame_location, witness_clause
+from cfgraph.analysis.effects import Effects, ResourceAccess
 from cfgraph.analysis.findings import Finding
-from cfgraph.analysis.frames import Frames
+from cfgraph.analysis.loops.frames import Frames
+from cfgraph.analysis.loops.happens_before import HappensBefore
 from cfgraph.ir.graph import Graph, Node
 
 MAX_EFFECTS: Final = 2048
@@ -30,7 +31,7 @@ def effect_findings(
     all_run: bool = False,
 ) -> Iterator[Finding]:
     """Findings on a graph; a run has what `wanted` needs, or what any one node needs, or all."""
-    shared = _shared(graph)
+    shared = _shared_accesses(graph)
     marked = [access.node for accesses in shared for access in accesses]
     marked = list(dict.fromkeys(marked))
     if not marked:
@@ -39,15 +40,15 @@ def effect_findings(
         message = f"{len(marked)} uses of variables and the like are too many to look for races"
         yield Finding("CFG222", "note", message)
         return
-    before = Before(found, marked)
-    together = _Together(graph, before, wanted, all_run=all_run)
+    before = HappensBefore(found, marked)
+    together = _JointRuns(graph, before, wanted, all_run=all_run)
     for accesses in shared:
-        yield from _pairs(accesses, before, together, deadness)
+        yield from _races(accesses, before, together, deadness)
 
 
-def _shared(graph: Graph) -> list[list[Access]]:
+def _shared_accesses(graph: Graph) -> list[list[ResourceAccess]]:
     """The uses of each resource that more than one node uses and some node changes."""
-    by_resource: dict[Hashable, dict[Node, Access]] = {}
+    by_resource: dict[Hashable, dict[Node, ResourceAccess]] = {}
     for access in Effects().accesses(graph):
         known = by_resource.setdefault(access.resource, {})
         if access.node not in known or access.writes:
@@ -56,19 +57,19 @@ def _shared(graph: Graph) -> list[list[Access]]:
     return [group for group in groups if len(group) > 1 and any(access.writes for access in group)]
 
 
-class _Together:
+class _JointRuns:
     """For marked nodes, as bits, which others are in some run that they are in."""
 
     def __init__(
-        self, graph: Graph, before: Before, wanted: Sequence[Node], *, all_run: bool
+        self, graph: Graph, before: HappensBefore, wanted: Sequence[Node], *, all_run: bool
     ) -> None:
         self.bit = before.bit
         if all_run:
             runs = {(1 << len(before.bit)) - 1}
         elif wanted:
-            runs = {_union(before.up_to(node) for node in wanted)}
+            runs = {_union(before.predecessors(node) for node in wanted)}
         else:
-            runs = {before.up_to(node) for node in graph if not node.uses}
+            runs = {before.predecessors(node) for node in graph if not node.uses}
         self.runs = [run for run in runs if run & (run - 1)]
 
     def __getitem__(self, node: Node) -> int:
@@ -83,14 +84,14 @@ def _union(masks: Iterable[int]) -> int:
     return whole
 
 
-def _pairs(
-    accesses: list[Access],
-    before: Before,
-    together: _Together,
+def _races(
+    accesses: list[ResourceAccess],
+    before: HappensBefore,
+    together: _JointRuns,
     deadness: Deadness | None,
 ) -> Iterator[Finding]:
     """For each use of a resource the first one of those above it that it may race with."""
-    earlier: list[Access] = []
+    earlier: list[ResourceAccess] = []
     writers, seen = 0, 0
     for access in sorted(accesses, key=lambda access: before.place[access.node]):
         node, bit = access.node, before.bit[access.node]
@@ -99,23 +100,25 @@ def _pairs(
             tried = [other for other in earlier if rivals & before.bit[other.node]][:_MAX_TRIED]
             other = next((one for one in tried if _both_run(deadness, one, access)), None)
             if other is not None:
-                yield _finding(before.found, deadness, other, access)
+                yield _race_finding(before.found, deadness, other, access)
         earlier.append(access)
         seen |= bit
         writers |= bit if access.writes else 0
 
 
-def _both_run(deadness: Deadness | None, one: Access, other: Access) -> bool:
+def _both_run(deadness: Deadness | None, one: ResourceAccess, other: ResourceAccess) -> bool:
     """True if both may be live in a run."""
     return deadness is None or deadness.can_both_live(one.node, other.node)
 
 
-def _finding(found: Frames, deadness: Deadness | None, one: Access, other: Access) -> Finding:
+def _race_finding(
+    found: Frames, deadness: Deadness | None, one: ResourceAccess, other: ResourceAccess
+) -> Finding:
     names = f"{one.node.op} {one.node.name!r} and {other.node.op} {other.node.name!r}"
     message = f"{names} both use {other.name!r}, and nothing says which comes first"
     if deadness is not None:
-        message += under(deadness.witness(one.node, other.node))
+        message += witness_clause(deadness.witness(one.node, other.node))
     hint = f"let one wait for the other, by a control edge such as '^{one.node.name}'"
     related = (one.node.name, other.node.name)
-    where = place_of(found, other.node)
+    where = frame_location(found, other.node)
     return Finding("CFG225", "warning", message, other.node.name, hint, related, where)

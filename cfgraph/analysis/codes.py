@@ -1,4 +1,4 @@
-"""What each code means: the catalogue that `explain CODE` prints. Its text is in `codes.toml`."""
+"""Catalog of error codes, printed by `cfgraph explain CODE`. The texts are in `codes.toml`."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ class Code:
 
 
 @cache
-def catalogue() -> dict[str, Code]:
+def catalog() -> dict[str, Code]:
     """All codes, in order."""
     text = resources.files("cfgraph.analysis").joinpath("codes.toml").read_text("utf-8")
     return {code: Code(code, **entry) for code, entry in sorted(tomllib.loads(text).items())}
 
 
-_PARTS = {
+_SECTIONS = {
     "0": "Input",
     "1": "Structure",
     "2": "Control flow",
@@ -46,25 +46,27 @@ def as_markdown() -> str:
     """The catalogue as a page, a part for each first digit."""
     lines = ["# Codes", "", "Every code that cfgraph reports; `cfgraph explain CODE` prints one."]
     part = ""
-    for entry in catalogue().values():
+    for entry in catalog().values():
         if entry.code[3] != part:
             part = entry.code[3]
-            lines += ["", f"## {_PARTS[part]}"]
+            lines += ["", f"## {_SECTIONS[part]}"]
         head = f"### {entry.code}: {entry.title}"
         lines += ["", head, "", f"{entry.level.capitalize()}. {entry.explanation}", "", entry.fix]
     return "\n".join(lines) + "\n"
 
 
-def explain(code: str) -> Code:
+def find_code(code: str) -> Code:
     """The entry of a code, in either case of letters. Raises UsageError where there is none."""
-    known = catalogue()
+    known = catalog()
     found = known.get(code.upper())
     if found is None:
-        raise UsageError(f"there is no code {code!r}", hint=like(code) or "as in CFG201")
+        raise UsageError(
+            f"there is no code {code!r}", hint=similar_code_hint(code) or "as in CFG201"
+        )
     return found
 
 
-def like(code: str) -> str | None:
+def similar_code_hint(code: str) -> str | None:
     """A hint with the closest code of the same kind, which the first digit says; or None."""
     kind = code.upper()[: len("CFG0")]
-    return did_you_mean(code.upper(), [known for known in catalogue() if known.startswith(kind)])
+    return did_you_mean(code.upper(), [known for known in catalog() if known.startswith(kind)])

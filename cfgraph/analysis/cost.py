@@ -1,7 +1,7 @@
-"""What a graph costs before it runs: work, bytes, and how often the nodes of a loop run.
+"""Cost estimates of a graph: work, bytes, and the number of executions of nodes in loops.
 
-Estimates, for choosing between devices: a size that nobody knows is taken for `SIZE`, a tensor of
-unknown rank for `ELEMENTS` elements, a loop of unknown length for `ITERATIONS` iterations.
+The estimates serve to choose between devices. An unknown dimension counts as `SIZE`, a tensor of
+unknown rank as `ELEMENTS` elements, a loop of unknown length as `ITERATIONS` iterations.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from functools import cache
 from math import prod
 from typing import Final
 
-from cfgraph.analysis.frames import Frame, Frames
+from cfgraph.analysis.loops.frames import Frame, Frames
 from cfgraph.ir import registry
 from cfgraph.ir.device_name import DeviceName
 from cfgraph.ir.dtypes import DType
@@ -25,12 +25,12 @@ from cfgraph.ops.shape_inference import Shapes
 SIZE: Final = 32
 ELEMENTS: Final = 1024
 ITERATIONS: Final = 10
-_MOST: Final = 1e9
-_USUAL: Final = "CPU"
+_MAX_ITERATIONS: Final = 1e9
+_DEFAULT_KIND: Final = "CPU"
 
 
 @dataclass(frozen=True, slots=True)
-class Speed:
+class DeviceSpeed:
     """What a device does in a second, and the seconds before it begins with a kernel."""
 
     flops: float
@@ -39,7 +39,7 @@ class Speed:
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class DeviceLink:
     """How tensors go from one device to another: seconds for each, and bytes in a second."""
 
     latency: float
@@ -54,19 +54,19 @@ class Link:
 class Costs:
     """Speeds by kind of device, and the link between any two: round figures of today's machines."""
 
-    speeds: Mapping[str, Speed] = field(
+    speeds: Mapping[str, DeviceSpeed] = field(
         default_factory=lambda: {
-            "CPU": Speed(5e10, 2e10, 1e-6),
-            "GPU": Speed(1e13, 1e12, 5e-6),
+            "CPU": DeviceSpeed(5e10, 2e10, 1e-6),
+            "GPU": DeviceSpeed(1e13, 1e12, 5e-6),
         }
     )
-    link: Link = Link(1e-5, 1.6e10)
+    link: DeviceLink = DeviceLink(1e-5, 1.6e10)
 
     def kind_of(self, device: str) -> str:
         """The kind of a device, by its name; CPU where there is no speed of what the name says."""
         parts = DeviceName.parse(device)
-        kind = (parts and parts.kind) or _USUAL
-        return kind if kind in self.speeds else _USUAL
+        kind = (parts and parts.kind) or _DEFAULT_KIND
+        return kind if kind in self.speeds else _DEFAULT_KIND
 
     def seconds(self, kind: str, flops: float, size: float) -> float:
         """The time of a kernel that does so much and moves so many bytes."""
@@ -82,7 +82,7 @@ class _Size:
     bytes: int
 
 
-class Estimates:
+class CostEstimates:
     """The work of each node, the bytes of each output, and the runs of each frame."""
 
     def __init__(self, shapes: Shapes, found: Frames) -> None:
@@ -95,7 +95,7 @@ class Estimates:
         for frame in found.all:
             if frame.parent is not None:
                 count = self.runs[frame.parent] * self._iterations(frame)
-                self.runs[frame] = min(count, _MOST)
+                self.runs[frame] = min(count, _MAX_ITERATIONS)
 
     def work(self, node: Node) -> tuple[float, int]:
         """Operations, and bytes read and written; nothing for what only hands on."""
@@ -137,7 +137,9 @@ class Estimates:
         if known is None:
             raw = (ELEMENTS,) if shape.dims is None else shape.dims
             dims = tuple(SIZE if dim is None else dim for dim in raw)
-            known = self._known[key] = _Size(dims, _each(dtype) * prod(dims) if dtype else 0)
+            known = self._known[key] = _Size(
+                dims, _element_bytes(dtype) * prod(dims) if dtype else 0
+            )
         return known
 
     def _iterations(self, frame: Frame) -> float:
@@ -172,6 +174,6 @@ def _types(node: Node, count: int) -> Sequence[DType | None]:
 
 
 @cache
-def _each(dtype: DType) -> int:
+def _element_bytes(dtype: DType) -> int:
     """The bytes of one element; of what is no number, those of a reference to it."""
     return 8 if dtype.base.is_object else int(dtype.base.numpy.itemsize)

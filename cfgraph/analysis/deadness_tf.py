@@ -1,30 +1,126 @@
-"""Deadness by TensorFlow's own rules, to compare with: what its clustering would take for equal.
+"""Deadness by TensorFlow's own rules, for comparison with the exact analysis in `deadness`.
 
-Predicates are equal only in form; a symbol is whatever tensor is wired to a Switch. Loops are tried
-optimistically, all variables of a loop taken to be live together, and again without that where it
-does not come out even for one variable of a nest. See `deadness` for the exact analysis.
+Predicates are equal only if they have the same form; a symbol stands for the tensor wired to a
+Switch. Loops are analyzed optimistically first (all variables of a loop are live together), and
+again without that assumption if it fails for one variable of a nest. Nodes are visited in
+TensorFlow's order, one outermost loop after the other.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterator, Sequence
+from itertools import groupby
 
-from cfgraph.analysis.deadness_tf_formulas import Predicate, Predicates, contains, text_of
-from cfgraph.analysis.deadness_tf_order import batches, place
-from cfgraph.analysis.frames import Frame, frames
+from cfgraph.analysis.deadness_tf_formulas import (
+    TfPredicate,
+    TfPredicates,
+    contains_predicate,
+    format_predicate,
+)
+from cfgraph.analysis.loops.frames import Frame, Frames, frames
+from cfgraph.errors import Unsupported
 from cfgraph.ir import registry
 from cfgraph.ir.attrs import Tensor
 from cfgraph.ir.graph import CONTROL, Graph, Node, Output
 from cfgraph.ir.walk import Roles
 
 
+def tf_frame(node: Node, found: Frames) -> Frame:
+    """The frame that TensorFlow counts a node to: for an Enter the one it leads into."""
+    frame = found.of[node]
+    inside = found.of_outputs[node]
+    return inside if inside.depth > frame.depth else frame
+
+
+def outermost_loop(frame: Frame) -> Frame:
+    """The loop around a frame that is in no other; the root frame itself."""
+    while frame.parent is not None and frame.parent.parent is not None:
+        frame = frame.parent
+    return frame
+
+
+def visiting_batches(graph: Graph, found: Frames) -> Iterator[tuple[Frame, list[Node]]]:
+    """All nodes, sources first, by outermost loops; nodes in no loop have batches of their own.
+
+    Raises Unsupported where two loops wait for each other, which TensorFlow does not take.
+    """
+    order = _BatchOrder(graph, found).run()
+    for loop, nodes in groupby(order, lambda node: outermost_loop(tf_frame(node, found))):
+        yield loop, list(nodes)
+
+
+class _BatchOrder:
+    """Breadth first; the Enters of a loop wait for each other, its Exits for all that is inside."""
+
+    def __init__(self, graph: Graph, found: Frames) -> None:
+        self.graph = graph
+        self.found = found
+        self.roles = Roles()
+        self.ready: deque[Node] = deque()
+        self.enters: dict[Frame, list[Node]] = {}
+        self.exits: list[Node] = []
+
+    def run(self) -> list[Node]:
+        order: list[Node] = []
+        missing = {node: self.waits(node) for node in self.graph}
+        for node, count in missing.items():
+            if not count:
+                self.park(node)
+        while self.ready or self.release():
+            node = self.ready.popleft()
+            order.append(node)
+            for use in node.uses:
+                if use.slot < 0 or not self.is_back_edge(node, use.node):
+                    missing[use.node] -= 1
+                    if not missing[use.node]:
+                        self.park(use.node)
+        if len(order) < len(missing):
+            left = next(node for node in missing if node not in set(order))
+            message = "loops wait for each other, which TensorFlow's analysis does not take"
+            raise Unsupported(message, node=left)
+        return order
+
+    def waits(self, node: Node) -> int:
+        """The number of edges into a node that come first."""
+        data = sum(not self.is_back_edge(item.node, node) for item in node.inputs)
+        return data + len(node.controls)
+
+    def is_back_edge(self, source: Node, reader: Node) -> bool:
+        roles = self.roles
+        return roles[source.op] == "next_iteration" and roles[reader.op] == "merge"
+
+    def park(self, node: Node) -> None:
+        """A node has all it needs; at the border of an outermost loop it still waits."""
+        inside = tf_frame(node, self.found)
+        role = self.roles[node.op]
+        if inside.depth == 1 and role == "enter":
+            self.enters.setdefault(inside, []).append(node)
+        elif inside.depth == 1 and role == "exit":
+            self.exits.append(node)
+        else:
+            self.ready.append(node)
+
+    def release(self) -> bool:
+        """Nothing else is ready: let Exits go, or the Enters of one loop."""
+        if self.exits:
+            self.ready.extend(self.exits)
+            self.exits = []
+            return True
+        for frame, waiting in self.enters.items():
+            if len(waiting) == len(frame.enters):
+                self.ready.extend(self.enters.pop(frame))
+                return True
+        return False
+
+
 class TfDeadness:
     """The predicate of every output, and of the control edges of every node (port -1)."""
 
-    def __init__(self, predicates: dict[Output, Predicate]) -> None:
+    def __init__(self, predicates: dict[Output, TfPredicate]) -> None:
         self._of = predicates
 
-    def of(self, output: Output) -> Predicate:
+    def of(self, output: Output) -> TfPredicate:
         """The predicate of an output."""
         return self._of[output]
 
@@ -34,7 +130,7 @@ class TfDeadness:
 
     def text(self, output: Output) -> str:
         """The predicate as TensorFlow writes it, but for the order of operands."""
-        return text_of(self._of[output])
+        return format_predicate(self._of[output])
 
 
 def deadness_tf(graph: Graph, *, optimistic: bool = True) -> TfDeadness:
@@ -45,18 +141,18 @@ def deadness_tf(graph: Graph, *, optimistic: bool = True) -> TfDeadness:
     """
     found = frames(graph)
     found.require_valid()
-    rules = _Rules({node: place(node, found) for node in graph})
-    for loop, nodes in batches(graph, found):
+    rules = _TfTransferFunctions({node: tf_frame(node, found) for node in graph})
+    for loop, nodes in visiting_batches(graph, found):
         rules.batch(nodes, optimistic=optimistic and loop.parent is not None)
     return TfDeadness(rules.of)
 
 
-class _Rules:
+class _TfTransferFunctions:
     def __init__(self, frame: dict[Node, Frame]) -> None:
         self.frame = frame
         self.roles = Roles()
-        self.predicates = Predicates()
-        self.of: dict[Output, Predicate] = {}
+        self.predicates = TfPredicates()
+        self.of: dict[Output, TfPredicate] = {}
         self.first_merges: dict[str, Node] | None = None
         self.again: set[Node] | None = None
 
@@ -83,7 +179,7 @@ class _Rules:
 
     def converged(self, nodes: Sequence[Node]) -> bool:
         """True if all variables of each loop came out with one recurrence."""
-        by_frame: dict[str, Predicate] = {}
+        by_frame: dict[str, TfPredicate] = {}
         for node in nodes:
             if self.back_edges(node):
                 found = self.of[node.output()]
@@ -116,7 +212,7 @@ class _Rules:
         else:
             self.set_all(node, self.predicates.all_of(self.inputs(node)))
 
-    def inputs(self, node: Node) -> list[Predicate]:
+    def inputs(self, node: Node) -> list[TfPredicate]:
         """The predicates of all edges into a node."""
         controls = [self.of[Output(source, CONTROL)] for source in node.controls]
         return [self.of[item] for item in node.inputs] + controls
@@ -139,14 +235,14 @@ class _Rules:
         self.set(node, last, make.all_of(inputs))
         self.set(node, CONTROL, make.all_of(inputs))
 
-    def is_true(self, test: Output) -> Predicate:
-        value = _constant(test)
+    def is_true(self, test: Output) -> TfPredicate:
+        value = _scalar_constant(test)
         if value is None:
             return self.predicates.symbol(test.name, must_be_true=True)
         return self.predicates.true if value else self.predicates.false
 
-    def is_value(self, test: Output, wanted: int) -> Predicate:
-        value = _constant(test)
+    def is_value(self, test: Output, wanted: int) -> TfPredicate:
+        value = _scalar_constant(test)
         if value is None:
             return self.predicates.number_symbol(test.name, wanted)
         return self.predicates.true if value == wanted else self.predicates.false
@@ -165,18 +261,18 @@ class _Rules:
             name = named.output().name
             self.set_all(node, self.predicates.symbol(name, must_be_true=False))
 
-    def recurrence(self, node: Node, back: Output) -> Predicate | None:
+    def recurrence(self, node: Node, back: Output) -> TfPredicate | None:
         """The recurrence of a Merge whose back edge is its own symbol and something free of it."""
         symbol, step = self.of[node.output()], self.of[back]
         if symbol.kind != "symbol" or step.kind != "and" or symbol not in step.parts:
             return None
         rest = [part for part in step.parts if part is not symbol]
-        if any(contains(part, symbol) for part in rest):
+        if any(contains_predicate(part, symbol) for part in rest):
             return None
         starts = [self.of[item] for item in node.inputs if item != back]
         starts.extend(self.of[Output(source, CONTROL)] for source in node.controls)
         make = self.predicates
-        path = ";".join(_names(self.frame[node]))
+        path = ";".join(_frame_names(self.frame[node]))
         return make.recurrence(make.any_of(starts), make.all_of(rest), path)
 
     # -- results ---------------------------------------------------------------------------------
@@ -189,11 +285,11 @@ class _Rules:
             count = max(read, default=-1) + 1
         return range(CONTROL, count)
 
-    def set_all(self, node: Node, predicate: Predicate) -> None:
+    def set_all(self, node: Node, predicate: TfPredicate) -> None:
         for port in self.ports(node):
             self.set(node, port, predicate)
 
-    def set(self, node: Node, port: int, predicate: Predicate) -> None:
+    def set(self, node: Node, port: int, predicate: TfPredicate) -> None:
         """Set one predicate; what reads it is looked at again if it changed."""
         output = Output(node, port)
         before = self.of.get(output)
@@ -207,7 +303,7 @@ class _Rules:
             self.again.update(readers)
 
 
-def _constant(output: Output) -> int | None:
+def _scalar_constant(output: Output) -> int | None:
     """The value of a scalar constant."""
     value = output.node.attrs.get("value")
     if output.node.op != "Const" or not isinstance(value, Tensor):
@@ -215,7 +311,7 @@ def _constant(output: Output) -> int | None:
     return int(value.array[()])
 
 
-def _names(frame: Frame) -> list[str]:
+def _frame_names(frame: Frame) -> list[str]:
     """The names of a frame and those around it."""
     names = []
     while frame.parent is not None:

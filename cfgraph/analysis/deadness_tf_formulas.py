@@ -1,7 +1,7 @@
-"""The predicates of TensorFlow's analysis of deadness, simplified as far as it simplifies them.
+"""Predicates of TensorFlow's deadness analysis, simplified by TensorFlow's own rules.
 
-Two predicates are equal only if they are one object. The rules are those of TensorFlow, in its
-order, with its gaps: what it does not see, `deadness` does.
+Two predicates are equal only if they are one object. The rules and their order are those of
+TensorFlow, including the simplifications that it misses.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _SHOWN: Final = 2000
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Predicate:
+class TfPredicate:
     """A formula. `kind` is and, or, not, symbol, or recurrence (whose parts are start and step).
 
     `label` is the text of a symbol, and the path of a recurrence's frames.
@@ -23,54 +23,54 @@ class Predicate:
 
     number: int
     kind: str
-    parts: tuple[Predicate, ...] = ()
+    parts: tuple[TfPredicate, ...] = ()
     label: str = ""
 
     def __str__(self) -> str:
-        return text_of(self)
+        return format_predicate(self)
 
 
 _DUAL: Final = {"and": "or", "or": "and"}
 
 
-class Predicates:
+class TfPredicates:
     """Makes predicates, each once."""
 
     def __init__(self) -> None:
-        self._made: dict[tuple[object, ...], Predicate] = {}
-        self._negations: dict[Predicate, Predicate] = {}
+        self._made: dict[tuple[object, ...], TfPredicate] = {}
+        self._negations: dict[TfPredicate, TfPredicate] = {}
         self._nesting = 0
         self.true = self._intern("and", ())
         self.false = self._intern("or", ())
 
-    def symbol(self, tensor: str, *, must_be_true: bool) -> Predicate:
+    def symbol(self, tensor: str, *, must_be_true: bool) -> TfPredicate:
         """That a tensor is live, or that it is live and true."""
         return self._intern("symbol", (), f"*{tensor}" if must_be_true else tensor)
 
-    def number_symbol(self, tensor: str, value: int) -> Predicate:
+    def number_symbol(self, tensor: str, value: int) -> TfPredicate:
         """That a tensor is live and has this value."""
         return self._intern("symbol", (), f"{tensor}={value}")
 
-    def recurrence(self, start: Predicate, step: Predicate, frame: str) -> Predicate:
+    def recurrence(self, start: TfPredicate, step: TfPredicate, frame: str) -> TfPredicate:
         """In iteration i of a frame: `start`, and `step` in every iteration before."""
         return self._intern("recurrence", (start, step), frame)
 
-    def all_of(self, parts: Iterable[Predicate]) -> Predicate:
+    def all_of(self, parts: Iterable[TfPredicate]) -> TfPredicate:
         """The conjunction."""
         return self._combine("and", list(parts))
 
-    def any_of(self, parts: Iterable[Predicate]) -> Predicate:
+    def any_of(self, parts: Iterable[TfPredicate]) -> TfPredicate:
         """The disjunction."""
         return self._combine("or", list(parts))
 
-    def negation(self, part: Predicate) -> Predicate:
+    def negation(self, part: TfPredicate) -> TfPredicate:
         """The opposite."""
         found = self._negations.get(part)
         if found is None:
             found = self._negations[part] = self._negate(part)
         return found
 
-    def _negate(self, part: Predicate) -> Predicate:
+    def _negate(self, part: TfPredicate) -> TfPredicate:
         self._nesting += 1
         try:
             if self._nesting >= _DEPTH:
@@ -81,7 +81,7 @@ class Predicates:
         finally:
             self._nesting -= 1
 
-    def _combine(self, kind: str, parts: list[Predicate]) -> Predicate:
+    def _combine(self, kind: str, parts: list[TfPredicate]) -> TfPredicate:
         self._nesting += 1
         try:
             if self._nesting >= _DEPTH:
@@ -90,11 +90,11 @@ class Predicates:
         finally:
             self._nesting -= 1
 
-    def _simplified(self, kind: str, given: list[Predicate]) -> Predicate:
+    def _simplified(self, kind: str, given: list[TfPredicate]) -> TfPredicate:
         parts, seen = _flattened(kind, given)
         if len(parts) == 1:
             return parts[0]
-        opposites: set[Predicate] = set()
+        opposites: set[TfPredicate] = set()
         for part in parts:
             opposite = self.negation(part)
             if part in opposites or (opposite.kind == kind and seen.issuperset(opposite.parts)):
@@ -104,9 +104,11 @@ class Predicates:
             parts = self._after_loops(parts, opposites)
         return self._factored(kind, parts) or self._intern(kind, parts)
 
-    def _after_loops(self, parts: list[Predicate], opposites: set[Predicate]) -> list[Predicate]:
+    def _after_loops(
+        self, parts: list[TfPredicate], opposites: set[TfPredicate]
+    ) -> list[TfPredicate]:
         """Where a recurrence stands beside the opposite of its step: its start instead of both."""
-        gone: set[Predicate] = set()
+        gone: set[TfPredicate] = set()
         starts = []
         for part in parts:
             if part.kind == "recurrence" and part.parts[1] in opposites:
@@ -114,7 +116,7 @@ class Predicates:
                 starts.append(part.parts[0])
         return [part for part in parts if part not in gone] + starts
 
-    def _factored(self, kind: str, parts: list[Predicate]) -> Predicate | None:
+    def _factored(self, kind: str, parts: list[TfPredicate]) -> TfPredicate | None:
         """What all parts share, drawn out, where they are all of the other kind."""
         dual = _DUAL[kind]
         if not parts or any(part.kind != dual for part in parts):
@@ -126,7 +128,7 @@ class Predicates:
         rests = [self._combine(dual, [o for o in p.parts if o not in shared]) for p in parts]
         return self._combine(dual, [*shared, self._combine(kind, rests)])
 
-    def _intern(self, kind: str, parts: Iterable[Predicate], label: str = "") -> Predicate:
+    def _intern(self, kind: str, parts: Iterable[TfPredicate], label: str = "") -> TfPredicate:
         """The one object of this form; the order of operands does not count."""
         ordered = tuple(parts)
         if kind in _DUAL:
@@ -134,14 +136,16 @@ class Predicates:
         key = kind, ordered, label
         found = self._made.get(key)
         if found is None:
-            found = self._made[key] = Predicate(len(self._made), kind, ordered, label)
+            found = self._made[key] = TfPredicate(len(self._made), kind, ordered, label)
         return found
 
 
-def _flattened(kind: str, given: Iterable[Predicate]) -> tuple[list[Predicate], set[Predicate]]:
+def _flattened(
+    kind: str, given: Iterable[TfPredicate]
+) -> tuple[list[TfPredicate], set[TfPredicate]]:
     """The operands without repetition, those of the same kind opened; and all that was seen."""
-    parts: list[Predicate] = []
-    seen: set[Predicate] = set()
+    parts: list[TfPredicate] = []
+    seen: set[TfPredicate] = set()
     for part in given:
         if part in seen:
             continue
@@ -155,9 +159,9 @@ def _flattened(kind: str, given: Iterable[Predicate]) -> tuple[list[Predicate], 
     return parts, seen
 
 
-def contains(predicate: Predicate, wanted: Predicate) -> bool:
+def contains_predicate(predicate: TfPredicate, wanted: TfPredicate) -> bool:
     """True if `wanted` occurs anywhere in a predicate."""
-    seen: set[Predicate] = set()
+    seen: set[TfPredicate] = set()
     stack = [predicate]
     while stack:
         part = stack.pop()
@@ -169,9 +173,9 @@ def contains(predicate: Predicate, wanted: Predicate) -> bool:
     return False
 
 
-def text_of(predicate: Predicate) -> str:
+def format_predicate(predicate: TfPredicate) -> str:
     """As TensorFlow writes it, operands in alphabetical order; what is very long is cut."""
-    texts: dict[Predicate, str] = {}
+    texts: dict[TfPredicate, str] = {}
     stack = [predicate]
     while stack:
         part = stack[-1]
@@ -180,12 +184,12 @@ def text_of(predicate: Predicate) -> str:
             stack.extend(missing)
             continue
         stack.pop()
-        told = _text(part, [texts[one] for one in part.parts])
+        told = _format_operator(part, [texts[one] for one in part.parts])
         texts[part] = told if len(told) <= _SHOWN else f"{told[:_SHOWN]}…"
     return texts[predicate]
 
 
-def _text(predicate: Predicate, parts: list[str]) -> str:
+def _format_operator(predicate: TfPredicate, parts: list[str]) -> str:
     match predicate.kind:
         case "and":
             return f"({' & '.join(sorted(parts))})" if parts else "#true"

@@ -1,7 +1,7 @@
-"""Who uses which resource: variables, stacks, queues and tables, by their handles.
+"""Effects: the resources (variables, stacks, queues, tables) that each node reads and writes.
 
-Arrays of tensors are left out: what is done to them is ordered by their flow, and what the flow
-does not order is about different elements.
+TensorArrays are excluded: their flow tensors order the accesses to each array, and accesses that
+the flow does not order touch different elements.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from cfgraph.ops.op import HANDS_ON, Op, lookup
 _FLOW: Final = "flow_in"
 
 
-class Access(NamedTuple):
+class ResourceAccess(NamedTuple):
     """A node that uses a resource; `name` is that of the resource."""
 
     node: Node
@@ -30,20 +30,20 @@ class Effects:
 
     def __init__(self) -> None:
         self._origins: dict[Output, Output] = {}
-        self._facts = _Facts()
+        self._facts = _OpEffectsByName()
 
-    def accesses(self, nodes: Iterable[Node]) -> Iterator[Access]:
+    def accesses(self, nodes: Iterable[Node]) -> Iterator[ResourceAccess]:
         """What nodes read and write, by their own inputs; calls of functions are left out."""
         for node in nodes:
             facts = self._facts[node.op]
             if facts is None:
                 continue
             op = facts.op
-            for slot, is_handle in _uses(facts, node):
+            for slot, is_handle in _resource_inputs(facts, node):
                 if op.stateful or not is_handle:
                     origin = self.origin(node.inputs[slot])
                     writes = is_handle and not op.reads_only
-                    yield Access(node, _key(origin), origin.node.name, writes)
+                    yield ResourceAccess(node, _resource_key(origin), origin.node.name, writes)
 
     def origin(self, handle: Output) -> Output:
         """The output that makes a handle, or a Merge of different ones."""
@@ -51,7 +51,7 @@ class Effects:
         here = handle
         while here not in self._origins:
             trail.append(here)
-            before = _handed_on(here)
+            before = _forwarded_handle(here)
             if before is None:
                 self._origins[here] = here
                 break
@@ -61,24 +61,24 @@ class Effects:
         return found
 
 
-class _OpFacts(NamedTuple):
+class _OpEffects(NamedTuple):
     op: type[Op]
     takes_handles: bool
 
 
-class _Facts(dict[str, _OpFacts | None]):
+class _OpEffectsByName(dict[str, _OpEffects | None]):
     """By op name, what all nodes have in common; None for primitives, calls, and what flows."""
 
-    def __missing__(self, name: str) -> _OpFacts | None:
+    def __missing__(self, name: str) -> _OpEffects | None:
         op = lookup(name)
         facts = None
-        if not (op is None or op.role or hasattr(op, "functional") or _flows(op)):
-            facts = _OpFacts(op, any(map(_is_handle, op.parsed().inputs)))
+        if not (op is None or op.role or hasattr(op, "functional") or _has_flow(op)):
+            facts = _OpEffects(op, any(map(_is_handle, op.parsed().inputs)))
         self[name] = facts
         return facts
 
 
-def _flows(op: type[Op]) -> bool:
+def _has_flow(op: type[Op]) -> bool:
     return any(arg.name == _FLOW for arg in op.parsed().inputs)
 
 
@@ -86,7 +86,7 @@ def _is_handle(arg: Arg) -> bool:
     return arg.is_ref or (arg.dtype is not None and arg.dtype.kind == "resource")
 
 
-def _uses(facts: _OpFacts, node: Node) -> Iterator[tuple[int, bool]]:
+def _resource_inputs(facts: _OpEffects, node: Node) -> Iterator[tuple[int, bool]]:
     """The inputs by which a node uses a resource: as a handle, or as a reference that it reads."""
     if not facts.takes_handles:
         for slot, item in enumerate(node.inputs):
@@ -104,32 +104,32 @@ def _uses(facts: _OpFacts, node: Node) -> Iterator[tuple[int, bool]]:
         start = end
 
 
-def _handed_on(item: Output) -> Output | None:
+def _forwarded_handle(item: Output) -> Output | None:
     """The handle that an output is, or None where it is made."""
     node, op = item.node, lookup(item.node.op)
     if op is None or not node.inputs:
         return None
     if op.role == "merge":
         # one that closes a loop hands round what has entered
-        entering = [one for one in node.inputs if not _is_late(one.node)]
+        entering = [one for one in node.inputs if not _is_next_iteration(one.node)]
         return entering[0] if len(set(entering)) == 1 else None
     if op.role in HANDS_ON or op.forwards:
         return node.inputs[0]
-    return node.inputs[0] if _updates(op, item) else None
+    return node.inputs[0] if _forwards_updated_ref(op, item) else None
 
 
-def _is_late(node: Node) -> bool:
+def _is_next_iteration(node: Node) -> bool:
     op = lookup(node.op)
     return op is not None and op.role == "next_iteration"
 
 
-def _updates(op: type[Op], item: Output) -> bool:
+def _forwards_updated_ref(op: type[Op], item: Output) -> bool:
     """True for a reference that an op got, changed and hands on."""
     given, made = item.node.inputs[0].dtype, item.dtype
     return op.stateful and given is not None and made is not None and given.is_ref and made.is_ref
 
 
-def _key(origin: Output) -> Hashable:
+def _resource_key(origin: Output) -> Hashable:
     """What is the same for two handles of one resource."""
     attrs = origin.node.attrs
     if attrs.get("shared_name"):

@@ -1,4 +1,8 @@
-"""What is to be said about one node: where it runs, when, what it waits for, what feeds it."""
+"""Explanations of a node (frame, liveness, inputs) and of the work that a predicate does not guard.
+
+Only nodes inside a branch wait for its predicate. A value computed outside and read inside is
+computed in every run; the Switches at the entry of the branch discard it.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +12,14 @@ from typing import Any, Final
 
 from cfgraph.analysis.deadness.deadness import Deadness, deadness
 from cfgraph.analysis.deadness.formulas import TRUE
-from cfgraph.analysis.inputs import is_input
-from cfgraph.analysis.needed import needed
-from cfgraph.analysis.transfers import sends_of
+from cfgraph.analysis.feeds_and_fetches import is_input
+from cfgraph.analysis.loops.path_conditions import PathConditions
+from cfgraph.analysis.reachability import ancestors
+from cfgraph.analysis.transfers import sends_by_recv
 from cfgraph.ir.device_set import short_name
-from cfgraph.ir.graph import Graph, Node, Output
-from cfgraph.ops.op import role
+from cfgraph.ir.graph import CONTROL, Graph, Node, Output
+from cfgraph.ir.walk import topological
+from cfgraph.ops.op import lookup, role
 
 _COLOCATED: Final = b"loc:@"
 _ALL: Final = "all of its inputs"
@@ -26,7 +32,7 @@ _WAITS: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Edge:
+class EdgeCondition:
     """An edge into or out of a node, and when it is live: as a formula, and in words."""
 
     name: str
@@ -45,10 +51,10 @@ class Explanation:
 
     node: Node
     frame: str
-    runs: Edge
-    outputs: tuple[Edge, ...]
+    runs: EdgeCondition
+    outputs: tuple[EdgeCondition, ...]
     waits_for: str
-    inputs: tuple[Edge, ...]
+    inputs: tuple[EdgeCondition, ...]
     mismatched: bool
     fed_by: tuple[str, ...]
     read_by: tuple[str, ...]
@@ -72,12 +78,12 @@ def explain_node(graph: Graph, subject: str) -> Explanation:
     return Explanation(
         node,
         found.frames.of[node].path,
-        Edge(node.name, found.text(runs), found.describe(runs, node.name)),
+        EdgeCondition(node.name, found.text(runs), found.describe(runs, node.name)),
         tuple(_outputs(found, node, runs)),
         _waits(node),
         _inputs(found, node),
-        role(node) != "merge" and found.mismatched_inputs(node),
-        tuple(item.name for item in needed(graph, [node]) if is_input(item)),
+        role(node) != "merge" and found.has_mismatched_inputs(node),
+        tuple(item.name for item in ancestors(graph, [node]) if is_input(item)),
         tuple(dict.fromkeys(_readers(node))),
         _message(graph, node),
         device,
@@ -96,7 +102,7 @@ def _message(graph: Graph, node: Node) -> str | None:
     """Where the message of a Recv comes from, or that of a Send goes to."""
     if role(node) not in ("send", "recv"):
         return None
-    for recv, send in sends_of(graph).items():
+    for recv, send in sends_by_recv(graph).items():
         if node is recv:
             return f"from {send.name} on {short_name(send.device)}"
         if node is send:
@@ -104,39 +110,39 @@ def _message(graph: Graph, node: Node) -> str | None:
     return None
 
 
-def _edge(found: Deadness, name: str, predicate: int) -> Edge:
-    return Edge(name, found.text(predicate), found.describe(predicate))
+def _edge(found: Deadness, name: str, predicate: int) -> EdgeCondition:
+    return EdgeCondition(name, found.text(predicate), found.describe(predicate))
 
 
-def _inputs(found: Deadness, node: Node) -> tuple[Edge, ...]:
+def _inputs(found: Deadness, node: Node) -> tuple[EdgeCondition, ...]:
     """The edges into a node, with the iteration that they come from where it is another one."""
     names = [item.name for item in node.inputs] + [f"^{item.name}" for item in node.controls]
     sources = [*(item.node for item in node.inputs), *node.controls]
     return tuple(
-        _from(found, source, name, predicate)
+        _source_iteration(found, source, name, predicate)
         for name, source, predicate in zip(names, sources, found.inputs(node), strict=True)
     )
 
 
-def _from(found: Deadness, source: Node, name: str, predicate: int) -> Edge:
+def _source_iteration(found: Deadness, source: Node, name: str, predicate: int) -> EdgeCondition:
     edge = _edge(found, name, predicate)
     if role(source) == "enter":
-        return replace(edge, words=_entered(found, source))
+        return replace(edge, words=_enter_inputs(found, source))
     if role(source) == "next_iteration":
         return replace(edge, words=f"{edge.words}, in the iteration before")
     return edge
 
 
-def _entered(found: Deadness, enter: Node) -> str:
+def _enter_inputs(found: Deadness, enter: Node) -> str:
     rounds = "every iteration" if enter.attr("is_constant") else "iteration 0"
     return f"live in {rounds}" + ("" if found.runs(enter) == TRUE else ", where it runs")
 
 
-def _outputs(found: Deadness, node: Node, runs: int) -> list[Edge]:
+def _outputs(found: Deadness, node: Node, runs: int) -> list[EdgeCondition]:
     """The outputs that are not live whenever the node is, or not in its frame."""
     if role(node) == "enter":
         predicate = found.text(found.of_control(node))
-        return [Edge(f"{node.name}:0", predicate, _entered(found, node))]
+        return [EdgeCondition(f"{node.name}:0", predicate, _enter_inputs(found, node))]
     read = {use.node.inputs[use.slot].port for use in node.uses if use.slot >= 0}
     ports = sorted(read | {0, 1} if role(node) == "switch" else read)
     outputs = [Output(node, port) for port in ports]
@@ -167,3 +173,77 @@ def _device(node: Node) -> tuple[str, str]:
     if node.device:
         return node.device, " and ".join(filter(None, ["the node asks for it", reason]))
     return "(any)", reason or "the node asks for none"
+
+
+@dataclass(frozen=True, slots=True)
+class UnconditionalWork:
+    """A predicate, its Switches, and what only one of its sides reads but runs on both.
+
+    `of` has by side (for a Switch of two, 0 is false and 1 is true) the nodes in graph order.
+    """
+
+    predicate: Output
+    switches: tuple[Node, ...]
+    of: dict[int, tuple[Node, ...]]
+
+
+def unconditional_work(graph: Graph, predicate: Output) -> UnconditionalWork | None:
+    """What runs regardless of a predicate; None for a tensor that no Switch asks.
+
+    Constants, inputs and what has effects do not count: they are no work, or wanted as they are.
+    """
+    guards = PathConditions()
+    source, _ = guards.source(predicate)
+    switches = [
+        node
+        for node in graph
+        if role(node) == "switch" and guards.source(node.inputs[1])[0] == source
+    ]
+    if not switches:
+        return None
+    sides: dict[Node, int | None] = {}
+    for node in reversed(topological(graph).nodes):
+        if node.uses and _is_pure(node):
+            sides[node] = _exclusive_branch(node, guards, source, sides)
+    found: dict[int, list[Node]] = {}
+    for node in graph:
+        side = sides.get(node)
+        if side is not None and _is_work(node):
+            found.setdefault(side, []).append(node)
+    return UnconditionalWork(
+        source, tuple(switches), {key: tuple(found[key]) for key in sorted(found)}
+    )
+
+
+def _exclusive_branch(
+    node: Node, guards: PathConditions, source: Output, sides: dict[Node, int | None]
+) -> int | None:
+    """The one side of the predicate that all readers of a node serve; None if there is none."""
+    wanted = {
+        _branch_of_reader(use.node, use.slot, guards, source, sides.get(use.node))
+        for use in node.uses
+    }
+    return wanted.pop() if len(wanted) == 1 else None
+
+
+def _branch_of_reader(
+    reader: Node, slot: int, guards: PathConditions, source: Output, known: int | None
+) -> int | None:
+    if role(reader) != "switch" or slot == CONTROL or guards.source(reader.inputs[1])[0] != source:
+        return known
+    if slot != 0:
+        return None
+    used = {use.node.inputs[use.slot].port for use in reader.uses if use.slot != CONTROL}
+    if len(used) != 1:
+        return None
+    return guards.decision(reader.output(used.pop())).side
+
+
+def _is_pure(node: Node) -> bool:
+    op = lookup(node.op)
+    return op is not None and not (op.role or op.stateful or op.is_input)
+
+
+def _is_work(node: Node) -> bool:
+    op = lookup(node.op)
+    return bool(node.inputs) and op is not None and not op.forwards

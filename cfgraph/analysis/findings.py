@@ -1,4 +1,4 @@
-"""What an analysis has to say about a graph: a code, a message, and where."""
+"""Findings of an analysis: a code, a message, and a location in the graph."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Finding:
         }
 
 
-def require_none(faults: Sequence[Finding]) -> None:
+def require_no_findings(faults: Sequence[Finding]) -> None:
     """Raise InvalidInput for the first fault, carrying all of them, if there is any."""
     if not faults:
         return

@@ -1,21 +1,27 @@
-"""What a graph is, in numbers and names: what `show` prints of it."""
+"""Summary of a graph: its counts, inputs, outputs, initializers, and the next command to run."""
 
 from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
-from cfgraph.analysis.files import of_files
-from cfgraph.analysis.frames import Frame, Frames, frames
-from cfgraph.analysis.initializers import initializers
-from cfgraph.analysis.inputs import described, feed_option, is_input, must_be_fed, type_text
-from cfgraph.analysis.needed import needed, reached
+from cfgraph.analysis.effects import Effects
+from cfgraph.analysis.feeds_and_fetches import (
+    describe_type,
+    feed_option,
+    format_type,
+    is_input,
+    must_be_fed,
+)
+from cfgraph.analysis.loops.frames import Frame, Frames, frames
+from cfgraph.analysis.reachability import ancestors, reachable_from
 from cfgraph.analysis.transfers import is_transfer
+from cfgraph.analysis.verify.function_rules import functions_in_attrs
 from cfgraph.ir import registry
 from cfgraph.ir.attrs import Tensor
-from cfgraph.ir.functions import Function
+from cfgraph.ir.functions import BodyNode, Function
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.signature import Arg
 from cfgraph.ir.walk import Roles
@@ -23,8 +29,77 @@ from cfgraph.ops.functional import Functional
 from cfgraph.ops.op import lookup, role
 from cfgraph.ops.shape_inference import infer_shapes
 
+
+def io_nodes(graph: Graph) -> set[Node]:
+    """The nodes that read or write files, also in functions that they call, and all behind them."""
+    touching = _io_functions(graph)
+    return reachable_from(graph, [node for node in graph if _does_io(node, touching)])
+
+
+def _io_functions(graph: Graph) -> set[str]:
+    """The functions that do, directly or by those that they call."""
+    bodies = {name: function.definition.nodes for name, function in graph.functions.items()}
+    found: set[str] = set()
+    while True:
+        new = {
+            name
+            for name, nodes in bodies.items()
+            if name not in found and any(_does_io(node, found) for node in nodes)
+        }
+        if not new:
+            return found
+        found |= new
+
+
+def _does_io(node: Node | BodyNode, functions: Iterable[str]) -> bool:
+    op = lookup(node.op)
+    if op is not None and op.of_files:
+        return True
+    if op is not None and not any("func" in attr.kind for attr in op.parsed().attrs.values()):
+        return False
+    called = {node.op, *(func.name for _, func in functions_in_attrs(node.attrs))}
+    return not called.isdisjoint(functions)
+
+
+def initializers(
+    graph: Graph, wanted: Collection[Node], unrunnable: Collection[Node] = ()
+) -> list[Node]:
+    """The first node, in graph order, that initializes each resource that is among `wanted`.
+
+    One that takes no feed and is not `unrunnable`; a single node that waits for them all, as an
+    `init` does, stands for several.
+    """
+    effects, known = Effects(), set(wanted)
+    found: dict[Node, Node] = {}
+    for node in graph:
+        op = lookup(node.op)
+        if op is None or not op.initializes or not node.inputs or node in unrunnable:
+            continue
+        resource = effects.origin(node.inputs[0]).node
+        if resource in known and resource not in found and _needs_no_feed(graph, node):
+            found[resource] = node
+    every = list(found.values())
+    if len(every) > 1:
+        group = _group_node(graph, every)
+        return every if group is None else [group]
+    return every
+
+
+def _group_node(graph: Graph, nodes: Collection[Node]) -> Node | None:
+    """A node that does nothing but wait for all of these, and takes no feed."""
+    for node in graph:
+        waits = not node.inputs and set(node.controls).issuperset(nodes)
+        if waits and _needs_no_feed(graph, node):
+            return node
+    return None
+
+
+def _needs_no_feed(graph: Graph, node: Node) -> bool:
+    return not any(must_be_fed(item) for item in ancestors(graph, [node]))
+
+
 _OPAQUE = ("resource", "variant")
-_CANNOT = ("unknown", "no kernel")
+_UNRUNNABLE = ("unknown", "no kernel")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +126,7 @@ class FrameSummary:
 
 
 @dataclass(frozen=True, slots=True)
-class FunctionSummary:
+class LibraryFunctionSummary:
     """One function of the library, with its signature."""
 
     name: str
@@ -73,7 +148,7 @@ class Summary:
     devices: tuple[tuple[str, int], ...]
     frames: tuple[FrameSummary, ...]
     faults: int
-    functions: tuple[FunctionSummary, ...]
+    functions: tuple[LibraryFunctionSummary, ...]
     inputs: tuple[Endpoint, ...]
     outputs: tuple[Endpoint, ...]
     targets: tuple[str, ...]
@@ -90,14 +165,14 @@ def summarize(graph: Graph, found: Frames | None = None) -> Summary:
         producer=graph.versions.producer,
         constant_bytes=sum(_constant_bytes(node) for node in graph),
         ops=_by_count(ops),
-        unrunnable_ops=tuple(op for op in sorted(ops) if support(graph, op) in _CANNOT),
+        unrunnable_ops=tuple(op for op in sorted(ops) if op_support(graph, op) in _UNRUNNABLE),
         devices=_by_count(Counter(node.device for node in graph)),
-        frames=tuple(_frame(frame) for frame in _as_tree(found)),
+        frames=tuple(_frame(frame) for frame in _depth_first(found)),
         faults=len(found.faults),
         functions=tuple(_function(graph.functions[name]) for name in sorted(graph.functions)),
         inputs=tuple(_input(graph, node) for node in graph if is_input(node)),
         outputs=tuple(_outputs_of(graph, found)),
-        targets=tuple(run_for_effect(graph, found)),
+        targets=tuple(effect_targets(graph, found)),
     )
 
 
@@ -106,7 +181,7 @@ def _outputs_of(graph: Graph, found: Frames) -> Iterator[Endpoint]:
     shapes = infer_shapes(graph)
     items = sinks(graph, found)
     for item in sorted(items, key=lambda item: role(item.node) == "exit"):
-        yield Endpoint(item.name, type_text(item.dtype, shapes[item]))
+        yield Endpoint(item.name, format_type(item.dtype, shapes[item]))
 
 
 def sinks(graph: Graph, found: Frames | None = None) -> list[Output]:
@@ -120,13 +195,13 @@ def sinks(graph: Graph, found: Frames | None = None) -> list[Output]:
     ]
 
 
-def not_of_files(graph: Graph, items: list[Output]) -> list[Output]:
+def without_io_nodes(graph: Graph, items: list[Output]) -> list[Output]:
     """Tensors but for those that come of reading or writing files, if any other is there."""
-    files = of_files(graph)
+    files = io_nodes(graph)
     return [item for item in items if item.node not in files] or items
 
 
-def run_for_effect(graph: Graph, found: Frames) -> Iterator[str]:
+def effect_targets(graph: Graph, found: Frames) -> Iterator[str]:
     """Nodes that are run for their effect: nothing waits for them, and they return nothing.
 
     A Send is none: it runs because its Recv is needed.
@@ -153,14 +228,14 @@ def next_command(graph: Graph, path: str, summary: Summary, *, restored: bool = 
     """
     path = f"./{path}" if path.startswith("-") and path != "-" else path
     items = [graph.tensor(item.name) for item in summary.outputs]
-    stuck = reached(graph, [node for node in graph if node.op in summary.unrunnable_ops])
-    items = not_of_files(graph, [item for item in items if item.node not in stuck])
+    stuck = reachable_from(graph, [node for node in graph if node.op in summary.unrunnable_ops])
+    items = without_io_nodes(graph, [item for item in items if item.node not in stuck])
     if summary.faults or not items:
         return shlex.join(["cfgraph", "check", path])
     fetched = [item for item in items if role(item.node) != "exit"]
     fetched = [item for item in fetched if not _assigns(item.node)] or fetched
-    fetched = _most_made(graph, fetched)[:_MAX_FETCHES]
-    wanted = needed(graph, [item.node for item in fetched or items])
+    fetched = _by_ancestor_count(graph, fetched)[:_MAX_FETCHES]
+    wanted = ancestors(graph, [item.node for item in fetched or items])
     feeds = [feed_option(graph, node.output()) for node in wanted if must_be_fed(node)]
     if not fetched and stuck:
         fetched = items[:_MAX_FETCHES]
@@ -180,16 +255,16 @@ def _assigns(node: Node) -> bool:
     return op is not None and op.initializes
 
 
-def _most_made(graph: Graph, items: list[Output]) -> list[Output]:
+def _by_ancestor_count(graph: Graph, items: list[Output]) -> list[Output]:
     """First what takes the most nodes: a loss, its gradients, before a counter or a variable."""
     makers = list(dict.fromkeys(item.node for item in items))
     if len(makers) * len(graph) > _MAX_WEIGHED:
         return items
-    made_of = {node: len(needed(graph, [node])) for node in makers}
+    made_of = {node: len(ancestors(graph, [node])) for node in makers}
     return sorted(items, key=lambda item: -made_of[item.node])
 
 
-def support(graph: Graph, op: str) -> str:
+def op_support(graph: Graph, op: str) -> str:
     """What becomes of an op in a run: `` where it has a kernel, else `lowered` or why it cannot."""
     definition = lookup(op)
     if op in graph.functions or (definition and issubclass(definition, Functional)):
@@ -217,7 +292,7 @@ def _bytes(tensor: Tensor) -> int:
         return 0
 
 
-def _as_tree(found: Frames) -> list[Frame]:
+def _depth_first(found: Frames) -> list[Frame]:
     """The frames but the root, each before its own children, these in graph order."""
     children: dict[Frame | None, list[Frame]] = {}
     for frame in found.all:
@@ -245,11 +320,13 @@ def _frame(frame: Frame) -> FrameSummary:
     )
 
 
-def _function(function: Function) -> FunctionSummary:
+def _function(function: Function) -> LibraryFunctionSummary:
     definition = function.definition
     inputs = ", ".join(_argument(item) for item in definition.inputs)
     outputs = ", ".join(_argument(item) for item in definition.outputs)
-    return FunctionSummary(function.name, f"({inputs}) -> ({outputs})", len(definition.nodes))
+    return LibraryFunctionSummary(
+        function.name, f"({inputs}) -> ({outputs})", len(definition.nodes)
+    )
 
 
 def _argument(item: Arg) -> str:
@@ -261,7 +338,7 @@ def _argument(item: Arg) -> str:
 def _input(graph: Graph, node: Node) -> Endpoint:
     item = node.output()
     default = None if must_be_fed(node) else _value(node.inputs[0])
-    return Endpoint(item.name, described(graph, item), default)
+    return Endpoint(item.name, describe_type(graph, item), default)
 
 
 def _value(item: Output) -> str:

@@ -1,4 +1,4 @@
-"""The edges of a partitioned graph that cross devices: which Send and which Recv meet."""
+"""Send and Recv pairs of a partitioned graph, matched by rendezvous key."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from cfgraph.ir.graph import Graph, Node
 from cfgraph.ir.walk import Roles
 
 
-class Key(NamedTuple):
+class RendezvousKey(NamedTuple):
     """What a Send and its Recv agree on, besides the frame and the iteration they fire in."""
 
     send_device: str
@@ -20,9 +20,9 @@ class Key(NamedTuple):
         return f"{self.tensor_name!r} from {self.send_device} to {self.recv_device}"
 
 
-def key_of(node: Node) -> Key:
+def rendezvous_key(node: Node) -> RendezvousKey:
     """The key of a Send or a Recv. Raises InvalidInput where it has no such attributes."""
-    return Key(*[_text(node.attr(name)) for name in Key._fields])
+    return RendezvousKey(*[_text(node.attr(name)) for name in RendezvousKey._fields])
 
 
 def _text(value: Any) -> str:
@@ -42,19 +42,19 @@ def is_partitioned(graph: Graph) -> bool:
     return any(is_transfer(node, roles) for node in graph)
 
 
-def senders(nodes: Iterable[Node]) -> dict[Key, Node]:
+def sends_by_key(nodes: Iterable[Node]) -> dict[RendezvousKey, Node]:
     """The Send of each key; the first one where several have it."""
-    roles, found = Roles(), dict[Key, Node]()
+    roles, found = Roles(), dict[RendezvousKey, Node]()
     for node in nodes:
         if roles[node.op] == "send" and is_transfer(node, roles):
-            found.setdefault(key_of(node), node)
+            found.setdefault(rendezvous_key(node), node)
     return found
 
 
-def sends_of(nodes: Collection[Node]) -> dict[Node, Node]:
+def sends_by_recv(nodes: Collection[Node]) -> dict[Node, Node]:
     """The Send that each Recv hears from; a Recv whose Send is not among the nodes is left out."""
     roles = Roles()
     recvs = [node for node in nodes if roles[node.op] == "recv" and is_transfer(node, roles)]
-    sent = senders(nodes) if recvs else {}
-    pairs = ((node, sent.get(key_of(node))) for node in recvs)
+    sent = sends_by_key(nodes) if recvs else {}
+    pairs = ((node, sent.get(rendezvous_key(node))) for node in recvs)
     return {node: send for node, send in pairs if send is not None}

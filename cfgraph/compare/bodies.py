@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from cfgraph.analysis.bodies import Body
+from cfgraph.analysis.verify.body_graph import BodyGraph
 from cfgraph.compare.match import Attrs, Pairs, match_by_structure
 from cfgraph.ir.functions import Definition
 from cfgraph.ir.graph import Node, Output
@@ -21,7 +21,7 @@ class Side(NamedTuple):
     """One of two functions that are compared: what of its definition counts, and its body."""
 
     definition: Definition
-    body: Body
+    body: BodyGraph
 
 
 def match_bodies(a: Side, b: Side, attrs: Attrs, devices: bool) -> Pairs:

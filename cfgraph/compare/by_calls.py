@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from cfgraph.analysis.needed import needed
+from cfgraph.analysis.reachability import ancestors
 from cfgraph.errors import CfgraphError, RunTimeout, Unsupported
 from cfgraph.ir import registry
 from cfgraph.ir.attrs import Func
@@ -45,7 +45,7 @@ def run_by_calls(
     that of a session says why.
     """
     wanted = [*(item.node for item in fetches if item not in feeds), *targets]
-    nodes = needed(graph, wanted, set(feeds), {item.node for item in feeds})
+    nodes = ancestors(graph, wanted, set(feeds), {item.node for item in feeds})
     if not is_functional(graph, nodes):
         return None
     deadline = None if timeout is None else time.monotonic() + timeout
@@ -145,7 +145,7 @@ class _Caller:
         values: Values = dict(zip(outputs, arguments, strict=True))
         wanted = [*(item.node for item in body.returns), *body.control_returns]
         self.running.append(func.name)
-        self.run(needed(body.graph, wanted), values)
+        self.run(ancestors(body.graph, wanted), values)
         self.running.pop()
         return tuple(values[item] for item in body.returns)
 

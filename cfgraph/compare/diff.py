@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from cfgraph.analysis.bodies import body_of
-from cfgraph.analysis.signatures import Signatures
+from cfgraph.analysis.verify.body_graph import body_graph
+from cfgraph.analysis.verify.context import Signatures
 from cfgraph.compare.bodies import Side, in_names_of, match_bodies
 from cfgraph.compare.differences import (
     Change,
@@ -140,8 +140,8 @@ class _Differ:
         """What differs between two functions of one name; None if nothing does."""
         if a is b or same(a.definition, b.definition):
             return None
-        one = Side(self.signature(a.definition), body_of(a, mine))
-        other = Side(self.signature(b.definition), body_of(b, theirs))
+        one = Side(self.signature(a.definition), body_graph(a, mine))
+        other = Side(self.signature(b.definition), body_graph(b, theirs))
         graphs = one.body.subject.graph, other.body.subject.graph
         if self.by == "structure":
             pairs = match_bodies(one, other, self.attrs, self.devices)

@@ -8,9 +8,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from cfgraph.analysis.frames import frames
-from cfgraph.analysis.needed import needed
-from cfgraph.analysis.paths import stopping
+from cfgraph.analysis.gradient_paths import stopping_tensors
+from cfgraph.analysis.loops.frames import frames
+from cfgraph.analysis.reachability import ancestors
 from cfgraph.compare.drawn_point import Setting, drawn_point
 from cfgraph.compare.finite_differences import (
     SINGLE,
@@ -88,7 +88,7 @@ def _held(graph: Graph, item: Derivative) -> tuple[list[Output], list[Output]]:
 
 def _stopped_between(graph: Graph, item: Derivative, xs: Sequence[str]) -> list[Output]:
     tensors = (list(map(graph.tensor, names)) for names in (xs, item.ys, item.stops))
-    return stopping(*tensors)
+    return stopping_tensors(*tensors)
 
 
 def _finite_point(
@@ -216,7 +216,7 @@ class _Check:
 
     def _accuracy(self) -> Accuracy:
         narrow = set(self.options.narrow)
-        nodes = needed(self.graph, [self.graph.tensor(y).node for y in self.item.ys])
+        nodes = ancestors(self.graph, [self.graph.tensor(y).node for y in self.item.ys])
         single = any(node.name in narrow for node in nodes)
         found = Accuracy(*SINGLE) if single else Accuracy()
         rtol = self.options.rtol

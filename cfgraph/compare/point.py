@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NoReturn
 
-from cfgraph.analysis.needed import needed
-from cfgraph.analysis.parameters import is_variable, variable_key
+from cfgraph.analysis.reachability import ancestors
+from cfgraph.analysis.trainable_inputs import is_variable, variable_key
 from cfgraph.compare.by_calls import run_by_calls
 from cfgraph.errors import Unsupported
 from cfgraph.ir.graph import Graph, Node
@@ -52,7 +52,7 @@ class Point:
 
     def variables(self, wanted: Iterable[Node]) -> dict[Node, Variable]:
         """The variables that the wanted nodes need, made if they are not there yet."""
-        nodes = [node for node in needed(self.graph, wanted) if is_variable(node)]
+        nodes = [node for node in ancestors(self.graph, wanted) if is_variable(node)]
         if nodes:
             self._session.run((), self.feeds, [node.name for node in nodes])
         return {node: self._cell(node) for node in nodes}

@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from cfgraph.analysis.inputs import declared, missing_feeds, must_be_fed
-from cfgraph.analysis.needed import needed
+from cfgraph.analysis.feeds_and_fetches import declared_type, missing_feeds_error, must_be_fed
+from cfgraph.analysis.reachability import ancestors
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.shapes import Shape
@@ -55,14 +55,16 @@ def random_inputs(
     """
     lacking = [
         node.output()
-        for node in needed(graph, wanted, fed)
+        for node in ancestors(graph, wanted, fed)
         if must_be_fed(node) and node.output() not in fed
     ]
     strange = [item for item in lacking if not can_draw(item.dtype)]
     if strange:
-        raise missing_feeds(graph, strange)
+        raise missing_feeds_error(graph, strange)
     return {
-        item.name: drawn(item.name, *declared(graph, item), seed=seed, sizes=sizes, floats=floats)
+        item.name: drawn(
+            item.name, *declared_type(graph, item), seed=seed, sizes=sizes, floats=floats
+        )
         for item in lacking
     }
 

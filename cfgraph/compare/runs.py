@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from cfgraph.analysis.frames import frames
-from cfgraph.analysis.needed import needed
-from cfgraph.analysis.summary import not_of_files, run_for_effect, sinks
+from cfgraph.analysis.loops.frames import frames
+from cfgraph.analysis.reachability import ancestors
+from cfgraph.analysis.summary import effect_targets, sinks, without_io_nodes
 from cfgraph.compare.divergence import Divergence, compare_values, first_divergence
 from cfgraph.compare.drawn_point import Setting, drawn_point
 from cfgraph.compare.point import Point
@@ -106,14 +106,14 @@ def _common(a: Graph, b: Graph, options: RunOptions) -> tuple[tuple[str, ...], t
     """What to fetch, and what the second graph does not have of it."""
     if options.fetches or options.targets:
         return tuple(a.tensor(name).name for name in options.fetches), ()
-    names = [item.name for item in not_of_files(a, sinks(a))]
+    names = [item.name for item in without_io_nodes(a, sinks(a))]
     found = tuple(name for name in names if name.rpartition(":")[0] in b)
     return found, tuple(name for name in names if name not in found)
 
 
 def _effects(a: Graph, b: Graph) -> tuple[str, ...]:
     """The nodes to run where nothing can be fetched. Raises UsageError where there are none."""
-    found = tuple(name for name in run_for_effect(a, frames(a)) if name in b)
+    found = tuple(name for name in effect_targets(a, frames(a)) if name in b)
     if not found:
         message = "the graphs have no outputs in common"
         raise UsageError(message, hint="name tensors with --fetch, or nodes with --target")
@@ -155,7 +155,7 @@ class _Case:
         if values is not None:
             return values
         fed = {self.a.tensor(name) for name in point.feeds}
-        self.lowered = is_functional(self.a, needed(self.a, self.wanted(self.a), fed))
+        self.lowered = is_functional(self.a, ancestors(self.a, self.wanted(self.a), fed))
         return self.run(point)
 
     def first_point(self) -> tuple[Point, list[Any], Any]:

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any, Final
 
-from cfgraph.analysis.check import CheckReport, check, report_on
-from cfgraph.analysis.codes import catalogue, like
+from cfgraph.analysis.check import CheckReport, check, report_load_error
+from cfgraph.analysis.codes import catalog, similar_code_hint
 from cfgraph.analysis.findings import LEVELS, Finding
 from cfgraph.console.answer import print_document
 from cfgraph.console.ci_formats import CI_FORMATS, Subject
@@ -81,8 +81,8 @@ def check_graphs(paths: Sequence[str], options: CheckOptions) -> int:
 
 def _require_known(pattern: str) -> None:
     """Raise UsageError for a pattern of no code, which would hide what it was to show."""
-    if not any(fnmatchcase(code, pattern.upper()) for code in catalogue()):
-        hint = like(pattern) or "as in CFG201 or CFG2*"
+    if not any(fnmatchcase(code, pattern.upper()) for code in catalog()):
+        hint = similar_code_hint(pattern) or "as in CFG201 or CFG2*"
         raise UsageError(f"there is no code {pattern!r}", hint=hint)
 
 
@@ -92,7 +92,7 @@ def _check(path: str, options: CheckOptions) -> Checked:
     except InvalidInput as error:
         error.path = error.path or path
         failure = error if (error.code or _UNREADABLE).startswith(_UNREADABLE) else None
-        report = report_on(error)
+        report = report_load_error(error)
         if failure is None:
             report = report.only(options.select, options.ignore)
         return Checked(path, report, failure=failure)

@@ -10,7 +10,7 @@ from urllib.parse import quote
 from xml.etree import ElementTree
 
 from cfgraph import __version__
-from cfgraph.analysis.codes import catalogue
+from cfgraph.analysis.codes import catalog
 from cfgraph.analysis.findings import LEVELS, Finding
 from cfgraph.console.tables import clean_lines
 from cfgraph.document import render
@@ -72,7 +72,7 @@ def sarif(command: str, subjects: Iterable[Subject], fail_level: str) -> str:
 
 
 def _rule(code: str) -> dict[str, Any]:
-    entry = catalogue().get(code)
+    entry = catalog().get(code)
     if entry is None:
         return {"id": code}
     return {

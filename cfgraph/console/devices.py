@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from cfgraph.analysis.parts import Parts, Route
+from cfgraph.analysis.partitions import MessageRoute, Partitions
 from cfgraph.console.tables import Column, Table
 from cfgraph.ir.device_set import short_name
 from cfgraph.runtime.devices.simulated import device_text, is_simulated
 
 
-def parts_table(parts: Parts) -> Table:
+def parts_table(parts: Partitions) -> Table:
     """A row a device: its nodes, control loops, and what it sends."""
     columns = [
         Column("device", style="cyan"),
@@ -27,7 +27,7 @@ def parts_table(parts: Parts) -> Table:
     return Table(columns, rows)
 
 
-def routes_table(parts: Parts) -> Table:
+def routes_table(parts: Partitions) -> Table:
     """A row for the messages from one device to another in one loop."""
     columns = [
         Column("from", style="cyan"),
@@ -49,7 +49,7 @@ def routes_table(parts: Parts) -> Table:
     return Table(columns, rows)
 
 
-def parts_json(parts: Parts) -> dict[str, Any]:
+def parts_json(parts: Partitions) -> dict[str, Any]:
     """The devices and the routes for a JSON document."""
     return {
         "devices": [{**asdict(p), "simulated": is_simulated(p.device)} for p in parts.parts],
@@ -57,12 +57,12 @@ def parts_json(parts: Parts) -> dict[str, Any]:
     }
 
 
-def _route_json(route: Route) -> dict[str, Any]:
+def _route_json(route: MessageRoute) -> dict[str, Any]:
     told = asdict(route)
     return {"from": told.pop("source"), "to": told.pop("target"), **told}
 
 
-def _bytes_text(route: Route) -> str:
+def _bytes_text(route: MessageRoute) -> str:
     if not route.unknown:
         return str(route.bytes)
     return f"{route.bytes} + ?" if route.bytes else "?"

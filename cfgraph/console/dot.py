@@ -9,8 +9,8 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from cfgraph.analysis.frames import Frame
-from cfgraph.analysis.when import When
+from cfgraph.analysis.deadness.deadness import LivenessCondition
+from cfgraph.analysis.loops.frames import Frame
 from cfgraph.console.view import Chosen
 from cfgraph.ir.graph import Node
 from cfgraph.ops.op import role
@@ -65,7 +65,7 @@ def _frames(some: Chosen, numbers: dict[Node, str], boxes: int, deadness: bool) 
         stack.extend((child, False) for child in reversed(children.get(frame, [])))
 
 
-def _node(node: Node, title: str, number: str, when: When | None) -> str:
+def _node(node: Node, title: str, number: str, when: LivenessCondition | None) -> str:
     label = title if title == node.op else f"{title}\n{node.op}"
     shape = _SHAPES.get(role(node))
     more = f", shape={shape}" if shape else ""
@@ -76,7 +76,7 @@ def _node(node: Node, title: str, number: str, when: When | None) -> str:
     return f"{number} [label={_quoted(label)}{more}];"
 
 
-def _fill(when: When) -> str:
+def _fill(when: LivenessCondition) -> str:
     """A light colour of the group, as hue, saturation and value."""
     if when.how_often == "never":
         return "gray85"

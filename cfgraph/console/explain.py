@@ -6,10 +6,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from cfgraph.analysis.check_words import assignment
-from cfgraph.analysis.explain import Edge, Explanation, explain_node
-from cfgraph.analysis.frames import frames
-from cfgraph.analysis.regardless import Regardless, regardless
+from cfgraph.analysis.deadness.pretty import describe_assignment
+from cfgraph.analysis.explain import (
+    EdgeCondition,
+    Explanation,
+    UnconditionalWork,
+    explain_node,
+    unconditional_work,
+)
+from cfgraph.analysis.loops.frames import frames
 from cfgraph.console.answer import print_document
 from cfgraph.console.explain_loop import answer_loop
 from cfgraph.console.graphs import Source, read_graph, require_one_stdin
@@ -44,7 +49,7 @@ class NodeAnswer:
     """A node before it runs, what runs regardless if it is a predicate, and its fate in a run."""
 
     told: Explanation
-    decides: Regardless | None
+    decides: UnconditionalWork | None
     fate: Fate | None
     full: bool
 
@@ -117,12 +122,12 @@ def _is_loop(graph: Graph, subject: str) -> bool:
     return named or subject.startswith("/")
 
 
-def _decides(graph: Graph, told: Explanation) -> Regardless | None:
+def _decides(graph: Graph, told: Explanation) -> UnconditionalWork | None:
     """What runs regardless of a node that is a predicate outside of loops, or of a Switch's."""
     node = told.node
     if role(node) == "switch":
-        return regardless(graph, node.inputs[1])
-    return regardless(graph, node.output()) if node.readers(0) else None
+        return unconditional_work(graph, node.inputs[1])
+    return unconditional_work(graph, node.output()) if node.readers(0) else None
 
 
 def require_outside_functions(graph: Graph, subject: str) -> None:
@@ -155,7 +160,7 @@ def _rows(told: Explanation, full: bool) -> list[tuple[str, str, str]]:
     rows = [("frame", told.frame, "" if told.frame == "/" else "inside a loop")]
     rows.append(("live", node.predicate, node.words))
     if told.witness and "|" in node.predicate:
-        rows.append(("for example", f"with {assignment(told.witness)}", ""))
+        rows.append(("for example", f"with {describe_assignment(told.witness)}", ""))
     rows += [("output", edge.name, _when(edge)) for edge in told.outputs]
     rows.append(("waits for", told.waits_for, ""))
     rows += [("input", edge.name, _when(edge)) for edge in told.inputs]
@@ -169,7 +174,7 @@ def _rows(told: Explanation, full: bool) -> list[tuple[str, str, str]]:
     return rows
 
 
-def _when(edge: Edge) -> str:
+def _when(edge: EdgeCondition) -> str:
     """The condition of an edge: an edge does not run, it is live."""
     if edge.predicate in ("true", "false"):
         return "always live" if edge.predicate == "true" else "never live"
@@ -197,5 +202,5 @@ def _node_json(told: Explanation) -> dict[str, Any]:
     }
 
 
-def _edge_json(edge: Edge) -> dict[str, str]:
+def _edge_json(edge: EdgeCondition) -> dict[str, str]:
     return {"tensor": edge.name, "predicate": edge.predicate, "live": _when(edge)}

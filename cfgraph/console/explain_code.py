@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import asdict
 
-from cfgraph.analysis.codes import explain
+from cfgraph.analysis.codes import find_code
 from cfgraph.console.answer import print_document
 from cfgraph.console.page import page
 from cfgraph.errors import UsageError
@@ -17,7 +17,7 @@ def explain_code(code: str, json: bool, color: Color) -> None:
     if not re.fullmatch(r"(?i)cfg\w*", code):
         hint = f"name a node too: cfgraph explain {code} NODE"
         raise UsageError(f"{code!r} is no code such as CFG201", hint=hint)
-    entry = explain(code)
+    entry = find_code(code)
     if json:
         print_document("explain", result={"code": asdict(entry)})
         return

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from cfgraph.analysis.cost import Costs, Estimates
-from cfgraph.analysis.frames import Frame, frames
-from cfgraph.analysis.overlap import Item, Overlap, overlap
+from cfgraph.analysis.cost import CostEstimates, Costs
+from cfgraph.analysis.loops.critical_cycle import CriticalCycle, Item, critical_cycle
+from cfgraph.analysis.loops.frames import Frame, frames
 from cfgraph.console.page import Page
 from cfgraph.console.tables import Column, Table
 from cfgraph.ir.device_set import short_name
@@ -28,7 +28,7 @@ _NS: Final = 1e9
 class LoopAnswer:
     """A loop's critical cycle with the seconds of each node, and a run in virtual time."""
 
-    found: Overlap
+    found: CriticalCycle
     cost: Callable[[Node], float]
     seen: Iterations | None
 
@@ -136,14 +136,14 @@ def answer_loop(
     Raises UsageError where there is no such loop, and what a run raises.
     """
     found = frames(graph)
-    estimates, costs = Estimates(infer_shapes(graph), found), Costs()
+    estimates, costs = CostEstimates(infer_shapes(graph), found), Costs()
 
     def cost(node: Node) -> float:
         kind = costs.kind_of(node.device)
         waits = costs.link.seconds(estimates.size(Output(node))) if role(node) == "recv" else 0.0
         return costs.seconds(kind, *estimates.work(node)) + waits
 
-    answer = overlap(graph, path, cost)
+    answer = critical_cycle(graph, path, cost)
     return LoopAnswer(answer, cost, iterations and iterations(answer.frame))
 
 

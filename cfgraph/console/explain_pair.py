@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from cfgraph.analysis.crossing import Crossing, crossing
-from cfgraph.analysis.frames import frames
-from cfgraph.analysis.paths import find_cut, path_through
+from cfgraph.analysis.gradient_paths import find_gradient_cut, gradient_path_through
+from cfgraph.analysis.loops.frame_path import FramePath, frame_path
+from cfgraph.analysis.loops.frames import frames
 from cfgraph.console.explain import print_answer, require_outside_functions
 from cfgraph.console.graphs import read_graph
 from cfgraph.console.page import Page
@@ -78,7 +78,7 @@ def _tensor(graph: Graph, name: str) -> Output:
 def _answer(graph: Graph, source: Output, target: Output) -> PairAnswer:
     """How a tensor gets to another one's node, how a gradient comes back, and if they cluster."""
     found = frames(graph)
-    way = crossing(found, source, target.node)
+    way = frame_path(found, source, target.node)
     return PairAnswer(
         source,
         target,
@@ -88,7 +88,7 @@ def _answer(graph: Graph, source: Output, target: Output) -> PairAnswer:
     )
 
 
-def _frames(way: Crossing, source: Output, target: Node) -> Iterator[str]:
+def _frames(way: FramePath, source: Output, target: Node) -> Iterator[str]:
     if not way.leaves and not way.enters:
         yield f"both are in one frame: {target.name} can read {source.name} as it is"
         return
@@ -109,10 +109,10 @@ def _frames(way: Crossing, source: Output, target: Node) -> Iterator[str]:
 
 
 def _gradient(x: Output, y: Output) -> str:
-    cut = find_cut([y], x)
+    cut = find_gradient_cut([y], x)
     if cut is not None:
         return f"none of {y.name} by {x.name}: {cut.reason}"
-    path = path_through([x], x.node, [y])
+    path = gradient_path_through([x], x.node, [y])
     names = [node.name for node in path[1:-1]]
     if len(names) > _SHOWN:
         names[_SHOWN // 2 : -_SHOWN // 2] = [f"… {len(names) - _SHOWN} more …"]

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from cfgraph.analysis.frames import Frame
-from cfgraph.analysis.inputs import require_feeds
+from cfgraph.analysis.feeds_and_fetches import require_feeds
+from cfgraph.analysis.loops.frames import Frame
 from cfgraph.console.graphs import Source
 from cfgraph.console.run_saved import Restoring
 from cfgraph.errors import ExecutionError, UsageError

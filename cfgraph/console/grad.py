@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from cfgraph.analysis.parameters import parameters
 from cfgraph.analysis.summary import sinks
+from cfgraph.analysis.trainable_inputs import default_xs
 from cfgraph.console.answer import print_document
 from cfgraph.console.given import NOT_ASKED
 from cfgraph.console.grad_check import check_table, checked_copy, print_check
@@ -110,7 +110,7 @@ def _tensors(graph: Graph, asked: Asked) -> tuple[list[Output], list[Output]]:
         likely = ", ".join(item.name for item in sinks(graph)[:3])
         hint = f"name it with --ys; outputs of the graph are {likely}" if likely else None
         raise UsageError("nothing to differentiate", hint=hint)
-    xs = [graph.tensor(name) for name in dict.fromkeys(names_in(asked.xs))] or parameters(graph)
+    xs = [graph.tensor(name) for name in dict.fromkeys(names_in(asked.xs))] or default_xs(graph)
     if not xs:
         message = "the graph has no variables and no inputs of floats to differentiate by"
         raise UsageError(message, hint="name tensors with --xs")

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from cfgraph.analysis.parameters import is_variable, variable_key
+from cfgraph.analysis.trainable_inputs import is_variable, variable_key
 from cfgraph.compare.finite_differences import Comparison
 from cfgraph.compare.gradient_check import CheckOptions, check_gradients
 from cfgraph.console.grad_options import Checked

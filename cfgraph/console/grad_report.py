@@ -7,8 +7,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cfgraph.analysis.inputs import type_text
-from cfgraph.analysis.paths import Cut, find_cut
+from cfgraph.analysis.feeds_and_fetches import format_type
+from cfgraph.analysis.gradient_paths import GradientCut, find_gradient_cut
 from cfgraph.console.page import page
 from cfgraph.console.tables import Column, Styled, Table
 from cfgraph.ir.graph import Graph, Node
@@ -26,7 +26,7 @@ class Row:
     x: str
     gradient: str | None
     type: str | None
-    cut: Cut | None
+    cut: GradientCut | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,11 +98,11 @@ def _rows(graph: Graph, found: Sequence[Derivative]) -> list[Row]:
         targets = list(ys)
         for x, name in zip(item.xs, item.names, strict=True):
             if name is None:
-                cut = find_cut(targets, graph.tensor(x), stops)
+                cut = find_gradient_cut(targets, graph.tensor(x), stops)
                 rows.append(Row(item.order, x, None, None, cut))
                 continue
             tensor = graph.tensor(name)
-            rows.append(Row(item.order, x, name, type_text(tensor.dtype, shapes[tensor]), None))
+            rows.append(Row(item.order, x, name, format_type(tensor.dtype, shapes[tensor]), None))
     return rows
 
 

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Iterable
 from typing import IO, Any, Final
 
-from cfgraph.analysis.frames import frames
+from cfgraph.analysis.loops.frames import frames
 from cfgraph.console.page import Page, PlainPage, page
 from cfgraph.console.tables import Column, Table, clean, pad
 from cfgraph.console.values import summary_text

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cfgraph.analysis.parts import Parts, parts_of
+from cfgraph.analysis.partitions import Partitions, device_partitions
 from cfgraph.console.answer import print_document
 from cfgraph.console.devices import parts_json, parts_table, routes_table
 from cfgraph.console.given import NOT_ASKED, Verification
@@ -72,7 +72,7 @@ def partition_file(path: str, placing: PlaceOptions, writing: WriteOptions) -> i
         if writing.dump is not None and placed is not None:
             files.write(writing.dump, dumped(graph, placed).encode())
         cut = partition(graph)
-        parts = parts_of(graph)
+        parts = device_partitions(graph)
         verdict = writing.verification.after(graph, writing.quiet)
         fine = verdict is None or bool(verdict)
         if fine:
@@ -125,7 +125,7 @@ def _placed(graph: Graph, placing: PlaceOptions, rules: Rules) -> Placement | No
     )
 
 
-def _print_parts(parts: Parts, cut: Partitioned, placed: Placement | None) -> None:
+def _print_parts(parts: Partitions, cut: Partitioned, placed: Placement | None) -> None:
     out = page(stream=sys.stderr)
     devices = f"{len(parts.parts)} device{'s' * (len(parts.parts) != 1)}"
     messages = sum(route.messages for route in parts.routes)
@@ -145,11 +145,11 @@ def _print_parts(parts: Parts, cut: Partitioned, placed: Placement | None) -> No
         out.line(f"moved beside their loops: {', '.join(told)}{more}", "dim")
 
 
-def _has_nodes(parts: Parts, device: str) -> bool:
+def _has_nodes(parts: Partitions, device: str) -> bool:
     return any(part.device == device for part in parts.parts)
 
 
-def _summary(parts: Parts, nodes: int) -> dict[str, Any]:
+def _summary(parts: Partitions, nodes: int) -> dict[str, Any]:
     return {
         "devices": len(parts.parts),
         "nodes": nodes,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from cfgraph.analysis.inputs import require_feeds
+from cfgraph.analysis.feeds_and_fetches import require_feeds
 from cfgraph.console.graphs import Source, require_one_stdin
 from cfgraph.console.run_files import folder_places, output_places
 from cfgraph.console.run_options import RunOptions

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from cfgraph.analysis.parts import Parts, parts_of
+from cfgraph.analysis.partitions import Partitions, device_partitions
 from cfgraph.analysis.summary import Summary, next_command, summarize
 from cfgraph.analysis.transfers import is_partitioned
 from cfgraph.console import show_tables as tables
@@ -64,7 +64,7 @@ class _Show:
         self.options = options
         self.whole = View(source.graph)
         self._summary: Summary | None = None
-        self._parts: Parts | None = None
+        self._parts: Partitions | None = None
 
     @property
     def summary(self) -> Summary:
@@ -74,10 +74,10 @@ class _Show:
         return self._summary
 
     @property
-    def parts(self) -> Parts | None:
+    def parts(self) -> Partitions | None:
         """The parts of a partitioned graph, found once."""
         if self._parts is None and is_partitioned(self.graph):
-            self._parts = parts_of(self.graph, self.whole.found)
+            self._parts = device_partitions(self.graph, self.whole.found)
         return self._parts
 
     def print(self) -> None:

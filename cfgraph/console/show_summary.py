@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from cfgraph.analysis.parts import Parts
+from cfgraph.analysis.partitions import Partitions
 from cfgraph.analysis.summary import Endpoint, Summary
 from cfgraph.console import show_tables as tables
 from cfgraph.console.devices import parts_table, routes_table
@@ -17,7 +17,7 @@ MAX_LISTED: Final = 20
 
 
 def print_summary(
-    out: Page, source: Source, summary: Summary, command: str, parts: Parts | None
+    out: Page, source: Source, summary: Summary, command: str, parts: Partitions | None
 ) -> None:
     """Print what a person wants to know first, and what to type next; `parts` if it is cut."""
     out.heading(source.path, _counts(source, summary))

@@ -6,14 +6,14 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Final
 
+from cfgraph.analysis.deadness.deadness import LivenessCondition
 from cfgraph.analysis.summary import (
     Endpoint,
     FrameSummary,
-    FunctionSummary,
+    LibraryFunctionSummary,
     Summary,
-    support,
+    op_support,
 )
-from cfgraph.analysis.when import When
 from cfgraph.console.tables import Column, Styled, Table
 from cfgraph.console.view import Chosen, View
 from cfgraph.ir import registry
@@ -32,7 +32,7 @@ def ops_table(graph: Graph, chosen: Iterable[Chosen]) -> Table:
         Column("nodes", right=True),
         Column("support", optional=True),
     ]
-    return Table(columns, [(op, count, support(graph, op)) for op, count in ordered])
+    return Table(columns, [(op, count, op_support(graph, op)) for op, count in ordered])
 
 
 def nodes_table(chosen: Iterable[Chosen], deadness: bool = False) -> Table:
@@ -61,7 +61,7 @@ def _node_row(view: View, node: Node, deadness: bool) -> tuple[object, ...]:
     return view.title(node), node.op, *live, outputs, path, node.device, inputs
 
 
-def _live(when: When) -> Styled:
+def _live(when: LivenessCondition) -> Styled:
     """When a node runs; those that run together have one colour, and neighbours seldom the same."""
     if when.how_often != "sometimes":
         return Styled(when.text, "" if when.how_often == "always" else "red")
@@ -103,7 +103,7 @@ def frames_table(frames: Iterable[FrameSummary], tree: bool = True) -> Table:
     )
 
 
-def functions_table(functions: Iterable[FunctionSummary]) -> Table:
+def functions_table(functions: Iterable[LibraryFunctionSummary]) -> Table:
     """One row a function of the library."""
     columns = [Column("function", style="cyan"), Column("nodes", right=True), Column("signature")]
     return Table(columns, [(item.name, item.nodes, item.signature) for item in functions])

@@ -8,12 +8,12 @@ from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import Final
 
-from cfgraph.analysis.bodies import body_of
-from cfgraph.analysis.frames import Frames, frames
-from cfgraph.analysis.inputs import type_text
-from cfgraph.analysis.select import select, split_filter
-from cfgraph.analysis.signatures import Signatures, Types
-from cfgraph.analysis.when import HOW_OFTEN, When, when
+from cfgraph.analysis.deadness.deadness import HOW_OFTEN, LivenessCondition, liveness_conditions
+from cfgraph.analysis.feeds_and_fetches import format_type
+from cfgraph.analysis.loops.frames import Frames, frames
+from cfgraph.analysis.node_filter import select_nodes, split_filter
+from cfgraph.analysis.verify.body_graph import body_graph
+from cfgraph.analysis.verify.context import NodeTypes, Signatures
 from cfgraph.errors import UsageError
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.names import did_you_mean
@@ -31,7 +31,7 @@ class View:
 
     graph: Graph
     name: str = ""
-    arguments: Mapping[Node, Types] = field(default_factory=dict)
+    arguments: Mapping[Node, NodeTypes] = field(default_factory=dict)
 
     @cached_property
     def found(self) -> Frames:
@@ -44,14 +44,14 @@ class View:
         return infer_shapes(self.graph)
 
     @cached_property
-    def when(self) -> Mapping[Node, When]:
+    def when(self) -> Mapping[Node, LivenessCondition]:
         """When each node runs."""
-        return when(self.graph)
+        return liveness_conditions(self.graph)
 
     def type_text(self, item: Output) -> str:
         """Type and shape of a tensor."""
         types = self.arguments[item.node].outputs if item.node in self.arguments else None
-        return type_text(types[item.port] if types else item.dtype, self.shapes[item])
+        return format_type(types[item.port] if types else item.dtype, self.shapes[item])
 
     def title(self, node: Node) -> str:
         """The name of a node as people give it: with that of the function before it."""
@@ -102,7 +102,7 @@ def _nodes(view: View, filters: Iterable[str]) -> list[Node]:
     for text in filters:
         kind, pattern = split_filter(text, OF_SHOW)
         (live if kind == "live" else plain).append(pattern if kind == "live" else text)
-    chosen = select(view.graph, view.found, plain)
+    chosen = select_nodes(view.graph, view.found, plain)
     return [node for node in chosen if all(view.when[node].matches(pattern) for pattern in live)]
 
 
@@ -115,7 +115,7 @@ def _bodies(graph: Graph, patterns: Sequence[str]) -> Iterator[View]:
 
 
 def _body(graph: Graph, name: str, signatures: Signatures) -> View:
-    subject = body_of(graph.functions[name], signatures).subject
+    subject = body_graph(graph.functions[name], signatures).subject
     return View(subject.graph, name, subject.arguments)
 
 

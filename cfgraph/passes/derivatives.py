@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from cfgraph.analysis.paths import path_through, shown_path
+from cfgraph.analysis.gradient_paths import format_path, gradient_path_through
 from cfgraph.errors import Unsupported, UsageError
 from cfgraph.ir.graph import Graph
 from cfgraph.passes.gradients.gradients import gradients
@@ -100,6 +100,6 @@ def _tell_path(
         return
     tensors = ([graph.tensor(name) for name in names] for names in (xs, ys, stops))
     starts, ends, kept = tensors
-    path = path_through(starts, node, ends, kept)
+    path = gradient_path_through(starts, node, ends, kept)
     if len(path) > 1:
-        error.message += f"; it is on the path {shown_path(path)}"
+        error.message += f"; it is on the path {format_path(path)}"

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from cfgraph.analysis.transfers import Key, key_of
+from cfgraph.analysis.transfers import RendezvousKey, rendezvous_key
 from cfgraph.ir.graph import Node
 from cfgraph.runtime.executor import Executor
 from cfgraph.runtime.frame_state import DEAD, MASK, Frame, Iteration
@@ -66,7 +66,7 @@ class AtRest:
     def __init__(self, executors: Sequence[Executor], rendezvous: Rendezvous) -> None:
         self.executors = executors
         self.homes: dict[Node, Executor] = {}
-        self.sends: dict[Key, NodePlan] = {}
+        self.sends: dict[RendezvousKey, NodePlan] = {}
         self._enters: defaultdict[FramePlan, list[NodePlan]] = defaultdict(list)
         for executor in executors:
             for node, plan in executor.plan.nodes.items():
@@ -74,7 +74,7 @@ class AtRest:
                 if plan.child is not None:
                     self._enters[plan.child].append(plan)
                 if plan.op.role == "send":
-                    self.sends[key_of(node)] = plan
+                    self.sends[rendezvous_key(node)] = plan
         self.waiting = {(key, id(w.iteration)): w for key, w in rendezvous.waiting()}
 
     def plan(self, node: Node) -> NodePlan | None:
@@ -98,7 +98,10 @@ class AtRest:
 
     def is_waiting(self, here: Instance, plan: NodePlan) -> bool:
         """True for a Recv that fired, and whose message has not come."""
-        return plan.op.role == "recv" and (key_of(plan.node), id(here.iteration)) in self.waiting
+        return (
+            plan.op.role == "recv"
+            and (rendezvous_key(plan.node), id(here.iteration)) in self.waiting
+        )
 
     def missing(self, here: Instance, start: NodePlan) -> Iterator[str]:
         """For each place where tokens stopped on their way to a node, what did not come."""

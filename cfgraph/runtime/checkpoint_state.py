@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from cfgraph.analysis.parameters import is_variable, variable_key
+from cfgraph.analysis.trainable_inputs import is_variable, variable_key
 from cfgraph.errors import InvalidInput
 from cfgraph.ir.graph import Graph, Node
 from cfgraph.ir.serde_checkpoint import Checkpoint

@@ -31,7 +31,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from cfgraph.analysis.cost import Costs, Speed
+from cfgraph.analysis.cost import Costs, DeviceSpeed
 from cfgraph.errors import InvalidInput
 from cfgraph.ir.names import did_you_mean
 from cfgraph.ops.op import Op
@@ -95,11 +95,11 @@ class CostModel:
         )
 
     @cache  # noqa: B019
-    def _speed(self, device: str) -> tuple[Speed, float]:
+    def _speed(self, device: str) -> tuple[DeviceSpeed, float]:
         told = _matching(self.devices, device)
         costs = Costs()
         usual = costs.speeds[costs.kind_of(device)]
-        speed = Speed(
+        speed = DeviceSpeed(
             float(told.get("flops", usual.flops)),
             float(told.get("bytes", usual.bytes)),
             float(told.get("launch", usual.launch)),

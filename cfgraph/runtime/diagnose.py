@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from itertools import islice
 
-from cfgraph.analysis.transfers import key_of
+from cfgraph.analysis.transfers import rendezvous_key
 from cfgraph.errors import ExecutionError
 from cfgraph.ir.graph import Node, Output
 from cfgraph.runtime.at_rest import AtRest, Instance
@@ -76,7 +76,7 @@ class _Killer:
         """What the Send of a Recv read, on the other device; None for what is no Recv."""
         if plan.op.role != "recv" or self.here.died(plan):
             return None
-        send = self.rest.sends.get(key_of(plan.node))
+        send = self.rest.sends.get(rendezvous_key(plan.node))
         if send is None:
             return None
         self.here = self.rest.root(send.node)
@@ -104,7 +104,9 @@ class _Killer:
             index = int(here.iteration.values[source.base + 1])
             last = source.outputs - 1
             return port != (index if 0 <= index <= last else last)
-        send = self.rest.sends.get(key_of(source.node)) if source.op.role == "recv" else None
+        send = (
+            self.rest.sends.get(rendezvous_key(source.node)) if source.op.role == "recv" else None
+        )
         if send is None:
             return False
         there, item = self.rest.root(send.node), send.node.inputs[0]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from cfgraph.analysis.needed import needed
+from cfgraph.analysis.reachability import ancestors
 from cfgraph.analysis.transfers import is_partitioned
 from cfgraph.errors import UsageError
 from cfgraph.ir.copy import copy_of
@@ -31,11 +31,11 @@ def divided_run(run: Run, devices: Collection[str], soft_placement: bool, rules:
             raise UsageError(message, hint="leave the rules out, or partition the graph anew")
         require_among(graph, devices)
         return run
-    copy = copy_of(graph, needed(graph, [*_nodes(fetches), *targets, *_nodes(feeds)]))
+    copy = copy_of(graph, ancestors(graph, [*_nodes(fetches), *targets, *_nodes(feeds)]))
     fed = {item: _fed(copy, Output(copy[item.node.name], item.port)) for item in feeds}
     fetched = [fed.get(item) or Output(copy[item.node.name], item.port) for item in fetches]
     wanted = [*_nodes(fetched), *(copy[node.name] for node in targets), *_nodes(fed.values())]
-    part = copy_of(copy, needed(copy, wanted))
+    part = copy_of(copy, ancestors(copy, wanted))
     place(part, devices=devices, rules=rules, soft_placement=soft_placement)
     partition(part)
     return (

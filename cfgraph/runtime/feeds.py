@@ -10,9 +10,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from cfgraph.analysis.endpoints import fed_tensor
-from cfgraph.analysis.handles import variable_behind
-from cfgraph.analysis.inputs import declared, is_input
+from cfgraph.analysis.feeds_and_fetches import declared_type, fed_tensor, is_input
+from cfgraph.analysis.resource_handles import variable_of_handle
 from cfgraph.errors import CfgraphError, InvalidInput, UsageError
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Graph, Output
@@ -61,9 +60,9 @@ def read_value(text: str, graph: Graph, tensor: Output, what: str, seed: int = 0
 
 def fed_type(graph: Graph, tensor: Output) -> tuple[DType | None, Shape]:
     """Type and shape of what a tensor is fed with; the handle of a variable with its value."""
-    wanted, shape = declared(graph, tensor)
+    wanted, shape = declared_type(graph, tensor)
     if wanted is not None and wanted.kind == "resource":
-        return variable_behind(graph, tensor)
+        return variable_of_handle(graph, tensor)
     return wanted, shape
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
 
-from cfgraph.analysis.endpoints import fetched_tensor
-from cfgraph.analysis.frames import Frame, Frames, frames
-from cfgraph.analysis.summary import node_outputs, not_of_files, sinks
+from cfgraph.analysis.feeds_and_fetches import fetched_tensor
+from cfgraph.analysis.loops.frames import Frame, Frames, frames
+from cfgraph.analysis.summary import node_outputs, sinks, without_io_nodes
 from cfgraph.errors import UsageError
 from cfgraph.ir import registry
 from cfgraph.ir.graph import Graph, Node, Output
@@ -78,7 +78,7 @@ class Fetches:
 
         What saves and restores variables is left out.
         """
-        found = not_of_files(self.graph, sinks(self.graph, self.frames))
+        found = without_io_nodes(self.graph, sinks(self.graph, self.frames))
         if not found:
             hint = "name a tensor with --fetch, or a node with --target"
             raise UsageError("nothing to fetch: the graph has no outputs", hint=hint)

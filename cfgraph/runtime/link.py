@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from cfgraph.analysis.transfers import key_of
+from cfgraph.analysis.transfers import rendezvous_key
 from cfgraph.ir.graph import CONTROL, Node, Output
 from cfgraph.runtime.deliver import Edges, merge_control, merge_data, sender
 from cfgraph.runtime.fire_control import FIRES, Links
@@ -88,7 +88,7 @@ class _Linker:
 
     def channel(self, node: Node) -> Channel:
         """Where a Send and its Recv meet."""
-        return self.rendezvous.channel(key_of(node))
+        return self.rendezvous.channel(rendezvous_key(node))
 
     def edges(self, node: Node, port: int) -> Edges:
         """The readers of one output of a node, or of its control edges."""

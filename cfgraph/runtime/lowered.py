@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cfgraph.analysis.needed import needed
+from cfgraph.analysis.reachability import ancestors
 from cfgraph.ir.calls import drop_uncalled
 from cfgraph.ir.copy import copy_of
 from cfgraph.ir.graph import Graph, Node, Output
@@ -21,11 +21,11 @@ def lowered_run(
     Raises what `lower` raises.
     """
     wanted = [*(item.node for item in fetches), *targets]
-    if not is_functional(graph, needed(graph, wanted, frozenset(feeds))):
+    if not is_functional(graph, ancestors(graph, wanted, frozenset(feeds))):
         return graph, fetches, targets, feeds
     from cfgraph.passes.lower.lower import lower
 
-    nodes = needed(graph, [*wanted, *(item.node for item in feeds)])
+    nodes = ancestors(graph, [*wanted, *(item.node for item in feeds)])
     copy = copy_of(graph, nodes)
     drop_uncalled(copy)  # what is wrong in them is no matter of the run
     fed = {item: _fed(copy, Output(copy[item.node.name], item.port)) for item in feeds}

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from cfgraph.analysis.findings import require_none
+from cfgraph.analysis.findings import require_no_findings
 from cfgraph.analysis.transfers import is_partitioned
-from cfgraph.analysis.verify_transfers import doubled, uncut
+from cfgraph.analysis.verify.device_rules import check_duplicate_keys, check_partition_edges
 from cfgraph.ir.graph import Graph, Node, Output
 
 
@@ -45,8 +45,8 @@ def parts(
         return found.get(name) or found.setdefault(name, Part(name))
 
     chosen = list(nodes)
-    require_none(list(uncut(chosen)))
-    require_none(list(doubled(chosen)))
+    require_no_findings(list(check_partition_edges(chosen)))
+    require_no_findings(list(check_duplicate_keys(chosen)))
     for node in chosen:
         part(node).nodes.append(node)
     for place, item in enumerate(fetches):

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cfgraph.analysis.findings import require_none
-from cfgraph.analysis.frames import Frame, Frames, frames
-from cfgraph.analysis.inputs import missing_feeds, must_be_fed
-from cfgraph.analysis.needed import needed
-from cfgraph.analysis.verify import verify
+from cfgraph.analysis.feeds_and_fetches import missing_feeds_error, must_be_fed
+from cfgraph.analysis.findings import require_no_findings
+from cfgraph.analysis.loops.frames import Frame, Frames, frames
+from cfgraph.analysis.reachability import ancestors
+from cfgraph.analysis.verify.verify import verify
 from cfgraph.errors import InvalidInput, Unsupported, UsageError
 from cfgraph.ir import registry
 from cfgraph.ir.device_set import short_name
@@ -126,7 +126,7 @@ def computed(
     fed, fed_nodes = frozenset(feeds), _replaced(feeds)
     wanted = [item.node for item in fetches if item not in fed]
     wanted += [node for node in targets if node not in fed_nodes]
-    return needed(graph, wanted, fed, fed_nodes)
+    return ancestors(graph, wanted, fed, fed_nodes)
 
 
 def _replaced(feeds: Iterable[Output]) -> frozenset[Node]:
@@ -162,14 +162,16 @@ def _require_valid(graph: Graph, nodes: Iterable[Node]) -> None:
     errors = [finding for finding in verify(graph) if finding.level == "error"]
     if errors:
         names = {node.name for node in nodes}
-        require_none([found for found in errors if found.node is None or found.node in names])
+        require_no_findings(
+            [found for found in errors if found.node is None or found.node in names]
+        )
 
 
 def _require_fed(graph: Graph, nodes: Iterable[Node]) -> None:
     """Raise UsageError for what stands for a feed of the client, and is not fed."""
     lacking = [node.output() for node in nodes if must_be_fed(node) and _only_fed(node)]
     if lacking:
-        raise missing_feeds(graph, lacking)
+        raise missing_feeds_error(graph, lacking)
 
 
 def _only_fed(node: Node) -> bool:

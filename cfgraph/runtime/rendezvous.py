@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple
 
-from cfgraph.analysis.transfers import Key
+from cfgraph.analysis.transfers import RendezvousKey
 from cfgraph.runtime.frame_state import Fire, Frame, Iteration
 
 Tag = tuple[Any, int]
@@ -36,7 +36,7 @@ class Channel:
 
     __slots__ = ("key", "messages", "waiting")
 
-    def __init__(self, key: Key) -> None:
+    def __init__(self, key: RendezvousKey) -> None:
         self.key = key
         self.messages: dict[Tag, Any] = {}
         self.waiting: dict[Tag, Waiting] = {}
@@ -69,11 +69,11 @@ class Channel:
 class Rendezvous:
     """The channels of a run, by key."""
 
-    def __init__(self, make: Callable[[Key], Channel] = Channel) -> None:
+    def __init__(self, make: Callable[[RendezvousKey], Channel] = Channel) -> None:
         self._make = make
-        self._channels: dict[Key, Channel] = {}
+        self._channels: dict[RendezvousKey, Channel] = {}
 
-    def channel(self, key: Key) -> Channel:
+    def channel(self, key: RendezvousKey) -> Channel:
         """The channel of a pair; both ends get the same one."""
         found = self._channels.get(key)
         if found is None:
@@ -89,7 +89,7 @@ class Rendezvous:
             channel.messages.clear()
             channel.waiting.clear()
 
-    def waiting(self) -> Iterator[tuple[Key, Waiting]]:
+    def waiting(self) -> Iterator[tuple[RendezvousKey, Waiting]]:
         """Every Recv that waits, in the order of the channels and of the arrival there."""
         for key, channel in self._channels.items():
             for waiting in channel.waiting.values():

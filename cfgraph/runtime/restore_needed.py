@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from cfgraph.analysis.effects import Effects
-from cfgraph.analysis.needed import needed
-from cfgraph.analysis.parameters import is_variable, variable_key
+from cfgraph.analysis.reachability import ancestors
+from cfgraph.analysis.trainable_inputs import is_variable, variable_key
 from cfgraph.ir.attrs import Tensor
 from cfgraph.ir.copy import copy_of
 from cfgraph.ir.graph import Graph, Node, Output
@@ -39,7 +39,7 @@ def variables_needed(graph: Graph, wanted: Collection[Node]) -> set[tuple[str, s
     for function in graph.functions.values():
         if any(map(is_variable, function.definition.nodes)):
             return None
-    return {variable_key(node) for node in needed(graph, wanted) if is_variable(node)}
+    return {variable_key(node) for node in ancestors(graph, wanted) if is_variable(node)}
 
 
 def restoring_part(graph: Graph, restore: str, prefix: str, keys: Keys) -> RestoringPart:
@@ -49,8 +49,8 @@ def restoring_part(graph: Graph, restore: str, prefix: str, keys: Keys) -> Resto
     """
     fed = graph.tensor(prefix)
     lowered, _, (target,), (item,) = lowered_run(graph, (), (graph[restore],), (fed,))
-    writers = [node.name for node in _writers(lowered, needed(lowered, [target]), keys)]
-    nodes = needed(lowered, [*(lowered[name] for name in writers), item.node])
+    writers = [node.name for node in _writers(lowered, ancestors(lowered, [target]), keys)]
+    nodes = ancestors(lowered, [*(lowered[name] for name in writers), item.node])
     part = copy_of(lowered, nodes)
     for node in nodes:
         if is_a(node, RestoreV2):

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from cfgraph.analysis.endpoints import fed_tensor, fetched_tensor
+from cfgraph.analysis.feeds_and_fetches import fed_tensor, fetched_tensor
 from cfgraph.analysis.transfers import is_partitioned
 from cfgraph.errors import CfgraphError, ExecutionError, UsageError
 from cfgraph.ir.collector import without_collector

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from cfgraph.analysis.needed import needed
+from cfgraph.analysis.reachability import ancestors
 from cfgraph.ir.calls import drop_uncalled
 from cfgraph.ir.copy import copy_of
 from cfgraph.ir.functions import Function
@@ -81,7 +81,7 @@ def regrouped_run(groups: Groups, run: Run) -> Run:
     graph, fetches, targets, feeds = run
     kept = [*(item.node for item in fetches), *targets]
     found = set(computed(*run))
-    copy = copy_of(graph, needed(graph, [*kept, *(item.node for item in feeds)]))
+    copy = copy_of(graph, ancestors(graph, [*kept, *(item.node for item in feeds)]))
     drop_uncalled(copy)
     fed = {item.node for item in feeds}
     keep = {copy[node.name] for node in kept}

@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from typing import Any, Final
 
-from cfgraph.analysis.transfers import senders
+from cfgraph.analysis.transfers import sends_by_key
 from cfgraph.errors import RunTimeout
 from cfgraph.ir.device_set import short_name
 from cfgraph.ir.graph import Graph, Output
@@ -124,7 +124,7 @@ class Simulator:
         for executor in self.executors:
             executor.begin(feeds)
         if self.go_on(deadline, pick) and any(self.rendezvous.waiting()):
-            raise stuck(self.at_rest(), self.rendezvous, senders(self.graph))
+            raise stuck(self.at_rest(), self.rendezvous, sends_by_key(self.graph))
         for counting in self.counting:
             counting.fetched(self.results)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
-from cfgraph.analysis.transfers import Key
+from cfgraph.analysis.transfers import RendezvousKey
 from cfgraph.errors import ExecutionError
 from cfgraph.ir.device_set import short_name
 from cfgraph.runtime.at_rest import AtRest, Instance
@@ -26,7 +26,7 @@ _LOOP: Final = (
 )
 
 
-def stuck(rest: AtRest, rendezvous: Rendezvous, sends: Iterable[Key]) -> ExecutionError:
+def stuck(rest: AtRest, rendezvous: Rendezvous, sends: Iterable[RendezvousKey]) -> ExecutionError:
     """The error of a run in which Recvs wait for messages that nobody will send.
 
     It lists them, those first that no other waiting Recv explains. `sends` are the keys of all
@@ -61,7 +61,9 @@ class _Told:
     follows: bool  # another waiting Recv is the reason
 
 
-def _describe(rest: AtRest, keys: tuple[Key, ...], key: Key, waiting: Waiting) -> _Told:
+def _describe(
+    rest: AtRest, keys: tuple[RendezvousKey, ...], key: RendezvousKey, waiting: Waiting
+) -> _Told:
     """One line: who waits where, for what, and why it does not come."""
     it = waiting.iteration
     executor = next(one for one in rest.executors if one.ready is waiting.ready)
@@ -89,7 +91,7 @@ def _reason(rest: AtRest, send: NodePlan, wanted: Iteration) -> tuple[str, bool]
     return (f"{reason}, as {' and '.join(found)}", True) if found else (reason, False)
 
 
-def _no_send(keys: tuple[Key, ...], key: Key) -> str:
+def _no_send(keys: tuple[RendezvousKey, ...], key: RendezvousKey) -> str:
     for other in keys:
         if other.tensor_name == key.tensor_name:
             return (

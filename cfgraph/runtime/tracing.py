@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from cfgraph.analysis.transfers import key_of
+from cfgraph.analysis.transfers import rendezvous_key
 from cfgraph.ir.device_set import short_name
 from cfgraph.ir.graph import Node
 from cfgraph.runtime.deliver import Edges
@@ -79,7 +79,7 @@ def traced(observer: Observer, device: str, began: int) -> Wrap:
 
 def _pair(node: Node) -> str:
     """What both ends of a transfer are called, but for the tag of each message."""
-    key = key_of(node)
+    key = rendezvous_key(node)
     return f"{short_name(key.send_device)}>{short_name(key.recv_device)} {key.tensor_name}"
 
 

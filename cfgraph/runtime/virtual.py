@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any, Final
 
-from cfgraph.analysis.transfers import Key
+from cfgraph.analysis.transfers import RendezvousKey
 from cfgraph.ir.device_set import short_name
 from cfgraph.ir.graph import Graph, Output
 from cfgraph.runtime.cost_model import CostModel
@@ -76,7 +76,7 @@ class _Posted(Channel):
 
     __slots__ = ("outbox",)
 
-    def __init__(self, key: Key, outbox: list[tuple[_Posted, Tag, Any]]) -> None:
+    def __init__(self, key: RendezvousKey, outbox: list[tuple[_Posted, Tag, Any]]) -> None:
         super().__init__(key)
         self.outbox = outbox
 

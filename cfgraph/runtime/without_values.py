@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from cfgraph.analysis.stacks import stacks
-from cfgraph.analysis.transfers import sends_of
+from cfgraph.analysis.resource_handles import stacks
+from cfgraph.analysis.transfers import sends_by_recv
 from cfgraph.ir import registry
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.shapes import Shape
@@ -36,7 +36,7 @@ def leave_out_values(graph: Graph, plans: Sequence[Plan], *, apart: bool = False
 
 def _decisive(graph: Graph, nodes: dict[Node, NodePlan]) -> set[Node]:
     """The nodes that compute: their values are needed, or they handle what has no outline."""
-    sends, uses = sends_of(nodes), stacks(graph)
+    sends, uses = sends_by_recv(nodes), stacks(graph)
     opaque = [node for node in nodes if _is_opaque(node)]
     queue = [item.node for plan in nodes.values() for item in _wanted(plan)]
     queue += [item.node for node in opaque for item in _looked_at(nodes[node])]

@@ -11,11 +11,11 @@ from collections.abc import Mapping
 from itertools import product
 from typing import Final
 
-from cfgraph.analysis.liveness import ROOT, Liveness, Tag, liveness
 from cfgraph.ir import dtypes
 from cfgraph.ir.graph import CONTROL, Graph, Node, Output
 from cfgraph.ir.walk import topological
-from tests.analysis.random_graphs import GOES, ITERATIONS
+from tests.analysis.liveness_oracle import ROOT, Liveness, Tag, liveness
+from tests.analysis.random_graphs import CONTINUES, ITERATIONS
 
 INDICES: Final = (-1, 0, 1, 2, 3)
 
@@ -82,7 +82,7 @@ class Assignment:
         return liveness(graph, self, record=self.record)
 
     def free(self, output: Output, tag: Tag) -> int:
-        if GOES in output.node.name:
+        if CONTINUES in output.node.name:
             return tag[-1][1] < ITERATIONS and self.draw.random() < 0.7
         if output.dtype is dtypes.int32:
             return self.draw.choice(INDICES)

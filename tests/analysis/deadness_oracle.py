@@ -9,32 +9,32 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
-from cfgraph.analysis.deadness.deadness import Deadness, Place, deadness
-from cfgraph.analysis.frames import Frame, Frames, frames
-from cfgraph.analysis.liveness import Liveness
+from cfgraph.analysis.deadness.deadness import Deadness, TokenSource, deadness
+from cfgraph.analysis.loops.frames import Frame, Frames, frames
 from cfgraph.ir import registry
 from cfgraph.ir.graph import CONTROL, Graph, Node, Output
 from cfgraph.ops.op import role
 from tests.analysis.assignments import Assignment, Tables
+from tests.analysis.liveness_oracle import Liveness
 
 # what a place stands for is live in these cases: bits of assignments, and of tags
 Cases = int
 
 
 @dataclass(frozen=True)
-class Seen:
+class ObservedLiveness:
     """In which cases each place was live, by frame; `is_exact` if all cases there are were tried.
 
     A NextIteration is left out: it runs in one iteration and is read in another.
     """
 
     graph: Graph
-    by_frame: Mapping[Frame, Mapping[Place, Cases]]
+    by_frame: Mapping[Frame, Mapping[TokenSource, Cases]]
     is_exact: bool
     tables: Tables | None = None
 
 
-def places(graph: Graph) -> Iterator[Place]:
+def token_sources(graph: Graph) -> Iterator[TokenSource]:
     """All outputs and control edges of a graph."""
     for node in graph:
         if role(node) != "next_iteration":
@@ -43,14 +43,14 @@ def places(graph: Graph) -> Iterator[Place]:
                 yield Output(node, port)
 
 
-def seen_in_tables(graph: Graph) -> Seen:
+def seen_in_tables(graph: Graph) -> ObservedLiveness:
     """All assignments of a graph without loops."""
     tables = Tables(graph)
-    live = {place: tables.of[as_output(place)] for place in places(graph)}
-    return Seen(graph, {frames(graph).root: live}, True, tables)
+    live = {place: tables.of[as_output(place)] for place in token_sources(graph)}
+    return ObservedLiveness(graph, {frames(graph).root: live}, True, tables)
 
 
-def seen_in_runs(graph: Graph, runs: int, seed: int = 0) -> Seen:
+def seen_in_runs(graph: Graph, runs: int, seed: int = 0) -> ObservedLiveness:
     """Some assignments at random, but for those under which a loop starves."""
     results = [Assignment(seed + number).run(graph) for number in range(runs)]
     assert not any(run.cut for run in results)
@@ -58,7 +58,7 @@ def seen_in_runs(graph: Graph, runs: int, seed: int = 0) -> Seen:
     return seen_in(graph, frames(graph), [run for run in results if not run.starved])
 
 
-def seen_in(graph: Graph, found: Frames, runs: Sequence[Liveness]) -> Seen:
+def seen_in(graph: Graph, found: Frames, runs: Sequence[Liveness]) -> ObservedLiveness:
     """What was live in some runs of the nodes that have frames."""
     live: dict[Output, int] = {}
     bits: dict[Hashable, int] = {}
@@ -71,20 +71,22 @@ def seen_in(graph: Graph, found: Frames, runs: Sequence[Liveness]) -> Seen:
             if is_live:
                 bit = bits.setdefault((number, tag), len(bits))
                 live[output] = live.get(output, 0) | 1 << bit
-    by_frame: dict[Frame, dict[Place, int]] = {frame: {} for frame in found.all}
-    for place in places(graph):
+    by_frame: dict[Frame, dict[TokenSource, int]] = {frame: {} for frame in found.all}
+    for place in token_sources(graph):
         output = as_output(place)
         if output.node in found.of_outputs:
             by_frame[found.of_outputs[output.node]][place] = live.get(output, 0)
-    return Seen(graph, by_frame, False)
+    return ObservedLiveness(graph, by_frame, False)
 
 
-def as_output(place: Place) -> Output:
+def as_output(place: TokenSource) -> Output:
     """The place as an output; control edges are port -1."""
     return Output(place, CONTROL) if isinstance(place, Node) else place
 
 
-def faults(seen: Seen, found: Deadness | None = None, most: int | None = None) -> list[str]:
+def faults(
+    seen: ObservedLiveness, found: Deadness | None = None, most: int | None = None
+) -> list[str]:
     """Where an analysis says what is not so, or, within an iteration, does not say what is.
 
     Of the predicates of a frame `most` are compared with each other.
@@ -108,16 +110,16 @@ def faults(seen: Seen, found: Deadness | None = None, most: int | None = None) -
     return told
 
 
-def _classes(found: Deadness, live: Mapping[Place, Cases]) -> dict[int, list[Place]]:
+def _classes(found: Deadness, live: Mapping[TokenSource, Cases]) -> dict[int, list[TokenSource]]:
     """The places of a frame by predicate."""
-    classes: dict[int, list[Place]] = {}
+    classes: dict[int, list[TokenSource]] = {}
     for place in live:
         classes.setdefault(found.predicate(place), []).append(place)
     return classes
 
 
 def _never(
-    found: Deadness, place: Place, live: Mapping[Place, Cases], is_exact: bool
+    found: Deadness, place: TokenSource, live: Mapping[TokenSource, Cases], is_exact: bool
 ) -> Iterator[str]:
     never = found.never_live(place)
     if never and live[place]:
@@ -127,7 +129,11 @@ def _never(
 
 
 def _faults(
-    found: Deadness, one: Place, other: Place, live: Mapping[Place, Cases], is_exact: bool
+    found: Deadness,
+    one: TokenSource,
+    other: TokenSource,
+    live: Mapping[TokenSource, Cases],
+    is_exact: bool,
 ) -> Iterator[str]:
     here, there = live[one], live[other]
     claims = (

@@ -23,7 +23,7 @@ Enter = Callable[..., Output]
 
 # loops end after so many iterations; names of nodes that say so hold GOES
 ITERATIONS: Final = 3
-GOES: Final = "goes_on"
+CONTINUES: Final = "goes_on"
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ WITHOUT_LOOPS: Final = tuple(
 
 
 @dataclass(frozen=True)
-class Made:
+class RandomGraph:
     """A graph, and what it can be fed with."""
 
     graph: Graph
@@ -78,16 +78,16 @@ def _value(node: Node, draw: random.Random) -> Any:
         return np.int32(draw.randrange(-1, 5))
     if node.attrs["shape"].dims == ():
         return np.bool_(draw.random() < 0.5)
-    bits = [draw.random() < (0.7 if GOES in node.name else 0.5) for _ in range(ITERATIONS)]
+    bits = [draw.random() < (0.7 if CONTINUES in node.name else 0.5) for _ in range(ITERATIONS)]
     return np.array([*bits, False])
 
 
-def random_graph(seed: int, kind: str | Recipe = "wild") -> Made:
+def random_graph(seed: int, kind: str | Recipe = "wild") -> RandomGraph:
     """A graph of a recipe, or of one of the kinds of RECIPES."""
     recipe = kind if isinstance(kind, Recipe) else RECIPES[kind]
     writer = _Writer(random.Random(f"{kind} {seed}"), recipe)
     writer.fill(writer.root, recipe.steps, recipe.depth)
-    return Made(writer.graph, seed)
+    return RandomGraph(writer.graph, seed)
 
 
 @dataclass
@@ -252,7 +252,7 @@ class _Writer:
         zero = self.const(np.int32(0), self.pick(scope.data).node)
         count = self.variable(enter(zero, constant=False))
         inner = _Scope(count, [], [], [], count.output(), (*scope.enters, enter))
-        goes = self.bits(inner, GOES)
+        goes = self.bits(inner, CONTINUES)
         if self.draw.random() < 0.3:
             goes = self.op("LogicalAnd", goes, enter(self.pick(scope.predicates)))
         goes = self.op("LoopCond", goes)
@@ -271,13 +271,13 @@ class _Writer:
         inner.indices = [enter(item) for item in scope.indices]
         self.fill(inner, self.draw.randrange(2, 7), depth)
         one = self.constant(inner, np.int32(1))
-        self.hand_on(count, self.op("AddV2", latches[0].output(1), one))
+        self.close_back_edge(count, self.op("AddV2", latches[0].output(1), one))
         for merge in merges:
             gate = [inner.start]
-            self.hand_on(merge, self.op("Identity", self.pick(inner.data), controls=gate))
+            self.close_back_edge(merge, self.op("Identity", self.pick(inner.data), controls=gate))
         changes = self.draw.random() < 0.3
         bit = self.pick(inner.predicates) if changes else raised.output(1)
-        self.hand_on(flag, self.op("Identity", bit, controls=[inner.start]))
+        self.close_back_edge(flag, self.op("Identity", bit, controls=[inner.start]))
         scope.predicates.append(self.op("Exit", raised.output(0)))
         scope.data.extend(self.op("Exit", self.leaving(latch)) for latch in latches[1:])
         self.hang_on(scope, self.graph.add("Exit", latches[0].output(0)))
@@ -289,7 +289,7 @@ class _Writer:
         """A Merge whose back edge is set by `hand_on`."""
         return self.graph.add("Merge", entered, entered)
 
-    def hand_on(self, merge: Node, value: Output) -> None:
+    def close_back_edge(self, merge: Node, value: Output) -> None:
         self.graph.set_input(merge, 1, self.op("NextIteration", value))
 
     def bits(self, scope: _Scope, label: str = "bits") -> Output:

@@ -3,9 +3,9 @@ from __future__ import annotations
 import pytest
 
 import cfgraph
-from cfgraph.analysis.check import CheckReport, check, report_on
+from cfgraph.analysis.check import CheckReport, check, report_load_error
 from cfgraph.analysis.findings import Finding
-from tests.analysis.written import LOOP, coded, findings, graph
+from tests.analysis.graph_text import LOOP, codes_and_nodes, findings, graph
 
 MIXED = CheckReport(
     (
@@ -47,24 +47,24 @@ def test_a_report_says_how_bad_it_is() -> None:
 
 
 def test_findings_are_chosen_by_code() -> None:
-    assert coded(MIXED.only(["CFG2*"]).findings) == [
+    assert codes_and_nodes(MIXED.only(["CFG2*"]).findings) == [
         ("CFG201", None),
         ("CFG211", None),
         ("CFG213", None),
     ]
-    assert coded(MIXED.only(["cfg2*"], ["CFG21?"]).findings) == [("CFG201", None)]
+    assert codes_and_nodes(MIXED.only(["cfg2*"], ["CFG21?"]).findings) == [("CFG201", None)]
     assert MIXED.only() == MIXED
 
 
 def test_a_file_that_is_no_graph_is_reported_with_all_its_faults() -> None:
     found = findings("x = Neg(a)\nx = Neg(b)\ny = Neg(c)")
-    assert coded(found) == [("CFG104", "x"), ("CFG105", "x"), ("CFG105", "y")]
+    assert codes_and_nodes(found) == [("CFG104", "x"), ("CFG105", "x"), ("CFG105", "y")]
     assert {finding.level for finding in found} == {"error"}
 
 
 def test_an_error_alone_is_a_report_of_one() -> None:
     error = cfgraph.InvalidInput("the file is empty", code="CFG002", hint="try another")
-    (finding,) = report_on(error).findings
+    (finding,) = report_load_error(error).findings
     assert (finding.code, finding.message, finding.hint) == (
         "CFG002",
         "the file is empty",
@@ -87,7 +87,7 @@ def test_shapes_that_do_not_fit_are_warnings_also_in_functions() -> None:
             """,
         )
     )
-    assert coded(report.findings) == [("CFG303", "f/m")]
+    assert codes_and_nodes(report.findings) == [("CFG303", "f/m")]
     assert report.is_valid
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 import cfgraph
-from cfgraph.analysis.before import Before
 from cfgraph.analysis.check import check
 from cfgraph.analysis.findings import Finding
-from cfgraph.analysis.frames import frames
-from tests.analysis.written import graph
+from cfgraph.analysis.loops.frames import frames
+from cfgraph.analysis.loops.happens_before import HappensBefore
+from tests.analysis.graph_text import graph
 
 VARIABLE = """
     v = VarHandleOp() {dtype=float32, shape=[], shared_name="v"}
@@ -24,16 +24,16 @@ REFERENCE = """
 
 def races(*texts: str, fetches: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
     """The pairs that are told of."""
-    return [item.related for item in told(*texts, fetches=fetches)]
+    return [item.related for item in messages(*texts, fetches=fetches)]
 
 
-def told(*texts: str, fetches: tuple[str, ...] = ()) -> list[Finding]:
+def messages(*texts: str, fetches: tuple[str, ...] = ()) -> list[Finding]:
     found = check(graph(*texts), fetches).findings
     return [item for item in found if item.code == "CFG225"]
 
 
 def test_a_read_and_a_write_that_one_node_waits_for_are_a_race() -> None:
-    (finding,) = told(
+    (finding,) = messages(
         VARIABLE,
         """
         read = ReadVariableOp(v) {dtype=float32}
@@ -113,8 +113,8 @@ def test_effects_on_both_sides_of_a_conditional_are_no_race() -> None:
     assert races(VARIABLE, text) == []
 
 
-def test_the_values_that_let_both_run_are_told() -> None:
-    (finding,) = told(VARIABLE, SIDES.replace("SIDE", "0").replace("JOIN", "AddV2"))
+def test_the_values_that_let_both_run_are_reported() -> None:
+    (finding,) = messages(VARIABLE, SIDES.replace("SIDE", "0").replace("JOIN", "AddV2"))
     assert finding.related == ("one", "other")
     assert finding.message.endswith(": with `p` false")
 
@@ -129,7 +129,7 @@ def test_a_reference_is_read_by_whoever_takes_its_value() -> None:
     assert races(REFERENCE, text) == [("read", "more")]
 
 
-def test_a_reference_that_was_handed_on_is_the_same_variable() -> None:
+def test_a_forwarded_reference_is_the_same_variable() -> None:
     text = """
         same = RefIdentity(v)
         one = Assign(same, x)
@@ -163,7 +163,7 @@ def test_what_follows_a_loop_follows_what_its_rounds_wait_for() -> None:
     waits = LOOP.replace("CONTROL", ", ^more").replace("OTHER", "")
     found = graph(VARIABLE, waits)
     nodes = [found["more"], found["after"]]
-    before = Before(frames(found), nodes)
+    before = HappensBefore(frames(found), nodes)
     assert before.of[found["after"]] == 1
     assert before.of[found["more"]] == 0
 

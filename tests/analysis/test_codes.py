@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from cfgraph.analysis.codes import as_markdown, catalogue, explain
+from cfgraph.analysis.codes import as_markdown, catalog, find_code
 from cfgraph.analysis.findings import LEVELS
 from cfgraph.errors import UsageError
 
@@ -13,14 +13,14 @@ from cfgraph.errors import UsageError
 def test_the_catalogue_lists_the_codes_that_the_source_uses_and_no_other(root: Path) -> None:
     files = [*root.glob("cfgraph/**/*.py"), *root.glob("commands/*.py")]
     used = {code for file in files for code in re.findall(r"CFG\d{3}", file.read_text())}
-    listed = set(catalogue())
+    listed = set(catalog())
     assert used - listed == set(), "add them to cfgraph/analysis/codes.toml"
     assert listed - used == set()
 
 
-@pytest.mark.parametrize("code", sorted(catalogue()))
+@pytest.mark.parametrize("code", sorted(catalog()))
 def test_every_code_says_what_it_means_and_what_to_do(code: str) -> None:
-    entry = catalogue()[code]
+    entry = catalog()[code]
     assert entry.level in LEVELS
     assert entry.title[0].islower()
     assert not entry.title.endswith(".")
@@ -30,8 +30,8 @@ def test_every_code_says_what_it_means_and_what_to_do(code: str) -> None:
 
 
 def test_a_code_is_explained_in_any_case() -> None:
-    assert explain("cfg201") == explain("CFG201")
-    assert explain("CFG201").title == "inputs from different frames"
+    assert find_code("cfg201") == find_code("CFG201")
+    assert find_code("CFG201").title == "inputs from different frames"
 
 
 def test_the_page_of_codes_is_what_the_catalogue_says(root: Path, update: bool) -> None:
@@ -49,5 +49,5 @@ def test_an_unknown_code_is_answered_with_one_of_its_kind_that_is_close(
     code: str, hint: str
 ) -> None:
     with pytest.raises(UsageError, match=code) as caught:
-        explain(code)
+        find_code(code)
     assert re.search(hint, caught.value.hint or "")

@@ -11,15 +11,15 @@ from itertools import combinations
 
 import pytest
 
-from cfgraph.analysis.deadness.deadness import Deadness, Place, deadness
+from cfgraph.analysis.deadness.deadness import Deadness, TokenSource, deadness
 from cfgraph.ir.graph import Graph
 from tests.analysis.assignments import Tables
 from tests.analysis.deadness_oracle import (
     as_output,
     faults,
-    places,
     seen_in_runs,
     seen_in_tables,
+    token_sources,
 )
 from tests.analysis.random_graphs import RECIPES, WITHOUT_LOOPS, random_graph
 
@@ -62,7 +62,7 @@ def test_a_witness_is_a_run_of_that_kind(kind: str) -> None:
     for seed in range(3 if kind == "wide" else 15):
         graph = _graph(kind, seed)
         analysis, tables = deadness(graph), Tables(graph)
-        shown = list(places(graph))[:: 11 if kind == "wide" else 5]
+        shown = list(token_sources(graph))[:: 11 if kind == "wide" else 5]
         for one, other in combinations(shown, 2):
             witness = analysis.witness(one, dead=[other])
             apart = tables.of[as_output(one)] & ~tables.of[as_output(other)]
@@ -104,7 +104,7 @@ def _lying(graph: Graph, question: str, answer: bool) -> Deadness:
     """An analysis with one answer to all questions of a kind."""
     found = deadness(graph)
 
-    def lie(*asked: Place) -> bool:
+    def lie(*asked: TokenSource) -> bool:
         return answer
 
     setattr(found, question, lie)
@@ -149,7 +149,7 @@ def _classes(graph: Graph) -> set[frozenset[str]]:
     """The names of outputs by what they are equal to."""
     found = deadness(graph)
     classes: dict[object, list[str]] = {}
-    for place in places(graph):
+    for place in token_sources(graph):
         key = found.frames.of_outputs[as_output(place).node].path, found.predicate(place)
         classes.setdefault(key, []).append(as_output(place).name)
     merged: list[list[str]] = []
@@ -164,6 +164,6 @@ def _classes(graph: Graph) -> set[frozenset[str]]:
     return {frozenset(names) for names in merged}
 
 
-def _place(graph: Graph, name: str) -> Place:
+def _place(graph: Graph, name: str) -> TokenSource:
     node, port = name.rsplit(":", 1)
     return graph[node] if port == "-1" else graph[node].output(int(port))

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from cfgraph.analysis.deadness_tf import deadness_tf
-from cfgraph.analysis.deadness_tf_formulas import Predicate, Predicates
-from cfgraph.analysis.verify import verify
+from cfgraph.analysis.deadness_tf_formulas import TfPredicate, TfPredicates
+from cfgraph.analysis.verify.verify import verify
 from cfgraph.ir import dtypes
 from cfgraph.ir.graph import CONTROL, Node, Output
 from cfgraph.ir.shapes import Shape
 from tests.analysis.random_graphs import RECIPES, random_graph
-from tests.analysis.tf_catalogue import Counter, Pieces
+from tests.analysis.tf_catalog import Counter, Pieces
 
 
 @pytest.fixture
@@ -170,7 +170,7 @@ def test_two_nests_of_the_same_frames_do_not_match(g: Pieces) -> None:
     assert g.text(add) == f"({INNER} & {second})"
 
 
-def test_a_captured_message_in_an_inner_loop_tells_variables_apart(g: Pieces) -> None:
+def test_a_captured_message_in_an_inner_loop_distinguishes_variables(g: Pieces) -> None:
     outer, inner = _nest(g)
     one, other = _carried(g, outer, inner)
     captured = g.enter(g.recv("captured"), "outer_loop", "outer/captured", constant=True)
@@ -180,7 +180,7 @@ def test_a_captured_message_in_an_inner_loop_tells_variables_apart(g: Pieces) ->
     assert g.mismatch(g.add(one.iv, other.iv))
 
 
-def test_variables_that_hand_on_each_other(g: Pieces) -> None:
+def test_variables_that_forward_each_other(g: Pieces) -> None:
     start = g.const(0)
     counter = g.counter("iv0", "loop", start)
     one, other = (g.carried(f"div{k}", "loop", counter.cond, start) for k in range(2))
@@ -302,8 +302,8 @@ def test_a_node_before_an_exit_is_taken_for_one_of_every_iteration(g: Pieces) ->
     assert not g.mismatch(g.add(leaving, invariant))
 
 
-def _facts() -> tuple[Predicates, list[Predicate]]:
-    make = Predicates()
+def _facts() -> tuple[TfPredicates, list[TfPredicate]]:
+    make = TfPredicates()
     return make, [make.symbol(f"{name}:0", must_be_true=True) for name in "abc"]
 
 

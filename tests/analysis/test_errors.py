@@ -7,20 +7,20 @@ from pathlib import Path
 
 import pytest
 
-from cfgraph.analysis.codes import catalogue
-from tests.analysis.written import coded, findings
+from cfgraph.analysis.codes import catalog
+from tests.analysis.graph_text import codes_and_nodes, findings
 
 FOLDER = Path(__file__).parents[2] / "fixtures" / "errors"
 FILES = sorted(FOLDER.glob("*.graph"))
 # the modules that look at graphs; the codes of the others are about files, values and runs
-SOURCES = ("cfgraph/analysis/*.py", "cfgraph/ir/graph.py", "cfgraph/ir/serde_tensor.py")
-# no file can hold it: loading drops the second edge (tests/analysis/test_verify.py has it)
+SOURCES = ("cfgraph/analysis/**/*.py", "cfgraph/ir/graph.py", "cfgraph/ir/serde_tensor.py")
+# no file can hold it: loading drops the second edge (tests/analysis/verify/test_verify.py has it)
 IN_MEMORY = {"CFG116"}
-# a graph that shows it is too large for a file (tests/analysis/deadness/test_check.py has it)
+# a graph that shows it is too large for a file (tests/analysis/test_check_liveness.py has it)
 IN_MEMORY |= {"CFG222"}
 # no fault of the graph: what a run lacks
 OF_A_RUN = {"CFG036"}
-# no fault of the graph: what a gradient cannot follow (tests/analysis/test_regions.py has it)
+# no fault of the graph: what a gradient cannot follow (tests/analysis/loops/test_regions.py has it)
 OF_A_GRADIENT = {"CFG503"}
 EXPECT = re.compile(r"# expect (CFG\d{3}) ?(\S*)\n")
 
@@ -31,14 +31,14 @@ def test_each_file_gives_exactly_the_finding_that_it_shows(file: Path) -> None:
     expected = EXPECT.match(text)
     assert expected is not None
     code, node = expected.groups()
-    assert coded(findings(text)) == [(code, node or None)]
+    assert codes_and_nodes(findings(text)) == [(code, node or None)]
     assert file.stem.startswith(code)
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_each_finding_has_the_level_that_the_catalogue_says(file: Path) -> None:
     (finding,) = findings(file.read_text())
-    assert finding.level == catalogue()[finding.code].level
+    assert finding.level == catalog()[finding.code].level
 
 
 def test_every_code_of_a_graph_has_a_file(root: Path) -> None:

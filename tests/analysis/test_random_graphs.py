@@ -8,20 +8,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cfgraph.analysis.liveness import ROOT
-from cfgraph.analysis.verify import verify
+from cfgraph.analysis.verify.verify import verify
 from cfgraph.ir import serde
 from cfgraph.ir.graph import Output
 from cfgraph.runtime.session import Session
 from tests.analysis.assignments import Assignment, Tables
-from tests.analysis.observed import disagreements, observe
-from tests.analysis.random_graphs import RECIPES, WITHOUT_LOOPS, Made, random_graph
+from tests.analysis.executor_run import disagreements, observe_run
+from tests.analysis.liveness_oracle import ROOT
+from tests.analysis.random_graphs import RECIPES, WITHOUT_LOOPS, RandomGraph, random_graph
 
 
-def _ran(made: Made, seed: int, **options: object) -> list[str]:
+def _ran(made: RandomGraph, seed: int, **options: object) -> list[str]:
     names = [node.name for node in made.graph if node.op != "Placeholder"]
     session = Session(made.graph, **options)  # type: ignore[arg-type]
-    return disagreements(observe(session, (), made.feeds(random.Random(seed)), names))
+    return disagreements(observe_run(session, (), made.feeds(random.Random(seed)), names))
 
 
 @pytest.mark.parametrize("kind", RECIPES)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import cfgraph
-from cfgraph.analysis.frames import frames
+from cfgraph.analysis.loops.frames import frames
 from cfgraph.build.builder import Builder
 from cfgraph.ir.shapes import Shape
 from tests.cli.conftest import Command

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import cfgraph
-from cfgraph.analysis.handles import variable_behind
+from cfgraph.analysis.resource_handles import variable_of_handle
 from cfgraph.errors import UsageError
 from cfgraph.ir import dtypes
 from cfgraph.ir.graph import Graph
@@ -62,7 +62,7 @@ def test_nothing_is_no_value_of_a_variable(graph: Graph) -> None:
 
 
 def test_the_reads_in_functions_tell_the_type_of_the_variable(graph: Graph) -> None:
-    assert variable_behind(graph, graph.tensor("w"))[0] is dtypes.float32
+    assert variable_of_handle(graph, graph.tensor("w"))[0] is dtypes.float32
     with pytest.raises(UsageError, match="the value has strings, float32 is wanted"):
         cfgraph.Session(graph).run(["y"], {"x": 2, "n": 3, "w": "three"})
 
@@ -77,7 +77,7 @@ function f(w: resource) -> (y: float32) {
 }
 """
     graph = cfgraph.loads(text.encode())
-    assert variable_behind(graph, graph.tensor("w"))[0] is None
+    assert variable_of_handle(graph, graph.tensor("w"))[0] is None
 
 
 def test_the_gradient_by_a_variable_that_is_fed_is_checked(

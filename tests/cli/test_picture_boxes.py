@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import cfgraph.ops  # noqa: F401 - fills the registry
-from cfgraph.analysis.frames import frames
+from cfgraph.analysis.loops.frames import frames
 from cfgraph.console.picture.groups import CHUNK, MAX_MEMBERS, Group, group
 from cfgraph.ir import dtypes
 from cfgraph.ir.graph import Graph, Node

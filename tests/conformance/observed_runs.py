@@ -8,11 +8,11 @@ from typing import Any
 from cfgraph.errors import CfgraphError
 from cfgraph.runtime.session import Session
 from cfgraph.runtime.state import State
-from tests.analysis.observed import Observed, observe
+from tests.analysis.executor_run import ExecutorRun, observe_run
 from tests.conformance import recorded
 
 
-def observed_runs(case: dict[str, Any]) -> Iterator[Observed]:
+def observed_runs(case: dict[str, Any]) -> Iterator[ExecutorRun]:
     """The runs of a case that succeed."""
     state = State()
     for run in case["runs"]:
@@ -21,6 +21,6 @@ def observed_runs(case: dict[str, Any]) -> Iterator[Observed]:
         targets = [name for name in run["fetches"] if ":" not in name]
         session = Session(recorded.graph(run["graph"]), state=state, soft_placement=True)
         try:
-            yield observe(session, tensors, feeds, targets)
+            yield observe_run(session, tensors, feeds, targets)
         except CfgraphError:
             continue

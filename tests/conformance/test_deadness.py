@@ -8,7 +8,7 @@ import pytest
 
 from cfgraph.analysis.deadness.deadness import deadness
 from tests.analysis.deadness_oracle import faults, seen_in
-from tests.analysis.observed import disagreements
+from tests.analysis.executor_run import disagreements
 from tests.conformance import recorded
 from tests.conformance.observed_runs import observed_runs
 from tests.sampled import sampled

@@ -15,7 +15,7 @@ from cfgraph.passes.cluster.formation import Formation, Group
 from cfgraph.passes.cluster.reasons import Reason
 from cfgraph.passes.cluster.report import Clustering
 from cfgraph.runtime.session import Session
-from tests.analysis.written import graph as written
+from tests.analysis.graph_text import graph as written
 
 
 def clustered(text: str, **options: Any) -> tuple[Graph, Clustering]:

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 import cfgraph
-from cfgraph.analysis.liveness import Liveness, Tag, liveness
 from cfgraph.ir import registry
 from cfgraph.ir.copy import copy_of
 from cfgraph.ir.graph import CONTROL, Graph, Node, Output
 from cfgraph.passes.cluster.report import Clustering
 from tests.analysis.assignments import Assignment, Tables
+from tests.analysis.liveness_oracle import Liveness, Tag, liveness
 from tests.analysis.random_graphs import RECIPES, WITHOUT_LOOPS, random_graph
 
 WITH_LOOPS = tuple(kind for kind in RECIPES if kind not in WITHOUT_LOOPS)

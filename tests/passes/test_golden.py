@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 import cfgraph
-from cfgraph.analysis.verify import require_valid
+from cfgraph.analysis.verify.verify import require_valid
 from tests.passes.golden import Golden
 
 FOLDER = Path(__file__).parents[2] / "fixtures" / "passes"

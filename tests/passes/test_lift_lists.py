@@ -10,7 +10,7 @@ import pytest
 
 import cfgraph
 from cfgraph import Builder
-from cfgraph.analysis.needed import needed
+from cfgraph.analysis.reachability import ancestors
 from cfgraph.ir.copy import copy_of
 from cfgraph.ir.graph import Graph, Output
 from tests.passes.test_lift import counter, kept
@@ -21,7 +21,7 @@ Array = tuple[Builder, Output, Output, Output]
 def lowered(b: Builder, *fetches: str) -> Graph:
     """What the fetches need, in primitives."""
     cfgraph.lower(b.graph)
-    return copy_of(b.graph, needed(b.graph, [b.graph[name] for name in fetches]))
+    return copy_of(b.graph, ancestors(b.graph, [b.graph[name] for name in fetches]))
 
 
 def array() -> Array:

@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 
 import cfgraph
-from cfgraph.analysis.frames import frames
+from cfgraph.analysis.loops.frames import frames
 from cfgraph.ir.graph import Graph
 from tests.passes.functional import calls, conditional, graph_of, loop, lowered, nested
 

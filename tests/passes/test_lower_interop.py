@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import cfgraph
-from cfgraph.analysis.needed import needed
+from cfgraph.analysis.reachability import ancestors
 from cfgraph.errors import Unsupported
 from cfgraph.ir.graph import Graph
 from cfgraph.ops.functional import is_functional
@@ -123,7 +123,7 @@ def our_ops(case: dict[str, Any], graph: Graph) -> Counter[str]:
     run = case["runs"][-1]
     wanted = [graph[name.partition(":")[0]] for name in run["fetches"]]
     fed = [graph.tensor(name) for name in run["feeds"]]
-    nodes = needed(lowered(graph), wanted, fed)
+    nodes = ancestors(lowered(graph), wanted, fed)
     return Counter(node.op for node in nodes if node not in {item.node for item in fed})
 
 

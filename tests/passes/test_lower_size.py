@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import cfgraph
-from cfgraph.analysis.verify import require_valid
+from cfgraph.analysis.verify.verify import require_valid
 from cfgraph.errors import Unsupported
 from cfgraph.ir.function_graph import Instances
 from cfgraph.passes.lower.construct import kind_of

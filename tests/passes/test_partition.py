@@ -11,8 +11,8 @@ import pytest
 
 import cfgraph
 from cfgraph import Graph, InvalidInput, Unsupported
-from cfgraph.analysis.frames import frames
-from cfgraph.analysis.transfers import key_of
+from cfgraph.analysis.loops.frames import frames
+from cfgraph.analysis.transfers import rendezvous_key
 from cfgraph.ir.graph import Node
 from tests.passes.random_programs import program
 
@@ -53,8 +53,8 @@ def test_no_edge_crosses_and_every_pair_has_a_key_of_its_own() -> None:
         made = placed(seed)
         cfgraph.partition(made)
         assert crossing(made) == []
-        sends = Counter(key_of(node) for node in made if node.op == "_Send")
-        recvs = Counter(key_of(node) for node in made if node.op == "_Recv")
+        sends = Counter(rendezvous_key(node) for node in made if node.op == "_Send")
+        recvs = Counter(rendezvous_key(node) for node in made if node.op == "_Recv")
         assert sends == recvs
         assert set(sends.values()) <= {1}
         assert len({key.tensor_name for key in sends}) == len(sends)

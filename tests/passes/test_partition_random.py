@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import cfgraph
-from cfgraph.analysis.frames import frames
+from cfgraph.analysis.loops.frames import frames
 from cfgraph.ir import registry
 from cfgraph.ir.copy import copy_of
 from cfgraph.ir.graph import Graph

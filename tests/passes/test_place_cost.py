@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import cfgraph
-from cfgraph.analysis.frames import frames
+from cfgraph.analysis.loops.frames import frames
 from cfgraph.ir.device_set import short_name
 from cfgraph.ir.graph import Graph
 from tests.passes.test_place import placed

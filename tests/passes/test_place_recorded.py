@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import cfgraph
-from cfgraph.analysis.verify import require_valid
+from cfgraph.analysis.verify.verify import require_valid
 from cfgraph.errors import CfgraphError
 from cfgraph.ir.device_set import device_set
 from cfgraph.ir.graph import Graph

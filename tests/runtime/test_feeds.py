@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import cfgraph
-from cfgraph.analysis.inputs import require_feeds
+from cfgraph.analysis.feeds_and_fetches import require_feeds
 from cfgraph.errors import CfgraphError, InvalidInput, UsageError
 from cfgraph.ir import dtypes
 from cfgraph.ir.dtypes import DType

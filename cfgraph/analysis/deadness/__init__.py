@@ -1,1 +1,1 @@
-"""Deadness: for every output and control edge, the condition under which it is live."""
+"""Deadness: the liveness condition of every output and control edge."""

@@ -1,27 +1,29 @@
 """Deadness: the condition under which each output and each control edge is live.
 
-The conditions are formulas over the values of Switch predicates, exact within an iteration, where
-the predicates are taken as free; across iterations they are sound, and complete up to classes of
-tokens that go round together (`loops`). A loop is taken to end, and not to starve. What is equal
-by meaning is found to be equal, however it is written; where the bounds of `proof` are reached,
-an answer is the cautious one, and `limits` says so.
+The conditions are formulas over the values of Switch predicates. Within an iteration they are
+exact, with the predicates as free variables; across iterations they are sound, and complete up to
+classes of tokens with equivalent back edges (`recurrences`). Loops are assumed to terminate, and
+not to starve. Conditions with equal meaning compare equal in any form; beyond the bounds of
+`solver` the answer is conservative, and `limits` reports it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
+from typing import Final, NamedTuple
 
-from cfgraph.analysis.deadness import words
-from cfgraph.analysis.deadness.evaluate import Rules
+from cfgraph.analysis.deadness import pretty
 from cfgraph.analysis.deadness.formulas import TRUE, Formulas
-from cfgraph.analysis.deadness.loops import MAX_ROUNDS, Recurrence
-from cfgraph.analysis.deadness.order import loops_first
-from cfgraph.analysis.deadness.proof import MAX_CONFLICTS, MAX_FORMULAS, Prover
-from cfgraph.analysis.frames import Frame, Frames, frames
+from cfgraph.analysis.deadness.recurrences import MAX_REFINEMENTS, Recurrence
+from cfgraph.analysis.deadness.solver import MAX_CONFLICTS, MAX_FORMULAS, Solver
+from cfgraph.analysis.deadness.transfer import TransferFunctions
+from cfgraph.analysis.loops.frames import Frame, Frames, frames
+from cfgraph.analysis.loops.happens_before import loop_aware_postorder
 from cfgraph.errors import InvalidInput
 from cfgraph.ir.graph import Graph, Node, Output
 
-Place = Output | Node
+TokenSource = Output | Node
 Predicate = int
 
 
@@ -32,17 +34,17 @@ class Deadness:
     one iteration of one loop; places in different frames are never equal.
     """
 
-    def __init__(self, rules: Rules, limits: list[str]) -> None:
+    def __init__(self, rules: TransferFunctions, limits: list[str]) -> None:
         self._rules = rules
         self._limits = limits
         self.frames: Frames = rules.frames
         self.formulas: Formulas = rules.formulas
-        self.prover: Prover = rules.prover
+        self.solver: Solver = rules.solver
 
     @property
     def limits(self) -> tuple[str, ...]:
         """What could not be decided within the bounds, in words; empty if everything could."""
-        count = self.prover.unknown
+        count = self.solver.unknown
         if not count:
             return tuple(self._limits)
         told = f"{count} question{'s' * (count > 1)} about predicates left open at the bound"
@@ -58,7 +60,7 @@ class Deadness:
         """The predicate of a node's control edges."""
         return self._rules.live.get(node, TRUE)
 
-    def predicate(self, place: Place) -> Predicate:
+    def predicate(self, place: TokenSource) -> Predicate:
         """The predicate of an output, or of a node's control edges."""
         return self.of(place) if isinstance(place, Output) else self.of_control(place)
 
@@ -73,10 +75,10 @@ class Deadness:
 
     def inputs(self, node: Node) -> tuple[Predicate, ...]:
         """The predicates of all edges into a node, data first."""
-        of = self.offered if self._rules.roles[node.op] == "merge" else self.of
+        of = self.merge_input_condition if self._rules.roles[node.op] == "merge" else self.of
         return (*map(of, node.inputs), *map(self.of_control, node.controls))
 
-    def offered(self, output: Output) -> Predicate:
+    def merge_input_condition(self, output: Output) -> Predicate:
         """The predicate of an edge from this output into a Merge.
 
         It is that of the output, but for a Recv with control inputs: a message that is live counts
@@ -85,43 +87,45 @@ class Deadness:
         of = self.of(output)
         return of if output in self._rules.cut else self._rules.messages.get(output, of)
 
-    def _frame(self, place: Place) -> Frame:
+    def _frame(self, place: TokenSource) -> Frame:
         node = place.node if isinstance(place, Output) else place
         return self.frames.of_outputs.get(node, self.frames.root)
 
     # -- questions -------------------------------------------------------------------------------
 
-    def equal(self, one: Place, other: Place) -> bool:
+    def equal(self, one: TokenSource, other: TokenSource) -> bool:
         """True if both are proven to be live in the same runs and iterations."""
         if self._frame(one) is not self._frame(other):
             return self.never_live(one) and self.never_live(other)
-        return self.prover.equal(self.predicate(one), self.predicate(other)) is True
+        return self.solver.equal(self.predicate(one), self.predicate(other)) is True
 
-    def implies(self, one: Place, other: Place) -> bool:
+    def implies(self, one: TokenSource, other: TokenSource) -> bool:
         """True if `other` is proven to be live wherever `one` is."""
         if self._frame(one) is not self._frame(other):
             return self.never_live(one)
-        return self.prover.implies(self.predicate(one), self.predicate(other)) is True
+        return self.solver.implies(self.predicate(one), self.predicate(other)) is True
 
-    def can_both_live(self, one: Place, other: Place) -> bool:
+    def can_both_live(self, one: TokenSource, other: TokenSource) -> bool:
         """False if they are proven never to be live together."""
         both = self.formulas.all_of([self.predicate(one), self.predicate(other)])
-        return self.prover.can_hold(both) is not False
+        return self.solver.is_satisfiable(both) is not False
 
-    def always_live(self, place: Place) -> bool:
+    def always_live(self, place: TokenSource) -> bool:
         """True if it is proven to be live in every run (and every iteration of its loop)."""
-        return self.prover.always(self.predicate(place)) is True
+        return self.solver.always(self.predicate(place)) is True
 
-    def never_live(self, place: Place) -> bool:
+    def never_live(self, place: TokenSource) -> bool:
         """True if it is proven to be dead in every run."""
-        return self.prover.can_hold(self.predicate(place)) is False
+        return self.solver.is_satisfiable(self.predicate(place)) is False
 
-    def mismatched_inputs(self, node: Node) -> bool:
+    def has_mismatched_inputs(self, node: Node) -> bool:
         """True if its inputs may differ in liveness: the rule of the second seed."""
         first, *others = self.inputs(node) or (TRUE,)
-        return any(self.prover.equal(first, other) is not True for other in others)
+        return any(self.solver.equal(first, other) is not True for other in others)
 
-    def witness(self, *live: Place, dead: Sequence[Place] = ()) -> dict[str, words.Value] | None:
+    def witness(
+        self, *live: TokenSource, dead: Sequence[TokenSource] = ()
+    ) -> dict[str, pretty.AssignedValue] | None:
         """Values of predicates, by name, for which all these are live, and those dead.
 
         None where there are none, or none were found.
@@ -129,25 +133,25 @@ class Deadness:
         wanted = [*map(self.predicate, live), *(-self.predicate(place) for place in dead)]
         return self.example(self.formulas.all_of(wanted))
 
-    def example(self, formula: Predicate) -> dict[str, words.Value] | None:
+    def example(self, formula: Predicate) -> dict[str, pretty.AssignedValue] | None:
         """Values of predicates, by name, for which a formula holds; None as for a witness."""
-        if not self.prover.can_hold(formula):
+        if not self.solver.is_satisfiable(formula):
             return None
-        model = self.prover.model(formula)
-        return None if model is None else words.values(self.formulas, formula, model)
+        model = self.solver.model(formula)
+        return None if model is None else pretty.assignment_values(self.formulas, formula, model)
 
     # -- words -----------------------------------------------------------------------------------
 
     def text(self, predicate: Predicate) -> str:
         """A predicate as a formula: `P0 & ~P1`."""
-        return words.text(self.formulas, predicate)
+        return pretty.format_formula(self.formulas, predicate)
 
     def describe(self, predicate: Predicate, subject: str = "") -> str:
         """A predicate in words: runs when `p` is true and `q` is false.
 
         `subject` is the name of the node that it is about.
         """
-        return words.describe(self.formulas, predicate, subject)
+        return pretty.describe_condition(self.formulas, predicate, subject)
 
 
 def deadness(
@@ -164,17 +168,17 @@ def deadness(
     live. Raises InvalidInput where the graph has cycles, or loops that are not well nested.
     """
     found = frames(graph, nodes, frozenset(cut))
-    _require_order(found)
-    prover = Prover(Formulas(), max_formulas, max_conflicts)
-    rules = Rules(found, prover, cut)
+    _require_acyclic(found)
+    prover = Solver(Formulas(), max_formulas, max_conflicts)
+    rules = TransferFunctions(found, prover, cut)
     limits: list[str] = []
-    order = loops_first(found, frozenset(cut), rules.roles, rules.senders)
-    _settle(rules, order, limits)
-    rules.loops.name_turns()
+    order = loop_aware_postorder(found, frozenset(cut), rules.roles, rules.senders)
+    _solve_to_fixpoint(rules, order, limits)
+    rules.loops.name_back_edge_symbols()
     return Deadness(rules, limits)
 
 
-def _require_order(found: Frames) -> None:
+def _require_acyclic(found: Frames) -> None:
     found.require_valid()
     for cycle in found.cycles:
         names = " -> ".join(repr(node.name) for node in cycle[:3])
@@ -182,45 +186,87 @@ def _require_order(found: Frames) -> None:
         raise InvalidInput(message, node=cycle[0], code="CFG109")
 
 
-def _settle(rules: Rules, order: list[Node], limits: list[str]) -> None:
+def _solve_to_fixpoint(rules: TransferFunctions, order: list[Node], limits: list[str]) -> None:
     """Find all formulas, and again what depends on assumptions that turned out wrong."""
     for node in order:
         rules.visit(node)
     if len(rules.frames.all) == 1:
         return
-    for _ in range(MAX_ROUNDS):
+    for _ in range(MAX_REFINEMENTS):
         changed = rules.loops.refine()
         if not changed:
             return
         _revisit(rules, order, changed)
-    limits.append(f"the tokens of the loops were told apart after {MAX_ROUNDS} rounds")
+    limits.append(f"the tokens of the loops were told apart after {MAX_REFINEMENTS} rounds")
     _revisit(rules, order, rules.loops.give_up())
 
 
-def _revisit(rules: Rules, order: list[Node], changed: Sequence[Recurrence]) -> None:
+def _revisit(rules: TransferFunctions, order: list[Node], changed: Sequence[Recurrence]) -> None:
     """Visit again, in order, what is not what it was, and what depends on it."""
     owners = {one.owner for one in changed}
     stale = set(owners)
     for frame in {one.frame: None for one in changed}:
-        stale.update(_leaving(rules, frame))
+        stale.update(_exit_dependents(rules, frame))
     hears = {send: recv for recv, send in rules.senders.items()}
     for node in order:
         if node not in stale:
             continue
         changed_here = rules.visit(node)
-        stale.update(rules.void)
-        rules.void.clear()
+        stale.update(rules.stale_switches)
+        rules.stale_switches.clear()
         if changed_here or node in owners:
             stale.update(use.node for use in node.uses)
             if rules.roles[node.op] in ("enter", "next_iteration"):
-                stale.update(_leaving(rules, rules.frames.of_outputs[node]))
+                stale.update(_exit_dependents(rules, rules.frames.of_outputs[node]))
             if node in hears:
                 stale.add(hears[node])
 
 
-def _leaving(rules: Rules, frame: Frame) -> Iterator[Node]:
+def _exit_dependents(rules: TransferFunctions, frame: Frame) -> Iterator[Node]:
     """What depends on whether a loop goes on: its Exits, and whoever hears of their deadness."""
     for leaving in frame.exits:
         yield leaving
-        if rules.heard is not None:
+        if rules.arrivals is not None:
             yield from (use.node for use in leaving.uses)
+
+
+HOW_OFTEN: Final = ("always", "sometimes", "never")
+
+
+class LivenessCondition(NamedTuple):
+    """When a node runs: `always`, `sometimes` or `never`, and the formula of that.
+
+    Nodes of one `group` are live in the same runs and iterations; it is 0 for `always`.
+    """
+
+    how_often: str
+    predicate: str
+    group: int
+
+    @property
+    def text(self) -> str:
+        """The formula, or the word where there is nothing to tell."""
+        return self.predicate if self.how_often == "sometimes" else self.how_often
+
+    def matches(self, pattern: str) -> bool:
+        """True if the word or the formula passes a glob."""
+        return fnmatchcase(self.how_often, pattern) or fnmatchcase(self.predicate, pattern)
+
+
+def liveness_conditions(graph: Graph) -> Mapping[Node, LivenessCondition]:
+    """When each node of a graph runs.
+
+    Raises InvalidInput where the graph has no order to run in.
+    """
+    found = deadness(graph)
+    groups: dict[int, int] = {}
+    told: dict[Node, LivenessCondition] = {}
+    for node in graph:
+        predicate = found.runs(node)
+        if found.solver.always(predicate):
+            told[node] = LivenessCondition("always", "true", 0)
+            continue
+        group = groups.setdefault(predicate, len(groups) + 1)
+        how_often = "never" if found.solver.is_satisfiable(predicate) is False else "sometimes"
+        told[node] = LivenessCondition(how_often, found.text(predicate), group)
+    return told

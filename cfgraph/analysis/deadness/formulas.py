@@ -1,9 +1,9 @@
-"""Boolean formulas over named symbols: equal ones are mostly the same number.
+"""Hash-consed Boolean formulas over named symbols.
 
-A formula is an integer: 1 is true, -1 false, and -f the opposite of f. Every other number stands
-for a symbol or for the conjunction of other formulas; a disjunction is the opposite of one. What
-can be simplified at sight is. A signature, the values of a formula under 256 assignments, tells
-most different formulas apart at once.
+A formula is an integer: 1 is true, -1 is false, and -f is the negation of f. Every other number
+stands for a symbol or for a conjunction of formulas; a disjunction is a negated conjunction.
+Formulas are simplified on construction. A signature, the values of a formula under 256
+assignments, distinguishes most different formulas at once.
 """
 
 from __future__ import annotations
@@ -191,7 +191,7 @@ class Formulas:
         return -self.all_of([*shared, rest])
 
     def _intern(self, flat: set[int]) -> int:
-        args = tuple(sorted(flat, key=_order))
+        args = tuple(sorted(flat, key=_sort_key))
         found = self._interned.get(args)
         if found is None:
             signature, depth = _ALL, 0
@@ -243,5 +243,5 @@ def _signed(made: Mapping[int, int], formula: int) -> int:
     return found if formula > 0 else -found
 
 
-def _order(formula: int) -> tuple[int, bool]:
+def _sort_key(formula: int) -> tuple[int, bool]:
     return abs(formula), formula < 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from cfgraph.analysis.inputs import type_text
+from cfgraph.analysis.feeds_and_fetches import format_type
 from cfgraph.console.values import value_text
 from cfgraph.errors import CfgraphError
 from cfgraph.ir.attrs import Tensor
@@ -28,7 +28,7 @@ class AttributeTexts:
 
 
 def _tensor(tensor: Tensor) -> str:
-    kind = type_text(tensor.dtype, tensor.shape)
+    kind = format_type(tensor.dtype, tensor.shape)
     size = 1
     for dim in tensor.shape.dims or ():
         size *= dim or 0

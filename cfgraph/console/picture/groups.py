@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from cfgraph.analysis.frames import Frame, Frames
+from cfgraph.analysis.loops.frames import Frame, Frames
 from cfgraph.ir.graph import Node
 
 # more members a box may not have, chunks of it have so many, and fewer nodes are no scope

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from cfgraph.analysis.check import check
-from cfgraph.analysis.codes import catalogue
-from cfgraph.analysis.transfers import is_partitioned, sends_of
-from cfgraph.analysis.verify_functions import functions_of
-from cfgraph.analysis.when import When
+from cfgraph.analysis.codes import catalog
+from cfgraph.analysis.deadness.deadness import LivenessCondition
+from cfgraph.analysis.transfers import is_partitioned, sends_by_recv
+from cfgraph.analysis.verify.function_rules import functions_in_attrs
 from cfgraph.console.picture.attributes import AttributeTexts
 from cfgraph.console.picture.groups import Group, divide, group
 from cfgraph.console.show_tables import output_types
@@ -76,7 +76,7 @@ class _Picture:
     only: str | None = None
     nodes: list[dict[str, Any]] = field(default_factory=list)
     groups: list[dict[str, Any]] = field(default_factory=list)
-    whens: dict[When, int] = field(default_factory=dict)
+    whens: dict[LivenessCondition, int] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     numbers: dict[Node, int] = field(default_factory=dict)
     texts: AttributeTexts = field(default_factory=AttributeTexts)
@@ -89,7 +89,7 @@ class _Picture:
         for node in some.nodes:
             self.nodes.append(self._node(some.view, node, when.get(node)))
 
-    def _when(self, view: View) -> Mapping[Node, When]:
+    def _when(self, view: View) -> Mapping[Node, LivenessCondition]:
         try:
             return view.when
         except CfgraphError as error:
@@ -97,7 +97,7 @@ class _Picture:
             self.notes.append(f"when nodes{where} run is not known: {error.message}")
             return {}
 
-    def _node(self, view: View, node: Node, when: When | None) -> dict[str, Any]:
+    def _node(self, view: View, node: Node, when: LivenessCondition | None) -> dict[str, Any]:
         frame = view.found.of[node]
         told: dict[str, Any] = {
             "name": view.title(node),
@@ -140,12 +140,12 @@ class _Picture:
 
     def links(self, some: Chosen) -> list[list[int]]:
         """Each Send with each Recv of its key."""
-        pairs = sends_of(some.nodes).items()
+        pairs = sends_by_recv(some.nodes).items()
         return [[self.numbers[send], self.numbers[recv]] for recv, send in pairs]
 
     def findings(self) -> list[dict[str, Any]]:
         """What `check` says of the graph, with the summary of each code."""
-        codes = catalogue()
+        codes = catalog()
         told = []
         for finding in check(self.graph).findings:
             title = codes[finding.code].title if finding.code in codes else ""
@@ -188,7 +188,9 @@ class _Boxes:
     def _called(self, node: Node) -> list[str]:
         """The functions that a node calls, of those in the picture."""
         names = [node.op] if node.op in self.bodies else []
-        names += [func.name for _, func in functions_of(node.attrs) if func.name in self.bodies]
+        names += [
+            func.name for _, func in functions_in_attrs(node.attrs) if func.name in self.bodies
+        ]
         return list(dict.fromkeys(names))
 
     def _body(self, name: str) -> Group:

@@ -11,9 +11,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from cfgraph.analysis.deadness.deadness import Deadness, Place, deadness
+from cfgraph.analysis.deadness.deadness import Deadness, TokenSource, deadness
 from cfgraph.analysis.deadness_tf import deadness_tf
-from cfgraph.analysis.frames import Frames, frames
+from cfgraph.analysis.loops.frames import Frames, frames
 from cfgraph.errors import InvalidInput, UsageError
 from cfgraph.ir.graph import CONTROL, Graph, Node, Output
 
@@ -35,8 +35,8 @@ class Agreement:
     frames: Frames
     alike: Callable[[Node, Node], bool]
     text: Callable[[Node], str]
-    same: Callable[[Place, Place], bool]
-    implies: Callable[[Place, Place], bool]
+    same: Callable[[TokenSource, TokenSource], bool]
+    implies: Callable[[TokenSource, TokenSource], bool]
     suits: Callable[[Node], bool] = lambda node: True
     limits: Callable[[], tuple[str, ...]] = tuple
 
@@ -87,16 +87,16 @@ def _by_inputs(told: Agreement, found: Deadness) -> Agreement:
         told.text,
         told.same,
         told.implies,
-        lambda node: not found.mismatched_inputs(node),
+        lambda node: not found.has_mismatched_inputs(node),
         told.limits,
     )
 
 
-def _yes(one: Place, other: Place) -> bool:
+def _yes(one: TokenSource, other: TokenSource) -> bool:
     return True
 
 
-def _output(place: Place) -> Output:
+def _output(place: TokenSource) -> Output:
     return place if isinstance(place, Output) else Output(place, CONTROL)
 
 

@@ -13,8 +13,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
-from cfgraph.analysis.needed import needed
-from cfgraph.analysis.verify import require_valid
+from cfgraph.analysis.reachability import ancestors
+from cfgraph.analysis.verify.verify import require_valid
 from cfgraph.errors import UsageError
 from cfgraph.ir import registry
 from cfgraph.ir.collector import without_collector
@@ -151,7 +151,7 @@ def wished(
         unread = {node for node in graph if not node.uses}
         return Wishes(only_ops, exclude_ops, (), fed, unread)
     kept = {_node(graph, name) for name in fetches}
-    return Wishes(only_ops, exclude_ops, (), fed, kept, set(needed(graph, kept)))
+    return Wishes(only_ops, exclude_ops, (), fed, kept, set(ancestors(graph, kept)))
 
 
 def _node(graph: Graph, name: str) -> Node:

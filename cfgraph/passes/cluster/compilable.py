@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from cfgraph.analysis.frames import Frames
+from cfgraph.analysis.loops.frames import Frames
 from cfgraph.ir import registry
 from cfgraph.ir.device_name import DeviceName
 from cfgraph.ir.dtypes import DType

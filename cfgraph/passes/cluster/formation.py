@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
-from cfgraph.analysis.effects import Access, Effects
-from cfgraph.analysis.frames import Frame
+from cfgraph.analysis.effects import Effects, ResourceAccess
+from cfgraph.analysis.loops.frames import Frame
 from cfgraph.ir.attrs import Tensor
 from cfgraph.ir.device_name import DeviceName
 from cfgraph.ir.graph import Node
@@ -44,7 +44,7 @@ class Group:
     first: Node
     size: int = 1
     ties: Ties = field(default_factory=Ties)
-    accesses: list[Access] = field(default_factory=list)
+    accesses: list[ResourceAccess] = field(default_factory=list)
 
     def take(self, other: Group) -> None:
         """Add what is known of another one."""
@@ -231,7 +231,7 @@ def _hazard(one: Group, other: Group, beside: bool) -> Reason | None:
     return None
 
 
-def _handles(access: Access) -> set[object]:
+def _handles(access: ResourceAccess) -> set[object]:
     return {item for item in access.node.inputs if item.dtype and item.dtype.kind == "resource"}
 
 

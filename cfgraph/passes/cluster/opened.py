@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from cfgraph.analysis.frames import frames
+from cfgraph.analysis.loops.frames import frames
 from cfgraph.ir.attrs import Func
 from cfgraph.ir.function_graph import FunctionGraph, Instances
 from cfgraph.ir.functions import Function

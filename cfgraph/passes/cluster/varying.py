@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from cfgraph.analysis.frames import Frame, Frames
+from cfgraph.analysis.loops.frames import Frame, Frames
 from cfgraph.ir.function_graph import Instances
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ops.evaluate_control import constant_slots

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 from heapq import heapify, heappop, heappush
 
-from cfgraph.analysis.deadness.rendezvous import senders
-from cfgraph.analysis.frames import Frame, Frames
+from cfgraph.analysis.loops.frames import Frame, Frames
+from cfgraph.analysis.loops.happens_before import unique_sends_by_recv
 from cfgraph.ir.graph import Node
 from cfgraph.ir.walk import Roles
 
@@ -41,7 +41,7 @@ class Waiting:
 
     def _connect(self, found: Frames, transparent: Collection[Node]) -> None:
         roles = Roles()
-        hears = senders(found, roles)
+        hears = unique_sends_by_recv(found, roles)
         for node in found.order:
             there = self._entering(node, found, roles)
             for source in _sources(node, roles, transparent):

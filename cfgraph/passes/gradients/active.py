@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from cfgraph.analysis.paths import carries, stops_gradients
+from cfgraph.analysis.gradient_paths import carries_gradient, stops_gradients
 from cfgraph.ir import registry
 from cfgraph.ir.graph import Node, Output
 
@@ -55,7 +55,7 @@ class Active:
 
     def _reached(self, xs: Iterable[Output]) -> set[Output]:
         """All tensors that depend on an x, the xs too."""
-        reached = {x for x in xs if carries(x)}
+        reached = {x for x in xs if carries_gradient(x)}
         todo = list(reached)
         opened: set[Node] = set(self.stops)
         counts = registry.output_count
@@ -75,7 +75,7 @@ class Active:
                     new = _given_by_unknown(node)
                 else:
                     made = [node.output(port) for port in range(count)]
-                    new = [item for item in made if carries(item) and item not in reached]
+                    new = [item for item in made if carries_gradient(item) and item not in reached]
                 reached.update(new)
                 todo += new
         return reached

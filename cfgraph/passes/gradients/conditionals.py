@@ -11,14 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from cfgraph.analysis.guards import Decision, Guards
+from cfgraph.analysis.loops.path_conditions import BranchDecision, PathConditions
 from cfgraph.errors import Unsupported
 from cfgraph.ir.graph import Node, Output
 from cfgraph.passes.gradients.site import Site
 
 
 def switch_gradient(
-    site: Site, guards: Guards, node: Node, arrived: list[Output | None]
+    site: Site, guards: PathConditions, node: Node, arrived: list[Output | None]
 ) -> Output | None:
     """The gradient of a Switch's data, from those of its outputs."""
     if not any(arrived):
@@ -29,14 +29,14 @@ def switch_gradient(
     return site.add("Merge", sides, "Merge", {})
 
 
-def _zeros(site: Site, guards: Guards, side: Output) -> Output:
+def _zeros(site: Site, guards: PathConditions, side: Output) -> Output:
     """Zeros that are live where this side of a Switch is."""
     if site is site.top and not _is_resource(side):
         return site.zeros_like(side)
     return site.under(site.zeros_like(side.node.inputs[0]), [guards.decision(side)])
 
 
-def merge_gradient(site: Site, guards: Guards, node: Node, slot: int, dz: Output) -> Output:
+def merge_gradient(site: Site, guards: PathConditions, node: Node, slot: int, dz: Output) -> Output:
     """The gradient of one input of a Merge."""
     rest = guards.rest(node, slot)
     told = all(item.sides for item in rest)
@@ -51,7 +51,7 @@ def merge_gradient(site: Site, guards: Guards, node: Node, slot: int, dz: Output
     return site.add("Merge", (zeros, dx), "Merge", {})
 
 
-def completed(site: Site, x: Output, dx: Output, decisions: Iterable[Decision]) -> Output:
+def completed(site: Site, x: Output, dx: Output, decisions: Iterable[BranchDecision]) -> Output:
     """A gradient that is live only where these decisions fall, with zeros elsewhere."""
     zeros, layers = site.zeros_like(x), []
     for item in decisions:

@@ -6,10 +6,10 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cfgraph.analysis.guards import Guard
-from cfgraph.analysis.paths import carries
-from cfgraph.analysis.regions import Regions, regions
-from cfgraph.analysis.stacks import stacks
+from cfgraph.analysis.gradient_paths import carries_gradient
+from cfgraph.analysis.loops.path_conditions import PathCondition
+from cfgraph.analysis.loops.regions import Regions, regions
+from cfgraph.analysis.resource_handles import stacks
 from cfgraph.errors import Unsupported, UsageError
 from cfgraph.ir import dtypes
 from cfgraph.ir.graph import Graph, Output
@@ -87,7 +87,7 @@ def _run(
     site = Site(work)
     reverse = Reverse(site, found.root, found, active, saved)
     for y, weight in zip(wish.ys, wish.weights, strict=True):
-        if carries(y) and active.wants(y):
+        if carries_gradient(y) and active.wants(y):
             guard = found.guards.of(y)
             reverse.hand(y, _weighed(site, y, weight, guard), guard)
     reverse.run(reverse_loop)
@@ -120,7 +120,7 @@ def _require_outside_loops(found: Regions, item: Output) -> None:
         raise Unsupported(message, node=item.node, frame=frame.path, hint=hint, code="CFG506")
 
 
-def _weighed(site: Site, y: Output, weight: Any, guard: Guard) -> Output:
+def _weighed(site: Site, y: Output, weight: Any, guard: PathCondition) -> Output:
     """The gradient that a y begins with; dead where the y is."""
     dtype = y.dtype
     assert dtype is not None
@@ -169,4 +169,8 @@ def _beside(reverse: Reverse, x: Output) -> bool:
     It took zeros for this one.
     """
     node = x.node
-    return carries(x) and any(reverse.active.wanted(node.inputs)) and any(reverse.arrived(node))
+    return (
+        carries_gradient(x)
+        and any(reverse.active.wanted(node.inputs))
+        and any(reverse.arrived(node))
+    )

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from cfgraph.analysis.guards import Guard, Guards
-from cfgraph.analysis.regions import Region
+from cfgraph.analysis.loops.path_conditions import PathCondition, PathConditions
+from cfgraph.analysis.loops.regions import Region
 from cfgraph.errors import Unsupported
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Output
@@ -27,7 +27,9 @@ def runs_once(region: Region) -> bool:
 class FrameSite(Site):
     """The site around a frame, for the nodes in it."""
 
-    def __init__(self, outer: Site, region: Region, guards: Guards, guard: Guard) -> None:
+    def __init__(
+        self, outer: Site, region: Region, guards: PathConditions, guard: PathCondition
+    ) -> None:
         super().__init__(outer.work)
         self.outer = outer
         self.region = region

@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from cfgraph.analysis.transfers import is_partitioned
-from cfgraph.analysis.verify import require_valid
+from cfgraph.analysis.verify.verify import require_valid
 from cfgraph.errors import Unsupported, UsageError
 from cfgraph.ir import dtypes
 from cfgraph.ir.collector import without_collector

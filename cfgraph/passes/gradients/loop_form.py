@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from cfgraph.analysis.regions import Region
+from cfgraph.analysis.loops.regions import Region
 from cfgraph.errors import Unsupported
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ops.op import behind_identities, handed_back, role

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from cfgraph.analysis.guards import Decision, Guard, Guards
+from cfgraph.analysis.loops.path_conditions import BranchDecision, PathCondition, PathConditions
 from cfgraph.errors import Unsupported
 from cfgraph.ir import dtypes
 from cfgraph.ir.attrs import Tensor
@@ -25,7 +25,9 @@ from cfgraph.passes.gradients.site import Site
 class LoopSite(Site):
     """The backward loop of one loop. `outer` is where the gradients around it are added."""
 
-    def __init__(self, outer: Site, form: LoopForm, guards: Guards, guard: Guard) -> None:
+    def __init__(
+        self, outer: Site, form: LoopForm, guards: PathConditions, guard: PathCondition
+    ) -> None:
         super().__init__(outer.work)
         self.outer = outer
         self.form = form
@@ -59,7 +61,7 @@ class LoopSite(Site):
         """What the counter of an inner loop begins behind: the step of this one."""
         return [self.counter.step]
 
-    def wait_for(self, inner: LoopSite, guard: Guard) -> None:
+    def wait_for(self, inner: LoopSite, guard: PathCondition) -> None:
         """Let the next iteration begin when an inner loop, entered under a guard, has ended."""
         self.back.steps.wait_for(inner.done(), may_be_dead=bool(self.decisions(guard)))
 
@@ -218,7 +220,7 @@ class LoopSite(Site):
 
     # -- guards ----------------------------------------------------------------------------------
 
-    def decisions(self, guard: Guard) -> list[Decision]:
+    def decisions(self, guard: PathCondition) -> list[BranchDecision]:
         """The decisions within an iteration. Raises Unsupported where no predicate decides."""
         found = self.within_iteration(guard.decisions())
         for item in found:
@@ -228,7 +230,7 @@ class LoopSite(Site):
                 raise Unsupported(message, node=item.pred.node, frame=path, code="CFG505")
         return found
 
-    def within_iteration(self, decisions: Iterable[Decision]) -> list[Decision]:
+    def within_iteration(self, decisions: Iterable[BranchDecision]) -> list[BranchDecision]:
         """These decisions without that of the loop itself, to go on."""
         own = self.guards.source(self.form.cond.output())[0]
         return [item for item in decisions if item.source != own]

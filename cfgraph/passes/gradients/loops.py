@@ -9,8 +9,8 @@ An invariant's gradient is summed up in a variable of its own, which begins with
 
 from __future__ import annotations
 
-from cfgraph.analysis.guards import Guard
-from cfgraph.analysis.regions import Region
+from cfgraph.analysis.loops.path_conditions import PathCondition
+from cfgraph.analysis.loops.regions import Region
 from cfgraph.ir.graph import Node, Output
 from cfgraph.passes.gradients.frame_site import FrameSite, runs_once
 from cfgraph.passes.gradients.loop_form import LoopForm, Variable, loop_form
@@ -30,7 +30,7 @@ def reverse_loop(around: Reverse, region: Region) -> None:
         reverse_loop(segment.reverse, segment.region)
         segment.hand_back()
         return
-    guard = around.regions.entered_under(region)
+    guard = around.regions.entry_condition(region)
     if runs_once(region):
         _reverse_frame(around, region, guard)
         return
@@ -48,7 +48,7 @@ def reverse_loop(around: Reverse, region: Region) -> None:
     site.finish()
 
 
-def _reverse_frame(around: Reverse, region: Region, guard: Guard) -> None:
+def _reverse_frame(around: Reverse, region: Region, guard: PathCondition) -> None:
     """Hand the gradients of the Exits of a frame that is no loop to what enters it."""
     site = FrameSite(around.site, region, around.regions.guards, guard)
     inside = Reverse(site, region, around.regions, around.active, around.stacks)
@@ -62,7 +62,7 @@ def _reverse_frame(around: Reverse, region: Region, guard: Guard) -> None:
             around.hand(node.inputs[0], part, guard)
 
 
-def _begin(around: Reverse, inside: Reverse, variable: Variable, guard: Guard) -> Node:
+def _begin(around: Reverse, inside: Reverse, variable: Variable, guard: PathCondition) -> Node:
     """The variable that carries the gradient of a variable back; its Merge."""
     site, work = inside.site, around.site.work
     assert isinstance(site, LoopSite)
@@ -80,7 +80,7 @@ def _begin(around: Reverse, inside: Reverse, variable: Variable, guard: Guard) -
     return merge
 
 
-def _arriving(around: Reverse, form: LoopForm, variable: Variable, guard: Guard) -> Output:
+def _arriving(around: Reverse, form: LoopForm, variable: Variable, guard: PathCondition) -> Output:
     """The gradient of what a variable leaves the loop with; zeros where there is none."""
     parts = [part for node in variable.exits for part in around.parts(node.output())]
     if len(parts) > 1:
@@ -91,7 +91,7 @@ def _arriving(around: Reverse, form: LoopForm, variable: Variable, guard: Guard)
     return around.site.zeros_like(left[0].output())
 
 
-def _leave(around: Reverse, form: LoopForm, variable: Variable, guard: Guard) -> Node:
+def _leave(around: Reverse, form: LoopForm, variable: Variable, guard: PathCondition) -> Node:
     """An Exit for a variable that has none."""
     add, work = around.site.work.add_forward, around.site.work
     switch = add("Switch", (variable.merge.output(), form.cond.output()), "f_switch")
@@ -115,7 +115,7 @@ def _come_around(inside: Reverse, variable: Variable, merge: Node) -> None:
     work.graph.set_input(merge, 1, back.output())
 
 
-def _sum_up(around: Reverse, inside: Reverse, enter: Node, guard: Guard) -> None:
+def _sum_up(around: Reverse, inside: Reverse, enter: Node, guard: PathCondition) -> None:
     """Sum up the gradient of an invariant over the iterations."""
     parts = inside.parts(enter.output())
     if not parts:

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from math import isqrt
 from typing import Final
 
-from cfgraph.analysis.regions import Region, Regions, regions
-from cfgraph.analysis.trips import trips
+from cfgraph.analysis.loops.regions import Region, Regions, regions
+from cfgraph.analysis.loops.trip_count import static_trip_count
 from cfgraph.errors import Unsupported
 from cfgraph.ir.graph import Graph
 from cfgraph.ops.shape_inference import Shapes, infer_shapes
@@ -81,7 +81,7 @@ def _lengths(graph: Graph, loops: list[Region], every: int | str) -> list[int]:
 
 def _root(region: Region, shapes: Shapes) -> int:
     """The root of the number of iterations, rounded up. Raises Unsupported where it is unknown."""
-    count = None if region.loop_cond is None else trips(region.loop_cond, shapes)
+    count = None if region.loop_cond is None else static_trip_count(region.loop_cond, shapes)
     if count is None:
         path = region.frame.path
         message = f"how often the loop {path} goes around is not known before it runs"

@@ -12,7 +12,7 @@ from collections.abc import Container, Hashable, Iterator
 from typing import Final
 
 from cfgraph.analysis.effects import Effects
-from cfgraph.analysis.regions import Region
+from cfgraph.analysis.loops.regions import Region
 from cfgraph.errors import Unsupported
 from cfgraph.ir.graph import Node
 from cfgraph.ops.op import lookup

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from cfgraph.analysis.guards import Decision, Guard
-from cfgraph.analysis.regions import Region
+from cfgraph.analysis.loops.path_conditions import BranchDecision, PathCondition
+from cfgraph.analysis.loops.regions import Region
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node, Output
 from cfgraph.passes.gradients.loop_site import LoopSite
@@ -52,11 +52,11 @@ class RerunSite(Site):
         """What the counter of the segment begins behind: the end of the segment after it."""
         return [self.outer.back.step]
 
-    def wait_for(self, inner: LoopSite, guard: Guard) -> None:
+    def wait_for(self, inner: LoopSite, guard: PathCondition) -> None:
         """Go on to the segment before when this one has been run back over."""
         self.outer.back.steps.wait_for(inner.done(), may_be_dead=False)
 
-    def within_iteration(self, decisions: Iterable[Decision]) -> list[Decision]:
+    def within_iteration(self, decisions: Iterable[BranchDecision]) -> list[BranchDecision]:
         """These decisions without that of the backward loop itself, to go on."""
         guards = self.outer.guards
         own = guards.source(self.outer.back.cond)[0]

@@ -7,8 +7,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from cfgraph.analysis.guards import Guard
-from cfgraph.analysis.regions import Region, Regions
+from cfgraph.analysis.loops.path_conditions import PathCondition
+from cfgraph.analysis.loops.regions import Region, Regions
 from cfgraph.errors import Unsupported
 from cfgraph.ir import registry
 from cfgraph.ir.graph import Node, Output
@@ -43,12 +43,12 @@ class Reverse:
         self.wanted = active.wants
         self._parts: dict[Output, list[Output]] = {}
 
-    def hand(self, x: Output, dx: Output, guard: Guard) -> None:
+    def hand(self, x: Output, dx: Output, guard: PathCondition) -> None:
         """Add to the gradient of a tensor something that is live under a guard."""
         if self.wanted(x):
             self._keep(x, dx, guard)
 
-    def _keep(self, x: Output, dx: Output, guard: Guard) -> None:
+    def _keep(self, x: Output, dx: Output, guard: PathCondition) -> None:
         if guard is not self.regions.guards.none:
             rest = guard.beyond(self.regions.guards.of(x))
             if rest and (rest := self.site.within_iteration(rest)):

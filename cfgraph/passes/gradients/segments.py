@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from cfgraph.analysis.guards import Guards
-from cfgraph.analysis.regions import Region
+from cfgraph.analysis.loops.path_conditions import PathConditions
+from cfgraph.analysis.loops.regions import Region
 from cfgraph.errors import Unsupported
 from cfgraph.ir import dtypes
 from cfgraph.ir.attrs import Tensor
@@ -35,7 +35,7 @@ class Segments:
     Raises Unsupported for a loop that has not the usual form, with nothing changed.
     """
 
-    def __init__(self, graph: Graph, region: Region, guards: Guards, length: int) -> None:
+    def __init__(self, graph: Graph, region: Region, guards: PathConditions, length: int) -> None:
         form = loop_form(region, lambda x: True)
         _require_closed(form)
         frame = region.frame
@@ -74,7 +74,7 @@ class Segments:
             node.attrs = attrs
         self.graph.remove(*self._added)
 
-    def _anchors(self, form: LoopForm, guards: Guards) -> list[Node]:
+    def _anchors(self, form: LoopForm, guards: PathConditions) -> list[Node]:
         """Nodes that are live together just where the loop is entered."""
         found, chosen = guards.none, list[Node]()
         for enter in form.region.frame.enters:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cfgraph.analysis.guards import Decision, Guard
-from cfgraph.analysis.handles import variable_behind
+from cfgraph.analysis.loops.path_conditions import BranchDecision, PathCondition
+from cfgraph.analysis.resource_handles import variable_of_handle
 from cfgraph.errors import Unsupported
 from cfgraph.ir import dtypes
 from cfgraph.ir.attrs import Tensor
@@ -136,7 +136,7 @@ class Site:
     def _zeros(self, x: Output, shape: Output) -> Output:
         dtype = x.dtype
         if _is_resource(x):
-            dtype, _ = variable_behind(self.work.graph, _variable(x).output())
+            dtype, _ = variable_of_handle(self.work.graph, _variable(x).output())
         if dtype is None:
             raise _nothing_held(x)
         return self.add("Fill", (shape, self.const(0, dtype.base)), "zeros", {})
@@ -160,10 +160,10 @@ class Site:
         """What the counter of a loop begins behind."""
         return []
 
-    def wait_for(self, inner: LoopSite, guard: Guard) -> None:
+    def wait_for(self, inner: LoopSite, guard: PathCondition) -> None:
         """Go on when a loop, entered under a guard, has ended."""
 
-    def within_iteration(self, decisions: Iterable[Decision]) -> list[Decision]:
+    def within_iteration(self, decisions: Iterable[BranchDecision]) -> list[BranchDecision]:
         """These decisions without those that fall wherever nodes are added here."""
         return list(decisions)
 
@@ -192,7 +192,7 @@ class Site:
             return self.new("Switch", (x, pred), "Switch")
         return self.new("_SwitchN", (x, pred), "Switch", num_outs=sides)
 
-    def under(self, x: Output, decisions: Iterable[Decision]) -> Output:
+    def under(self, x: Output, decisions: Iterable[BranchDecision]) -> Output:
         """A tensor, live only where these decisions fall."""
         for item in decisions:
             key = ("Switch", x, self.read(item.pred))

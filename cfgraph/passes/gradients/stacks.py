@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from cfgraph.analysis.frames import Frame
-from cfgraph.analysis.stacks import StackUse
+from cfgraph.analysis.loops.frames import Frame
+from cfgraph.analysis.resource_handles import StackAccesses
 from cfgraph.errors import Unsupported
 from cfgraph.ir import dtypes
 from cfgraph.ir.graph import Node, Output
@@ -33,7 +33,7 @@ class GradientStack:
 class GradientStacks:
     """The stacks of gradients of a graph's stacks."""
 
-    def __init__(self, of: dict[Node, StackUse]) -> None:
+    def __init__(self, of: dict[Node, StackAccesses]) -> None:
         self.of = of
         self._made: dict[Node, GradientStack] = {}
         self._reached: set[Frame] = set()

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from cfgraph.analysis.effects import Effects
-from cfgraph.analysis.frames import Frame
-from cfgraph.analysis.regions import Region
+from cfgraph.analysis.loops.frames import Frame
+from cfgraph.analysis.loops.regions import Region
 from cfgraph.ir.graph import Node, Output
 from cfgraph.passes.gradients.repeatable import access
 from cfgraph.passes.gradients.work import Work

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
-from cfgraph.analysis.frames import Frame, Frames
+from cfgraph.analysis.loops.frames import Frame, Frames
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ops.adjoint import Partials
 from cfgraph.passes.gradients.calls import call_gradient

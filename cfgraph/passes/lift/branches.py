@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from cfgraph.analysis.frames import Frame
-from cfgraph.analysis.guards import Guards
+from cfgraph.analysis.loops.frames import Frame
+from cfgraph.analysis.loops.path_conditions import PathConditions
 from cfgraph.ir import registry
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ops.op import role
@@ -102,7 +102,7 @@ class Branches:
 
 def decided(frame: Frame, order: Iterable[Node]) -> ByNode:
     """What the predicates of a frame decide, by node; that of the loop itself is left out."""
-    guards = Guards()
+    guards = PathConditions()
     loops = {guards.source(cond.output())[0] for cond in frame.loop_conds}
     found: dict[Output, Decided] = {}
     signs: dict[Output, bool] = {}

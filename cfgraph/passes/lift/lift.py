@@ -13,8 +13,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
-from cfgraph.analysis.frames import Frame, frames
-from cfgraph.analysis.needed import needed
+from cfgraph.analysis.loops.frames import Frame, frames
+from cfgraph.analysis.reachability import ancestors
 from cfgraph.ir.device_name import DeviceName
 from cfgraph.ir.graph import Graph, Node
 from cfgraph.ops.op import handed_back, lookup, role
@@ -75,7 +75,7 @@ class Lifting:
         wishes = self.wishes
         if wishes.needed is not None:
             kept = [self.graph[name] for name in self._kept if name in self.graph]
-            wishes = replace(wishes, needed={*wishes.needed, *needed(self.graph, kept)})
+            wishes = replace(wishes, needed={*wishes.needed, *ancestors(self.graph, kept)})
         return replace(wishes, raised=raised)
 
     def _round(self) -> bool:

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from cfgraph.analysis.frames import Frame, Frames
+from cfgraph.analysis.loops.frames import Frame, Frames
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ops.op import behind_identities, role
 from cfgraph.passes.lift.refused import refused

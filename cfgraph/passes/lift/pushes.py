@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from cfgraph.analysis.frames import Frame
-from cfgraph.analysis.trips import Bound, bound, trips
+from cfgraph.analysis.loops.frames import Frame
+from cfgraph.analysis.loops.trip_count import AffineBound, affine_bound, static_trip_count
 from cfgraph.ir.dtypes import variant
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ops.op import lookup
@@ -68,13 +68,13 @@ class _Worker:
 
     # -- how many --------------------------------------------------------------------------------
 
-    def _count(self, frame: Frame, shapes: Shapes) -> int | Bound:
+    def _count(self, frame: Frame, shapes: Shapes) -> int | AffineBound:
         """How often a loop goes round, as the frame in which the stack is made can say it."""
         cond = frame.loop_conds[0]
-        known = trips(cond, shapes)
+        known = static_trip_count(cond, shapes)
         if known is not None:
             return known
-        found = bound(cond, shapes)
+        found = affine_bound(cond, shapes)
         limit = None if found is None else self._outside(found.limit)
         if found is None or limit is None or found.step != 1:
             text = f"how often the loop {frame.path} goes round is not known from outside"
@@ -117,7 +117,7 @@ class _Worker:
     def _number(self, name: str, value: int) -> Output:
         return constant_beside(self.graph, self.made, self.beside, name, value).output()
 
-    def _of(self, count: Bound) -> Output:
+    def _of(self, count: AffineBound) -> Output:
         graph, item = self.graph, count.limit
         if item.dtype is not None and item.dtype.name != "int32":
             item = graph.add("Cast", item, DstT=self.made.inputs[0].dtype).output()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from cfgraph.analysis.frames import Frame, Frames
+from cfgraph.analysis.loops.frames import Frame, Frames
 from cfgraph.ir.graph import Node
 from cfgraph.ops.op import Op, is_a
 from cfgraph.ops.stacks import StackPopV2, StackPushV2, StackV2

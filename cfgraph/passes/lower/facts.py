@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from cfgraph.analysis.frames import frames
+from cfgraph.analysis.loops.frames import frames
 from cfgraph.ir import registry
 from cfgraph.ir.dtypes import resource
 from cfgraph.ir.function_graph import ARGUMENT, FunctionGraph

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from cfgraph.analysis.frames import DEFAULT_PARALLEL_ITERATIONS
+from cfgraph.analysis.loops.frames import DEFAULT_PARALLEL_ITERATIONS
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node, Output
 from cfgraph.passes.lower.conditionals import as_bool

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 from typing import Final
 
-from cfgraph.analysis.verify import require_valid
+from cfgraph.analysis.verify.verify import require_valid
 from cfgraph.errors import Unsupported
 from cfgraph.ir.calls import called_functions, drop_uncalled
 from cfgraph.ir.collector import without_collector

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from cfgraph.analysis.frames import Frame
+from cfgraph.analysis.loops.frames import Frame
 from cfgraph.ir.dtypes import DType, float32
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.passes.partition.crossings import COPIED, Crossings

@@ -24,7 +24,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from cfgraph.analysis.frames import Frame
+from cfgraph.analysis.loops.frames import Frame
 from cfgraph.ir.attrs import Tensor
 from cfgraph.ir.dtypes import float32
 from cfgraph.ir.graph import Node, Output

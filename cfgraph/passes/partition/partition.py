@@ -13,9 +13,9 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from cfgraph.analysis.frames import Frame, frames
+from cfgraph.analysis.loops.frames import Frame, frames
 from cfgraph.analysis.transfers import is_partitioned
-from cfgraph.analysis.verify import require_valid
+from cfgraph.analysis.verify.verify import require_valid
 from cfgraph.ir.collector import without_collector
 from cfgraph.ir.copy import copy_of
 from cfgraph.ir.graph import Graph, Node

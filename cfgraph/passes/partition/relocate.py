@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from cfgraph.analysis.frames import Frame
+from cfgraph.analysis.loops.frames import Frame
 from cfgraph.ir.graph import Node
 from cfgraph.passes.partition.crossings import COPIED
 from cfgraph.passes.partition.devices import Places

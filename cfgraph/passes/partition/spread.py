@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from functools import cached_property
 
-from cfgraph.analysis.frames import Frame, Frames
+from cfgraph.analysis.loops.frames import Frame, Frames
 from cfgraph.ir.graph import CONTROL, Node, Output
 from cfgraph.ir.walk import Roles
 from cfgraph.passes.partition.alive import Alive

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from cfgraph.analysis.frames import Frame
+from cfgraph.analysis.loops.frames import Frame
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.passes.partition.alive import ALWAYS
 from cfgraph.passes.partition.effects import Effects

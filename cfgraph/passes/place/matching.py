@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from cfgraph.analysis.frames import Frames, frames
-from cfgraph.analysis.select import passes
+from cfgraph.analysis.loops.frames import Frames, frames
+from cfgraph.analysis.node_filter import matches_filter
 from cfgraph.ir.graph import Graph, Node
 from cfgraph.ir.names import did_you_mean
 from cfgraph.passes.place.rules import Rule, Rules
@@ -52,7 +52,7 @@ class Matched:
 
     def _matches(self, node: Node, rule: Rule) -> bool:
         return all(
-            any(passes(node, self._frames, kind, pattern) for pattern in patterns)
+            any(matches_filter(node, self._frames, kind, pattern) for pattern in patterns)
             for kind, patterns in rule.filters
         )
 
@@ -60,7 +60,7 @@ class Matched:
         return [
             node
             for node in self.graph
-            if any(passes(node, None, "", pattern) for pattern in patterns)
+            if any(matches_filter(node, None, "", pattern) for pattern in patterns)
         ]
 
     def _silent(self, rules: tuple[Rule, ...], used: set[int]) -> Iterator[str]:

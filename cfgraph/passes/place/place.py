@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from cfgraph.analysis.transfers import is_partitioned
-from cfgraph.analysis.verify import require_valid
+from cfgraph.analysis.verify.verify import require_valid
 from cfgraph.errors import Unsupported, UsageError
 from cfgraph.ir.collector import without_collector
 from cfgraph.ir.copy import copy_of

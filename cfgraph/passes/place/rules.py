@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from cfgraph.analysis.select import split_filter
+from cfgraph.analysis.node_filter import split_filter
 from cfgraph.errors import InvalidInput, UsageError
 from cfgraph.ir.device_name import DeviceName
 from cfgraph.ir.names import did_you_mean

@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 
-from cfgraph.analysis.cost import Costs, Estimates
-from cfgraph.analysis.frames import Frame, frames
+from cfgraph.analysis.cost import CostEstimates, Costs
+from cfgraph.analysis.loops.frames import Frame, frames
 from cfgraph.ir.graph import CONTROL, Graph, Node, Output
 from cfgraph.ir.walk import Roles
 from cfgraph.ops.shape_inference import infer_shapes
@@ -70,9 +70,9 @@ class Scheduler:
         return len(self.chosen) == len(self.allowed)
 
     @cached_property
-    def estimates(self) -> Estimates:
+    def estimates(self) -> CostEstimates:
         """What the graph costs; to know that takes longer than all else here."""
-        return Estimates(infer_shapes(self.graph), self.frames)
+        return CostEstimates(infer_shapes(self.graph), self.frames)
 
     @cached_property
     def _loads(self) -> dict[Frame, list[float]]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from cfgraph.analysis.transfers import Key, key_of
+from cfgraph.analysis.transfers import RendezvousKey, rendezvous_key
 from cfgraph.ir import registry
 from cfgraph.ir.device_name import DeviceName
 from cfgraph.ir.device_set import short_name
@@ -55,10 +55,10 @@ class OnCard:
         require_references_together(plans, self.lanes)
         self.cells = SharedCells(card, self.lanes)
         # the messages that are wanted in host memory
-        self._to_host: dict[Key, bool] = {}
+        self._to_host: dict[RendezvousKey, bool] = {}
         for plan in plans:
             for node in plan.of_role("recv"):
-                self._to_host[key_of(node)] = self.is_host(plan, node.output())
+                self._to_host[rendezvous_key(node)] = self.is_host(plan, node.output())
         for plan in plans:
             if plan.device in self.lanes:
                 _Bound(self, plan)
@@ -78,7 +78,7 @@ class OnCard:
 
     def receiving(self, node: Node, lane: Lane | None) -> Move:
         """What a Recv does with its message."""
-        key = key_of(node)
+        key = rendezvous_key(node)
         sender, to_host = self.lanes.get(key.send_device), self._to_host[key]
 
         other = lane or sender
@@ -99,7 +99,7 @@ class OnCard:
 
     def sending(self, node: Node, lane: Lane) -> Move:
         """What a Send does with its value."""
-        to_host = self._to_host.get(key_of(node), True)
+        to_host = self._to_host.get(rendezvous_key(node), True)
         return lambda value: lane.post(value, to_host=to_host)
 
     def home(self, cell: Variable) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from cfgraph.analysis.transfers import key_of
+from cfgraph.analysis.transfers import rendezvous_key
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ops.array import same
 from cfgraph.ops.stacks import Stack
@@ -99,7 +99,7 @@ class Counting:
 
     def _landing(self, plan: NodePlan) -> Kernel:
         """A message is a copy, but for one from the same device, or one that came by itself."""
-        receive, key = plan.kernel, key_of(plan.node)
+        receive, key = plan.kernel, rendezvous_key(plan.node)
         source = self.meter.memory(key.send_device)
         if source is self.memory:
             return receive
@@ -149,7 +149,7 @@ class Counting:
         """True for a Send from this device's own memory to a host."""
         if plan.op.role != "send" or not self.memory.apart:
             return False
-        if has_own_memory(key_of(plan.node).recv_device):
+        if has_own_memory(rendezvous_key(plan.node).recv_device):
             return False
         return not self.homes.is_host(plan.node.inputs[0])
 

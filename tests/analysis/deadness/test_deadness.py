@@ -5,7 +5,7 @@ from pathlib import Path
 import cfgraph
 from cfgraph.analysis.check import check
 from cfgraph.analysis.deadness.deadness import Deadness, deadness
-from tests.analysis.written import LOOP, graph
+from tests.analysis.graph_text import LOOP, graph
 
 INPUTS = """
     x = Placeholder() {dtype=float32}
@@ -15,7 +15,7 @@ INPUTS = """
 """
 
 
-def said(text: str) -> dict[str, str]:
+def predicates_of(text: str) -> dict[str, str]:
     """The predicate of every node of a text."""
     return texts(graph(INPUTS, text))
 
@@ -34,7 +34,7 @@ def analysed(text: str) -> tuple[Deadness, cfgraph.Graph]:
 
 
 def test_both_branches_of_the_diamond_run_in_turn_and_what_follows_always() -> None:
-    found = said("""
+    found = predicates_of("""
         s = Switch(x, p)
         minus = Neg(s:1)
         plus = Abs(s:0)
@@ -52,13 +52,13 @@ def test_add_of_two_switches_runs_when_both_predicates_hold() -> None:
     """)
     assert found.text(found.of_control(of["add"])) == "p & q"
     assert found.describe(found.of_control(of["add"])) == "runs when `p` is true and `q` is true"
-    assert found.mismatched_inputs(of["add"])
+    assert found.has_mismatched_inputs(of["add"])
 
 
 def test_the_nodes_that_the_seed_must_not_cluster_differ(root: Path) -> None:
     of = cfgraph.load(root / "fixtures" / "graphs" / "deadness_mismatch.pb")
     found = deadness(of)
-    assert {node.name for node in of if found.mismatched_inputs(node)} == {"C"}
+    assert {node.name for node in of if found.has_mismatched_inputs(node)} == {"C"}
     assert found.equal(of["A"], of["B"])
     assert not found.equal(of["A"], of["C"])
     assert found.implies(of["C"], of["A"])
@@ -66,7 +66,7 @@ def test_the_nodes_that_the_seed_must_not_cluster_differ(root: Path) -> None:
     assert found.text(found.of_control(of["S"])) == "true"
 
 
-def test_a_loop_hands_out_its_value_always_and_its_body_runs_while_it_goes_on() -> None:
+def test_an_exit_is_always_live_and_the_body_runs_while_the_loop_continues() -> None:
     of = graph(LOOP)
     found = texts(of)
     assert (found["out"], found["y"]) == ("true", "true")
@@ -78,12 +78,12 @@ def test_a_loop_hands_out_its_value_always_and_its_body_runs_while_it_goes_on() 
 
 
 def test_a_control_edge_from_a_switch_is_live_whichever_branch_is_taken() -> None:
-    found = said("s = Switch(x, p)\nafter = NoOp(^s)\nt = Neg(s:1)\nbehind = NoOp(^t)")
+    found = predicates_of("s = Switch(x, p)\nafter = NoOp(^s)\nt = Neg(s:1)\nbehind = NoOp(^t)")
     assert (found["after"], found["behind"]) == ("true", "p")
 
 
 def test_a_merge_ignores_dead_control_inputs_and_passes_on_its_own_deadness() -> None:
-    found = said(
+    found = predicates_of(
         """
         s = Switch(x, p)
         t = Neg(s:1)
@@ -96,7 +96,9 @@ def test_a_merge_ignores_dead_control_inputs_and_passes_on_its_own_deadness() ->
 
 
 def test_a_control_trigger_is_live_behind_dead_inputs() -> None:
-    found = said("s = Switch(x, p)\nt = Neg(s:1)\ngate = ControlTrigger(^t)\nc = NoOp(^gate)")
+    found = predicates_of(
+        "s = Switch(x, p)\nt = Neg(s:1)\ngate = ControlTrigger(^t)\nc = NoOp(^gate)"
+    )
     assert (found["gate"], found["c"]) == ("true", "true")
 
 
@@ -193,7 +195,7 @@ NESTED = """
 
 
 def test_a_conditional_in_a_branch_needs_both_predicates() -> None:
-    found = said(NESTED)
+    found = predicates_of(NESTED)
     assert [found[name] for name in ("a", "b", "joined", "else", "m")] == [
         "p & q",
         "p & ~q",
@@ -211,7 +213,7 @@ def test_a_witness_names_only_what_matters() -> None:
     assert found.witness(of["a"], of["b"]) is None
 
 
-def test_implication_is_told_from_equality() -> None:
+def test_implication_differs_from_equality() -> None:
     found, of = analysed(NESTED)
     assert found.implies(of["a"], of["joined"])
     assert not found.implies(of["joined"], of["a"])

@@ -6,7 +6,7 @@ import random
 import pytest
 
 from cfgraph.analysis.deadness.formulas import FALSE, TRUE, Formulas, Symbol
-from cfgraph.analysis.deadness.proof import Prover
+from cfgraph.analysis.deadness.solver import Solver
 
 
 def made(count: int) -> tuple[Formulas, list[int]]:
@@ -67,12 +67,12 @@ def test_a_tensor_has_one_value() -> None:
     zero, one, two = numbers(formulas, 3)
     assert formulas.all_of([zero, one]) == FALSE
     assert formulas.all_of([zero, -one, a]) == formulas.all_of([zero, a])
-    prover = Prover(formulas)
+    prover = Solver(formulas)
     assert prover.implies(zero, formulas.any_of([a, -two])) is True
     neither = formulas.all_of([-zero, -one, -two])
-    assert prover.can_hold(neither) is True
+    assert prover.is_satisfiable(neither) is True
     pairs = formulas.all_of([formulas.any_of([zero, a]), formulas.any_of([one, -a])])
-    assert prover.can_hold(formulas.all_of([pairs, formulas.any_of([two, zero]), a])) is False
+    assert prover.is_satisfiable(formulas.all_of([pairs, formulas.any_of([two, zero]), a])) is False
 
 
 def test_the_values_of_a_formula_are_those_of_its_parts() -> None:
@@ -102,10 +102,10 @@ def random_formula(formulas: Formulas, symbols: list[int], draw: random.Random) 
 def test_answers_are_those_of_the_truth_table(seed: int) -> None:
     draw = random.Random(seed)
     formulas, symbols = made(5)
-    prover = Prover(formulas)
+    prover = Solver(formulas)
     one, other = (random_formula(formulas, symbols, draw) for _ in range(2))
     rows = table(formulas, one, symbols), table(formulas, other, symbols)
-    assert prover.can_hold(one) is any(rows[0])
+    assert prover.is_satisfiable(one) is any(rows[0])
     assert prover.always(one) is all(rows[0])
     assert prover.equal(one, other) is (rows[0] == rows[1])
     assert prover.implies(one, other) is all(y for x, y in zip(*rows, strict=True) if x)
@@ -117,17 +117,17 @@ def test_what_is_equal_by_meaning_is_found_equal_whatever_its_form() -> None:
     two = formulas.any_of([formulas.all_of([a, b]), formulas.all_of([-a, c])])
     three = formulas.any_of([two, consensus])
     assert two != three
-    assert Prover(formulas).equal(two, three) is True
+    assert Solver(formulas).equal(two, three) is True
 
 
 def test_a_model_makes_the_formula_true() -> None:
     formulas, symbols = made(60)
     formula = formulas.all_of([*symbols[:30], *(-symbol for symbol in symbols[30:])])
-    model = Prover(formulas).model(formula)
+    model = Solver(formulas).model(formula)
     assert model is not None
     assert formulas.evaluate(formula, model)
     contradiction = formulas.all_of([formula, formulas.any_of([-symbols[0], symbols[59]])])
-    assert Prover(formulas).model(contradiction) is None
+    assert Solver(formulas).model(contradiction) is None
 
 
 def hard(formulas: Formulas, count: int) -> int:
@@ -143,13 +143,13 @@ def hard(formulas: Formulas, count: int) -> int:
 
 def test_beyond_the_bound_of_conflicts_the_answer_is_unknown() -> None:
     formulas = Formulas()
-    prover = Prover(formulas, max_conflicts=100)
-    assert prover.can_hold(hard(formulas, 250)) is None
+    prover = Solver(formulas, max_conflicts=100)
+    assert prover.is_satisfiable(hard(formulas, 250)) is None
     assert prover.unknown == 1
 
 
 def test_beyond_the_bound_of_formulas_the_answer_is_unknown() -> None:
     formulas = Formulas()
     formula = hard(formulas, 50)
-    assert Prover(formulas, max_formulas=100).can_hold(formula) is None
-    assert Prover(formulas).can_hold(formula) is not None
+    assert Solver(formulas, max_formulas=100).is_satisfiable(formula) is None
+    assert Solver(formulas).is_satisfiable(formula) is not None

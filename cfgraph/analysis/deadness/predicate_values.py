@@ -1,0 +1,350 @@
+"""Value numbering of predicates, precise enough to recognize equal ones.
+
+A forwarding op has the value of its input; logical ops become formulas; a pure op applied to equal
+inputs gives an equal value; a Merge of Booleans of which exactly one arrives is true where a true
+one arrives; everything else is a value of its own. Values are those of one iteration: a loop
+variable that may change, its value at the Exit, and random values differ from all others. A loop
+variable that the body passes on unchanged has the value that it entered with.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Hashable, Mapping
+from typing import Any, Final
+
+from cfgraph.analysis.deadness.formulas import FALSE, TRUE, Formulas, Symbol
+from cfgraph.analysis.deadness.solver import Solver
+from cfgraph.analysis.loops.frames import Frames
+from cfgraph.ir.attrs import Tensor
+from cfgraph.ir.dtypes import bool_
+from cfgraph.ir.graph import Node, Output
+from cfgraph.ops.op import Op, lookup
+
+_MAX_STEPS: Final = 200
+_CARRYING_ROLES: Final = ("switch", "enter", "exit", "next_iteration", "loop_cond")
+
+
+def entered_value(merge: Node, frames: Frames, cut: Collection[Output]) -> tuple[Output, ...]:
+    """What the Enters of a loop variable read; nothing where the variable may change.
+
+    All that comes round must stem from the Merge itself, through ops that hand a value on, and
+    through the Merges of conditionals and of inner loops. A walk of too many steps finds nothing.
+    """
+    starts: list[Output] = []
+    todo: list[Output] = []
+    for item in merge.inputs:
+        role = _role(item.node)
+        if item in cut or item.node not in frames.of or role not in ("enter", "next_iteration"):
+            return ()
+        (starts if role == "enter" else todo).append(item.node.inputs[0])
+    seen = {Output(merge)}
+    while todo:
+        item = todo.pop()
+        if item in seen:
+            continue
+        seen.add(item)
+        sources = () if item in cut else _forwarded_inputs(item)
+        if not sources or item.node not in frames.of or len(seen) > _MAX_STEPS:
+            return ()
+        todo.extend(sources)
+    return tuple(starts)
+
+
+def exited_value(leaving: Node, frames: Frames, cut: Collection[Output]) -> tuple[Output, ...]:
+    """What an Exit hands out where that is a variable that does not change: what has entered."""
+    item = leaving.inputs[0]
+    for _ in range(_MAX_STEPS):
+        node, port = item
+        if item in cut or node not in frames.of:
+            return ()
+        if _role(node) == "merge":
+            return () if port else entered_value(node, frames, cut)
+        sources = _forwarded_inputs(item)
+        if not sources or _role(node) in ("enter", "exit", "next_iteration"):
+            return ()
+        item = sources[0]
+    return ()
+
+
+def _role(node: Node) -> str:
+    op = lookup(node.op)
+    return op.role if op else ""
+
+
+def _forwarded_inputs(item: Output) -> tuple[Output, ...]:
+    """The inputs one of which an output is; none where it is something new."""
+    node, port = item
+    op = lookup(node.op)
+    if op is None:
+        return ()
+    if op.role == "merge":
+        return () if port else node.inputs
+    if op.role in _CARRYING_ROLES:
+        return node.inputs[:1]
+    return (node.inputs[min(port, len(node.inputs) - 1)],) if op.forwards and node.inputs else ()
+
+
+_MAX_ELEMENTS: Final = 64  # a constant of more elements is told from all others
+_MAX_MERGE_INPUTS: Final = 16  # a Merge of more inputs too
+_FORWARDING_ROLES: Final = ("switch", "enter", "loop_cond")
+
+ValueNumber = int
+
+
+class PredicateValues:
+    """Numbers for values, the same for the same; and formulas for those that are Booleans."""
+
+    def __init__(
+        self,
+        solver: Solver,
+        frames: Frames,
+        merge_input_condition: Callable[[Output], int],
+        cut: Collection[Output] = (),
+        senders: Mapping[Node, Node] | None = None,
+    ) -> None:
+        self.solver = solver
+        self.formulas: Formulas = solver.formulas
+        self.merge_input_condition = merge_input_condition
+        self.frames = frames
+        self.cut = frozenset(cut)
+        self.senders = senders or {}
+        self._of: dict[Output, ValueNumber] = {}
+        self._numbers: dict[Hashable, ValueNumber] = {}
+        self._truth: dict[ValueNumber, int] = {}
+        self._bools: dict[int, ValueNumber] = {}
+        self._constants: dict[ValueNumber, Any] = {}
+        self._named: list[tuple[str, int]] = []  # name and depth, by number
+        self._followed: dict[Output, list[Output]] = {}  # what follows a choice, and who reads it
+        self._asked: dict[Output, list[Node]] = {}
+
+    def truth(self, output: Output, asker: Node) -> int:
+        """The formula that says that a Boolean is true."""
+        return self._truth_of(self._requested(output, asker))
+
+    def equals(self, output: Output, constant: Any, asker: Node) -> int:
+        """The formula that says that a tensor has this value."""
+        return self._is(self._requested(output, asker), constant)
+
+    def _requested(self, output: Output, asker: Node) -> ValueNumber:
+        found = self.value(output)
+        if output in self._followed:
+            self._asked.setdefault(output, []).append(asker)
+        return found
+
+    def invalidate(self, output: Output) -> list[Node]:
+        """Look again which input of a Merge comes when; returns whose answers are void."""
+        if output not in self._of or output not in self._followed:
+            return []
+        if self._decide(output) == self._of[output]:
+            return []
+        askers: list[Node] = []
+        todo = [output]
+        while todo:
+            at = todo.pop()
+            if self._of.pop(at, None) is not None:
+                todo.extend(self._followed.pop(at, ()))
+                askers.extend(self._asked.pop(at, ()))
+        return askers
+
+    def value(self, output: Output) -> ValueNumber:
+        """The number of a value."""
+        stack = [output]
+        while stack:
+            at = stack[-1]
+            if at in self._of:
+                stack.pop()
+                continue
+            missing = [item for item in self._needs(at) if item not in self._of]
+            if missing:
+                stack.extend(missing)
+            else:
+                self._of[at] = self._decide(at)
+                self._follow(at)
+                stack.pop()
+        return self._of[output]
+
+    def _follow(self, output: Output) -> None:
+        """Note whose value hangs on which input of a Merge comes."""
+        for item in self._needs(output) if self._followed else ():
+            if item in self._followed:
+                self._followed[item].append(output)
+                self._followed.setdefault(output, [])
+
+    # -- what a value depends on -----------------------------------------------------------------
+
+    def _needs(self, output: Output) -> tuple[Output, ...]:
+        node, _ = output
+        if output in self.cut or output.node not in self.frames.of:
+            return ()
+        op = lookup(node.op)
+        if op is None:
+            return ()
+        if op.role in _FORWARDING_ROLES:
+            return node.inputs[:1]
+        if node in self.senders:
+            return self.senders[node].inputs[:1]
+        if op.role == "exit":
+            return exited_value(node, self.frames, self.cut)
+        if op.role == "merge":
+            if output.port:
+                return ()
+            closes = self._closes(node)
+            return entered_value(node, self.frames, self.cut) if closes else node.inputs
+        if op.forwards:
+            return (node.inputs[min(output.port, len(node.inputs) - 1)],)
+        return node.inputs if _is_function(op) else ()
+
+    def _closes(self, merge: Node) -> bool:
+        """True for a Merge that is given tokens of different iterations."""
+        roles = [lookup(item.node.op) for item in merge.inputs]
+        return any(op is None or op.role in ("enter", "next_iteration") for op in roles)
+
+    def _decide(self, output: Output) -> ValueNumber:
+        needs = [self._of[item] for item in self._needs(output)]
+        op = lookup(output.node.op)
+        if op is None or output in self.cut or output.node not in self.frames.of:
+            return self._own(output)
+        if op.role in ("merge", "exit"):
+            if len(set(needs)) == 1:
+                return needs[0]
+            chosen = self._chosen(output, needs)
+            return self._own(output) if chosen is None else self._bool(chosen)
+        if op.role in _FORWARDING_ROLES or op.forwards or output.node in self.senders:
+            return needs[0]
+        if not _is_function(op):
+            return self._own(output)
+        if op.logic and (formula := self._logic(op.logic, output.node, needs)) is not None:
+            return self._bool(formula)
+        key = _value_key(output, op, needs)
+        return (
+            self._own(output) if key is None else self._constant(output, self._number(key, output))
+        )
+
+    def _own(self, output: Output) -> ValueNumber:
+        return self._number(output, output)
+
+    def _number(self, key: Hashable, output: Output) -> ValueNumber:
+        number = self._numbers.get(key)
+        if number is None:
+            number = self._numbers[key] = len(self._named)
+            node, port = output
+            frame = self.frames.of_outputs.get(node)
+            name = node.name if port == 0 else f"{node.name}:{port}"
+            self._named.append((name, frame.depth if frame else 0))
+        return number
+
+    def _constant(self, output: Output, number: ValueNumber) -> ValueNumber:
+        """Note the value of a scalar constant."""
+        tensor = output.node.attrs.get("value")
+        if isinstance(tensor, Tensor) and not output.node.inputs and tensor.shape.rank == 0:
+            value = tensor.array[()]
+            self._constants[number] = value.item() if hasattr(value, "item") else value
+        return number
+
+    def _chosen(self, output: Output, needs: list[ValueNumber]) -> int | None:
+        """The formula of a Merge of Booleans; None where two inputs may come at once."""
+        inputs = output.node.inputs
+        is_choice = 1 < len(needs) <= _MAX_MERGE_INPUTS and not self._closes(output.node)
+        if not is_choice or output.dtype is not bool_:
+            return None
+        self._followed.setdefault(output, [])
+        formulas, before, true = self.formulas, FALSE, FALSE
+        for item, number in zip(inputs, needs, strict=True):
+            comes = self.merge_input_condition(item)
+            if self.solver.is_satisfiable(formulas.all_of([before, comes])) is not False:
+                return None
+            before = formulas.any_of([before, comes])
+            true = formulas.any_of([true, formulas.all_of([comes, self._truth_of(number)])])
+        return true
+
+    # -- Booleans --------------------------------------------------------------------------------
+
+    def _bool(self, formula: int) -> ValueNumber:
+        """The number of the value that a formula says."""
+        number = self._bools.get(formula)
+        if number is None:
+            number = self._bools[formula] = len(self._named)
+            self._named.append(("", self.formulas.depth(formula)))
+            self._truth[number] = formula
+        return number
+
+    def _truth_of(self, number: ValueNumber) -> int:
+        formula = self._truth.get(number)
+        if formula is None:
+            if number in self._constants:
+                formula = TRUE if self._constants[number] else FALSE
+            else:
+                name, depth = self._named[number]
+                symbol = Symbol(name, "predicate", depth)
+                formula = self.formulas.symbol(("true", number), symbol)
+            self._truth[number] = formula
+        return formula
+
+    def _is(self, number: ValueNumber, constant: Any) -> int:
+        if number in self._constants:
+            return TRUE if self._constants[number] == constant else FALSE
+        if isinstance(constant, float) and math.isnan(constant):
+            return FALSE
+        name, depth = self._named[number]
+        shown = (
+            constant.decode("utf-8", "backslashreplace")
+            if isinstance(constant, bytes)
+            else constant
+        )
+        symbol = Symbol(name, "predicate", depth, shown, number + 1)
+        return self.formulas.symbol(("is", number, constant), symbol)
+
+    def _logic(self, logic: str, node: Node, needs: list[ValueNumber]) -> int | None:
+        """The formula of a logical op; None where it is not one of Booleans or constants."""
+        if logic in ("not", "and", "or"):
+            truths = [self._truth_of(number) for number in needs]
+            if logic == "not":
+                return -truths[0]
+            return self.formulas.all_of(truths) if logic == "and" else self.formulas.any_of(truths)
+        dtype = node.inputs[0].dtype
+        if logic == "truth":
+            if dtype is bool_:
+                return self._truth_of(needs[0])
+            numeric = dtype is not None and dtype.kind in ("int", "uint", "float")
+            return -self._is(needs[0], 0) if numeric else None
+        same = self._same(needs, is_bool=dtype is bool_)
+        return -same if same is not None and logic == "differ" else same
+
+    def _same(self, needs: list[ValueNumber], *, is_bool: bool) -> int | None:
+        if is_bool:
+            return self.formulas.same(*(self._truth_of(number) for number in needs))
+        for one, other in (needs, reversed(needs)):
+            if other in self._constants:
+                return self._is(one, self._constants[other])
+        return None
+
+
+def _is_function(op: type[Op]) -> bool:
+    """True where equal inputs give equal outputs."""
+    return not (op.stateful or op.random or op.role or op.is_input)
+
+
+def _value_key(output: Output, op: type[Op], needs: list[ValueNumber]) -> Hashable | None:
+    """What a value is the same by; None where nothing can be said."""
+    attrs = []
+    for name, value in sorted(output.node.attrs.items()):
+        if not name.startswith("_"):
+            frozen = _hashable_attr(value)
+            if frozen is None:
+                return None
+            attrs.append((name, frozen))
+    inputs = sorted(needs) if op.commutes else needs
+    return output.node.op, output.port, tuple(attrs), tuple(inputs)
+
+
+def _hashable_attr(value: Any) -> Hashable | None:
+    """An attribute value in a form that can be compared; None for what is too large."""
+    if isinstance(value, Tensor):
+        size = value.shape.elements
+        if size is None or size > _MAX_ELEMENTS:
+            return None
+        array = value.array
+        content = tuple(array.ravel()) if array.dtype == object else array.tobytes()
+        return str(value.dtype), str(value.shape), content
+    return repr(value)

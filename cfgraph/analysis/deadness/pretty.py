@@ -1,0 +1,190 @@
+"""Text forms of liveness conditions: formulas, English sentences, and assignments."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from cfgraph.analysis.deadness.formulas import FALSE, TRUE, Formulas, Symbol
+from cfgraph.analysis.loops.frames import Frames
+from cfgraph.ir.graph import Node
+
+_MAX_PARTS: Final = 8
+_MAX_DEPTH: Final = 4
+_MAX_MINIMIZED: Final = 64
+
+AssignedValue = bool | int | float | str
+
+
+def format_formula(formulas: Formulas, formula: int) -> str:
+    """A formula with `&`, `|` and `~`; what is too long is cut."""
+    return _FormulaPrinter(formulas).of(formula, 0)
+
+
+class _FormulaPrinter:
+    """Writes formulas; `a & b` inside of another is in brackets."""
+
+    def __init__(self, formulas: Formulas) -> None:
+        self.formulas = formulas
+
+    def of(self, formula: int, depth: int) -> str:
+        if formula in (TRUE, FALSE):
+            return "true" if formula == TRUE else "false"
+        symbol = self.formulas.symbols.get(abs(formula))
+        if symbol is not None:
+            return self.symbol(symbol, holds=formula > 0)
+        sign = "&" if formula > 0 else "|"
+        parts = [arg if formula > 0 else -arg for arg in self.formulas.args[abs(formula)]]
+        if depth >= _MAX_DEPTH:
+            return "(…)"
+        shown = [self.of(part, depth + 1) for part in parts[:_MAX_PARTS]]
+        if len(parts) > _MAX_PARTS:
+            shown.append(f"… {len(parts) - _MAX_PARTS} more")
+        joined = f" {sign} ".join(shown)
+        return f"({joined})" if depth else joined
+
+    def symbol(self, symbol: Symbol, *, holds: bool) -> str:
+        if symbol.group:
+            return f"{symbol.name}{'=' if holds else '!='}{symbol.value}"
+        mark = _KIND_MARKS.get(symbol.kind, "")
+        return f"{'' if holds else '~'}{mark}{symbol.name}"
+
+
+# a predicate stands for itself; of all else it is the liveness that is meant
+_KIND_MARKS: Final = {"turn": "live:", "message": "live:", "exit": "live:", "race": "first:"} | {
+    "arrives": "arrives:"
+}
+
+
+def describe_condition(formulas: Formulas, formula: int, subject: str = "") -> str:
+    """When the node of that name runs, as a sentence without a full stop."""
+    if formula == TRUE:
+        return "always runs"
+    if formula == FALSE:
+        return "never runs"
+    return f"runs when {_EnglishPrinter(formulas, subject).of(formula, 0)}"
+
+
+class _EnglishPrinter(_FormulaPrinter):
+    """Writes formulas as sentences about a node, if its name is given."""
+
+    def __init__(self, formulas: Formulas, subject: str = "") -> None:
+        super().__init__(formulas)
+        self.subject = subject
+
+    def of(self, formula: int, depth: int) -> str:
+        if formula in (TRUE, FALSE):
+            return "always" if formula == TRUE else "never"
+        symbol = self.formulas.symbols.get(abs(formula))
+        if symbol is not None:
+            return self.symbol(symbol, holds=formula > 0)
+        parts = [arg if formula > 0 else -arg for arg in self.formulas.args[abs(formula)]]
+        if depth >= _MAX_DEPTH:
+            return "more holds"
+        shown = [self.of(part, depth + 1) for part in parts[:_MAX_PARTS]]
+        if len(parts) > _MAX_PARTS:
+            shown.append(f"{len(parts) - _MAX_PARTS} more")
+        word = " and " if formula > 0 else " or "
+        joined = word.join(shown) if formula > 0 or depth else f"either {word.join(shown)}"
+        return f"({joined})" if depth else joined
+
+    def symbol(self, symbol: Symbol, *, holds: bool) -> str:
+        name = f"`{symbol.name}`"
+        if symbol.group:
+            return f"{name} is {'' if holds else 'not '}{symbol.value}"
+        if symbol.kind == "turn" and symbol.name == self.subject:
+            return f"its loop {'goes on' if holds else 'does not go on'}"
+        if symbol.kind == "predicate":
+            return f"{name} is {'true' if holds else 'false'}"
+        if symbol.kind == "race":
+            return f"{'a live' if holds else 'a dead'} input of {name} comes first"
+        if symbol.kind == "arrives":
+            return f"the inputs of {name} {'come' if holds else 'do not come'}"
+        return f"{name} is {'live' if holds else 'dead'}"
+
+
+def assignment_values(
+    formulas: Formulas, formula: int, model: dict[int, bool]
+) -> dict[str, AssignedValue]:
+    """What an assignment says of each tensor, by name; what does not matter is left out."""
+    told: dict[str, AssignedValue] = {}
+    others: dict[str, list[AssignedValue]] = {}
+    for at in _relevant_symbols(formulas, formula, model):
+        symbol = formulas.symbols[at]
+        name = _KIND_MARKS.get(symbol.kind, "") + symbol.name
+        if not symbol.group or symbol.value is None:
+            told[name] = model[at]
+        elif model[at]:
+            told[name] = symbol.value
+        else:
+            others.setdefault(name, []).append(symbol.value)
+    for name, excluded in others.items():
+        told.setdefault(name, _different_value(excluded))
+    return dict(sorted(told.items()))
+
+
+def _relevant_symbols(formulas: Formulas, formula: int, model: dict[int, bool]) -> list[int]:
+    """The symbols whose values matter; of very many all."""
+    left = dict(model)
+    if len(model) > _MAX_MINIMIZED:
+        return list(left)
+    for at in sorted(model):
+        rest = {symbol: value for symbol, value in left.items() if symbol != at}
+        if _is_implied(formulas, formula, rest):
+            left = rest
+    return list(left)
+
+
+def _is_implied(formulas: Formulas, formula: int, known: dict[int, bool]) -> bool:
+    """True if a formula holds whatever the symbols are that are not known."""
+    found: dict[int, bool | None] = {}
+    for at in formulas.cone([formula]):
+        if at in formulas.symbols:
+            found[at] = known.get(at)
+            continue
+        parts = [_signed(found[abs(arg)], arg) for arg in formulas.args[at]]
+        found[at] = False if False in parts else None if None in parts else True
+    return _signed(found[abs(formula)], formula) is True
+
+
+def _signed(value: bool | None, formula: int) -> bool | None:
+    return value if value is None or formula > 0 else not value
+
+
+def _different_value(excluded: list[AssignedValue]) -> AssignedValue:
+    """A value that is none of these."""
+    numbers = [value for value in excluded if isinstance(value, int | float)]
+    return int(max(numbers)) + 1 if numbers else "another value"
+
+
+# what is said of a node that is no predicate, if it holds and if not
+_MARK_PHRASES: Final = {
+    "live:": ("live", "dead"),
+    "first:": ("reached by a live input first", "reached by a dead input first"),
+    "arrives:": ("reached by all its inputs", "not reached by all its inputs"),
+}
+
+
+def describe_assignment(values: Mapping[str, Any]) -> str:
+    """Values of predicates as a text: `p` true, `i` 2, `while/Merge` live."""
+    return ", ".join(_describe_value(name, value) for name, value in values.items())
+
+
+def _describe_value(name: str, value: Any) -> str:
+    if not isinstance(value, bool):
+        return f"`{name}` {value}"
+    for mark, (yes, no) in _MARK_PHRASES.items():
+        if name.startswith(mark):
+            return f"`{name.removeprefix(mark)}` {yes if value else no}"
+    return f"`{name}` {'true' if value else 'false'}"
+
+
+def witness_clause(witness: Mapping[str, Any] | None) -> str:
+    """The end of a sentence that says for which values of predicates something happens."""
+    return f": with {describe_assignment(witness)}" if witness else ""
+
+
+def frame_location(found: Frames, node: Node) -> str | None:
+    """The frame that a node runs in; None for the root."""
+    frame = found.of[node]
+    return None if frame is found.root else str(frame)

@@ -1,0 +1,158 @@
+"""Decision procedure for formulas: syntactic tests, signatures, and finally a SAT solver.
+
+Bounded by the number of formulas and conflicts, never by time. Beyond the bound the answer is None
+(unknown), which `unknown` counts.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from cfgraph.analysis.deadness.formulas import FALSE, TRUE, Formulas
+
+MAX_FORMULAS: Final = 200_000
+MAX_CONFLICTS: Final = 2_000
+
+_BITS: Final = 20  # more numbers than formulas that are allowed
+Model = dict[int, bool]
+
+
+class Solver:
+    """Decides whether formulas can hold; remembers what it has decided."""
+
+    def __init__(
+        self,
+        formulas: Formulas,
+        max_formulas: int = MAX_FORMULAS,
+        max_conflicts: int = MAX_CONFLICTS,
+    ) -> None:
+        self.formulas = formulas
+        self.max_formulas = max_formulas
+        self.max_conflicts = max_conflicts
+        self.unknown = 0
+        self._solver: Any = None
+        self._variables: dict[int, int] = {}
+        self._count = 0
+        self._decided: dict[int, bool | None] = {}
+
+    def is_satisfiable(self, formula: int) -> bool | None:
+        """Whether some assignment makes it true; None if that is not known."""
+        if formula in (TRUE, FALSE):
+            return formula == TRUE
+        if self.formulas.signature(formula):
+            return True
+        if formula not in self._decided:
+            self._decided[formula] = self._solve(formula)
+            self.unknown += self._decided[formula] is None
+        return self._decided[formula]
+
+    def always(self, formula: int) -> bool | None:
+        """Whether every assignment makes it true."""
+        return _negated(self.is_satisfiable(-formula))
+
+    def implies(self, one: int, other: int) -> bool | None:
+        """Whether `other` holds wherever `one` does."""
+        if one == other:
+            return True
+        formulas = self.formulas
+        if formulas.signature(one) & ~formulas.signature(other):
+            return False
+        return _negated(self.is_satisfiable(formulas.all_of([one, -other])))
+
+    def equal(self, one: int, other: int) -> bool | None:
+        """Whether both hold under the same assignments."""
+        if one == other:
+            return True
+        if self.formulas.signature(one) != self.formulas.signature(other):
+            return False
+        there = self.implies(one, other)
+        return self.implies(other, one) if there else there
+
+    def model(self, formula: int) -> Model | None:
+        """An assignment of its symbols that makes it true; None if there is or was found none."""
+        formulas = self.formulas
+        symbols = [at for at in formulas.cone([formula]) if at in formulas.symbols]
+        signature = formulas.signature(formula)
+        if signature:
+            lane = signature & -signature
+            return {at: bool(formulas.signature(at) & lane) for at in symbols}
+        if not self._solve(formula):
+            return None
+        true = {variable for variable in self._solver.get_model() if variable > 0}
+        return {at: self._variables.get(at, 0) in true for at in symbols}
+
+    # -- the solver ------------------------------------------------------------------------------
+
+    def _solve(self, formula: int) -> bool | None:
+        if self._solver is None:
+            from pysat.solvers import Minisat22
+
+            self._solver = Minisat22()
+        if not self._encode(formula):
+            return None
+        self._solver.conf_budget(self.max_conflicts)
+        found: bool | None = self._solver.solve_limited(assumptions=[self._literal(formula)])
+        return found
+
+    def _literal(self, formula: int) -> int:
+        variable = self._variables[abs(formula)]
+        return variable if formula > 0 else -variable
+
+    def _fresh(self) -> int:
+        self._count += 1
+        return self._count
+
+    def _encode(self, formula: int) -> bool:
+        """Tell the solver of the formula; False if that is beyond the bound."""
+        todo = [abs(formula)]
+        made: list[int] = []
+        variables, args = self._variables, self.formulas.args
+        while todo:
+            at = todo.pop()
+            if at in variables:
+                continue
+            if len(variables) >= self.max_formulas:
+                for other in made:
+                    del variables[other]
+                return False
+            variables[at] = self._fresh()
+            made.append(at)
+            todo.extend(abs(arg) for arg in args[at] if abs(arg) not in variables)
+        for at in made:
+            self._define(at)
+        return True
+
+    def _define(self, at: int) -> None:
+        variable, solver = self._variables[at], self._solver
+        if at == TRUE:
+            solver.add_clause([variable])
+        symbol = self.formulas.symbols.get(at)
+        if symbol is not None:
+            if symbol.group:
+                self._define_choice(at, symbol.group)
+            return
+        parts = [self._literal(arg) for arg in self.formulas.args[at]]
+        for part in parts:
+            solver.add_clause([-variable, part])
+        solver.add_clause([variable, *(-part for part in parts)])
+
+    def _define_choice(self, at: int, group: int) -> None:
+        """The symbols of a group are the numbers that some bits can spell."""
+        bits = [self._bit(group, bit) for bit in range(_BITS)]
+        number = self.formulas.groups[group].index(at) + 1
+        parts = [bit if number >> place & 1 else -bit for place, bit in enumerate(bits)]
+        variable = self._variables[at]
+        for part in parts:
+            self._solver.add_clause([-variable, part])
+        self._solver.add_clause([variable, *(-part for part in parts)])
+
+    def _bit(self, group: int, bit: int) -> int:
+        # numbers below 0 are the bits; formulas are numbered from 1
+        key = -(group * _BITS + bit) - 1
+        if key not in self._variables:
+            self._variables[key] = self._fresh()
+        return self._variables[key]
+
+
+def _negated(answer: bool | None) -> bool | None:
+    return None if answer is None else not answer

@@ -1,0 +1,323 @@
+"""Transfer functions of the deadness analysis: the rules of the executor as formulas.
+
+A node is dead if any input is dead. At the end of a loop tokens do not arrive at all, and a node
+that waits for one neither runs nor is dead. Only ControlTriggers, Merges with control inputs, and
+Merges that read a Recv with control inputs distinguish that from deadness, so `ArrivalConditions`
+are computed only for graphs that contain one of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from cfgraph.analysis.deadness.formulas import FALSE, TRUE, Formulas, Symbol
+from cfgraph.analysis.deadness.predicate_values import PredicateValues
+from cfgraph.analysis.deadness.recurrences import ExitConditions, Recurrences
+from cfgraph.analysis.deadness.solver import Solver
+from cfgraph.analysis.loops.frames import Frames
+from cfgraph.analysis.loops.happens_before import unique_sends_by_recv
+from cfgraph.ir import registry
+from cfgraph.ir.graph import Node, Output
+from cfgraph.ir.walk import Roles
+
+
+def needs_arrival_analysis(frames: Frames, roles: Roles) -> bool:
+    """True if some node in a graph with loops tells what is dead from what never comes."""
+    if len(frames.all) == 1:
+        return False
+    return any(
+        roles[node.op] == "trigger"
+        or (node.controls and (roles[node.op] == "merge" or _is_read_by_merge(node, roles)))
+        for node in frames.of
+    )
+
+
+def _is_read_by_merge(node: Node, roles: Roles) -> bool:
+    """True for a Recv that a Merge reads."""
+    return roles[node.op] == "recv" and any(roles[use.node.op] == "merge" for use in node.uses)
+
+
+class ArrivalConditions:
+    """The formulas for that all inputs of a node come; `of` holds those that were found."""
+
+    def __init__(self, rules: TransferFunctions) -> None:
+        self.rules = rules
+        self.formulas, self.frames, self.roles = rules.formulas, rules.frames, rules.roles
+        self.of: dict[Node, int] = {}
+
+    def visit(self, node: Node, role: str) -> None:
+        """Find when all that a node waits for comes."""
+        self.of[node] = self._all(node, role)
+
+    def _all(self, node: Node, role: str) -> int:
+        controls = [self.after(source) for source in node.controls]
+        if role == "merge":
+            return self.formulas.all_of([*controls, self._any(node)])
+        return self.formulas.all_of([*controls, *map(self._arrival_of, node.inputs)])
+
+    def _any(self, node: Node) -> int:
+        """When a Merge has its first live input, or all the dead ones that it needs."""
+        kinds = ["" if item in self.rules.cut else self.roles[item[0].op] for item in node.inputs]
+        formulas = self.formulas
+        if "enter" not in kinds and "next_iteration" not in kinds:
+            everything = formulas.all_of(map(self._arrival_of, node.inputs))
+            return formulas.any_of(
+                [*map(self.rules.merge_input_condition, node.inputs), everything]
+            )
+        enters = [i[0] for i, kind in zip(node.inputs, kinds, strict=True) if kind == "enter"]
+        if not self.rules.is_loop_merge(kinds, enters):
+            return formulas.any_of(
+                [*map(self.rules.merge_input_condition, node.inputs), self._edge_arrives(node)]
+            )
+        start = formulas.any_of(self._node_arrival(enter) for enter in enters)
+        back = [i[0] for i, kind in zip(node.inputs, kinds, strict=True) if kind != "enter"]
+        return self.rules.loops.token(("heard", node), node, self.frames.of[node], start, back)
+
+    def _arrival_of(self, output: Output) -> int:
+        return TRUE if output in self.rules.cut else self.after(output[0])
+
+    def after(self, node: Node) -> int:
+        """When a node's tokens come to its readers, live or dead."""
+        role = self.roles[node.op]
+        if role == "next_iteration" and node in self.rules.live:
+            return self.rules.next(node)
+        if role == "enter" and node in self.frames.of:
+            return self.rules.entered(("heard", node), node, self._node_arrival(node))
+        return self._exit(node) if role == "exit" else self._node_arrival(node)
+
+    def _node_arrival(self, node: Node) -> int:
+        if node not in self.frames.of:
+            return TRUE
+        found = self.of.get(node)
+        return self._edge_arrives(node) if found is None else found
+
+    def _exit(self, node: Node) -> int:
+        """A dead Exit is heard of when its loop ends, if it is in the last iteration."""
+        frame = self.frames.of.get(node)
+        if frame is None:
+            return TRUE
+        entered = [self._node_arrival(enter) for enter in frame.enters]
+        start = self.formulas.any_of(entered)
+        turns = self.rules.loops.token(
+            ("turns", frame.enters[0]), frame.enters[0], frame, start, frame.next_iterations
+        )
+        dead = self._edge_arrives(node)
+        if self.rules.solver.implies(turns, self._node_arrival(node)):
+            dead = self.formulas.all_of(entered)
+        return self.formulas.any_of([self.rules.control(node), dead])
+
+    def _edge_arrives(self, node: Node) -> int:
+        depth = self.frames.of_outputs[node].depth
+        return self.formulas.symbol(("arrives", node), Symbol(node.name, "arrives", depth))
+
+
+class TransferFunctions:
+    """Finds the formulas of nodes, sources first.
+
+    `live` is the formula of a node: of its control edges, and of those outputs that are not in
+    `ports`. That of a NextIteration says when it runs, in the iteration that it runs in.
+    """
+
+    def __init__(self, frames: Frames, solver: Solver, cut: Collection[Output]) -> None:
+        self.frames = frames
+        self.solver = solver
+        self.formulas: Formulas = solver.formulas
+        self.cut = frozenset(cut)
+        self.roles = Roles()
+        self.senders = unique_sends_by_recv(frames, self.roles)
+        self.values = PredicateValues(
+            solver, frames, self.merge_input_condition, self.cut, self.senders
+        )
+        self.live: dict[Node, int] = {}
+        self.ports: dict[Output, int] = {}
+        self.messages: dict[Output, int] = {}
+        self.stale_switches: list[Node] = []  # the Switches whose predicates are not what they were
+        self.is_ordinary = not self.cut and not any(map(self._has_non_merge_reader, frames.of))
+        self.loops = Recurrences(self.formulas, solver, self._fires)
+        self.exits = ExitConditions(self.formulas, solver, self.loops)
+        self.arrivals = (
+            ArrivalConditions(self) if needs_arrival_analysis(frames, self.roles) else None
+        )
+
+    def _has_non_merge_reader(self, node: Node) -> bool:
+        """True for a NextIteration that others than Merges read."""
+        roles = self.roles
+        return roles[node.op] == "next_iteration" and any(
+            use.slot < 0 or roles[use.node.op] != "merge" for use in node.uses
+        )
+
+    def _fires(self, node: Node) -> int:
+        return self.live.get(node, FALSE)
+
+    # -- edges -----------------------------------------------------------------------------------
+
+    def data(self, output: Output) -> int:
+        """The formula of a data edge."""
+        if self.cut and output in self.cut:
+            return TRUE
+        if self.roles[output[0].op] == "next_iteration" and output[0] in self.live:
+            return self.next(output[0])
+        found = self.ports.get(output)
+        return self.live.get(output[0], TRUE) if found is None else found
+
+    def merge_input_condition(self, output: Output) -> int:
+        """The formula of a data edge into a Merge, for which a value counts, whoever brings it.
+
+        That is so of a message to a Recv which is dead by its control inputs.
+        """
+        if self.messages and output in self.messages and output not in self.cut:
+            return self.messages[output]
+        return self.data(output)
+
+    def control(self, node: Node) -> int:
+        """The formula of a control edge."""
+        if self.roles[node.op] == "next_iteration" and node in self.live:
+            return self.next(node)
+        return self.live.get(node, TRUE)
+
+    def next(self, node: Node) -> int:
+        """What a NextIteration hands to a reader that is no Merge of a loop."""
+        return self.loops.token(("next", node), node, self.frames.of[node], FALSE, [node])
+
+    def of(self, output: Output) -> int:
+        """The formula of an output, for people: that of a NextIteration says when it runs."""
+        found = self.ports.get(output)
+        if output in self.cut:
+            return TRUE
+        return self.live.get(output.node, TRUE) if found is None else found
+
+    def inputs(self, node: Node) -> set[int]:
+        """The formulas of all edges into a node."""
+        ports, live = self.ports, self.live
+        found = set[int]()
+        if not self.is_ordinary:
+            return {*map(self.data, node.inputs), *map(self.control, node.controls)}
+        for item in node.inputs:
+            formula = ports.get(item)
+            found.add(live.get(item[0], TRUE) if formula is None else formula)
+        if node.controls:
+            found.update(map(self.control, node.controls))
+        return found
+
+    # -- nodes -----------------------------------------------------------------------------------
+
+    def visit(self, node: Node) -> bool:
+        """Find the formulas of a node; returns whether one is not what it was."""
+        heard = self.arrivals
+        before = self.live.get(node), heard and heard.of.get(node)
+        role = self.roles[node.op]
+        runs = FALSE if role == "merge" else self.formulas.all_of(self.inputs(node))
+        if heard is not None:
+            heard.visit(node, role)
+        ports_changed = False
+        if role == "switch":
+            ports_changed = self._switch(node, runs)
+        elif role == "merge":
+            runs = self._merge(node)
+            self.stale_switches += self.values.invalidate(Output(node, 0))
+        elif role == "enter":
+            runs = self._enter(node, runs)
+        elif role == "exit":
+            runs = self._exit(node, runs)
+        elif role == "trigger":
+            runs = TRUE if heard is None else heard.of[node]
+        elif role == "recv":
+            ports_changed = self._recv(node, runs)
+        self.live[node] = runs
+        return ports_changed or before != (runs, heard and heard.of.get(node))
+
+    def _set_port(self, output: Output, formula: int) -> bool:
+        before = self.ports.get(output)
+        self.ports[output] = formula
+        return before != formula
+
+    def _switch(self, node: Node, runs: int) -> bool:
+        """One output is live: for a Boolean that of its value, else that of its number."""
+        count = registry.output_count(node)
+        last = (2 if count is None else count) - 1
+        selector = node.inputs[1]
+        if last == 0:
+            return self._set_port(Output(node, 0), runs)
+        if registry.input_types(node) and selector.dtype is not None and selector.dtype.is_integer:
+            taken = [self.values.equals(selector, place, node) for place in range(last)]
+        else:
+            taken = [-self.values.truth(selector, node)]
+        taken.append(-self.formulas.any_of(taken))
+        changed = False
+        for port, formula in enumerate(taken):
+            live = self.formulas.all_of([runs, formula])
+            changed |= self._set_port(Output(node, port), live)
+        return changed
+
+    def _recv(self, node: Node, runs: int) -> bool:
+        """The message may be dead; then the output is, and the control edges are not."""
+        send, output = self.senders.get(node), Output(node, 0)
+        if send is not None and send in self.live:
+            message = self.data(send.inputs[0])
+        else:
+            symbol = Symbol(node.name, "message", self.frames.of[node].depth)
+            message = self.formulas.symbol(("message", node), symbol)
+        changed = self._set_port(output, self.formulas.all_of([runs, message]))
+        if not node.controls:
+            return changed
+        if self.arrivals is not None:
+            message = self.formulas.all_of([message, self.arrivals.of[node]])
+        before, self.messages[output] = self.messages.get(output), message
+        return changed or before != message
+
+    def _enter(self, node: Node, runs: int) -> int:
+        """Live in the first iteration, or in all that there are."""
+        return self.entered(("enter", node), node, runs)
+
+    def entered(self, key: tuple[str, Node], node: Node, start: int) -> int:
+        frame = self.frames.of_outputs[node]
+        if node.attr("is_constant"):
+            return self.loops.token(key, node, frame, start, frame.next_iterations, held=True)
+        return self.loops.token(key, node, frame, start, ())
+
+    def _exit(self, node: Node, runs: int) -> int:
+        """Live if it was in some iteration."""
+        return self.exits.summary(node, self.frames.of[node], runs)
+
+    # -- Merge -----------------------------------------------------------------------------------
+
+    def _merge(self, node: Node) -> int:
+        """Live if any input is; a dead Enter may come first, and then it is not."""
+        live = self._joined(node)
+        if self.arrivals is None or not node.controls:
+            return live
+        return self.formulas.all_of([live, *map(self.arrivals.after, node.controls)])
+
+    def _joined(self, node: Node) -> int:
+        roles, inputs = self.roles, node.inputs
+        kinds = ["" if item in self.cut else roles[item[0].op] for item in inputs]
+        if "enter" not in kinds and "next_iteration" not in kinds:
+            return self.formulas.any_of(map(self.merge_input_condition, inputs))
+        enters = [item[0] for item, kind in zip(inputs, kinds, strict=True) if kind == "enter"]
+        starts = [self.start(enter) for enter in enters]
+        if not self.is_loop_merge(kinds, enters):
+            race = self._race(node, starts, self.frames.of[node].depth)
+            return self.formulas.all_of(
+                [self.formulas.any_of(map(self.merge_input_condition, inputs)), race]
+            )
+        start = self.formulas.any_of(starts)
+        if len(set(starts)) > 1:
+            race = self._race(node, starts, self.frames.of[node].depth - 1)
+            start = self.formulas.all_of([start, race])
+        back = [item[0] for item, kind in zip(inputs, kinds, strict=True) if kind != "enter"]
+        return self.loops.token(("merge", node), node, self.frames.of[node], start, back)
+
+    def is_loop_merge(self, kinds: list[str], enters: list[Node]) -> bool:
+        """True for a Merge of tokens that come in one iteration only, as that of every variable."""
+        alike = all(kind in ("enter", "next_iteration") for kind in kinds)
+        return alike and not any(enter.attr("is_constant") for enter in enters)
+
+    def start(self, node: Node) -> int:
+        """When an Enter runs, in the frame around; or an Exit, in its loop."""
+        edges = [*map(self.data, node.inputs), *map(self.control, node.controls)]
+        return self.formulas.all_of(edges)
+
+    def _race(self, node: Node, starts: list[int], depth: int) -> int:
+        """That no dead Enter is the first to come."""
+        symbol = self.formulas.symbol(("race", node), Symbol(node.name, "race", depth))
+        return self.formulas.any_of([self.formulas.all_of(starts), symbol])

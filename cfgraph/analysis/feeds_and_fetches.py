@@ -1,0 +1,156 @@
+"""Tensors that a run feeds and fetches: inputs, missing feeds, and lookup by name.
+
+In a graph that was cut for one run, TensorFlow replaces feeds and fetches by `_Arg` and `_Retval`
+nodes with an index, or by transfers that end at the client. They are found by the name of the
+tensor that they stand for, or by their index.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Collection, Iterable
+from typing import Final
+
+from cfgraph.analysis.reachability import ancestors
+from cfgraph.analysis.resource_handles import variable_of_handle
+from cfgraph.analysis.transfers import rendezvous_key
+from cfgraph.errors import UsageError
+from cfgraph.ir.dtypes import DType
+from cfgraph.ir.graph import Graph, Node, Output
+from cfgraph.ir.names import split_tensor_name
+from cfgraph.ir.shapes import UNKNOWN, Shape
+from cfgraph.ir.walk import Roles
+from cfgraph.ops.op import lookup
+
+# up to this version of the producer a Placeholder says shape [] where it means any shape
+_LAST_LOOSE_PRODUCER: Final = 21
+
+
+def is_input(node: Node) -> bool:
+    """True for a node that is there to be fed."""
+    op = lookup(node.op)
+    return bool(op and (op.is_input or _from_client(op.role, node)))
+
+
+def _from_client(role: str, node: Node) -> bool:
+    return role == "recv" and bool(node.attrs.get("client_terminated"))
+
+
+def must_be_fed(node: Node) -> bool:
+    """True for a node that has no value unless it is fed."""
+    return is_input(node) and not node.inputs
+
+
+def declared_type(graph: Graph, tensor: Output) -> tuple[DType | None, Shape]:
+    """The element type and the shape that a tensor has by its node's word."""
+    dtype = tensor.dtype
+    shape = tensor.node.attrs.get("shape") if is_input(tensor.node) else None
+    if not isinstance(shape, Shape) or (
+        shape.dims == () and 0 < graph.versions.producer <= _LAST_LOOSE_PRODUCER
+    ):
+        shape = UNKNOWN
+    return (dtype.base if dtype else None), shape
+
+
+def require_feeds(
+    graph: Graph, fetches: Iterable[Output], targets: Iterable[Node], fed: Collection[Output]
+) -> None:
+    """Raise UsageError, listing them all, if inputs that the run needs are not fed.
+
+    An input that waits for a control edge is passed over: it may turn out to be dead.
+    """
+    wanted = [item.node for item in fetches if item not in fed]
+    nodes = ancestors(graph, [*wanted, *targets], fed, {item.node for item in fed})
+    lacking = [
+        node.output()
+        for node in nodes
+        if must_be_fed(node) and not node.controls and node.output() not in fed
+    ]
+    if lacking:
+        raise missing_feeds_error(graph, lacking)
+
+
+def missing_feeds_error(graph: Graph, lacking: list[Output]) -> UsageError:
+    """The error that lists all missing feeds, with options to paste."""
+    names = ", ".join(f"{item.name} ({describe_type(graph, item)})" for item in lacking)
+    options = " ".join(feed_option(graph, item) for item in lacking)
+    what = f"{len(lacking)} feeds are missing" if len(lacking) > 1 else "a feed is missing"
+    return UsageError(f"{what}: {names}", hint=f"add {options}", code="CFG036")
+
+
+def describe_type(graph: Graph, tensor: Output) -> str:
+    """Type and shape of a tensor by its node's word, as in `float32[?,4]`."""
+    dtype, shape = declared_type(graph, tensor)
+    held = variable_of_handle(graph, tensor)[0] if dtype and dtype.kind == "resource" else None
+    return format_type(dtype, shape) if held is None else f"the value of a variable, {held}"
+
+
+def format_type(dtype: DType | None, shape: Shape) -> str:
+    """Type and shape, as in `float32[?,4]`; a `?` where the type is not known."""
+    return f"{dtype or '?'}{'' if shape.dims is None else shape}"
+
+
+def feed_option(graph: Graph, tensor: Output) -> str:
+    """A `--feed` option that would do for a tensor, quoted for a shell."""
+    name = tensor.node.name if tensor.port == 0 else tensor.name
+    return f"--feed {shlex.quote(f'{name}={_example_feed(*declared_type(graph, tensor), name)}')}"
+
+
+def _example_feed(dtype: DType | None, shape: Shape, name: str) -> str:
+    if dtype is None or dtype.kind not in _SCALARS:
+        return f"@{name.rpartition('/')[2]}.npy"
+    if shape.dims == ():
+        return _SCALARS[dtype.kind]
+    sizes = ",".join("1" if size is None else str(size) for size in shape.dims or ())
+    short = _SHORT_TYPES.get(dtype.name, dtype.name)
+    return f"{short}[{sizes}]:{_GENERATORS.get(dtype.kind, 'zeros')}"
+
+
+_SCALARS: Final = {
+    "float": "1.0",
+    "int": "3",
+    "uint": "3",
+    "bool": "true",
+    "complex": "1+2j",
+    "string": '"text"',
+}
+_GENERATORS: Final = {"float": "uniform(-1,1)", "complex": "uniform(-1,1)"}
+_SHORT_TYPES: Final = {"float32": "f32", "float64": "f64", "int32": "i32", "int64": "i64"}
+
+
+def fed_tensor(graph: Graph, name: str) -> Output:
+    """The tensor to feed under a name. Raises UsageError where there is none."""
+    return _run_tensor(graph, name, ("arg", "recv"), "_arg_")
+
+
+def fetched_tensor(graph: Graph, name: str) -> Output:
+    """The tensor to fetch under a name. Raises UsageError where there is none."""
+    return _run_tensor(graph, name, ("retval", "send"), "_retval_")
+
+
+def _run_tensor(graph: Graph, name: str, wanted: tuple[str, str], prefix: str) -> Output:
+    try:
+        return graph.tensor(name)
+    except UsageError:
+        found = _run_stand_in(graph, name, wanted, prefix)
+        if found is None:
+            raise
+        return found.inputs[0] if found.inputs else Output(found, 0)
+
+
+def _run_stand_in(graph: Graph, name: str, wanted: tuple[str, str], prefix: str) -> Node | None:
+    """The `_Arg`, `_Retval` or transfer to the client of a tensor, of an index or of that name."""
+    base, port = split_tensor_name(name)
+    indexed, client = wanted
+    roles = Roles()
+    for node in graph:
+        role = roles[node.op]
+        if role == indexed:
+            index = node.attrs.get("index")
+            if name in (node.name, str(index)) or node.name == f"{prefix}{base}_{port}_{index}":
+                return node
+        elif role == client and node.attrs.get("client_terminated"):
+            tensor = rendezvous_key(node).tensor_name
+            if tensor in (name, f"{base}:{port}"):
+                return node
+    return None

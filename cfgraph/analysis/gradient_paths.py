@@ -1,0 +1,235 @@
+"""Paths from an x to a y along which gradients flow, and the nodes that cut them.
+
+A gradient flows against the data, from a y back to an x, through tensors of real or complex type
+(or of a type that may contain such tensors). It does not flow through integers and Booleans, nor
+through nodes that stop gradients.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from cfgraph.analysis.trainable_inputs import is_same_variable
+from cfgraph.ir import registry
+from cfgraph.ir.graph import Node, Output
+from cfgraph.ops.adjoint import stop
+from cfgraph.ops.op import lookup
+
+_MAX_PATH_NODES: Final = 7
+_MAX_LISTED: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class GradientCut:
+    """Why no gradient comes from a y to an x: the nodes where all paths end, nearest to x first.
+
+    `kind` is `type` (they give what has no gradient), `stop` (they stop gradients), `state` (they
+    write to what the y reads), `handle` (they are other handles of the variable), `control` (only
+    control edges lead on) or `none` (nothing does); `reason` says it in words.
+    """
+
+    x: Output
+    kind: str
+    nodes: tuple[Node, ...]
+    reason: str
+
+    def to_json(self) -> dict[str, Any]:
+        """The cut as a member of a command's JSON document."""
+        return {"kind": self.kind, "nodes": [n.name for n in self.nodes], "reason": self.reason}
+
+
+def find_gradient_cut(
+    ys: Iterable[Output], x: Output, stops: Iterable[Output] = ()
+) -> GradientCut | None:
+    """Where the paths from an x to the ys are cut for gradients; None if one is not.
+
+    `stops` are tensors at which gradients are stopped besides. The graph should be lowered:
+    functional nodes are seen from outside.
+    """
+    targets, stopped = list(ys), {item.node for item in stops}
+    if not carries_gradient(x):
+        return GradientCut(x, "type", (x.node,), f"{x.name} is {x.dtype}, which has no gradient")
+    reached = _breadth_first([x], lambda item: _gradient_successors(item, stopped))
+    if any(y in reached for y in targets):
+        return None
+    before = _breadth_first(targets, _data_predecessors)
+    ends = [item for item in _frontier(reached) if item in before]
+    if ends:
+        return _cut_at_nodes(x, ends, stopped)
+    return _cut_without_data_path(targets, x, before)
+
+
+def gradient_path_through(
+    xs: Iterable[Output], node: Node, ys: Iterable[Output], stops: Iterable[Output] = ()
+) -> tuple[Node, ...]:
+    """A shortest path for gradients from an x through a node to a y; empty if there is none."""
+    stopped, targets = {item.node for item in stops}, set(ys)
+    reached = _breadth_first(xs, lambda item: _gradient_successors(item, stopped))
+    heads = [item for item in reached if item.node is node or item in node.inputs]
+    if not heads:
+        return ()
+    head = [before for before in _path_to(reached, heads[0]) if before is not node]
+    onward = _breadth_first(_outputs(node), lambda item: _gradient_successors(item, stopped))
+    end = next((item for item in onward if item in targets), None)
+    return (*head, *(_path_to(onward, end) if end else [node]))
+
+
+def stopping_tensors(
+    xs: Iterable[Output], ys: Iterable[Output], stops: Iterable[Output] = ()
+) -> list[Output]:
+    """The tensors of floats at which gradients stop on ways of the data from xs to ys, in order."""
+    stopped = {item.node for item in stops}
+    before = _breadth_first(ys, _data_predecessors)
+    after = _breadth_first(xs, _data_successors)
+    return [
+        item
+        for item in after
+        if item in before
+        and _holds_floats(item)
+        and _stops(item.node, stopped)
+        and not after.keys().isdisjoint(item.node.inputs)
+    ]
+
+
+def format_path(nodes: Collection[Node]) -> str:
+    """A path as `x → a → … → y`; a long one is left out in the middle."""
+    names = [node.name for node in nodes]
+    if len(names) > _MAX_PATH_NODES:
+        half = _MAX_PATH_NODES // 2
+        left_out = len(names) - 2 * half
+        names[half:-half] = [f"… {left_out} more …"]
+    return " → ".join(names)
+
+
+def carries_gradient(x: Output) -> bool:
+    """True for a tensor of a type that a gradient can flow through."""
+    dtype = x.dtype
+    return dtype is not None and dtype.base.is_differentiable
+
+
+def stops_gradients(op: str) -> bool:
+    """True for an op whose gradient is that nothing flows through it."""
+    found = lookup(op)
+    return found is not None and found.gradient is stop
+
+
+# from where each tensor was reached; None where it is a start
+Predecessors = dict[Output, Output | None]
+
+
+def _breadth_first(
+    starts: Iterable[Output], step: Callable[[Output], Iterator[Output]]
+) -> Predecessors:
+    """All that is reached from some tensors, nearest first."""
+    reached: Predecessors = dict.fromkeys(starts)
+    queue = list(reached)
+    for item in queue:
+        for found in step(item):
+            if found not in reached:
+                reached[found] = item
+                queue.append(found)
+    return reached
+
+
+def _gradient_successors(item: Output, stopped: Collection[Node]) -> Iterator[Output]:
+    """The tensors that a gradient comes from to this one."""
+    for node in _readers(item):
+        if not _stops(node, stopped):
+            yield from filter(carries_gradient, _outputs(node))
+
+
+def _holds_floats(item: Output) -> bool:
+    return carries_gradient(item) and item.dtype is not None and not item.dtype.is_object
+
+
+def _data_successors(item: Output) -> Iterator[Output]:
+    """The tensors that are computed from this one."""
+    return (made for node in _readers(item) for made in _outputs(node))
+
+
+def _data_predecessors(item: Output) -> Iterator[Output]:
+    """The tensors that this one is computed from."""
+    return iter(item.node.inputs)
+
+
+def _readers(item: Output) -> Iterator[Node]:
+    return (use.node for use in item.node.readers(item.port))
+
+
+def _outputs(node: Node) -> list[Output]:
+    return [node.output(port) for port in range(registry.output_count(node) or 0)]
+
+
+def _stops(node: Node, stopped: Collection[Node]) -> bool:
+    return node in stopped or stops_gradients(node.op)
+
+
+def _frontier(reached: Predecessors) -> Iterator[Output]:
+    """The tensors that are computed from the reached ones, and are none of them."""
+    made = (made for item in reached for made in _data_successors(item))
+    return iter(dict.fromkeys(item for item in made if item not in reached))
+
+
+def _path_to(reached: Predecessors, item: Output | None) -> list[Node]:
+    """The nodes from a start to a tensor."""
+    nodes: list[Node] = []
+    while item is not None:
+        nodes.append(item.node)
+        item = reached[item]
+    return nodes[::-1]
+
+
+def _cut_at_nodes(x: Output, ends: list[Output], stopped: Collection[Node]) -> GradientCut:
+    """The cut at nodes that gradients do not pass."""
+    nodes = dict.fromkeys(item.node for item in ends)
+    told = []
+    for item in ends[:_MAX_LISTED]:
+        node, dtype = item.node, item.dtype or "a type that is not known"
+        verb = "stops gradients" if _stops(node, stopped) else f"gives {dtype}"
+        told.append(f"{node.name} ({node.op}) {verb}")
+    more = f"; and {len(ends) - _MAX_LISTED} more" if len(ends) > _MAX_LISTED else ""
+    kind = "stop" if any(_stops(node, stopped) for node in nodes) else "type"
+    return GradientCut(x, kind, tuple(nodes), f"{'; '.join(told)}{more}")
+
+
+def _cut_without_data_path(ys: list[Output], x: Output, before: Predecessors) -> GradientCut:
+    """The cut where no data goes from x to y at all."""
+    after = _breadth_first([x], _data_successors)
+    writers = tuple(dict.fromkeys(node for item in after for node in _state_writers(item, before)))
+    if writers:
+        node = writers[0]
+        reason = f"{node.name} ({node.op}) writes it to what is read later; state has no gradient"
+        return GradientCut(x, "state", writers, reason)
+    handles = tuple(item.node for item in before if is_same_variable(item.node, x.node))
+    if handles:
+        reason = f"the variable is read through another handle, {handles[0].name}"
+        return GradientCut(x, "handle", handles, reason)
+    names = ", ".join(y.name for y in ys[:_MAX_LISTED]) + (", …" if len(ys) > _MAX_LISTED else "")
+    if _has_any_path(x.node, {y.node for y in ys}):
+        return GradientCut(x, "control", (), f"only control edges lead from it to {names}")
+    return GradientCut(x, "none", (), f"nothing leads from it to {names}")
+
+
+def _state_writers(item: Output, before: Predecessors) -> Iterator[Node]:
+    """The readers of a tensor that also hold a state which a y reads."""
+    for node in _readers(item):
+        if any(source in before and _is_state(source) for source in node.inputs):
+            yield node
+
+
+def _is_state(item: Output) -> bool:
+    dtype = item.dtype
+    return dtype is not None and (dtype.is_ref or dtype.kind == "resource")
+
+
+def _has_any_path(start: Node, ends: Collection[Node]) -> bool:
+    """True if edges of any kind lead from a node to one of the ends."""
+    seen, todo = {start}, [start]
+    while todo:
+        for use in todo.pop().uses:
+            if use.node not in seen:
+                seen.add(use.node)
+                todo.append(use.node)
+    return not seen.isdisjoint(ends)

@@ -1,0 +1,1 @@
+"""Loop analyses: frames, regions, path conditions, trip counts, critical cycles."""

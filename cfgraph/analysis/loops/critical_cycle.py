@@ -1,0 +1,201 @@
+"""Critical cycle of a loop: the dependence cycle that limits the overlap of its iterations.
+
+An iteration passes its loop variables to the next one through NextIteration and Merge. A path from
+a Merge to the NextIteration of another variable makes the second variable depend on the first one
+of the previous iteration; a cycle of such paths bounds the time per iteration from below by its
+work divided by the number of iterations that it spans. The largest such ratio is the maximum cycle
+mean over the loop variables (R. M. Karp, "A characterization of the minimum cycle mean in a
+digraph", 1978), with the longest paths between them as weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import inf
+from typing import Final
+
+import numpy as np
+
+from cfgraph.analysis.loops.frames import Frame
+from cfgraph.analysis.loops.regions import Region, regions
+from cfgraph.analysis.transfers import sends_by_recv
+from cfgraph.errors import UsageError
+from cfgraph.ir.graph import Graph, Node
+from cfgraph.ir.names import did_you_mean
+from cfgraph.ops.op import handed_back, role
+
+# loop variables, times the nodes of the body
+_MAX_SIZE: Final = 5_000_000
+
+Item = Node | Region
+# what a node takes, in any unit
+Cost = Callable[[Node], float]
+
+
+@dataclass(frozen=True, slots=True)
+class CriticalCycle:
+    """The critical cycle of a loop.
+
+    `chain` are the nodes on it, beginning with a Merge; an inner loop on it is one `Region`. It
+    goes through `rounds` iterations and takes `per_iteration` of each, of the `work` of all nodes.
+    It is empty where no iteration waits for the one before.
+    """
+
+    frame: Frame
+    chain: tuple[Item, ...]
+    rounds: int
+    per_iteration: float
+    work: float
+    parallel: int
+
+    @property
+    def share(self) -> float:
+        """The part of an iteration's work that the next one waits for, from 0 to 1."""
+        return self.per_iteration / self.work if self.work else 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class _LongestPaths:
+    """The longest chains from one loop variable: how long to an item, and the item before it."""
+
+    length: Mapping[Item, float]
+    before: Mapping[Item, Item]
+
+    def to(self, item: Item) -> list[Item]:
+        """The items of the longest chain to one, in order."""
+        found = [item]
+        while found[-1] in self.before:
+            found.append(self.before[found[-1]])
+        return found[::-1]
+
+
+def critical_cycle(graph: Graph, path: str, cost: Cost) -> CriticalCycle:
+    """The critical cycle of the loop whose frame has this path; an inner loop counts once.
+
+    A Recv waits for its Send, so that the cycle of a partitioned loop goes over its devices.
+
+    Raises UsageError where there is no such frame, or it is no loop, or too large to be looked at.
+    """
+    links = {recv: [send] for recv, send in sends_by_recv(list(graph)).items()}
+    found = regions(graph, links)
+    frame = _frame_of_path(found.frames.all, path)
+    region = found.of[frame]
+    pairs = [(m, back) for m in frame.merges if (back := handed_back(m)) is not None]
+    if not pairs:
+        message = f"{frame.path!r} is no loop: no variable of it goes around"
+        raise UsageError(message)
+    if len(pairs) * len(region.order) > _MAX_SIZE:
+        message = f"{frame.path!r} is too large: {len(pairs)} variables, {len(frame.nodes)} nodes"
+        raise UsageError(message)
+    costs = {item: _cost(item, cost) for item in region.order}
+    readers = _readers(region, links)
+    chains = [_longest_paths(region.order, readers, costs, merge) for merge, _ in pairs]
+    weights = [[found.length.get(back, -inf) for _, back in pairs] for found in chains]
+    cycle = _maximum_mean_cycle(weights)
+    steps = list(zip(cycle, [*cycle[1:], *cycle[:1]], strict=True))
+    items = [item for here, there in steps for item in chains[here].to(pairs[there][1])]
+    total = sum(weights[here][there] for here, there in steps)
+    parallel = min((int(enter.attr("parallel_iterations")) for enter in frame.enters), default=1)
+    work = sum(costs.values())
+    each = total / len(cycle) if cycle else 0.0
+    return CriticalCycle(frame, tuple(items), len(cycle), each, work, parallel)
+
+
+def _cost(item: Item, cost: Cost) -> float:
+    if isinstance(item, Node):
+        return cost(item)
+    return sum(_cost(inner, cost) for inner in item.order)
+
+
+def _frame_of_path(frames: Sequence[Frame], path: str) -> Frame:
+    """The loop of a path, or of a name that only one has."""
+    named = [frame for frame in frames[1:] if path in (frame.path, frame.name)]
+    if len(named) == 1:
+        return named[0]
+    paths = [frame.path for frame in frames[1:]]
+    if named:
+        raise UsageError(f"{len(named)} loops have the name {path!r}", hint=", ".join(paths))
+    raise UsageError(f"no loop {path!r} in the graph", hint=did_you_mean(path, paths))
+
+
+def _readers(region: Region, links: Mapping[Node, list[Node]]) -> dict[Item, list[Item]]:
+    """What waits for an item within an iteration, by edges of any kind."""
+    found: dict[Item, list[Item]] = {item: [] for item in region.order}
+    for item in region.order:
+        if isinstance(item, Node):
+            sources = [x.node for x in item.inputs]
+            _add_reader(found, item, [*sources, *item.controls, *links.get(item, ())])
+            continue
+        _add_reader(found, item, [x.node for enter in item.frame.enters for x in enter.inputs])
+        reads = (use.node for leave in item.frame.exits for use in leave.uses)
+        found[item] += [reader for reader in reads if reader in found]
+    return found
+
+
+def _add_reader(found: dict[Item, list[Item]], item: Item, sources: Iterable[Node]) -> None:
+    for source in sources:
+        if source in found and role(source) != "next_iteration":
+            found[source].append(item)
+
+
+def _longest_paths(
+    order: Sequence[Item],
+    readers: Mapping[Item, Sequence[Item]],
+    costs: Mapping[Item, float],
+    start: Node,
+) -> _LongestPaths:
+    length: dict[Item, float] = {start: costs[start]}
+    before: dict[Item, Item] = {}
+    for item in order:
+        here = length.get(item)
+        if here is None:
+            continue
+        for reader in readers[item]:
+            long = here + costs[reader]
+            if long > length.get(reader, -inf) and reader is not start:
+                length[reader], before[reader] = long, item
+    return _LongestPaths(length, before)
+
+
+def _maximum_mean_cycle(weights: Sequence[Sequence[float]]) -> list[int]:
+    """The cycle with the largest mean weight: Karp's walk of n steps, and the cycle in it.
+
+    Empty where there is none.
+    """
+    table, count = np.array(weights), len(weights)
+    best, came = np.zeros((count + 1, count)), np.zeros((count, count), int)
+    for step in range(count):
+        total = best[step][:, None] + table
+        came[step] = total.argmax(0)
+        best[step + 1] = total.max(0)
+    if np.all(best[count] == -inf):
+        return []
+    with np.errstate(invalid="ignore"):
+        means = (best[count] - best[:count]) / np.arange(count, 0, -1)[:, None]
+    means[best[:count] == -inf] = inf
+    here = int(np.where(best[count] == -inf, -inf, means.min(0)).argmax())
+    walk = [here]
+    for source in came[::-1]:
+        here = int(source[here])
+        walk.append(here)
+    walk.reverse()
+    return _best_cycle_of_walk(walk, weights)
+
+
+def _best_cycle_of_walk(walk: Sequence[int], weights: Sequence[Sequence[float]]) -> list[int]:
+    """The cycle with the largest mean weight among those that a walk closes."""
+    found: list[list[int]] = []
+    stack: list[int] = []
+    for here in walk:
+        if here in stack:
+            at = stack.index(here)
+            found.append(stack[at:])
+            del stack[at:]
+        stack.append(here)
+    return max(found, key=lambda cycle: _mean_weight(cycle, weights))
+
+
+def _mean_weight(cycle: Sequence[int], weights: Sequence[Sequence[float]]) -> float:
+    pairs = zip(cycle, [*cycle[1:], cycle[0]], strict=True)
+    return sum(weights[here][there] for here, there in pairs) / len(cycle)

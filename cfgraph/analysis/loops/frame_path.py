@@ -1,0 +1,72 @@
+"""Frame paths: the Enters and Exits between the frame of a tensor and that of a reader."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from cfgraph.analysis.loops.frames import Frame, Frames
+from cfgraph.ir.graph import Node, Output
+from cfgraph.ops.op import behind_identities, role
+
+
+@dataclass(frozen=True, slots=True)
+class FramePath:
+    """What stands between a tensor and a node that is to read it.
+
+    `leaves` are the frames that the value must leave, inner ones first, `enters` those that it must
+    then enter. `ready` holds the tensor there, where a loop of the graph brings it already; else
+    `near` are the Exits of the first frame to leave, which hand out other variables of the loop.
+    """
+
+    leaves: tuple[Frame, ...]
+    enters: tuple[Frame, ...]
+    ready: Output | None
+    near: tuple[Node, ...]
+
+
+def frame_path(found: Frames, x: Output, reader: Node) -> FramePath:
+    """The way from a tensor to a node, as far as frames go."""
+    there, here = found.of_outputs[x.node], found.of[reader]
+    leaves, enters = [], list[Frame]()
+    while here is not there:
+        if there.depth >= here.depth and there.parent is not None:
+            leaves.append(there)
+            there = there.parent
+        else:
+            enters.insert(0, here)
+            here = here.parent or here
+    ready: Output | None = x
+    for frame in leaves:
+        ready = ready and next((e.output() for e in frame.exits if exit_carries(e, ready)), None)
+    for frame in enters:
+        ready = ready and next((e.output() for e in frame.enters if enter_carries(e, ready)), None)
+    return FramePath(tuple(leaves), tuple(enters), ready, tuple(leaves[0].exits) if leaves else ())
+
+
+def enter_carries(enter: Node, x: Output) -> bool:
+    """True if an Enter gives a tensor to every iteration of its loop."""
+    return x in enter.inputs and bool(enter.attr("is_constant"))
+
+
+def exit_carries(leave: Node, x: Output) -> bool:
+    """True if an Exit gives the last value of a tensor in its loop."""
+    return behind_identities(x) in map(behind_identities, _final_values(leave))
+
+
+def _final_values(leave: Node) -> Iterator[Output]:
+    """The tensors in a loop whose last value an Exit is: of a Switch, a Merge, what goes round.
+
+    Not what the Switch hands to the body: that ends an iteration earlier.
+    """
+    switch = leave.inputs[0].node
+    yield leave.inputs[0]
+    if role(switch) != "switch":
+        return
+    merge = behind_identities(switch.inputs[0]).node
+    if role(merge) != "merge":
+        return
+    yield merge.output()
+    for item in merge.inputs:
+        if role(item.node) == "next_iteration":
+            yield item.node.inputs[0]

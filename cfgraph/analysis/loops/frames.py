@@ -1,0 +1,217 @@
+"""Frames of a graph: the loop in which each node runs, and the nesting of loops.
+
+An Enter runs in the parent frame and its output is in the child; an Exit runs in the child and
+its output is in the parent; every other node runs in the frame of its inputs, or in the root frame
+if it has none. A frame is identified by (parent, name): one name under two parents is two frames.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
+from typing import Final
+from weakref import WeakKeyDictionary
+
+from cfgraph.analysis.findings import Finding, require_no_findings
+from cfgraph.analysis.loops.verify_frames import verify_frames
+from cfgraph.ir.graph import Graph, Node, Output
+from cfgraph.ir.walk import Order, Roles, topological
+
+_NO_CUT: Final[frozenset[Output]] = frozenset()
+DEFAULT_PARALLEL_ITERATIONS: Final = 10
+_MAX_PATH_NAMES: Final = 32
+_cache: WeakKeyDictionary[Graph, tuple[tuple[int, int], Frames]] = WeakKeyDictionary()
+
+
+@dataclass(slots=True, eq=False)
+class Frame:
+    """One loop as the graph writes it; at run time it has an instance for each time it is entered.
+
+    The lists are in graph order. `nodes` run in this frame; `enters` lead into it (and run in the
+    parent), `exits` lead out of it (and run here); `invariants` are its constant enters.
+    """
+
+    name: str
+    parent: Frame | None
+    depth: int
+    nodes: list[Node] = field(default_factory=list, repr=False)
+    enters: list[Node] = field(default_factory=list, repr=False)
+    exits: list[Node] = field(default_factory=list, repr=False)
+    merges: list[Node] = field(default_factory=list, repr=False)
+    next_iterations: list[Node] = field(default_factory=list, repr=False)
+    loop_conds: list[Node] = field(default_factory=list, repr=False)
+
+    @property
+    def path(self) -> str:
+        """The names from the root to here, `/outer/inner`; very deep ones are cut in the middle."""
+        chain, here = [], self
+        while here.parent is not None:
+            chain.append(here.name)
+            here = here.parent
+        if len(chain) > _MAX_PATH_NAMES:
+            chain[_MAX_PATH_NAMES // 2 : -_MAX_PATH_NAMES // 2] = ["…"]
+        return "/" + "/".join(reversed(chain))
+
+    @property
+    def invariants(self) -> list[Node]:
+        """The constant Enters."""
+        return [node for node in self.enters if node.attr("is_constant")]
+
+    @property
+    def parallel_iterations(self) -> int:
+        """How many iterations may run at once: what the first Enter says."""
+        said = self.enters[0].attrs.get("parallel_iterations") if self.enters else None
+        return said if isinstance(said, int) else DEFAULT_PARALLEL_ITERATIONS
+
+    def is_within(self, other: Frame) -> bool:
+        """True if this is `other` or a frame inside of it."""
+        here: Frame | None = self
+        while here is not None and here.depth > other.depth:
+            here = here.parent
+        return here is other
+
+    def __str__(self) -> str:
+        return self.path
+
+
+class Frames:
+    """The frames of a graph, and the frame of every node.
+
+    `of` is the frame that a node runs in, `of_outputs` the one that its outputs are in; they differ
+    for Enter and Exit. `all` has parents before children, the root first; `order` is a topological
+    order of the nodes, `cycles` those that no NextIteration closes. `faults` says where the nodes
+    do not make well-nested loops; there the frames are a best guess.
+    """
+
+    def __init__(self, order: Order) -> None:
+        self.root = Frame("", None, 0)
+        self.all: list[Frame] = [self.root]
+        self.of: dict[Node, Frame] = {}
+        self.of_outputs: dict[Node, Frame] = {}
+        self.order = order.nodes
+        self.cycles = order.cycles
+        self.faults: tuple[Finding, ...] = ()
+
+    def require_valid(self) -> None:
+        """Raise InvalidInput, with all findings, if there are faults."""
+        require_no_findings(self.faults)
+
+
+def frames(
+    graph: Graph, nodes: Iterable[Node] | None = None, cut: Collection[Output] = _NO_CUT
+) -> Frames:
+    """Find the frame of every node.
+
+    `nodes` restricts the analysis to some nodes; `cut` holds the outputs that are fed: whatever
+    reads one reads a value of the root frame. Those of a whole graph are kept until it changes in
+    more than devices.
+    """
+    if nodes is not None or cut:
+        return _compute_frames(list(graph if nodes is None else nodes), cut)
+    state = graph.edits - graph.moves, len(graph)
+    known = _cache.get(graph)
+    if known is None or known[0] != state:
+        known = _cache[graph] = (state, _compute_frames(list(graph), cut))
+    return known[1]
+
+
+def _compute_frames(chosen: list[Node], cut: Collection[Output]) -> Frames:
+    found = Frames(topological(chosen, cut))
+    roles = Roles()
+    if not any(roles[op] in _LOOP_ROLES for op in {node.op for node in chosen}):
+        found.of = dict.fromkeys(found.order, found.root)
+        found.of_outputs = dict(found.of)
+        found.root.nodes = chosen
+        return found
+    finder = _FrameFinder(found, cut)
+    finder.place()
+    finder.list_members(chosen)
+    found.faults = tuple(verify_frames(found, chosen, cut, finder.mixed))
+    return found
+
+
+class _FrameFinder:
+    """Finds the frames in one pass over the nodes in topological order."""
+
+    def __init__(self, found: Frames, cut: Collection[Output]) -> None:
+        self.found = found
+        self.cut = cut
+        self.roles = Roles()
+        self.mixed: set[Node] = set()
+        self.children: dict[tuple[Frame, bytes | None], Frame] = {}
+
+    def place(self) -> None:
+        """Give every node its frame: the deepest one of its inputs, where they disagree."""
+        found, roles, cut = self.found, self.roles, self.cut
+        runs, outputs, root, frame_of = found.of, found.of_outputs, found.root, found.of_outputs.get
+        for node in found.order:
+            role = roles[node.op]
+            sources = node.inputs if role != "merge" else self.forward(node)
+            frame: Frame | None = None
+            for item in sources:
+                have = root if cut and item in cut else frame_of(item[0])
+                if have is not frame and have is not None:
+                    frame = have if frame is None else self.deeper(node, frame, have)
+            for control in node.controls:
+                have = frame_of(control)
+                if have is not frame and have is not None:
+                    frame = have if frame is None else self.deeper(node, frame, have)
+            if frame is None:
+                lost = role == "merge" and node.inputs and not sources
+                frame = self.child(root, None, "?") if lost else root
+            runs[node] = frame
+            if role == "enter":
+                frame = self.entered(node, frame)
+            elif role == "exit":
+                frame = frame.parent or root
+            outputs[node] = frame
+
+    def forward(self, merge: Node) -> tuple[Output, ...]:
+        """The inputs of a Merge that are no back edges."""
+        roles, cut = self.roles, self.cut
+        return tuple(
+            item
+            for item in merge.inputs
+            if roles[item[0].op] != "next_iteration" or (cut and item in cut)
+        )
+
+    def deeper(self, node: Node, one: Frame, other: Frame) -> Frame:
+        """Note that the inputs of a node disagree, and choose."""
+        self.mixed.add(node)
+        return other if other.depth > one.depth else one
+
+    def entered(self, enter: Node, parent: Frame) -> Frame:
+        """The frame that an Enter leads into."""
+        said = enter.attrs.get("frame_name")
+        key = said if isinstance(said, bytes) else b""
+        return self.child(parent, key, key.decode("utf-8", "backslashreplace"))
+
+    def child(self, parent: Frame, key: bytes | None, name: str) -> Frame:
+        """The frame of that key in `parent`, made if it is new."""
+        frame = self.children.get((parent, key))
+        if frame is None:
+            frame = self.children[parent, key] = Frame(name, parent, parent.depth + 1)
+            self.found.all.append(frame)
+        return frame
+
+    def list_members(self, nodes: Iterable[Node]) -> None:
+        """Let every frame know its nodes, in graph order."""
+        runs, outputs, roles = self.found.of, self.found.of_outputs, self.roles
+        for node in nodes:
+            frame = runs[node]
+            frame.nodes.append(node)
+            role = roles[node.op]
+            if role == "enter":
+                outputs[node].enters.append(node)
+            elif role and role in _MEMBER_LISTS:
+                getattr(frame, _MEMBER_LISTS[role]).append(node)
+
+
+_MEMBER_LISTS: Final = {
+    "exit": "exits",
+    "merge": "merges",
+    "next_iteration": "next_iterations",
+    "loop_cond": "loop_conds",
+}
+# without any of them all nodes are in the root frame
+_LOOP_ROLES: Final = frozenset({"enter", *_MEMBER_LISTS})

@@ -1,0 +1,193 @@
+"""Happens-before relation of nodes, and a postorder that visits loops before their Exits.
+
+Within an iteration the edges define the relation. Across iterations, an Exit waits for the values
+passed to the loop variables that it depends on: a node that precedes such a NextIteration in any
+iteration has run when the loop exits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+
+from cfgraph.analysis.loops.frames import Frame, Frames
+from cfgraph.ir.graph import Node, Output
+from cfgraph.ir.walk import Roles
+
+_KEY_ATTRS = ("tensor_name", "send_device", "recv_device")
+
+
+def unique_sends_by_recv(frames: Frames, roles: Roles) -> dict[Node, Node]:
+    """The Send of each Recv: the only one of its key, in the same frame."""
+    sends: dict[tuple[object, ...], list[Node]] = {}
+    recvs: list[tuple[tuple[object, ...], Node]] = []
+    for node in frames.of:
+        role = roles[node.op]
+        if role in ("send", "recv"):
+            key = (*(node.attrs.get(name) for name in _KEY_ATTRS), frames.of[node])
+            if role == "send" and node.inputs:
+                sends.setdefault(key, []).append(node)
+            elif role == "recv":
+                recvs.append((key, node))
+    return {recv: sends[key][0] for key, recv in recvs if len(sends.get(key, ())) == 1}
+
+
+def loop_aware_postorder(
+    found: Frames, cut: Collection[Output], roles: Roles, senders: Mapping[Node, Node]
+) -> list[Node]:
+    """All nodes: an Exit after the NextIterations of its frame, a Recv after its Send.
+
+    Where that makes a cycle, some node comes before what it needs.
+    """
+    if len(found.all) == 1 and not senders:
+        return list(found.order)
+    walk = _PostorderWalk(found, cut, roles, senders)
+    for node in found.order:
+        walk.visit(node)
+    return walk.order
+
+
+class _PostorderWalk:
+    """A depth-first walk against the edges, with its own stack."""
+
+    def __init__(
+        self,
+        found: Frames,
+        cut: Collection[Output],
+        roles: Roles,
+        senders: Mapping[Node, Node],
+    ) -> None:
+        self.found = found
+        self.cut = cut
+        self.roles = roles
+        self.senders = senders
+        self.order: list[Node] = []
+        self.seen: set[Node] = set()
+
+    def visit(self, start: Node) -> None:
+        """Place a node after all that it needs; what waits for itself is placed anyhow."""
+        if start in self.seen:
+            return
+        self.seen.add(start)
+        trail: list[tuple[Node, Iterator[Node]]] = [(start, self.needs(start))]
+        while trail:
+            for source in trail[-1][1]:
+                if source not in self.seen:
+                    self.seen.add(source)
+                    trail.append((source, self.needs(source)))
+                    break
+            else:
+                self.order.append(trail.pop()[0])
+
+    def needs(self, node: Node) -> Iterator[Node]:
+        """What must come first: of an Exit all that decides whether its loop goes on."""
+        found, roles = self.found, self.roles
+        role = roles[node.op]
+        for item in node.inputs:
+            source = item[0]
+            closes = role == "merge" and roles[source.op] == "next_iteration"
+            if source in found.of and not closes and not (self.cut and item in self.cut):
+                yield source
+        for source in node.controls:
+            if source in found.of:
+                yield source
+        if role == "exit":
+            yield from found.of[node].next_iterations
+            yield from found.of[node].enters
+        elif role == "recv" and node in self.senders:
+            yield self.senders[node]
+
+
+_NO_CUT: Collection[object] = ()
+
+
+class HappensBefore:
+    """For every node, as the bits of a number, which of the `marked` nodes come before it.
+
+    Two nodes of one loop are compared within an iteration of it.
+    """
+
+    def __init__(self, found: Frames, marked: Sequence[Node]) -> None:
+        self.found = found
+        self.roles = Roles()
+        self.senders = unique_sends_by_recv(found, self.roles)
+        self.order = loop_aware_postorder(found, frozenset(), self.roles, self.senders)
+        self.place = {node: place for place, node in enumerate(self.order)}
+        self.bit = {node: 1 << place for place, node in enumerate(marked)}
+        self.exit_predecessors: dict[Node, list[Node]] = {}
+        wanted = self._around(marked)
+        for frame, inside in self._loops() if wanted else ():
+            if frame in wanted:
+                self._add_loop_carried_order(frame, inside)
+        self.of: dict[Node, int] = {}
+        for node in self.order:
+            mask = 0
+            for source in self._sources(node):
+                mask |= self.of.get(source, 0) | self.bit.get(source, 0)
+            self.of[node] = mask
+
+    def predecessors(self, node: Node) -> int:
+        """The marked nodes that come before a node, and the node itself if it is one."""
+        return self.of.get(node, 0) | self.bit.get(node, 0)
+
+    def _around(self, nodes: Iterable[Node]) -> set[Frame]:
+        """The loops that some nodes are in, at any depth."""
+        around: set[Frame] = set()
+        for node in nodes:
+            frame = self.found.of[node]
+            while frame.parent is not None and frame not in around:
+                around.add(frame)
+                frame = frame.parent
+        return around
+
+    def _loops(self) -> Iterator[tuple[Frame, list[Node]]]:
+        """All loops, inner ones first, with their nodes and those of the loops inside, in order."""
+        inside: dict[Frame, list[Node]] = {frame: list(frame.nodes) for frame in self.found.all}
+        for frame in reversed(self.found.all):
+            if frame.parent is not None:
+                nodes = sorted(inside.pop(frame), key=self.place.__getitem__)
+                yield frame, nodes
+                if frame.parent.parent is not None:
+                    inside[frame.parent].extend(nodes)
+
+    def _sources(self, node: Node) -> Iterator[Node]:
+        """What a node waits for, but for what comes from the iteration before."""
+        roles, is_merge = self.roles, self.roles[node.op] == "merge"
+        for item in node.inputs:
+            if not (is_merge and roles[item.node.op] == "next_iteration"):
+                yield item.node
+        yield from node.controls
+        yield from self.exit_predecessors.get(node, ())
+        if node in self.senders:
+            yield self.senders[node]
+
+    def _add_loop_carried_order(self, frame: Frame, inside: Iterable[Node]) -> None:
+        """Find the NextIterations that each Exit of a loop waits for."""
+        variables = {node: place for place, node in enumerate(frame.merges)}
+        reads: dict[Node, int] = {}
+        for node in inside:
+            mask = 1 << variables[node] if node in variables else 0
+            for source in self._sources(node):
+                mask |= reads.get(source, 0)
+            reads[node] = mask
+        back = [
+            [item.node for item in merge.inputs if self.roles[item.node.op] == "next_iteration"]
+            for merge in frame.merges
+        ]
+        for leaving in frame.exits:
+            rounds = _loop_carried_closure(reads.get(leaving, 0), back, reads)
+            self.exit_predecessors[leaving] = [node for place in rounds for node in back[place]]
+
+
+def _loop_carried_closure(mask: int, back: list[list[Node]], reads: dict[Node, int]) -> list[int]:
+    """The variables of a mask, and all those that they get their values from in time."""
+    todo, seen = mask, 0
+    places: list[int] = []
+    while todo:
+        bit = todo & -todo
+        place = bit.bit_length() - 1
+        places.append(place)
+        seen |= bit
+        for node in back[place]:
+            todo |= reads.get(node, 0)
+        todo &= ~seen
+    return places

@@ -1,0 +1,279 @@
+"""Path conditions: the branch decisions under which a tensor is live, read from a bare graph.
+
+The path condition of a tensor is a list of decisions, outermost first; each is a predicate, as its
+frame reads it, and the branch that it must select. A Switch adds a decision; a Merge removes those
+that its inputs exhaust together; any other node has the decisions of all its inputs. Inside a loop
+a path condition covers one iteration: the LoopCond of the loop is a decision there. After the Exits
+it is the condition under which the loop was entered.
+
+Predicates are identified by their origin: through Identity, LoopCond, LogicalNot, and constant
+Enters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+from typing import Final, NamedTuple
+
+from cfgraph.ir import registry
+from cfgraph.ir.graph import Node, Output
+from cfgraph.ir.walk import Roles
+from cfgraph.ops.op import handed_back, lookup
+
+# cases that are looked at to see whether the inputs of a Merge exhaust their predicates
+_MAX_CASES: Final = 1000
+# roles of nodes behind which a guard is another one
+DECIDING_ROLES: Final = ("switch", "merge")
+# roles of nodes that are live whatever they read
+_ALWAYS_LIVE_ROLES: Final = ("trigger", "enter")
+
+
+class BranchDecision(NamedTuple):
+    """That Switches on `pred` send their data to output `port`.
+
+    `source` is where the predicate comes from, `side` what it says there, one of `sides` answers.
+    `sides` is 0 where no Switch decides: for a Merge whose inputs do not exhaust any predicate.
+    """
+
+    source: Output
+    side: int
+    sides: int
+    pred: Output
+    port: int
+
+
+class PathCondition:
+    """A list of decisions. Lists that were made in the same way are one object."""
+
+    __slots__ = ("_more", "decision", "depth", "outer")
+
+    def __init__(
+        self, outer: PathCondition | None = None, decision: BranchDecision | None = None
+    ) -> None:
+        self.outer = outer
+        self.decision = decision
+        self.depth: int = 0 if outer is None else outer.depth + 1
+        self._more: dict[tuple[Output, int], PathCondition] = {}
+
+    def decisions(self) -> list[BranchDecision]:
+        """The decisions, outermost first."""
+        found: list[BranchDecision] = []
+        here: PathCondition | None = self
+        while here is not None and here.decision is not None:
+            found.append(here.decision)
+            here = here.outer
+        return found[::-1]
+
+    def beyond(self, other: PathCondition) -> list[BranchDecision]:
+        """The decisions here that are not among those of another guard, outermost first."""
+        if self is other or self._leads_to(other):
+            return []
+        if other._leads_to(self):
+            return self.decisions()[other.depth :]
+        known = {item[:2] for item in other.decisions()}
+        return [item for item in self.decisions() if item[:2] not in known]
+
+    def also(self, decision: BranchDecision) -> PathCondition:
+        """This guard with one more decision, unless that is in it."""
+        here: PathCondition | None = self
+        while here is not None and here.decision is not None:
+            if here.decision[:2] == decision[:2]:
+                return self
+            here = here.outer
+        return self._and_then(decision)
+
+    def _and_then(self, decision: BranchDecision) -> PathCondition:
+        """This guard with a decision that is not in it."""
+        key = decision[:2]
+        found = self._more.get(key)
+        if found is None:
+            found = self._more[key] = PathCondition(self, decision)
+        return found
+
+    def union(self, *others: PathCondition) -> PathCondition:
+        """The decisions of all, in time that grows with their number."""
+        found = self
+        known: set[tuple[Output, int]] = set()
+        for other in others:
+            if not known and other._leads_to(found):
+                continue
+            if not known and found._leads_to(other):
+                found = other
+                continue
+            known = known or {item[:2] for item in found.decisions()}
+            for item in other.decisions():
+                if item[:2] not in known:
+                    known.add(item[:2])
+                    found = found._and_then(item)
+        return found
+
+    def _leads_to(self, deeper: PathCondition) -> bool:
+        """True if a guard begins with the decisions of this one."""
+        here: PathCondition | None = deeper
+        while here is not None and here.depth > self.depth:
+            here = here.outer
+        return here is self
+
+
+class PathConditions:
+    """The guards of the tensors of a graph; of nodes added later when they are asked for.
+
+    `put` is called for what is known from elsewhere; everything that a node reads comes before it.
+    """
+
+    def __init__(self) -> None:
+        self.none: Final = PathCondition()
+        self._roles = Roles()
+        self._of: dict[Node, PathCondition] = {}
+        self._sources: dict[Output, tuple[Output, bool]] = {}
+
+    def put(self, guard: PathCondition, *nodes: Node) -> None:
+        """Say what the guard of some nodes is."""
+        self._of.update(dict.fromkeys(nodes, guard))
+
+    def forget(self, node: Node) -> None:
+        """Find the guard of a node again, whose edges have changed."""
+        del self._of[node]
+
+    def of(self, x: Output) -> PathCondition:
+        """The guard of a tensor."""
+        node = x[0]
+        guard = self._of.get(node) or self.of_node(node)
+        return guard.also(self.decision(x)) if self._roles[node.op] == "switch" else guard
+
+    def of_node(self, node: Node) -> PathCondition:
+        """The guard under which all inputs of a node are live; behind a Merge, one of them."""
+        found = self._of.get(node)
+        if found is not None:
+            return found
+        known, todo = self._of, [node]
+        while todo:
+            here = todo[-1]
+            kind = self._roles[here.op]
+            sources = _condition_sources(here, kind)
+            unknown = [source for source in sources if source not in known]
+            if unknown:
+                todo += unknown
+            elif kind == "merge" and sources:
+                known[todo.pop()] = self._behind(here)
+            else:
+                known[todo.pop()] = self._all(here) if sources else self.none
+        return known[node]
+
+    def decision(self, x: Output) -> BranchDecision:
+        """What the Switch decides that gives a tensor."""
+        pred = x.node.inputs[1]
+        source, negated = self.source(pred)
+        sides = registry.output_count(x.node) or 2
+        side = sides - 1 - x.port if negated else x.port
+        return BranchDecision(source, side, sides, pred, x.port)
+
+    def source(self, pred: Output) -> tuple[Output, bool]:
+        """Where a predicate comes from, and whether it is negated on the way."""
+        trail: list[Output] = []
+        here = pred
+        while here not in self._sources:
+            trail.append(here)
+            before = _forwarded_input(here)
+            if before is None:
+                self._sources[here] = (here, False)
+                break
+            here = before
+        found, negated = self._sources[here]
+        for item in reversed(trail):
+            if item is not here and _is_negation(item.node):
+                negated = not negated
+            self._sources[item] = (found, negated)
+        return self._sources[pred]
+
+    def rest(self, merge: Node, slot: int) -> list[BranchDecision]:
+        """What must fall, beyond what the Merge itself waits for, so that this input is live."""
+        return self.of(merge.inputs[slot]).beyond(self.of_node(merge))
+
+    def alone(self, merge: Node, slot: int) -> bool:
+        """True if no other input of a Merge can be live together with this one."""
+        lists = [self.of(item).decisions() for item in merge.inputs]
+        mine = {item.source: item.side for item in lists.pop(slot)}
+        return all(any(mine.get(i.source, i.side) != i.side for i in other) for other in lists)
+
+    def _all(self, node: Node) -> PathCondition:
+        """The guard of a node that waits for all that it reads."""
+        guards = dict.fromkeys(map(self.of, node.inputs))
+        if node.controls:
+            guards.update(dict.fromkeys(map(self.of_node, node.controls)))
+        return self.none.union(*guards)
+
+    def _behind(self, merge: Node) -> PathCondition:
+        """The guard behind a Merge: what its inputs have in common, if the rest exhausts itself."""
+        lists = [self.of(item).decisions() for item in merge.inputs]
+        shared = {item[:2] for item in lists[0]}.intersection(
+            *({item[:2] for item in one} for one in lists)
+        )
+        common = [item for item in lists[0] if item[:2] in shared]
+        guard = reduce(PathCondition._and_then, common, self.none)
+        rests = [[item for item in one if item[:2] not in shared] for one in lists]
+        if _is_exhaustive(rests):
+            return guard
+        output = merge.output()
+        return guard.also(BranchDecision(output, 0, 0, output, 0))
+
+
+def _is_exhaustive(rests: Sequence[Sequence[BranchDecision]]) -> bool:
+    """True if one of these lists of decisions falls, whatever the predicates are.
+
+    Looks at so many cases at most, and then says no.
+    """
+    todo, looked = [rests], 0
+    while todo:
+        here = todo.pop()
+        looked += 1
+        if not here or looked > _MAX_CASES:
+            return False
+        if any(not rest for rest in here):
+            continue
+        source, _, sides, _, _ = here[0][0]
+        if not sides:
+            return False
+        for side in range(sides):
+            todo.append(
+                [
+                    [item for item in rest if item.source != source]
+                    for rest in here
+                    if all(item.source != source or item.side == side for item in rest)
+                ]
+            )
+    return True
+
+
+def _forwarded_input(x: Output) -> Output | None:
+    """What a node hands on as this output, negated or as it is."""
+    node = x.node
+    op = lookup(node.op)
+    if op is None or not node.inputs:
+        return None
+    if op.forwards:
+        return node.inputs[x.port]
+    constant = op.role == "enter" and bool(node.attrs.get("is_constant"))
+    if constant or op.role == "loop_cond" or op.logic == "not":
+        return node.inputs[0]
+    return None
+
+
+def _condition_sources(node: Node, kind: str) -> list[Node]:
+    """The nodes whose guards make up that of a node of some role.
+
+    None for one that is live whatever it reads, as far as an iteration goes.
+    """
+    sources = [item[0] for item in node.inputs]
+    if kind == "merge":
+        return sources if handed_back(node) is None else []
+    if kind in _ALWAYS_LIVE_ROLES:
+        return []
+    sources += node.controls
+    return sources
+
+
+def _is_negation(node: Node) -> bool:
+    op = lookup(node.op)
+    return op is not None and op.logic == "not"

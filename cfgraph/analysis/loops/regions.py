@@ -1,0 +1,163 @@
+"""Regions: the nodes of each loop in topological order, with an inner loop as a single item.
+
+A region is the root of the graph or the inside of a loop. Its items are its nodes and the loops
+directly inside it, sources before readers; a loop stands for all its nodes and for its Enters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import reduce
+from graphlib import CycleError, TopologicalSorter
+from typing import Any
+
+from cfgraph.analysis.findings import require_no_findings
+from cfgraph.analysis.loops.frames import Frame, Frames, frames
+from cfgraph.analysis.loops.path_conditions import DECIDING_ROLES, PathCondition, PathConditions
+from cfgraph.analysis.loops.verify_frames import cycle_findings
+from cfgraph.errors import Unsupported
+from cfgraph.ir.graph import Graph, Node
+from cfgraph.ir.walk import Roles
+
+
+@dataclass(slots=True, eq=False)
+class Region:
+    """The root of the graph, or a loop: its frame, its items in order, and the region around it."""
+
+    frame: Frame
+    outer: Region | None
+    order: list[Node | Region] = field(default_factory=list, repr=False)
+
+    @property
+    def loop_cond(self) -> Node | None:
+        """The LoopCond, if there is just one."""
+        found = self.frame.loop_conds
+        return found[0] if len(found) == 1 else None
+
+
+class Regions:
+    """The regions of a graph, outer ones first, and the guards of its tensors."""
+
+    def __init__(self, found: Frames, links: Mapping[Node, Iterable[Node]]) -> None:
+        self.frames = found
+        self.of: dict[Frame, Region] = {}
+        for frame in found.all:
+            outer = None if frame.parent is None else self.of[frame.parent]
+            self.of[frame] = Region(frame, outer)
+        self.root = self.of[found.root]
+        self.guards = PathConditions()
+        self._roles = Roles()
+        self._order(links)
+        for region in self.of.values():
+            self._guard(region)
+
+    def learn(self, region: Region) -> None:
+        """Find the guards in a region that was made since, and in the loops in it."""
+        self._guard(region)
+        for item in region.order:
+            if isinstance(item, Region):
+                self.learn(item)
+
+    def _order(self, links: Mapping[Node, Iterable[Node]]) -> None:
+        if len(self.of) == 1 and not links:  # no loop that would stand between its nodes
+            self.root.order = list(self.frames.order)
+            return
+        sorters = {frame: TopologicalSorter[Any]() for frame in self.of}
+        for node in self.frames.order:
+            self._sort_in(sorters, node, links.get(node, ()))
+        for frame, sorter in sorters.items():
+            try:
+                self.of[frame].order = list(sorter.static_order())
+            except CycleError as error:
+                raise _raise_cycle(frame, error.args[1]) from None
+
+    def _sort_in(
+        self, sorters: Mapping[Frame, TopologicalSorter[Any]], node: Node, links: Iterable[Node]
+    ) -> None:
+        """Place a node, and the loops that it leads through, behind what it reads."""
+        runs, role = self.frames.of[node], self._roles[node.op]
+        sources = [item[0] for item in node.inputs]
+        if role == "merge":
+            sources = [item for item in sources if self._roles[item.op] != "next_iteration"]
+        sources += [*node.controls, *links]
+        if role != "enter" and all(self._is_item(source, runs) for source in sources):
+            sorters[runs].add(node, *sources)
+            return
+        sorters[runs].add(self._item(node, runs))
+        for source in sources:
+            self._after(sorters, node, source)
+
+    def _is_item(self, node: Node, frame: Frame) -> bool:
+        """True if a node stands for itself in the order of a frame, and so do its readers there."""
+        return self.frames.of[node] is frame and self._roles[node.op] != "enter"
+
+    def _after(
+        self, sorters: Mapping[Frame, TopologicalSorter[Any]], node: Node, source: Node
+    ) -> None:
+        """Place a node behind another one, in the innermost region that holds both."""
+        here, there = self.frames.of[node], self.frames.of_outputs[source]
+        if here is there and self._roles[source.op] == "enter":
+            return
+        while here is not there:
+            if here.depth >= there.depth:
+                here = here.parent or here
+            if there.depth > here.depth:
+                there = there.parent or there
+        mine, its = self._item(node, here), self._item(source, here)
+        if mine is not its:
+            sorters[here].add(mine, its)
+
+    def _item(self, node: Node, frame: Frame) -> Node | Region:
+        """What stands for a node in the order of a frame: itself, or the loop that it is in."""
+        at = self.frames.of[node]
+        if self._roles[node.op] == "enter" and at is frame:
+            at = self.frames.of_outputs[node]
+        if at is frame:
+            return node
+        while at.parent is not frame and at.parent is not None:
+            at = at.parent
+        return self.of[at]
+
+    def _guard(self, region: Region) -> None:
+        """Find the guards of a region's nodes; a loop's Exits have that of its Enters."""
+        guards = self.guards
+        nodes = [item for item in region.order if isinstance(item, Node)]
+        decide = any(self._roles[op] in DECIDING_ROLES for op in {node.op for node in nodes})
+        if not decide and len(nodes) == len(region.order):
+            guards.put(guards.none, *nodes)
+            return
+        for item in region.order:
+            if isinstance(item, Node):
+                guards.of_node(item)
+                continue
+            guard = self.entry_condition(item)
+            guards.put(guard, *item.frame.exits)
+            guards.put(guards.none, *item.frame.enters)
+
+    def entry_condition(self, region: Region) -> PathCondition:
+        """The guard, in the region around it, under which a loop is entered."""
+        guards, enters = self.guards, region.frame.enters
+        inputs = [guards.of(source) for node in enters for source in node.inputs]
+        inputs += [guards.of_node(source) for node in enters for source in node.controls]
+        return reduce(PathCondition.union, inputs, guards.none)
+
+
+def regions(graph: Graph, links: Mapping[Node, Iterable[Node]] | None = None) -> Regions:
+    """Find the regions of a lowered graph.
+
+    `links` orders more than the edges do: a node, and those that come before it. Raises
+    InvalidInput for frames that do not nest and for cycles that no NextIteration closes,
+    Unsupported for a loop that waits for itself.
+    """
+    found = frames(graph)
+    require_no_findings([*cycle_findings(found.cycles, graph)])
+    found.require_valid()
+    return Regions(found, links or {})
+
+
+def _raise_cycle(frame: Frame, cycle: list[Any]) -> Unsupported:
+    names = [item.name if isinstance(item, Node) else item.frame.path for item in cycle]
+    node = next((item for item in cycle if isinstance(item, Node)), None)
+    message = f"what leaves a loop leads back into it: {' -> '.join(names)}"
+    return Unsupported(message, node=node, frame=frame.path, code="CFG503")

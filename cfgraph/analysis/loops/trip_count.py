@@ -1,0 +1,134 @@
+"""Static trip counts of loops whose bounds are constants."""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+from cfgraph.ir.graph import Node, Output
+from cfgraph.ops.arithmetic import Add, AddV2, Sub
+from cfgraph.ops.comparison import Greater, GreaterEqual, Less, LessEqual
+from cfgraph.ops.op import Op, behind_identities, lookup, role
+from cfgraph.ops.shape_inference import Shapes
+
+# by how much a comparison holds longer where both sides are equal, and which way it counts
+_COMPARISONS: Final[dict[type[Op], tuple[int, int]]] = {
+    Less: (0, 1),
+    LessEqual: (1, 1),
+    Greater: (0, -1),
+    GreaterEqual: (1, -1),
+}
+
+
+class InductionVariable(NamedTuple):
+    """A variable of a loop that begins with a number and grows by a number."""
+
+    start: int
+    step: int
+
+
+def static_trip_count(cond: Node, shapes: Shapes) -> int | None:
+    """The most iterations that a LoopCond lets begin; None where no constants say so."""
+    return _max_trip_count(cond.inputs[0], shapes)
+
+
+class AffineBound(NamedTuple):
+    """A number of iterations that a limit says: (sign * limit + offset) / step, rounded up."""
+
+    limit: Output
+    sign: int
+    offset: int
+    step: int
+
+
+def affine_bound(cond: Node, shapes: Shapes) -> AffineBound | None:
+    """The most iterations by a limit that the loop does not change; None where there is none.
+
+    Where that number is negative, the loop does not go around.
+    """
+    todo = [cond.inputs[0]]
+    for pred in todo:
+        node = behind_identities(pred).node
+        op = lookup(node.op)
+        if op is not None and op.logic == "and":
+            todo += node.inputs
+        elif op in _COMPARISONS and (found := _comparison_bound(node, _COMPARISONS[op], shapes)):
+            return found
+    return None
+
+
+def _comparison_bound(node: Node, compared: tuple[int, int], shapes: Shapes) -> AffineBound | None:
+    equal, way = compared
+    left, right = node.inputs
+    for item, limit, sign in ((left, right, way), (right, left, -way)):
+        counter = _induction_variable(item, shapes)
+        if counter is not None and sign * counter.step > 0:
+            return AffineBound(limit, sign, equal - sign * counter.start, sign * counter.step)
+    return None
+
+
+def _max_trip_count(pred: Output, shapes: Shapes) -> int | None:
+    """How often a predicate holds, at most."""
+    here = behind_identities(pred)
+    op = lookup(here.node.op)
+    if op is not None and op.logic == "and":
+        known = [_max_trip_count(item, shapes) for item in here.node.inputs]
+        return min((count for count in known if count is not None), default=None)
+    compared = None if op is None else _COMPARISONS.get(op)
+    if compared is None:
+        return None
+    equal, way = compared
+    left, right = here.node.inputs
+    for item, limit, sign in ((left, right, way), (right, left, -way)):
+        counter, end = _induction_variable(item, shapes), _static_integer(limit, shapes)
+        if counter is not None and end is not None:
+            return _iterations_to(counter, end, equal, sign)
+    return None
+
+
+def _iterations_to(counter: InductionVariable, end: int, equal: int, sign: int) -> int | None:
+    """The iterations of a counter until it is at its end; None if it never gets there."""
+    distance = sign * (end - counter.start) + equal
+    if distance <= 0:
+        return 0
+    step = sign * counter.step
+    return None if step <= 0 else -(-distance // step)
+
+
+def _induction_variable(x: Output, shapes: Shapes) -> InductionVariable | None:
+    merge = behind_identities(x).node
+    if role(merge) != "merge" or len(merge.inputs) != 2:
+        return None
+    enter, back = (item.node for item in merge.inputs)
+    if (role(enter), role(back)) != ("enter", "next_iteration"):
+        return None
+    start, step = _static_integer(enter.inputs[0], shapes), _step_of(back.inputs[0], merge, shapes)
+    return None if start is None or step is None else InductionVariable(start, step)
+
+
+def _step_of(after: Output, merge: Node, shapes: Shapes) -> int | None:
+    """By how much a variable grows in an iteration, if by a constant."""
+    node = behind_identities(after).node
+    op = lookup(node.op)
+    if op not in (Add, AddV2, Sub):
+        return None
+    left, right = node.inputs
+    if _merge_of(left) is merge:
+        step = _static_integer(right, shapes)
+        return -step if step is not None and op is Sub else step
+    return _static_integer(left, shapes) if _merge_of(right) is merge and op is not Sub else None
+
+
+def _merge_of(x: Output) -> Node:
+    """What a value of the body is in the condition."""
+    here = behind_identities(x)
+    if role(here.node) == "switch":
+        here = behind_identities(here.node.inputs[0])
+    return here.node
+
+
+def _static_integer(x: Output, shapes: Shapes) -> int | None:
+    """The value of a tensor that is one integer known before the run."""
+    value: Any = shapes.value(x)
+    return (
+        int(value) if value is not None and value.ndim == 0 and value.dtype.kind in "iu" else None
+    )

@@ -1,0 +1,183 @@
+"""Validity of loops: findings on cycles without NextIteration and on inconsistent frames."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+from cfgraph.analysis.findings import Finding
+from cfgraph.ir import registry
+from cfgraph.ir.graph import Node, Output
+from cfgraph.ir.walk import Roles
+
+if TYPE_CHECKING:
+    from cfgraph.analysis.loops.frames import Frame, Frames
+
+
+_SHOWN: Final = 8
+
+
+def cycle_findings(found: Sequence[tuple[Node, ...]], nodes: Iterable[Node]) -> Iterator[Finding]:
+    """A finding for each of some cycles, in the order of all `nodes`."""
+    if not found:
+        return
+    places = {node: place for place, node in enumerate(nodes)}
+    for cycle in sorted(found, key=lambda cycle: min(places[node] for node in cycle)):
+        names, (first, *related) = describe_cycle(cycle, places)
+        message = f"nodes wait for each other in a cycle: {names}"
+        hint = "a loop closes through a NextIteration that feeds a Merge directly"
+        yield Finding("CFG109", "error", message, first, hint, tuple(related))
+
+
+def describe_cycle(
+    cycle: Sequence[Node], places: Mapping[Node, int]
+) -> tuple[str, tuple[str, ...]]:
+    """A cycle in words, cut in the middle, and its names, from the first node in graph order."""
+    first = min(range(len(cycle)), key=lambda place: places[cycle[place]])
+    nodes = (*cycle[first:], *cycle[:first])
+    shown = [repr(node.name) for node in (*nodes, nodes[0])]
+    if len(shown) > _SHOWN:
+        shown[_SHOWN - 2 : -1] = [f"… {len(shown) - _SHOWN} more …"]
+    return " -> ".join(shown), tuple(node.name for node in nodes)
+
+
+# TensorFlow exempts what its own gradient library makes
+_EXEMPT_NAME = "LoopCounter"
+
+
+def verify_frames(
+    found: Frames, nodes: Iterable[Node], cut: Collection[Output], mixed: Collection[Node]
+) -> Iterator[Finding]:
+    """The faults of all nodes, in graph order; `mixed` holds those whose inputs disagree."""
+    roles = Roles()
+    conditions: dict[Frame, Node] = {}
+    for node in nodes:
+        if node in mixed:
+            yield _mixed_frames(found, node, cut, roles)
+        role = roles[node.op]
+        if not role:
+            continue
+        if role == "enter":
+            yield from _unnamed_frame(node)
+        elif role == "merge":
+            yield from _merge_faults(found, node, cut, roles)
+        elif role in _IN_ROOT and found.of[node] is found.root:
+            yield _loop_node_in_root(node, role)
+        elif role == "loop_cond":
+            yield from _second_loop_cond(found.of[node], node, conditions)
+
+
+def frame_label(frame: Frame) -> str:
+    """A frame as messages name it."""
+    return f"frame '{frame.path}'" if frame.parent else "the root frame"
+
+
+def _sources(
+    found: Frames, node: Node, cut: Collection[Output], roles: Roles
+) -> Iterator[tuple[str, Node, Frame]]:
+    """Each input that counts for the frame of a node: its name, its node, its frame."""
+    is_merge = roles[node.op] == "merge"
+    for item in node.inputs:
+        fed = cut and item in cut
+        if is_merge and roles[item.node.op] == "next_iteration" and not fed:
+            continue
+        if fed:
+            yield item.name, item.node, found.root
+        elif item.node in found.of_outputs:
+            yield item.name, item.node, found.of_outputs[item.node]
+    for control in node.controls:
+        if control in found.of_outputs:
+            yield f"^{control.name}", control, found.of_outputs[control]
+
+
+def _mixed_frames(found: Frames, node: Node, cut: Collection[Output], roles: Roles) -> Finding:
+    here = found.of[node]
+    sources = list(_sources(found, node, cut, roles))
+    name, source, _ = next(item for item in sources if item[2] is here)
+    other, stranger, frame = next(item for item in sources if item[2] is not here)
+    message = (
+        f"inputs come from different frames: {name!r} is in {frame_label(here)}, "
+        f"{other!r} in {frame_label(frame)}"
+    )
+    hint = _mixed_frames_hint((name, here), (other, stranger, frame))
+    related = (source.name, stranger.name)
+    return Finding("CFG201", "error", message, node.name, hint, related, str(here))
+
+
+def _mixed_frames_hint(inside: tuple[str, Frame], outside: tuple[str, Node, Frame]) -> str:
+    name, here = inside
+    other, stranger, frame = outside
+    if not here.is_within(frame):
+        return f"read the Exit of the loop that {other!r} is in, not the tensor inside"
+    if other.startswith("^"):
+        return f"let the Enters of the loop wait for {stranger.name!r}"
+    if not stranger.inputs and not stranger.controls and not _is_fed(stranger):
+        return f"give {stranger.name!r} a control input from inside the loop"
+    return (
+        f"lead {other!r} into the loop by a constant Enter, "
+        f"or read the loop's Exit instead of {name!r}"
+    )
+
+
+def _is_fed(node: Node) -> bool:
+    definition = registry.lookup(node.op)
+    return definition is not None and definition.is_input
+
+
+def _unnamed_frame(node: Node) -> Iterator[Finding]:
+    if not node.attrs.get("frame_name"):
+        message = "an Enter must name the frame that it leads into"
+        hint = "set the attribute frame_name to a text that is not empty"
+        yield Finding("CFG202", "error", message, node.name, hint)
+
+
+_IN_ROOT = {
+    "exit": ("CFG203", "an Exit in the root frame leaves no loop"),
+    "next_iteration": ("CFG204", "a NextIteration in the root frame has no loop to continue"),
+    "loop_cond": ("CFG205", "a LoopCond in the root frame belongs to no loop"),
+}
+
+
+def _loop_node_in_root(node: Node, role: str) -> Finding:
+    code, message = _IN_ROOT[role]
+    hint = "a loop begins with an Enter, and its nodes depend on that"
+    return Finding(code, "error", message, node.name, hint)
+
+
+def _second_loop_cond(frame: Frame, node: Node, conditions: dict[Frame, Node]) -> Iterator[Finding]:
+    if _EXEMPT_NAME in node.name:
+        return
+    first = conditions.setdefault(frame, node)
+    if first is not node:
+        message = (
+            f"{frame_label(frame)} has more than one LoopCond: {first.name!r} and {node.name!r}"
+        )
+        hint = "two loops in one frame need different frame names"
+        yield Finding("CFG206", "error", message, node.name, hint, (first.name,), str(frame))
+
+
+def _merge_faults(
+    found: Frames, node: Node, cut: Collection[Output], roles: Roles
+) -> Iterator[Finding]:
+    back = [
+        item
+        for item in node.inputs
+        if roles[item.node.op] == "next_iteration" and not (cut and item in cut)
+    ]
+    frame = found.of[node]
+    if back and len(back) == len(node.inputs) and not node.controls:
+        message = "nothing starts the loop: all inputs of the Merge are NextIterations"
+        hint = "add the Enter that brings the first value"
+        yield Finding("CFG208", "error", message, node.name, hint, tuple(i.node.name for i in back))
+        return
+    for item in back:
+        have = found.of_outputs.get(item.node)
+        if have is not None and have is not frame and have is not found.root:
+            message = (
+                f"the loop does not close: the Merge is in {frame_label(frame)}, "
+                f"its NextIteration {item.node.name!r} in {frame_label(have)}"
+            )
+            hint = "a value leaves an inner loop by its Exit before the outer loop goes on"
+            yield Finding(
+                "CFG207", "error", message, node.name, hint, (item.node.name,), str(frame)
+            )

@@ -1,0 +1,59 @@
+"""Node filters by name glob, op, device, or frame."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from fnmatch import fnmatchcase
+from typing import Final
+
+from cfgraph.analysis.loops.frames import Frames
+from cfgraph.errors import UsageError
+from cfgraph.ir.device_name import merge
+from cfgraph.ir.device_set import LOCAL, short_name
+from cfgraph.ir.graph import Graph, Node
+from cfgraph.ir.names import did_you_mean
+
+FILTER_FIELDS: Final = ("op", "device", "frame")
+
+
+def select_nodes(graph: Graph, found: Frames, filters: Iterable[str]) -> list[Node]:
+    """The nodes, in graph order, that pass every filter: `GLOB`, `op:X`, `device:X` or `frame:X`.
+
+    Raises UsageError for a filter by something else.
+    """
+    chosen = list(graph)
+    for text in filters:
+        kind, pattern = split_filter(text)
+        chosen = [node for node in chosen if matches_filter(node, found, kind, pattern)]
+    return chosen
+
+
+def matches_filter(node: Node, found: Frames | None, kind: str, pattern: str) -> bool:
+    """True if a node passes a filter by name (kind ``), op, device or frame, which needs frames."""
+    if kind == "frame":
+        return found is not None and _in_frame(found, node, pattern)
+    if kind == "device":
+        return any(fnmatchcase(text, pattern) for text in _device_names(node.device))
+    return fnmatchcase(node.op if kind == "op" else node.name, pattern)
+
+
+def split_filter(text: str, fields: Sequence[str] = FILTER_FIELDS) -> tuple[str, str]:
+    """The kind and the pattern of a filter. Raises UsageError for a kind that is none."""
+    kind, colon, pattern = text.partition(":")
+    if not colon:
+        return "", text
+    if kind not in fields:
+        names = ", ".join(f"{field}:X" for field in fields)
+        hint = did_you_mean(kind, fields) or f"filter by GLOB or {names}"
+        raise UsageError(f"there is no filter by {kind!r}", hint=hint)
+    return kind, pattern
+
+
+def _device_names(device: str) -> tuple[str, ...]:
+    """What a device may be called: as it is written, and `cpu:0` if that is as much."""
+    return (device, short_name(merge(device, str(LOCAL)))) if device else ("",)
+
+
+def _in_frame(found: Frames, node: Node, pattern: str) -> bool:
+    frame = found.of[node]
+    return fnmatchcase(frame.path, pattern) or fnmatchcase(frame.name, pattern)

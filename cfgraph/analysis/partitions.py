@@ -1,0 +1,124 @@
+"""Partitions of a graph: the nodes on each device, and the messages between devices."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from cfgraph.analysis.loops.frames import Frames, frames
+from cfgraph.analysis.transfers import is_transfer, rendezvous_key, sends_by_recv
+from cfgraph.ir.copy import copy_of
+from cfgraph.ir.graph import Graph, Node, Output
+from cfgraph.ir.walk import Roles
+from cfgraph.ops.shape_inference import Shapes, infer_shapes
+
+
+@dataclass(frozen=True, slots=True)
+class DevicePartition:
+    """One device: its nodes, the loops that it drives for itself, and what it sends.
+
+    `control_loops` are the paths of loops that it takes part in without their LoopCond; `once` and
+    `iteration` count the messages sent outside of loops, and in one iteration of each loop.
+    """
+
+    device: str
+    nodes: int
+    control_loops: tuple[str, ...]
+    once: int
+    iteration: int
+
+
+@dataclass(frozen=True, slots=True)
+class MessageRoute:
+    """The messages from one device to another in one frame (`/` is outside of loops).
+
+    `bytes` is the sum of those whose size is known before the run, `unknown` counts the others.
+    """
+
+    source: str
+    target: str
+    frame: str
+    messages: int
+    bytes: int
+    unknown: int
+
+
+@dataclass(frozen=True, slots=True)
+class Partitions:
+    """All devices in the order in which nodes name them, and all routes; no routes, no parts."""
+
+    parts: tuple[DevicePartition, ...]
+    routes: tuple[MessageRoute, ...]
+
+
+def device_partitions(graph: Graph, found: Frames | None = None) -> Partitions:
+    """Take a partitioned graph apart; any other graph has devices and no routes."""
+    found = frames(graph) if found is None else found
+    roles = Roles()
+    sends = [node for node in graph if roles[node.op] == "send" and is_transfer(node, roles)]
+    routes = _routes(_message_sizes(graph, sends) if sends else {}, found)
+    nodes = Counter(node.device for node in graph)
+    once, iteration = Counter[str](), Counter[str]()
+    for route in routes:
+        (once if route.frame == found.root.path else iteration)[route.source] += route.messages
+    loops = _control_loops(found)
+    return Partitions(
+        tuple(
+            DevicePartition(
+                device, nodes[device], loops.get(device, ()), once[device], iteration[device]
+            )
+            for device in sorted(nodes)
+        ),
+        routes,
+    )
+
+
+def _routes(sizes: Mapping[Node, int | None], found: Frames) -> tuple[MessageRoute, ...]:
+    count, size = Counter[tuple[str, str, str]](), Counter[tuple[str, str, str]]()
+    unknown = Counter[tuple[str, str, str]]()
+    for node, known in sizes.items():
+        key = rendezvous_key(node)
+        route = (key.send_device, key.recv_device, found.of[node].path)
+        count[route] += 1
+        if known is None:
+            unknown[route] += 1
+        else:
+            size[route] += known
+    return tuple(
+        MessageRoute(*route, count[route], size[route], unknown[route]) for route in sorted(count)
+    )
+
+
+def _bytes(item: Output, shapes: Shapes) -> int | None:
+    elements, dtype = shapes[item].elements, item.dtype
+    if elements is None or dtype is None or dtype.base.is_object:
+        return None
+    return elements * int(dtype.base.numpy.itemsize)
+
+
+def _message_sizes(graph: Graph, sends: Iterable[Node]) -> dict[Node, int | None]:
+    """The bytes that each Send hands over, None where that is not known before the run."""
+    whole = _with_identity_recvs(graph)
+    shapes = infer_shapes(whole)
+    return {node: _bytes(whole[node.name].inputs[0], shapes) for node in sends}
+
+
+def _with_identity_recvs(graph: Graph) -> Graph:
+    """A copy in which each Recv is an Identity of what its Send sends, as before the cut."""
+    whole = copy_of(graph)
+    for node, send in sends_by_recv(list(whole)).items():
+        whole.set_op(node, "Identity", {"T": send.attrs["T"]})
+        whole.set_inputs(node, send.inputs)
+    return whole
+
+
+def _control_loops(found: Frames) -> dict[str, tuple[str, ...]]:
+    """The loops that each device has nodes of, and not the LoopCond."""
+    loops: dict[str, list[str]] = {}
+    for frame in found.all[1:]:
+        leaders = {node.device for node in frame.loop_conds}
+        for device in dict.fromkeys(node.device for node in frame.nodes):
+            if device not in leaders:
+                loops.setdefault(device, []).append(frame.path)
+    return {device: tuple(paths) for device, paths in loops.items()}

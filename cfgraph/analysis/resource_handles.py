@@ -1,0 +1,144 @@
+"""Resource handles: the variable that a handle refers to, and the pushes and pops of each stack."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from cfgraph.ir import registry
+from cfgraph.ir.attrs import Func
+from cfgraph.ir.dtypes import DType
+from cfgraph.ir.functions import BodyNode
+from cfgraph.ir.graph import Graph, Node, Output
+from cfgraph.ir.registry import output_count
+from cfgraph.ir.shapes import UNKNOWN, Shape
+from cfgraph.ops.array import Identity
+from cfgraph.ops.control_flow import Forward
+from cfgraph.ops.functional import Functional
+from cfgraph.ops.identity import Same
+from cfgraph.ops.op import HANDS_ON, is_a, lookup, role
+from cfgraph.ops.resource_variables import ReadVariableOp, declared_shape
+from cfgraph.ops.stacks import NewStack, StackPopV2, StackPushV2
+
+
+def variable_of_handle(graph: Graph, handle: Output) -> tuple[DType | None, Shape]:
+    """The type and shape of a variable by its handle: those declared, or the type that is read.
+
+    The handle may come from outside, as those do that TensorFlow's functions capture; then the
+    reads tell, in functions too.
+    """
+    op = lookup(handle.node.op)
+    if op is None or not op.is_input:
+        declared = handle.node.attrs.get("dtype")
+        return (declared if isinstance(declared, DType) else None), declared_shape(handle)
+    return _VariableReadTypes(graph).of(handle), UNKNOWN
+
+
+class _VariableReadTypes:
+    """Finds the type that somebody reads a variable as."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.seen = set[Output | tuple[str, int]]()
+
+    def of(self, handle: Output) -> DType | None:
+        """The type that a reader of a handle takes it for."""
+        self.seen.add(handle)
+        for use in handle.node.uses:
+            node = use.node
+            if use.slot < 0 or node.inputs[use.slot] != handle:
+                continue
+            found = self.by(node, use.slot)
+            ahead = _outputs(node) if is_a(node, Forward, Same, Identity) else []
+            for output in ahead:
+                if found is None and output not in self.seen:
+                    found = self.of(output)
+            if found is not None:
+                return found
+        return None
+
+    def by(self, node: Node | BodyNode, slot: int) -> DType | None:
+        """The type that a node takes the variable for whose handle it reads there."""
+        op = lookup(node.op)
+        if op is not None and issubclass(op, ReadVariableOp):
+            dtype = node.attrs.get("dtype")
+            return dtype if isinstance(dtype, DType) else None
+        if op is None or not issubclass(op, Functional):
+            return None
+        funcs = [node.attrs.get(key) for key in op.functions]
+        names = [part.name for func in funcs for part in _funcs(func)]
+        found = (self.type_in_function(name, slot - op.first_argument) for name in names)
+        return next((dtype for dtype in found if dtype is not None), None)
+
+    def type_in_function(self, name: str, place: int) -> DType | None:
+        """The type that a function takes the variable for that is its argument."""
+        function = self.graph.functions.get(name)
+        if function is None or (name, place) in self.seen:
+            return None
+        self.seen.add((name, place))
+        arguments = function.definition.inputs
+        wanted = arguments[place].name if 0 <= place < len(arguments) else None
+        for node in function.definition.nodes:
+            for slot, text in enumerate(node.inputs):
+                found = self.by(node, slot) if text == wanted else None
+                if found is not None:
+                    return found
+        return None
+
+
+def _outputs(node: Node) -> list[Output]:
+    """The outputs of a node."""
+    return [node.output(port) for port in range(output_count(node) or 0)]
+
+
+def _funcs(value: Any) -> tuple[Func, ...]:
+    parts = value if isinstance(value, tuple) else (value,)
+    return tuple(part for part in parts if isinstance(part, Func))
+
+
+@dataclass(slots=True, eq=False)
+class StackAccesses:
+    """A stack: the node that makes it, and the nodes that push to it and pop from it."""
+
+    handle: Node
+    pushes: list[Node] = field(default_factory=list)
+    pops: list[Node] = field(default_factory=list)
+
+
+def stacks(graph: Graph) -> dict[Node, StackAccesses]:
+    """The stack of every push and pop; handles are followed to where they are used."""
+    found: dict[Node, StackAccesses] = {}
+    for node in graph:
+        if not is_a(node, NewStack):
+            continue
+        use = StackAccesses(node)
+        for reader in _handle_readers(node.output()):
+            if is_a(reader, StackPushV2):
+                use.pushes.append(reader)
+                found[reader] = use
+            elif is_a(reader, StackPopV2):
+                use.pops.append(reader)
+                found[reader] = use
+    return found
+
+
+def _handle_readers(handle: Output) -> Iterator[Node]:
+    """What reads a handle, also behind nodes that hand it on."""
+    todo, seen = [handle], {handle}
+    while todo:
+        item = todo.pop()
+        for use in item.node.readers(item.port):
+            if use.slot or not _forwards_handle(use.node):
+                yield use.node
+                continue
+            count = registry.output_count(use.node) or 1
+            for made in map(use.node.output, range(count if role(use.node) == "switch" else 1)):
+                if made not in seen:
+                    seen.add(made)
+                    todo.append(made)
+
+
+def _forwards_handle(node: Node) -> bool:
+    op = lookup(node.op)
+    return op is not None and (op.forwards or op.role in HANDS_ON)

@@ -1,0 +1,1 @@
+"""Validity rules for graphs and function bodies."""

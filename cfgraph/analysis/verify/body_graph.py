@@ -1,0 +1,168 @@
+"""Function bodies as graphs, so that the same rules apply to them."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from cfgraph.analysis.findings import Finding
+from cfgraph.analysis.verify.context import NodeTypes, Signatures, VerifyContext, arg_types
+from cfgraph.ir.attrs import Placeholder
+from cfgraph.ir.functions import BodyNode, Function
+from cfgraph.ir.graph import Graph, Node, Output
+from cfgraph.ir.names import did_you_mean, port_number
+from cfgraph.ir.signature import Arg, Signature
+
+
+class BodyGraph(NamedTuple):
+    """A function's body as a graph, the tensors that it returns, and what did not resolve."""
+
+    subject: VerifyContext
+    returns: dict[str, Output]
+    faults: tuple[Finding, ...]
+
+
+def body_graph(function: Function, signatures: Signatures) -> BodyGraph:
+    """The body of a function; its arguments become nodes of the op `_Arg`."""
+    return _BodyReader(function, signatures).read()
+
+
+class _BodyReader:
+    """Turns the texts of a body into edges."""
+
+    def __init__(self, function: Function, signatures: Signatures) -> None:
+        self.function = function
+        self.definition = function.definition
+        self.signatures = signatures
+        self.graph = Graph()
+        self.arguments: dict[Node, NodeTypes] = {}
+        self.returns: dict[str, Output] = {}
+        self.faults: list[Finding] = []
+
+    def read(self) -> BodyGraph:
+        """Read the arguments, then the nodes, then the edges."""
+        for arg in self.definition.inputs:
+            self.add_argument(arg)
+        made = [(body, self.add_node(body)) for body in self.definition.nodes]
+        for body, node in made:
+            if node is not None:
+                self.connect(body, node)
+        self.read_returns()
+        subject = VerifyContext(self.graph, self.signatures, self.function.name, self.arguments)
+        return BodyGraph(subject, self.returns, tuple(self.faults))
+
+    def fault(self, code: str, message: str, node: str | None, hint: str | None = None) -> None:
+        """Note what does not resolve."""
+        self.faults.append(Finding(code, "error", message, node, hint))
+
+    def add_argument(self, arg: Arg) -> None:
+        """Let a node stand for an argument."""
+        if arg.name in self.graph:
+            self.fault("CFG104", f"the name {arg.name!r} is given to two arguments", arg.name)
+            return
+        node = self.graph.create(arg.name, "_Arg")
+        declared = Signature.of((arg,), (), self.definition.attr_defs)
+        waiting = {name: Placeholder(name) for name in declared.attrs}
+        self.arguments[node] = NodeTypes((), _row(declared, arg, waiting))
+
+    def add_node(self, body: BodyNode) -> Node | None:
+        """Add a node of the body, its edges to follow."""
+        if body.name in self.graph:
+            message = f"the name {body.name!r} is given to two nodes"
+            self.fault("CFG104", message, body.name)
+            return None
+        return self.graph.create(body.name, body.op, attrs=dict(body.attrs), device=body.device)
+
+    def connect(self, body: BodyNode, node: Node) -> None:
+        """Set the edges of a node."""
+        inputs: list[Output] = []
+        controls: list[Node] = []
+        for text in body.inputs:
+            if text.startswith("^"):
+                source = self.graph.nodes.get(text[1:])
+                if source is None:
+                    self.unresolved(text, node.name)
+                else:
+                    controls.append(source)
+                continue
+            if controls:
+                message = f"data input {text!r} comes after control inputs"
+                self.fault("CFG106", message, node.name)
+            found = self.resolve(text)
+            if found is None:
+                self.unresolved(text, node.name)
+            else:
+                inputs.append(found)
+        self.graph.connect(node, inputs, controls)
+
+    def unresolved(self, text: str, node: str) -> None:
+        """Note an input that names nothing."""
+        message = f"input {text!r} names no tensor of the function's body"
+        self.fault("CFG130", message, node, self.meant(text))
+
+    def meant(self, text: str) -> str | None:
+        """A hint for a text that names no tensor."""
+        base = text.lstrip("^").partition(":")[0]
+        known = self.graph.nodes.get(base)
+        if known is None or known in self.arguments:
+            return did_you_mean(base, self.graph.nodes)
+        signature = self.signatures.of(known.op)
+        names = ", ".join(arg.name for arg in signature.outputs) if signature else ""
+        hint = f"the outputs of {base!r} ({known.op}): {names or 'none'}"
+        if text == base and names:
+            hint += f"; in a function write {base}:{names.partition(',')[0]}:0"
+        return hint
+
+    def resolve(self, text: str) -> Output | None:
+        """The tensor of `arg`, `arg:i`, `node:out` or `node:out:i`; None if there is none."""
+        name, *rest = text.split(":", 2)
+        node = self.graph.nodes.get(name)
+        if node is None:
+            return None
+        if node in self.arguments:
+            return _indexed(node, 0, rest)
+        if not rest:
+            return None
+        signature = self.signatures.of(node.op)
+        if signature is None:
+            # the names of an unknown op's outputs are not known; its first one is as good as any
+            return _indexed(node, 0, rest[1:])
+        port = 0
+        for arg in signature.outputs:
+            if arg.name == rest[0]:
+                return _indexed(node, port, rest[1:])
+            run = arg_types(signature, arg, node.attrs)
+            port += len(run[0]) * run[1] if run else 1
+        return None
+
+    def read_returns(self) -> None:
+        """Resolve what the function returns."""
+        definition, returns = self.definition, self.definition.returns
+        for arg in definition.outputs:
+            if arg.name not in returns:
+                message = f"the function does not say what its output {arg.name!r} is"
+                self.fault("CFG131", message, None)
+        for name, text in returns.items():
+            found = self.resolve(text)
+            if found is not None:
+                self.returns[name] = found
+            else:
+                message = f"output {name!r} of the function is {text!r}, which does not exist"
+                self.fault("CFG131", message, None, self.meant(text))
+        for name in definition.control_outputs:
+            node = definition.control_returns.get(name)
+            if node is None or node not in self.graph:
+                message = f"control output {name!r} of the function names no node of its body"
+                self.fault("CFG131", message, None)
+
+
+def _row(signature: Signature, arg: Arg, attrs: dict[str, Any]) -> Any:
+    run = arg_types(signature, arg, attrs)
+    return run[0] * run[1] if run else None
+
+
+def _indexed(node: Node, first: int, rest: list[str]) -> Output | None:
+    """An output from the index that ends its text; 0 where there is none."""
+    if not rest:
+        return Output(node, first)
+    index = port_number(rest[0]) if len(rest) == 1 else None
+    return None if index is None else Output(node, first + index)

@@ -1,0 +1,229 @@
+"""Context of a verification: the graph or function body, its signatures, types, and frames."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from typing import Any, Final, NamedTuple
+
+from cfgraph.analysis.findings import Finding
+from cfgraph.analysis.loops.frames import Frames, frames
+from cfgraph.ir import registry
+from cfgraph.ir.attrs import Placeholder
+from cfgraph.ir.dtypes import DType
+from cfgraph.ir.functions import Function
+from cfgraph.ir.graph import Graph, Node
+from cfgraph.ir.names import did_you_mean
+from cfgraph.ir.signature import Arg, Signature
+from cfgraph.ir.walk import Roles
+
+# some types, and how many times over
+TypeRun = tuple[tuple[DType | None, ...], int]
+_MAX_EXPANDED: Final = 1024
+
+
+class TypeRuns(Sequence[DType | None]):
+    """A long row of types, without the memory that a file which claims millions would take."""
+
+    def __init__(self, runs: Iterable[TypeRun]) -> None:
+        self.runs = tuple(runs)
+
+    def __len__(self) -> int:
+        return min(sum(len(types) * count for types, count in self.runs), sys.maxsize)
+
+    def __iter__(self) -> Iterator[DType | None]:
+        for types, count in self.runs:
+            for _ in range(count):
+                yield from types
+
+    def __getitem__(self, place: Any) -> Any:
+        for types, count in self.runs:
+            if place < len(types) * count:
+                return types[place % len(types)]
+            place -= len(types) * count
+        raise IndexError(place)
+
+
+TypeRow = Sequence[DType | None]
+
+
+class NodeTypes(NamedTuple):
+    """What a node reads and returns: None where it cannot be told, for one tensor or for all."""
+
+    inputs: TypeRow | None
+    outputs: TypeRow | None
+
+
+UNKNOWN_TYPES: Final = NodeTypes(None, None)
+
+
+class Signatures:
+    """The signatures of ops and of a library's functions, and the types of nodes, kept by op."""
+
+    def __init__(self, library: Mapping[str, Function]) -> None:
+        self.library = library
+        self._known: dict[str, Signature | None] = {}
+        self._types: dict[str, dict[Any, NodeTypes]] = {}
+
+    def of(self, op: str) -> Signature | None:
+        """The signature of an op or function; None if it is not known."""
+        if op not in self._known:
+            self._known[op] = self._find(op)
+        return self._known[op]
+
+    def _find(self, op: str) -> Signature | None:
+        definition = registry.lookup(op)
+        if definition is not None:
+            parsed: Signature = definition.parsed()
+            return parsed
+        function = self.library.get(op)
+        if function is None:
+            return None
+        body = function.definition
+        return Signature.of(body.inputs, body.outputs, body.attr_defs)
+
+    def types_of_op(self, op: str) -> Callable[[Mapping[str, Any]], NodeTypes]:
+        """What nodes of an op read and return, given their attributes."""
+        signature = self.of(op)
+        if signature is None:
+            return lambda attrs: UNKNOWN_TYPES
+        args = (*signature.inputs, *signature.outputs)
+        names = [name for arg in args for name in (arg.type_attr, arg.count) if name]
+        known = self._types.setdefault(op, {})
+        return partial(_cached_types, signature, tuple(dict.fromkeys(names)), known)
+
+
+def _cached_types(
+    signature: Signature,
+    names: tuple[str, ...],
+    known: dict[Any, NodeTypes],
+    attrs: Mapping[str, Any],
+) -> NodeTypes:
+    key = attrs.get(names[0]) if len(names) == 1 else tuple([attrs.get(name) for name in names])
+    try:
+        return known[key]
+    except (KeyError, TypeError):
+        found = signature_types(signature, attrs)
+        # else some attribute is no type or count, and may be costly or impossible to compare
+        if found.inputs is not None and found.outputs is not None:
+            known[key] = found
+        return found
+
+
+def signature_types(signature: Signature, attrs: Mapping[str, Any]) -> NodeTypes:
+    """The types under these attributes."""
+    return NodeTypes(
+        _expand(signature, signature.inputs, attrs), _expand(signature, signature.outputs, attrs)
+    )
+
+
+def _expand(signature: Signature, args: Iterable[Arg], attrs: Mapping[str, Any]) -> TypeRow | None:
+    runs = []
+    for arg in args:
+        run = arg_types(signature, arg, attrs)
+        if run is None:
+            return None
+        runs.append(run)
+    row = TypeRuns(runs)
+    return (
+        row
+        if len(row) > _MAX_EXPANDED
+        else tuple(t for types, count in runs for t in types * count)
+    )
+
+
+def arg_types(signature: Signature, arg: Arg, attrs: Mapping[str, Any]) -> TypeRun | None:
+    """The types of the tensors of one argument; None if their number cannot be told."""
+    types = _element_types(signature, arg, attrs)
+    if types is None:
+        return None
+    if arg.is_ref:
+        types = tuple(t.ref if t else None for t in types)
+    count = _attr_value(signature, arg.count, attrs) if arg.count else 1
+    return (types, count) if type(count) is int and count >= 0 else None
+
+
+def _element_types(
+    signature: Signature, arg: Arg, attrs: Mapping[str, Any]
+) -> tuple[DType | None, ...] | None:
+    if arg.dtype is not None:
+        return (arg.dtype,)
+    name = arg.type_attr or ""
+    value = _attr_value(signature, name, attrs)
+    if isinstance(value, tuple):
+        return value if all(isinstance(item, DType) for item in value) else None
+    if isinstance(value, DType):
+        return (value,)
+    declared = signature.attrs.get(name)
+    listed = declared is not None and declared.kind == "list(type)"
+    # inside a generic function: one tensor, of a type that the caller decides
+    return (None,) if isinstance(value, Placeholder) and not listed else None
+
+
+def _attr_value(signature: Signature, name: str, attrs: Mapping[str, Any]) -> Any:
+    try:
+        return signature.value(name, attrs)
+    except ValueError:
+        return None
+
+
+Suggest = Callable[[str, Iterable[str]], str | None]
+
+
+@dataclass(eq=False)
+class VerifyContext:
+    """A graph under verification. `function` names the function whose body it is.
+
+    `arguments` are the nodes that stand for a function's arguments, with their types; they are no
+    nodes of the file.
+    """
+
+    graph: Graph
+    signatures: Signatures
+    function: str = ""
+    arguments: Mapping[Node, NodeTypes] = field(default_factory=dict)
+    hints_left: int = 10
+
+    @cached_property
+    def nodes(self) -> list[Node]:
+        """The nodes that the file holds, in order."""
+        arguments = self.arguments
+        return [node for node in self.graph if node not in arguments]
+
+    @cached_property
+    def by_op(self) -> dict[str, list[Node]]:
+        """The nodes of each op, in order; many rules ask only about some ops."""
+        found: dict[str, list[Node]] = {}
+        for node in self.nodes:
+            found.setdefault(node.op, []).append(node)
+        return found
+
+    @cached_property
+    def types(self) -> dict[Node, NodeTypes]:
+        """The types that each node reads and returns."""
+        found = dict(self.arguments)
+        for op, nodes in self.by_op.items():
+            types_of = self.signatures.types_of_op(op)
+            for node in nodes:
+                found[node] = types_of(node.attrs)
+        return found
+
+    @cached_property
+    def frames(self) -> Frames:
+        """The frames of the graph."""
+        return frames(self.graph)
+
+    @cached_property
+    def roles(self) -> Roles:
+        """The roles of ops."""
+        return Roles()
+
+    def guess(self, name: str, known: Iterable[str], meant: Suggest = did_you_mean) -> str | None:
+        """A hint with the name that is meant; only for the first few, since it takes its time."""
+        self.hints_left -= 1
+        return meant(name, known) if self.hints_left >= 0 else None
+
+
+VerifyRule = Callable[[VerifyContext], Iterator[Finding]]

@@ -1,0 +1,212 @@
+"""Rules for devices, versions, and the transfers of a partitioned graph.
+
+In a partitioned graph every edge stays on one device, each Send has its Recv, and messages form no
+cycle. A single partition, separated from the others, is a valid graph whose messages leave it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from typing import Final
+
+from cfgraph.analysis.findings import Finding
+from cfgraph.analysis.loops.verify_frames import describe_cycle
+from cfgraph.analysis.transfers import RendezvousKey, is_transfer, rendezvous_key
+from cfgraph.analysis.verify.context import VerifyContext
+from cfgraph.errors import InvalidInput
+from cfgraph.ir.graph import Node
+from cfgraph.ir.walk import Roles
+
+# the version of GraphDef that this package follows: that of TensorFlow 2.21
+CONSUMER: Final = 2474
+
+_DEVICE: Final = re.compile(
+    r"(/job:[A-Za-z]\w*|/(replica|task):(\d+|\*)|/device:(\*|[A-Za-z]\w*)(:(\d+|\*))?"
+    r"|/([cg]pu|[CG]PU):(\d+|\*))*/?\Z"
+).match
+_COLOCATION_PREFIX: Final = b"loc:@"
+
+
+def check_devices(subject: VerifyContext) -> Iterator[Finding]:
+    """Every device that a node asks for is written as devices are written."""
+    good: set[str] = {""}
+    for node in subject.nodes:
+        device = node.device
+        if device in good:
+            continue
+        if _DEVICE(device):
+            good.add(device)
+            continue
+        message = f"{device!r} is no device name"
+        hint = "write it as in /job:worker/task:0/device:GPU:1, or a part of that"
+        yield Finding("CFG402", "warning", message, node.name, hint)
+
+
+def check_colocation(subject: VerifyContext) -> Iterator[Finding]:
+    """Every node that another one wants to be beside exists."""
+    for node in subject.nodes:
+        groups = node.attrs.get("_class")
+        if groups is None:
+            continue
+        if not isinstance(groups, tuple):
+            message = "attribute '_class' is no list of names, so nothing is placed beside the node"
+            yield Finding("CFG401", "warning", message, node.name)
+            continue
+        for group in groups:
+            if not isinstance(group, bytes) or not group.startswith(_COLOCATION_PREFIX):
+                continue
+            name = group[len(_COLOCATION_PREFIX) :].decode("utf-8", "backslashreplace")
+            if name not in subject.graph.nodes:
+                message = f"the node is to be placed beside {name!r}, which does not exist"
+                hint = subject.guess(name, subject.graph.nodes)
+                yield Finding("CFG401", "warning", message, node.name, hint)
+
+
+def check_versions(subject: VerifyContext) -> Iterator[Finding]:
+    """The producer of the graph lets a consumer like us read it."""
+    producer, min_consumer, bad_consumers = subject.graph.versions
+    if producer < 0:
+        message = f"the graph claims to come from a producer of version {producer}"
+        yield Finding("CFG120", "error", message)
+    if min_consumer > CONSUMER:
+        message = (
+            f"the graph is for consumers of version {min_consumer} and later, this is {CONSUMER}"
+        )
+        yield Finding("CFG120", "error", message, hint="a newer version of cfgraph may read it")
+    if CONSUMER in bad_consumers:
+        message = f"the graph is not for consumers of version {CONSUMER}, which this is"
+        yield Finding("CFG120", "error", message, hint="write it anew with another producer")
+
+
+_PEER_ROLE: Final = {"send": "recv", "recv": "send"}
+Ends = Mapping[str, Mapping[RendezvousKey, Node]]
+
+
+def check_transfers(subject: VerifyContext) -> Iterator[Finding]:
+    """A partitioned graph is whole: nothing crosses devices but messages, and all of them arrive.
+
+    What is missing may be fed, so that it is no error.
+    """
+    roles = subject.roles
+    ops = [op for op in subject.by_op if roles[op] in _PEER_ROLE]
+    found = [node for op in ops for node in subject.by_op[op] if is_transfer(node, roles)]
+    if not found:
+        return
+    yield from check_partition_edges(subject.nodes)
+    keys = _rendezvous_keys(found)
+    yield from _duplicate_keys(keys, roles)
+    ends: dict[str, dict[RendezvousKey, Node]] = {"send": {}, "recv": {}}
+    for node, key in keys.items():
+        ends[roles[node.op]].setdefault(key, node)
+    yield from _unmatched_transfers(ends, {node.device for node in subject.nodes})
+    if not subject.frames.cycles:
+        yield from _message_cycles(subject, ends)
+
+
+def check_partition_edges(nodes: Iterable[Node]) -> Iterator[Finding]:
+    """Every node of a partitioned graph has a device, and reads from that device only."""
+    here = dict.fromkeys(nodes)
+    for node in here:
+        device = node.device
+        if not device:
+            message = f"{node.name!r} of a partitioned graph has no device"
+            yield Finding("CFG430", "error", message, node.name)
+            continue
+        for source in (*[item[0] for item in node.inputs], *node.controls):
+            # without a device, it is a fault of its own
+            if source.device != device and (source.device or source not in here):
+                message = f"an edge of a partitioned graph crosses devices: {source.name!r}"
+                message = f"{message} is on {source.device or 'none'}, its reader on {device}"
+                hint = "partition the graph anew, from the file before it was partitioned"
+                yield Finding("CFG430", "error", message, node.name, hint, (source.name,))
+                break
+
+
+def check_duplicate_keys(nodes: Iterable[Node]) -> Iterator[Finding]:
+    """No two messages have one key: they could not be told apart."""
+    roles = Roles()
+    return _duplicate_keys(
+        _rendezvous_keys(node for node in nodes if is_transfer(node, roles)), roles
+    )
+
+
+def _duplicate_keys(keys: Mapping[Node, RendezvousKey], roles: Roles) -> Iterator[Finding]:
+    first: dict[tuple[str, RendezvousKey], Node] = {}
+    for node, key in keys.items():
+        other = first.setdefault((roles[node.op], key), node)
+        if other is not node:
+            message = f"{other.name!r} has the same key: {key}"
+            yield Finding("CFG431", "error", message, node.name, None, (other.name,))
+
+
+def _rendezvous_keys(transfers: Iterable[Node]) -> dict[Node, RendezvousKey]:
+    """The keys of transfers; none where attributes are missing, which is a fault of its own."""
+    keys: dict[Node, RendezvousKey] = {}
+    for node in transfers:
+        with suppress(InvalidInput):
+            keys[node] = rendezvous_key(node)
+    return keys
+
+
+def _unmatched_transfers(ends: Ends, devices: set[str]) -> Iterator[Finding]:
+    """Transfers without the other end; those with a device that is not here, all in one."""
+    abroad = Counter[str]()
+    for role, other in _PEER_ROLE.items():
+        for key, node in ends[role].items():
+            if key in ends[other]:
+                continue
+            there = key.recv_device if role == "send" else key.send_device
+            if there not in devices:
+                abroad[there] += 1
+                continue
+            message = f"no {'Recv takes' if role == 'send' else 'Send gives'} {key}"
+            hint = _key_hint(key, ends[other])
+            yield Finding("CFG432", "warning", message, node.name, hint)
+    for device, count in abroad.items():
+        message = (
+            f"the graph is a part: of {device} it has nothing but the ends of {count} transfer"
+        )
+        yield Finding("CFG434", "note", message + "s" * (count != 1))
+
+
+def _key_hint(key: RendezvousKey, others: Iterable[RendezvousKey]) -> str | None:
+    same = next((one for one in others if one.tensor_name == key.tensor_name), None)
+    if same is None:
+        return None
+    return f"the one of that name goes from {same.send_device} to {same.recv_device}"
+
+
+def _message_cycles(subject: VerifyContext, ends: Ends) -> Iterator[Finding]:
+    """No node waits for itself by way of messages within an iteration."""
+    pairs = [(ends["send"][key], recv) for key, recv in ends["recv"].items() if key in ends["send"]]
+    if not pairs:
+        return
+    import rustworkx
+
+    nodes, roles = list(subject.graph), subject.roles
+    places = {node: place for place, node in enumerate(nodes)}
+    edges = [(places[send], places[recv]) for send, recv in pairs]
+    for place, node in enumerate(nodes):
+        merges = roles[node.op] == "merge"
+        for source, _ in node.inputs:
+            if not (merges and roles[source.op] == "next_iteration") and source in places:
+                edges.append((places[source], place))
+        for source in node.controls:
+            if source in places:
+                edges.append((places[source], place))
+    waits = rustworkx.PyDiGraph()
+    waits.add_nodes_from(range(len(nodes)))
+    waits.add_edges_from_no_data(edges)
+    if rustworkx.is_directed_acyclic_graph(waits):
+        return
+    for group in sorted(map(sorted, rustworkx.strongly_connected_components(waits))):
+        if len(group) > 1:
+            part = waits.subgraph(group)
+            circle = [nodes[part[start]] for start, _ in rustworkx.digraph_find_cycle(part, 0)]
+            names, related = describe_cycle(circle, places)
+            message = f"devices wait for each other's messages: {names}"
+            hint = "partition the graph anew, or send what is there before what waits"
+            yield Finding("CFG433", "warning", message, related[0], hint, related[1:])

@@ -1,0 +1,185 @@
+"""Rules for the function library: functions exist, are called as declared, and resolve."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any, Final
+
+from cfgraph.analysis.findings import Finding
+from cfgraph.analysis.verify.body_graph import BodyGraph
+from cfgraph.analysis.verify.context import NodeTypes, TypeRow, VerifyContext, signature_types
+from cfgraph.ir import dtypes, registry
+from cfgraph.ir.attrs import Func
+from cfgraph.ir.dtypes import DType
+from cfgraph.ir.graph import Graph, Node
+from cfgraph.ir.names import did_you_mean
+
+_SHOWN = 8
+
+
+def check_named_functions(subject: VerifyContext) -> Iterator[Finding]:
+    """Every function that an attribute names is in the library, or is an op."""
+    signatures = subject.signatures
+    for op, nodes in subject.by_op.items():
+        signature = signatures.of(op)
+        if signature is not None and not any("func" in a.kind for a in signature.attrs.values()):
+            continue
+        for node in nodes:
+            for key, func in functions_in_attrs(node.attrs):
+                if not key.startswith("_") and signatures.of(func.name) is None:
+                    message = (
+                        f"attribute {key!r} names a function that does not exist, {func.name!r}"
+                    )
+                    hint = subject.guess(func.name, signatures.library)
+                    yield Finding("CFG133", "error", message, node.name, hint)
+
+
+def functions_in_attrs(attrs: Mapping[str, Any]) -> Iterator[tuple[str, Func]]:
+    """The functions that attributes name, with the attribute, whether they exist or not."""
+    for key, value in attrs.items():
+        for part in value if type(value) is tuple else (value,):
+            if type(part) is Func:
+                yield key, part
+
+
+def check_calls(subject: VerifyContext) -> Iterator[Finding]:
+    """Functions take and return what the node that calls them passes and expects."""
+    for op, nodes in subject.by_op.items():
+        caller: Any = registry.lookup(op)
+        if getattr(caller, "functional", None) in _CONTRACTS:
+            for node in nodes:
+                yield from _check_call(subject, node, caller)
+
+
+def _check_call(subject: VerifyContext, node: Node, caller: Any) -> Iterator[Finding]:
+    reads, returns = subject.types[node]
+    if reads is None or returns is None or len(reads) != len(node.inputs):
+        return
+    for key, func in functions_in_attrs({key: node.attrs.get(key) for key in caller.functions}):
+        signature = subject.signatures.of(func.name)
+        if signature is None:
+            continue
+        passed = tuple(reads)[caller.first_argument :]
+        wanted = _CONTRACTS[caller.functional](key, passed, returns)
+        have = signature_types(signature, func.attrs)
+        for what, mine, theirs in (
+            ("take", have.inputs, wanted.inputs),
+            ("return", have.outputs, wanted.outputs),
+        ):
+            if mine is not None and theirs is not None and not _are_compatible(mine, theirs):
+                message = (
+                    f"function {func.name!r} ({key}) {what}s {_format_types(mine)}, "
+                    f"{node.op} wants it to {what} {_format_types(theirs)}"
+                )
+                yield Finding("CFG132", "error", message, node.name)
+
+
+def _unchanged_contract(key: str, passed: TypeRow, returns: TypeRow) -> NodeTypes:
+    return NodeTypes(passed, returns)
+
+
+def _while_contract(key: str, passed: TypeRow, returns: TypeRow) -> NodeTypes:
+    return NodeTypes(passed, (None,) if key == "cond" else returns)
+
+
+def _for_contract(key: str, passed: TypeRow, returns: TypeRow) -> NodeTypes:
+    return NodeTypes((dtypes.int32, *passed), returns)
+
+
+_CONTRACTS: Final = {
+    "if": _unchanged_contract,
+    "case": _unchanged_contract,
+    "call": _unchanged_contract,
+    "launch": _unchanged_contract,
+    "while": _while_contract,
+    "for": _for_contract,
+}
+
+
+def _are_compatible(mine: TypeRow, theirs: TypeRow) -> bool:
+    return len(mine) == len(theirs) and all(
+        a is None or b is None or a.base is b.base for a, b in zip(mine, theirs, strict=True)
+    )
+
+
+def _format_types(row: Sequence[DType | None]) -> str:
+    if not row:
+        return "nothing"
+    names = ["any type" if dtype is None else str(dtype) for dtype in islice(row, _SHOWN)]
+    more = f", … ({len(row)} in all)" if len(row) > _SHOWN else ""
+    return f"({', '.join(names)}{more})"
+
+
+def check_returned_types(body: BodyGraph) -> Iterator[Finding]:
+    """What a body returns has the type that the function declares."""
+    subject = body.subject
+    signature = subject.signatures.of(subject.function)
+    if signature is None:
+        return
+    for arg in signature.outputs:
+        found = body.returns.get(arg.name)
+        if found is None or arg.dtype is None or arg.count:
+            continue
+        outputs = subject.types[found.node].outputs
+        if outputs is None:
+            continue
+        if found.port >= len(outputs):
+            message = (
+                f"output {arg.name!r} of the function is output {found.port} of "
+                f"{found.node.name!r}, which has {len(outputs)}"
+            )
+            yield Finding("CFG131", "error", message)
+        elif (have := outputs[found.port]) is not None and have.base is not arg.dtype:
+            message = f"output {arg.name!r} of the function is {have}, declared is {arg.dtype}"
+            yield Finding("CFG301", "error", message)
+
+
+def check_gradient_functions(graph: Graph) -> Iterator[Finding]:
+    """Both functions of every pair of function and gradient exist."""
+    for name, gradient in graph.gradient_functions.items():
+        for said in (name, gradient):
+            if said not in graph.functions:
+                message = f"the gradient {gradient!r} of {name!r}: no function {said!r}"
+                yield Finding("CFG136", "error", message, None, did_you_mean(said, graph.functions))
+
+
+def check_recursion(graph: Graph) -> Iterator[Finding]:
+    """Functions that call themselves, directly or through others."""
+    callees = {name: tuple(dict.fromkeys(_callees(graph, name))) for name in graph.functions}
+    for cycle in _components(callees):
+        message = f"function {cycle[0]!r} calls itself"
+        if len(cycle) > 1:
+            message += f" through {', '.join(map(repr, cycle[1:_SHOWN]))}"
+        hint = "a recursion cannot be lowered; it must run as calls"
+        yield Finding("CFG134", "note", message, cycle[0], hint, tuple(cycle[1:]))
+
+
+def _callees(graph: Graph, name: str) -> Iterator[str]:
+    for node in graph.functions[name].definition.nodes:
+        if node.op in graph.functions:
+            yield node.op
+        for _, func in functions_in_attrs(node.attrs):
+            if func.name in graph.functions:
+                yield func.name
+
+
+def _components(callees: Mapping[str, Sequence[str]]) -> list[list[str]]:
+    """The groups of functions that reach each other, in the order of the library."""
+    if not any(callees.values()):
+        return []
+    import rustworkx
+
+    names = list(callees)
+    places = {name: place for place, name in enumerate(names)}
+    calls = rustworkx.PyDiGraph()
+    calls.add_nodes_from(names)
+    calls.add_edges_from_no_data(
+        [(places[name], places[callee]) for name in names for callee in callees[name]]
+    )
+    groups = [sorted(group) for group in rustworkx.strongly_connected_components(calls)]
+    return [
+        [names[place] for place in group]
+        for group in sorted(groups)
+        if len(group) > 1 or names[group[0]] in callees[names[group[0]]]
+    ]

@@ -1,0 +1,104 @@
+"""A run of the executor, and the same run by the liveness oracle."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from cfgraph.ir.graph import Graph, Node, Output
+from cfgraph.ops.op import role
+from cfgraph.runtime.lowered import lowered_run
+from cfgraph.runtime.plan import Plan, make_plans
+from cfgraph.runtime.session import Session
+from cfgraph.runtime.trace import Recorder, TraceEvent
+from tests.analysis.liveness_oracle import Liveness, Tag, liveness, tag_path
+
+# a node's name and the path it ran in
+NodeAtPath = tuple[str, str]
+
+_OUT_OF_FRAME = ("enter", "exit", "next_iteration")
+
+
+@dataclass(frozen=True)
+class ExecutorRun:
+    """What the executor did. `plan` holds the nodes that took part."""
+
+    graph: Graph
+    plan: Plan
+    events: list[TraceEvent]
+
+    def fired(self) -> dict[NodeAtPath, bool]:
+        """For each token whether it was live."""
+        return {(event.node, event.frame): not event.dead for event in self.events}
+
+    def sent(self) -> dict[tuple[str, str], bool]:
+        """For each output, by name and path, whether it was live."""
+        moved = {node.name for node in self.plan.nodes if role(node) in _OUT_OF_FRAME}
+        return {
+            (f"{event.node}:{port}", event.frame): value is not None
+            for event in self.events
+            if event.node not in moved
+            for port, value in enumerate(event.outputs)
+        }
+
+    def chosen(self) -> dict[tuple[Output, str], int]:
+        """The value of each Switch's predicate that was read, by path.
+
+        The largest place that was taken: a Switch with fewer outputs takes its last one too.
+        """
+        found: dict[tuple[Output, str], int] = {}
+        for event in self.events:
+            node = self.node(event.node)
+            if not event.dead and role(node) == "switch":
+                taken = [port for port, value in enumerate(event.outputs) if value is not None]
+                key = node.inputs[1], event.frame
+                found[key] = max(taken[0], found.get(key, 0))
+        return found
+
+    def node(self, name: str) -> Node:
+        return self.graph[name]
+
+    @cached_property
+    def simulated(self) -> Liveness:
+        """The same run, without values."""
+        chosen = self.chosen()
+
+        def choose(predicate: Output, tag: Tag) -> int:
+            return chosen[predicate, tag_path(tag)]
+
+        return liveness(self.graph, choose, self.plan.nodes, self.plan.feeds.values(), 10**9)
+
+
+def observe_run(
+    session: Session,
+    fetches: Iterable[str] = (),
+    feeds: Mapping[str, Any] | None = None,
+    targets: Iterable[str] = (),
+) -> ExecutorRun:
+    """Run something, and keep every token."""
+    recorder = Recorder(values=True)
+    names, wanted_nodes, given = list(fetches), list(targets), dict(feeds or {})
+    session.run(names, given, wanted_nodes, trace=recorder, allow_dead=True, timeout=60)
+    graph = session.graph
+    run = lowered_run(
+        graph,
+        tuple(graph.tensor(name) for name in names),
+        tuple(graph[name] for name in wanted_nodes),
+        tuple(graph.tensor(name) for name in given),
+    )
+    return ExecutorRun(run[0], make_plans(*run, "cpu:0")[0], recorder.events)
+
+
+def disagreements(observed: ExecutorRun) -> list[str]:
+    """Where the simulator has another token than the executor."""
+    simulated = observed.simulated
+    fired = {(node.name, tag_path(tag)): live for (node, tag), live in simulated.fired.items()}
+    sent = {(item.name, tag_path(tag)): live for (item, tag), live in simulated.sent.items()}
+    return [
+        f"{place}: {mine.get(place)} here, {theirs.get(place)} in the executor"
+        for mine, theirs in ((fired, observed.fired()), (sent, observed.sent()))
+        for place in sorted(theirs.keys() | (mine.keys() if mine is fired else ()))
+        if mine.get(place) is not theirs.get(place)
+    ]
