@@ -15,7 +15,7 @@ from cfgraph.build.builder import Builder
 from cfgraph.ir import dtypes, serde
 from cfgraph.ir.graph import Graph
 from cfgraph.ir.shapes import Shape
-from cfgraph.passes.gradients.gradients import gradients
+from cfgraph.passes.derivatives import gradients
 from cfgraph.runtime.session import Session
 
 CHAINS = (1_000, 10_000, 100_000)

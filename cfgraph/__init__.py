@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from cfgraph.ir.node import Node as Node
     from cfgraph.ir.node import Output as Output
     from cfgraph.passes.cluster.cluster import cluster as cluster
-    from cfgraph.passes.gradients.gradients import gradients as gradients
+    from cfgraph.passes.derivatives import gradients as gradients
     from cfgraph.passes.lower.lower import lower as lower
     from cfgraph.passes.partition.partition import partition as partition
     from cfgraph.passes.place.place import place as place
@@ -61,7 +61,7 @@ _HOMES = {
     "cluster": "cfgraph.passes.cluster.cluster",
     "diff": "cfgraph.compare.diff",
     "dumps": "cfgraph.ir.files",
-    "gradients": "cfgraph.passes.gradients.gradients",
+    "gradients": "cfgraph.passes.derivatives",
     "load": "cfgraph.ir.files",
     "loads": "cfgraph.ir.files",
     "lower": "cfgraph.passes.lower.lower",

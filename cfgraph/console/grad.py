@@ -28,8 +28,7 @@ from cfgraph.errors import UsageError
 from cfgraph.ir.graph import Graph, Output
 from cfgraph.ir.names import split_tensor_name
 from cfgraph.ir.staged import StagedFiles
-from cfgraph.passes.derivatives import derivatives
-from cfgraph.passes.gradients.gradients import UNCONNECTED
+from cfgraph.passes.derivatives import UNCONNECTED, derivatives
 from cfgraph.runtime.feeds import read_value
 
 

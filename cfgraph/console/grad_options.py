@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from cfgraph.console.given import Given
 from cfgraph.errors import UsageError
 from cfgraph.options import split_list
-from cfgraph.passes.gradients.recompute import AUTO
+from cfgraph.passes.gradients.checkpointing.policy import AUTO
 
 
 @dataclass(frozen=True, slots=True)

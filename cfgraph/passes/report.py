@@ -1,4 +1,4 @@
-"""What a pass says it did."""
+"""Report of a pass: number of rewrites, renamed nodes, warnings, and op counts."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""Let a graph compute in double precision: every float becomes float64, complex64 complex128.
+"""Widen a graph to double precision: every float becomes float64, complex64 becomes complex128.
 
     x = Placeholder() {dtype=float32}      ──▶      x = Placeholder() {dtype=float64}
     y = Mul(x, x) {T=float32}                       y = Mul(x, x) {T=float64}
 
-An op that has no such form, or whose result depends on the bits of a number, stays as it is between
-two Casts.
+An op without a double-precision form, or whose result depends on the bits of a number, keeps its
+type and is placed between two Casts.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ def widen(graph: Graph) -> Report:
     """
     lower(graph)
     before = op_counts(graph)
-    wanted = {node: dict(_widened(node)) for node in graph}
-    kept = [node for node, attrs in wanted.items() if attrs and _must_stay(node, attrs)]
+    wanted = {node: dict(_widened_attributes(node)) for node in graph}
+    kept = [node for node, attrs in wanted.items() if attrs and _keeps_type(node, attrs)]
     for node in kept:
         wanted[node] = {}
     fixed = [node for node in graph if _reads_narrow(node, wanted[node])]
@@ -64,37 +64,37 @@ def wide(dtype: DType) -> DType:
     return wider.ref if dtype.is_ref else wider
 
 
-def _widened(node: Node) -> Iterator[tuple[str, Any]]:
+def _widened_attributes(node: Node) -> Iterator[tuple[str, Any]]:
     """The attributes of a node that become other ones, defaults that it does not carry too."""
     op = lookup(node.op)
     declared: Mapping[str, Attr] = {} if op is None else op.parsed().attrs
     for key, attr in declared.items():
         old = node.attrs.get(key, attr.default)
-        new = _wide_value(old)
+        new = _widened_value(old)
         if new is not old and new != old:
             yield key, new
 
 
-def _wide_value(value: Any) -> Any:
+def _widened_value(value: Any) -> Any:
     if isinstance(value, DType):
         return wide(value)
     if isinstance(value, tuple):
-        return tuple(map(_wide_value, value))
+        return tuple(map(_widened_value, value))
     if isinstance(value, Tensor) and wide(value.dtype) is not value.dtype:
         return Tensor(value.array.astype(wide(value.dtype).numpy))
     return value
 
 
-def _must_stay(node: Node, attrs: Mapping[str, Any]) -> bool:
+def _keeps_type(node: Node, attrs: Mapping[str, Any]) -> bool:
     op = lookup(node.op)
     assert op is not None
     if op.reads_bits:
         return True
     declared = op.parsed().attrs
-    return any(_is_refused(declared[key], value) for key, value in attrs.items())
+    return any(_is_disallowed(declared[key], value) for key, value in attrs.items())
 
 
-def _is_refused(attr: Attr, value: Any) -> bool:
+def _is_disallowed(attr: Attr, value: Any) -> bool:
     parts = value if isinstance(value, tuple) else (value,)
     return attr.allowed is not None and any(part not in attr.allowed for part in parts)
 
@@ -123,13 +123,13 @@ def _types(node: Node, attrs: Mapping[str, Any], *, inputs: bool) -> list[DType]
         return []
 
 
-Casts = dict[tuple[Output, DType], list[tuple[Node, int]]]
+CastUses = dict[tuple[Output, DType], list[tuple[Node, int]]]
 
 
-def _casts_needed(graph: Graph, wanted: Mapping[Node, Mapping[str, Any]]) -> Casts:
+def _casts_needed(graph: Graph, wanted: Mapping[Node, Mapping[str, Any]]) -> CastUses:
     """Which outputs are to be cast to what, and who reads that."""
     gives = {node: _types(node, wanted[node], inputs=False) for node in graph}
-    found: Casts = {}
+    found: CastUses = {}
     for node in graph:
         types = _types(node, wanted[node], inputs=True)
         for slot, (item, want) in enumerate(zip(node.inputs, types, strict=False)):

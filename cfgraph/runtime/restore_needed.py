@@ -19,7 +19,7 @@ from cfgraph.ir.copy import copy_of
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ops.checkpoints import RestoreV2
 from cfgraph.ops.op import is_a
-from cfgraph.passes.lower.survey import constant_of
+from cfgraph.passes.lower.plan import constant_value
 from cfgraph.runtime.lowered import lowered_run
 
 Keys = Collection[tuple[str, str]]
@@ -70,7 +70,7 @@ def _writers(graph: Graph, nodes: Collection[Node], keys: Keys) -> Iterator[Node
 def _read_less(graph: Graph, node: Node) -> None:
     """Let a node read only those tensors of a checkpoint that something reads from it."""
     prefix, names, slices = node.inputs
-    lists = [constant_of(names), constant_of(slices)]
+    lists = [constant_value(names), constant_value(slices)]
     dtypes = node.attr("dtypes")
     read = sorted({use.node.inputs[use.slot].port for use in node.uses if use.slot >= 0})
     if not read or any(item is None or item.size != len(dtypes) for item in lists):

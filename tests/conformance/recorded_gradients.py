@@ -9,7 +9,7 @@ import numpy as np
 
 from cfgraph.errors import CfgraphError, Unsupported
 from cfgraph.ir.graph import Graph
-from cfgraph.passes.gradients.gradients import gradients
+from cfgraph.passes.derivatives import gradients
 from cfgraph.runtime.session import Session
 from cfgraph.runtime.state import State
 from tests.conformance import recorded

@@ -35,7 +35,7 @@ from cfgraph.ir.graph import Graph
 from cfgraph.ir.shapes import UNKNOWN, Shape
 from cfgraph.ops.adjoint import no_gradient, stop
 from cfgraph.ops.op import lookup
-from cfgraph.passes.gradients.gradients import gradients
+from cfgraph.passes.derivatives import gradients
 from cfgraph.runtime.session import Session
 from tests.ops import harness
 from tests.ops.harness import Case, all_cases, node_of, type_of

@@ -15,7 +15,7 @@ from cfgraph.ir.dtypes import float64, int32
 from cfgraph.ir.graph import Graph, Output
 from cfgraph.ir.serde import graph_to_bytes
 from cfgraph.ir.shapes import UNKNOWN, Shape
-from cfgraph.passes.gradients.gradients import gradients
+from cfgraph.passes.derivatives import gradients
 from cfgraph.runtime.session import Session
 from cfgraph.runtime.state import State
 from tests.ops import harness

@@ -11,7 +11,7 @@ from cfgraph.ir.attrs import Tensor
 from cfgraph.ir.dtypes import float32
 from cfgraph.ir.graph import Graph
 from cfgraph.ir.shapes import SCALAR
-from cfgraph.passes.gradients.gradients import gradients
+from cfgraph.passes.derivatives import gradients
 from cfgraph.runtime.session import Session
 from tests.ops import gradient_harness, harness
 from tests.ops.gradient_harness import (

@@ -4,7 +4,7 @@ import pytest
 
 from cfgraph.build.builder import Builder
 from cfgraph.errors import Unsupported
-from cfgraph.passes.gradients.gradients import gradients
+from cfgraph.passes.derivatives import gradients
 
 
 def test_a_gradient_whose_op_does_not_take_an_attribute_is_refused() -> None:

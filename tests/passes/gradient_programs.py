@@ -1,4 +1,4 @@
-"""Programs with conditionals and loops, their gradients, and what these add to a graph."""
+"""Programs with conditionals and loops, their gradients, and the ops that these add."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cfgraph.passes.derivatives import derivatives
 Feeds = dict[str, Any]
 
 
-class Program:
+class GradientProgram:
     """A Builder with inputs `x`, `y`, … that are scalars unless a shape is given."""
 
     def __init__(self, **feeds: Any) -> None:
@@ -65,12 +65,12 @@ class Program:
         return self.values(self.graph(), [y.name], feeds)[0]
 
 
-def squares(p: Program, v: Any, limit: float = 100.0, **options: Any) -> Any:
+def squares(p: GradientProgram, v: Any, limit: float = 100.0, **options: Any) -> Any:
     """`while v < limit: v = v * v`"""
     return p.b.while_loop(lambda v: v < limit, p.b.Square, v, **options)
 
 
-def times(p: Program, count: int, step: Callable[..., Any], *state: Any) -> Any:
+def times(p: GradientProgram, count: int, step: Callable[..., Any], *state: Any) -> Any:
     """A step so many times; what comes out, the counter left out."""
 
     def body(i: Any, *now: Any) -> Any:
@@ -81,7 +81,7 @@ def times(p: Program, count: int, step: Callable[..., Any], *state: Any) -> Any:
     return found[1] if len(state) == 1 else found[1:]
 
 
-def mapped(p: Program, function: Callable[[Any], Any], x: Any, count: int) -> Any:
+def mapped(p: GradientProgram, function: Callable[[Any], Any], x: Any, count: int) -> Any:
     """A function of each element of a vector, by a loop over a list of tensors."""
     shape = p.b.const(np.zeros(0, np.int32))
     inputs = p.b.TensorListFromTensor(x, shape)
@@ -95,7 +95,7 @@ def mapped(p: Program, function: Callable[[Any], Any], x: Any, count: int) -> An
     return p.b.TensorListStack(made, shape, element_dtype="float32", num_elements=count)
 
 
-def ops_after(p: Program, y: Any, *xs: str) -> Counter[str]:
+def ops_after(p: GradientProgram, y: Any, *xs: str) -> Counter[str]:
     """How many nodes of each op a graph has with the gradients of y."""
     graph = p.graph()
     cfgraph.gradients(graph, [y.name], list(xs))

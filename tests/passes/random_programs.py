@@ -1,4 +1,4 @@
-"""Random programs: made of `programs`, with what must come out of them."""
+"""Random programs built from `structured_programs`, with their expected results."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ import numpy as np
 from cfgraph.ir.dtypes import int32
 from cfgraph.ir.graph import Graph
 from cfgraph.ir.shapes import Shape
-from tests.passes.programs import (
+from tests.passes.structured_programs import (
     BINARY,
     MEMORY_START,
     Binary,
     Block,
-    Body,
+    BodyWriter,
     Call,
     Choice,
     Constant,
+    Copy,
     Counted,
     Loop,
     Memory,
+    ProgramStep,
     Read,
-    Same,
-    Step,
     Write,
     placeholder,
 )
 
 
-class Author:
+class ProgramAuthor:
     """Writes blocks at random."""
 
     def __init__(self, seed: int) -> None:
@@ -41,7 +41,7 @@ class Author:
 
     def block(self, inputs: int, depth: int, outputs: int, kept: int | None = None) -> Block:
         """A block; of its outputs some are its inputs from `kept` on."""
-        values, steps = inputs, list[Step]()
+        values, steps = inputs, list[ProgramStep]()
         for _ in range(self.draw.randint(0, 4)):
             step, added = self.step(values, depth)
             steps.append(step)
@@ -55,7 +55,7 @@ class Author:
                 returns[place] = place + kept
         return Block(inputs, steps, returns, self.draw.random() < 0.6)
 
-    def step(self, values: int, depth: int) -> tuple[Step, int]:
+    def step(self, values: int, depth: int) -> tuple[ProgramStep, int]:
         """A step, and how many values it adds."""
         draw, self.budget = self.draw, self.budget - 1
         kinds = ["read", "constant"]
@@ -72,15 +72,15 @@ class Author:
             left, right = draw.randrange(values), draw.randrange(values)
             return Binary(draw.choice(sorted(BINARY)), left, right), 1
         if kind == "same":
-            return Same(draw.randrange(values)), 1
+            return Copy(draw.randrange(values)), 1
         if kind == "write":
             return Write(draw.randrange(values)), 0
         arguments = [draw.randrange(values) for _ in range(draw.randint(0, 4))]
-        return self.construct(kind, values, arguments, depth - 1)
+        return self.functional_node(kind, values, arguments, depth - 1)
 
-    def construct(
+    def functional_node(
         self, kind: str, values: int, arguments: list[int], depth: int
-    ) -> tuple[Step, int]:
+    ) -> tuple[ProgramStep, int]:
         """A step that runs blocks."""
         draw, count = self.draw, len(arguments)
         outputs = draw.randint(0, 3)
@@ -105,7 +105,7 @@ class Author:
 
 
 @dataclass
-class Program:
+class RandomProgram:
     """A program with two inputs: as a graph, and what comes out of it."""
 
     graph: Graph
@@ -116,15 +116,15 @@ class Program:
     memory: int
 
 
-def program(seed: int) -> Program:
+def random_program(seed: int) -> RandomProgram:
     """A random program. `init` sets the variable, `memory:0` reads it."""
-    author = Author(seed)
+    author = ProgramAuthor(seed)
     block = author.block(2, author.draw.randint(1, 4), 0)
     inputs = [np.int32(author.draw.randint(-2, 3)) for _ in range(2)]
     graph = Graph()
     shape = Shape([])
     handle = graph.add("VarHandleOp", name="v", dtype=int32, shape=shape, shared_name=b"v").output()
-    body = Body(graph, handle, graph)
+    body = BodyWriter(graph, handle, graph)
     start = body.constant(MEMORY_START)
     graph.add("AssignVariableOp", handle, start, name="init", dtype=int32)
     graph.add("ReadVariableOp", handle, name="memory", dtype=int32)
@@ -134,7 +134,7 @@ def program(seed: int) -> Program:
         for step in block.steps:
             values += step.run(values, memory)
             tensors += step.build(body, tensors)
-    return Program(
+    return RandomProgram(
         graph,
         {"x0:0": inputs[0], "x1:0": inputs[1]},
         [item.name for item in tensors],
@@ -144,6 +144,6 @@ def program(seed: int) -> Program:
     )
 
 
-def programs(seeds: range) -> Iterator[tuple[int, Program]]:
+def random_programs(seeds: range) -> Iterator[tuple[int, RandomProgram]]:
     """The programs of some seeds."""
-    return ((seed, program(seed)) for seed in seeds)
+    return ((seed, random_program(seed)) for seed in seeds)

@@ -6,7 +6,7 @@ import pytest
 
 import cfgraph
 from cfgraph.analysis.verify.verify import require_valid
-from tests.passes.golden import Golden
+from tests.passes.golden_file import GoldenFile
 
 FOLDER = Path(__file__).parents[2] / "fixtures" / "passes"
 FILES = sorted(FOLDER.rglob("*.graph"))
@@ -14,7 +14,7 @@ FILES = sorted(FOLDER.rglob("*.graph"))
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}/{path.stem}")
 def test_a_pass_gives_the_golden_graph(path: Path, update: bool) -> None:
-    golden = Golden.read(path)
+    golden = GoldenFile.read(path)
     graph = golden.graph()
     golden.check_runs(graph)
     before = cfgraph.dumps(graph)
@@ -22,16 +22,16 @@ def test_a_pass_gives_the_golden_graph(path: Path, update: bool) -> None:
     assert changed == (cfgraph.dumps(graph) != before)
     after = cfgraph.dumps(graph, "graph").decode()
     require_valid(graph)
-    if golden.settles:
+    if golden.is_idempotent:
         assert not golden.apply(graph)
     assert cfgraph.dumps(graph, "graph").decode() == after
     golden.check_runs(graph)
     golden.check_all_ran(graph)
     if update:
         golden.write(after)
-    assert after == Golden.read(path).after
+    assert after == GoldenFile.read(path).after
 
 
 def test_every_golden_file_is_run() -> None:
     assert FILES
-    assert [path.name for path in FILES if not Golden.read(path).runs] == []
+    assert [path.name for path in FILES if not GoldenFile.read(path).runs] == []

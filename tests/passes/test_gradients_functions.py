@@ -61,16 +61,16 @@ def run(graph: cfgraph.Graph, name: str | None) -> Any:
     return cfgraph.Session(graph).run(name, {"x:0": X})
 
 
-def test_the_gradient_of_a_function_is_found_beside_pairs_that_it_does_not_call() -> None:
+def test_uncalled_gradient_pairs_do_not_affect_the_gradient_of_a_function() -> None:
     assert run(graph_of(SYMBOLIC, PAIR, PLAIN), "dx:0") == [2 * X]
 
 
-def test_the_gradient_of_a_function_calls_the_given_gradient_of_what_it_calls() -> None:
+def test_the_gradient_of_a_function_calls_the_registered_gradient_of_its_callee() -> None:
     # x * df(x, x) + f(x), where df is ten times x
     assert run(graph_of(SYMBOLIC, PAIR, NESTED), "dx:0") == [10 * X * X + X * X]
 
 
-def test_a_function_that_is_an_op_has_the_gradient_that_is_given_for_what_it_calls() -> None:
+def test_a_function_used_as_an_op_calls_the_registered_gradient_of_its_callee() -> None:
     graph = graph_of("y = h(x)\n", PAIR, NESTED)
     (name,) = cfgraph.gradients(graph, "y", "x")
     assert run(graph, name) == [10 * X * X + X * X]

@@ -8,7 +8,7 @@ import pytest
 
 from cfgraph.ir.graph import Graph
 from tests.conformance import recorded, recorded_gradients
-from tests.passes.differentiable import Program
+from tests.passes.differentiable_programs import SmoothProgram
 from tests.passes.tf_sessions import feeds_of, imported, message_of
 
 pytestmark = [pytest.mark.interop, pytest.mark.slow]
@@ -58,9 +58,9 @@ def test_tensorflow_computes_the_recorded_gradients_from_our_graph(case: dict[st
 def test_tensorflow_computes_the_slopes_of_random_programs_from_our_graph(
     seed: int, every: int | None
 ) -> None:
-    from cfgraph.passes.gradients.gradients import gradients
+    from cfgraph.passes.derivatives import gradients
 
-    program = Program(seed)
+    program = SmoothProgram(seed)
     graph = program.graph()
     names = gradients(graph, ["y:0"], ["x:0", "w:0"], unconnected="zero", recompute=every)
     with tf.Session(graph=imported(message_of(graph))) as session:

@@ -32,7 +32,7 @@ def test_zeros_for_the_other_branch_do_not_start_one_more_iteration(flag: bool) 
     assert np.allclose(have, [0, 4] if flag else [slope, 0])
 
 
-def test_a_loop_that_does_not_run_hands_the_gradient_through() -> None:
+def test_a_loop_that_does_not_run_passes_the_gradient_through() -> None:
     b = cfgraph.Builder()
     x, w = b.placeholder("x", "float64", []), b.placeholder("w", "float64", [])
     found = b.while_loop(

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 import cfgraph
-from tests.passes.gradient_programs import Program, mapped, ops_after, squares, times
+from tests.passes.gradient_programs import GradientProgram, mapped, ops_after, squares, times
 
 # -- conditionals ----------------------------------------------------------------------------------
 
 
 def test_a_conditional_of_identities_has_the_gradient_1() -> None:
-    p = Program(x=10.0)
+    p = GradientProgram(x=10.0)
     x = p["x"]
     y = p.b.cond(p.b.const(1) < 2, lambda: p.b.Identity(x), lambda: p.b.Identity(x))
     assert p.gradients(y, "x") == 1
@@ -22,14 +22,14 @@ def test_a_conditional_of_identities_has_the_gradient_1() -> None:
 
 @pytest.mark.parametrize(("c", "want"), [(1, 42), (3, 3)])
 def test_the_gradient_is_that_of_the_branch_that_ran(c: int, want: int) -> None:
-    p = Program(x=10.0, c=c)
+    p = GradientProgram(x=10.0, c=c)
     y = p.b.cond(p["c"] < 2, lambda: p["x"] * 42.0, lambda: p["x"] * 3.0)
     assert p.gradients(y, "x") == want
 
 
 @pytest.mark.parametrize(("c", "want"), [(1, 980), (3, 30)])
 def test_a_gradient_leads_on_to_what_was_computed_before_the_conditional(c: int, want: int) -> None:
-    p = Program(x=10.0, c=c)
+    p = GradientProgram(x=10.0, c=c)
     seven, x = p["x"] * 7.0, p["x"]
     y = p.b.cond(p["c"] < 2, lambda: seven * seven, lambda: x * x * 1.5)
     assert p.gradients(y, "x") == want
@@ -37,7 +37,7 @@ def test_a_gradient_leads_on_to_what_was_computed_before_the_conditional(c: int,
 
 @pytest.mark.parametrize("outer", [True, False])
 def test_conditionals_nest(outer: bool) -> None:
-    p = Program(x=0.0, outer=outer)
+    p = GradientProgram(x=0.0, outer=outer)
     x = p["x"]
     y = p.b.cond(p["outer"], lambda: x, lambda: p.b.cond(x < 1.0, lambda: x, lambda: x))
     assert p.gradients(y, "x") == 1
@@ -45,7 +45,7 @@ def test_conditionals_nest(outer: bool) -> None:
 
 @pytest.mark.parametrize(("pred", "want"), [(True, 4), (False, 0)])
 def test_a_branch_that_is_a_constant_has_the_gradient_0(pred: bool, want: int) -> None:
-    p = Program(x=1.0, y=2.0, pred=pred)
+    p = GradientProgram(x=1.0, y=2.0, pred=pred)
     x, y = p["x"], p["y"]
     with p.b.device("/device:CPU:0"):
         z = p.b.cond(p["pred"], lambda: x * y * 2.0, lambda: p.b.const(2.0))
@@ -55,7 +55,7 @@ def test_a_branch_that_is_a_constant_has_the_gradient_0(pred: bool, want: int) -
 
 @pytest.mark.parametrize(("pred", "want"), [(True, [1, 1]), (False, [0, 2])])
 def test_a_gather_in_a_branch_adds_up_what_it_reads_twice(pred: bool, want: list[int]) -> None:
-    p = Program(x=[1.0, 1.0], pred=pred)
+    p = GradientProgram(x=[1.0, 1.0], pred=pred)
     x = p["x"]
     y = p.b.cond(p["pred"], lambda: p.b.Identity(x), lambda: p.b.GatherV2(x, [1, 1], p.b.const(0)))
     assert p.gradients(y, "x") == want
@@ -65,7 +65,7 @@ def test_a_gather_in_a_branch_adds_up_what_it_reads_twice(pred: bool, want: list
     ("pred", "want"), [(True, [[0, 0], [1, 1], [1, 1], [0, 0]]), (False, [[0, 0]] * 4)]
 )
 def test_rows_of_a_variable_that_a_branch_reads_have_gradients(pred: bool, want: Any) -> None:
-    p = Program(pred=pred)
+    p = GradientProgram(pred=pred)
     v = p.b.variable(np.ones((4, 2), np.float32))
     p.before = [p.b.initializer().name]
     y = p.b.cond(
@@ -77,7 +77,7 @@ def test_rows_of_a_variable_that_a_branch_reads_have_gradients(pred: bool, want:
 
 
 def test_several_gathers_in_a_branch_have_gradients() -> None:
-    p = Program(x1=np.ones((3, 3)).tolist(), x2=2.0)
+    p = GradientProgram(x1=np.ones((3, 3)).tolist(), x2=2.0)
     v = p.b.variable(np.ones((4, 2), np.float32))
     p.before = [p.b.initializer().name]
     x1, x2 = p["x1"], p["x2"]
@@ -95,7 +95,7 @@ def test_several_gathers_in_a_branch_have_gradients() -> None:
 
 @pytest.mark.parametrize("pred", [True, False])
 def test_both_variables_have_gradients_of_their_shapes(pred: bool) -> None:
-    p = Program(pred=pred)
+    p = GradientProgram(pred=pred)
     one, two = p.b.variable([1.0, 2.0]), p.b.variable([3.0, 4.0], name="other")
     p.before = [p.b.initializer().name]
     y = p.b.cond(p["pred"], lambda: one * 1.0, lambda: two * 1.0)
@@ -117,7 +117,7 @@ y = ReadVariableOp(chosen) {dtype=float32}
 """
 
 
-def test_a_conditional_that_picks_a_variable_hands_it_the_gradient() -> None:
+def test_a_conditional_that_picks_a_variable_passes_it_the_gradient() -> None:
     graph = cfgraph.loads(PICKS_A_VARIABLE.encode())
     names = cfgraph.gradients(graph, ["y"], ["a", "b"])
     session = cfgraph.Session(graph)
@@ -129,7 +129,7 @@ def test_a_conditional_that_picks_a_variable_hands_it_the_gradient() -> None:
 
 @pytest.mark.parametrize(("pred", "want"), [(True, [2, 2, 2]), (False, [0, 0, 0])])
 def test_a_list_within_a_branch_has_a_gradient(pred: bool, want: list[int]) -> None:
-    p = Program(x=[1.0, 2.0, 3.0], pred=pred)
+    p = GradientProgram(x=[1.0, 2.0, 3.0], pred=pred)
     x = p["x"]
     y = p.b.cond(
         p["pred"],
@@ -140,7 +140,7 @@ def test_a_list_within_a_branch_has_a_gradient(pred: bool, want: list[int]) -> N
 
 
 def test_values_between_the_steps_of_a_branch_come_back() -> None:
-    p = Program(x=10.0)
+    p = GradientProgram(x=10.0)
     x = p["x"]
 
     def branch() -> Any:
@@ -154,19 +154,19 @@ def test_values_between_the_steps_of_a_branch_come_back() -> None:
 
 
 def test_a_loop_of_one_variable_gives_16_and_32() -> None:
-    p = Program(x=2.0)
+    p = GradientProgram(x=2.0)
     r = squares(p, p["x"], 8.0)
     assert (p.value(r), p.gradients(r, "x")) == (16, 32)
 
 
 def test_a_variable_that_stays_is_a_factor() -> None:
-    p = Program(x=5.0, y=3.0)
+    p = GradientProgram(x=5.0, y=3.0)
     rx, ry = p.b.while_loop(lambda x, y: x < 45.0, lambda x, y: (x * y, y), [p["x"], p["y"]])
     assert (p.value(rx), p.value(ry), p.gradients(rx, "x")) == (45, 3, 9)
 
 
 def test_two_variables_that_change_together_have_six_gradients() -> None:
-    p = Program(x=5.0, y=3.0)
+    p = GradientProgram(x=5.0, y=3.0)
     rx, ry = p.b.while_loop(lambda x, y: x < 45.0, lambda x, y: (x * y, x + y), [p["x"], p["y"]])
     assert (p.value(rx), p.value(ry)) == (120, 23)
     assert [p.gradients(y, "x") for y in (rx, ry, [rx, ry])] == [39, 4, 43]
@@ -174,21 +174,21 @@ def test_two_variables_that_change_together_have_six_gradients() -> None:
 
 
 def test_what_the_condition_reads_from_outside_is_no_variable() -> None:
-    p = Program(x=2.0, y=3.0)
+    p = GradientProgram(x=2.0, y=3.0)
     y = p["y"]
     r = p.b.while_loop(lambda x: x + y < 15.0, lambda x: x * 3.0, p["x"])
     assert (p.value(r), p.gradients(r, "x")) == (18, 9)
 
 
 def test_what_the_body_reads_from_outside_is_an_invariant() -> None:
-    p = Program(x=2.0, y=3.0)
+    p = GradientProgram(x=2.0, y=3.0)
     y = p["y"]
     r = p.b.while_loop(lambda x: x < 8.0, lambda x: x * y, p["x"])
     assert (p.value(r), p.gradients(r, "x")) == (18, 9)
 
 
 def test_a_sum_of_powers_by_two_loops_gives_364_and_547() -> None:
-    p = Program(n=3.0, m=5)
+    p = GradientProgram(n=3.0, m=5)
     n, m = p["n"], p["m"]
 
     def body(i: Any, total: Any) -> Any:
@@ -202,7 +202,7 @@ def test_a_sum_of_powers_by_two_loops_gives_364_and_547() -> None:
 
 
 def test_a_call_in_the_body_of_a_loop_from_a_bare_file_has_the_gradient_8() -> None:
-    p = Program(x=1.0)
+    p = GradientProgram(x=1.0)
     double = p.b.function(lambda x: x * 2.0, name="double")
     r = p.b.while_loop(lambda x: x < 5.0, double, p["x"])
     assert {"StatelessWhile"} <= {node.op for node in p.graph()}
@@ -210,7 +210,7 @@ def test_a_call_in_the_body_of_a_loop_from_a_bare_file_has_the_gradient_8() -> N
 
 
 def test_an_invariant_factor_is_not_saved() -> None:
-    p = Program(x=2.0, v=3.0)
+    p = GradientProgram(x=2.0, v=3.0)
     v = p["v"]
     r = times(p, 4, lambda x: v * x, p["x"])
     assert ops_after(p, r, "x", "v")["StackPushV2"] == 1
@@ -218,38 +218,38 @@ def test_an_invariant_factor_is_not_saved() -> None:
 
 
 def test_a_constant_factor_is_not_saved() -> None:
-    p = Program(x=2.0)
+    p = GradientProgram(x=2.0)
     assert ops_after(p, times(p, 4, lambda x: x * 2.0, p["x"]), "x")["StackPushV2"] == 0
 
 
 def test_a_value_that_is_read_twice_is_saved_once() -> None:
-    p = Program(x=2.0)
+    p = GradientProgram(x=2.0)
     r = times(p, 2, lambda x: p.b.Exp(x * x) * x, p["x"])
     pushes = ops_after(p, r, "x")["StackPushV2"]
     assert pushes == 2  # x, and its exponential
 
 
-def test_a_loop_that_gathers_its_result_hands_the_gradient_through() -> None:
-    p = Program(x=[2.0, 2.0])
+def test_a_loop_that_gathers_its_result_passes_the_gradient_through() -> None:
+    p = GradientProgram(x=[2.0, 2.0])
     r = p.b.while_loop(lambda v: p.b.Sum(v, [0]) < 16.0, lambda v: v * v, p["x"])
     assert p.gradients(p.b.GatherV2(r, [0], p.b.const(0)), "x") == [32, 0]
 
 
 def test_a_loop_has_a_second_and_a_third_derivative() -> None:
-    p = Program(x=2.0)
+    p = GradientProgram(x=2.0)
     r = squares(p, p["x"], 8.0)
     assert p.value(r) == 16
     assert [p.gradients(r, "x", order=order) for order in (1, 2, 3)] == [32, 48, 48]
 
 
 def test_two_loops_behind_each_other_have_a_second_derivative() -> None:
-    p = Program(x=2.0)
+    p = GradientProgram(x=2.0)
     r = squares(p, squares(p, p["x"], 4.0), 16.0)
     assert [p.gradients(r, "x", order=order) for order in (1, 2)] == [32, 48]
 
 
 def test_three_orders_of_a_cosine_of_a_cosine_are_those_of_calculus() -> None:
-    p = Program(x=0.5)
+    p = GradientProgram(x=0.5)
     r = times(p, 2, p.b.Cos, p["x"])
     u, c, s = np.cos(0.5), np.cos(0.5), np.sin(0.5)
     first = np.sin(u) * s

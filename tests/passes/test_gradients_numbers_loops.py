@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 import cfgraph
-from tests.passes.gradient_programs import Program, mapped, ops_after, squares, times
+from tests.passes.gradient_programs import GradientProgram, mapped, ops_after, squares, times
 
 
 def test_squaring_until_100_has_the_gradient_1024() -> None:
-    p = Program(v=2.0)
+    p = GradientProgram(v=2.0)
     assert p.gradients(squares(p, p["v"]), "v") == 1024
 
 
@@ -33,20 +33,20 @@ r = Exit(switch)
 """
 
 
-def test_a_loop_written_by_hand_in_primitives_has_the_gradient_1024() -> None:
+def test_a_loop_written_in_primitives_has_the_gradient_1024() -> None:
     graph = cfgraph.loads(SQUARES.encode())
     (name,) = cfgraph.gradients(graph, ["r"], ["v"])
     assert cfgraph.Session(graph).run([name or ""], {"v": 2}) == [1024]
 
 
 def test_a_loop_that_leaves_through_a_conditional_has_the_same_gradient() -> None:
-    p = Program(v=2.0)
+    p = GradientProgram(v=2.0)
     r = squares(p, p["v"])
     assert p.gradients(p.b.cond(r < 1000.0, lambda: r, lambda: r * 3.0), "v") == 1024
 
 
-def test_gradients_ask_for_the_device_of_what_they_differentiate() -> None:
-    p = Program(v=2.0)
+def test_gradients_request_the_device_of_what_they_differentiate() -> None:
+    p = GradientProgram(v=2.0)
     with p.b.device("/device:CPU:0"):
         y = p.b.Square(p["v"], name="y")
     graph = p.graph()
@@ -59,13 +59,13 @@ def test_gradients_ask_for_the_device_of_what_they_differentiate() -> None:
     ("use", "want"), [(lambda r: r * r, 524288), (lambda r: r + r, 2048)], ids=["square", "double"]
 )
 def test_a_loop_that_is_read_twice_sums_what_comes_back(use: Any, want: int) -> None:
-    p = Program(v=2.0)
+    p = GradientProgram(v=2.0)
     assert p.gradients(use(squares(p, p["v"])), "v") == want
 
 
 @pytest.mark.parametrize("parallel", [1, 10])
 def test_multiplying_by_an_invariant_has_the_gradients_216_and_81(parallel: int) -> None:
-    p = Program(a=3.0, v=2.0)
+    p = GradientProgram(a=3.0, v=2.0)
     a = p["a"]
     r = p.b.while_loop(lambda v: v < 100.0, lambda v: v * a, p["v"], parallel_iterations=parallel)
     assert p.gradients(r, "a", "v") == [216, 81]
@@ -100,7 +100,7 @@ def test_an_invariant_may_be_a_reference_variable() -> None:
 
 
 def test_an_invariant_may_be_a_resource_variable_read_in_the_loop() -> None:
-    p = Program(v=2.0)
+    p = GradientProgram(v=2.0)
     a = p.b.variable(3.0)
     p.before = [p.b.initializer().name]
     r = p.b.while_loop(lambda v: v < 100.0, lambda v: v * a, p["v"])
@@ -108,21 +108,21 @@ def test_an_invariant_may_be_a_resource_variable_read_in_the_loop() -> None:
 
 
 def test_sizes_that_are_not_known_are_found_when_it_runs() -> None:
-    p = Program()
+    p = GradientProgram()
     x = p.input("x", [3.0, 4.0], [None])
     v = times(p, 5, lambda v: x * v, p.b.const([2.0, 2.0]) + 0.0 * x)
     assert p.gradients(p.b.Sum(v, [0]), "x") == [810, 2560]
 
 
-def test_a_loop_of_no_iterations_hands_gradients_through() -> None:
-    p = Program()
+def test_a_loop_of_no_iterations_passes_gradients_through() -> None:
+    p = GradientProgram()
     x = p.input("x", [1.0, 2.0], [None])
     r = times(p, 0, lambda v: v * x, p.b.const([1.0, 1.0]))
     assert p.gradients(r + x * x, "x") == [2, 4]
 
 
 def test_a_loop_in_a_loop_that_squares_has_the_gradient_1024() -> None:
-    p = Program(v=2.0)
+    p = GradientProgram(v=2.0)
 
     def body(v: Any) -> Any:
         # v * v, as a loop of one step over an invariant of the outer one
@@ -131,13 +131,13 @@ def test_a_loop_in_a_loop_that_squares_has_the_gradient_1024() -> None:
     assert p.gradients(p.b.while_loop(lambda v: v < 100.0, body, p["v"]), "v") == 1024
 
 
-def doubled(p: Program, v: Any, count: int = 4) -> Any:
+def doubled(p: GradientProgram, v: Any, count: int = 4) -> Any:
     """v doubled so many times, in a loop."""
     return times(p, count, lambda w: w * 2.0, v)
 
 
 def test_a_loop_in_a_conditional_in_a_loop_has_the_gradient_512() -> None:
-    p = Program(v=1.0, always=True)
+    p = GradientProgram(v=1.0, always=True)
     always = p["always"]
 
     def body(v: Any) -> Any:
@@ -158,14 +158,14 @@ def test_a_loop_in_a_conditional_in_a_loop_has_the_gradient_512() -> None:
 def test_loops_in_a_loop_may_follow_each_other_or_run_side_by_side(
     limit: float, step: Any, want: int
 ) -> None:
-    p = Program(v=1.0)
+    p = GradientProgram(v=1.0)
     r = p.b.while_loop(lambda v: v < limit, lambda v: step(p, v), p["v"])
     assert p.gradients(r, "v") == want
 
 
 @pytest.mark.parametrize("shape", [[], None])
 def test_a_conditional_in_a_loop_has_the_gradient_1024(shape: Any) -> None:
-    p = Program(always=True)
+    p = GradientProgram(always=True)
     v, always = p.input("v", 2.0, shape), p["always"]
     if shape is None:
         v = p.b.Reshape(v, p.b.const(np.zeros(0, np.int32)))
@@ -180,14 +180,14 @@ def test_a_conditional_in_a_loop_has_the_gradient_1024(shape: Any) -> None:
 def test_a_branch_in_a_loop_that_forgets_its_value_has_the_gradient_0(
     pred: bool, want: int
 ) -> None:
-    p = Program(x=1.0, pred=pred)
+    p = GradientProgram(x=1.0, pred=pred)
     chosen = p["pred"]
     y = times(p, 3, lambda v: p.b.cond(chosen, lambda: v * 2.0, lambda: p.b.const(1.0)), p["x"])
     assert p.gradients(y, "x") == want
 
 
 def test_rows_that_a_loop_reads_again_and_again_add_up() -> None:
-    p = Program()
+    p = GradientProgram()
     v = p.b.variable(np.ones(4, np.float32))
     p.before = [p.b.initializer().name]
 
@@ -200,7 +200,7 @@ def test_rows_that_a_loop_reads_again_and_again_add_up() -> None:
 
 @pytest.mark.parametrize(("factor", "y", "want"), [(2.0, 8, 24), (1.0, 1, 3)])
 def test_an_element_that_a_loop_reads_has_a_gradient(factor: float, y: int, want: int) -> None:
-    p = Program(x=[1.0] * 5)
+    p = GradientProgram(x=[1.0] * 5)
     x, zero = p["x"], p.b.const(0)
     r = times(p, 3, lambda v: v * factor * p.b.GatherV2(x, 0, zero), p.b.const(1.0))
     assert p.value(r) == y
@@ -208,13 +208,13 @@ def test_an_element_that_a_loop_reads_has_a_gradient(factor: float, y: int, want
 
 
 def test_a_whole_loop_in_a_branch_has_the_gradient_9() -> None:
-    p = Program(x=1.0)
+    p = GradientProgram(x=1.0)
     x = p["x"]
     y = p.b.cond(x > 0.0, lambda: times(p, 2, lambda v: v * 3.0, x), lambda: x)
     assert p.gradients(y, "x") == 9
 
 
-def feedback(p: Program, inside: Callable[[Any], Any] = lambda y: y) -> tuple[Any, Any]:
+def feedback(p: GradientProgram, inside: Callable[[Any], Any] = lambda y: y) -> tuple[Any, Any]:
     """`while x < 100: y, x = y^2, x^2 + y^2`"""
 
     def body(x: Any, y: Any) -> Any:
@@ -225,12 +225,12 @@ def feedback(p: Program, inside: Callable[[Any], Any] = lambda y: y) -> tuple[An
     return rx, ry
 
 
-def axes(p: Program, x: Any) -> Any:
+def axes(p: GradientProgram, x: Any) -> Any:
     return p.b.Range(0, p.b.Rank(x), 1)
 
 
 def test_several_ys_and_xs_of_a_loop_have_their_gradients() -> None:
-    p = Program(x=3.0, y=2.0)
+    p = GradientProgram(x=3.0, y=2.0)
 
     def body(x: Any, y: Any) -> Any:
         added = x + y
@@ -242,36 +242,36 @@ def test_several_ys_and_xs_of_a_loop_have_their_gradients() -> None:
 
 
 def test_an_integer_among_the_ys_counts_nothing() -> None:
-    p = Program(v=2.0)
+    p = GradientProgram(v=2.0)
     i, r = p.b.while_loop(lambda i, v: v < 100.0, lambda i, v: (i + 1, v * v), [0, p["v"]])
     assert p.gradients([i, r], "v") == 1024
 
 
-def test_a_variable_that_hands_on_another_one_has_the_gradient_of_that() -> None:
-    p = Program(v=np.ones((2, 3)).tolist(), w=np.ones((2, 3)).tolist())
+def test_a_variable_that_forwards_another_one_has_its_gradient() -> None:
+    p = GradientProgram(v=np.ones((2, 3)).tolist(), w=np.ones((2, 3)).tolist())
     _, r = p.b.while_loop(lambda i, v: i < 10, lambda i, v: (i + 1, p.b.Identity(v)), [0, p["v"]])
     assert p.gradients(r, "v") == np.ones((2, 3)).tolist()
 
 
 def test_a_variable_that_becomes_a_constant_has_the_gradient_0() -> None:
-    p = Program(v=3.0)
+    p = GradientProgram(v=3.0)
     r = times(p, 2, lambda v: p.b.const(1.0), p["v"])
     assert p.gradients(r, "v") == 0
 
 
 def test_two_loops_one_behind_the_other_have_the_gradient_1024() -> None:
-    p = Program(v=2.0)
+    p = GradientProgram(v=2.0)
     assert p.gradients(squares(p, squares(p, p["v"], 10.0)), "v") == 1024
 
 
 def test_two_loops_side_by_side_have_the_gradient_64() -> None:
-    p = Program(v=2.0)
+    p = GradientProgram(v=2.0)
     one, two = squares(p, p["v"], 8.0), squares(p, p["v"], 8.0)
     assert p.gradients(one + two, "v") == 64
 
 
 def test_a_control_edge_from_one_variable_to_another_changes_no_gradient() -> None:
-    p = Program(x=1.0, y=1.0)
+    p = GradientProgram(x=1.0, y=1.0)
 
     def body(x: Any, y: Any) -> Any:
         with p.b.control(y):
@@ -283,27 +283,27 @@ def test_a_control_edge_from_one_variable_to_another_changes_no_gradient() -> No
 
 
 def test_the_weight_of_a_y_comes_through() -> None:
-    p = Program(x=1.0)
+    p = GradientProgram(x=1.0)
     y = times(p, 3, p.b.Identity, p["x"])
     weights = {"grad_ys": [np.float32(73)]}
     assert p.gradients(y, "x", options=weights) == 73
 
 
 def test_each_element_of_a_vector_has_its_gradient() -> None:
-    p = Program(v=[2.0, 2.0])
+    p = GradientProgram(v=[2.0, 2.0])
     r = p.b.while_loop(lambda v: p.b.Sum(v, [0]) < 200.0, lambda v: v * v, p["v"])
     assert p.gradients(r, "v") == [1024, 1024]
 
 
 def test_a_map_over_a_list_within_a_loop_has_the_gradient_107520() -> None:
-    p = Program(param=2.0)
+    p = GradientProgram(param=2.0)
     param, start = p["param"], p.b.const([1.0, 2.0, 3.0, 4.0, 5.0, 6.0])
     y = times(p, 10, lambda x: mapped(p, lambda item: item * param, x, 6), start)
     assert p.gradients(y, "param") == 107520
 
 
-def test_gradients_stop_outside_of_a_loop_where_they_are_told_to() -> None:
-    p = Program(x=3.0, y=2.0)
+def test_gradients_stop_outside_of_a_loop_at_stop_gradients() -> None:
+    p = GradientProgram(x=3.0, y=2.0)
     rx, ry = feedback(p)
     stop = p.b.StopGradient
     assert p.gradients(rx, "y") == 136
@@ -319,14 +319,14 @@ def test_gradients_stop_outside_of_a_loop_where_they_are_told_to() -> None:
     ("x", "y", "by_x", "by_y"), [(3.0, 2.0, 156, 0), ([3.0, 4.0], [2.0, 3.0], [156, 400], [0, 0])]
 )
 def test_a_gradient_that_stops_within_a_loop_is_0(x: Any, y: Any, by_x: Any, by_y: Any) -> None:
-    p = Program(x=x, y=y)
+    p = GradientProgram(x=x, y=y)
     rx, _ = feedback(p, p.b.StopGradient)
     assert p.gradients(rx, "y") == by_y
     assert p.gradients(rx, "x") == by_x
 
 
 def test_nothing_is_added_for_what_stops_gradients_within_a_loop() -> None:
-    p = Program(x=3.0, y=2.0)
+    p = GradientProgram(x=3.0, y=2.0)
     rx, _ = feedback(p, lambda y: p.b.StopGradient(y, name="stopped"))
     graph = p.graph()
     cfgraph.gradients(graph, [rx.name], ["x", "y"])
@@ -334,7 +334,7 @@ def test_nothing_is_added_for_what_stops_gradients_within_a_loop() -> None:
 
 
 def test_the_gradient_of_a_loop_may_be_stopped_and_used() -> None:
-    p = Program(x=2.0, y=2.0)
+    p = GradientProgram(x=2.0, y=2.0)
     y = p["y"]
     r = p.b.while_loop(lambda x: x < 100.0, lambda x: x * y, p["x"])
     graph = p.graph()
@@ -351,7 +351,7 @@ def test_the_gradient_of_a_loop_may_be_stopped_and_used() -> None:
 def test_a_sum_over_a_path_of_integers_has_the_gradient_of_the_floats(
     count: int, want: list[int]
 ) -> None:
-    p = Program(x=[1.0, 1.0], n=count)
+    p = GradientProgram(x=[1.0, 1.0], n=count)
     n, x = p["n"], p["x"]
 
     def body(i: Any, v: Any) -> Any:
@@ -362,7 +362,7 @@ def test_a_sum_over_a_path_of_integers_has_the_gradient_of_the_floats(
 
 
 def test_a_condition_of_two_parts_has_a_gradient() -> None:
-    p = Program(x=2.0)
+    p = GradientProgram(x=2.0)
     _, r = p.b.while_loop(
         lambda i, v: p.b.LogicalAnd(i < 10, v < 100.0), lambda i, v: (i + 1, v * v), [0, p["x"]]
     )
@@ -370,7 +370,7 @@ def test_a_condition_of_two_parts_has_a_gradient() -> None:
 
 
 def test_a_loop_that_squares_saves_one_value_an_iteration() -> None:
-    p = Program(v=2.0)
+    p = GradientProgram(v=2.0)
     r = times(p, 4, p.b.Square, p["v"])
     assert (p.value(r), p.gradients(r, "v")) == (65536, 524288)
     assert ops_after(p, r, "v")["StackV2"] == 1
@@ -378,7 +378,7 @@ def test_a_loop_that_squares_saves_one_value_an_iteration() -> None:
 
 @pytest.mark.parametrize("index", [0, 1, 2])
 def test_a_case_of_three_in_a_loop_has_a_second_derivative_in_each_branch(index: int) -> None:
-    p = Program(v=1.0, index=index)
+    p = GradientProgram(v=1.0, index=index)
     index, b = p["index"], p.b
 
     def body(v: Any) -> Any:

@@ -25,7 +25,7 @@ STEP = 1e-5
 
 
 @dataclass
-class Tangle:
+class UnstructuredGraph:
     """A random graph of x and w: each value with the sides that predicates must take for it."""
 
     draw: random.Random
@@ -97,7 +97,7 @@ def slope(session: cfgraph.Session, y: str, place: int, predicates: dict[str, bo
 
 def check(seed: int) -> bool:
     """Compare gradients with slopes for all predicates; False where there is no gradient."""
-    tangle = Tangle(random.Random(seed))
+    tangle = UnstructuredGraph(random.Random(seed))
     y = tangle.grow(tangle.draw.randint(4, 14))
     graph = tangle.graph
     try:

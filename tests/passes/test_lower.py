@@ -7,7 +7,7 @@ import pytest
 import cfgraph
 from cfgraph.analysis.loops.frames import frames
 from cfgraph.ir.graph import Graph
-from tests.passes.functional import calls, conditional, graph_of, loop, lowered, nested
+from tests.passes.functional_graphs import calls, conditional, graph_of, loop, lowered, nested
 
 MACHINE = ("Enter", "Merge", "Switch", "NextIteration", "Exit")
 
@@ -144,7 +144,7 @@ function plus(x: int32) -> (r: int32) {
     assert cfgraph.Session(graph).run(["b:0"], {"x:0": 3}) == [10]
 
 
-def test_names_that_are_taken_are_not_given_again() -> None:
+def test_names_in_use_are_not_reused() -> None:
     text = """
 x = Placeholder() {dtype=int32, shape=[]}
 call = PartitionedCall(x) {Tout=(int32), f=@f}
@@ -182,7 +182,7 @@ def test_the_order_of_the_nodes_stays_and_new_ones_stand_where_the_old_one_stood
         assert all(place[item.node.name] < place[node.name] for item in node.inputs)
 
 
-def test_the_report_counts_and_tells_the_ops() -> None:
+def test_the_report_counts_and_lists_the_ops() -> None:
     graph = graph_of(nested(3))
     report = cfgraph.lower(graph)
     assert report.rewrites == 3

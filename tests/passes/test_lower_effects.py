@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import cfgraph
-from tests.passes.functional import lowered
+from tests.passes.functional_graphs import lowered
 
 VARIABLE = """
 v = VarHandleOp() {dtype=int32, shape=[], shared_name="v"}

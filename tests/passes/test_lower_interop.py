@@ -13,7 +13,7 @@ from cfgraph.errors import Unsupported
 from cfgraph.ir.graph import Graph
 from cfgraph.ops.functional import is_functional
 from tests.conformance import recorded
-from tests.passes.random_programs import programs
+from tests.passes.random_programs import random_programs
 from tests.passes.tf_sessions import feeds_of, imported, message_of
 
 pytestmark = [pytest.mark.interop, pytest.mark.slow]
@@ -72,7 +72,7 @@ def test_tensorflow_computes_the_recorded_values_from_a_lowered_graph(case: dict
 
 @pytest.mark.parametrize("first", range(0, 200, 50))
 def test_tensorflow_computes_random_programs_that_are_lowered(first: int) -> None:
-    for seed, program in programs(range(first, first + 50)):
+    for seed, program in random_programs(range(first, first + 50)):
         cfgraph.lower(program.graph)
         with tf.Session(graph=imported(message_of(program.graph)), config=plainly()) as session:
             session.run("init")

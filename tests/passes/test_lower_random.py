@@ -4,12 +4,12 @@ import pytest
 
 import cfgraph
 from cfgraph.passes.lower.lower import lower
-from tests.passes.random_programs import programs
+from tests.passes.random_programs import random_programs
 
 
 @pytest.mark.parametrize("first", range(0, 300, 50))
 def test_random_programs_compute_the_same_when_lowered_under_any_schedule(first: int) -> None:
-    for seed, program in programs(range(first, first + 50)):
+    for seed, program in random_programs(range(first, first + 50)):
         lower(program.graph)
         for schedule in ("fifo", "random"):
             session = cfgraph.Session(program.graph, schedule=schedule, schedule_seed=seed)

@@ -8,9 +8,9 @@ import cfgraph
 from cfgraph.analysis.verify.verify import require_valid
 from cfgraph.errors import Unsupported
 from cfgraph.ir.function_graph import Instances
-from cfgraph.passes.lower.construct import kind_of
+from cfgraph.passes.lower.functional_node import functional_kind
 from tests.conformance import recorded
-from tests.passes.functional import calls, graph_of, lowered, nested
+from tests.passes.functional_graphs import calls, graph_of, lowered, nested
 
 
 @contextmanager
@@ -78,7 +78,7 @@ def test_recorded_graphs_are_lowered_whole_and_once() -> None:
         count += 1
         require_valid(graph)
         instances = Instances(graph.functions)
-        assert not [node for node in graph if kind_of(node, instances)], name
+        assert not [node for node in graph if functional_kind(node, instances)], name
         once = cfgraph.dumps(graph)
         assert not cfgraph.lower(graph)
         assert cfgraph.dumps(graph) == once, name

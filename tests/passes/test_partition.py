@@ -14,7 +14,7 @@ from cfgraph import Graph, InvalidInput, Unsupported
 from cfgraph.analysis.loops.frames import frames
 from cfgraph.analysis.transfers import rendezvous_key
 from cfgraph.ir.graph import Node
-from tests.passes.random_programs import program
+from tests.passes.random_programs import random_program
 
 FOLDER = Path(__file__).parents[2] / "fixtures" / "passes" / "partition"
 A, B, C = (f"/job:localhost/replica:0/task:0/device:CPU:{number}" for number in range(3))
@@ -43,7 +43,7 @@ RANDOM = range(40)
 
 def placed(seed: int) -> Graph:
     """A random program on three devices."""
-    made = program(seed).graph
+    made = random_program(seed).graph
     cfgraph.place(made, devices="cpu:0-2", seed=seed)
     return made
 

@@ -20,7 +20,7 @@ from tests.analysis.random_graphs import random_graph
 from tests.build.programs import FLOATS, INTEGERS
 from tests.build.programs import programs as structured
 from tests.build.test_programs import expected, written
-from tests.passes.random_programs import programs
+from tests.passes.random_programs import random_programs
 
 SCHEDULES = ("fifo", "random")
 RACES = {"CFG220", "CFG222"}
@@ -38,7 +38,7 @@ def cut(graph: Graph, seed: int, devices: str = "cpu:0-2") -> Graph:
 
 @pytest.mark.parametrize("first", range(0, 150, 50))
 def test_random_programs_compute_the_same_when_partitioned_under_any_schedule(first: int) -> None:
-    for seed, program in programs(range(first, first + 50)):
+    for seed, program in random_programs(range(first, first + 50)):
         cut(program.graph, seed)
         for schedule in SCHEDULES:
             session = cfgraph.Session(program.graph, schedule=schedule, schedule_seed=seed)

@@ -5,7 +5,7 @@ import pytest
 import cfgraph
 from cfgraph.errors import InvalidInput
 from cfgraph.runtime.session import Session
-from tests.passes.functional import calls, conditional, graph_of, loop
+from tests.passes.functional_graphs import calls, conditional, graph_of, loop
 
 FEEDS = {"pred:0": True, "x0:0": 1, "x1:0": 2}
 

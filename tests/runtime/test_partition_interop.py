@@ -14,7 +14,7 @@ from cfgraph.ir.graph import Graph
 from cfgraph.ir.parts import join
 from cfgraph.passes.place.place import place
 from cfgraph.runtime.trace import Recorder
-from tests.passes.random_programs import programs
+from tests.passes.random_programs import random_programs
 
 pytestmark = [pytest.mark.interop, pytest.mark.slow]
 
@@ -97,7 +97,7 @@ def test_graphs_that_were_placed_at_random(
 
 
 def test_random_programs_that_were_placed_at_random() -> None:
-    for seed, program in programs(range(20)):
+    for seed, program in random_programs(range(20)):
         place(program.graph, devices="cpu:0-2", seed=seed)
         feeds = {
             name if ":" in name else f"{name}:0": value for name, value in program.feeds.items()

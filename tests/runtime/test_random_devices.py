@@ -9,12 +9,12 @@ from cfgraph.ir.copy import copy_of
 from cfgraph.passes.partition.partition import partition
 from cfgraph.passes.place.place import place
 from cfgraph.runtime.cost_model import CostModel
-from tests.passes.random_programs import programs
+from tests.passes.random_programs import random_programs
 
 
 @pytest.mark.parametrize("first", range(0, 120, 30))
 def test_no_placement_and_no_schedule_changes_a_value_or_hangs(first: int) -> None:
-    for seed, program in programs(range(first, first + 30)):
+    for seed, program in random_programs(range(first, first + 30)):
         graph = copy_of(program.graph)
         place(graph, devices="cpu:0-2", seed=seed)
         partition(graph)
@@ -32,7 +32,7 @@ def test_no_placement_and_no_schedule_changes_a_value_or_hangs(first: int) -> No
 
 @pytest.mark.parametrize("first", range(0, 40, 20))
 def test_a_session_on_several_devices_places_and_partitions_what_it_runs(first: int) -> None:
-    for seed, program in programs(range(first, first + 20)):
+    for seed, program in random_programs(range(first, first + 20)):
         session = cfgraph.Session(program.graph, devices="cpu:0,cpu:1,gpu:0")
         session.run(targets=["init"])
         values = session.run(program.fetches, program.feeds, program.targets, timeout=60)

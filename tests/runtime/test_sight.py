@@ -8,7 +8,7 @@ import pytest
 import cfgraph
 from cfgraph.errors import ExecutionError, UsageError
 from cfgraph.ir.graph import Graph
-from tests.passes.functional import graph_of
+from tests.passes.functional_graphs import graph_of
 
 # u and w meet in `both`, so that one cluster has all; v counts how often it was added to
 TEXT = """

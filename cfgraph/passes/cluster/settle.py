@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from cfgraph.ir.graph import Graph, Node
-from cfgraph.passes.lower.inline import COLOCATED
-from cfgraph.passes.lower.tidy import forget_missing_neighbours
+from cfgraph.passes.lower.inline import COLOCATION_PREFIX
+from cfgraph.passes.lower.lower import drop_dangling_colocation
 
 _BESIDE: Final = "_class"
 
@@ -30,11 +30,15 @@ def follow_neighbours(graph: Graph, launches: Mapping[str, str]) -> None:
         followed = tuple(dict.fromkeys(_followed(group, graph, launches) for group in groups))
         if followed != groups:
             graph.set_attr(node, _BESIDE, followed)
-    forget_missing_neighbours(graph, wishing)
+    drop_dangling_colocation(graph, wishing)
 
 
 def _followed(group: Any, graph: Graph, launches: Mapping[str, str]) -> Any:
-    if not isinstance(group, bytes) or not group.startswith(COLOCATED):
+    if not isinstance(group, bytes) or not group.startswith(COLOCATION_PREFIX):
         return group
-    name = group[len(COLOCATED) :].decode("utf-8", "replace")
-    return group if name in graph or name not in launches else COLOCATED + launches[name].encode()
+    name = group[len(COLOCATION_PREFIX) :].decode("utf-8", "replace")
+    return (
+        group
+        if name in graph or name not in launches
+        else COLOCATION_PREFIX + launches[name].encode()
+    )

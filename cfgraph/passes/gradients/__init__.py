@@ -1,1 +1,1 @@
-"""Reverse-mode gradients of any lowered graph."""
+"""Reverse-mode differentiation of lowered graphs."""

@@ -1,4 +1,4 @@
-"""Reverse mode on a lowered graph, from tensors to tensors."""
+"""Reverse-mode differentiation of a lowered graph, from tensors to tensors."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from cfgraph.analysis.resource_handles import stacks
 from cfgraph.errors import Unsupported, UsageError
 from cfgraph.ir import dtypes
 from cfgraph.ir.graph import Graph, Output
-from cfgraph.passes.gradients.active import Active
-from cfgraph.passes.gradients.loops import reverse_loop
-from cfgraph.passes.gradients.recompute import Recomputed
-from cfgraph.passes.gradients.reverse import Reverse
-from cfgraph.passes.gradients.site import Site
-from cfgraph.passes.gradients.stacks import GradientStacks
-from cfgraph.passes.gradients.twins import settle
-from cfgraph.passes.gradients.work import Work
+from cfgraph.passes.gradients.activity import ActivityAnalysis
+from cfgraph.passes.gradients.checkpointing.policy import CheckpointPolicy
+from cfgraph.passes.gradients.context import GradientContext
+from cfgraph.passes.gradients.gradient_stacks import GradientStacks
+from cfgraph.passes.gradients.loop_gradient import reverse_loop
+from cfgraph.passes.gradients.recomputed_loop import cleanup_clones
+from cfgraph.passes.gradients.reverse import ReverseMode
+from cfgraph.passes.gradients.scope import GradientScope
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class GradientRequest:
     """What is asked for: the gradients of the sum of `ys`, each weighed, with respect to `xs`.
 
     `weights` has for each y a tensor, an array, or None for ones. Nothing flows through `stops`.
@@ -43,7 +43,7 @@ class Wish:
     recompute: int | str | None = None
 
 
-def differentiate(graph: Graph, wish: Wish) -> list[Output | None]:
+def differentiate(graph: Graph, wish: GradientRequest) -> list[Output | None]:
     """Add gradients to a lowered graph, in place; for an x that no y depends on None.
 
     Raises Unsupported for what cannot be differentiated; the graph is unchanged then.
@@ -51,8 +51,8 @@ def differentiate(graph: Graph, wish: Wish) -> list[Output | None]:
     if wish.recompute is None:
         return _differentiate(graph, wish, None)
     saved = GradientStacks(stacks(graph))
-    active = Active(wish.ys, wish.xs, wish.stops, saved.links())
-    cut = Recomputed(graph, wish.recompute, active, saved)
+    active = ActivityAnalysis(wish.ys, wish.xs, wish.stops, saved.links())
+    cut = CheckpointPolicy(graph, wish.recompute, active, saved)
     try:
         found = _differentiate(graph, wish, cut)
     except Exception:
@@ -62,41 +62,47 @@ def differentiate(graph: Graph, wish: Wish) -> list[Output | None]:
     return found
 
 
-def _differentiate(graph: Graph, wish: Wish, cut: Recomputed | None) -> list[Output | None]:
+def _differentiate(
+    graph: Graph, wish: GradientRequest, cut: CheckpointPolicy | None
+) -> list[Output | None]:
     """Add gradients; loops that are cut run again."""
     saved = GradientStacks(stacks(graph))
     links = saved.links()
-    active = Active(wish.ys, wish.xs, wish.stops, links)
+    active = ActivityAnalysis(wish.ys, wish.xs, wish.stops, links)
     found = regions(graph, links)
     weights = [weight for weight in wish.weights if isinstance(weight, Output)]
     for item in (*wish.ys, *wish.xs, *weights):
         _require_outside_loops(found, item)
-    work = Work(graph, found.frames, wish.swap_memory, wish.ignore_custom)
+    work = GradientContext(graph, found.frames, wish.swap_memory, wish.ignore_custom)
     if cut is not None:
         work.segments, work.left_out = cut.segments, cut.left_out
     try:
-        return _run(work, found, active, saved, wish)
+        return _add_gradients(work, found, active, saved, wish)
     except Exception:
         work.undo()
         raise
 
 
-def _run(
-    work: Work, found: Regions, active: Active, saved: GradientStacks, wish: Wish
+def _add_gradients(
+    work: GradientContext,
+    found: Regions,
+    active: ActivityAnalysis,
+    saved: GradientStacks,
+    wish: GradientRequest,
 ) -> list[Output | None]:
-    site = Site(work)
-    reverse = Reverse(site, found.root, found, active, saved)
+    site = GradientScope(work)
+    reverse = ReverseMode(site, found.root, found, active, saved)
     for y, weight in zip(wish.ys, wish.weights, strict=True):
         if carries_gradient(y) and active.wants(y):
             guard = found.guards.of(y)
-            reverse.hand(y, _weighed(site, y, weight, guard), guard)
+            reverse.accumulate(y, _initial_gradient(site, y, weight, guard), guard)
     reverse.run(reverse_loop)
-    settle(work)
-    zeros = {*wish.zeros, *_behind_loops(found, wish)}
-    return [_named(reverse, x, x in zeros) for x in wish.xs]
+    cleanup_clones(work)
+    zeros = {*wish.zeros, *_reachable_through_loops(found, wish)}
+    return [_named_gradient(reverse, x, x in zeros) for x in wish.xs]
 
 
-def _behind_loops(found: Regions, wish: Wish) -> list[Output]:
+def _reachable_through_loops(found: Regions, wish: GradientRequest) -> list[Output]:
     """The xs that a y depends on if all that leaves a loop depends on all that enters it.
 
     They have a gradient, if only of zeros: what a loop makes of a value may depend on how often it
@@ -107,7 +113,7 @@ def _behind_loops(found: Regions, wish: Wish) -> list[Output]:
     }
     if not links:
         return []
-    active = Active(wish.ys, wish.xs, wish.stops, links)
+    active = ActivityAnalysis(wish.ys, wish.xs, wish.stops, links)
     return [x for x in wish.xs if active.wants(x)]
 
 
@@ -120,7 +126,7 @@ def _require_outside_loops(found: Regions, item: Output) -> None:
         raise Unsupported(message, node=item.node, frame=frame.path, hint=hint, code="CFG506")
 
 
-def _weighed(site: Site, y: Output, weight: Any, guard: PathCondition) -> Output:
+def _initial_gradient(site: GradientScope, y: Output, weight: Any, guard: PathCondition) -> Output:
     """The gradient that a y begins with; dead where the y is."""
     dtype = y.dtype
     assert dtype is not None
@@ -139,7 +145,7 @@ def _weighed(site: Site, y: Output, weight: Any, guard: PathCondition) -> Output
     return site.Mul(site.OnesLike(y, name="grad_ys"), weight) if decisions else weight
 
 
-def _require_shape(site: Site, y: Output, weight: Output) -> None:
+def _require_shape(site: GradientScope, y: Output, weight: Output) -> None:
     wanted, found = site.known_shape(y), site.known_shape(weight)
     try:
         wanted.merge(found)
@@ -148,7 +154,7 @@ def _require_shape(site: Site, y: Output, weight: Output) -> None:
         raise UsageError(message, node=y.node) from None
 
 
-def _named(reverse: Reverse, x: Output, zeros: bool) -> Output | None:
+def _named_gradient(reverse: ReverseMode, x: Output, zeros: bool) -> Output | None:
     """The gradient of an x under its own name.
 
     Zeros where a y depends on the x, but only in steps: along Floor, say, or Sign; and where it
@@ -157,13 +163,13 @@ def _named(reverse: Reverse, x: Output, zeros: bool) -> Output | None:
     site = reverse.site
     site.work.prefix, site.work.device = site.work.scope, x.node.device
     total = reverse.total(x)
-    zeros = zeros or reverse.active.wants(x) or _beside(reverse, x)
+    zeros = zeros or reverse.active.wants(x) or _has_sibling_gradient(reverse, x)
     if total is None and not zeros:
         return None
     return site.new("Identity", [total or site.zeros_like(x)], x.node.name).output()
 
 
-def _beside(reverse: Reverse, x: Output) -> bool:
+def _has_sibling_gradient(reverse: ReverseMode, x: Output) -> bool:
     """True for an output whose node got a gradient for another one, and handed it on.
 
     It took zeros for this one.

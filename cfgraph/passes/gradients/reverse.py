@@ -1,38 +1,104 @@
-"""Reverse mode over a region: each item, last ones first, hands the gradients of its outputs to the
-tensors that it reads, and a tensor's gradient is the sum of what its readers hand it.
+"""Reverse mode over a region: visit its items in reverse order and sum the partial gradients.
+
+Each item passes the gradients of its outputs to its inputs; the gradient of a tensor is the sum of
+the partial gradients from its readers. In conditionals a Merge becomes Switches, a Switch a Merge:
+
+    Switch(x, p): dx = Merge(d false, d true)        Merge(a, b): da = Switch(dz, p):0, db = …:1
+
+The gradient of a live tensor is live, that of a dead one dead. If only one side of a Switch is
+used, the other side contributes zeros that are live on that side alone. If a tensor is read by a
+node that runs less often than the tensor is live, the partial gradient is merged with zeros.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
-from cfgraph.analysis.loops.path_conditions import PathCondition
+from cfgraph.analysis.loops.path_conditions import BranchDecision, PathCondition, PathConditions
 from cfgraph.analysis.loops.regions import Region, Regions
 from cfgraph.errors import Unsupported
 from cfgraph.ir import registry
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ops.adjoint import Partial
 from cfgraph.ops.op import handed_back, lookup, role
-from cfgraph.passes.gradients.active import Active
-from cfgraph.passes.gradients.conditionals import completed, merge_gradient, switch_gradient
-from cfgraph.passes.gradients.loop_form import decides
-from cfgraph.passes.gradients.site import Site
-from cfgraph.passes.gradients.stacks import GradientStacks
+from cfgraph.passes.gradients.activity import ActivityAnalysis
+from cfgraph.passes.gradients.gradient_stacks import GradientStacks
+from cfgraph.passes.gradients.loop_form import is_loop_switch
+from cfgraph.passes.gradients.scope import GradientScope
+
+
+def switch_gradient(
+    site: GradientScope, guards: PathConditions, node: Node, arrived: list[Output | None]
+) -> Output | None:
+    """The gradient of a Switch's data, from those of its outputs."""
+    if not any(arrived):
+        return None
+    sides: list[Output] = []
+    for port, dx in enumerate(arrived):
+        sides.append(dx if dx is not None else _side_zeros(site, guards, node.output(port)))
+    return site.add("Merge", sides, "Merge", {})
+
+
+def _side_zeros(site: GradientScope, guards: PathConditions, side: Output) -> Output:
+    """Zeros that are live where this side of a Switch is."""
+    if site is site.top and not _is_resource(side):
+        return site.zeros_like(side)
+    return site.under(site.zeros_like(side.node.inputs[0]), [guards.decision(side)])
+
+
+def merge_gradient(
+    site: GradientScope, guards: PathConditions, node: Node, slot: int, dz: Output
+) -> Output:
+    """The gradient of one input of a Merge."""
+    rest = guards.rest(node, slot)
+    told = all(item.sides for item in rest)
+    if rest and told and guards.alone(node, slot):
+        return site.under(dz, rest)
+    chosen = site.add("Equal", (node.output(1), slot), "chosen", {})
+    dx = site.add("Switch", (dz, chosen), "Switch", {}).node.output(1)
+    if not told:
+        return dx
+    # the Merge may take another input although this one is live
+    zeros = site.add("Switch", (site.zeros_like(node.inputs[slot]), chosen), "Switch", {})
+    return site.add("Merge", (zeros, dx), "Merge", {})
+
+
+def merge_with_zeros(
+    site: GradientScope, x: Output, dx: Output, decisions: Iterable[BranchDecision]
+) -> Output:
+    """A gradient that is live only where these decisions fall, with zeros elsewhere."""
+    zeros, layers = site.zeros_like(x), []
+    for item in decisions:
+        if not item.sides:
+            message = f"what reads {x.name} is live under conditions that no predicate tells"
+            raise Unsupported(message, node=item.pred.node, code="CFG505")
+        others = [port for port in range(item.sides) if port != item.port]
+        chosen = site.under(zeros, [item])
+        layers.append([Output(chosen.node, port) for port in others])
+        zeros = chosen
+    for others_zeros in reversed(layers):
+        dx = site.add("Merge", [dx, *others_zeros], "Merge", {})
+    return dx
+
+
+def _is_resource(x: Output) -> bool:
+    return x.dtype is not None and x.dtype.kind == "resource"
+
 
 # the note by which TensorFlow finds a gradient that a program registered
-CUSTOM: Final = "_gradient_op_type"
+CUSTOM_GRADIENT_ATTR: Final = "_gradient_op_type"
 
 
-class Reverse:
+class ReverseMode:
     """The gradients of one region: what has arrived for each tensor so far."""
 
     def __init__(
         self,
-        site: Site,
+        site: GradientScope,
         region: Region,
         found: Regions,
-        active: Active,
+        active: ActivityAnalysis,
         stacks: GradientStacks,
     ) -> None:
         self.site = site
@@ -43,7 +109,7 @@ class Reverse:
         self.wanted = active.wants
         self._parts: dict[Output, list[Output]] = {}
 
-    def hand(self, x: Output, dx: Output, guard: PathCondition) -> None:
+    def accumulate(self, x: Output, dx: Output, guard: PathCondition) -> None:
         """Add to the gradient of a tensor something that is live under a guard."""
         if self.wanted(x):
             self._keep(x, dx, guard)
@@ -51,8 +117,8 @@ class Reverse:
     def _keep(self, x: Output, dx: Output, guard: PathCondition) -> None:
         if guard is not self.regions.guards.none:
             rest = guard.beyond(self.regions.guards.of(x))
-            if rest and (rest := self.site.within_iteration(rest)):
-                dx = completed(self.site, x, dx, rest)
+            if rest and (rest := self.site.residual_decisions(rest)):
+                dx = merge_with_zeros(self.site, x, dx, rest)
         parts = self._parts.get(x)
         if parts is None:
             self._parts[x] = [dx]
@@ -73,7 +139,7 @@ class Reverse:
             self.site.work.known.tell(parts[0], self.site.known_shape(x))
         return parts[0]
 
-    def run(self, reverse_loop: Callable[[Reverse, Region], None]) -> None:
+    def run(self, reverse_loop: Callable[[ReverseMode, Region], None]) -> None:
         """Go over the region, last items first."""
         for item in reversed(self.region.order):
             if isinstance(item, Region):
@@ -108,7 +174,7 @@ class Reverse:
             return
         for part in (dx, self.stacks.pop(self.site, node)):
             if part is not None:
-                self.hand(value, part, self.regions.guards.of_node(node))
+                self.accumulate(value, part, self.regions.guards.of_node(node))
 
     def _switch(self, node: Node) -> None:
         data = node.inputs[0]
@@ -117,13 +183,13 @@ class Reverse:
             return
         guards = self.regions.guards
         self.site.work.at(node)
-        if decides(self.region, node):
+        if is_loop_switch(self.region, node):
             # of a loop's own Switch, only the side of the body is in an iteration
             dx = arrived[1]
         else:
             dx = switch_gradient(self.site, guards, node, arrived)
         if dx is not None:
-            self.hand(data, dx, guards.of_node(node))
+            self.accumulate(data, dx, guards.of_node(node))
 
     def _merge(self, node: Node) -> None:
         if handed_back(node) is not None:
@@ -136,7 +202,7 @@ class Reverse:
         for slot, item in enumerate(node.inputs):
             if self.wanted(item):
                 dx = merge_gradient(self.site, guards, node, slot, dz)
-                self.hand(item, dx, guards.of(item))
+                self.accumulate(item, dx, guards.of(item))
 
     def _ordinary(self, node: Node) -> None:
         """Ask the op. Raises Unsupported for one that has no gradient."""
@@ -150,9 +216,9 @@ class Reverse:
         wanted = self.active.wanted(inputs)
         if True not in wanted:
             return
-        _require_types(node)
+        _require_known_types(node)
         work.at(node)
-        hook = work.call_gradient(node) or _hook(node, ignore_custom=work.ignore_custom)
+        hook = work.call_gradient(node) or _gradient_hook(node, ignore_custom=work.ignore_custom)
         partials: Sequence[Partial] = hook(self.site, node, *arrived)
         if len(partials) != len(inputs):
             message = f"{len(partials)} gradients for the {len(inputs)} inputs of {node!r}"
@@ -166,7 +232,7 @@ class Reverse:
                 self._keep(item, made, guard)
 
 
-def _require_types(node: Node) -> None:
+def _require_known_types(node: Node) -> None:
     for item in node.inputs:
         # the type of what a known op gives is known: the graph is valid
         if lookup(item[0].op) is not None or item.dtype is not None:
@@ -176,9 +242,9 @@ def _require_types(node: Node) -> None:
         raise Unsupported(message, node=node, hint=hint, code="CFG502")
 
 
-def _hook(node: Node, *, ignore_custom: bool) -> Callable[..., Any]:
+def _gradient_hook(node: Node, *, ignore_custom: bool) -> Callable[..., Any]:
     op = lookup(node.op)
-    if node.attrs.get(CUSTOM) and not ignore_custom:
+    if node.attrs.get(CUSTOM_GRADIENT_ATTR) and not ignore_custom:
         message = f"{node.op} has a gradient of its own that is not in the file"
         hint = "--ignore-custom takes that of the op"
         raise Unsupported(message, node=node, hint=hint, code="CFG507")

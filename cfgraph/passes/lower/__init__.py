@@ -1,1 +1,1 @@
-"""Lowering: conditionals, loops and calls to the five primitives."""
+"""Lowering of functional control flow to Switch, Merge, Enter, Exit and NextIteration."""

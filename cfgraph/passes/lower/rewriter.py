@@ -1,4 +1,4 @@
-"""The graph while it is lowered: nodes made, sites still to lower, readers handed on."""
+"""Graph edits during lowering: add nodes, queue call sites, and rewire readers to results."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from cfgraph.ir import registry
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import CONTROL, Graph, Node, Output
 from cfgraph.ir.walk import Roles
-from cfgraph.passes.lower.scope import Scope, Site
-from cfgraph.passes.lower.survey import Survey
+from cfgraph.passes.lower.functional_node import CallSite, InlineScope
+from cfgraph.passes.lower.plan import LoweringPlan
 
 
-class Result(NamedTuple):
+class LoweredOutput(NamedTuple):
     """What an output of a functional node became, and what its readers must wait for besides."""
 
     output: Output
@@ -27,11 +27,11 @@ class Rewriter:
     being lowered; `lowered` counts the sites.
     """
 
-    def __init__(self, graph: Graph, survey: Survey) -> None:
+    def __init__(self, graph: Graph, plan: LoweringPlan) -> None:
         self.graph = graph
-        self.survey = survey
+        self.plan = plan
         self.roles = Roles()
-        self.stack: list[Site] = []
+        self.stack: list[CallSite] = []
         self.made: list[Node] = []
         self.lowered = 0
         self._pending: set[Node] = set()
@@ -68,7 +68,7 @@ class Rewriter:
         self.made.append(node)
         return node
 
-    def become(
+    def convert_to(
         self,
         node: Node,
         op: str,
@@ -92,20 +92,22 @@ class Rewriter:
 
     # -- sites -----------------------------------------------------------------------------------
 
-    def push(self, sites: Iterable[Site]) -> None:
+    def push(self, sites: Iterable[CallSite]) -> None:
         """Lower these next, the first one first."""
         sites = list(sites)
         self._pending.update(site.node for site in sites)
         self.stack.extend(reversed(sites))
 
-    def open(self) -> Site:
+    def open(self) -> CallSite:
         """Take the next site, and settle what it reads and waits for."""
         site = self.stack.pop()
         self.lowered += 1
         node = site.node
         self._pending.remove(node)
         site.inputs, site.controls = node.inputs, node.controls
-        site.conduits = tuple(dict.fromkeys(i.node for i in node.inputs if _is_computed(i.node)))
+        site.ordering_inputs = tuple(
+            dict.fromkeys(i.node for i in node.inputs if _has_predecessors(i.node))
+        )
         if site.guarded:
             self._gate(site)
         elif len(node.controls) > 1:
@@ -113,7 +115,7 @@ class Rewriter:
             site.controls = (start,)
         return site
 
-    def _gate(self, site: Site) -> None:
+    def _gate(self, site: CallSite) -> None:
         """Let all inputs pass one node, which runs exactly when the functional node would."""
         node = site.node
         name = f"{node.name}/inputs"
@@ -124,9 +126,9 @@ class Rewriter:
             gate = self.add(name, "IdentityN", node.inputs, node.controls, node.device, T=types)
             site.inputs = tuple(Output(gate, port) for port in range(len(types)))
             site.gate = gate
-        site.controls, site.conduits = (), (site.gate,)
+        site.controls, site.ordering_inputs = (), (site.gate,)
 
-    def needed(self, site: Site, count: int) -> int:
+    def needed(self, site: CallSite, count: int) -> int:
         """The outputs (bits) that something reads, or may fetch."""
         if site.surface:
             return (1 << count) - 1
@@ -143,7 +145,7 @@ class Rewriter:
     # -- readers ---------------------------------------------------------------------------------
 
     def finish(
-        self, site: Site, results: Sequence[Result | None], done: Sequence[Node] = ()
+        self, site: CallSite, results: Sequence[LoweredOutput | None], done: Sequence[Node] = ()
     ) -> None:
         """Hand the readers of a lowered node on to its results.
 
@@ -151,45 +153,49 @@ class Rewriter:
         besides those that the results wait for.
         """
         if site.surface:
-            self._survive(site, [r for r in results if r is not None], done)
+            self._retain_name(site, [r for r in results if r is not None], done)
         else:
-            self._vanish(site, results, done)
+            self._remove_name(site, results, done)
 
-    def _survive(self, site: Site, results: Sequence[Result], done: Sequence[Node]) -> None:
+    def _retain_name(
+        self, site: CallSite, results: Sequence[LoweredOutput], done: Sequence[Node]
+    ) -> None:
         """Keep the name: as Identity, IdentityN or NoOp. Readers pass it by where they can."""
-        node, types = site.node, site.construct.output_types
+        node, types = site.node, site.functional_node.output_types
         outputs = [result.output for result in results]
         if len(outputs) == 1:
             self.rewire(site, {} if results[0].waits else {0: outputs[0]})
         else:
             self.rewire(site, self.gated(site, results))
         waits = [*done, *(wait for result in results for wait in result.waits)]
-        waits.extend(self.conduits(site))
+        waits.extend(self.ordering_inputs(site))
         known = {output.node for output in outputs if self.roles[output.node.op] != "switch"}
         controls = [wait for wait in dict.fromkeys(waits) if wait not in known]
         if not outputs:
-            self.become(node, "NoOp", (), dict.fromkeys([*site.controls, *controls]))
+            self.convert_to(node, "NoOp", (), dict.fromkeys([*site.controls, *controls]))
         elif len(outputs) == 1:
-            self.become(node, "Identity", outputs, controls, T=types[0])
+            self.convert_to(node, "Identity", outputs, controls, T=types[0])
         else:
-            self.become(node, "IdentityN", outputs, controls, T=tuple(types))
+            self.convert_to(node, "IdentityN", outputs, controls, T=tuple(types))
 
-    def _vanish(self, site: Site, results: Sequence[Result | None], done: Sequence[Node]) -> None:
+    def _remove_name(
+        self, site: CallSite, results: Sequence[LoweredOutput | None], done: Sequence[Node]
+    ) -> None:
         """Leave nothing under the name, but a NoOp where control edges meet."""
         node = site.node
         self.rewire(site, self.gated(site, results))
         if not node.control_readers:
             self.graph.remove(node)
             return
-        waits = dict.fromkeys([*done, *self.conduits(site), *site.controls])
+        waits = dict.fromkeys([*done, *self.ordering_inputs(site), *site.controls])
         if all(self.roles[wait.op] == "trigger" for wait in done):
             pivot = site.pivot()
             waits.update({} if pivot is None else {pivot: None})
-        self.become(node, "NoOp", (), waits)
+        self.convert_to(node, "NoOp", (), waits)
 
-    def gated(self, site: Site, results: Sequence[Result | None]) -> dict[int, Output]:
+    def gated(self, site: CallSite, results: Sequence[LoweredOutput | None]) -> dict[int, Output]:
         """The results that are read, by port; one that must wait for more passes an Identity."""
-        node, types, found = site.node, site.construct.output_types, {}
+        node, types, found = site.node, site.functional_node.output_types, {}
         read = self.read_ports(node)
         for port, result in enumerate(results):
             if result is None or not read >> port & 1:
@@ -203,11 +209,11 @@ class Rewriter:
                 found[port] = Output(waited)
         return found
 
-    def conduits(self, site: Site) -> tuple[Node, ...]:
+    def ordering_inputs(self, site: CallSite) -> tuple[Node, ...]:
         """What an order must be kept with that goes through the site: its inputs, if any waits."""
-        return site.conduits if site.node.control_readers else ()
+        return site.ordering_inputs if site.node.control_readers else ()
 
-    def rewire(self, site: Site, new: Mapping[int, Output]) -> None:
+    def rewire(self, site: CallSite, new: Mapping[int, Output]) -> None:
         """Let the readers of a node's outputs read others."""
         node, graph, loose = site.node, self.graph, site.loose
         readers = dict.fromkeys(use.node for use in node.uses if use.slot != CONTROL)
@@ -221,7 +227,7 @@ class Rewriter:
                 inputs = self.tie(reader, inputs, site.scope)
             graph.set_inputs(reader, inputs)
 
-    def tie(self, reader: Node, inputs: list[Output], scope: Scope) -> list[Output]:
+    def tie(self, reader: Node, inputs: list[Output], scope: InlineScope) -> list[Output]:
         """Keep a node that now reads something loose from running when its scope does not."""
         if reader in self._pending:
             return inputs
@@ -241,12 +247,12 @@ class Rewriter:
         return Output(node)
 
 
-def input_types(site: Site) -> list[DType]:
+def input_types(site: CallSite) -> list[DType]:
     """The types of all inputs of a functional node."""
     types = registry.input_types(site.node)
-    return list(site.construct.functions[0].input_types) if types is None else types
+    return list(site.functional_node.functions[0].input_types) if types is None else types
 
 
-def _is_computed(node: Node) -> bool:
+def _has_predecessors(node: Node) -> bool:
     """False for what has nothing before it."""
     return bool(node.inputs or node.controls)

@@ -33,7 +33,7 @@ _ADDS = ("gradients",)
 
 
 @dataclass(frozen=True)
-class Golden:
+class GoldenFile:
     """One golden file."""
 
     path: Path
@@ -44,7 +44,7 @@ class Golden:
     after: str
 
     @classmethod
-    def read(cls, path: Path) -> Golden:
+    def read(cls, path: Path) -> GoldenFile:
         """Read a golden file."""
         before, _, after = path.read_text(encoding="utf-8").partition(_EXPECT)
         lines = before.splitlines()
@@ -53,7 +53,7 @@ class Golden:
         return cls(path, name, _pairs(options), runs, before, after)
 
     @property
-    def settles(self) -> bool:
+    def is_idempotent(self) -> bool:
         """True if the pass, running again, finds nothing to do and can be asked to."""
         return self.name not in _ADDS and "functions" not in self.options
 

@@ -1,18 +1,97 @@
-"""What one computation of gradients shares: the graph, what is known of it, and new names."""
+"""State shared by one gradient computation: the graph, static shapes and values, new names."""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 from cfgraph.analysis.loops.frames import Frame, Frames
+from cfgraph.ir import registry
 from cfgraph.ir.graph import Graph, Node, Output
+from cfgraph.ir.shapes import Shape
 from cfgraph.ops.adjoint import Partials
-from cfgraph.passes.gradients.calls import call_gradient
-from cfgraph.passes.gradients.knowledge import Knowledge
+from cfgraph.ops.op import role
+from cfgraph.ops.shape_inference import infer_node, infer_shapes
+from cfgraph.ops.static_values import Known, Value, decoded
+from cfgraph.passes.gradients.function_gradients import call_gradient
 
 
-class Work:
+class StaticInfo:
+    """The static shapes and values of a graph and of nodes added to it since."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._inferred = infer_shapes(graph)
+        self._new: set[Node] = set()
+        self._shapes: dict[Output, Shape] = {}
+        self._values: dict[Output, Known] = {}
+
+    def shape(self, x: Output) -> Shape:
+        """What is known of a tensor's shape."""
+        if x.node in self._new:
+            self._infer(x.node)
+        added = self._shapes.get(x)
+        return self._inferred[x] if added is None else added
+
+    def value(self, x: Output) -> Any | None:
+        """A tensor's value as an array, or None."""
+        value = self._known(x)
+        return None if value is None or value.known is not None else value.array
+
+    def learn(self, node: Node) -> None:
+        """Take note of a new node; what it gives is inferred when somebody asks."""
+        self._new.add(node)
+
+    def tell(self, x: Output, shape: Shape) -> None:
+        """Note what is known of a new tensor's shape from elsewhere."""
+        have = self.shape(x)
+        with contextlib.suppress(ValueError):
+            self._shapes[x] = have.merge(shape)
+
+    def copy(self, twin: Node, node: Node) -> None:
+        """Know of a new node what is known of another one."""
+        for port in range(registry.output_count(node) or 0):
+            x = node.output(port)
+            self._shapes[twin.output(port)] = self.shape(x)
+            value = self._known(x)
+            if value is not None:
+                self._values[twin.output(port)] = value
+
+    def _infer(self, node: Node) -> None:
+        """Infer what a new node gives, and before that what it reads."""
+        trail = [node]
+        while trail:
+            node = trail[-1]
+            before = [item.node for item in node.inputs if item.node in self._new]
+            self._new.discard(node)
+            todo = [source for source in before if source is not node]
+            if todo and role(node) != "merge":
+                trail.extend(todo)
+                continue
+            trail.pop()
+            self._take(node)
+
+    def _take(self, node: Node) -> None:
+        inputs = [self._shapes.get(item) or self._inferred[item] for item in node.inputs]
+        try:
+            shapes, values = infer_node(node, inputs, [self._known(i) for i in node.inputs])
+        except ValueError:
+            return
+        for port, (shape, value) in enumerate(zip(shapes, values, strict=True)):
+            self._shapes[node.output(port)] = shape
+            if value is not None:
+                self._values[node.output(port)] = value
+
+    def _known(self, x: Output) -> Value | None:
+        if x.node in self._new:
+            self._infer(x.node)
+        if x in self._values:
+            return decoded(self._values[x])
+        array = self._inferred.value(x)
+        return None if array is None else Value(array)
+
+
+class GradientContext:
     """A graph that gets gradients.
 
     `scope` begins the names of all new nodes; `prefix` those of the nodes being added now, which
@@ -26,8 +105,8 @@ class Work:
         self.graph = graph
         self.swap_memory = swap_memory
         self.ignore_custom = ignore_custom
-        self.known = Knowledge(graph)
-        self.scope = _free_scope(graph)
+        self.known = StaticInfo(graph)
+        self.scope = _unique_scope(graph)
         self.prefix = self.scope
         self.device = ""
         self.made: set[Node] = set()
@@ -118,7 +197,7 @@ class Work:
         self.graph.remove(*self.added)
 
 
-def _free_scope(graph: Graph) -> str:
+def _unique_scope(graph: Graph) -> str:
     """`gradients`, or `gradients_1`, … where names begin with that."""
     taken = {name.split("/", 1)[0] for name in graph.nodes}
     number, scope = 0, "gradients"

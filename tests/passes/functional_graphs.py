@@ -1,4 +1,4 @@
-"""Functional graphs of any size, in the readable form."""
+"""Functional graphs of any size, in the readable format."""
 
 from __future__ import annotations
 

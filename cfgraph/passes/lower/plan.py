@@ -1,4 +1,4 @@
-"""Look at all that is to be lowered, and refuse what cannot be, before anything changes."""
+"""Lowering plan: summarize everything to be lowered, and reject what cannot be, before any edit."""
 
 from __future__ import annotations
 
@@ -13,13 +13,22 @@ from cfgraph.ir.names import did_you_mean
 from cfgraph.ir.walk import topological
 from cfgraph.ops.array import Const, Identity
 from cfgraph.ops.op import lookup
-from cfgraph.passes.lower.construct import Construct, construct_of, kind_of
-from cfgraph.passes.lower.facts import Facts, behind_primitives, facts_of, held_by
+from cfgraph.passes.lower.function_summary import (
+    BodySummary,
+    downstream_of_primitives,
+    inputs_to_wait_for,
+    summarize_body,
+)
+from cfgraph.passes.lower.functional_node import (
+    FunctionalNode,
+    functional_kind,
+    read_functional_node,
+)
 
-LOWERED = frozenset({"if", "case", "while", "for", "call"})
+LOWERED_KINDS = frozenset({"if", "case", "while", "for", "call"})
 
 
-class Survey:
+class LoweringPlan:
     """The functional nodes of a graph, and the facts of every function that they run."""
 
     def __init__(
@@ -28,10 +37,10 @@ class Survey:
         self.instances = Instances(graph.functions)
         self.keep_calls = keep_calls
         self.only = None if only is None else frozenset(only)
-        self.facts: dict[FunctionGraph, Facts] = {}
+        self.facts: dict[FunctionGraph, BodySummary] = {}
         self.guarded: frozenset[Node] = frozenset()
         self.held: dict[Node, tuple[Node, ...]] = {}
-        self.constructs: dict[Node, Construct] = {}
+        self.functional_nodes: dict[Node, FunctionalNode] = {}
         self._gradients = dict(graph.gradient_functions)
         self._members: dict[tuple[FunctionGraph, int], tuple[Node, ...]] = {}
         self._require_known(graph)
@@ -67,32 +76,32 @@ class Survey:
                 raise UsageError(message, hint=did_you_mean(name, graph.functions))
 
     def _read(self, graph: Graph) -> None:
-        if not any(kind_of(op, self.instances) for op in graph.ops):
+        if not any(functional_kind(op, self.instances) for op in graph.ops):
             return
         order = topological(graph).nodes
         for node in order:
-            construct = self._construct(node, None)
+            construct = self._functional_node(node, None)
             if construct is None or not self._chosen(construct):
                 continue
-            self.constructs[node] = construct
+            self.functional_nodes[node] = construct
             for function in construct.functions:
-                self._study(function, node)
-        self.guarded = behind_primitives(order)
-        self.held = held_by(order, self.constructs, self.facts)
+                self._summarize(function, node)
+        self.guarded = downstream_of_primitives(order)
+        self.held = inputs_to_wait_for(order, self.functional_nodes, self.facts)
 
-    def _chosen(self, construct: Construct) -> bool:
-        return self.only is None or any(f.name in self.only for f in construct.functions)
+    def _chosen(self, functional_node: FunctionalNode) -> bool:
+        return self.only is None or any(f.name in self.only for f in functional_node.functions)
 
-    def _construct(self, node: Node, function: FunctionGraph | None) -> Construct | None:
+    def _functional_node(self, node: Node, function: FunctionGraph | None) -> FunctionalNode | None:
         """A node read, if it is functional and is to be lowered."""
-        kind = kind_of(node.op, self.instances)
+        kind = functional_kind(node.op, self.instances)
         if not kind or (kind == "call" and self._kept(node)):
             return None
         where = node.name if function is None else f"{function.name}/{node.name}"
-        if kind not in LOWERED:
+        if kind not in LOWERED_KINDS:
             return None
         try:
-            construct = construct_of(node, self.instances)
+            construct = read_functional_node(node, self.instances)
         except InvalidInput as error:
             error.node = error.node or where
             raise
@@ -106,40 +115,40 @@ class Survey:
         called = node.attrs.get("f")
         return (called.name if isinstance(called, Func) else node.op) in self.keep_calls
 
-    def _study(self, start: FunctionGraph, caller: Node) -> None:
+    def _summarize(self, start: FunctionGraph, caller: Node) -> None:
         """Find the facts of a function, after those of the functions that it runs."""
         if start in self.facts:
             return
         path: dict[str, None] = {start.name: None}
         trail = [(start, self._body(start))]
-        pending = [_run_by(trail[0][1])]
+        pending = [_functions_run_by(trail[0][1])]
         while trail:
             for function in pending[-1]:
                 if function in self.facts:
                     continue
                 if function.name in path:
-                    raise _recursive([*path], function.name, caller)
+                    raise _recursion_error([*path], function.name, caller)
                 path[function.name] = None
                 trail.append((function, self._body(function)))
-                pending.append(_run_by(trail[-1][1]))
+                pending.append(_functions_run_by(trail[-1][1]))
                 break
             else:
                 function, constructs = trail.pop()
                 pending.pop()
                 del path[function.name]
-                self.facts[function] = facts_of(function, constructs, self.facts)
+                self.facts[function] = summarize_body(function, constructs, self.facts)
 
-    def _body(self, function: FunctionGraph) -> dict[Node, Construct]:
+    def _body(self, function: FunctionGraph) -> dict[Node, FunctionalNode]:
         """The functional nodes of a function."""
-        read = {node: self._construct(node, function) for node in function.graph}
+        read = {node: self._functional_node(node, function) for node in function.graph}
         return {node: construct for node, construct in read.items() if construct is not None}
 
 
-def _run_by(constructs: dict[Node, Construct]) -> Iterator[FunctionGraph]:
-    return (function for construct in constructs.values() for function in construct.functions)
+def _functions_run_by(functional_nodes: dict[Node, FunctionalNode]) -> Iterator[FunctionGraph]:
+    return (function for construct in functional_nodes.values() for function in construct.functions)
 
 
-def _recursive(path: list[str], name: str, caller: Node) -> Unsupported:
+def _recursion_error(path: list[str], name: str, caller: Node) -> Unsupported:
     chain = [*path[path.index(name) :], name]
     shown = " → ".join(chain if len(chain) <= 12 else [*chain[:6], "…", *chain[-6:]])
     message = f"function {name!r} calls itself: {shown}"
@@ -147,23 +156,23 @@ def _recursive(path: list[str], name: str, caller: Node) -> Unsupported:
     return Unsupported(message, node=caller, hint=hint, code="CFG134")
 
 
-def _require_target(node: Node, construct: Construct, where: str) -> None:
+def _require_target(node: Node, functional_node: FunctionalNode, where: str) -> None:
     """The device of a RemoteCall must be a constant."""
-    if construct.kind == "call" and construct.first and target_of(node) is None:
+    if functional_node.kind == "call" and functional_node.first and remote_target(node) is None:
         message = f"the device that {node.op} runs its function on is computed, not constant"
         raise Unsupported(message, node=where, code="CFG410")
 
 
-def target_of(node: Node) -> str | None:
+def remote_target(node: Node) -> str | None:
     """The device that input 0 of a RemoteCall names; None if that is no constant."""
-    value = constant_of(node.inputs[0])
+    value = constant_value(node.inputs[0])
     if value is None or value.size != 1:
         return None
     text = value.reshape(-1)[0]
     return text.decode("utf-8", "replace") if isinstance(text, bytes) else None
 
 
-def constant_of(output: Output) -> Any:
+def constant_value(output: Output) -> Any:
     """The array of a Const, also behind Identity; None for anything else."""
     node = output.node
     while (op := lookup(node.op)) is not None and issubclass(op, Identity):

@@ -1,4 +1,4 @@
-"""Which tensors matter: those that depend on an x, and that a y depends on."""
+"""Activity analysis: the tensors that depend on an x and that a y depends on."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from cfgraph.ir import registry
 from cfgraph.ir.graph import Node, Output
 
 
-class Active:
+class ActivityAnalysis:
     """The tensors whose gradients are wanted: where a path leads from an x over them to a y.
 
     Paths go over tensors that are numbers, resources or variants, and end at the nodes of `stops`:
@@ -72,7 +72,7 @@ class Active:
                     continue
                 count = counts(node)
                 if count is None:
-                    new = _given_by_unknown(node)
+                    new = _outputs_read_of_unknown_op(node)
                 else:
                     made = [node.output(port) for port in range(count)]
                     new = [item for item in made if carries_gradient(item) and item not in reached]
@@ -102,6 +102,6 @@ class Active:
         return found
 
 
-def _given_by_unknown(node: Node) -> list[Output]:
+def _outputs_read_of_unknown_op(node: Node) -> list[Output]:
     """What is read of a node of an unknown op: a gradient may flow there, and is to be refused."""
     return [use.node.inputs[use.slot] for use in node.uses if use.slot >= 0]

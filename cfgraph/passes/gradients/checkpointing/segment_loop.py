@@ -1,14 +1,14 @@
-"""Cut a loop into segments: a loop of the same iterations, so many at once.
+"""Split a loop into segments: an outer loop over segments of at most `length` iterations each.
 
     before:   while cond: body
     after:    more = true
               while more:
                   j = 0
                   while cond and j < length: body; j += 1
-                  more = cond, as it was last
+                  more = cond, evaluated last
 
-The inner loop is the one that was there, and computes the same values. Its Enters and Exits keep
-their names and belong to the outer loop; the inner one gets others.
+The inner loop is the original one and computes the same values. Its Enters and Exits keep their
+names and belong to the outer loop; the inner loop gets new ones.
 """
 
 from __future__ import annotations
@@ -26,17 +26,21 @@ from cfgraph.ir.attrs import Tensor
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ops.op import behind_identities, role
-from cfgraph.passes.gradients.loop_form import LoopForm, Variable, loop_form
+from cfgraph.passes.gradients.loop_form import (
+    GradientLoop,
+    GradientLoopVariable,
+    recognize_gradient_loop,
+)
 
 
-class Segments:
+class SegmentedLoop:
     """A loop at the top of a graph that is cut; `cond` is the LoopCond of a segment.
 
     Raises Unsupported for a loop that has not the usual form, with nothing changed.
     """
 
     def __init__(self, graph: Graph, region: Region, guards: PathConditions, length: int) -> None:
-        form = loop_form(region, lambda x: True)
+        form = recognize_gradient_loop(region, lambda x: True)
         _require_closed(form)
         frame = region.frame
         self.graph = graph
@@ -47,18 +51,18 @@ class Segments:
         self._prefix = f"{frame.name}/segments"
         self._device = form.cond.device
         self._outer: dict[str, Any] = {
-            "frame_name": _free_frame_name(graph, self._prefix).encode(),
+            "frame_name": _unique_frame_name(graph, self._prefix).encode(),
             "parallel_iterations": frame.parallel_iterations,
         }
         self._inner: dict[str, Any] = {
             "frame_name": frame.enters[0].attr("frame_name"),
             "parallel_iterations": frame.parallel_iterations,
         }
-        merge, decides, pivot = self._machine(self._anchors(form, guards))
+        merge, decides, pivot = self._add_control_loop(self._entry_controls(form, guards))
         for variable in form.variables:
-            self._carry(variable, decides)
+            self._add_outer_variable(variable, decides)
         for enter in form.invariants:
-            self._bring(enter)
+            self._reroute_invariant(enter)
         self._device = form.cond.device
         pred = form.cond.inputs[0]
         self._count(form.cond, pivot, length)
@@ -74,7 +78,7 @@ class Segments:
             node.attrs = attrs
         self.graph.remove(*self._added)
 
-    def _anchors(self, form: LoopForm, guards: PathConditions) -> list[Node]:
+    def _entry_controls(self, form: GradientLoop, guards: PathConditions) -> list[Node]:
         """Nodes that are live together just where the loop is entered."""
         found, chosen = guards.none, list[Node]()
         for enter in form.region.frame.enters:
@@ -91,7 +95,7 @@ class Segments:
                     found = both
         return chosen
 
-    def _machine(self, anchors: list[Node]) -> tuple[Node, Node, Node]:
+    def _add_control_loop(self, anchors: list[Node]) -> tuple[Node, Node, Node]:
         """What drives the outer loop: its Merge, its LoopCond, and a node of each iteration."""
         start = self._const(True, dtypes.bool_, "start", anchors)
         enter = self._add("Enter", [start], "Enter", **self._outer)
@@ -100,7 +104,7 @@ class Segments:
         switch = self._add("Switch", [merge.output(), cond.output()], "Switch")
         return merge, cond, self._add("Identity", [switch.output(1)], "Identity")
 
-    def _carry(self, variable: Variable, decides: Node) -> None:
+    def _add_outer_variable(self, variable: GradientLoopVariable, decides: Node) -> None:
         """Let a variable go around in the outer loop too."""
         enter, merge, graph = variable.enter, variable.merge, self.graph
         self._device = merge.device
@@ -108,13 +112,13 @@ class Segments:
         switch = self._add("Switch", [outer.output(), decides.output()], "Switch")
         into = self._add("Enter", [switch.output(1)], "Enter", **self._attrs(enter))
         graph.set_input(merge, 0, into.output())
-        after = switch.output(1) if _is_unchanged(variable) else self._leave(variable)
+        after = switch.output(1) if _is_invariant(variable) else self._add_exit(variable)
         back = self._add("NextIteration", [after], "NextIteration")
         graph.set_input(outer, 1, back.output())
         for leaving in variable.exits:
             graph.connect(leaving, [switch.output(0)], ())
 
-    def _leave(self, variable: Variable) -> Output:
+    def _add_exit(self, variable: GradientLoopVariable) -> Output:
         """What a variable is at the end of a segment."""
         if variable.exits:
             value = variable.exits[0].inputs[0]
@@ -124,7 +128,7 @@ class Segments:
         waits = [item for leaving in variable.exits for item in leaving.controls]
         return self._add("Exit", [value], "Exit", waits).output()
 
-    def _bring(self, enter: Node) -> None:
+    def _reroute_invariant(self, enter: Node) -> None:
         """Bring an invariant through the outer loop."""
         self._device = enter.device
         uses = list(enter.uses)
@@ -176,7 +180,7 @@ class Segments:
         return node
 
 
-def _is_unchanged(variable: Variable) -> bool:
+def _is_invariant(variable: GradientLoopVariable) -> bool:
     """True for a variable that the body hands on as it is."""
     here = behind_identities(variable.back.inputs[0])
     while role(here.node) == "switch":
@@ -184,27 +188,29 @@ def _is_unchanged(variable: Variable) -> bool:
     return here == variable.merge.output()
 
 
-def _require_closed(form: LoopForm) -> None:
+def _require_closed(form: GradientLoop) -> None:
     """Nothing may tell the first iteration from others, or a variable's Enter from what follows."""
     for variable in form.variables:
         for node in (variable.enter, variable.back):
             if len(node.uses) > 1:
-                raise _unusual(form, node, "is read by more than the Merge of its variable")
+                raise _unsupported_form(
+                    form, node, "is read by more than the Merge of its variable"
+                )
         if variable.merge.readers(1):
-            raise _unusual(form, variable.merge, "tells where its value came from")
+            raise _unsupported_form(form, variable.merge, "tells where its value came from")
         dtype = variable.merge.output().dtype
         if dtype is None or dtype.is_ref:
-            raise _unusual(form, variable.merge, "joins references")
+            raise _unsupported_form(form, variable.merge, "joins references")
 
 
-def _unusual(form: LoopForm, node: Node, what: str) -> Unsupported:
+def _unsupported_form(form: GradientLoop, node: Node, what: str) -> Unsupported:
     path = form.region.frame.path
     message = f"{node.op} in the loop {path} {what}"
     hint = "the loop cannot be cut into segments: leave --recompute out"
     return Unsupported(message, node=node, frame=path, hint=hint, code="CFG504")
 
 
-def _free_frame_name(graph: Graph, base: str) -> str:
+def _unique_frame_name(graph: Graph, base: str) -> str:
     taken = {node.attrs.get("frame_name") for node in graph if role(node) == "enter"}
     name, number = base, 0
     while name.encode() in taken:

@@ -4,7 +4,7 @@ import pytest
 
 import cfgraph
 from cfgraph.errors import CfgraphError, InvalidInput, Unsupported, UsageError
-from tests.passes.functional import calls, graph_of
+from tests.passes.functional_graphs import calls, graph_of
 
 
 def refused(text: str) -> CfgraphError:

@@ -32,7 +32,7 @@ def three_times(b: cfgraph.Builder, step: Any, x: Any) -> Any:
     return found[1]
 
 
-def test_a_loop_whose_merges_name_what_comes_around_first_has_the_same_gradient() -> None:
+def test_a_loop_whose_merges_list_the_back_edge_first_has_the_same_gradient() -> None:
     b = cfgraph.Builder()
     x, w = b.placeholder("x", "float64", []), b.placeholder("w", "float64", [])
     b.Identity(three_times(b, lambda v: b.Mul(v, w), x), name="y")
@@ -127,7 +127,7 @@ def test_what_is_no_number_has_no_gradient() -> None:
         (["s:1", "x:0"], ["s:1"], [None, None]),
     ],
 )
-def test_an_output_beside_the_one_that_is_used_has_zeros_where_the_gradient_goes_on(
+def test_an_unused_sibling_output_has_zeros_where_the_gradient_continues(
     xs: list[str], stops: list[str], wanted: list[list[float] | None]
 ) -> None:
     b = cfgraph.Builder()

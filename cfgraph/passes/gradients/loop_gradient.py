@@ -1,10 +1,10 @@
-"""The gradient of a loop: a loop that runs back over it.
+"""Gradient of a loop: a backward loop that runs its iterations in reverse order.
 
     forward:   Enter ─▶ Merge ─▶ Switch ─▶ body ─▶ NextIteration;  Exit
     backward:  gradient of the Exit ─▶ Enter ─▶ Merge ─▶ Switch ─▶ body's gradient ─▶ NextIteration;
-               its Exit is the gradient of what entered the forward loop
+               its Exit is the gradient of the forward loop's input
 
-An invariant's gradient is summed up in a variable of its own, which begins with zeros.
+The gradient of an invariant is accumulated in a variable of its own, which starts with zeros.
 """
 
 from __future__ import annotations
@@ -12,75 +12,83 @@ from __future__ import annotations
 from cfgraph.analysis.loops.path_conditions import PathCondition
 from cfgraph.analysis.loops.regions import Region
 from cfgraph.ir.graph import Node, Output
-from cfgraph.passes.gradients.frame_site import FrameSite, runs_once
-from cfgraph.passes.gradients.loop_form import LoopForm, Variable, loop_form
-from cfgraph.passes.gradients.loop_site import LoopSite
-from cfgraph.passes.gradients.rerun import Rerun
-from cfgraph.passes.gradients.reverse import Reverse
+from cfgraph.passes.gradients.backward_loop import BackwardLoop
+from cfgraph.passes.gradients.loop_form import (
+    GradientLoop,
+    GradientLoopVariable,
+    recognize_gradient_loop,
+)
+from cfgraph.passes.gradients.recomputed_loop import Recomputation
+from cfgraph.passes.gradients.reverse import ReverseMode
+from cfgraph.passes.gradients.single_trip_frame import SingleTripFrame, is_single_trip
 
 
-def reverse_loop(around: Reverse, region: Region) -> None:
+def reverse_loop(around: ReverseMode, region: Region) -> None:
     """Hand the gradients of a loop's Exits to what enters it."""
     exits = [node.output() for node in region.frame.exits]
     arrived = any(around.parts(item) for item in exits)
     if not arrived and not around.stacks.reaches(region.frame):
         return
     if region.loop_cond in around.site.work.segments:
-        segment = Rerun(around, region)
+        segment = Recomputation(around, region)
         reverse_loop(segment.reverse, segment.region)
-        segment.hand_back()
+        segment.accumulate_outer()
         return
     guard = around.regions.entry_condition(region)
-    if runs_once(region):
-        _reverse_frame(around, region, guard)
+    if is_single_trip(region):
+        _reverse_single_trip_frame(around, region, guard)
         return
-    form = loop_form(region, around.wanted)
-    site = LoopSite(around.site, form, around.regions.guards, guard)
-    inside = Reverse(site, region, around.regions, around.active, around.stacks)
-    begun = [_begin(around, inside, variable, guard) for variable in form.variables]
+    form = recognize_gradient_loop(region, around.wanted)
+    site = BackwardLoop(around.site, form, around.regions.guards, guard)
+    inside = ReverseMode(site, region, around.regions, around.active, around.stacks)
+    begun = [_start_variable(around, inside, variable, guard) for variable in form.variables]
     inside.run(reverse_loop)
     for variable, merge in zip(form.variables, begun, strict=True):
-        _come_around(inside, variable, merge)
+        _close_back_edge(inside, variable, merge)
     for enter in form.invariants:
-        _sum_up(around, inside, enter, guard)
+        _accumulate_invariant(around, inside, enter, guard)
     around.site.wait_for(site, guard)
     around.stacks.ended(around.site, site)
     site.finish()
 
 
-def _reverse_frame(around: Reverse, region: Region, guard: PathCondition) -> None:
+def _reverse_single_trip_frame(around: ReverseMode, region: Region, guard: PathCondition) -> None:
     """Hand the gradients of the Exits of a frame that is no loop to what enters it."""
-    site = FrameSite(around.site, region, around.regions.guards, guard)
-    inside = Reverse(site, region, around.regions, around.active, around.stacks)
+    site = SingleTripFrame(around.site, region, around.regions.guards, guard)
+    inside = ReverseMode(site, region, around.regions, around.active, around.stacks)
     for node in region.frame.exits:
         for part in around.parts(node.output()):
             item = node.inputs[0]
-            inside.hand(item, part, inside.regions.guards.of(item))
+            inside.accumulate(item, part, inside.regions.guards.of(item))
     inside.run(reverse_loop)
     for node in region.frame.enters:
         for part in inside.parts(node.output()):
-            around.hand(node.inputs[0], part, guard)
+            around.accumulate(node.inputs[0], part, guard)
 
 
-def _begin(around: Reverse, inside: Reverse, variable: Variable, guard: PathCondition) -> Node:
+def _start_variable(
+    around: ReverseMode, inside: ReverseMode, variable: GradientLoopVariable, guard: PathCondition
+) -> Node:
     """The variable that carries the gradient of a variable back; its Merge."""
     site, work = inside.site, around.site.work
-    assert isinstance(site, LoopSite)
+    assert isinstance(site, BackwardLoop)
     work.at(variable.merge)
-    enter = site.enter_variable(_arriving(around, site.form, variable, guard), "b_exit")
+    enter = site.enter_variable(_exit_gradient(around, site.form, variable, guard), "b_exit")
     merge = work.add("Merge", (enter.output(), enter.output()), "b_switch")
     for port in range(2):
         work.known.tell(merge.output(port), site.known_shape(variable.merge.output(port)))
     switch = work.add("Switch", (merge.output(), site.back.cond), "b_merge")
     leaving = work.add("Exit", (switch.output(0),), "b_enter")
     work.known.tell(leaving.output(), around.site.known_shape(variable.enter.inputs[0]))
-    around.hand(variable.enter.inputs[0], leaving.output(), guard)
+    around.accumulate(variable.enter.inputs[0], leaving.output(), guard)
     back = variable.back.inputs[0]
-    inside.hand(back, switch.output(1), inside.regions.guards.of(back))
+    inside.accumulate(back, switch.output(1), inside.regions.guards.of(back))
     return merge
 
 
-def _arriving(around: Reverse, form: LoopForm, variable: Variable, guard: PathCondition) -> Output:
+def _exit_gradient(
+    around: ReverseMode, form: GradientLoop, variable: GradientLoopVariable, guard: PathCondition
+) -> Output:
     """The gradient of what a variable leaves the loop with; zeros where there is none."""
     parts = [part for node in variable.exits for part in around.parts(node.output())]
     if len(parts) > 1:
@@ -91,7 +99,9 @@ def _arriving(around: Reverse, form: LoopForm, variable: Variable, guard: PathCo
     return around.site.zeros_like(left[0].output())
 
 
-def _leave(around: Reverse, form: LoopForm, variable: Variable, guard: PathCondition) -> Node:
+def _leave(
+    around: ReverseMode, form: GradientLoop, variable: GradientLoopVariable, guard: PathCondition
+) -> Node:
     """An Exit for a variable that has none."""
     add, work = around.site.work.add_forward, around.site.work
     switch = add("Switch", (variable.merge.output(), form.cond.output()), "f_switch")
@@ -101,10 +111,10 @@ def _leave(around: Reverse, form: LoopForm, variable: Variable, guard: PathCondi
     return leaving
 
 
-def _come_around(inside: Reverse, variable: Variable, merge: Node) -> None:
+def _close_back_edge(inside: ReverseMode, variable: GradientLoopVariable, merge: Node) -> None:
     """Hand the gradient of a variable to the iteration before."""
     site, work = inside.site, inside.site.work
-    assert isinstance(site, LoopSite)
+    assert isinstance(site, BackwardLoop)
     work.at(variable.merge)
     total = inside.total(variable.merge.output())
     if total is None:
@@ -115,13 +125,15 @@ def _come_around(inside: Reverse, variable: Variable, merge: Node) -> None:
     work.graph.set_input(merge, 1, back.output())
 
 
-def _sum_up(around: Reverse, inside: Reverse, enter: Node, guard: PathCondition) -> None:
+def _accumulate_invariant(
+    around: ReverseMode, inside: ReverseMode, enter: Node, guard: PathCondition
+) -> None:
     """Sum up the gradient of an invariant over the iterations."""
     parts = inside.parts(enter.output())
     if not parts:
         return
     site, work = inside.site, inside.site.work
-    assert isinstance(site, LoopSite)
+    assert isinstance(site, BackwardLoop)
     work.at(enter)
     source = enter.inputs[0]
     first = site.enter_variable(around.site.zeros_like(source), "b_acc")
@@ -133,4 +145,4 @@ def _sum_up(around: Reverse, inside: Reverse, enter: Node, guard: PathCondition)
     work.graph.set_input(merge, 1, back.output())
     leaving = work.add("Exit", (switch.output(0),), "b_acc_exit")
     work.known.tell(leaving.output(), around.site.known_shape(source))
-    around.hand(source, leaving.output(), guard)
+    around.accumulate(source, leaving.output(), guard)

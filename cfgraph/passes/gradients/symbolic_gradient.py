@@ -1,9 +1,9 @@
-"""Write out the gradients of functions: SymbolicGradient becomes a call.
+"""Expand SymbolicGradient into a call of a gradient function.
 
     SymbolicGradient(x, dy, f=@f)   ──▶   Call(x, dy, f=@f_gradient)
 
-Where the library has a gradient for the function, that is called; else its body is lowered and
-differentiated, and the result is a new function.
+The gradient function is the one registered in the library; without one, the body of the function is
+lowered and differentiated, and the result becomes a new function.
 """
 
 from __future__ import annotations
@@ -20,22 +20,27 @@ from cfgraph.ir.function_graph import FunctionGraph, instantiate
 from cfgraph.ir.functions import BodyNode, Function
 from cfgraph.ir.graph import Graph, Output
 from cfgraph.ops.op import lookup
-from cfgraph.passes.gradients.calls import called_with_gradient, write_as_calls
-from cfgraph.passes.gradients.differentiate import Wish, differentiate
+from cfgraph.passes.gradients.differentiate import GradientRequest, differentiate
+from cfgraph.passes.gradients.function_gradients import (
+    called_functions_with_gradient,
+    rewrite_as_calls,
+)
 
 # lowers the body of a function, inside of the functions of these names; keeps calls of others
-Lower = Callable[[Graph, frozenset[str], frozenset[str]], object]
+LowerBody = Callable[[Graph, frozenset[str], frozenset[str]], object]
 _CALL = "StatefulPartitionedCall"
 
 
-def write_out_gradients(graph: Graph, lower: Lower, within: frozenset[str]) -> Iterable[str]:
+def expand_symbolic_gradients(
+    graph: Graph, lower: LowerBody, within: frozenset[str]
+) -> Iterable[str]:
     """Replace every SymbolicGradient of a graph and what it calls, in place; the functions made.
 
     `lower` lowers the body of a function; `within` names those that are being differentiated.
     Raises Unsupported where a function cannot be differentiated; the graph is unchanged then.
     """
-    work = _WriteOut(graph, lower, within)
-    named = {op for op in graph.ops if _is_gradient(op)}
+    work = _SymbolicGradients(graph, lower, within)
+    named = {op for op in graph.ops if _is_symbolic_gradient(op)}
     nodes = [(node, work.call(node.name, node.attrs)) for node in graph if node.op in named]
     called = called_functions(graph)
     bodies = {name: work.body(graph.functions[name]) for name in sorted(called)}
@@ -47,14 +52,14 @@ def write_out_gradients(graph: Graph, lower: Lower, within: frozenset[str]) -> I
     return work.made
 
 
-def _is_gradient(op: str) -> bool:
+def _is_symbolic_gradient(op: str) -> bool:
     return getattr(lookup(op), "functional", "") == "gradient"
 
 
-class _WriteOut:
+class _SymbolicGradients:
     """The functions that are made, each once."""
 
-    def __init__(self, graph: Graph, lower: Lower, within: frozenset[str]) -> None:
+    def __init__(self, graph: Graph, lower: LowerBody, within: frozenset[str]) -> None:
         self.graph = graph
         self.lower = lower
         self.within = within
@@ -64,13 +69,13 @@ class _WriteOut:
     def body(self, function: Function) -> Function | None:
         """A function with its gradients written out; None if it has none."""
         definition = function.definition
-        if not any(_is_gradient(node.op) for node in definition.nodes):
+        if not any(_is_symbolic_gradient(node.op) for node in definition.nodes):
             return None
         nodes = tuple(self._node(function.name, node) for node in definition.nodes)
         return Function(function.name, replace(definition, nodes=nodes))
 
     def _node(self, where: str, node: BodyNode) -> BodyNode:
-        if not _is_gradient(node.op):
+        if not _is_symbolic_gradient(node.op):
             return node
         attrs = self.call(f"{where}/{node.name}", node.attrs)
         return BodyNode(node.name, _CALL, node.inputs, node.device, attrs)
@@ -100,10 +105,10 @@ class _WriteOut:
             body = instantiate(
                 self.graph.functions[called.name], called.attrs, self.graph.functions
             )
-            self.made[name] = self._differentiated(name, called.name, body)
+            self.made[name] = self._gradient_function(name, called.name, body)
         return self._names[key]
 
-    def _differentiated(self, name: str, of: str, body: FunctionGraph) -> Function:
+    def _gradient_function(self, name: str, of: str, body: FunctionGraph) -> Function:
         graph = body.graph
         graph.functions = dict(self.graph.functions)
         graph.gradient_functions = dict(self.graph.gradient_functions)
@@ -111,22 +116,22 @@ class _WriteOut:
         arguments = [node.name for node in body.arguments]
         kept = [graph.add("Identity", item, name="output") for item in body.returns]
         outputs = [node.name for node in kept]
-        self.lower(graph, self.within | {of}, called_with_gradient(graph))
-        write_as_calls(graph, graph.gradient_functions)
+        self.lower(graph, self.within | {of}, called_functions_with_gradient(graph))
+        rewrite_as_calls(graph, graph.gradient_functions)
         weights = [
             graph.add("Placeholder", name="weight", dtype=dtype) for dtype in body.output_types
         ]
         xs = [graph[item].output() for item in arguments]
         ys = [graph[item].output() for item in outputs]
-        wish = Wish(ys, xs, [node.output() for node in weights], zeros=xs)
+        wish = GradientRequest(ys, xs, [node.output() for node in weights], zeros=xs)
         found = differentiate(graph, wish)
         results = {
-            f"gradient_{place}": dx or _zeros(graph, x)
+            f"gradient_{place}": dx or _zeros_like(graph, x)
             for place, (x, dx) in enumerate(zip(xs, found, strict=True))
         }
         inputs = {item.node.name: item for item in (*xs, *(node.output() for node in weights))}
         return define(name, graph, inputs, results, library=graph.functions)
 
 
-def _zeros(graph: Graph, x: Output) -> Output:
+def _zeros_like(graph: Graph, x: Output) -> Output:
     return graph.add("ZerosLike", x, name="zeros").output()

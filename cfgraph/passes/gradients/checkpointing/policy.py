@@ -1,4 +1,4 @@
-"""Which loops run again before their gradient, and in segments of which length."""
+"""Checkpointing policy: the loops to recompute, and the length of their segments."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from cfgraph.analysis.loops.trip_count import static_trip_count
 from cfgraph.errors import Unsupported
 from cfgraph.ir.graph import Graph
 from cfgraph.ops.shape_inference import Shapes, infer_shapes
-from cfgraph.passes.gradients.active import Active
-from cfgraph.passes.gradients.frame_site import runs_once
-from cfgraph.passes.gradients.repeatable import CLEARED, Repeatable
-from cfgraph.passes.gradients.segments import Segments
-from cfgraph.passes.gradients.stacks import GradientStacks
+from cfgraph.passes.gradients.activity import ActivityAnalysis
+from cfgraph.passes.gradients.checkpointing.purity import CLEAR_AFTER_READ, Purity
+from cfgraph.passes.gradients.checkpointing.segment_loop import SegmentedLoop
+from cfgraph.passes.gradients.gradient_stacks import GradientStacks
+from cfgraph.passes.gradients.single_trip_frame import is_single_trip
 
 AUTO: Final = "auto"
 
 
-class Recomputed:
+class CheckpointPolicy:
     """The loops that gradients flow through, cut into segments.
 
     `every` is how many iterations a segment has, or AUTO: the root of their number, rounded up.
@@ -29,22 +29,22 @@ class Recomputed:
     """
 
     def __init__(
-        self, graph: Graph, every: int | str, active: Active, saved: GradientStacks
+        self, graph: Graph, every: int | str, active: ActivityAnalysis, saved: GradientStacks
     ) -> None:
         self.graph = graph
         links = saved.links()
         found = regions(graph, links)
-        loops = [region for region in _loops(found) if _matters(region, active)]
+        loops = [region for region in _outermost_loops(found) if _is_active_loop(region, active)]
         wanted = [pop for pop in links if active.wants(pop.output())]
         pushed = {push for use in saved.of.values() for push in use.pushes}
         self.left_out = pushed.difference(*(links[pop] for pop in wanted))
-        repeatable = Repeatable(self.left_out)
+        repeatable = Purity(self.left_out)
         self._read = [node for region in loops for node in repeatable.require(region)]
-        lengths = _lengths(graph, loops, every)
-        self._cut: list[Segments] = []
+        lengths = _segment_lengths(graph, loops, every)
+        self._cut: list[SegmentedLoop] = []
         try:
             for region, length in zip(loops, lengths, strict=True):
-                self._cut.append(Segments(graph, region, found.guards, length))
+                self._cut.append(SegmentedLoop(graph, region, found.guards, length))
         except Exception:
             self.undo()
             raise
@@ -58,28 +58,28 @@ class Recomputed:
     def finish(self) -> None:
         """Let arrays keep the elements that are read again."""
         for node in self._read:
-            self.graph.set_attr(node, CLEARED, False)
+            self.graph.set_attr(node, CLEAR_AFTER_READ, False)
 
 
-def _loops(found: Regions) -> Iterator[Region]:
+def _outermost_loops(found: Regions) -> Iterator[Region]:
     """The outermost loops."""
     for item in found.root.order:
-        if isinstance(item, Region) and not runs_once(item):
+        if isinstance(item, Region) and not is_single_trip(item):
             yield item
 
 
-def _matters(region: Region, active: Active) -> bool:
+def _is_active_loop(region: Region, active: ActivityAnalysis) -> bool:
     return any(active.wants(node.output()) for node in region.frame.exits)
 
 
-def _lengths(graph: Graph, loops: list[Region], every: int | str) -> list[int]:
+def _segment_lengths(graph: Graph, loops: list[Region], every: int | str) -> list[int]:
     if isinstance(every, int):
         return [every] * len(loops)
     shapes = infer_shapes(graph)
-    return [_root(region, shapes) for region in loops]
+    return [_square_root_length(region, shapes) for region in loops]
 
 
-def _root(region: Region, shapes: Shapes) -> int:
+def _square_root_length(region: Region, shapes: Shapes) -> int:
     """The root of the number of iterations, rounded up. Raises Unsupported where it is unknown."""
     count = None if region.loop_cond is None else static_trip_count(region.loop_cond, shapes)
     if count is None:

@@ -1,11 +1,11 @@
-"""Gradients of stacks: what a pop read, a push wrote.
+"""Gradients of stacks: the gradient of a popped value flows to the matching push.
 
     forward:    loop 1: push(v)                        loop 2: u = pop()
-    backward:   loop 2 back: push(du) on a new stack   loop 1 back: dv = pop() from it
+    backward:   backward loop 2: push(du) on a new stack   backward loop 1: dv = pop() from it
 
-Loop 2 pops in the reverse of the order in which loop 1 pushed, so running back over it pushes in
-the order of loop 1, and running back over that pops what belongs to each iteration. It begins when
-the other has ended.
+Loop 2 pops in the reverse order of the pushes of loop 1. Its backward loop therefore pushes in the
+order of loop 1, and the backward loop of loop 1, which starts when the other has ended, pops the
+gradient that belongs to each iteration.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from cfgraph.analysis.resource_handles import StackAccesses
 from cfgraph.errors import Unsupported
 from cfgraph.ir import dtypes
 from cfgraph.ir.graph import Node, Output
-from cfgraph.passes.gradients.loop_site import LoopSite
-from cfgraph.passes.gradients.site import Site
+from cfgraph.passes.gradients.backward_loop import BackwardLoop
+from cfgraph.passes.gradients.scope import GradientScope
 
 
 @dataclass(slots=True)
@@ -27,7 +27,7 @@ class GradientStack:
     """The stack of gradients of one stack; `filled` says where what ran before it is complete."""
 
     handle: Output
-    filled: dict[Site, Node] = field(default_factory=dict)
+    filled: dict[GradientScope, Node] = field(default_factory=dict)
 
 
 class GradientStacks:
@@ -48,7 +48,9 @@ class GradientStacks:
         """True if gradients wait for what a loop, or one inside of it, has pushed."""
         return loop in self._reached
 
-    def push(self, site: Site, pop: Node, dx: Output, frames: Mapping[Node, Frame]) -> None:
+    def push(
+        self, site: GradientScope, pop: Node, dx: Output, frames: Mapping[Node, Frame]
+    ) -> None:
         """Save the gradient of what a node popped. Raises Unsupported for a shared stack.
 
         `frames` has the frame of each node.
@@ -60,7 +62,7 @@ class GradientStacks:
                 "pops; its gradient needs one of each"
             )
             raise Unsupported(message, node=pop, code="CFG508")
-        stack = self._made[use.handle] = GradientStack(_new(site, pop))
+        stack = self._made[use.handle] = GradientStack(_new_stack(site, pop))
         push = site.push(stack.handle, dx)
         stack.filled[site] = push
         frame: Frame | None = frames[use.pushes[0]]
@@ -68,36 +70,40 @@ class GradientStacks:
             self._reached.add(frame)
             frame = frame.parent
 
-    def ended(self, outer: Site, inner: LoopSite) -> None:
+    def ended(self, outer: GradientScope, inner: BackwardLoop) -> None:
         """Note that what a loop pushed is there, for the site around it, when the loop is done."""
         for stack in self._made.values():
             if inner in stack.filled and outer not in stack.filled:
                 stack.filled[outer] = inner.done()
 
-    def pop(self, site: Site, push: Node) -> Output | None:
+    def pop(self, site: GradientScope, push: Node) -> Output | None:
         """The gradient of what a node pushed; None if nobody's gradient came that way."""
         stack = self._made.get(self.of[push].handle) if push in self.of else None
         if stack is None:
             return None
-        at: Site = site
-        while at not in stack.filled and isinstance(at, LoopSite):
+        at: GradientScope = site
+        while at not in stack.filled and isinstance(at, BackwardLoop):
             at = at.outer
         done = stack.filled.get(at)
         if done is None:
             message = "what it pushed is popped in the same iteration of another loop"
             raise Unsupported(message, node=push, code="CFG508")
-        handle = at.new("Identity", [at.bring(stack.handle)], "g_acc_filled", [done]).output()
-        return site.pop(_down(site, at, handle), push)
+        handle = at.new(
+            "Identity", [at.capture_outer(stack.handle)], "g_acc_filled", [done]
+        ).output()
+        return site.pop(_enter_from(site, at, handle), push)
 
 
-def _down(site: Site, at: Site, x: Output) -> Output:
+def _enter_from(site: GradientScope, at: GradientScope, x: Output) -> Output:
     """A tensor of a site around, in this one."""
     return (
-        x if site is at or not isinstance(site, LoopSite) else site.enter(_down(site.outer, at, x))
+        x
+        if site is at or not isinstance(site, BackwardLoop)
+        else site.enter(_enter_from(site.outer, at, x))
     )
 
 
-def _new(site: Site, pop: Node) -> Output:
+def _new_stack(site: GradientScope, pop: Node) -> Output:
     dtype = pop.attr("elem_type")
     size = site.top.const(-1, dtypes.int32)
     node = site.top.new("StackV2", [size], "g_acc", elem_type=dtype, stack_name=b"g_acc")

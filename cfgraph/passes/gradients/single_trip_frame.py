@@ -1,6 +1,6 @@
-"""The gradient of a frame that is no loop: what enters it is computed with once, and leaves.
+"""Gradient of a frame that is not a loop: each of its nodes runs at most once.
 
-    Enter ──▶ nodes ──▶ Exit        the gradients of the nodes stand outside, around the frame
+    Enter ──▶ nodes ──▶ Exit        the gradients of the nodes are added outside the frame
 
 A value of the frame is read outside through an Exit of its own.
 """
@@ -15,20 +15,20 @@ from cfgraph.errors import Unsupported
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Output
 from cfgraph.ops.op import role
-from cfgraph.passes.gradients.site import Site
+from cfgraph.passes.gradients.scope import GradientScope
 
 
-def runs_once(region: Region) -> bool:
+def is_single_trip(region: Region) -> bool:
     """True for a frame whose nodes run once: nothing comes around."""
     frame = region.frame
     return not frame.next_iterations and not frame.loop_conds
 
 
-class FrameSite(Site):
+class SingleTripFrame(GradientScope):
     """The site around a frame, for the nodes in it."""
 
     def __init__(
-        self, outer: Site, region: Region, guards: PathConditions, guard: PathCondition
+        self, outer: GradientScope, region: Region, guards: PathConditions, guard: PathCondition
     ) -> None:
         super().__init__(outer.work)
         self.outer = outer
@@ -38,13 +38,13 @@ class FrameSite(Site):
         self._left: dict[Output, Output] = {}
 
     @property
-    def top(self) -> Site:
+    def top(self) -> GradientScope:
         """The top of the graph."""
         return self.outer.top
 
-    def bring(self, x: Output) -> Output:
+    def capture_outer(self, x: Output) -> Output:
         """A tensor from the top of the graph, as it can be read here."""
-        return self.outer.bring(x)
+        return self.outer.capture_outer(x)
 
     def constant(self, array: Any, dtype: DType) -> Output:
         """A constant that can be read here."""

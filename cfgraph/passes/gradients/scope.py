@@ -1,4 +1,4 @@
-"""Where gradients are added: at the top of the graph, or (`loop_site`) in a backward loop."""
+"""Scope in which gradient nodes are added: the top of the graph, and base of the other scopes."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import Shape
 from cfgraph.ops.op import lookup, role
 from cfgraph.ops.resource_variables import declared_shape
-from cfgraph.passes.gradients.work import Work
+from cfgraph.passes.gradients.context import GradientContext
 
 if TYPE_CHECKING:
-    from cfgraph.passes.gradients.loop_site import LoopSite
+    from cfgraph.passes.gradients.backward_loop import BackwardLoop
 
 
-class Site:
+class GradientScope:
     """The top of the graph: tensors of the graph are read as they are.
 
     Implements `cfgraph.ops.adjoint.Adjoint`. Equal nodes are made once.
     """
 
-    def __init__(self, work: Work) -> None:
+    def __init__(self, work: GradientContext) -> None:
         self.work = work
         self.source = work.scope
         self._same: dict[Any, Output] = {}
@@ -47,8 +47,8 @@ class Site:
 
     def add(self, op: str, inputs: Iterable[Any], name: str, attrs: dict[str, Any]) -> Output:
         """Add a node, or find one that is equal; its output 0."""
-        given = _attributes(attrs) if attrs else attrs
-        tensors = self.all_read(self._tensors(inputs))
+        given = _encoded_attributes(attrs) if attrs else attrs
+        tensors = self.forward_values(self._tensors(inputs))
         key = (op, tensors, *sorted(given.items())) if given else (op, tensors)
         found = None if _is_stateful(op) else self._same.get(key)
         if found is None:
@@ -81,7 +81,7 @@ class Site:
         """A tensor of the graph as it can be read here."""
         return x
 
-    def all_read(self, tensors: tuple[Output, ...]) -> tuple[Output, ...]:
+    def forward_values(self, tensors: tuple[Output, ...]) -> tuple[Output, ...]:
         """Tensors of the graph as they can be read here."""
         return tensors
 
@@ -136,19 +136,19 @@ class Site:
     def _zeros(self, x: Output, shape: Output) -> Output:
         dtype = x.dtype
         if _is_resource(x):
-            dtype, _ = variable_of_handle(self.work.graph, _variable(x).output())
+            dtype, _ = variable_of_handle(self.work.graph, _variable_node(x).output())
         if dtype is None:
-            raise _nothing_held(x)
+            raise _unknown_variable(x)
         return self.add("Fill", (shape, self.const(0, dtype.base)), "zeros", {})
 
     # -- what a backward loop asks of the site around it -----------------------------------------
 
     @property
-    def top(self) -> Site:
+    def top(self) -> GradientScope:
         """The top of the graph."""
         return self
 
-    def bring(self, x: Output) -> Output:
+    def capture_outer(self, x: Output) -> Output:
         """A tensor from the top of the graph, as it can be read here."""
         return x
 
@@ -160,10 +160,10 @@ class Site:
         """What the counter of a loop begins behind."""
         return []
 
-    def wait_for(self, inner: LoopSite, guard: PathCondition) -> None:
+    def wait_for(self, inner: BackwardLoop, guard: PathCondition) -> None:
         """Go on when a loop, entered under a guard, has ended."""
 
-    def within_iteration(self, decisions: Iterable[BranchDecision]) -> list[BranchDecision]:
+    def residual_decisions(self, decisions: Iterable[BranchDecision]) -> list[BranchDecision]:
         """These decisions without those that fall wherever nodes are added here."""
         return list(decisions)
 
@@ -206,30 +206,30 @@ class Site:
         items = tuple(given)
         for item in items:
             if type(item) is not Output:
-                return tuple(self._constants_too(items))
+                return tuple(self._with_constants(items))
         return items
 
-    def _constants_too(self, given: Iterable[Any]) -> Iterator[Output]:
-        items = tuple(_flat(given))
+    def _with_constants(self, given: Iterable[Any]) -> Iterator[Output]:
+        items = tuple(_flatten(given))
         dtype = next((item.dtype for item in items if isinstance(item, Output)), None)
         assert dtype is not None, "a number needs a tensor beside it"
         for item in items:
             yield item if isinstance(item, Output) else self.const(item, dtype.base)
 
 
-def _attributes(given: dict[str, Any]) -> dict[str, Any]:
+def _encoded_attributes(given: dict[str, Any]) -> dict[str, Any]:
     """Attributes as nodes have them: text as bytes."""
     return {key: item.encode() if isinstance(item, str) else item for key, item in given.items()}
 
 
-def _flat(items: Iterable[Any]) -> Iterator[Any]:
+def _flatten(items: Iterable[Any]) -> Iterator[Any]:
     for item in items:
         if isinstance(item, Output | numbers.Number | np.generic):
             yield item
         elif isinstance(item, Node):
             yield item.output()
         else:
-            yield from _flat(item)
+            yield from _flatten(item)
 
 
 def _is_stateful(op: str) -> bool:
@@ -237,17 +237,17 @@ def _is_stateful(op: str) -> bool:
     return definition is None or definition.stateful
 
 
-def _variable(handle: Output) -> Node:
+def _variable_node(handle: Output) -> Node:
     """The node that made a variable's handle. Raises Unsupported where it is not known."""
     here = handle
     while role(here.node) or not here.node.attrs.get("dtype"):
         if not here.node.inputs:
-            raise _nothing_held(handle)
+            raise _unknown_variable(handle)
         here = here.node.inputs[0]
     return here.node
 
 
-def _nothing_held(handle: Output) -> Unsupported:
+def _unknown_variable(handle: Output) -> Unsupported:
     message = f"{handle.name} does not say what its variable holds"
     return Unsupported(message, node=handle.node, code="CFG502")
 

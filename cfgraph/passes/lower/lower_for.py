@@ -2,8 +2,8 @@
 
     index ──▶ Less(index, limit) ──▶ LoopCond        index + delta ──▶ NextIteration
 
-A delta whose sign is not known when the graph is lowered asks for two comparisons, of which it
-chooses one. Start, limit and delta that do not lead anywhere are an error, as they are for `For`.
+A delta whose sign is unknown during lowering takes two comparisons and a select. Invalid start,
+limit and delta fail with an error at run time, as they do for `For`.
 """
 
 from __future__ import annotations
@@ -15,36 +15,40 @@ import numpy as np
 from cfgraph.ir import dtypes
 from cfgraph.ir.attrs import Tensor
 from cfgraph.ir.graph import Node, Output
-from cfgraph.passes.lower.inline import inline
-from cfgraph.passes.lower.loop import Loop
-from cfgraph.passes.lower.loops import arguments, leave, parallel_iterations
+from cfgraph.passes.lower.functional_node import CallSite
+from cfgraph.passes.lower.inline import inline_body
+from cfgraph.passes.lower.lower_while import (
+    LoopBuilder,
+    add_results,
+    loop_arguments,
+    parallel_iterations,
+)
+from cfgraph.passes.lower.plan import constant_value
 from cfgraph.passes.lower.rewriter import Rewriter
-from cfgraph.passes.lower.scope import Site
-from cfgraph.passes.lower.survey import constant_of
 
 _INT32 = dtypes.int32
 
 
-def lower_for(work: Rewriter, site: Site) -> None:
+def lower_for(work: Rewriter, site: CallSite) -> None:
     """Lower a For: the loop machine for the index and for what the body changes."""
-    (body,) = site.construct.functions
+    (body,) = site.functional_node.functions
     start, limit, delta = site.inputs[:3]
-    up = _checked(work, site)
-    passes = work.survey.facts[body].passes
+    up = _counts_up(work, site)
+    passes = work.plan.facts[body].passes
     changed = [place for place, passed in enumerate(passes) if passed != place + 1]
-    loop = Loop(work, site, parallel_iterations(site.node))
+    loop = LoopBuilder(work, site, parallel_iterations(site.node))
     index = loop.enter(start, _INT32)
     for place in changed:
         loop.enter(site.arguments[place], body.input_types[place + 1])
 
-    going_on = _going_on(loop, index, limit, up)
-    effects = work.survey.facts[body].last
+    going_on = _loop_condition(loop, index, limit, up)
+    effects = work.plan.facts[body].last
     values = loop.decide(going_on, [loop.merges[0]] if effects else [])
 
     # argument 0 of the body is the index, the others are those of the For
-    known = arguments(loop, body.input_types[1:], dict(zip(changed, values[1:], strict=True)))
+    known = loop_arguments(loop, body.input_types[1:], dict(zip(changed, values[1:], strict=True)))
     outputs = sum(1 << place for place in changed)
-    done = inline(
+    done = inline_body(
         work,
         body,
         lambda place: known(place - 1) if place else values[0],
@@ -56,10 +60,10 @@ def lower_for(work: Rewriter, site: Site) -> None:
     after = work.add(name, "AddV2", (values[0], step), (), device, T=_INT32)
     following = [item for place in changed if (item := done.returns[place]) is not None]
     loop.close([Output(after), *following], tuple(effect.node for effect in done.effects))
-    leave(work, site, loop, {place: number for number, place in enumerate(changed, 1)})
+    add_results(work, site, loop, {place: number for number, place in enumerate(changed, 1)})
 
 
-def _going_on(loop: Loop, index: Output, limit: Output, up: Output | bool) -> Output:
+def _loop_condition(loop: LoopBuilder, index: Output, limit: Output, up: Output | bool) -> Output:
     """The condition."""
     end = loop.constant(limit, _INT32)
 
@@ -75,20 +79,20 @@ def _going_on(loop: Loop, index: Output, limit: Output, up: Output | bool) -> Ou
     return Output(loop.work.add(name, "SelectV2", inputs, (), loop.device, **attrs))
 
 
-def _checked(work: Rewriter, site: Site) -> Output | bool:
+def _counts_up(work: Rewriter, site: CallSite) -> Output | bool:
     """Whether the loop counts up: known now, or a tensor; with a check where one is needed."""
-    values = [constant_of(item) for item in site.inputs[:3]]
+    values = [constant_value(item) for item in site.inputs[:3]]
     if all(value is not None and value.size == 1 for value in values):
         start, limit, delta = (int(value.reshape(-1)[0]) for value in values)
         if start == limit or (delta and (start < limit) == (delta > 0)):
             return start <= limit
-    return _Check(work, site).up()
+    return _DirectionCheck(work, site).up()
 
 
-class _Check:
+class _DirectionCheck:
     """Nodes before the loop that find its direction, and fail where it has none."""
 
-    def __init__(self, work: Rewriter, site: Site) -> None:
+    def __init__(self, work: Rewriter, site: CallSite) -> None:
         self.work = work
         self.site = site
         self.name = f"{site.node.name}/check"

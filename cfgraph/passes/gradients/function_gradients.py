@@ -1,7 +1,7 @@
-"""Calls of functions for which the library has a gradient.
+"""Calls of functions that have a registered gradient function in the library.
 
-Such a call is not lowered before its gradient is taken: the gradient is a call of the other
-function, with the arguments and the gradients of what the first one returns.
+Such a call is differentiated before it is lowered: its gradient is a call of the gradient function
+with the arguments of the call and the gradients of its results.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from cfgraph.ir.function_graph import Instances
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ops.adjoint import Adjoint, Partials
 
-CALL: Final = "StatefulPartitionedCall"
+CALL_OP: Final = "StatefulPartitionedCall"
 
 
-def called_with_gradient(graph: Graph) -> frozenset[str]:
+def called_functions_with_gradient(graph: Graph) -> frozenset[str]:
     """The functions that a graph runs, directly or not, and that have a gradient in the library."""
     if not graph.gradient_functions:
         return frozenset()
     return frozenset(called_functions(graph) & graph.gradient_functions.keys())
 
 
-def write_as_calls(graph: Graph, functions: Container[str]) -> None:
+def rewrite_as_calls(graph: Graph, functions: Container[str]) -> None:
     """Write nodes whose op is one of some functions as calls, which say their types."""
     instances = Instances(graph.functions)
     for node in graph:
@@ -39,7 +39,7 @@ def write_as_calls(graph: Graph, functions: Container[str]) -> None:
             "Tout": body.output_types,
             "f": Func(node.op, dict(node.attrs)),
         }
-        graph.set_op(node, CALL, attrs)
+        graph.set_op(node, CALL_OP, attrs)
 
 
 def call_gradient(graph: Graph, node: Node) -> Callable[..., Partials] | None:
@@ -47,10 +47,10 @@ def call_gradient(graph: Graph, node: Node) -> Callable[..., Partials] | None:
     called = node.attrs.get("f")
     if not isinstance(called, Func) or called.name not in graph.gradient_functions:
         return None
-    return partial(_gradient, graph.gradient_functions[called.name])
+    return partial(_call_gradient_function, graph.gradient_functions[called.name])
 
 
-def _gradient(name: str, g: Adjoint, node: Node, *grads: Output | None) -> Partials:
+def _call_gradient_function(name: str, g: Adjoint, node: Node, *grads: Output | None) -> Partials:
     """Call the gradient function."""
     given = [g.zeros_like(node.output(port)) if dy is None else dy for port, dy in enumerate(grads)]
     types = tuple(registry.input_types(node) or ())

@@ -1,8 +1,8 @@
-"""What lowering wants to know of a function: what it hands through, what it does besides.
+"""Summary of a function for lowering: which arguments it forwards, and its effects.
 
-An effect is a node that must run even if nobody reads it, and before whatever waits for the
-function: a control output, a stateful node, a call with effects in it. Random ops are none. In a
-spare function only control outputs must run, and the others keep their order.
+An effect is a node that must run even if nothing reads it, before anything that waits for the
+function: a control output, a stateful node, a call with effects. Random ops are not effects. In a
+spare function only the control outputs must run, and the other effects keep their order.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from cfgraph.ir.walk import Roles, topological
 from cfgraph.ops.array import Identity
 from cfgraph.ops.identity import IdentityN
 from cfgraph.ops.op import is_a, lookup
-from cfgraph.passes.lower.construct import Construct
+from cfgraph.passes.lower.functional_node import FunctionalNode
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Facts:
+class BodySummary:
     """What is known of one function.
 
     `order` is its nodes, sources first. `passes` says which argument each output is, unchanged.
@@ -33,12 +33,12 @@ class Facts:
     """
 
     order: tuple[Node, ...]
-    constructs: Mapping[Node, Construct]
+    functional_nodes: Mapping[Node, FunctionalNode]
     passes: tuple[int | None, ...]
     last: tuple[tuple[Node, int], ...]
-    opening: frozenset[Node]
+    initial_effects: frozenset[Node]
     held: Mapping[Node, tuple[Node, ...]]
-    doubtful: bool
+    may_be_dead: bool
     guarded: frozenset[Node]
 
     def members(self, function: FunctionGraph, outputs: int) -> tuple[Node, ...]:
@@ -61,30 +61,30 @@ class Facts:
         return {node.attrs["index"] for node in sources if node.op == ARGUMENT}
 
 
-def facts_of(
+def summarize_body(
     function: FunctionGraph,
-    constructs: Mapping[Node, Construct],
-    known: Mapping[FunctionGraph, Facts],
-) -> Facts:
+    functional_nodes: Mapping[Node, FunctionalNode],
+    known: Mapping[FunctionGraph, BodySummary],
+) -> BodySummary:
     """The facts of a function, given those of the functions that it runs."""
     order = tuple(n for n in topological(function.graph).nodes if n.op != ARGUMENT)
-    effects = {node: None for node in order if is_effect(node, constructs.get(node), known)}
+    effects = {node: None for node in order if is_effect(node, functional_nodes.get(node), known)}
     must = dict.fromkeys(function.control_returns)
     effects.update(must)
-    guarded = behind_primitives(order)
+    guarded = downstream_of_primitives(order)
     if guarded:
-        effects = dict.fromkeys(_outside_loops(function, effects))
-        must = dict.fromkeys(_outside_loops(function, must))
-    ordered = _Order(order, effects, constructs)
-    lasting = _Order(order, must, constructs) if function.spare else ordered
+        effects = dict.fromkeys(_effects_outside_loops(function, effects))
+        must = dict.fromkeys(_effects_outside_loops(function, must))
+    ordered = _EffectOrder(order, effects, functional_nodes)
+    lasting = _EffectOrder(order, must, functional_nodes) if function.spare else ordered
     last = lasting.last(function.returns)
-    switched = _switched(function, order) if guarded else frozenset()
-    return Facts(
+    switched = _downstream_of_switches(function, order) if guarded else frozenset()
+    return BodySummary(
         order,
-        constructs,
-        handed_through(function, constructs, known),
+        functional_nodes,
+        forwarded_arguments(function, functional_nodes, known),
         last,
-        ordered.opening(),
+        ordered.initial_effects(),
         ordered.held,
         any(node in switched for node, _ in last),
         guarded,
@@ -92,25 +92,25 @@ def facts_of(
 
 
 def is_effect(
-    node: Node, construct: Construct | None, known: Mapping[FunctionGraph, Facts]
+    node: Node, functional_node: FunctionalNode | None, known: Mapping[FunctionGraph, BodySummary]
 ) -> bool:
     """True if a node must run even if nobody reads it."""
-    if construct is not None:
-        return any(known[function].last for function in construct.functions)
+    if functional_node is not None:
+        return any(known[function].last for function in functional_node.functions)
     op = lookup(node.op)
-    return op is None or (op.stateful and not op.random and not _is_handle(node))
+    return op is None or (op.stateful and not op.random and not _is_resource_handle(node))
 
 
-def _is_handle(node: Node) -> bool:
+def _is_resource_handle(node: Node) -> bool:
     """True for what only says where something is: a variable, a table, a queue."""
     types = registry.output_types(node)
     return not node.inputs and bool(types) and all(t.is_ref or t is resource for t in types or ())
 
 
-def handed_through(
+def forwarded_arguments(
     function: FunctionGraph,
-    constructs: Mapping[Node, Construct],
-    known: Mapping[FunctionGraph, Facts],
+    functional_nodes: Mapping[Node, FunctionalNode],
+    known: Mapping[FunctionGraph, BodySummary],
 ) -> tuple[int | None, ...]:
     """Which argument each output is, followed through Identity, loops, branches and calls."""
     place = {node: index for index, node in enumerate(function.arguments)}
@@ -121,7 +121,7 @@ def handed_through(
             trail.append(here)
             if here.node in place:
                 found[here] = place[here.node]
-            elif (source := _source(here, constructs, known)) is not None:
+            elif (source := _forwarded_source(here, functional_nodes, known)) is not None:
                 here = source
             else:
                 found[here] = None
@@ -130,12 +130,14 @@ def handed_through(
     return tuple(found[item] for item in function.returns)
 
 
-def _source(
-    output: Output, constructs: Mapping[Node, Construct], known: Mapping[FunctionGraph, Facts]
+def _forwarded_source(
+    output: Output,
+    functional_nodes: Mapping[Node, FunctionalNode],
+    known: Mapping[FunctionGraph, BodySummary],
 ) -> Output | None:
     """The tensor that this one is, unchanged."""
     node, port = output
-    construct = constructs.get(node)
+    construct = functional_nodes.get(node)
     if construct is not None:
         passes = {function: known[function].passes for function in construct.functions}
         slot = construct.passes(port, passes)
@@ -146,17 +148,17 @@ def _source(
     return None if "_gradient_op_type" in node.attrs else node.inputs[port]
 
 
-def held_by(
+def inputs_to_wait_for(
     order: tuple[Node, ...],
-    constructs: Mapping[Node, Construct],
-    known: Mapping[FunctionGraph, Facts],
+    functional_nodes: Mapping[Node, FunctionalNode],
+    known: Mapping[FunctionGraph, BodySummary],
 ) -> dict[Node, tuple[Node, ...]]:
     """The inputs that functional nodes with effects wait for, as they come after other effects."""
-    effects = {node: None for node in order if is_effect(node, constructs.get(node), known)}
-    return _Order(order, effects, constructs).held
+    effects = {node: None for node in order if is_effect(node, functional_nodes.get(node), known)}
+    return _EffectOrder(order, effects, functional_nodes).held
 
 
-def behind_primitives(order: Iterable[Node]) -> frozenset[Node]:
+def downstream_of_primitives(order: Iterable[Node]) -> frozenset[Node]:
     """The nodes behind a Switch, an Enter or a Recv: they may be dead, or in a loop."""
     roles, found = Roles(), set()
     for node in order:
@@ -169,7 +171,7 @@ def behind_primitives(order: Iterable[Node]) -> frozenset[Node]:
     return frozenset(found)
 
 
-def _outside_loops(function: FunctionGraph, effects: Iterable[Node]) -> list[Node]:
+def _effects_outside_loops(function: FunctionGraph, effects: Iterable[Node]) -> list[Node]:
     """The effects, those in a loop of the body replaced by the Exits of the outermost loop."""
     placed, found = frames(function.graph), []
     for node in effects:
@@ -183,7 +185,7 @@ def _outside_loops(function: FunctionGraph, effects: Iterable[Node]) -> list[Nod
     return found
 
 
-def _switched(function: FunctionGraph, order: Iterable[Node]) -> frozenset[Node]:
+def _downstream_of_switches(function: FunctionGraph, order: Iterable[Node]) -> frozenset[Node]:
     """The nodes behind a Switch that is no loop's: they may be dead."""
     placed, roles, found = frames(function.graph), Roles(), set()
     for node in order:
@@ -196,7 +198,7 @@ def _switched(function: FunctionGraph, order: Iterable[Node]) -> frozenset[Node]
     return frozenset(found)
 
 
-class _Order:
+class _EffectOrder:
     """Which effects come before what, once the functional nodes are lowered.
 
     A lowered node does not wait for all of its inputs, so an order that comes from reading is lost
@@ -207,31 +209,31 @@ class _Order:
         self,
         order: tuple[Node, ...],
         effects: Collection[Node],
-        constructs: Collection[Node],
+        functional_nodes: Collection[Node],
     ) -> None:
         self.order = order
         self.effects = effects
-        self.constructs = constructs
+        self.functional_nodes = functional_nodes
         self.after: set[Node] = set()
         self.held: dict[Node, tuple[Node, ...]] = {}
         for node in order:
             self._place(node)
 
     def _place(self, node: Node) -> None:
-        read = [item.node for item in node.inputs if self.comes_late(item.node)]
-        if node in self.constructs:
+        read = [item.node for item in node.inputs if self.follows_effect(item.node)]
+        if node in self.functional_nodes:
             if node not in self.effects:
                 read = []
             elif read:
                 self.held[node] = tuple(dict.fromkeys(read))
-        if read or any(self.comes_late(control) for control in node.controls):
+        if read or any(self.follows_effect(control) for control in node.controls):
             self.after.add(node)
 
-    def comes_late(self, node: Node) -> bool:
+    def follows_effect(self, node: Node) -> bool:
         """True for an effect and for what comes after one."""
         return node in self.effects or node in self.after
 
-    def opening(self) -> frozenset[Node]:
+    def initial_effects(self) -> frozenset[Node]:
         """The effects that no other comes before."""
         return frozenset(node for node in self.effects if node not in self.after)
 
@@ -245,7 +247,7 @@ class _Order:
             for reader, slot in node.uses:
                 if (
                     slot != CONTROL
-                    and reader in self.constructs
+                    and reader in self.functional_nodes
                     and node not in self.waited(reader)
                 ):
                     continue
@@ -259,6 +261,6 @@ class _Order:
             if node in self.effects and node not in followed
         )
 
-    def waited(self, construct: Node) -> tuple[Node, ...]:
+    def waited(self, functional_node: Node) -> tuple[Node, ...]:
         """The inputs that a functional node waits for before anything in it runs."""
-        return self.held.get(construct, ())
+        return self.held.get(functional_node, ())

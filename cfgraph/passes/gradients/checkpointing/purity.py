@@ -1,9 +1,9 @@
-"""Whether a loop may run again: it gives the same values, and changes nothing.
+"""Purity of a loop: whether recomputing it yields the same values and has no side effects.
 
-Variables may be read that nothing writes after the loop. Elements of an array of tensors may be
-read again, if it keeps them; what was written, or pushed on a stack that these gradients do not pop
-from, need not be so again. An array that is made in the loop is made again. All else that has state
-is refused.
+Variables may be read if nothing writes them after the loop. Elements of a TensorArray may be read
+again if the array retains them. Writes to arrays, and pushes on stacks that these gradients do not
+pop, are not repeated. An array created in the loop is created again. A loop with any other stateful
+op is rejected.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from cfgraph.ops.op import lookup
 from cfgraph.ops.tensor_array_ops import ArrayOp
 
 # the attribute of an array that gives each element once
-CLEARED: Final = "clear_after_read"
+CLEAR_AFTER_READ: Final = "clear_after_read"
 
 
-class Repeatable:
+class Purity:
     """Looks at what loops do that must not be done twice.
 
     `pushed` are the nodes that push what these gradients do not pop.
@@ -37,38 +37,40 @@ class Repeatable:
 
         Raises Unsupported, naming the node, for a loop that cannot run again.
         """
-        nodes = list(_members(region))
+        nodes = list(_loop_nodes(region))
         inside, read, written = set(nodes), dict[Node, Node](), set[Node]()
         for node in nodes:
-            op, kind = lookup(node.op), access(node)
+            op, kind = lookup(node.op), array_access(node)
             if op is None or op.random:
                 what = "is not known" if op is None else "draws random numbers"
-                raise _refused(region, node, what)
+                raise _impure_loop(region, node, what)
             if kind:
                 array = self._effects.origin(node.inputs[0]).node
-                if not _is_array(array):
-                    raise _refused(region, node, "uses an array that may be one of several")
+                if not _creates_array(array):
+                    raise _impure_loop(region, node, "uses an array that may be one of several")
                 if array in inside:
                     continue
                 if kind == "write":
                     written.add(array)
                 else:
                     read[array] = node
-            elif op.stateful and not (op.reads_only or _is_array(node) or node in self._pushed):
-                raise _refused(region, node, "has state")
+            elif op.stateful and not (
+                op.reads_only or _creates_array(node) or node in self._pushed
+            ):
+                raise _impure_loop(region, node, "has state")
         for array in written & read.keys():
-            raise _refused(region, read[array], "reads what the loop itself writes")
-        reading = [node for node in nodes if node not in self._pushed and not _is_array(node)]
+            raise _impure_loop(region, read[array], "reads what the loop itself writes")
+        reading = [node for node in nodes if node not in self._pushed and not _creates_array(node)]
         used = list(self._effects.accesses(reading))
-        changed = self._changed_after(region) if used else set()
+        changed = self._written_downstream(region) if used else set()
         for item in used:
             if item.resource in changed:
-                raise _refused(
+                raise _impure_loop(
                     region, item.node, f"reads {item.name}, which changes after the loop"
                 )
         return list(read)
 
-    def _changed_after(self, region: Region) -> set[Hashable]:
+    def _written_downstream(self, region: Region) -> set[Hashable]:
         """The resources that nodes behind a loop write."""
         behind = dict.fromkeys(use.node for node in region.frame.exits for use in node.uses)
         todo = list(behind)
@@ -80,28 +82,28 @@ class Repeatable:
         return {item.resource for item in self._effects.accesses(behind) if item.writes}
 
 
-def access(node: Node) -> str:
+def array_access(node: Node) -> str:
     """What a node does to elements of an array of tensors: `read`, `write`, or nothing."""
     op = lookup(node.op)
     return op.access if op is not None and issubclass(op, ArrayOp) else ""
 
 
-def _is_array(node: Node) -> bool:
+def _creates_array(node: Node) -> bool:
     """True for a node that makes an array of tensors."""
     op = lookup(node.op)
-    return op is not None and CLEARED in op.parsed().attrs
+    return op is not None and CLEAR_AFTER_READ in op.parsed().attrs
 
 
-def _members(region: Region) -> Iterator[Node]:
+def _loop_nodes(region: Region) -> Iterator[Node]:
     """The nodes of a loop and of those in it."""
     for item in region.order:
         if isinstance(item, Region):
-            yield from _members(item)
+            yield from _loop_nodes(item)
         else:
             yield item
 
 
-def _refused(region: Region, node: Node, what: str) -> Unsupported:
+def _impure_loop(region: Region, node: Node, what: str) -> Unsupported:
     path = region.frame.path
     message = f"{node.op} {what}: the loop {path} cannot run again"
     hint = "leave --recompute out: the loop saves what its gradient needs then"

@@ -1,4 +1,4 @@
-"""Random smooth programs with nested conditionals and loops: as a graph, and as they are."""
+"""Random smooth programs with nested conditionals and loops, as graphs and in plain Python."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ UNARY = ("sin", "tanh", "half")
 BINARY = ("add", "sub", "mul")
 
 
-class Plain:
+class PythonAlgebra:
     """Python's own numbers and control flow."""
 
     def sin(self, x: float) -> float:
@@ -46,7 +46,7 @@ class Plain:
         return values
 
 
-class Written:
+class GraphAlgebra:
     """Nodes of a graph."""
 
     def __init__(self, builder: cfgraph.Builder, parallel: int) -> None:
@@ -93,7 +93,7 @@ class Written:
         return list(found[1:])
 
 
-class Author:
+class SmoothProgramAuthor:
     """Writes blocks at random. The first two values of a block are a flag and a number of times."""
 
     def __init__(self, seed: int) -> None:
@@ -153,11 +153,11 @@ class Author:
         return run
 
 
-class Program:
+class SmoothProgram:
     """A random program of two numbers x and w, a flag and a count."""
 
     def __init__(self, seed: int, depth: int = 2) -> None:
-        author = Author(seed)
+        author = SmoothProgramAuthor(seed)
         self.block = author.block(depth, 2)
         self.parallel = author.draw.choice([1, 2, 10])
         self.flag = author.draw.random() < 0.5
@@ -166,14 +166,14 @@ class Program:
 
     def value(self, x: float, w: float) -> float:
         """What comes out, computed plainly."""
-        return float(self.block(Plain(), self.flag, self.count, [x, w]))
+        return float(self.block(PythonAlgebra(), self.flag, self.count, [x, w]))
 
     def graph(self) -> cfgraph.Graph:
         """The program as a graph: inputs x, w, flag and count, output y."""
         b = cfgraph.Builder()
         x, w = b.placeholder("x", "float64", []), b.placeholder("w", "float64", [])
         flag, count = b.placeholder("flag", "bool", []), b.placeholder("count", "int32", [])
-        b.Identity(self.block(Written(b, self.parallel), flag, count, [x, w]), name="y")
+        b.Identity(self.block(GraphAlgebra(b, self.parallel), flag, count, [x, w]), name="y")
         return b.graph
 
     @property

@@ -1,6 +1,6 @@
-"""The machine of a loop, for `While` and `For`.
+"""Lower `While`, and build the primitive loop that `While` and `For` share.
 
-What the loop changes goes round:
+Each variable that the loop changes:
 
     x ──▶ Enter ──▶ Merge ──▶ Switch ──false──▶ Exit ──▶ result
                       ▲         │ ▲
@@ -8,31 +8,34 @@ What the loop changes goes round:
                       │         ▼
                NextIteration ◀─[body]
 
-What it does not change is a constant Enter, made when condition or body reads it.
+A loop invariant is a constant Enter, added when the condition or the body reads it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from cfgraph.analysis.loops.frames import DEFAULT_PARALLEL_ITERATIONS
 from cfgraph.ir import dtypes
 from cfgraph.ir.attrs import Tensor
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node, Output
-from cfgraph.passes.lower.rewriter import Rewriter
-from cfgraph.passes.lower.scope import Scope, Site
+from cfgraph.passes.lower.functional_node import CallSite, InlineScope
+from cfgraph.passes.lower.inline import inline_body
+from cfgraph.passes.lower.lower_cond import as_bool
+from cfgraph.passes.lower.rewriter import LoweredOutput, Rewriter
 
 
-class Loop:
+class LoopBuilder:
     """One loop as it is built: `enter` its variables, then `decide`, then `close`.
 
     Of the variables, number `lead` is the one that effects go round with and pivots hang on.
     """
 
-    def __init__(self, work: Rewriter, site: Site, parallel: int, lead: int = 0) -> None:
+    def __init__(self, work: Rewriter, site: CallSite, parallel: int, lead: int = 0) -> None:
         self.work = work
         self.site = site
         self.lead = lead
@@ -76,13 +79,15 @@ class Loop:
             f"{self.name}/Enter", "Enter", (outer,), controls, source.device, **attrs
         )
 
-    def condition_scope(self) -> Scope:
+    def condition_scope(self) -> InlineScope:
         """Where the condition's nodes go: they run once more than the body."""
-        return Scope(f"{self.name}/cond", self.device, lambda: self.merges[self.lead], ordered=True)
+        return InlineScope(
+            f"{self.name}/cond", self.device, lambda: self.merges[self.lead], ordered=True
+        )
 
-    def body_scope(self) -> Scope:
+    def body_scope(self) -> InlineScope:
         """Where the body's nodes go."""
-        return Scope(f"{self.name}/body", self.device, self.pivot, self.loose)
+        return InlineScope(f"{self.name}/body", self.device, self.pivot, self.loose)
 
     def decide(self, going_on: Output, waits: Sequence[Node]) -> list[Output]:
         """Let the condition choose; the variables as the body sees them.
@@ -132,17 +137,17 @@ class Loop:
         inputs = (Output(switch, 0),)
         return self.work.add(f"{self.name}/Exit", "Exit", inputs, (), switch.device, T=dtype)
 
-    def exit_as(self, node: Node, index: int) -> None:
+    def become_exit(self, node: Node, index: int) -> None:
         """Let the lowered node itself hand out a variable."""
         switch = self.switches[index]
-        self.work.become(node, "Exit", (Output(switch, 0),), (), T=self.types[index])
+        self.work.convert_to(node, "Exit", (Output(switch, 0),), (), T=self.types[index])
         self.work.graph.set_device(node, switch.device)
 
 
-class Counter:
+class LoopCounter:
     """A variable that counts the iterations of a loop which changes nothing else."""
 
-    def __init__(self, loop: Loop) -> None:
+    def __init__(self, loop: LoopBuilder) -> None:
         self.loop = loop
         start = self._const("start", 0, loop.site.held())
         self.value = loop.enter(start, dtypes.int32)
@@ -158,3 +163,87 @@ class Counter:
         loop, value = self.loop, Tensor(np.array(number, np.int32))
         name, attrs = f"{loop.name}/count/{name}", {"dtype": dtypes.int32, "value": value}
         return Output(loop.work.create(name, "Const", attrs, (), controls, loop.device))
+
+
+def lower_while(work: Rewriter, site: CallSite) -> None:
+    """Lower a While: one trip of the loop machine for each variable that the body changes."""
+    condition, body = site.functional_node.functions
+    passes = work.plan.facts[body].passes
+    changed = [place for place, passed in enumerate(passes) if passed != place]
+    read = work.plan.facts[condition].arguments(condition)
+    lead = next((index for index, place in enumerate(changed) if place in read), 0)
+    loop = LoopBuilder(work, site, parallel_iterations(site.node), lead)
+    starts = {
+        place: loop.enter(site.arguments[place], body.input_types[place]) for place in changed
+    }
+    counter = None if changed else LoopCounter(loop)
+
+    asked = inline_body(
+        work, condition, loop_arguments(loop, body.input_types, starts), loop.condition_scope(), 1
+    )
+    assert asked.returns[0] is not None
+    going_on = as_bool(work, site, asked.returns[0], condition.output_types[0])
+    waits = list(asked.waits(0))
+    if work.plan.facts[body].last:
+        waits.append(loop.merges[lead])
+    values = loop.decide(going_on, waits)
+
+    inside = dict(zip(changed, values, strict=False))
+    outputs = sum(1 << place for place in changed)
+    done = inline_body(
+        work, body, loop_arguments(loop, body.input_types, inside), loop.body_scope(), outputs
+    )
+    following = [item for place in changed if (item := done.returns[place]) is not None]
+    effects = done.waits(changed[lead] if changed else 0)
+    loop.close([counter.next(values[0])] if counter else following, effects)
+    add_results(work, site, loop, {place: index for index, place in enumerate(changed)})
+
+
+def add_results(
+    work: Rewriter, site: CallSite, loop: LoopBuilder, variables: Mapping[int, int]
+) -> None:
+    """Hand out the results: `variables` says which variable of the loop an output is.
+
+    What the loop does not change is its own result. Where the loop has effects, or waits for some,
+    a reader of it must wait for the loop.
+    """
+    types, arguments = site.functional_node.output_types, site.arguments
+    if site.surface and len(types) == 1 and variables:
+        loop.become_exit(site.node, variables[0])
+        return
+    outputs = work.needed(site, len(types))
+    ordered = bool(site.controls) or any(
+        work.plan.facts[function].last for function in site.functional_node.functions
+    )
+    ports = [port for port in range(len(types)) if outputs >> port & 1]
+    exits = {port: loop.exit(variables[port]) for port in ports if port in variables}
+    unchanged = [port for port in ports if port not in variables]
+    over: list[Node] = list(exits.values())[:1]
+    if not over and (site.surface or site.node.control_readers or (unchanged and ordered)):
+        over = [loop.exit(loop.lead)]
+    results: list[LoweredOutput | None] = [None] * len(types)
+    for port, node in exits.items():
+        results[port] = LoweredOutput(Output(node))
+    for port in unchanged:
+        results[port] = LoweredOutput(arguments[port], tuple(over) if ordered else ())
+    work.finish(site, results, over)
+
+
+def loop_arguments(
+    loop: LoopBuilder, types: tuple[DType, ...], variables: Mapping[int, Output]
+) -> Callable[[int], Output]:
+    """The arguments of condition or body: a variable, or what the loop does not change."""
+
+    def argument(place: int) -> Output:
+        value = variables.get(place)
+        if value is not None:
+            return value
+        return loop.constant(loop.site.arguments[place], types[place])
+
+    return argument
+
+
+def parallel_iterations(node: Node) -> int:
+    """How many iterations of a functional loop may run at once."""
+    said = node.attrs.get("parallel_iterations")
+    return said if isinstance(said, int) else DEFAULT_PARALLEL_ITERATIONS

@@ -31,7 +31,7 @@ class Memory:
         self.value = np.int32(MEMORY_START)
 
 
-class Body:
+class BodyWriter:
     """A graph that is being written: the variable's handle, and the last node of the chain."""
 
     def __init__(self, graph: Graph, handle: Output, library: Graph) -> None:
@@ -53,7 +53,7 @@ class Body:
         return node
 
 
-class Step(ABC):
+class ProgramStep(ABC):
     """One step of a block."""
 
     @abstractmethod
@@ -61,7 +61,7 @@ class Step(ABC):
         """The values that it adds."""
 
     @abstractmethod
-    def build(self, body: Body, env: list[Output]) -> list[Output]:
+    def build(self, body: BodyWriter, env: list[Output]) -> list[Output]:
         """The tensors that it adds."""
 
 
@@ -70,7 +70,7 @@ class Block:
     """Steps, and which values it returns; if `declared`, its effects are control outputs."""
 
     inputs: int
-    steps: list[Step]
+    steps: list[ProgramStep]
     returns: list[int] = field(default_factory=list)
     declared: bool = True
 
@@ -81,7 +81,7 @@ class Block:
             env += step.run(env, memory)
         return [env[place] for place in self.returns]
 
-    def build(self, body: Body, inputs: Sequence[Output]) -> list[Output]:
+    def build(self, body: BodyWriter, inputs: Sequence[Output]) -> list[Output]:
         """The same as tensors."""
         env = list(inputs)
         for step in self.steps:
@@ -96,7 +96,7 @@ class Block:
         graph = Graph()
         handle = placeholder(graph, "h", resource)
         inputs = [placeholder(graph, f"a{i}", int32) for i in range(self.inputs)]
-        body = Body(graph, handle, library)
+        body = BodyWriter(graph, handle, library)
         values = self.build(body, inputs)
         arguments = {"h": handle, **{f"a{i}": item for i, item in enumerate(inputs)}}
         outputs = {f"r{i}": item for i, item in enumerate(values)}
@@ -126,7 +126,7 @@ def placeholder(graph: Graph, name: str, dtype: Any) -> Output:
 
 
 @dataclass
-class Constant(Step):
+class Constant(ProgramStep):
     """A number."""
 
     value: int
@@ -134,12 +134,12 @@ class Constant(Step):
     def run(self, env: list[Any], memory: Memory) -> list[Any]:
         return [np.int32(self.value)]
 
-    def build(self, body: Body, env: list[Output]) -> list[Output]:
+    def build(self, body: BodyWriter, env: list[Output]) -> list[Output]:
         return [body.constant(self.value)]
 
 
 @dataclass
-class Binary(Step):
+class Binary(ProgramStep):
     """An op of two values."""
 
     op: str
@@ -149,13 +149,13 @@ class Binary(Step):
     def run(self, env: list[Any], memory: Memory) -> list[Any]:
         return [BINARY[self.op](env[self.left], env[self.right])]
 
-    def build(self, body: Body, env: list[Output]) -> list[Output]:
+    def build(self, body: BodyWriter, env: list[Output]) -> list[Output]:
         node = body.graph.add(self.op, env[self.left], env[self.right], name=self.op, T=int32)
         return [node.output()]
 
 
 @dataclass
-class Same(Step):
+class Copy(ProgramStep):
     """A value once more."""
 
     place: int
@@ -163,24 +163,24 @@ class Same(Step):
     def run(self, env: list[Any], memory: Memory) -> list[Any]:
         return [env[self.place]]
 
-    def build(self, body: Body, env: list[Output]) -> list[Output]:
+    def build(self, body: BodyWriter, env: list[Output]) -> list[Output]:
         return [body.graph.add("Identity", env[self.place], name="id", T=int32).output()]
 
 
 @dataclass
-class Read(Step):
+class Read(ProgramStep):
     """What the variable holds."""
 
     def run(self, env: list[Any], memory: Memory) -> list[Any]:
         return [memory.value]
 
-    def build(self, body: Body, env: list[Output]) -> list[Output]:
+    def build(self, body: BodyWriter, env: list[Output]) -> list[Output]:
         node = body.graph.add("ReadVariableOp", body.handle, name="read", dtype=int32)
         return [body.chain(node).output()]
 
 
 @dataclass
-class Write(Step):
+class Write(ProgramStep):
     """Three times the variable, and a value: what it was tells the order of all writes."""
 
     place: int
@@ -189,7 +189,7 @@ class Write(Step):
         memory.value = np.int32(memory.value * np.int32(3) + env[self.place])
         return []
 
-    def build(self, body: Body, env: list[Output]) -> list[Output]:
+    def build(self, body: BodyWriter, env: list[Output]) -> list[Output]:
         (old,) = Read().build(body, env)
         thrice = body.graph.add("Mul", old, body.constant(3))
         new = body.graph.add("AddV2", thrice, env[self.place], T=int32)
@@ -199,7 +199,7 @@ class Write(Step):
 
 
 @dataclass
-class Choice(Step):
+class Choice(ProgramStep):
     """If (two branches, the false one first) or Case."""
 
     selector: int
@@ -212,7 +212,7 @@ class Choice(Step):
         place = (chosen if 0 <= chosen <= last else last) if self.is_case else int(chosen != 0)
         return self.branches[place].run([env[item] for item in self.arguments], memory)
 
-    def build(self, body: Body, env: list[Output]) -> list[Output]:
+    def build(self, body: BodyWriter, env: list[Output]) -> list[Output]:
         functions = [branch.function(body.library) for branch in self.branches]
         count = len(self.branches[0].returns)
         types = {"Tin": (resource, *[int32] * len(self.arguments)), "Tout": (int32,) * count}
@@ -227,7 +227,7 @@ class Choice(Step):
 
 
 @dataclass
-class Call(Step):
+class Call(ProgramStep):
     """A call, by an op or by the function's own name."""
 
     arguments: list[int]
@@ -237,7 +237,7 @@ class Call(Step):
     def run(self, env: list[Any], memory: Memory) -> list[Any]:
         return self.block.run([env[item] for item in self.arguments], memory)
 
-    def build(self, body: Body, env: list[Output]) -> list[Output]:
+    def build(self, body: BodyWriter, env: list[Output]) -> list[Output]:
         function, count = self.block.function(body.library), len(self.block.returns)
         inputs = [body.handle, *(env[item] for item in self.arguments)]
         if self.by_name:
@@ -251,7 +251,7 @@ class Call(Step):
 
 
 @dataclass
-class Loop(Step):
+class Loop(ProgramStep):
     """While: a counter, its limit, and more; the condition is asked for its effects only."""
 
     limit: int
@@ -268,7 +268,7 @@ class Loop(Step):
             self.condition.run(state, memory)
         return state
 
-    def build(self, body: Body, env: list[Output]) -> list[Output]:
+    def build(self, body: BodyWriter, env: list[Output]) -> list[Output]:
         start, limit = body.constant(0), body.constant(self.limit)
         inputs = [body.handle, start, limit, *(env[item] for item in self.arguments)]
         attrs = {
@@ -282,7 +282,7 @@ class Loop(Step):
 
 
 @dataclass
-class Counted(Step):
+class Counted(ProgramStep):
     """For; a `hidden` range is not known before the run."""
 
     range: range
@@ -296,7 +296,7 @@ class Counted(Step):
             state = self.body.run([np.int32(index), *state], memory)
         return state
 
-    def build(self, body: Body, env: list[Output]) -> list[Output]:
+    def build(self, body: BodyWriter, env: list[Output]) -> list[Output]:
         ends = [body.constant(x) for x in (self.range.start, self.range.stop, self.range.step)]
         if self.hidden:
             zero = body.constant(0)

@@ -10,13 +10,13 @@ import cfgraph
 from cfgraph.errors import Unsupported, UsageError
 from cfgraph.ops.stacks import Stack
 from cfgraph.passes.derivatives import derivatives
-from tests.passes.differentiable import Program
+from tests.passes.differentiable_programs import SmoothProgram
 from tests.sampled import in_sweep
 
 XS = ["x:0", "w:0"]
 
 
-class Saved:
+class StackDepth:
     """What stacks hold: now, and at most."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -52,7 +52,7 @@ def same(have: list[Any], want: list[Any]) -> bool:
 
 @pytest.mark.parametrize("seed", range(30))
 def test_recomputed_gradients_of_a_random_program_are_those_of_saved_values(seed: int) -> None:
-    program = Program(seed)
+    program = SmoothProgram(seed)
     program.count = (0, 1, 2, 3, 5)[seed % 5]
     want = gradients_of(program.graph, ["y:0"], XS, program.feeds)
     for every in (1, 2, 3):
@@ -62,7 +62,7 @@ def test_recomputed_gradients_of_a_random_program_are_those_of_saved_values(seed
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", in_sweep(range(2000, 2100)))
 def test_recomputed_gradients_of_many_random_programs_are_those_of_saved_values(seed: int) -> None:
-    program = Program(seed, depth=3)
+    program = SmoothProgram(seed, depth=3)
     want = gradients_of(program.graph, ["y:0"], XS, program.feeds)
     assert same(gradients_of(program.graph, ["y:0"], XS, program.feeds, recompute=2), want)
 
@@ -94,7 +94,7 @@ def test_segments_of_the_root_of_the_iterations_save_about_two_roots(
 ) -> None:
     feeds, found = {"x:0": 0.7, "w:0": 1.3}, []
     for options in ({}, {"recompute": "auto"}):
-        saved = Saved(monkeypatch)
+        saved = StackDepth(monkeypatch)
         values = gradients_of(lambda: powers(100), ["y:0"], XS, feeds, **options)
         assert saved.now == 0
         found.append((values, saved.most))
@@ -140,7 +140,7 @@ def nested() -> cfgraph.Graph:
 
 @pytest.mark.parametrize("flag", [True, False])
 @pytest.mark.parametrize("every", [1, 2, 3, "auto"])
-def test_what_is_nested_in_a_loop_and_around_it_runs_again(flag: bool, every: int | str) -> None:
+def test_loops_inside_and_outside_of_a_loop_run_again(flag: bool, every: int | str) -> None:
     feeds = {"x:0": 0.7, "w:0": 1.3, "flag:0": flag}
     want = gradients_of(nested, ["y:0"], XS, feeds)
     assert same(gradients_of(nested, ["y:0"], XS, feeds, recompute=every), want)
@@ -164,7 +164,7 @@ def test_a_second_order_is_refused_for_it_would_save_more(monkeypatch: pytest.Mo
         graph = powers(50)
         (first,) = cfgraph.gradients(graph, ["y:0"], ["w:0"], **options)
         second = cfgraph.gradients(graph, [str(first)], ["w:0"])
-        saved = Saved(monkeypatch)
+        saved = StackDepth(monkeypatch)
         cfgraph.Session(graph).run([str(second[0])], {"x:0": 0.7, "w:0": 1.3})
         held.append(saved.most)
         monkeypatch.undo()
@@ -369,7 +369,7 @@ def test_the_lstm_runs_again(root: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     for options in ({}, {"recompute": 3}):
         graph = cfgraph.load(root / "fixtures/graphs/lstm.pb")
         (name,) = cfgraph.gradients(graph, ["loss:0"], ["W:0"], **options)
-        saved = Saved(monkeypatch)
+        saved = StackDepth(monkeypatch)
         values = cfgraph.Session(graph).run(["loss:0", str(name)], {"W:0": weights, "x:0": given})
         found.append((values, saved.most))
     (plain, most), (again, fewer) = found

@@ -1,14 +1,23 @@
-"""Where the gradients of a loop's body are added: in a loop that runs back over it.
+"""Backward loop: the scope in which the gradients of a loop body are added, and its trip counters.
 
-A value of the forward loop comes into the backward one in one of three ways. What is the same in
-all iterations enters as a constant. A Const is made again. Anything else is pushed on a stack by
-the forward loop and popped by the backward one, in the same iterations and under the same guard.
+    forward:   0 ──▶ Enter ─▶ Merge ─▶ Switch on the loop's LoopCond ─▶ +1 ─▶ NextIteration; Exit: N
+    backward:  N ──▶ Enter ─▶ Merge ─▶ >= 1, LoopCond ─▶ Switch ─▶ -1 ─▶ NextIteration
+
+A forward value reaches the backward loop in one of three ways: an invariant enters as a constant, a
+Const is cloned, and any other value is pushed on a stack (its accumulator) by the forward loop and
+popped by the backward loop in the same iterations and under the same guard.
+
+Pushes and pops of an iteration wait for the counter of that iteration and finish before the counter
+advances, so that stacks stay in order however many iterations run in parallel. A push or pop that a
+conditional may skip is awaited by a ControlTrigger, which runs for dead inputs too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
+
+import numpy as np
 
 from cfgraph.analysis.loops.path_conditions import BranchDecision, PathCondition, PathConditions
 from cfgraph.errors import Unsupported
@@ -17,16 +26,88 @@ from cfgraph.ir.attrs import Tensor
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ops.op import behind_identities, role
-from cfgraph.passes.gradients.counters import BackwardCounter, ForwardCounter
-from cfgraph.passes.gradients.loop_form import LoopForm, decides, ends
-from cfgraph.passes.gradients.site import Site
+from cfgraph.passes.gradients.context import GradientContext
+from cfgraph.passes.gradients.loop_form import GradientLoop, enter_and_back_edge, is_loop_switch
+from cfgraph.passes.gradients.scope import GradientScope
 
 
-class LoopSite(Site):
+class IterationBarrier:
+    """What every iteration of a counter must wait for before it goes on."""
+
+    def __init__(self, work: GradientContext, back: Node) -> None:
+        self.work = work
+        self.back = back
+        self._always: list[Node] = []
+        self._sometimes: list[Node] = []
+
+    def wait_for(self, node: Node, *, may_be_dead: bool) -> None:
+        """Let the next iteration begin behind this node."""
+        (self._sometimes if may_be_dead else self._always).append(node)
+
+    def finish(self, name: str) -> None:
+        """Add the edges."""
+        controls = list(self._always)
+        if self._sometimes:
+            sync = self.work.add_forward("ControlTrigger", (), name, self._sometimes)
+            controls.append(sync)
+        self.work.graph.set_controls(self.back, [*self.back.controls, *controls])
+
+
+class ForwardTripCounter:
+    """Counts the iterations of a loop; belongs to the loop itself.
+
+    `total` is how many there were, `step` a node that runs once in each before anything is pushed.
+    """
+
+    def __init__(
+        self,
+        work: GradientContext,
+        cond: Node,
+        enter: dict[str, Any],
+        one: Output,
+        behind: Sequence[Node],
+    ) -> None:
+        add = work.add_forward
+        zero = Tensor(np.zeros((), np.int32))
+        start = add("Const", (), "f_count", behind, dtype=dtypes.int32, value=zero)
+        first = add("Enter", (start.output(),), "f_count_enter", **enter)
+        merge = add("Merge", (first.output(), first.output()), "f_count_merge")
+        switch = add("Switch", (merge.output(), cond.output()), "f_count_switch")
+        self.step = add("AddV2", (switch.output(1), one), "f_count_add")
+        back = add("NextIteration", (self.step.output(),), "f_count_next")
+        work.graph.set_input(merge, 1, back.output())
+        self.total = add("Exit", (switch.output(0),), "f_count_exit").output()
+        self.steps = IterationBarrier(work, back)
+
+
+class BackwardTripCounter:
+    """Lets the backward loop run as often as the forward one did."""
+
+    def __init__(
+        self, work: GradientContext, enter: dict[str, Any], total: Output, one: Output
+    ) -> None:
+        self._work = work
+        add = work.add
+        first = add("Enter", (total,), "b_count_enter", **enter)
+        merge = add("Merge", (first.output(), first.output()), "b_count_merge")
+        more = add("GreaterEqual", (merge.output(), one), "b_count_more")
+        self.cond = add("LoopCond", (more.output(),), "b_count_cond").output()
+        self._switch = add("Switch", (merge.output(), self.cond), "b_count_switch")
+        self.step = add("Sub", (self._switch.output(1), one), "b_count_sub")
+        back = add("NextIteration", (self.step.output(),), "b_count_next")
+        work.graph.set_input(merge, 1, back.output())
+        self.steps = IterationBarrier(work, back)
+
+    def done(self) -> Node:
+        """A node outside the loop that runs when the loop has ended."""
+        return self._work.add("Exit", (self._switch.output(0),), "b_count_exit")
+
+
+class BackwardLoop(GradientScope):
     """The backward loop of one loop. `outer` is where the gradients around it are added."""
 
     def __init__(
-        self, outer: Site, form: LoopForm, guards: PathConditions, guard: PathCondition
+        self, outer: GradientScope, form: GradientLoop, guards: PathConditions, guard: PathCondition
     ) -> None:
         super().__init__(outer.work)
         self.outer = outer
@@ -49,32 +130,32 @@ class LoopSite(Site):
             "parallel_iterations": self.parallel,
         }
         one = self.top.const(1, dtypes.int32)
-        self.counter = ForwardCounter(
+        self.counter = ForwardTripCounter(
             work, form.cond, self._forward, self.enter_forward(one), outer.behind()
         )
         guards.put(guard, self.counter.total.node)
         total = outer.read(self.counter.total)
         work.within(frame)
-        self.back = BackwardCounter(work, self._backward, total, self.const(1, dtypes.int32))
+        self.back = BackwardTripCounter(work, self._backward, total, self.const(1, dtypes.int32))
 
     def behind(self) -> list[Node]:
         """What the counter of an inner loop begins behind: the step of this one."""
         return [self.counter.step]
 
-    def wait_for(self, inner: LoopSite, guard: PathCondition) -> None:
+    def wait_for(self, inner: BackwardLoop, guard: PathCondition) -> None:
         """Let the next iteration begin when an inner loop, entered under a guard, has ended."""
         self.back.steps.wait_for(inner.done(), may_be_dead=bool(self.decisions(guard)))
 
     @property
-    def top(self) -> Site:
+    def top(self) -> GradientScope:
         """The top of the graph."""
         return self.outer.top
 
     # -- into the loops --------------------------------------------------------------------------
 
-    def bring(self, x: Output) -> Output:
+    def capture_outer(self, x: Output) -> Output:
         """A tensor from the top of the graph, as it can be read here."""
-        return self.enter(self.outer.bring(x))
+        return self.enter(self.outer.capture_outer(x))
 
     def enter(self, x: Output) -> Output:
         """A tensor of the site around, the same in all iterations of the backward loop."""
@@ -107,10 +188,10 @@ class LoopSite(Site):
         plain = behind_identities(x)
         found = self._values.get(plain)
         if found is None:
-            found = self._values[plain] = self._invariant(plain) or self._saved(plain)
+            found = self._values[plain] = self._invariant(plain) or self._accumulated_value(plain)
         return found
 
-    def all_read(self, tensors: tuple[Output, ...]) -> tuple[Output, ...]:
+    def forward_values(self, tensors: tuple[Output, ...]) -> tuple[Output, ...]:
         """Values of the forward loop as they were in that iteration."""
         return tuple([self.read(item) for item in tensors])
 
@@ -118,7 +199,7 @@ class LoopSite(Site):
         """The value from outside the loop, where it is the same in all iterations."""
         here = self._origin(x)
         if here.node.op == "Const":
-            return self.bring(self.top.again(here.node))
+            return self.capture_outer(self.top.again(here.node))
         source = self._source(here)
         return None if source is None else self.enter(self.outer.read(source))
 
@@ -129,7 +210,7 @@ class LoopSite(Site):
             return node.inputs[0]
         if role(node) != "merge" or origin.port or len(node.inputs) != 2:
             return None
-        enter, back = ends(node)
+        enter, back = enter_and_back_edge(node)
         if role(enter) == "enter" and role(back) == "next_iteration":
             around = self._origin(back.inputs[0])
             return enter.inputs[0] if around == origin else None
@@ -142,7 +223,7 @@ class LoopSite(Site):
             here = behind_identities(here.node.inputs[0])
         return here
 
-    def _saved(self, x: Output) -> Output:
+    def _accumulated_value(self, x: Output) -> Output:
         """A value that the forward loop pushes and this one pops."""
         dtype = x.dtype
         assert dtype is not None
@@ -162,14 +243,14 @@ class LoopSite(Site):
         )
         conditional = bool(self.decisions(self.guards.of(x)))
         self.counter.steps.wait_for(push, may_be_dead=conditional)
-        found = self.pop(self.bring(stack), push)
+        found = self.pop(self.capture_outer(stack), push)
         work.known.tell(found, work.known.shape(x))
         work.device = before
         return found
 
     def push(self, stack: Output, x: Output) -> Node:
         """Push a gradient in this loop, in the order of its iterations."""
-        handle = self.bring(stack)
+        handle = self.capture_outer(stack)
         push = self.work.add("StackPushV2", (handle, x), "g_acc_push", [self.back.step])
         self.back.steps.wait_for(push, may_be_dead=True)
         return push
@@ -204,7 +285,7 @@ class LoopSite(Site):
         if any(item.source == source for item in self.guards.of(x).decisions()):
             return x
         for use in x.node.readers(x.port):
-            if role(use.node) == "switch" and decides(self.form.region, use.node):
+            if role(use.node) == "switch" and is_loop_switch(self.form.region, use.node):
                 return use.node.output(1)
         return self.work.add_forward("Switch", (x, cond), "in_body").output(1)
 
@@ -222,7 +303,7 @@ class LoopSite(Site):
 
     def decisions(self, guard: PathCondition) -> list[BranchDecision]:
         """The decisions within an iteration. Raises Unsupported where no predicate decides."""
-        found = self.within_iteration(guard.decisions())
+        found = self.residual_decisions(guard.decisions())
         for item in found:
             if not item.sides:
                 message = "it is live under conditions that no predicate tells"
@@ -230,7 +311,7 @@ class LoopSite(Site):
                 raise Unsupported(message, node=item.pred.node, frame=path, code="CFG505")
         return found
 
-    def within_iteration(self, decisions: Iterable[BranchDecision]) -> list[BranchDecision]:
+    def residual_decisions(self, decisions: Iterable[BranchDecision]) -> list[BranchDecision]:
         """These decisions without that of the loop itself, to go on."""
         own = self.guards.source(self.form.cond.output())[0]
         return [item for item in decisions if item.source != own]
@@ -274,7 +355,7 @@ class LoopSite(Site):
             # as dead as the shape, which was saved where x is
             return self.filled(x)
         else:
-            zeros = self.bring(self.top.filled(x))
+            zeros = self.capture_outer(self.top.filled(x))
         return self.under(zeros, self.decisions(self.guards.of(x)))
 
     def finish(self) -> None:
