@@ -8,8 +8,13 @@ from typing import Final
 
 from cfgraph.console.page import Page
 from cfgraph.console.tables import Column, Table, flowed
-from cfgraph.passes.cluster.reasons import OF_EDGES, OF_NODES, OF_REGIONS, Reason
-from cfgraph.passes.cluster.report import Clustering, Gain
+from cfgraph.passes.cluster.rejection_reasons import (
+    EDGE_REASONS,
+    NODE_REASONS,
+    REGION_REASONS,
+    RejectionReason,
+)
+from cfgraph.passes.cluster.report import Clustering, CompilationGain
 
 _OPS: Final = 6
 _ALWAYS: Final = "true"
@@ -86,7 +91,7 @@ def _reasons(report: Clustering, reasons: Mapping[str, int]) -> Table:
         ops = Counter(
             report.op_of[n] for n, reason in report.outside.items() if reason.kind == kind
         )
-        rows.append((kind, count, OF_NODES[kind], _ops(ops)))
+        rows.append((kind, count, NODE_REASONS[kind], _ops(ops)))
     return Table(columns, [*rows])
 
 
@@ -106,10 +111,10 @@ def print_regions(out: Page, report: Clustering) -> None:
     out.table(Table(columns, [*rows]))
     kinds = [one.reason.kind for one in report.regions if one.reason is not None]
     for kind, count in Counter(kinds).most_common():
-        out.line(f"  {kind} {count}: {OF_REGIONS.get(kind) or OF_NODES[kind]}", "dim")
+        out.line(f"  {kind} {count}: {REGION_REASONS.get(kind) or NODE_REASONS[kind]}", "dim")
 
 
-def _reason(reason: Reason | None) -> tuple[str, str]:
+def _reason(reason: RejectionReason | None) -> tuple[str, str]:
     return ("", "in a cluster") if reason is None else (reason.kind, reason.text)
 
 
@@ -130,7 +135,7 @@ def print_explained(out: Page, report: Clustering) -> None:
         edges = [(e.source, e.target, e.reason.kind, e.reason.text) for e in report.edges]
         out.table(Table([*ends, *columns[2:]], [*edges]))
         for kind, count in report.edge_histogram().items():
-            out.line(f"  {kind} {count}: {OF_EDGES[kind]}", "dim")
+            out.line(f"  {kind} {count}: {EDGE_REASONS[kind]}", "dim")
     gains = [gain for gain in report.gains if gain.more > 0]
     if gains:
         out.line()
@@ -143,14 +148,14 @@ def print_explained(out: Page, report: Clustering) -> None:
         out.table(Table(columns, [(gain.ops, gain.more, gain.clusters) for gain in gains]))
 
 
-def print_what_if(out: Page, report: Clustering, gain: Gain) -> None:
+def print_what_if(out: Page, report: Clustering, gain: CompilationGain) -> None:
     """What would be clustered if some ops compiled."""
     out.line()
     change = f"{gain.more:+d} nodes, in {_count(gain.clusters, 'cluster')}"
     out.heading(f"if {', '.join(gain.ops)} compiled", change)
     for line in flowed(gain.nodes):
         out.line(line)
-    for name, reason in gain.still.items():
+    for name, reason in gain.still_outside.items():
         out.line(f"  {name} would stay outside: {reason.kind}: {reason.text}", "dim")
 
 

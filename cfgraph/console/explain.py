@@ -26,7 +26,7 @@ from cfgraph.ir.graph import Graph
 from cfgraph.ir.names import first_of
 from cfgraph.ops.op import lookup, role
 from cfgraph.options import Color
-from cfgraph.passes.cluster.opened import function_of, launches
+from cfgraph.passes.cluster.inline_clusters import called_function, cluster_calls
 
 if TYPE_CHECKING:
     from cfgraph.console.explain_run import Fate, Run
@@ -134,7 +134,9 @@ def require_outside_functions(graph: Graph, subject: str) -> None:
     """Raise UsageError for what is in a function, of which nothing is known before it is called."""
     found = find(View(graph), subject.removeprefix("^"))
     if found.view.name:
-        if graph.functions[found.view.name] in [function_of(graph, x) for x in launches(graph)]:
+        if graph.functions[found.view.name] in [
+            called_function(graph, x) for x in cluster_calls(graph)
+        ]:
             message = f"{subject!r} is in a cluster, and runs when all of that does"
             raise UsageError(message, hint="explain it in the graph that was clustered")
         message = f"{subject!r} is in a function, and runs as often as that is called"

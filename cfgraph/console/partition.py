@@ -18,10 +18,9 @@ from cfgraph.errors import UsageError
 from cfgraph.ir.device_set import short_name
 from cfgraph.ir.graph import Graph
 from cfgraph.ir.staged import StagedFiles
-from cfgraph.passes.partition.partition import Partitioned, partition
-from cfgraph.passes.place.dump import dumped
-from cfgraph.passes.place.place import Placement, place
-from cfgraph.passes.place.rules import Rules, all_rules
+from cfgraph.passes.partition.partition import Partitioning, partition
+from cfgraph.passes.place.place import Placement, place, placement_toml
+from cfgraph.passes.place.rules import PlacementRules, combined_rules
 
 _TOLD = 3
 
@@ -62,7 +61,7 @@ def partition_file(path: str, placing: PlaceOptions, writing: WriteOptions) -> i
     where two answers would go to one place, or rules come without devices.
     """
     _require_places(placing, writing)
-    rules = all_rules(placing.rules_file, placing.rules)
+    rules = combined_rules(placing.rules_file, placing.rules)
     source = read_graph(path, quiet=writing.quiet)
     graph, inputs = source.graph, [source.to_json()]
     writing.verification.before(source, writing.quiet)
@@ -70,7 +69,7 @@ def partition_file(path: str, placing: PlaceOptions, writing: WriteOptions) -> i
     with StagedFiles() as files:
         placed = _placed(graph, placing, rules)
         if writing.dump is not None and placed is not None:
-            files.write(writing.dump, dumped(graph, placed).encode())
+            files.write(writing.dump, placement_toml(graph, placed).encode())
         cut = partition(graph)
         parts = device_partitions(graph)
         verdict = writing.verification.after(graph, writing.quiet)
@@ -113,7 +112,7 @@ def _require_places(placing: PlaceOptions, writing: WriteOptions) -> None:
     require_apart(writing.output, writing.dump, "placement")
 
 
-def _placed(graph: Graph, placing: PlaceOptions, rules: Rules) -> Placement | None:
+def _placed(graph: Graph, placing: PlaceOptions, rules: PlacementRules) -> Placement | None:
     if not placing.devices:
         return None
     return place(
@@ -125,7 +124,7 @@ def _placed(graph: Graph, placing: PlaceOptions, rules: Rules) -> Placement | No
     )
 
 
-def _print_parts(parts: Partitions, cut: Partitioned, placed: Placement | None) -> None:
+def _print_parts(parts: Partitions, cut: Partitioning, placed: Placement | None) -> None:
     out = page(stream=sys.stderr)
     devices = f"{len(parts.parts)} device{'s' * (len(parts.parts) != 1)}"
     messages = sum(route.messages for route in parts.routes)
@@ -158,7 +157,7 @@ def _summary(parts: Partitions, nodes: int) -> dict[str, Any]:
     }
 
 
-def _decisions(cut: Partitioned, placed: Placement | None) -> dict[str, Any]:
+def _decisions(cut: Partitioning, placed: Placement | None) -> dict[str, Any]:
     """What decided how many nodes' devices, and what was moved after that."""
     moved = {name: {"from": old, "to": new} for name, (old, new) in cut.moved.items()}
     decided = Counter(placed.decided.values()) if placed else Counter[str]()

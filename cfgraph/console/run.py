@@ -20,8 +20,7 @@ from cfgraph.console.taps import Taps
 from cfgraph.errors import UsageError
 from cfgraph.ir.graph import Output
 from cfgraph.ir.staged import StagedFiles
-from cfgraph.passes.place.matching import Matched
-from cfgraph.passes.place.rules import all_rules
+from cfgraph.passes.place.rules import RuleMatches, combined_rules
 from cfgraph.runtime.cost_model import CostModel, read_costs
 from cfgraph.runtime.session import Session
 from cfgraph.runtime.state import State
@@ -78,7 +77,7 @@ def run(path: str, options: RunOptions) -> int:
 def _tell_of_silent_rules(session: Session, options: RunOptions) -> None:
     """Note the rules for placing that no node of the run matches."""
     if session.rules.rules and session.ran is not None:
-        for warning in Matched(session.ran, session.rules).warnings:
+        for warning in RuleMatches(session.ran, session.rules).warnings:
             note(f"warning: in this run {warning}", options.style.quiet)
 
 
@@ -135,7 +134,7 @@ def _session(source: Source, options: RunOptions, state: State | None) -> Sessio
         state=state,
         devices=options.place.devices or None,
         soft_placement=options.place.soft,
-        rules=all_rules(options.place.rules_file, options.place.rules),
+        rules=combined_rules(options.place.rules_file, options.place.rules),
         schedule=limits.schedule,
         schedule_seed=limits.schedule_seed,
         seed=limits.seed,

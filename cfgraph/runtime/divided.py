@@ -10,12 +10,14 @@ from cfgraph.errors import UsageError
 from cfgraph.ir.copy import copy_of
 from cfgraph.ir.device_set import short_names
 from cfgraph.ir.graph import Graph, Node, Output
-from cfgraph.passes.place.rules import Rules
+from cfgraph.passes.place.rules import PlacementRules
 from cfgraph.runtime.lowered import Run, stand_in
 from cfgraph.runtime.plan import is_replaced
 
 
-def divided_run(run: Run, devices: Collection[str], soft_placement: bool, rules: Rules) -> Run:
+def divided_run(
+    run: Run, devices: Collection[str], soft_placement: bool, rules: PlacementRules
+) -> Run:
     """The same run on a placed and partitioned copy of what it needs of a lowered graph.
 
     A graph that is partitioned stays as it is. Raises what `place` and `partition` raise, and
@@ -26,7 +28,7 @@ def divided_run(run: Run, devices: Collection[str], soft_placement: bool, rules:
 
     graph, fetches, targets, feeds = run
     if is_partitioned(graph):
-        if rules != Rules():
+        if rules != PlacementRules():
             message = "the graph is partitioned, so that no rule can place it"
             raise UsageError(message, hint="leave the rules out, or partition the graph anew")
         require_among(graph, devices)

@@ -16,7 +16,7 @@ from cfgraph.errors import CfgraphError, ExecutionError, UsageError
 from cfgraph.ir.collector import without_collector
 from cfgraph.ir.device_set import device_set
 from cfgraph.ir.graph import Graph, Node, Output, require_graph
-from cfgraph.passes.place.rules import GivenRules, Rules
+from cfgraph.passes.place.rules import PlacementRules, PlacementRulesLike
 from cfgraph.runtime.clustered import clustered_run
 from cfgraph.runtime.cost_model import CostModel
 from cfgraph.runtime.devices.card import Card
@@ -95,7 +95,7 @@ class Session:
         engine: str | None = None,
         lazy: bool = False,
         regions: bool = False,
-        rules: GivenRules | None = None,
+        rules: PlacementRulesLike | None = None,
         memory: Mapping[str, int] | None = None,
         swap_above: float = THRESHOLD,
         gpu: str | Card | None = None,
@@ -109,8 +109,8 @@ class Session:
         self.graph = graph
         self.devices = () if devices is None else device_set(devices)
         self.soft_placement = soft_placement
-        self.rules = Rules.of(rules)
-        if self.rules != Rules() and len(self.devices) < 2:
+        self.rules = PlacementRules.of(rules)
+        if self.rules != PlacementRules() and len(self.devices) < 2:
             message = "rules for placing need several devices to place on"
             raise UsageError(message, hint="several are written cpu:0,gpu:0")
         self.costs = costs

@@ -15,7 +15,12 @@ from cfgraph.ir.copy import copy_of
 from cfgraph.ir.functions import Function
 from cfgraph.ir.graph import Graph, Node
 from cfgraph.ir.names import node_name
-from cfgraph.passes.cluster.opened import Groups, function_of, launches, open_launches
+from cfgraph.passes.cluster.inline_clusters import (
+    InlinedNodes,
+    called_function,
+    cluster_calls,
+    inline_clusters,
+)
 from cfgraph.runtime.lowered import Run, moved
 from cfgraph.runtime.plan import computed
 
@@ -25,7 +30,7 @@ class Opened:
     """A graph, some of its launches opened, and the nodes that were one, by its name."""
 
     graph: Graph
-    groups: Groups
+    groups: InlinedNodes
 
 
 class Sight:
@@ -46,7 +51,7 @@ class Sight:
         graph = self._plain.graph
         if self._edits != graph.edits:
             self._edits, self._opened = graph.edits, {}
-            self._launches = launches(graph)
+            self._launches = cluster_calls(graph)
         if not self._launches:
             return self._plain
         library = tuple(graph.functions.values())
@@ -57,7 +62,7 @@ class Sight:
             return self._plain
         if holders not in self._opened:
             copy = copy_of(graph)
-            groups = open_launches(copy, [node for node in copy if node.name in holders])
+            groups = inline_clusters(copy, [node for node in copy if node.name in holders])
             self._opened[holders] = Opened(copy, groups)
         return self._opened[holders]
 
@@ -67,16 +72,16 @@ def within(graph: Graph, names: Iterable[str], launches: Iterable[Node]) -> dict
     hidden = {base for base in map(node_name, names) if base not in graph}
     found: dict[str, Node] = {}
     for launch in launches if hidden else ():
-        function = function_of(graph, launch)
+        function = called_function(graph, launch)
         for node in function.definition.nodes if function else ():
             if node.name in hidden:
                 found.setdefault(node.name, launch)
     return found
 
 
-def regrouped_run(groups: Groups, run: Run) -> Run:
+def regrouped_run(groups: InlinedNodes, run: Run) -> Run:
     """The same run of what it needs, with a launch for what it needs of each group."""
-    from cfgraph.passes.cluster.encapsulate import Body, encapsulate
+    from cfgraph.passes.cluster.encapsulate import ClusterBody, encapsulate
 
     graph, fetches, targets, feeds = run
     kept = [*(item.node for item in fetches), *targets]
@@ -88,7 +93,7 @@ def regrouped_run(groups: Groups, run: Run) -> Run:
     for name, group in groups.items():
         members = [copy[node.name] for node in group if node in found]
         if members and not fed.intersection(group):
-            encapsulate(copy, Body(tuple(members), ()), _free_name(copy, name), keep)
+            encapsulate(copy, ClusterBody(tuple(members), ()), _free_name(copy, name), keep)
     return moved(run, copy)
 
 

@@ -11,8 +11,8 @@ import pytest
 import cfgraph
 from cfgraph.errors import InvalidInput, UsageError
 from cfgraph.ir.graph import Graph
-from cfgraph.passes.cluster.formation import Formation, Group
-from cfgraph.passes.cluster.reasons import Reason
+from cfgraph.passes.cluster.grow import ClusterCandidate, ClusterGrowth
+from cfgraph.passes.cluster.rejection_reasons import RejectionReason
 from cfgraph.passes.cluster.report import Clustering
 from cfgraph.runtime.session import Session
 from tests.analysis.graph_text import graph as written
@@ -94,7 +94,7 @@ def test_devices_and_sizes_bound_clusters() -> None:
     assert not clustered(text, min_size=3)[1].clusters
 
 
-def test_what_is_beside_joins_where_nothing_waits_longer() -> None:
+def test_adjacent_clusters_merge_where_nothing_waits_longer() -> None:
     _, report = clustered("""
         x = Placeholder() {dtype=float32, shape=[]}
         a = Neg(x)
@@ -282,17 +282,19 @@ def test_no_less_is_clustered_than_by_tensorflow(
     assert cfgraph.cluster(graph, fetches=fetches, deadness=mode).clustered >= theirs
 
 
-def test_what_stays_apart_from_a_growing_cluster_is_not_asked_for_again_by_each_node_of_it(
+def test_a_rejected_neighbor_of_a_growing_cluster_is_not_tried_again_for_each_node(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     asked: list[None] = []
-    clash = Formation._clash
+    clash = ClusterGrowth._merge_conflict
 
-    def counted(self: Formation, one: Group, other: Group, beside: bool) -> Reason | None:
+    def counted(
+        self: ClusterGrowth, one: ClusterCandidate, other: ClusterCandidate, beside: bool
+    ) -> RejectionReason | None:
         asked.append(None)
         return clash(self, one, other, beside)
 
-    monkeypatch.setattr(Formation, "_clash", counted)
+    monkeypatch.setattr(ClusterGrowth, "_merge_conflict", counted)
     lines = ["n0 = Placeholder() {dtype=float32, shape=[]}"]
     for i in range(100):
         lines.append(f"n{i + 1} = Neg(n{i}) {{T=float32}}")

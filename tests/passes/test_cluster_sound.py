@@ -20,7 +20,7 @@ WITH_LOOPS = tuple(kind for kind in RECIPES if kind not in WITHOUT_LOOPS)
 PROVEN = ("exact", "inputs")
 
 
-class After(Tables):
+class ClusteredTables(Tables):
     """The liveness in a clustered graph; what a launch gives has the value that it had before."""
 
     def __init__(self, graph: Graph, before: Tables, old: Mapping[Output, Output]) -> None:
@@ -38,7 +38,9 @@ class After(Tables):
         return super().value(output) if old is None else self.before.value(old)
 
 
-def moved(before: Graph, after: Graph, report: Clustering) -> Iterator[tuple[Output, Output]]:
+def surviving_outputs(
+    before: Graph, after: Graph, report: Clustering
+) -> Iterator[tuple[Output, Output]]:
     """Each output and control edge that is still there, with what stands for it now."""
     for node in before:
         (name,) = report.names.get(node.name, (node.name,))
@@ -58,12 +60,12 @@ def clustered(graph: Graph, **options: Any) -> tuple[Graph, Clustering]:
     return copy, cfgraph.cluster(copy, **options)
 
 
-def changes(graph: Graph, **options: Any) -> tuple[list[str], Clustering]:
+def liveness_changes(graph: Graph, **options: Any) -> tuple[list[str], Clustering]:
     """The outputs of a graph without loops whose liveness is not what it was."""
     after, report = clustered(graph, **options)
     before = Tables(graph)
-    pairs = list(moved(graph, after, report))
-    then = After(after, before, {new: old for old, new in pairs})
+    pairs = list(surviving_outputs(graph, after, report))
+    then = ClusteredTables(after, before, {new: old for old, new in pairs})
     return [old.name for old, new in pairs if before.of[old] != then.of[new]], report
 
 
@@ -72,7 +74,7 @@ def changes(graph: Graph, **options: Any) -> tuple[list[str], Clustering]:
 def test_no_output_is_live_where_it_was_not_or_dead_where_it_was_live(kind: str, mode: str) -> None:
     count = 0
     for seed in range(5 if kind == "wide" else 60):
-        changed, report = changes(random_graph(seed, kind).graph, deadness=mode)
+        changed, report = liveness_changes(random_graph(seed, kind).graph, deadness=mode)
         assert not changed, seed
         count += len(report.clusters)
     assert count
@@ -85,7 +87,7 @@ def test_in_loops_every_live_token_is_what_it_was(kind: str, mode: str) -> None:
     for seed in range(12):
         graph = random_graph(seed, kind).graph
         after, report = clustered(graph, deadness=mode)
-        pairs = list(moved(graph, after, report))
+        pairs = list(surviving_outputs(graph, after, report))
         for number in range(3):
             assert not differences(graph, after, pairs, number), seed
         count += len(report.clusters)
@@ -125,21 +127,23 @@ def test_what_tensorflow_takes_for_equal_is_so_in_structured_graphs(kind: str) -
     for seed in range(20):
         graph = random_graph(seed, kind).graph
         after, report = clustered(graph, deadness="tf")
-        assert not differences(graph, after, list(moved(graph, after, report)), seed), seed
+        assert not differences(graph, after, list(surviving_outputs(graph, after, report)), seed), (
+            seed
+        )
 
 
 def test_it_is_not_where_a_node_waits_for_a_switch_of_several_outputs() -> None:
     # TensorFlow gives the control edges of a _SwitchN what belongs to its last output
     graph = random_graph(36, "unstructured").graph
-    assert changes(graph, deadness="tf")[0]
-    assert not changes(graph, deadness="exact")[0]
+    assert liveness_changes(graph, deadness="tf")[0]
+    assert not liveness_changes(graph, deadness="exact")[0]
 
 
-def test_where_deadness_is_not_asked_for_something_changes() -> None:
+def test_without_deadness_analysis_something_changes() -> None:
     graphs = [random_graph(seed, "unstructured").graph for seed in range(10)]
-    assert any(changes(graph, deadness="off")[0] for graph in graphs)
+    assert any(liveness_changes(graph, deadness="off")[0] for graph in graphs)
 
 
-def test_no_cluster_waits_for_itself_though_deadness_is_not_asked_for() -> None:
+def test_no_cluster_waits_for_itself_without_deadness_analysis() -> None:
     for seed in range(40):
         clustered(random_graph(seed, "wild").graph, deadness="off")  # is verified

@@ -114,7 +114,7 @@ def test_a_graph_on_one_device_stays_as_it_is() -> None:
     assert cfgraph.dumps(made) == before
 
 
-def test_the_report_tells_what_moved_and_what_is_sent() -> None:
+def test_the_report_lists_moved_nodes_and_messages() -> None:
     report = cfgraph.partition(golden("primitives_go_beside_each_other"))
     assert report.moved == {
         "enter": (B, A),
@@ -131,7 +131,7 @@ def test_the_report_tells_what_moved_and_what_is_sent() -> None:
     assert report.control_loops == (("/outer", B), ("/outer/inner", B))
 
 
-def test_a_loop_that_stays_together_is_told() -> None:
+def test_a_loop_that_stays_on_one_device_is_reported() -> None:
     report = cfgraph.partition(golden("a_loop_without_loop_cond_stays_together"))
     assert report.warnings == ("the loop /loop stays on one device: it has no LoopCond",)
 

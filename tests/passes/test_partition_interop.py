@@ -21,7 +21,7 @@ def require_no_more(name: str, seed: int | None, feeds: dict[str, Any], fetches:
 
 
 @pytest.mark.parametrize(("name", "feeds", "fetches"), GRAPHS, ids=lambda value: str(value)[:24])
-def test_a_graph_that_asks_for_devices_sends_no_more_than_tensorflow(
+def test_a_graph_that_requests_devices_sends_no_more_than_tensorflow(
     name: str, feeds: dict[str, Any], fetches: list[str]
 ) -> None:
     require_no_more(name, None, feeds, fetches)

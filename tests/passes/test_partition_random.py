@@ -62,7 +62,7 @@ SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
 def test_a_written_program_does_what_it_says_on_any_devices(
     program: tuple[Any, ...], start: dict[str, Any], seed: int, schedule_seed: int
 ) -> None:
-    hold_on_devices(program, start, seed, schedule_seed)
+    assert_agrees_on_devices(program, start, seed, schedule_seed)
 
 
 @pytest.mark.slow
@@ -71,10 +71,10 @@ def test_a_written_program_does_what_it_says_on_any_devices(
 def test_many_written_programs_do_what_they_say_on_any_devices(
     program: tuple[Any, ...], start: dict[str, Any], seed: int, schedule_seed: int
 ) -> None:
-    hold_on_devices(program, start, seed, schedule_seed)
+    assert_agrees_on_devices(program, start, seed, schedule_seed)
 
 
-def hold_on_devices(
+def assert_agrees_on_devices(
     program: tuple[Any, ...], start: dict[str, Any], seed: int, schedule_seed: int
 ) -> None:
     """Compare runs, first come first served, at random and in virtual time, with the program."""
@@ -95,11 +95,11 @@ def hold_on_devices(
 # the graphs of the other recipes all race
 @pytest.mark.parametrize("kind", ["structured", "mixed", "loops", "wild"])
 def test_random_graphs_give_the_same_values_and_dead_tokens(kind: str) -> None:
-    compared = sum(compare(seed, kind) for seed in range(20))
+    compared = sum(compared_runs(seed, kind) for seed in range(20))
     assert compared > 10
 
 
-def compare(seed: int, kind: str) -> int:
+def compared_runs(seed: int, kind: str) -> int:
     """How many runs were compared; a graph whose Merges race has none that could be."""
     made = random_graph(seed, kind)
     if any(finding.code in RACES for finding in cfgraph.check(made.graph).findings):

@@ -44,7 +44,7 @@ add = AssignAddVariableOp(v, one) {dtype=float32}
 """
 
 
-def asking(text: str, **devices: str) -> str:
+def with_devices(text: str, **devices: str) -> str:
     """The text of a graph whose nodes ask for devices."""
     lines = text.splitlines()
     for name, device in devices.items():
@@ -53,7 +53,7 @@ def asking(text: str, **devices: str) -> str:
 
 
 def variable(**devices: str) -> str:
-    return asking(VARIABLE, **devices)
+    return with_devices(VARIABLE, **devices)
 
 
 # -- requests ------------------------------------------------------------------------------------
@@ -129,7 +129,7 @@ def test_without_devices_there_is_no_placement(devices: str) -> None:
 
 
 @pytest.mark.parametrize("who", ["v", "read", "add"])
-def test_all_that_use_a_variable_are_where_one_of_them_asks_to_be(who: str) -> None:
+def test_all_users_of_a_variable_go_to_the_device_that_one_requests(who: str) -> None:
     found = placed(variable(**{who: "/gpu:0"}))
     assert {found[name] for name in ("v", "read", "add")} == {"gpu:0"}
 
@@ -159,7 +159,7 @@ value = Neg(v) {T=float32}
 
 
 def reference(**devices: str) -> str:
-    return asking(REFERENCE, **devices)
+    return with_devices(REFERENCE, **devices)
 
 
 def test_a_reference_ties_who_writes_through_it() -> None:
@@ -168,7 +168,7 @@ def test_a_reference_ties_who_writes_through_it() -> None:
     assert refused(reference(v="/cpu:0", assign="/gpu:0")).code == "CFG403"
 
 
-def test_who_reads_a_value_of_a_reference_is_beside_it_unless_that_is_asked_otherwise() -> None:
+def test_a_reader_of_a_reference_is_colocated_unless_it_requests_otherwise() -> None:
     assert placed(reference(v="/gpu:0"))["value"] == "gpu:0"
     found = placed(reference(v="/gpu:0", value="/cpu:0"))
     assert (found["v"], found["value"]) == ("gpu:0", "cpu:0")
@@ -183,7 +183,7 @@ d = Neg(c) {T=float32, _class=("loc:@c", "loc:@a")}
 
 
 def classes(**devices: str) -> str:
-    return asking(CLASSES, **devices)
+    return with_devices(CLASSES, **devices)
 
 
 @pytest.mark.parametrize("who", list("abcd"))
@@ -260,14 +260,14 @@ def test_text_is_worked_on_by_a_cpu(seed: int | None) -> None:
 
 
 def test_a_kernel_that_a_device_does_not_have_is_unsupported() -> None:
-    text = asking(TEXT, j="/gpu:0")
+    text = with_devices(TEXT, j="/gpu:0")
     error = refused(text)
     assert (error.code, error.exit_code, error.node) == ("CFG405", 4, "j")
     assert "only a CPU runs StringJoin, and the request is /gpu:0" in error.message
     assert placed(text, soft_placement=True)["j"] == "cpu:0"
 
 
-def test_a_table_beside_a_gpu_names_both() -> None:
+def test_an_error_about_a_table_on_a_gpu_names_both() -> None:
     text = """
     t = HashTableV2() {key_dtype=int64, value_dtype=float32}
     n = LookupTableSizeV2(t) @"/gpu:0"
@@ -284,7 +284,7 @@ def test_where_there_is_no_cpu_text_is_unsupported() -> None:
     assert refused("p = Placeholder() {dtype=string, shape=[]}", "gpu:0", soft_placement=True)
 
 
-def test_text_in_host_memory_does_not_bind_who_hands_it_on() -> None:
+def test_text_in_host_memory_does_not_constrain_nodes_that_forward_it() -> None:
     text = """
     s = Placeholder() {dtype=string, shape=[]}
     i = Identity(s) {T=string} @"/gpu:0"

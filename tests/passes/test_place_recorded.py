@@ -14,7 +14,7 @@ from cfgraph.ir.graph import Graph
 from tests.conformance import recorded
 
 DEVICES = "cpu:0-1,gpu:0"
-STEP = 9
+BATCHES = 9
 
 
 def names() -> list[str]:
@@ -33,7 +33,7 @@ def lowered(graph: Graph) -> bool:
     return True
 
 
-def hold(name: str, **options: Any) -> None:
+def assert_placeable(name: str, **options: Any) -> None:
     graph = recorded.graph(name)
     try:
         report = cfgraph.place(graph, devices=DEVICES, **options)
@@ -45,15 +45,15 @@ def hold(name: str, **options: Any) -> None:
     assert not cfgraph.place(graph, devices=DEVICES), name
 
 
-@pytest.mark.parametrize("first", range(STEP))
+@pytest.mark.parametrize("first", range(BATCHES))
 def test_some_recorded_graphs_can_be_placed(first: int) -> None:
-    for place, name in enumerate(names()[first :: 8 * STEP]):
-        hold(name, **({"seed": place} if place % 2 else {"soft_placement": True}))
+    for place, name in enumerate(names()[first :: 8 * BATCHES]):
+        assert_placeable(name, **({"seed": place} if place % 2 else {"soft_placement": True}))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("first", range(STEP))
+@pytest.mark.parametrize("first", range(BATCHES))
 def test_every_recorded_graph_can_be_placed(first: int) -> None:
-    for name in names()[first::STEP]:
-        hold(name, soft_placement=True)
-        hold(name, seed=first)
+    for name in names()[first::BATCHES]:
+        assert_placeable(name, soft_placement=True)
+        assert_placeable(name, seed=first)

@@ -8,8 +8,8 @@ import pytest
 
 import cfgraph
 from cfgraph.errors import CfgraphError, InvalidInput, UsageError
-from cfgraph.passes.place.dump import dumped
-from cfgraph.passes.place.rules import Rules, read_rules
+from cfgraph.passes.place.place import placement_toml
+from cfgraph.passes.place.rules import PlacementRules, read_rules
 from tests.passes.test_place import TWO, graph, placed
 
 NODES = """
@@ -34,7 +34,7 @@ b/y = Exp(b/x) {T=float32}
         ({"device:*gpu*": "cpu:0"}, ""),
     ],
 )
-def test_the_last_rule_that_matches_decides_whatever_the_node_asks(
+def test_the_last_matching_rule_overrides_the_request_of_the_node(
     rules: object, on_gpu: str
 ) -> None:
     found = placed(NODES, rules=rules)
@@ -76,7 +76,7 @@ def test_a_rule_for_a_device_that_is_not_there_is_wrong_usage() -> None:
 )
 def test_a_text_that_is_no_rule_is_refused(rule: str, message: str) -> None:
     with pytest.raises(UsageError) as caught:
-        Rules.of([rule])
+        PlacementRules.of([rule])
     assert message in str(caught.value)
 
 
@@ -113,7 +113,7 @@ nodes = ["a/x", "b/y"]
 """
 
 
-def read(tmp_path: Path, text: str) -> Rules:
+def read(tmp_path: Path, text: str) -> PlacementRules:
     (tmp_path / "rules.toml").write_text(text)
     return read_rules(tmp_path / "rules.toml")
 
@@ -122,11 +122,11 @@ def test_a_file_says_all_that_its_docstring_does(tmp_path: Path) -> None:
     rules = read(tmp_path, FILE)
     found = placed(NODES, "cpu:0-1,gpu:0", rules=rules)
     assert found == {"a/x": "cpu:0", "a/y": "gpu:0", "b/x": "cpu:1", "b/y": "cpu:0"}
-    later = rules + Rules.of(["a/x=gpu:0"])
+    later = rules + PlacementRules.of(["a/x=gpu:0"])
     assert placed(NODES, "cpu:0-1,gpu:0", rules=later, soft_placement=True)["b/y"] == "gpu:0"
 
 
-def test_a_default_is_for_nodes_that_ask_for_nothing(tmp_path: Path) -> None:
+def test_a_default_is_for_nodes_without_a_request(tmp_path: Path) -> None:
     rules = read(tmp_path, 'default = "cpu:1"')
     found = placed(NODES, "cpu:0-1,gpu:0", rules=rules)
     assert found == {"a/x": "cpu:1", "a/y": "cpu:1", "b/x": "gpu:0", "b/y": "cpu:1"}
@@ -174,7 +174,7 @@ def test_a_placement_written_down_is_the_same_read_back(
 ) -> None:
     path = fixtures / "graphs" / f"{name}.pb"
     first, second = cfgraph.load(path), cfgraph.load(path)
-    text = dumped(first, cfgraph.place(first, devices="cpu:0-1,gpu:0", seed=5))
+    text = placement_toml(first, cfgraph.place(first, devices="cpu:0-1,gpu:0", seed=5))
     cfgraph.place(second, devices="cpu:0-1,gpu:0", rules=read(tmp_path, text))
     assert cfgraph.dumps(first) == cfgraph.dumps(second)
     assert 'by = "seed 5"' in text

@@ -118,18 +118,18 @@ class PredicateValues:
         self._followed: dict[Output, list[Output]] = {}  # what follows a choice, and who reads it
         self._asked: dict[Output, list[Node]] = {}
 
-    def truth(self, output: Output, asker: Node) -> int:
+    def truth(self, output: Output, requester: Node) -> int:
         """The formula that says that a Boolean is true."""
-        return self._truth_of(self._requested(output, asker))
+        return self._truth_of(self._requested(output, requester))
 
-    def equals(self, output: Output, constant: Any, asker: Node) -> int:
+    def equals(self, output: Output, constant: Any, requester: Node) -> int:
         """The formula that says that a tensor has this value."""
-        return self._is(self._requested(output, asker), constant)
+        return self._is(self._requested(output, requester), constant)
 
-    def _requested(self, output: Output, asker: Node) -> ValueNumber:
+    def _requested(self, output: Output, requester: Node) -> ValueNumber:
         found = self.value(output)
         if output in self._followed:
-            self._asked.setdefault(output, []).append(asker)
+            self._asked.setdefault(output, []).append(requester)
         return found
 
     def invalidate(self, output: Output) -> list[Node]:

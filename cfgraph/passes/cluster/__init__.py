@@ -1,1 +1,1 @@
-"""Clusters for XLA: which nodes compile together, and why others do not."""
+"""Clustering: groups of nodes that XLA compiles together."""

@@ -1,9 +1,8 @@
-"""Make a cluster a function of the library, and put an XlaLaunch where its nodes were.
+"""Turn a cluster into a library function called by one XlaLaunch.
 
     a -> [m -> n] -> b      becomes      a -> XlaLaunch -> b      with  f(a) = n(m(a))
 
-The arguments are, in this order, those that must be constant, the others, and handles.
-"""
+The arguments are ordered: inputs that must be constant, other tensors, resource handles."""
 
 from __future__ import annotations
 
@@ -19,14 +18,14 @@ from cfgraph.ir.functions import BodyNode, Function
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ops.evaluate_control import constant_slots
 from cfgraph.ops.op import lookup
-from cfgraph.passes.cluster.names import ArgumentNames
-from cfgraph.passes.cluster.waiting import looked_through
+from cfgraph.passes.cluster.cycle_graph import skip_transparent
+from cfgraph.passes.cluster.function_body import ArgumentNames
 
-_BESIDE: Final = "_class"
+_COLOCATION_ATTR: Final = "_class"
 
 
 @dataclass(frozen=True, slots=True)
-class Body:
+class ClusterBody:
     """The nodes of a cluster in order, and the constants that are copied into it.
 
     Instead of `transparent` nodes, the copied ones among them, it waits for what they wait for.
@@ -38,7 +37,7 @@ class Body:
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class EncapsulatedCluster:
     """The launch of a cluster, what keeps old names, and where each output went."""
 
     launch: Node
@@ -49,19 +48,21 @@ class Made:
     resources: int
 
 
-def encapsulate(graph: Graph, body: Body, name: str, keep: Collection[Node]) -> Made:
+def encapsulate(
+    graph: Graph, body: ClusterBody, name: str, keep: Collection[Node]
+) -> EncapsulatedCluster:
     """Replace the nodes of a cluster by one launch; those of `keep` leave their names behind."""
     inside = {*body.members, *body.copies}
-    arguments = _arguments(body.members, inside)
-    groups = _in_groups(arguments, _must_be_constant(graph, body.members, inside))
-    results = list(_results(body.members, inside, keep))
+    arguments = _external_inputs(body.members, inside)
+    groups = _group_arguments(arguments, _constant_values(graph, body.members, inside))
+    results = list(_cluster_results(body.members, inside, keep))
     names = ArgumentNames(node.name for node in inside)
     inputs = {names.new(item): item for group in groups for item in group}
     outputs = {names.new(item, "out"): item for item in results}
-    effects = {node.name: node for node in body.members if _has_effects(node)}
+    effects = {node.name: node for node in body.members if _has_side_effects(node)}
     nodes = [*body.copies, *body.members]
     function = define(name, nodes, inputs, outputs, effects, graph.functions)
-    graph.functions[name] = _free(function)
+    graph.functions[name] = _without_placement(function)
     constants, plain, handles = groups
     launch = graph.add(
         "XlaLaunch",
@@ -69,27 +70,29 @@ def encapsulate(graph: Graph, body: Body, name: str, keep: Collection[Node]) -> 
         *plain,
         *handles,
         name=name,
-        controls=_controls(body, inside),
+        controls=_external_controls(body, inside),
         device=body.members[0].device,
-        Tconstants=_types(constants),
-        Targs=_types(plain),
+        Tconstants=_value_dtypes(constants),
+        Targs=_value_dtypes(plain),
         Nresources=len(handles),
-        Tresults=_types(results),
+        Tresults=_value_dtypes(results),
         function=Func(name),
     )
     told = {item.name: launch.output(port).name for port, item in enumerate(results)}
-    _redirect(graph, body.members, results, launch)
-    kept = tuple(_stand_ins(graph, body.members, keep, results, launch))
-    return Made(launch, kept, told, len(constants), len(plain), len(handles))
+    _redirect_consumers(graph, body.members, results, launch)
+    kept = tuple(_replace_members(graph, body.members, keep, results, launch))
+    return EncapsulatedCluster(launch, kept, told, len(constants), len(plain), len(handles))
 
 
-def _arguments(members: Iterable[Node], inside: Collection[Node]) -> list[Output]:
+def _external_inputs(members: Iterable[Node], inside: Collection[Node]) -> list[Output]:
     """The tensors that come in, each once."""
     items = (item for node in members for item in node.inputs if item.node not in inside)
     return list(dict.fromkeys(items))
 
 
-def _in_groups(items: Iterable[Output], constant: Collection[Output]) -> tuple[list[Output], ...]:
+def _group_arguments(
+    items: Iterable[Output], constant: Collection[Output]
+) -> tuple[list[Output], ...]:
     groups: tuple[list[Output], ...] = ([], [], [])
     for item in items:
         handle = item.dtype is not None and item.dtype.kind == "resource"
@@ -97,7 +100,7 @@ def _in_groups(items: Iterable[Output], constant: Collection[Output]) -> tuple[l
     return groups
 
 
-def _must_be_constant(
+def _constant_values(
     graph: Graph, members: Iterable[Node], inside: Collection[Node]
 ) -> set[Output]:
     """All that an input which must be constant is made of; shapes are known without values."""
@@ -117,7 +120,7 @@ def _must_be_constant(
     return seen
 
 
-def _results(
+def _cluster_results(
     members: Iterable[Node], inside: Collection[Node], keep: Collection[Node]
 ) -> Iterator[Output]:
     """The tensors that go out."""
@@ -132,34 +135,34 @@ def _results(
         yield from (Output(node, port) for port in sorted(read))
 
 
-def _has_effects(node: Node) -> bool:
+def _has_side_effects(node: Node) -> bool:
     op = lookup(node.op)
     return op is None or (op.stateful and not op.reads_only)
 
 
-def _controls(body: Body, inside: Collection[Node]) -> list[Node]:
+def _external_controls(body: ClusterBody, inside: Collection[Node]) -> list[Node]:
     """What the cluster waits for by control edges."""
     sources = [control for node in (*body.copies, *body.members) for control in node.controls]
-    found = looked_through(sources, body.transparent)
+    found = skip_transparent(sources, body.transparent)
     return [control for control in found if control not in inside]
 
 
-def _types(items: Iterable[Output]) -> tuple[Any, ...]:
+def _value_dtypes(items: Iterable[Output]) -> tuple[Any, ...]:
     return tuple(item.dtype.base for item in items if item.dtype is not None)
 
 
-def _free(function: Function) -> Function:
+def _without_placement(function: Function) -> Function:
     """The function without wishes for devices and neighbours: it runs where its launch does."""
 
     def freed(node: BodyNode) -> BodyNode:
-        attrs = {key: value for key, value in node.attrs.items() if key != _BESIDE}
+        attrs = {key: value for key, value in node.attrs.items() if key != _COLOCATION_ATTR}
         return replace(node, device="", attrs=attrs)
 
     nodes = tuple(map(freed, function.definition.nodes))
     return Function(function.name, replace(function.definition, nodes=nodes))
 
 
-def _redirect(
+def _redirect_consumers(
     graph: Graph, members: Collection[Node], results: Iterable[Output], launch: Node
 ) -> None:
     """Let whoever stays read the launch, and wait for it."""
@@ -175,7 +178,7 @@ def _redirect(
                 graph.set_controls(reader, controls)
 
 
-def _stand_ins(
+def _replace_members(
     graph: Graph,
     members: Iterable[Node],
     keep: Collection[Node],

@@ -1,4 +1,4 @@
-"""What clustering decided: the clusters, and a reason for each node and edge outside of them."""
+"""The report of a clustering: its clusters, and the reason for each unclustered node and edge."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cfgraph.ir.graph import Node
-from cfgraph.passes.cluster.reasons import Reason
+from cfgraph.passes.cluster.rejection_reasons import RejectionReason
 from cfgraph.passes.report import Report
 
 
 @dataclass(frozen=True, slots=True)
-class Cluster:
+class ClusterReport:
     """One cluster: its nodes, copied constants, where and when it runs, what goes in and out."""
 
     name: str
@@ -48,12 +48,12 @@ class Cluster:
 
 
 @dataclass(frozen=True, slots=True)
-class Edge:
+class ClusterEdge:
     """An edge between two nodes that compile, and why it joins no clusters."""
 
     source: str
     target: str
-    reason: Reason
+    reason: RejectionReason
 
     def to_json(self) -> dict[str, Any]:
         """The edge as a member of a command's JSON document."""
@@ -61,7 +61,7 @@ class Edge:
 
 
 @dataclass(frozen=True, slots=True)
-class Gain:
+class CompilationGain:
     """What clustering would give if XLA compiled some ops: how much `more` is clustered.
 
     `nodes` are those that would be in a cluster then, `still` those of these ops that would not.
@@ -72,7 +72,7 @@ class Gain:
     clustered: int
     more: int
     nodes: tuple[str, ...]
-    still: Mapping[str, Reason] = field(default_factory=dict)
+    still_outside: Mapping[str, RejectionReason] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """The gain as a member of a command's JSON document."""
@@ -82,12 +82,12 @@ class Gain:
             "clustered": self.clustered,
             "more": self.more,
             "nodes": self.nodes,
-            "still_outside": self.still,
+            "still_outside": self.still_outside,
         }
 
 
 @dataclass(frozen=True, slots=True)
-class Region:
+class RegionReport:
     """A loop or a conditional: the node that it became, or the reason against it.
 
     `ops` are its nodes by name, those of regions in it among them, with their ops. `name` is the
@@ -98,7 +98,7 @@ class Region:
     name: str
     ops: Mapping[str, str]
     raised: Node | None = None
-    reason: Reason | None = None
+    reason: RejectionReason | None = None
 
     def to_json(self) -> dict[str, Any]:
         """The region as a member of a command's JSON document."""
@@ -123,14 +123,14 @@ class Clustering(Report):
     """
 
     nodes: int = 0
-    clusters: tuple[Cluster, ...] = ()
+    clusters: tuple[ClusterReport, ...] = ()
     absorbed: tuple[str, ...] = ()
-    outside: Mapping[str, Reason] = field(default_factory=dict)
-    edges: tuple[Edge, ...] = ()
+    outside: Mapping[str, RejectionReason] = field(default_factory=dict)
+    edges: tuple[ClusterEdge, ...] = ()
     op_of: Mapping[str, str] = field(default_factory=dict)
-    gains: tuple[Gain, ...] = ()
-    what_if: Gain | None = None
-    regions: tuple[Region, ...] = ()
+    gains: tuple[CompilationGain, ...] = ()
+    what_if: CompilationGain | None = None
+    regions: tuple[RegionReport, ...] = ()
 
     @property
     def clustered(self) -> int:

@@ -1,1 +1,1 @@
-"""Cut a placed graph at device boundaries, and let every device run its own loops."""
+"""Partitioning: a placed graph cut at device boundaries, with loops driven on every device."""

@@ -1,1 +1,1 @@
-"""Give every node a device: as asked, beside what it shares with, or where it costs least."""
+"""Placement: a device for every node, from requests, colocation and estimated cost."""

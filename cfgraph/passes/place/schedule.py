@@ -1,12 +1,11 @@
-"""Choose devices where requests leave several: a list scheduler over the estimated costs.
+"""Choose devices for groups with several candidates: a list scheduler over estimated costs.
 
-Nodes are taken in topological order, each as soon as its inputs are there, on the device where it
-would end first; tensors that cross devices take their time on the link, and what is in a loop
-counts as often as it runs. A node without inputs follows its first reader. A loop has a home, the
-device on which all of it would end first, where what drives it is; a part of its body leaves home
-only if that pays for the predicate and the values that then cross in every iteration. So a chain
-stays where it is, heavy work goes to the faster device, and what is independent and heavy spreads.
-"""
+Nodes are scheduled in topological order, each as soon as its inputs have arrived, on the device
+where it would finish first. Tensors that cross devices take their time on the link, and a node in a
+loop counts once per estimated iteration. A node without inputs follows its first consumer. A loop
+has a home, the device on which it would finish first as a whole; part of its body leaves the home
+only if that pays for sending the predicate and the values in every iteration. A chain therefore
+stays on one device, heavy work goes to the faster device, and heavy independent work spreads."""
 
 from __future__ import annotations
 
@@ -21,10 +20,10 @@ from cfgraph.ops.shape_inference import infer_shapes
 
 # the device that an input is on, when it is there, and which it is
 Arrival = tuple[int, float, Output]
-_FLAG = 4  # bytes of a message that carries no tensor
+_EMPTY_MESSAGE_BYTES = 4  # bytes of a message that carries no tensor
 
 
-class Scheduler:
+class DeviceScheduler:
     """One pass over a graph. `first_of` gives a node's set; `allowed` are the devices of each."""
 
     def __init__(
@@ -51,7 +50,7 @@ class Scheduler:
         }
         self.free_at = [0.0] * len(devices)
         self.ends: dict[Node, float] = {}
-        self._lasts: dict[Node, tuple[float, ...]] = {}
+        self._durations: dict[Node, tuple[float, ...]] = {}
         self._seconds_of: dict[tuple[float, int, float], tuple[float, ...]] = {}
         self._homes: dict[Frame, int] = {}
 
@@ -91,18 +90,18 @@ class Scheduler:
                 if len(allowed) == 1:
                     decided[frame][allowed[0]] += 1
                 else:
-                    loads[frame] = _sums(loads[frame], lasts)
+                    loads[frame] = _elementwise_sums(loads[frame], lasts)
         for frame in reversed(self.frames.all[1:]):
             total, away = sum(decided[frame]), self._crossing(frame)
             messages = [away * (total - here) for here in decided[frame]]
-            loads[frame] = _sums(loads[frame], messages)
+            loads[frame] = _elementwise_sums(loads[frame], messages)
             if frame.parent is not None:
-                loads[frame.parent] = _sums(loads[frame.parent], loads[frame])
+                loads[frame.parent] = _elementwise_sums(loads[frame.parent], loads[frame])
         return loads
 
     def _seconds(self, node: Node) -> tuple[float, ...]:
         """How long all runs of a node take, on each device; none is 0 unless all are."""
-        lasts = self._lasts.get(node)
+        lasts = self._durations.get(node)
         if lasts is not None:
             return lasts
         flops, moved = self.estimates.work(node)
@@ -114,10 +113,10 @@ class Scheduler:
                 runs * self.costs.seconds(kind, flops, moved) if moved else 0.0
                 for kind in self.kinds
             )
-        self._lasts[node] = known
+        self._durations[node] = known
         return known
 
-    def _crossing(self, frame: Frame, size: int = _FLAG) -> float:
+    def _crossing(self, frame: Frame, size: int = _EMPTY_MESSAGE_BYTES) -> float:
         """The seconds of a message in every iteration of a loop."""
         return self.estimates.runs[frame] * self.costs.link.seconds(size)
 
@@ -127,7 +126,9 @@ class Scheduler:
         frame = self.frames.of[node]
         if self.roles[source.op] == "enter" and source.attr("is_constant"):
             frame = self.frames.of[source]  # what a loop does not change crosses once for the loop
-        return self._crossing(frame, _FLAG if port == CONTROL else self.estimates.size(item))
+        return self._crossing(
+            frame, _EMPTY_MESSAGE_BYTES if port == CONTROL else self.estimates.size(item)
+        )
 
     def _schedule(self, node: Node) -> None:
         first = self.first_of[node]
@@ -138,7 +139,7 @@ class Scheduler:
         if chosen is None:
             chosen = self.chosen[first] = self._best(node, self.allowed[first], arrivals)
         if len(arrivals) < len(node.inputs) + len(node.controls):
-            self._pull(node, chosen)
+            self._assign_sources(node, chosen)
         if self._is_done():
             return
         lasts = self._seconds(node)[chosen]
@@ -204,7 +205,7 @@ class Scheduler:
         ]
         return max([self.free_at[device], *there])
 
-    def _pull(self, node: Node, chosen: int) -> None:
+    def _assign_sources(self, node: Node, chosen: int) -> None:
         """Take sources that nothing has decided yet to their first reader, if they may go there."""
         for source in (*[item[0] for item in node.inputs], *node.controls):
             if source in self.ends:
@@ -216,5 +217,5 @@ class Scheduler:
             self.ends[source] = 0.0
 
 
-def _sums(some: Sequence[float], others: Sequence[float]) -> list[float]:
+def _elementwise_sums(some: Sequence[float], others: Sequence[float]) -> list[float]:
     return [a + b for a, b in zip(some, others, strict=True)]

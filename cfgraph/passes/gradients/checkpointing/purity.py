@@ -29,7 +29,7 @@ class Purity:
     """
 
     def __init__(self, pushed: Container[Node]) -> None:
-        self._pushed = pushed
+        self._add_push = pushed
         self._effects = Effects()
 
     def require(self, region: Region) -> list[Node]:
@@ -55,12 +55,14 @@ class Purity:
                 else:
                     read[array] = node
             elif op.stateful and not (
-                op.reads_only or _creates_array(node) or node in self._pushed
+                op.reads_only or _creates_array(node) or node in self._add_push
             ):
                 raise _impure_loop(region, node, "has state")
         for array in written & read.keys():
             raise _impure_loop(region, read[array], "reads what the loop itself writes")
-        reading = [node for node in nodes if node not in self._pushed and not _creates_array(node)]
+        reading = [
+            node for node in nodes if node not in self._add_push and not _creates_array(node)
+        ]
         used = list(self._effects.accesses(reading))
         changed = self._written_downstream(region) if used else set()
         for item in used:

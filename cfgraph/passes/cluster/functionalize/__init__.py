@@ -1,0 +1,1 @@
+"""Functionalization: lowered loops and conditionals back in functional form."""

@@ -1,0 +1,322 @@
+"""Turn a lowered loop into a StatelessWhile with a condition function and a body function.
+
+    Enter ──▶ Merge ──▶ condition ──▶ LoopCond
+                ▲  └──▶ Switch ──false──▶ Exit
+                │         └────true────▶ body ──▶ NextIteration ─┐
+                └────────────────────────────────────────────────┘
+
+Each node of the loop runs in every iteration, in those in which the condition holds, or in the last
+one. A node that depends on both the body and the end never runs; such a loop stays lowered."""
+
+from __future__ import annotations
+
+from collections import ChainMap
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from cfgraph.analysis.loops.frames import Frame, Frames
+from cfgraph.ir.attrs import Func
+from cfgraph.ir.function_graph import FunctionGraph, Instances
+from cfgraph.ir.functions import Function
+from cfgraph.ir.graph import Graph, Node, Output
+from cfgraph.ir.shapes import Shape
+from cfgraph.ops.evaluate_control import constant_arguments, invariant
+from cfgraph.ops.op import behind_identities, role
+from cfgraph.ops.shape_inference import Shapes, infer_shapes
+from cfgraph.passes.cluster.function_body import ArgumentNames, FunctionBodyWriter, base_dtypes
+from cfgraph.passes.cluster.grow import is_cheap_constant
+from cfgraph.passes.cluster.liveness_rules import LivenessRule
+from cfgraph.passes.cluster.rejection_reasons import NotFunctionalizable, not_functionalizable
+
+
+@dataclass(frozen=True, slots=True)
+class LoopCall:
+    """A loop as a call: what comes in, with the Merge or Enters that it is inside."""
+
+    items: tuple[Output, ...]
+    inside: tuple[tuple[Output, ...], ...]
+    copied: tuple[Node, ...]
+    cond: Function
+    body: Function
+
+
+def require_uniform_entry(form: FunctionalizableLoop, liveness: LivenessRule) -> None:
+    """Raise Refused unless a loop is entered as a whole or not at all."""
+    starts = list(dict.fromkeys(_entry_values(form, constant=False)))
+    others = list(dict.fromkeys(_entry_values(form, constant=True)))
+    if not starts:
+        raise not_functionalizable("form", "it changes nothing")
+    first = starts[0]
+    for place in starts[1:]:
+        if not liveness.same(first, place):
+            raise _nonuniform_entry(first, place)
+    for place in others:
+        if not liveness.implies(first, place):
+            raise _nonuniform_entry(first, place)
+
+
+def _entry_values(form: FunctionalizableLoop, *, constant: bool) -> Iterator[Output | Node]:
+    for enter in _used_enters(form):
+        if bool(enter.attr("is_constant")) is constant:
+            yield from enter.inputs
+            yield from enter.controls
+
+
+def _used_enters(form: FunctionalizableLoop) -> list[Node]:
+    """The Enters that a loop has a use for; of the others, no call waits for what they wait for."""
+    return [enter for enter in form.frame.enters if enter.uses]
+
+
+def _nonuniform_entry(one: Output | Node, other: Output | Node) -> NotFunctionalizable:
+    names = [place.name for place in (one, other)]
+    return not_functionalizable(
+        "entered apart", f"{names[0]} and {names[1]} may differ in liveness", of=names
+    )
+
+
+def loop_call(graph: Graph, form: FunctionalizableLoop, name: str) -> LoopCall:
+    """A loop as a call, with nothing changed yet. Raises Refused where XLA could not have it."""
+    order: list[tuple[Output, tuple[Output, ...]]]
+    order = [(variable.start, (variable.merge.output(),)) for variable in form.variables]
+    entered: dict[Output, list[Output]] = {}
+    for enter in form.invariants:
+        if enter.uses and not is_cheap_constant(enter.inputs[0].node):
+            entered.setdefault(enter.inputs[0], []).append(enter.output())
+    order += [(item, tuple(inner)) for item, inner in entered.items()]
+    items, inside = tuple(item for item, _ in order), tuple(inner for _, inner in order)
+    copied = tuple(node for node in form.invariants if is_cheap_constant(node.inputs[0].node))
+    cond = _loop_function(graph, form, f"{name}_cond", inside, copied, condition=True)
+    body = _loop_function(graph, form, f"{name}_body", inside, copied, condition=False)
+    return LoopCall(items, inside, copied, cond, body)
+
+
+def _loop_function(
+    graph: Graph,
+    form: FunctionalizableLoop,
+    name: str,
+    inside: tuple[tuple[Output, ...], ...],
+    copied: tuple[Node, ...],
+    *,
+    condition: bool,
+) -> Function:
+    body = FunctionBodyWriter(graph.functions, lambda item: value_in_iteration(form, item))
+    names = ArgumentNames(())
+    for inner in inside:
+        dtype = inner[0].dtype
+        if dtype is None:
+            raise not_functionalizable("type", f"the type of {inner[0].name} is not known")
+        body.argument(names.new(inner[0]), dtype.base, *inner)
+    for enter in copied:
+        body.constant(enter.output(), enter.inputs[0].node)
+    if condition:
+        return body.function(name, {"holds": body.take(form.cond.inputs[0])})
+    backs = [variable.back for variable in form.variables]
+    backs += [inner[0] for inner in inside[len(backs) :]]
+    taken = [body.take(item) for item in backs]
+    labels = [names.new(inner[0], "out") for inner in inside]
+    return body.function(name, dict(zip(labels, taken, strict=True)))
+
+
+def require_static_shapes(graph: Graph, call: LoopCall, shapes: Shapes) -> None:
+    """Raise Refused where a variable changes its shape, or a constant is wanted that varies."""
+    new = {call.cond.name: call.cond, call.body.name: call.body}
+    library = ChainMap(new, graph.functions)
+    instances = Instances(library)
+    cond, body = (instances.get(one.name, {}) for one in (call.cond, call.body))
+    same = invariant(body)
+    for function in (cond, body):
+        for place in sorted(constant_arguments(function, instances)):
+            if not same[place]:
+                text = f"XLA needs {call.items[place].name} as a constant, and the loop changes it"
+                raise not_functionalizable("constant varies", text)
+    _require_invariant_shapes(call, body, [shapes[item] for item in call.items])
+
+
+def _require_invariant_shapes(call: LoopCall, body: FunctionGraph, starts: list[Shape]) -> None:
+    fed = {
+        argument.output().name: start
+        for argument, start in zip(body.arguments, starts, strict=True)
+    }
+    found = infer_shapes(body.graph, fed)
+    for place, (start, after) in enumerate(zip(starts, body.returns, strict=True)):
+        try:
+            start.merge(found[after])
+        except ValueError:
+            text = f"{call.inside[place][0].name} begins as {start} and goes on as {found[after]}"
+            raise not_functionalizable("shape changes", text) from None
+
+
+def functionalize_while(
+    graph: Graph, form: FunctionalizableLoop, call: LoopCall, name: str
+) -> Node:
+    """Put a StatelessWhile where a loop was; its Exits hand on what it gives, by their names."""
+    graph.functions[call.cond.name] = call.cond
+    graph.functions[call.body.name] = call.body
+    frame = form.frame
+    loop = graph.add(
+        "StatelessWhile",
+        *call.items,
+        name=name,
+        controls=dict.fromkeys(
+            control for enter in _used_enters(form) for control in enter.controls
+        ),
+        device=form.cond.device,
+        T=base_dtypes(call.items),
+        cond=Func(call.cond.name),
+        body=Func(call.body.name),
+        parallel_iterations=frame.parallel_iterations,
+    )
+    results = {
+        inner: loop.output(port) for port, inners in enumerate(call.inside) for inner in inners
+    }
+    results.update((enter.output(), enter.inputs[0]) for enter in call.copied)
+    for leaving, source in form.exits:
+        dtype = leaving.attr("T")
+        leaving.op, leaving.attrs, leaving.origin = "Identity", {"T": dtype}, None
+        result = results[source.output()]
+        graph.connect(leaving, [result], [] if result.node is loop else [loop])
+    exits = {leaving for leaving, _ in form.exits}
+    gone = [*(node for node in frame.nodes if node not in exits), *frame.enters]
+    graph.remove(*dict.fromkeys(gone))
+    return loop
+
+
+EVERY_ITERATION: Final = "always"
+BODY_ITERATIONS: Final = "body"
+LAST_ITERATION: Final = "end"
+NO_ITERATION: Final = "never"
+
+
+@dataclass(frozen=True, slots=True)
+class LoopCarriedValue:
+    """What a loop changes: the value that comes in, its Merge, and what comes around."""
+
+    start: Output
+    merge: Node
+    back: Output
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionalizableLoop:
+    """A loop that can be called. `exits` say of which Merge or Enter they hand out the value."""
+
+    frame: Frame
+    cond: Node
+    variables: tuple[LoopCarriedValue, ...]
+    invariants: tuple[Node, ...]
+    exits: tuple[tuple[Node, Node], ...]
+
+
+def recognize_loop(frame: Frame, found: Frames) -> FunctionalizableLoop:
+    """Read a loop. Raises Refused where it has another form."""
+    if len(frame.loop_conds) != 1:
+        raise not_functionalizable("form", f"it has {len(frame.loop_conds)} LoopConds")
+    cond = frame.loop_conds[0]
+    phases = _iteration_phases(frame, found, cond)
+    variables = tuple(_loop_carried_values(frame))
+    for node, phase in phases.items():
+        _require_phase(node, phase)
+    exits = tuple((node, _exit_source(node, variables)) for node in frame.exits)
+    return FunctionalizableLoop(frame, cond, variables, tuple(frame.invariants), exits)
+
+
+def value_in_iteration(form: FunctionalizableLoop, item: Output) -> Output:
+    """What a tensor of the loop is while an iteration runs: a Switch hands on what it reads."""
+    while role(item.node) == "switch":
+        item = item.node.inputs[0]
+    return item
+
+
+def _loop_carried_values(frame: Frame) -> Iterator[LoopCarriedValue]:
+    starts = set()
+    for merge in frame.merges:
+        ends = {role(item.node): item for item in merge.inputs}
+        if len(merge.inputs) != 2 or set(ends) != {"enter", "next_iteration"}:
+            raise not_functionalizable(
+                "form", f"{merge.name} joins something else than a loop", node=merge.name
+            )
+        if merge.readers(1):
+            raise not_functionalizable(
+                "form", f"the index that {merge.name} gives is read", node=merge.name
+            )
+        enter, back = ends["enter"].node, ends["next_iteration"].node
+        if enter.attr("is_constant"):
+            raise not_functionalizable("form", f"{enter.name} is constant, and begins a variable")
+        starts.add(enter)
+        yield LoopCarriedValue(enter.inputs[0], merge, back.inputs[0])
+    for enter in frame.enters:
+        if enter.attr("is_constant"):
+            continue
+        others = [use.node for use in enter.uses if role(use.node) != "merge"]
+        if others:
+            text = f"{others[0].name} reads {enter.name}, which comes in the first iteration alone"
+            raise not_functionalizable("form", text, node=others[0].name)
+
+
+def _iteration_phases(frame: Frame, found: Frames, cond: Node) -> dict[Node, str]:
+    """In which iterations each node of a loop runs."""
+    inside = set(frame.nodes)
+    holds = {behind_identities(cond.inputs[0]), cond.output()}
+    phases: dict[Node, str] = {}
+
+    def of_output(item: Output) -> str:
+        if item.node not in inside:
+            return EVERY_ITERATION
+        phase = phases.get(item.node, EVERY_ITERATION)
+        return (
+            _common_phase(phase, (LAST_ITERATION, BODY_ITERATIONS)[item.port])
+            if role(item.node) == "switch"
+            else phase
+        )
+
+    for node in found.order:
+        if node not in inside:
+            continue
+        kind = role(node)
+        if kind in ("merge", "trigger"):
+            phases[node] = EVERY_ITERATION
+            continue
+        if kind == "switch" and not (
+            len(node.inputs) == 2 and behind_identities(node.inputs[1]) in holds
+        ):
+            raise not_functionalizable("conditional", f"{node.name} branches in it", node=node.name)
+        phase = EVERY_ITERATION
+        for item in node.inputs:
+            phase = _common_phase(phase, of_output(item))
+        for control in node.controls:
+            phase = _common_phase(phase, phases.get(control, EVERY_ITERATION))
+        phases[node] = phase
+    return phases
+
+
+def _common_phase(one: str, other: str) -> str:
+    if EVERY_ITERATION in (one, other):
+        return other if one == EVERY_ITERATION else one
+    return one if one == other else NO_ITERATION
+
+
+_REQUIRED_PHASES: Final = {
+    "next_iteration": BODY_ITERATIONS,
+    "exit": LAST_ITERATION,
+    "loop_cond": EVERY_ITERATION,
+}
+
+
+def _require_phase(node: Node, phase: str) -> None:
+    wanted = _REQUIRED_PHASES.get(role(node), phase)
+    if phase != wanted or phase == NO_ITERATION:
+        text = f"{node.name} does not run when it should"
+        raise not_functionalizable("form", text, node=node.name, runs=phase)
+
+
+def _exit_source(leaving: Node, variables: tuple[LoopCarriedValue, ...]) -> Node:
+    """The Merge or constant Enter whose value an Exit hands out."""
+    item = behind_identities(leaving.inputs[0])
+    if role(item.node) == "switch":
+        item = behind_identities(item.node.inputs[0])
+        source = item.node
+        if role(source) == "enter" or any(source is variable.merge for variable in variables):
+            return source
+    text = f"{leaving.name} hands out what is computed when the loop has ended"
+    raise not_functionalizable("form", text, node=leaving.name)

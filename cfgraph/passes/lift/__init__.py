@@ -1,1 +1,0 @@
-"""Raise loops and conditionals of primitives to functions that are called."""

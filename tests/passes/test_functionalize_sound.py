@@ -1,0 +1,67 @@
+"""Whole regions in clusters change no liveness: random graphs before and after."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from cfgraph.ir import registry
+from cfgraph.ir.graph import CONTROL, Graph, Output
+from cfgraph.passes.cluster.report import Clustering
+from tests.analysis.assignments import Tables
+from tests.analysis.random_graphs import WITHOUT_LOOPS, random_graph
+from tests.passes.test_cluster_sound import (
+    PROVEN,
+    WITH_LOOPS,
+    ClusteredTables,
+    clustered,
+    differences,
+)
+
+# in which no one predicate decides a Merge
+UNSTRUCTURED = ("unstructured", "dense", "wide")
+
+
+def still_there(before: Graph, after: Graph, report: Clustering) -> Iterator[tuple[Output, Output]]:
+    """Each output that there still is, and each control edge of a node that is as it was."""
+    for node in before:
+        if node.name not in report.names and node.name in after:
+            yield Output(node, CONTROL), Output(after[node.name], CONTROL)
+        for port in range(registry.output_count(node) or 0):
+            old = Output(node, port)
+            if old.name in report.names:
+                yield old, after.tensor(report.names[old.name][0])
+            elif node.name not in report.names and _has(after, node.name, port):
+                yield old, Output(after[node.name], port)
+
+
+def _has(graph: Graph, name: str, port: int) -> bool:
+    """True for an output that there is: the index that nobody reads of a Merge goes with it."""
+    return name in graph and port < (registry.output_count(graph[name]) or 0)
+
+
+@pytest.mark.parametrize("mode", PROVEN)
+@pytest.mark.parametrize("kind", WITHOUT_LOOPS)
+def test_a_conditional_as_a_call_is_live_where_it_was(kind: str, mode: str) -> None:
+    raised = 0
+    for seed in range(2 if kind == "wide" else 12):
+        graph = random_graph(seed, kind).graph
+        after, report = clustered(graph, deadness=mode, regions=True)
+        before = Tables(graph)
+        pairs = list(still_there(graph, after, report))
+        then = ClusteredTables(after, before, {new: old for old, new in pairs})
+        changed = [old.name for old, new in pairs if before.of[old] != then.of[new]]
+        assert not changed, seed
+        raised += sum(region.raised is not None for region in report.regions)
+    assert raised or kind in UNSTRUCTURED
+
+
+@pytest.mark.parametrize("kind", WITH_LOOPS)
+def test_a_loop_as_a_call_gives_live_tokens_where_it_did(kind: str) -> None:
+    for seed in range(6):
+        graph = random_graph(seed, kind).graph
+        after, report = clustered(graph, regions=True)
+        pairs = list(still_there(graph, after, report))
+        for number in range(2):
+            assert not differences(graph, after, pairs, number), seed
