@@ -37,7 +37,7 @@ Cost = Callable[[Node], float]
 class CriticalCycle:
     """The critical cycle of a loop.
 
-    `chain` are the nodes on it, beginning with a Merge; an inner loop on it is one `RegionReport`. It
+    `chain` are the nodes on it, beginning with a Merge; an inner loop on it is one `Region`. It
     goes through `rounds` iterations and takes `per_iteration` of each, of the `work` of all nodes.
     It is empty where no iteration waits for the one before.
     """
