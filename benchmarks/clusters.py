@@ -17,7 +17,7 @@ import cfgraph
 from benchmarks.peer import runner
 from benchmarks.rows import Row, best, best_of_one, in_turn
 from benchmarks.running import GRAPHS, Work, works
-from cfgraph.ir import serde
+from cfgraph.ir.serde import graph_def
 from cfgraph.runtime.compiled import has_jax
 from cfgraph.runtime.launch import Launches
 from cfgraph.runtime.session import Session
@@ -95,5 +95,5 @@ def measure_work(tf: ModuleType | None, work: Work, *, tiny: bool) -> Iterator[R
 
 def of_session(path: Path, work: Work, engine: str | None) -> Callable[[], object]:
     """Run a graph file in one session of ours, again and again."""
-    session = Session(serde.graph_from_bytes(path.read_bytes()), jit=engine)
+    session = Session(graph_def.graph_from_bytes(path.read_bytes()), jit=engine)
     return lambda: session.run(work.fetches, work.feeds)

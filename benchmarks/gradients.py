@@ -12,8 +12,9 @@ import numpy as np
 from benchmarks.peer import runner
 from benchmarks.rows import Row, best_of_one, in_turn
 from cfgraph.build.builder import Builder
-from cfgraph.ir import dtypes, serde
+from cfgraph.ir import dtypes
 from cfgraph.ir.graph import Graph
+from cfgraph.ir.serde import graph_def
 from cfgraph.ir.shapes import Shape
 from cfgraph.passes.derivatives import gradients
 from cfgraph.runtime.session import Session
@@ -93,8 +94,8 @@ def lstm(tf: ModuleType | None, *, tiny: bool) -> Iterator[Row]:
     """The gradient that we add to the LSTM beside the one that TensorFlow added to it."""
     from benchmarks.running import GRAPHS
 
-    graph = serde.graph_from_bytes((GRAPHS / "lstm.pb").read_bytes())
-    theirs = serde.graph_from_bytes((GRAPHS / "lstm_grad.pb").read_bytes())
+    graph = graph_def.graph_from_bytes((GRAPHS / "lstm.pb").read_bytes())
+    theirs = graph_def.graph_from_bytes((GRAPHS / "lstm_grad.pb").read_bytes())
     (name,) = gradients(graph, ["loss:0"], ["W:0"])
     yield Row("LSTM with our gradient", len(graph), "nodes", len(theirs), 1)
     yield Row("  values saved in each step", saved(graph), "stacks", saved(theirs), 1)

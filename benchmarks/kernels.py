@@ -12,7 +12,7 @@ import numpy as np
 
 import cfgraph.ops  # noqa: F401 - fills the registry
 from benchmarks.rows import Row, in_turn
-from cfgraph.ir.attrs import Tensor
+from cfgraph.ir.attrs import TensorValue
 from cfgraph.ir.dtypes import DType, float32, int32
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.shapes import Shape
@@ -51,7 +51,7 @@ def scalars() -> Iterator[Work]:
     yield Work("FloorDiv, int32 scalars", "FloorDiv", [two, one], plain=np.floor_divide)
     yield Work("FloorMod, int32 scalars", "FloorMod", [two, one], plain=np.remainder)
     yield Work("Identity, scalar", "Identity", [one])
-    yield Work("Const, scalar", "Const", attrs={"value": Tensor(np.array(1, np.int32))})
+    yield Work("Const, scalar", "Const", attrs={"value": TensorValue(np.array(1, np.int32))})
     yield Work("Cast, int32 to float32", "Cast", [one], {"DstT": float32}, np.float32)
     yield Work("Select, scalars", "Select", [yes, one, two], plain=np.where)
     yield Work("SelectV2, scalars", "SelectV2", [yes, one, two], plain=np.where)
@@ -160,7 +160,7 @@ def _node(op: str, inputs: Sequence[Any], attrs: dict[str, Any]) -> Node:
     feeds = []
     for place, value in enumerate(inputs):
         known = isinstance(value, np.ndarray | np.generic)
-        dtype = DType.of_numpy(value.dtype) if known else DType.named(value)
+        dtype = DType.from_numpy(value.dtype) if known else DType.named(value)
         shape = Shape(value.shape if known else None)
         feeds.append(
             Output(graph.add("Placeholder", name=f"x{place}", dtype=dtype, shape=shape), 0)

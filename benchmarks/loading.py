@@ -7,9 +7,9 @@ from types import ModuleType
 
 from benchmarks.peer import importer
 from benchmarks.rows import Row, best, in_turn
-from cfgraph.ir import serde
-from cfgraph.ir.attrs import Tensor
+from cfgraph.ir.attrs import TensorValue
 from cfgraph.ir.graph import Graph
+from cfgraph.ir.serde import graph_def
 
 NODES = 100_000
 TINY = 200
@@ -23,11 +23,11 @@ def chain(nodes: int) -> bytes:
     from cfgraph.ir.dtypes import float32
 
     graph = Graph()
-    one = graph.add("Const", name="one", value=Tensor(np.ones((), np.float32)), dtype=float32)
+    one = graph.add("Const", name="one", value=TensorValue(np.ones((), np.float32)), dtype=float32)
     last = one
     for place in range(nodes - 1):
         last = graph.add("AddV2", last, one, name=f"sum_{place}")
-    return serde.graph_to_bytes(graph)
+    return graph_def.graph_to_bytes(graph)
 
 
 def measure(tf: ModuleType | None, *, tiny: bool) -> Iterator[Row]:
@@ -35,10 +35,10 @@ def measure(tf: ModuleType | None, *, tiny: bool) -> Iterator[Row]:
     nodes = TINY if tiny else NODES
     data = chain(nodes)
     peer = importer(tf, data) if tf else None
-    ours, theirs = in_turn(lambda: serde.graph_from_bytes(data), peer, repeats=3)
+    ours, theirs = in_turn(lambda: graph_def.graph_from_bytes(data), peer, repeats=3)
     scale = 1e6 / nodes
     per_node = None if theirs is None else theirs * scale
     yield Row(f"load {nodes:,} nodes", ours * scale, "µs a node", per_node, 1 / 5)
-    graph = serde.graph_from_bytes(data)
-    saved = best(lambda: serde.graph_to_bytes(graph), repeats=3)
+    graph = graph_def.graph_from_bytes(data)
+    saved = best(lambda: graph_def.graph_to_bytes(graph), repeats=3)
     yield Row(f"save {nodes:,} nodes", saved * scale, "µs a node")

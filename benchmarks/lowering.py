@@ -8,8 +8,8 @@ from types import ModuleType
 from benchmarks.rows import Row, best_of_one
 from cfgraph.ir import dtypes
 from cfgraph.ir.attrs import Func
-from cfgraph.ir.define import define
 from cfgraph.ir.graph import Graph, Node, Output
+from cfgraph.ir.library import function_from_nodes
 from cfgraph.ir.shapes import Shape
 
 CALLS = 10_000
@@ -44,7 +44,7 @@ def calls(count: int) -> Graph:
     body, x = _started()
     square = body.add("Square", x)
     graph, last = _started()
-    graph.functions["f"] = define("f", body, {"x": x}, {"y": square.output()})
+    graph.functions["f"] = function_from_nodes("f", body, {"x": x}, {"y": square.output()})
     for _ in range(count):
         node = graph.add("PartitionedCall", last, Tout=(dtypes.float32,), f=Func("f"), name="call")
         last = node.output()
@@ -60,7 +60,7 @@ def nested(depth: int) -> Graph:
         if level:
             result = _conditional(body, result.output(), level - 1)
         outputs = {"y": result.output()}
-        graph.functions[f"f{level}"] = define(f"f{level}", body, {"x": x}, outputs)
+        graph.functions[f"f{level}"] = function_from_nodes(f"f{level}", body, {"x": x}, outputs)
     _conditional(graph, outer, depth - 1)
     return graph
 

@@ -12,9 +12,9 @@ import cfgraph
 from benchmarks.rows import Row
 from cfgraph.analysis.loops.frames import frames
 from cfgraph.analysis.reachability import ancestors
-from cfgraph.ir import serde
 from cfgraph.ir.graph import Graph
-from cfgraph.ir.parts import join
+from cfgraph.ir.partition_folder import join_partitions
+from cfgraph.ir.serde import graph_def
 from cfgraph.passes.partition.partition import partition
 from cfgraph.passes.place.place import place
 
@@ -81,8 +81,10 @@ def theirs(tf: ModuleType, graph: Graph, feeds: dict[str, Any], fetches: list[st
     told = v1.RunMetadata()
     with v1.Session(graph=imported, config=config) as session:
         session.run(fetches, feeds, options=options, run_metadata=told)
-    written = [serde.graph_from_bytes(part.SerializeToString()) for part in told.partition_graphs]
-    return messages(join(written))
+    written = [
+        graph_def.graph_from_bytes(part.SerializeToString()) for part in told.partition_graphs
+    ]
+    return messages(join_partitions(written))
 
 
 def ours(graph: Graph, fetches: list[str]) -> Counter[str]:

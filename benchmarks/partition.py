@@ -9,8 +9,8 @@ from types import ModuleType
 from benchmarks.peer import importer
 from benchmarks.rows import Row, best_of_one
 from cfgraph.ir import dtypes
-from cfgraph.ir.copy import copy_of
 from cfgraph.ir.graph import Graph
+from cfgraph.ir.library import copy_graph
 from cfgraph.ir.shapes import Shape
 
 NODES = 100_000
@@ -52,7 +52,7 @@ def _row(
         cfgraph.partition(graph)
 
     count = len(graph)
-    placed = copy_of(graph)
+    placed = copy_graph(graph)
     place(placed)
     theirs = first_run(tf, placed) * 1e6 / count if tf else peer
     cfgraph.partition(placed)  # the first call loads code

@@ -8,7 +8,7 @@ from typing import Any
 
 from benchmarks.loading import chain
 from benchmarks.rows import Row, best_of_one
-from cfgraph.ir import serde
+from cfgraph.ir.serde import graph_def
 
 NODES = 100_000
 TINY = 200
@@ -34,6 +34,6 @@ def placing(data: bytes, options: dict[str, Any]) -> float:
     from cfgraph.analysis.verify.verify import require_valid
     from cfgraph.passes.place.place import place
 
-    graph = serde.graph_from_bytes(data)
+    graph = graph_def.graph_from_bytes(data)
     require_valid(graph)
     return best_of_one(lambda: place(graph, devices=DEVICES, **options))

@@ -15,7 +15,7 @@ import numpy as np
 from benchmarks.peer import runner
 from benchmarks.rows import Row, best_of_one, in_turn
 from benchmarks.running import GRAPHS, Work, works
-from cfgraph.ir import serde
+from cfgraph.ir.serde import graph_def
 from cfgraph.runtime.compiled import has_jax, jax
 from cfgraph.runtime.session import Session
 
@@ -33,7 +33,7 @@ def measure(tf: ModuleType | None, *, tiny: bool) -> Iterator[Row]:
 def measure_work(tf: ModuleType | None, work: Work, engine: str, *, tiny: bool) -> Iterator[Row]:
     """One loop against each peer that there is."""
     path, repeats = GRAPHS / work.file, 1 if tiny else 5
-    graph = serde.graph_from_bytes(path.read_bytes())
+    graph = graph_def.graph_from_bytes(path.read_bytes())
     session = Session(graph, jit=engine, regions=True)
 
     def ours() -> object:

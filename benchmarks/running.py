@@ -12,7 +12,7 @@ import numpy as np
 
 from benchmarks.peer import runner
 from benchmarks.rows import Row, in_turn
-from cfgraph.ir import serde
+from cfgraph.ir.serde import graph_def
 from cfgraph.runtime.session import Session
 
 GRAPHS = Path(__file__).parents[1] / "fixtures" / "graphs"
@@ -50,7 +50,7 @@ def measure(tf: ModuleType | None, *, tiny: bool) -> Iterator[Row]:
     """Each loop in a session of ours and one of TensorFlow."""
     for work in works(tiny=tiny):
         path = GRAPHS / work.file
-        session = Session(serde.graph_from_bytes(path.read_bytes()))
+        session = Session(graph_def.graph_from_bytes(path.read_bytes()))
         peer = runner(tf, path, work.fetches, work.feeds) if tf else None
 
         def ours(session: Session = session, work: Work = work) -> object:

@@ -17,8 +17,8 @@ import numpy as np
 import cfgraph
 from benchmarks.rows import Row
 from cfgraph.build.builder import Builder
-from cfgraph.ir.byte_sizes import parse_size, size_text
 from cfgraph.ir.graph import Graph
+from cfgraph.ir.units import format_byte_size, parse_byte_size
 from cfgraph.runtime.cost_model import CostModel, read_costs
 from cfgraph.runtime.memory.meter import DeviceMemory
 
@@ -43,11 +43,11 @@ class Experiment:
     @property
     def name(self) -> str:
         """What it is, for a row."""
-        return f"LSTM {self.units}x{self.batch} in {size_text(self.limit)}"
+        return f"LSTM {self.units}x{self.batch} in {format_byte_size(self.limit)}"
 
 
-PAPER: Final = Experiment(512, 512, parse_size("4GiB"), 20)
-TINY: Final = Experiment(32, 32, parse_size("1MiB"), 5)
+PAPER: Final = Experiment(512, 512, parse_byte_size("4GiB"), 20)
+TINY: Final = Experiment(32, 32, parse_byte_size("1MiB"), 5)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ import cfgraph
 from benchmarks.gpu.figures import Bench
 from benchmarks.gpu.peers import jax_lstm, torch_lstm
 from cfgraph.build.builder import Builder
-from cfgraph.ir.attrs import Tensor
+from cfgraph.ir.attrs import TensorValue
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Graph
 from cfgraph.runtime.compiled import has_jax
@@ -60,8 +60,8 @@ class Case:
         graph = cfgraph.load(GRAPHS / self.file) if self.file else built(self)
         x, weights = self.data()
         for name, value in (("x", x), ("W", weights)):
-            dtype = DType.of_numpy(value.dtype)
-            made = graph.add("Const", name=f"{name}_value", value=Tensor(value), dtype=dtype)
+            dtype = DType.from_numpy(value.dtype)
+            made = graph.add("Const", name=f"{name}_value", value=TensorValue(value), dtype=dtype)
             graph.replace_uses(graph[name].output(), made.output())
         return graph
 

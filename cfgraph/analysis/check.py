@@ -24,7 +24,7 @@ from cfgraph.errors import InvalidInput
 from cfgraph.ir import registry
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.names import split_tensor_name
-from cfgraph.ir.walk import Roles
+from cfgraph.ir.topological_order import OpRoles
 from cfgraph.ops.shape_inference import infer_shapes
 
 _LOOP_INPUT_ROLES: Final = ("enter", "next_iteration")
@@ -48,7 +48,7 @@ def _graph_findings(
     graph: Graph, fetches: Collection[TokenSource], *, is_body: bool = False
 ) -> Iterator[Finding]:
     """Findings on one graph; those on liveness only where something is switched or may race."""
-    roles = Roles()
+    roles = OpRoles()
     found: Deadness | None = None
     if any(_needs_deadness(node, roles) for node in graph):
         found = deadness(graph)
@@ -65,7 +65,7 @@ def _graph_findings(
         yield Finding("CFG222", "note", message)
 
 
-def _needs_deadness(node: Node, roles: Roles) -> bool:
+def _needs_deadness(node: Node, roles: OpRoles) -> bool:
     """True for a Switch, and for a Merge of more than what loops bring and what brings it there."""
     role = roles[node.op]
     return role == "switch" or (
@@ -73,7 +73,7 @@ def _needs_deadness(node: Node, roles: Roles) -> bool:
     )
 
 
-def _race(found: Deadness, merge: Node, roles: Roles) -> Iterator[Finding]:
+def _race(found: Deadness, merge: Node, roles: OpRoles) -> Iterator[Finding]:
     """The first input that may be live together with one before it, if there is one."""
     for meeting in _concurrent_inputs(merge, roles):
         formulas, before = found.formulas, found.formulas.any_of([])
@@ -85,14 +85,14 @@ def _race(found: Deadness, merge: Node, roles: Roles) -> Iterator[Finding]:
             before = formulas.any_of([before, mine])
 
 
-def _concurrent_inputs(merge: Node, roles: Roles) -> tuple[list[Output], list[Output]]:
+def _concurrent_inputs(merge: Node, roles: OpRoles) -> tuple[list[Output], list[Output]]:
     """The inputs of a Merge that meet: in every iteration, and those that enter, in the first."""
     sources = dict.fromkeys(merge.inputs)
     always = [item for item in sources if roles[item.node.op] not in _LOOP_INPUT_ROLES]
     return always, [item for item in sources if roles[item.node.op] == "enter"]
 
 
-def _merge_input_condition(found: Deadness, item: Output, roles: Roles) -> Predicate:
+def _merge_input_condition(found: Deadness, item: Output, roles: OpRoles) -> Predicate:
     """When an input of a Merge is live; for what enters, in the frame that it comes from."""
     return (
         found.runs(item.node)
@@ -102,7 +102,7 @@ def _merge_input_condition(found: Deadness, item: Output, roles: Roles) -> Predi
 
 
 def _race_finding(
-    found: Deadness, merge: Node, before: list[Output], item: Output, roles: Roles
+    found: Deadness, merge: Node, before: list[Output], item: Output, roles: OpRoles
 ) -> Finding:
     mine, both = _merge_input_condition(found, item, roles), found.formulas.all_of
     other, formula = next(
@@ -143,7 +143,7 @@ def _never_runs_finding(found: Deadness, node: Node) -> Finding:
 
 
 def _dead_fetches(
-    found: Deadness, graph: Graph, fetches: Collection[TokenSource], roles: Roles
+    found: Deadness, graph: Graph, fetches: Collection[TokenSource], roles: OpRoles
 ) -> Iterator[Finding]:
     """What is fetched, or may be, and has no value in some runs."""
     for item in fetches or _likely_fetches(found, graph, roles):
@@ -170,7 +170,7 @@ def _node(place: TokenSource) -> Node:
     return place.node if isinstance(place, Output) else place
 
 
-def _likely_fetches(found: Deadness, graph: Graph, roles: Roles) -> Iterable[Output]:
+def _likely_fetches(found: Deadness, graph: Graph, roles: OpRoles) -> Iterable[Output]:
     """What nothing reads and is made of something: no start of a branch, no end of a loop."""
     for item in sinks(graph, found.frames):
         inputs = item.node.inputs

@@ -14,10 +14,10 @@ from typing import Final
 
 from cfgraph.analysis.loops.frames import Frame, Frames
 from cfgraph.ir import registry
-from cfgraph.ir.device_name import DeviceName
+from cfgraph.ir.devices import DeviceName
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node, Output
-from cfgraph.ir.shapes import UNKNOWN, Shape
+from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
 from cfgraph.ops.comparison import Less, LessEqual, LogicalAnd
 from cfgraph.ops.op import Dims, lookup
 from cfgraph.ops.shape_inference import Shapes
@@ -119,7 +119,7 @@ class CostEstimates:
     def _size(self, output: Output) -> _Size:
         node, port = output
         sizes = self._sizes.get(node) or self._made(node)
-        return sizes[port] if port < len(sizes) else self._known_size(UNKNOWN, None)
+        return sizes[port] if port < len(sizes) else self._known_size(UNKNOWN_SHAPE, None)
 
     def _made(self, node: Node) -> tuple[_Size, ...]:
         """The sizes of a node's outputs."""

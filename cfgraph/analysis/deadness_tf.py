@@ -21,9 +21,9 @@ from cfgraph.analysis.deadness_tf_formulas import (
 from cfgraph.analysis.loops.frames import Frame, Frames, frames
 from cfgraph.errors import Unsupported
 from cfgraph.ir import registry
-from cfgraph.ir.attrs import Tensor
+from cfgraph.ir.attrs import TensorValue
 from cfgraph.ir.graph import CONTROL, Graph, Node, Output
-from cfgraph.ir.walk import Roles
+from cfgraph.ir.topological_order import OpRoles
 
 
 def tf_frame(node: Node, found: Frames) -> Frame:
@@ -56,7 +56,7 @@ class _BatchOrder:
     def __init__(self, graph: Graph, found: Frames) -> None:
         self.graph = graph
         self.found = found
-        self.roles = Roles()
+        self.roles = OpRoles()
         self.ready: deque[Node] = deque()
         self.enters: dict[Frame, list[Node]] = {}
         self.exits: list[Node] = []
@@ -150,7 +150,7 @@ def deadness_tf(graph: Graph, *, optimistic: bool = True) -> TfDeadness:
 class _TfTransferFunctions:
     def __init__(self, frame: dict[Node, Frame]) -> None:
         self.frame = frame
-        self.roles = Roles()
+        self.roles = OpRoles()
         self.predicates = TfPredicates()
         self.of: dict[Output, TfPredicate] = {}
         self.first_merges: dict[str, Node] | None = None
@@ -306,7 +306,7 @@ class _TfTransferFunctions:
 def _scalar_constant(output: Output) -> int | None:
     """The value of a scalar constant."""
     value = output.node.attrs.get("value")
-    if output.node.op != "Const" or not isinstance(value, Tensor):
+    if output.node.op != "Const" or not isinstance(value, TensorValue):
         return None
     return int(value.array[()])
 

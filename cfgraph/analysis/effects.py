@@ -10,7 +10,7 @@ from collections.abc import Hashable, Iterable, Iterator
 from typing import Final, NamedTuple
 
 from cfgraph.ir.graph import Node, Output
-from cfgraph.ir.signature import Arg
+from cfgraph.ir.signature import ArgDef
 from cfgraph.ops.op import HANDS_ON, Op, lookup
 
 _FLOW: Final = "flow_in"
@@ -82,7 +82,7 @@ def _has_flow(op: type[Op]) -> bool:
     return any(arg.name == _FLOW for arg in op.parsed().inputs)
 
 
-def _is_handle(arg: Arg) -> bool:
+def _is_handle(arg: ArgDef) -> bool:
     return arg.is_ref or (arg.dtype is not None and arg.dtype.kind == "resource")
 
 

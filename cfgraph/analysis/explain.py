@@ -16,9 +16,9 @@ from cfgraph.analysis.feeds_and_fetches import is_input
 from cfgraph.analysis.loops.path_conditions import PathConditions
 from cfgraph.analysis.reachability import ancestors
 from cfgraph.analysis.transfers import sends_by_recv
-from cfgraph.ir.device_set import short_name
+from cfgraph.ir.devices import short_device_name
 from cfgraph.ir.graph import CONTROL, Graph, Node, Output
-from cfgraph.ir.walk import topological
+from cfgraph.ir.topological_order import topological_order
 from cfgraph.ops.op import lookup, role
 
 _COLOCATED: Final = b"loc:@"
@@ -104,9 +104,9 @@ def _message(graph: Graph, node: Node) -> str | None:
         return None
     for recv, send in sends_by_recv(graph).items():
         if node is recv:
-            return f"from {send.name} on {short_name(send.device)}"
+            return f"from {send.name} on {short_device_name(send.device)}"
         if node is send:
-            return f"to {recv.name} on {short_name(recv.device)}"
+            return f"to {recv.name} on {short_device_name(recv.device)}"
     return None
 
 
@@ -202,7 +202,7 @@ def unconditional_work(graph: Graph, predicate: Output) -> UnconditionalWork | N
     if not switches:
         return None
     sides: dict[Node, int | None] = {}
-    for node in reversed(topological(graph).nodes):
+    for node in reversed(topological_order(graph).nodes):
         if node.uses and _is_pure(node):
             sides[node] = _exclusive_branch(node, guards, source, sides)
     found: dict[int, list[Node]] = {}

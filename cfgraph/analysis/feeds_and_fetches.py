@@ -18,8 +18,8 @@ from cfgraph.errors import UsageError
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.names import split_tensor_name
-from cfgraph.ir.shapes import UNKNOWN, Shape
-from cfgraph.ir.walk import Roles
+from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
+from cfgraph.ir.topological_order import OpRoles
 from cfgraph.ops.op import lookup
 
 # up to this version of the producer a Placeholder says shape [] where it means any shape
@@ -48,7 +48,7 @@ def declared_type(graph: Graph, tensor: Output) -> tuple[DType | None, Shape]:
     if not isinstance(shape, Shape) or (
         shape.dims == () and 0 < graph.versions.producer <= _LAST_LOOSE_PRODUCER
     ):
-        shape = UNKNOWN
+        shape = UNKNOWN_SHAPE
     return (dtype.base if dtype else None), shape
 
 
@@ -142,7 +142,7 @@ def _run_stand_in(graph: Graph, name: str, wanted: tuple[str, str], prefix: str)
     """The `_Arg`, `_Retval` or transfer to the client of a tensor, of an index or of that name."""
     base, port = split_tensor_name(name)
     indexed, client = wanted
-    roles = Roles()
+    roles = OpRoles()
     for node in graph:
         role = roles[node.op]
         if role == indexed:

@@ -8,8 +8,7 @@ from typing import Final
 
 from cfgraph.analysis.loops.frames import Frames
 from cfgraph.errors import UsageError
-from cfgraph.ir.device_name import merge
-from cfgraph.ir.device_set import LOCAL, short_name
+from cfgraph.ir.devices import LOCAL_TASK, merge_device_names, short_device_name
 from cfgraph.ir.graph import Graph, Node
 from cfgraph.ir.names import did_you_mean
 
@@ -51,7 +50,11 @@ def split_filter(text: str, fields: Sequence[str] = FILTER_FIELDS) -> tuple[str,
 
 def _device_names(device: str) -> tuple[str, ...]:
     """What a device may be called: as it is written, and `cpu:0` if that is as much."""
-    return (device, short_name(merge(device, str(LOCAL)))) if device else ("",)
+    return (
+        (device, short_device_name(merge_device_names(device, str(LOCAL_TASK))))
+        if device
+        else ("",)
+    )
 
 
 def _in_frame(found: Frames, node: Node, pattern: str) -> bool:

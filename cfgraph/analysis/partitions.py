@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from cfgraph.analysis.loops.frames import Frames, frames
 from cfgraph.analysis.transfers import is_transfer, rendezvous_key, sends_by_recv
-from cfgraph.ir.copy import copy_of
 from cfgraph.ir.graph import Graph, Node, Output
-from cfgraph.ir.walk import Roles
+from cfgraph.ir.library import copy_graph
+from cfgraph.ir.topological_order import OpRoles
 from cfgraph.ops.shape_inference import Shapes, infer_shapes
 
 
@@ -55,7 +55,7 @@ class Partitions:
 def device_partitions(graph: Graph, found: Frames | None = None) -> Partitions:
     """Take a partitioned graph apart; any other graph has devices and no routes."""
     found = frames(graph) if found is None else found
-    roles = Roles()
+    roles = OpRoles()
     sends = [node for node in graph if roles[node.op] == "send" and is_transfer(node, roles)]
     routes = _routes(_message_sizes(graph, sends) if sends else {}, found)
     nodes = Counter(node.device for node in graph)
@@ -106,7 +106,7 @@ def _message_sizes(graph: Graph, sends: Iterable[Node]) -> dict[Node, int | None
 
 def _with_identity_recvs(graph: Graph) -> Graph:
     """A copy in which each Recv is an Identity of what its Send sends, as before the cut."""
-    whole = copy_of(graph)
+    whole = copy_graph(graph)
     for node, send in sends_by_recv(list(whole)).items():
         whole.set_op(node, "Identity", {"T": send.attrs["T"]})
         whole.set_inputs(node, send.inputs)

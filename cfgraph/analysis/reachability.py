@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable
 
 from cfgraph.analysis.transfers import RendezvousKey, is_transfer, rendezvous_key, sends_by_key
 from cfgraph.ir.graph import Graph, Node, Output
-from cfgraph.ir.walk import Roles
+from cfgraph.ir.topological_order import OpRoles
 
 
 def ancestors(
@@ -25,7 +25,7 @@ def ancestors(
     """
     found = set(wanted)
     queue = list(found)
-    roles = Roles()
+    roles = OpRoles()
     sends: dict[RendezvousKey, Node] | None = None
     while queue:
         node = queue.pop()

@@ -12,7 +12,7 @@ from cfgraph.ir.dtypes import DType
 from cfgraph.ir.functions import BodyNode
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.registry import output_count
-from cfgraph.ir.shapes import UNKNOWN, Shape
+from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
 from cfgraph.ops.array import Identity
 from cfgraph.ops.control_flow import Forward
 from cfgraph.ops.functional import Functional
@@ -32,7 +32,7 @@ def variable_of_handle(graph: Graph, handle: Output) -> tuple[DType | None, Shap
     if op is None or not op.is_input:
         declared = handle.node.attrs.get("dtype")
         return (declared if isinstance(declared, DType) else None), declared_shape(handle)
-    return _VariableReadTypes(graph).of(handle), UNKNOWN
+    return _VariableReadTypes(graph).of(handle), UNKNOWN_SHAPE
 
 
 class _VariableReadTypes:

@@ -20,11 +20,11 @@ from cfgraph.analysis.reachability import ancestors, reachable_from
 from cfgraph.analysis.transfers import is_transfer
 from cfgraph.analysis.verify.function_rules import functions_in_attrs
 from cfgraph.ir import registry
-from cfgraph.ir.attrs import Tensor
+from cfgraph.ir.attrs import TensorValue
 from cfgraph.ir.functions import BodyNode, Function
 from cfgraph.ir.graph import Graph, Node, Output
-from cfgraph.ir.signature import Arg
-from cfgraph.ir.walk import Roles
+from cfgraph.ir.signature import ArgDef
+from cfgraph.ir.topological_order import OpRoles
 from cfgraph.ops.functional import Functional
 from cfgraph.ops.op import lookup, role
 from cfgraph.ops.shape_inference import infer_shapes
@@ -206,7 +206,7 @@ def effect_targets(graph: Graph, found: Frames) -> Iterator[str]:
 
     A Send is none: it runs because its Recv is needed.
     """
-    roles = Roles()
+    roles = OpRoles()
     for node in graph:
         if node.uses or found.of.get(node) is not found.root or registry.output_count(node) != 0:
             continue
@@ -279,10 +279,10 @@ def _by_count(counts: Counter[str]) -> tuple[tuple[str, int], ...]:
 
 
 def _constant_bytes(node: Node) -> int:
-    return sum(_bytes(value) for value in node.attrs.values() if isinstance(value, Tensor))
+    return sum(_bytes(value) for value in node.attrs.values() if isinstance(value, TensorValue))
 
 
-def _bytes(tensor: Tensor) -> int:
+def _bytes(tensor: TensorValue) -> int:
     elements = tensor.shape.elements
     if elements is None or tensor.dtype.is_object:
         return 0
@@ -329,7 +329,7 @@ def _function(function: Function) -> LibraryFunctionSummary:
     )
 
 
-def _argument(item: Arg) -> str:
+def _argument(item: ArgDef) -> str:
     kind = str(item.dtype) if item.dtype else str(item.type_attr)
     kind = f"Ref({kind})" if item.is_ref else kind
     return f"{item.name}: {f'{item.count}*' if item.count else ''}{kind}"
@@ -344,5 +344,5 @@ def _input(graph: Graph, node: Node) -> Endpoint:
 def _value(item: Output) -> str:
     """The value of a small constant, or the name of the tensor."""
     value = item.node.attrs.get("value")
-    small = isinstance(value, Tensor) and value.shape.dims == () and not value.dtype.is_object
-    return str(value.array.item()) if small and isinstance(value, Tensor) else item.name
+    small = isinstance(value, TensorValue) and value.shape.dims == () and not value.dtype.is_object
+    return str(value.array.item()) if small and isinstance(value, TensorValue) else item.name

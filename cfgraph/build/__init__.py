@@ -1,1 +1,1 @@
-"""Graphs written in Python: a builder, conditionals and loops."""
+"""The Builder: a Python interface that writes graphs with conditionals and loops."""

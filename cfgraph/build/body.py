@@ -1,4 +1,4 @@
-"""A body that is being written: the graph itself, a branch, a loop's condition, a function."""
+"""Bodies under construction: the graph itself, a branch, a loop condition, or a function."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from cfgraph.build.blame import at_users_line, misuse, users_line
-from cfgraph.build.effects import Effects
-from cfgraph.build.tensor import Operation, Tensor
+from cfgraph.build.tensor import BuilderTensor, Operation
+from cfgraph.build.user_frame import misuse_error, user_line, with_user_line
 from cfgraph.errors import CfgraphError, InvalidInput
-from cfgraph.ir.define import define
 from cfgraph.ir.functions import Function
 from cfgraph.ir.graph import Graph, Node, Output
+from cfgraph.ir.library import function_from_nodes
 from cfgraph.ir.names import NODE_NAME
-from cfgraph.ir.shapes import UNKNOWN, Shape
+from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
+from cfgraph.ops.op import lookup
 from cfgraph.ops.shape_inference import infer_node
 from cfgraph.ops.static_values import Known
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from cfgraph.ir.dtypes import DType
 
 
-class Body:
+class BodyBuilder:
     """Nodes that become one function, or the graph itself where there is no `parent`.
 
     `arguments` stand for what the function is called with; `captures` are those of them that the
@@ -31,17 +31,17 @@ class Body:
     call the body.
     """
 
-    def __init__(self, builder: Builder, parent: Body | None, label: str) -> None:
+    def __init__(self, builder: Builder, parent: BodyBuilder | None, label: str) -> None:
         self.builder = builder
         self.parent = parent
         self.label = label
-        self.line = users_line()
+        self.line = user_line()
         self.graph = Graph()
         self.shapes: dict[Output, Shape] = {}
         self.values: dict[Output, Known] = {}
         self.arguments: list[Output] = []
         self.captures: dict[Output, Output] = {}
-        self.effects = Effects()
+        self.effects = SideEffectOrder()
         self.outer_controls: dict[Node, Operation] = {}
         self.prefix = ""
         self.device: str = parent.device if parent else ""
@@ -65,7 +65,7 @@ class Body:
         name = f"{self.prefix}{wanted}"
         if not NODE_NAME(name) or name.startswith("_"):
             message = f"{wanted!r} is no name for {what}"
-            raise misuse(message, hint="letters, digits and . _ / > - , not beginning with _")
+            raise misuse_error(message, hint="letters, digits and . _ / > - , not beginning with _")
         return name
 
     # -- nodes -----------------------------------------------------------------------------------
@@ -79,13 +79,13 @@ class Body:
             node = self.graph.add(op, *inputs, name=name, device=self.device, attrs=attrs)
         except CfgraphError as error:
             error.node = name
-            raise at_users_line(error) from None
+            raise with_user_line(error) from None
         try:
             self._infer(node)
         except ValueError as error:
             self.graph.remove(node)
             message = f"{op}: {error}"
-            raise at_users_line(InvalidInput(message, node=name, code="CFG303")) from None
+            raise with_user_line(InvalidInput(message, node=name, code="CFG303")) from None
         self.graph.set_controls(node, self._controls())
         if self.parent is not None:
             for before in self.effects.order(node):
@@ -100,7 +100,7 @@ class Body:
         return Output(node)
 
     def _infer(self, node: Node) -> None:
-        shapes = [self.shapes.get(item, UNKNOWN) for item in node.inputs]
+        shapes = [self.shapes.get(item, UNKNOWN_SHAPE) for item in node.inputs]
         values = [self.values.get(item) for item in node.inputs]
         found, known = infer_node(node, shapes, values)
         for port, (shape, value) in enumerate(zip(found, known, strict=True)):
@@ -122,13 +122,13 @@ class Body:
 
     # -- what is outside -------------------------------------------------------------------------
 
-    def owner_of(self, owner: Body, what: str) -> list[Body]:
+    def owner_of(self, owner: BodyBuilder, what: str) -> list[BodyBuilder]:
         """The bodies between this one and that of a tensor, this one first.
 
         Raises UsageError where the tensor's body does not enclose this one.
         """
-        chain: list[Body] = []
-        body: Body | None = self
+        chain: list[BodyBuilder] = []
+        body: BodyBuilder | None = self
         while body is not None and body is not owner:
             chain.append(body)
             body = body.parent
@@ -138,10 +138,10 @@ class Body:
             hint = f"hand it out of {owner.label} as one of its results"
             if owner.builder is not self.builder:
                 message, hint = f"{what!r} belongs to the graph of another Builder", ""
-            raise misuse(message, hint=hint or None)
+            raise misuse_error(message, hint=hint or None)
         return chain
 
-    def resolve(self, tensor: Tensor) -> Output:
+    def resolve(self, tensor: BuilderTensor) -> Output:
         """The tensor as this body knows it; what is outside becomes an argument on the way in."""
         source, output = tensor.body, tensor.output
         if source is self:
@@ -150,13 +150,13 @@ class Body:
             output, source = body.capture(output, source), body
         return output
 
-    def capture(self, outer: Output, source: Body) -> Output:
+    def capture(self, outer: Output, source: BodyBuilder) -> Output:
         """The argument that stands for a tensor of the parent."""
         known = self.captures.get(outer)
         if known is None:
             dtype = outer.dtype
             assert dtype is not None
-            shape = source.shapes.get(outer, UNKNOWN)
+            shape = source.shapes.get(outer, UNKNOWN_SHAPE)
             known = self.captures[outer] = self.argument(outer.node.name, dtype.base, shape)
             if outer in source.values:
                 self.values[known] = source.values[outer]
@@ -191,9 +191,9 @@ class Body:
         inputs = {output.node.name: output for output in arguments}
         returned: dict[str, Output] = {}
         for wanted, output in zip(names, outputs, strict=True):
-            returned[_unlike(_argument_name(wanted), returned, inputs)] = output
+            returned[_unique_argument_name(_argument_name(wanted), returned, inputs)] = output
         control = {node.name: node for node in self.effects.to_run(outputs)}
-        return define(name, self.graph, inputs, returned, control, library)
+        return function_from_nodes(name, self.graph, inputs, returned, control, library)
 
 
 def _argument_name(name: str) -> str:
@@ -202,9 +202,63 @@ def _argument_name(name: str) -> str:
     return found if found[:1].isalpha() else f"arg_{found}".rstrip("_")
 
 
-def _unlike(name: str, *taken: Mapping[str, Any]) -> str:
+def _unique_argument_name(name: str, *taken: Mapping[str, Any]) -> str:
     number, found = 0, name
     while any(found in names for names in taken):
         number += 1
         found = f"{name}_{number}"
     return found
+
+
+class SideEffectOrder:
+    """Which nodes of a body must run, and what each waits for.
+
+    What reads or writes one resource runs in the order in which it was written down; so do the
+    effects on the outside world (printing, assertions).
+    """
+
+    def __init__(self) -> None:
+        self.must_run: dict[Node, None] = {}
+        self._reads: list[Node] = []
+        self._written: dict[Output | None, Node] = {}
+        self._read: dict[Output | None, list[Node]] = {}
+
+    def order(self, node: Node) -> list[Node]:
+        """Take note of a new node; what it has to wait for."""
+        op = lookup(node.op)
+        if op is None or not op.stateful:
+            return []
+        keys: list[Output | None] = [item for item in node.inputs if _is_resource(item)]
+        if not keys and (op.random or _is_resource(Output(node))):
+            return []
+        if not keys or hasattr(op, "functional"):
+            keys.append(None)
+        before: dict[Node, None] = {}
+        for key in keys:
+            if key in self._written:
+                before[self._written[key]] = None
+            if op.reads_only:
+                self._read.setdefault(key, []).append(node)
+            else:
+                before.update(dict.fromkeys(self._read.pop(key, ())))
+                self._written[key] = node
+        if op.reads_only:
+            self._reads.append(node)
+        else:
+            self.must_run[node] = None
+        before.pop(node, None)
+        return list(before)
+
+    def to_run(self, returned: Iterable[Output]) -> list[Node]:
+        """What has to be done when the body is: all effects, and what is read of variables.
+
+        Were it not for the latter, a write after the body could come before a read in it.
+        """
+        given = {output.node for output in returned}
+        read = [node for node in self._reads if node.uses or node in given]
+        return [*self.must_run, *read]
+
+
+def _is_resource(item: Output) -> bool:
+    dtype = item.dtype
+    return dtype is not None and (dtype.is_ref or dtype.kind == "resource")

@@ -1,4 +1,4 @@
-"""The Builder: graphs written in Python, a few lines each."""
+"""The Builder: an interface that writes graphs from Python."""
 
 from __future__ import annotations
 
@@ -6,20 +6,19 @@ import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
-from cfgraph.build.attributes import as_dtype, as_shape
-from cfgraph.build.blame import check_call, misuse, users_line
-from cfgraph.build.body import Body
-from cfgraph.build.calling import call_op, constant
-from cfgraph.build.conditional import Branches, scalar
+from cfgraph.build.body import BodyBuilder
+from cfgraph.build.conditional import BranchWriter, scalar_selector
+from cfgraph.build.conversions import as_dtype, as_shape
 from cfgraph.build.function import BuiltFunction
-from cfgraph.build.loop import Loop
-from cfgraph.build.tensor import Operation, Operators, Tensor
-from cfgraph.build.variable import Variable
+from cfgraph.build.op_call import add_constant, call_op
+from cfgraph.build.tensor import BuilderTensor, BuilderVariable, Operation, TensorOperators
+from cfgraph.build.user_frame import check_callable, misuse_error, user_line
+from cfgraph.build.while_loop import LoopWriter
 from cfgraph.errors import UsageError
-from cfgraph.ir import device_name, dtypes, registry
+from cfgraph.ir import devices, dtypes, registry
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Graph, Versions
-from cfgraph.ir.names import did_you_mean, misspelt_op
+from cfgraph.ir.names import did_you_mean, misspelled_op_hint
 
 # the TensorFlow whose ops these are
 _VERSIONS: Final = Versions(producer=2474, min_consumer=12)
@@ -41,7 +40,7 @@ class Builder:
     """
 
     def __init__(self) -> None:
-        root = Body(self, None, "the graph itself")
+        root = BodyBuilder(self, None, "the graph itself")
         root.graph.versions = _VERSIONS
         self._bodies = [root]
         self._initializers: list[Operation] = []
@@ -53,34 +52,38 @@ class Builder:
         return self._bodies[0].graph
 
     @property
-    def body(self) -> Body:
+    def body(self) -> BodyBuilder:
         """What is being written at the moment."""
         return self._bodies[-1]
 
     # -- values ----------------------------------------------------------------------------------
 
-    def placeholder(self, name: str, dtype: Any = "float32", shape: Any = None) -> Tensor:
+    def placeholder(self, name: str, dtype: Any = "float32", shape: Any = None) -> BuilderTensor:
         """A tensor to be fed; `shape` None is of unknown rank, None in it an unknown size."""
         if self.body.parent is not None:
             message = (
                 f"the placeholder {name!r} is made in {self.body.label}, where none can be fed"
             )
-            raise misuse(message, hint="make it outside and read it there")
+            raise misuse_error(message, hint="make it outside and read it there")
         given = {"dtype": as_dtype(dtype), "shape": as_shape(shape), "name": name}
-        made: Tensor = self.call("Placeholder", (), given)
+        made: BuilderTensor = self.call("Placeholder", (), given)
         return made
 
-    def const(self, value: Any, dtype: Any = None, name: str = "Const") -> Tensor:
+    def const(self, value: Any, dtype: Any = None, name: str = "Const") -> BuilderTensor:
         """A constant; without `dtype` of the type that the value takes best."""
         wanted = None if dtype is None else as_dtype(dtype)
-        return Tensor(self.body, constant(self.body, value, wanted, self.body.name_for(name)))
+        return BuilderTensor(
+            self.body, add_constant(self.body, value, wanted, self.body.name_for(name))
+        )
 
     def variable(
         self, initial: Any, dtype: Any = None, shape: Any = None, name: str = "Variable"
-    ) -> Variable:
+    ) -> BuilderVariable:
         """A variable with its first value; `shape` where it may take others later."""
         wanted = None if dtype is None else as_dtype(dtype)
-        made = Variable(self, initial, wanted, None if shape is None else as_shape(shape), name)
+        made = BuilderVariable(
+            self, initial, wanted, None if shape is None else as_shape(shape), name
+        )
         self._initializers.append(made.initializer)
         return made
 
@@ -94,13 +97,13 @@ class Builder:
             made: Operation = self.call("NoOp", (), {"name": name})
         return made
 
-    def tensor(self, value: Any, dtype: DType | None = None, name: str = "Const") -> Tensor:
+    def tensor(self, value: Any, dtype: DType | None = None, name: str = "Const") -> BuilderTensor:
         """A tensor as it is, anything else as one: a variable is read, a value a constant."""
-        if isinstance(value, Operators):
+        if isinstance(value, TensorOperators):
             return value.as_tensor()
         if isinstance(value, Operation):
             message = f"{value!r} has no value to read"
-            raise misuse(message, hint="wait for it: `with builder.control(operation):`")
+            raise misuse_error(message, hint="wait for it: `with builder.control(operation):`")
         return self.const(value, dtype, name)
 
     # -- ops -------------------------------------------------------------------------------------
@@ -116,8 +119,8 @@ class Builder:
                 raise AttributeError(op)
             public = [name for name in vars(Builder) if not name.startswith("_")]
             message = f"there is no op {op!r}"
-            hint = misspelt_op(op, registry.names()) or did_you_mean(op, public)
-            raise UnknownOp(message, hint=hint, path=users_line())
+            hint = misspelled_op_hint(op, registry.op_names()) or did_you_mean(op, public)
+            raise UnknownOp(message, hint=hint, path=user_line())
 
         def add(*inputs: Any, **given: Any) -> Any:
             return self.call(op, inputs, given)
@@ -126,7 +129,7 @@ class Builder:
         return add
 
     def __dir__(self) -> list[str]:
-        return sorted({*super().__dir__(), *registry.names()})
+        return sorted({*super().__dir__(), *registry.op_names()})
 
     # -- control flow ----------------------------------------------------------------------------
 
@@ -141,10 +144,10 @@ class Builder:
 
         Both give tensors in the same structure and of the same types.
         """
-        selector = scalar(self, pred, dtypes.bool_, "predicate")
-        branches = Branches(self, name, ("then", "else"))
+        selector = scalar_selector(self, pred, dtypes.bool_, "predicate")
+        branches = BranchWriter(self, name, ("then", "else"))
         for function in (true_fn, false_fn):
-            check_call(function, (), f"a branch of {name!r}")
+            check_callable(function, (), f"a branch of {name!r}")
             with self.writing(branches.begin()):
                 branches.take(function())
         return branches.finish("If", selector)
@@ -153,11 +156,11 @@ class Builder:
         """What the branch of this number gives; the last one where there is none of it."""
         if not branches:
             message = f"{name!r} has no branches"
-            raise misuse(message)
-        selector = scalar(self, index, dtypes.int32, "index")
-        written = Branches(self, name, [f"branch{place}" for place in range(len(branches))])
+            raise misuse_error(message)
+        selector = scalar_selector(self, index, dtypes.int32, "index")
+        written = BranchWriter(self, name, [f"branch{place}" for place in range(len(branches))])
         for function in branches:
-            check_call(function, (), f"a branch of {name!r}")
+            check_callable(function, (), f"a branch of {name!r}")
             with self.writing(written.begin()):
                 written.take(function())
         return written.finish("Case", selector)
@@ -181,16 +184,16 @@ class Builder:
         """
         if not isinstance(parallel_iterations, int) or parallel_iterations < 1:
             message = f"parallel_iterations of {name!r} is {parallel_iterations!r}"
-            raise misuse(message, hint="say how many iterations may run at once, 1 or more")
-        loop = Loop(self, name, body, loop_vars, shape_invariants)
+            raise misuse_error(message, hint="say how many iterations may run at once, 1 or more")
+        loop = LoopWriter(self, name, body, loop_vars, shape_invariants)
         given = loop.arguments(loop.cond)
-        check_call(cond, given, f"the condition of {name!r}")
+        check_callable(cond, given, f"the condition of {name!r}")
         with self.writing(loop.cond):
-            loop.take_condition(cond(*given))
+            loop.set_condition(cond(*given))
         given = loop.arguments(loop.body)
-        check_call(body, given, f"the body of {name!r}")
+        check_callable(body, given, f"the body of {name!r}")
         with self.writing(loop.body):
-            loop.take_body(body(*given))
+            loop.set_body_results(body(*given))
         return loop.finish(parallel_iterations, maximum_iterations)
 
     def function(
@@ -218,10 +221,12 @@ class Builder:
     def device(self, name: str | None) -> Iterator[None]:
         """Nodes made inside ask for this device, in the rest for that around; None for none."""
         body, before = self.body, self.body.device
-        if name is not None and device_name.DeviceName.parse(name) is None:
+        if name is not None and devices.DeviceName.parse(name) is None:
             message = f"{name!r} is no device"
-            raise misuse(message, hint="write one like '/gpu:0' or '/job:worker/device:CPU:1'")
-        body.device = "" if name is None else device_name.merge(name, before)
+            raise misuse_error(
+                message, hint="write one like '/gpu:0' or '/job:worker/device:CPU:1'"
+            )
+        body.device = "" if name is None else devices.merge_device_names(name, before)
         try:
             yield
         finally:
@@ -231,14 +236,14 @@ class Builder:
     def control(self, *operations: Any) -> Iterator[None]:
         """Nodes made inside wait for these operations, or for what makes these tensors."""
         body, before = self.body, self.body.controls
-        body.controls = (*before, *map(_operation, operations))
+        body.controls = (*before, *map(_as_operation, operations))
         try:
             yield
         finally:
             body.controls = before
 
     @contextlib.contextmanager
-    def writing(self, body: Body) -> Iterator[Body]:
+    def writing(self, body: BodyBuilder) -> Iterator[BodyBuilder]:
         """What is added inside belongs to this body."""
         self._bodies.append(body)
         try:
@@ -258,10 +263,10 @@ class Builder:
         return self.function_name(f"{base}_{number}")
 
 
-def _operation(item: Any) -> Operation:
+def _as_operation(item: Any) -> Operation:
     if isinstance(item, Operation):
         return item
-    if isinstance(item, Operators):
+    if isinstance(item, TensorOperators):
         return item.as_tensor().op
     message = f"{item!r} is no operation to wait for"
-    raise misuse(message)
+    raise misuse_error(message)

@@ -1,4 +1,4 @@
-"""`cond` and `case`: one node with a function for each branch."""
+"""`cond` and `case`: one node with a function per branch."""
 
 from __future__ import annotations
 
@@ -6,23 +6,30 @@ import functools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from cfgraph.build.blame import misuse
-from cfgraph.build.body import Body
-from cfgraph.build.constants import natural_dtype
-from cfgraph.build.functional import LOWERED, add_functional, base_dtype, share_captures
-from cfgraph.build.structure import Different, Flat, as_name, flatten, in_order_of, pack
-from cfgraph.build.tensor import Operation, Operators, Tensor
+from cfgraph.build.body import BodyBuilder
+from cfgraph.build.conversions import natural_dtype
+from cfgraph.build.function import LOWERING_ATTRS, add_functional_node, base_dtype, share_captures
+from cfgraph.build.structure import (
+    FlattenedValue,
+    StructureMismatch,
+    flatten,
+    leaves_in_order,
+    pack,
+    path_as_name,
+)
+from cfgraph.build.tensor import BuilderTensor, Operation, TensorOperators
+from cfgraph.build.user_frame import misuse_error
 from cfgraph.ir import dtypes
 from cfgraph.ir.attrs import Func
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Output
-from cfgraph.ir.shapes import UNKNOWN, Shape
+from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
 
 if TYPE_CHECKING:
     from cfgraph.build.builder import Builder
 
 
-class Branches:
+class BranchWriter:
     """The branches of one conditional: written one after the other, then joined."""
 
     def __init__(self, builder: Builder, name: str, labels: Sequence[str]) -> None:
@@ -31,13 +38,13 @@ class Branches:
         self.name = name
         self.labels = labels
         self.functions = [builder.function_name(f"{name}_{label}") for label in labels]
-        self.bodies: list[Body] = []
-        self.results: list[Flat] = []
+        self.bodies: list[BodyBuilder] = []
+        self.results: list[FlattenedValue] = []
 
-    def begin(self) -> Body:
+    def begin(self) -> BodyBuilder:
         """The body of the next branch."""
         label = f"the {self.labels[len(self.bodies)]} branch of {self.name!r}"
-        self.bodies.append(Body(self.builder, self.outer, label))
+        self.bodies.append(BodyBuilder(self.builder, self.outer, label))
         return self.bodies[-1]
 
     def take(self, result: Any) -> None:
@@ -46,7 +53,7 @@ class Branches:
         for operation in self.results[-1].operations:
             self.bodies[-1].require(operation)
 
-    def finish(self, op: str, selector: Tensor) -> Any:
+    def finish(self, op: str, selector: BuilderTensor) -> Any:
         """Add the node; what it gives, in the form of the branches' results."""
         leaves = self._leaves()
         types = [self._dtype(place, row) for place, row in enumerate(zip(*leaves, strict=True))]
@@ -56,7 +63,7 @@ class Branches:
         shapes = tuple(self._shape(row) for row in zip(*outputs, strict=True))
         captured = share_captures(self.outer, self.bodies)
         stateful = self._define(captured, outputs)
-        node = add_functional(
+        node = add_functional_node(
             self.outer,
             self.bodies,
             op if stateful else f"Stateless{op}",
@@ -66,7 +73,7 @@ class Branches:
         )
         if not types:
             return Operation(self.outer, node)
-        tensors = [Tensor(self.outer, Output(node, port)) for port in range(len(types))]
+        tensors = [BuilderTensor(self.outer, Output(node, port)) for port in range(len(types))]
         return pack(self.results[0].structure, tensors)
 
     # -- results ---------------------------------------------------------------------------------
@@ -76,15 +83,15 @@ class Branches:
         rows = [first.leaves]
         for label, result in zip(self.labels[1:], self.results[1:], strict=True):
             try:
-                rows.append(in_order_of(first.structure, result))
-            except Different as found:
+                rows.append(leaves_in_order(first.structure, result))
+            except StructureMismatch as found:
                 where = f" at output {found.path}" if found.path else ""
                 message = (
                     f"the branches of {self.name!r} differ{where}: {found.wanted} in "
                     f"{self.labels[0]!r}, {found.found} in {label!r}"
                 )
                 hint = "return the same structure from all branches"
-                raise misuse(message, hint=hint) from None
+                raise misuse_error(message, hint=hint) from None
         return rows
 
     def _dtype(self, place: int, row: tuple[Any, ...]) -> DType:
@@ -92,24 +99,24 @@ class Branches:
         told = {
             label: leaf.dtype.base
             for label, leaf in zip(self.labels, row, strict=True)
-            if isinstance(leaf, Operators)
+            if isinstance(leaf, TensorOperators)
         }
         if len(set(told.values())) > 1:
             said = ", ".join(f"{dtype} in {label!r}" for label, dtype in told.items())
             message = f"output {self._path(place)} of {self.name!r} has two types: {said}"
-            raise misuse(message, hint="insert a Cast in one of the branches")
+            raise misuse_error(message, hint="insert a Cast in one of the branches")
         if told:
             return next(iter(told.values()))
         found = natural_dtype(row)
         if found is None:
             message = f"output {self._path(place)} of {self.name!r} has no one type: {row}"
-            raise misuse(message, hint="return values of one type from all branches")
+            raise misuse_error(message, hint="return values of one type from all branches")
         return found
 
     def _path(self, place: int) -> str:
         return self.results[0].paths[place] or "0"
 
-    def _outputs(self, body: Body, row: tuple[Any, ...], types: list[DType]) -> list[Output]:
+    def _outputs(self, body: BodyBuilder, row: tuple[Any, ...], types: list[DType]) -> list[Output]:
         with self.builder.writing(body):
             tensors = [
                 self.builder.tensor(leaf, dtype, name=f"output_{place}")
@@ -119,7 +126,8 @@ class Branches:
 
     def _shape(self, row: Sequence[Output]) -> Shape:
         shapes = [
-            body.shapes.get(item, UNKNOWN) for body, item in zip(self.bodies, row, strict=True)
+            body.shapes.get(item, UNKNOWN_SHAPE)
+            for body, item in zip(self.bodies, row, strict=True)
         ]
         return functools.reduce(Shape.join, shapes)
 
@@ -128,7 +136,7 @@ class Branches:
     def _define(self, captured: list[Output], outputs: list[list[Output]]) -> bool:
         """Put the branches into the library; true if one of them has side effects."""
         library = self.builder.graph.functions
-        names = [as_name(path, "output") for path in self.results[0].paths]
+        names = [path_as_name(path, "output") for path in self.results[0].paths]
         for name, body, row in zip(self.functions, self.bodies, outputs, strict=True):
             arguments = [body.captures[outer] for outer in captured]
             library[name] = body.define(name, arguments, row, names, library)
@@ -143,22 +151,22 @@ class Branches:
             branches = dict(zip(("then_branch", "else_branch"), functions, strict=True))
         return {
             **branches,
-            **LOWERED,
+            **LOWERING_ATTRS,
             "Tin": tuple(base_dtype(item) for item in captured),
             "Tout": tuple(types),
             "output_shapes": shapes,
         }
 
 
-def scalar(builder: Builder, value: Any, dtype: DType, what: str) -> Tensor:
+def scalar_selector(builder: Builder, value: Any, dtype: DType, what: str) -> BuilderTensor:
     """A value that chooses a branch. Raises UsageError where it is no scalar of that type."""
-    given = isinstance(value, Operators)
-    tensor: Tensor = value.as_tensor() if given else builder.tensor(value, dtype, name=what)
+    given = isinstance(value, TensorOperators)
+    tensor: BuilderTensor = value.as_tensor() if given else builder.tensor(value, dtype, name=what)
     if tensor.dtype.base is not dtype:
         message = f"the {what} {tensor.name} is {tensor.dtype}, not {dtype}"
         hint = "compare it with something, as in `x > 0`" if dtype is dtypes.bool_ else "use Cast"
-        raise misuse(message, hint=hint)
+        raise misuse_error(message, hint=hint)
     if tensor.shape.rank not in (None, 0):
         message = f"the {what} {tensor.name} has the shape {tensor.shape}, and is no scalar"
-        raise misuse(message, hint="reduce it, as with All or Any, or pick one element")
+        raise misuse_error(message, hint="reduce it, as with All or Any, or pick one element")
     return tensor

@@ -1,37 +1,76 @@
-"""Functions that are written once and called often."""
+"""Functions of the Builder, and the functional nodes that run bodies."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from cfgraph.build.blame import misuse
-from cfgraph.build.body import Body
-from cfgraph.build.functional import add_functional, base_dtype
-from cfgraph.build.structure import Flat, as_name, flatten, pack
-from cfgraph.build.tensor import Operation, Tensor
+from cfgraph.build.body import BodyBuilder
+from cfgraph.build.structure import FlattenedValue, flatten, pack, path_as_name
+from cfgraph.build.tensor import BuilderTensor, Operation
+from cfgraph.build.user_frame import misuse_error
 from cfgraph.ir.attrs import Func
-from cfgraph.ir.graph import Output
-from cfgraph.ir.shapes import UNKNOWN, Shape
+from cfgraph.ir.dtypes import DType
+from cfgraph.ir.graph import Node, Output
+from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
 
 if TYPE_CHECKING:
     from cfgraph.build.builder import Builder
 
 
-class _Written(NamedTuple):
+def share_captures(outer: BodyBuilder, bodies: Sequence[BodyBuilder]) -> list[Output]:
+    """Give each body an argument for what any of them captured; the tensors that were captured."""
+    captured = list(dict.fromkeys(item for body in bodies for item in body.captures))
+    for body in bodies:
+        for item in captured:
+            body.capture(item, outer)
+    return captured
+
+
+def add_functional_node(
+    outer: BodyBuilder,
+    bodies: Sequence[BodyBuilder],
+    op: str,
+    inputs: Sequence[Output],
+    name: str,
+    attrs: Mapping[str, Any],
+) -> Node:
+    """Add the node that runs the bodies; it waits for what nodes inside were told to wait for."""
+    node = outer.add(op, inputs, outer.name_for(name), attrs)
+    for body in bodies:
+        for operation in body.outer_controls.values():
+            if operation.body is outer:
+                outer.graph.add_control(node, operation.node)
+            else:
+                outer.outer_controls[operation.node] = operation
+    return node
+
+
+# TensorFlow lowers conditionals and loops that say so, and runs the others without cutting them up
+LOWERING_ATTRS: Final = {"_lower_using_switch_merge": True}
+
+
+def base_dtype(output: Output) -> DType:
+    """The type of a tensor as a function takes it."""
+    dtype = output.dtype
+    assert dtype is not None
+    return dtype.base
+
+
+class _TracedFunction(NamedTuple):
     """A function as it was written for arguments of one kind."""
 
     name: str
-    body: Body
-    result: Flat
+    body: BodyBuilder
+    result: FlattenedValue
     outputs: list[Output]
     op: str
 
     @property
     def shapes(self) -> list[Shape]:
         """The shapes of what it gives."""
-        return [self.body.shapes.get(item, UNKNOWN) for item in self.outputs]
+        return [self.body.shapes.get(item, UNKNOWN_SHAPE) for item in self.outputs]
 
 
 class BuiltFunction:
@@ -46,13 +85,13 @@ class BuiltFunction:
         self.function = function
         self.name = name
         self.home = builder.body
-        self._written: dict[Any, _Written | None] = {}
+        self._written: dict[Any, _TracedFunction | None] = {}
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Add a call; what the function gives."""
         caller, flat = self.builder.body, flatten(self._bound(args, kwargs))
         tensors = [
-            self.builder.tensor(leaf, name=f"{self.name}/{as_name(path)}")
+            self.builder.tensor(leaf, name=f"{self.name}/{path_as_name(path)}")
             for leaf, path in zip(flat.leaves, flat.paths, strict=True)
         ]
         key = (flat.structure, tuple((item.dtype, item.shape) for item in tensors))
@@ -66,8 +105,8 @@ class BuiltFunction:
         written = self._written[key]
         if written is None:
             message = f"function {self.name!r} calls itself"
-            raise misuse(message, hint="write it as a loop")
-        captured = [Tensor(self.home, outer) for outer in written.body.captures]
+            raise misuse_error(message, hint="write it as a loop")
+        captured = [BuilderTensor(self.home, outer) for outer in written.body.captures]
         inputs = [caller.resolve(item) for item in (*tensors, *captured)]
         return self._call(caller, written, inputs)
 
@@ -77,19 +116,19 @@ class BuiltFunction:
             bound = inspect.signature(self.function).bind(*args, **kwargs)
         except TypeError as error:
             message = f"function {self.name!r}: {error}"
-            raise misuse(message) from None
+            raise misuse_error(message) from None
         bound.apply_defaults()
         return dict(bound.arguments)
 
-    def _write(self, flat: Flat, tensors: list[Tensor]) -> _Written:
+    def _write(self, flat: FlattenedValue, tensors: list[BuilderTensor]) -> _TracedFunction:
         builder, library = self.builder, self.builder.graph.functions
         name = builder.function_name(self.name)
-        body = Body(builder, self.home, f"function {self.name!r}")
+        body = BodyBuilder(builder, self.home, f"function {self.name!r}")
         arguments = [
-            body.argument(as_name(path), item.dtype.base, item.shape)
+            body.argument(path_as_name(path), item.dtype.base, item.shape)
             for path, item in zip(flat.paths, tensors, strict=True)
         ]
-        given = pack(flat.structure, [Tensor(body, item) for item in arguments])
+        given = pack(flat.structure, [BuilderTensor(body, item) for item in arguments])
         bound = inspect.signature(self.function).bind_partial()
         bound.arguments.update(given)
         with builder.writing(body):
@@ -99,22 +138,24 @@ class BuiltFunction:
             leaves = [builder.tensor(leaf) for leaf in result.leaves]
             outputs = [body.resolve(leaf) for leaf in leaves]
         arguments += body.captures.values()
-        names = [as_name(path, "output") for path in result.paths]
+        names = [path_as_name(path, "output") for path in result.paths]
         library[name] = body.define(name, arguments, outputs, names, library)
         stateful = library[name].definition.stateful
         op = "StatefulPartitionedCall" if stateful else "PartitionedCall"
-        return _Written(name, body, result, outputs, op)
+        return _TracedFunction(name, body, result, outputs, op)
 
-    def _call(self, caller: Body, written: _Written, inputs: list[Output]) -> Any:
+    def _call(self, caller: BodyBuilder, written: _TracedFunction, inputs: list[Output]) -> Any:
         attrs = {
             "Tin": tuple(base_dtype(item) for item in inputs),
             "Tout": tuple(base_dtype(item) for item in written.outputs),
             "f": Func(written.name),
         }
-        node = add_functional(caller, (written.body,), written.op, inputs, self.name, attrs)
+        node = add_functional_node(caller, (written.body,), written.op, inputs, self.name, attrs)
         if not written.outputs:
             return Operation(caller, node)
         for port, shape in enumerate(written.shapes):
             caller.shapes[Output(node, port)] = shape
-        tensors = [Tensor(caller, Output(node, port)) for port in range(len(written.outputs))]
+        tensors = [
+            BuilderTensor(caller, Output(node, port)) for port in range(len(written.outputs))
+        ]
         return pack(written.result.structure, tensors)

@@ -1,4 +1,4 @@
-"""Tuples, lists, dicts and named tuples of tensors, nested: taken apart and put together again."""
+"""Nested tuples, lists, dicts, and named tuples of tensors: flattening and packing."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Structure:
 
 
 @dataclass(frozen=True, slots=True)
-class Flat:
+class FlattenedValue:
     """A value taken apart: its leaves, what each is called, and the operations among them."""
 
     structure: Structure
@@ -41,7 +41,7 @@ class Flat:
     operations: tuple[Operation, ...]
 
 
-class Different(Exception):
+class StructureMismatch(Exception):
     """Two values differ in structure; `path` says where."""
 
     def __init__(self, path: str, wanted: Structure, found: Structure) -> None:
@@ -49,7 +49,7 @@ class Different(Exception):
         self.path, self.wanted, self.found = path, wanted, found
 
 
-def flatten(value: Any) -> Flat:
+def flatten(value: Any) -> FlattenedValue:
     """Take a value apart."""
     leaves: list[Any] = []
     paths: list[str] = []
@@ -60,20 +60,20 @@ def flatten(value: Any) -> Flat:
             operations.append(value)
         if value is None or isinstance(value, Operation):
             return Structure("nothing")
-        items = _items(value)
+        items = _children(value)
         if items is None:
             leaves.append(value)
             paths.append(path)
             return Structure("leaf")
         kind, keys, parts = items
-        taken = [take(part, _inside(path, key)) for key, part in zip(keys, parts, strict=True)]
+        taken = [take(part, _child_path(path, key)) for key, part in zip(keys, parts, strict=True)]
         return Structure(kind, type(value), tuple(keys), tuple(taken))
 
     structure = take(value, "")
-    return Flat(structure, tuple(leaves), tuple(paths), tuple(operations))
+    return FlattenedValue(structure, tuple(leaves), tuple(paths), tuple(operations))
 
 
-def in_order_of(reference: Structure, flat: Flat) -> tuple[Any, ...]:
+def leaves_in_order(reference: Structure, flat: FlattenedValue) -> tuple[Any, ...]:
     """The leaves of a value in the order of another of the same structure.
 
     Raises Different where the structures differ. Keys of dicts may stand in any order.
@@ -81,12 +81,12 @@ def in_order_of(reference: Structure, flat: Flat) -> tuple[Any, ...]:
     leaves = iter(flat.leaves)
     placed: list[tuple[tuple[Any, ...], Any]] = []
     order: list[tuple[Any, ...]] = []
-    _match(reference, flat.structure, "", (), order, placed, leaves)
+    _match_structures(reference, flat.structure, "", (), order, placed, leaves)
     found = dict(placed)
     return tuple(found[key] for key in order)
 
 
-def _match(
+def _match_structures(
     reference: Structure,
     structure: Structure,
     path: str,
@@ -97,7 +97,7 @@ def _match(
 ) -> None:
     same_keys = set(reference.keys) == set(structure.keys)
     if reference.kind != structure.kind or not same_keys:
-        raise Different(path, reference, structure)
+        raise StructureMismatch(path, reference, structure)
     if reference.kind == "leaf":
         placed.append((key, next(leaves)))
         order.append(key)
@@ -106,8 +106,8 @@ def _match(
     inner: dict[Any, list[tuple[Any, ...]]] = {}
     for name, part in zip(structure.keys, structure.parts, strict=True):
         inner[name] = []
-        below = _inside(path, name)
-        _match(wanted[name], part, below, (*key, name), inner[name], placed, leaves)
+        below = _child_path(path, name)
+        _match_structures(wanted[name], part, below, (*key, name), inner[name], placed, leaves)
     for name in reference.keys:
         order.extend(inner[name])
 
@@ -131,13 +131,13 @@ def pack(structure: Structure, leaves: Sequence[Any]) -> Any:
     return make(structure)
 
 
-def as_name(path: str, otherwise: str = "value") -> str:
+def path_as_name(path: str, otherwise: str = "value") -> str:
     """A path as part of a name: `state.pair[0]` is `state_pair_0`, `0` is `value_0`."""
     found = re.sub(r"\W+", "_", path, flags=re.ASCII).strip("_")
     return f"{otherwise}_{found}" if found[:1].isdigit() else found or otherwise
 
 
-def _items(value: Any) -> tuple[str, Sequence[Any], Sequence[Any]] | None:
+def _children(value: Any) -> tuple[str, Sequence[Any], Sequence[Any]] | None:
     """The kind, keys and parts of a value that has parts."""
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         return "named", value._fields, value
@@ -148,7 +148,7 @@ def _items(value: Any) -> tuple[str, Sequence[Any], Sequence[Any]] | None:
     return None
 
 
-def _inside(path: str, key: Any) -> str:
+def _child_path(path: str, key: Any) -> str:
     if not path:
         return str(key)
     return f"{path}[{key}]" if isinstance(key, int) else f"{path}.{key}"

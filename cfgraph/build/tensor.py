@@ -1,18 +1,19 @@
-"""What the Builder hands out: tensors with operators, and operations."""
+"""Tensors, operations, and variables of a graph that the Builder writes."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from cfgraph.build import arithmetic, indexing
-from cfgraph.build.blame import misuse
+from cfgraph.build import operators
+from cfgraph.build.user_frame import misuse_error
 from cfgraph.ir import dtypes
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node, Output
-from cfgraph.ir.shapes import UNKNOWN, Shape
+from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
 
 if TYPE_CHECKING:
-    from cfgraph.build.body import Body
+    from cfgraph.build.body import BodyBuilder
+    from cfgraph.build.builder import Builder
 
 
 class Operation:
@@ -20,7 +21,7 @@ class Operation:
 
     __slots__ = ("body", "node")
 
-    def __init__(self, body: Body, node: Node) -> None:
+    def __init__(self, body: BodyBuilder, node: Node) -> None:
         self.body = body
         self.node = node
 
@@ -33,7 +34,7 @@ class Operation:
         return f"<operation {self.name!r} ({self.node.op})>"
 
 
-class Operators:
+class TensorOperators:
     """Python's operators, for whatever stands for a tensor; each adds the op that it means."""
 
     __slots__ = ()
@@ -45,129 +46,133 @@ class Operators:
         """The element type."""
         return self.as_tensor().dtype
 
-    def as_tensor(self) -> Tensor:
+    def as_tensor(self) -> BuilderTensor:
         """The tensor that is meant."""
         raise NotImplementedError
 
-    def __add__(self, other: Any) -> Tensor:
-        return arithmetic.add(self.as_tensor(), other)
+    def __add__(self, other: Any) -> BuilderTensor:
+        return operators.add(self.as_tensor(), other)
 
-    def __radd__(self, other: Any) -> Tensor:
-        return arithmetic.add(other, self.as_tensor())
+    def __radd__(self, other: Any) -> BuilderTensor:
+        return operators.add(other, self.as_tensor())
 
-    def __sub__(self, other: Any) -> Tensor:
-        return arithmetic.binary("Sub", self.as_tensor(), other)
+    def __sub__(self, other: Any) -> BuilderTensor:
+        return operators.binary_op("Sub", self.as_tensor(), other)
 
-    def __rsub__(self, other: Any) -> Tensor:
-        return arithmetic.binary("Sub", other, self.as_tensor())
+    def __rsub__(self, other: Any) -> BuilderTensor:
+        return operators.binary_op("Sub", other, self.as_tensor())
 
-    def __mul__(self, other: Any) -> Tensor:
-        return arithmetic.binary("Mul", self.as_tensor(), other)
+    def __mul__(self, other: Any) -> BuilderTensor:
+        return operators.binary_op("Mul", self.as_tensor(), other)
 
-    def __rmul__(self, other: Any) -> Tensor:
-        return arithmetic.binary("Mul", other, self.as_tensor())
+    def __rmul__(self, other: Any) -> BuilderTensor:
+        return operators.binary_op("Mul", other, self.as_tensor())
 
-    def __truediv__(self, other: Any) -> Tensor:
-        return arithmetic.divide(self.as_tensor(), other)
+    def __truediv__(self, other: Any) -> BuilderTensor:
+        return operators.divide(self.as_tensor(), other)
 
-    def __rtruediv__(self, other: Any) -> Tensor:
-        return arithmetic.divide(other, self.as_tensor())
+    def __rtruediv__(self, other: Any) -> BuilderTensor:
+        return operators.divide(other, self.as_tensor())
 
-    def __floordiv__(self, other: Any) -> Tensor:
-        return arithmetic.binary("FloorDiv", self.as_tensor(), other)
+    def __floordiv__(self, other: Any) -> BuilderTensor:
+        return operators.binary_op("FloorDiv", self.as_tensor(), other)
 
-    def __rfloordiv__(self, other: Any) -> Tensor:
-        return arithmetic.binary("FloorDiv", other, self.as_tensor())
+    def __rfloordiv__(self, other: Any) -> BuilderTensor:
+        return operators.binary_op("FloorDiv", other, self.as_tensor())
 
-    def __mod__(self, other: Any) -> Tensor:
-        return arithmetic.binary("FloorMod", self.as_tensor(), other)
+    def __mod__(self, other: Any) -> BuilderTensor:
+        return operators.binary_op("FloorMod", self.as_tensor(), other)
 
-    def __rmod__(self, other: Any) -> Tensor:
-        return arithmetic.binary("FloorMod", other, self.as_tensor())
+    def __rmod__(self, other: Any) -> BuilderTensor:
+        return operators.binary_op("FloorMod", other, self.as_tensor())
 
-    def __pow__(self, other: Any) -> Tensor:
-        return arithmetic.binary("Pow", self.as_tensor(), other)
+    def __pow__(self, other: Any) -> BuilderTensor:
+        return operators.binary_op("Pow", self.as_tensor(), other)
 
-    def __rpow__(self, other: Any) -> Tensor:
-        return arithmetic.binary("Pow", other, self.as_tensor())
+    def __rpow__(self, other: Any) -> BuilderTensor:
+        return operators.binary_op("Pow", other, self.as_tensor())
 
-    def __matmul__(self, other: Any) -> Tensor:
-        return arithmetic.matmul(self.as_tensor(), other)
+    def __matmul__(self, other: Any) -> BuilderTensor:
+        return operators.matmul(self.as_tensor(), other)
 
-    def __rmatmul__(self, other: Any) -> Tensor:
-        return arithmetic.matmul(other, self.as_tensor())
+    def __rmatmul__(self, other: Any) -> BuilderTensor:
+        return operators.matmul(other, self.as_tensor())
 
-    def __and__(self, other: Any) -> Tensor:
-        return arithmetic.logic("LogicalAnd", "BitwiseAnd", self.as_tensor(), other)
+    def __and__(self, other: Any) -> BuilderTensor:
+        return operators.logical_op("LogicalAnd", "BitwiseAnd", self.as_tensor(), other)
 
-    def __rand__(self, other: Any) -> Tensor:
-        return arithmetic.logic("LogicalAnd", "BitwiseAnd", other, self.as_tensor())
+    def __rand__(self, other: Any) -> BuilderTensor:
+        return operators.logical_op("LogicalAnd", "BitwiseAnd", other, self.as_tensor())
 
-    def __or__(self, other: Any) -> Tensor:
-        return arithmetic.logic("LogicalOr", "BitwiseOr", self.as_tensor(), other)
+    def __or__(self, other: Any) -> BuilderTensor:
+        return operators.logical_op("LogicalOr", "BitwiseOr", self.as_tensor(), other)
 
-    def __ror__(self, other: Any) -> Tensor:
-        return arithmetic.logic("LogicalOr", "BitwiseOr", other, self.as_tensor())
+    def __ror__(self, other: Any) -> BuilderTensor:
+        return operators.logical_op("LogicalOr", "BitwiseOr", other, self.as_tensor())
 
-    def __xor__(self, other: Any) -> Tensor:
-        return arithmetic.logic("NotEqual", "BitwiseXor", self.as_tensor(), other)
+    def __xor__(self, other: Any) -> BuilderTensor:
+        return operators.logical_op("NotEqual", "BitwiseXor", self.as_tensor(), other)
 
-    def __rxor__(self, other: Any) -> Tensor:
-        return arithmetic.logic("NotEqual", "BitwiseXor", other, self.as_tensor())
+    def __rxor__(self, other: Any) -> BuilderTensor:
+        return operators.logical_op("NotEqual", "BitwiseXor", other, self.as_tensor())
 
-    def __lt__(self, other: Any) -> Tensor:
-        return arithmetic.binary("Less", self.as_tensor(), other)
+    def __lt__(self, other: Any) -> BuilderTensor:
+        return operators.binary_op("Less", self.as_tensor(), other)
 
-    def __le__(self, other: Any) -> Tensor:
-        return arithmetic.binary("LessEqual", self.as_tensor(), other)
+    def __le__(self, other: Any) -> BuilderTensor:
+        return operators.binary_op("LessEqual", self.as_tensor(), other)
 
-    def __gt__(self, other: Any) -> Tensor:
-        return arithmetic.binary("Greater", self.as_tensor(), other)
+    def __gt__(self, other: Any) -> BuilderTensor:
+        return operators.binary_op("Greater", self.as_tensor(), other)
 
-    def __ge__(self, other: Any) -> Tensor:
-        return arithmetic.binary("GreaterEqual", self.as_tensor(), other)
+    def __ge__(self, other: Any) -> BuilderTensor:
+        return operators.binary_op("GreaterEqual", self.as_tensor(), other)
 
-    def __eq__(self, other: object) -> Tensor:  # type: ignore[override]
-        return arithmetic.binary("Equal", self.as_tensor(), other)
+    def __eq__(self, other: object) -> BuilderTensor:  # type: ignore[override]
+        return operators.binary_op("Equal", self.as_tensor(), other)
 
-    def __ne__(self, other: object) -> Tensor:  # type: ignore[override]
-        return arithmetic.binary("NotEqual", self.as_tensor(), other)
+    def __ne__(self, other: object) -> BuilderTensor:  # type: ignore[override]
+        return operators.binary_op("NotEqual", self.as_tensor(), other)
 
     __hash__ = object.__hash__
 
-    def __neg__(self) -> Tensor:
-        return arithmetic.unary("Neg", self.as_tensor())
+    def __neg__(self) -> BuilderTensor:
+        return operators.unary_op("Neg", self.as_tensor())
 
-    def __abs__(self) -> Tensor:
-        return arithmetic.absolute(self.as_tensor())
+    def __abs__(self) -> BuilderTensor:
+        return operators.absolute(self.as_tensor())
 
-    def __invert__(self) -> Tensor:
+    def __invert__(self) -> BuilderTensor:
         tensor = self.as_tensor()
-        return arithmetic.unary("LogicalNot" if tensor.dtype is dtypes.bool_ else "Invert", tensor)
+        return operators.unary_op(
+            "LogicalNot" if tensor.dtype is dtypes.bool_ else "Invert", tensor
+        )
 
-    def __getitem__(self, index: Any) -> Tensor:
-        return indexing.part(self.as_tensor(), index)
+    def __getitem__(self, index: Any) -> BuilderTensor:
+        return operators.slice_tensor(self.as_tensor(), index)
 
     def __bool__(self) -> NoReturn:
         message = f"{self!r} has no truth value while the graph is written"
         hint = "use cond and while_loop for `if` and `while`; & | ~ for `and`, `or` and `not`"
-        raise misuse(message, hint=hint)
+        raise misuse_error(message, hint=hint)
 
     def __iter__(self) -> NoReturn:
         message = f"{self!r} cannot be iterated while the graph is written"
-        raise misuse(message, hint="use Unpack for its parts, while_loop for a loop over them")
+        raise misuse_error(
+            message, hint="use Unpack for its parts, while_loop for a loop over them"
+        )
 
 
-class Tensor(Operators):
+class BuilderTensor(TensorOperators):
     """One output of a node of the graph being written, and the body that it was made in."""
 
     __slots__ = ("body", "output")
 
-    def __init__(self, body: Body, output: Output) -> None:
+    def __init__(self, body: BodyBuilder, output: Output) -> None:
         self.body = body
         self.output = output
 
-    def as_tensor(self) -> Tensor:
+    def as_tensor(self) -> BuilderTensor:
         """Itself."""
         return self
 
@@ -189,7 +194,68 @@ class Tensor(Operators):
     @property
     def shape(self) -> Shape:
         """What is known of its shape."""
-        return self.body.shapes.get(self.output, UNKNOWN)
+        return self.body.shapes.get(self.output, UNKNOWN_SHAPE)
 
     def __repr__(self) -> str:
         return f"<tensor {self.name!r} {self.dtype}{self.shape}>"
+
+
+class BuilderVariable(TensorOperators):
+    """A variable behind a resource handle; where a tensor is wanted, it is read.
+
+    `initializer` gives it its first value; Builder.initializer runs those of all variables.
+    """
+
+    __slots__ = ("builder", "dtype", "handle", "initializer", "shape")
+
+    def __init__(self, builder: Builder, initial: Any, dtype: Any, shape: Any, name: str) -> None:
+        self.builder = builder
+        body = builder.body
+        if body.parent is not None:
+            message = f"the variable {name!r} is made in {body.label}"
+            raise misuse_error(message, hint="make it outside, and read or assign it there")
+        unique = body.name_for(name)
+        first = builder.tensor(initial, dtype, name=f"{name}/initial_value")
+        self.dtype: DType = first.dtype.base
+        self.shape: Shape = first.shape if shape is None else shape
+        attrs = {"dtype": self.dtype, "shape": self.shape, "shared_name": unique.encode()}
+        self.handle: BuilderTensor = BuilderTensor(
+            body, body.add("VarHandleOp", (), unique, attrs).output()
+        )
+        self.initializer: Operation = self._assign("AssignVariableOp", first, "Assign")
+
+    @property
+    def name(self) -> str:
+        """The name of the node that makes its handle."""
+        return self.handle.op.name
+
+    def as_tensor(self) -> BuilderTensor:
+        """The value at this place of the program."""
+        return self.read()
+
+    def read(self, name: str | None = None) -> BuilderTensor:
+        """The value when this runs."""
+        given = {"dtype": self.dtype, "name": name or f"{self.name}/Read"}
+        found: BuilderTensor = self.builder.call("ReadVariableOp", (self.handle,), given)
+        found.body.shapes[found.output] = self.shape
+        return found
+
+    def assign(self, value: Any, name: str | None = None) -> Operation:
+        """Give it a value."""
+        return self._assign("AssignVariableOp", value, "Assign", name)
+
+    def assign_add(self, value: Any, name: str | None = None) -> Operation:
+        """Add to its value."""
+        return self._assign("AssignAddVariableOp", value, "AssignAdd", name)
+
+    def assign_sub(self, value: Any, name: str | None = None) -> Operation:
+        """Take from its value."""
+        return self._assign("AssignSubVariableOp", value, "AssignSub", name)
+
+    def _assign(self, op: str, value: Any, suffix: str, name: str | None = None) -> Operation:
+        given = {"dtype": self.dtype, "name": name or f"{self.name}/{suffix}"}
+        made: Operation = self.builder.call(op, (self.handle, value), given)
+        return made
+
+    def __repr__(self) -> str:
+        return f"<variable {self.name!r} {self.dtype}{self.shape}>"

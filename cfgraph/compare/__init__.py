@@ -1,1 +1,1 @@
-"""Whether two graphs are the same: by structure, and by running them."""
+"""Comparison of graphs: structural diff, equivalence by running, finite differences."""

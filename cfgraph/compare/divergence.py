@@ -1,9 +1,9 @@
-"""Where two runs part: the first token, of a node that both graphs have, that is another.
+"""The first divergent token of two runs, among nodes that both graphs have.
 
-Both runs are traced. The tokens of the first are kept and those of the second compared with them as
-they come, which is the order of cause and effect: whatever went into the first wrong token was
-right, as far as both graphs have nodes of one name. What a run keeps is bounded: where its tokens
-are more, they are compared window by window, in runs of their own.
+Both runs are traced. The tokens of the first run are recorded, and those of the second compared
+with them in causal order: the inputs of the first wrong token were right, as far as both graphs
+have nodes of the same name. The recording is bounded: longer runs are compared window by window,
+each in a run of its own.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from typing import Any, Final
 
 import numpy as np
 
-from cfgraph.compare.point import Point
-from cfgraph.compare.values import difference
+from cfgraph.compare.evaluation_point import EvaluationPoint
+from cfgraph.compare.value_difference import value_difference
 from cfgraph.errors import CfgraphError
 from cfgraph.ops.variables import Variable
 from cfgraph.runtime.trace import TraceEvent
 from cfgraph.runtime.tracing import size_of
 
-Run = Callable[[Point, Any], object]
-Key = tuple[str, str]
+RunFunction = Callable[[EvaluationPoint, Any], object]
+TokenKey = tuple[str, str]
 
-WINDOW: Final = 1 << 28  # bytes of values kept at once
-_OVERHEAD: Final = 500  # bytes that a token without values takes
+WINDOW_BYTES: Final = 1 << 28  # bytes of values kept at once
+_TOKEN_OVERHEAD: Final = 500  # bytes that a token without values takes
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,19 +57,24 @@ class Divergence:
 
 
 def first_divergence(
-    a: Point, b: Point, run: Run, rtol: float | None, atol: float | None, window: int = WINDOW
+    a: EvaluationPoint,
+    b: EvaluationPoint,
+    run: RunFunction,
+    rtol: float | None,
+    atol: float | None,
+    window: int = WINDOW_BYTES,
 ) -> Divergence | None:
     """The first wrong token of the runs at two points; None where no node of both differs.
 
     `run` runs a point under an observer; a failure of it ends a run like any other end. Tokens that
     only one of the two has count where all that both have are alike.
     """
-    start, lone = 0, _Lone()
+    start, lone = 0, _UnmatchedTokens()
     while True:
-        kept = _Kept(b.graph.nodes, start, window)
-        _run(run, a, kept)
-        compared = _Compared(kept, a.graph.nodes, lone, rtol, atol)
-        failed = _run(run, b, compared)
+        kept = _RecordedTokens(b.graph.nodes, start, window)
+        _run_point(run, a, kept)
+        compared = _TokenComparison(kept, a.graph.nodes, lone, rtol, atol)
+        failed = _run_point(run, b, compared)
         if compared.found:
             return compared.found
         lone.miss(kept, failed)
@@ -78,7 +83,7 @@ def first_divergence(
         start = kept.stopped
 
 
-def _run(run: Run, point: Point, observer: Any) -> str | None:
+def _run_point(run: RunFunction, point: EvaluationPoint, observer: Any) -> str | None:
     """Run a point; the node at which it failed."""
     try:
         run(point, observer)
@@ -87,7 +92,7 @@ def _run(run: Run, point: Point, observer: Any) -> str | None:
     return None
 
 
-class _Kept:
+class _RecordedTokens:
     """Keeps tokens of common nodes, from the one of this number, until they take too much."""
 
     def __init__(self, common: Any, start: int, room: int) -> None:
@@ -96,12 +101,12 @@ class _Kept:
         self.room = room
         self.seen = 0
         self.stopped: int | None = None
-        self.tokens: dict[Key, TraceEvent] = {}
-        self.before: set[Key] = set()
+        self.tokens: dict[TokenKey, TraceEvent] = {}
+        self.before: set[TokenKey] = set()
 
     def event(self, event: TraceEvent) -> None:
         """Take one token."""
-        if event.kind in _IDLE or event.node not in self.common:
+        if event.kind in _IGNORED_KINDS or event.node not in self.common:
             return
         number = self.seen
         self.seen += 1
@@ -109,40 +114,45 @@ class _Kept:
             self.before.add((event.node, event.frame))
             return
         self.tokens[event.node, event.frame] = event
-        self.room -= _OVERHEAD + sum(size_of(value) for value in event.outputs)
+        self.room -= _TOKEN_OVERHEAD + sum(size_of(value) for value in event.outputs)
         if self.room < 0:
             self.stopped = self.seen
 
 
-_IDLE: Final = ("frame", "note")
+_IGNORED_KINDS: Final = ("frame", "note")
 
 
-class _Lone:
+class _UnmatchedTokens:
     """The first tokens that only one of the two runs has."""
 
     def __init__(self) -> None:
         self.missing: Divergence | None = None
         self.extra: Divergence | None = None
 
-    def miss(self, kept: _Kept, failed: str | None) -> None:
+    def miss(self, kept: _RecordedTokens, failed: str | None) -> None:
         """Note a live token that did not come; best of the node at which the run failed."""
         left = [event for event in kept.tokens.values() if not event.dead]
         at_fault = [event for event in left if event.node == failed]
         for event in (at_fault or left)[:1]:
             if self.missing is None or at_fault:
-                self.missing = _divergence(event, "runs in A, not in B")
+                self.missing = _make_divergence(event, "runs in A, not in B")
 
     def add(self, event: TraceEvent) -> None:
         """Note a live token that the first run does not have."""
         if self.extra is None and not event.dead:
-            self.extra = _divergence(event, "runs in B, not in A")
+            self.extra = _make_divergence(event, "runs in B, not in A")
 
 
-class _Compared:
+class _TokenComparison:
     """Compares tokens with kept ones, which are used up, until one is wrong."""
 
     def __init__(
-        self, kept: _Kept, common: Any, lone: _Lone, rtol: float | None, atol: float | None
+        self,
+        kept: _RecordedTokens,
+        common: Any,
+        lone: _UnmatchedTokens,
+        rtol: float | None,
+        atol: float | None,
     ) -> None:
         self.kept = kept
         self.common = common
@@ -152,7 +162,7 @@ class _Compared:
 
     def event(self, event: TraceEvent) -> None:
         """Take one token."""
-        if self.found or event.kind in _IDLE or event.node not in self.common:
+        if self.found or event.kind in _IGNORED_KINDS or event.node not in self.common:
             return
         key = (event.node, event.frame)
         wanted = self.kept.tokens.pop(key, None)
@@ -164,22 +174,22 @@ class _Compared:
     def compare(self, a: TraceEvent, b: TraceEvent) -> Divergence | None:
         """How a token differs from the one that was kept."""
         if a.dead != b.dead:
-            return _divergence(b, _LIVENESS[a.dead])
+            return _make_divergence(b, _LIVENESS_MESSAGES[a.dead])
         for port, (before, after) in enumerate(zip(a.outputs, b.outputs, strict=False)):
-            told = compare_values(before, after, *self.limits)
+            told = difference_message(before, after, *self.limits)
             if told is not None:
-                return _divergence(b, told, port, before, after)
+                return _make_divergence(b, told, port, before, after)
         return None
 
 
-_LIVENESS: Final = {True: "dead in A, live in B", False: "live in A, dead in B"}
+_LIVENESS_MESSAGES: Final = {True: "dead in A, live in B", False: "live in A, dead in B"}
 
 
-def _divergence(event: TraceEvent, message: str, *rest: Any) -> Divergence:
+def _make_divergence(event: TraceEvent, message: str, *rest: Any) -> Divergence:
     return Divergence(event.node, event.op, event.frame, event.iteration, message, *rest)
 
 
-def compare_values(
+def difference_message(
     before: Any, after: Any, rtol: float | None = None, atol: float | None = None
 ) -> str | None:
     """How two values differ, None for a dead one.
@@ -189,23 +199,23 @@ def compare_values(
     if before is after or isinstance(before, Variable) or isinstance(after, Variable):
         return None
     if before is None or after is None:
-        return _LIVENESS[before is None]
-    before, after = _with_array(before), _with_array(after)
-    arrays = _is_array(before), _is_array(after)
+        return _LIVENESS_MESSAGES[before is None]
+    before, after = _as_array(before), _as_array(after)
+    arrays = _is_comparable(before), _is_comparable(after)
     if arrays == (False, False):
         return None
     if not all(arrays):
         return f"an array in {'AB'[arrays[1]]} alone"
-    found = difference(after, before, rtol, atol)
+    found = value_difference(after, before, rtol, atol)
     return found.message if found else None
 
 
-def _with_array(value: Any) -> Any:
+def _as_array(value: Any) -> Any:
     """A text of rank 0 as the array that it stands for."""
     return np.array(value, dtype=object) if isinstance(value, bytes | str) else value
 
 
-def _is_array(value: Any) -> bool:
+def _is_comparable(value: Any) -> bool:
     """True for what can be compared: numbers, and bytes in arrays of objects."""
     array = isinstance(value, np.ndarray | np.generic)
     items: Sequence[Any] = value.ravel()[:1].tolist() if array and value.dtype == object else ()

@@ -1,12 +1,12 @@
-"""Gradients by finite differences, and how those of a graph compare with them.
+"""Gradients by finite differences, and their comparison with gradients of a graph.
 
 With F(x) the real part of the sum of conj(w) * y over all ys and their elements, and e a direction,
 
     D(h) = (F(x + h e) - F(x - h e)) / 2h        slope along e = (4 D(h) - D(2h)) / 3 + O(h^4)
 
 which is the real part of the sum of conj(gradient) * e. The directions are unit steps of single
-elements, real and imaginary ones where x is complex; and where x has too many elements for that,
-one random direction over all of them.
+elements, real and imaginary ones if x is complex; if x has too many elements for that, one random
+direction over all of them.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ import numpy as np
 from cfgraph.errors import UsageError
 
 # steps and relative tolerances for what computes in 64 bits, and in 32; and the errors of rounding
-DOUBLE: Final = (1e-5, 1e-5, 2e-16)
-SINGLE: Final = (1e-2, 2e-2, 1e-7)
+DOUBLE_PRECISION: Final = (1e-5, 1e-5, 2e-16)
+SINGLE_PRECISION: Final = (1e-2, 2e-2, 1e-7)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,13 +32,13 @@ class Accuracy:
     `unit` is the rounding error of the numbers: no slope is known better than that over the step.
     """
 
-    step: float = DOUBLE[0]
-    rtol: float = DOUBLE[1]
-    unit: float = DOUBLE[2]
+    step: float = DOUBLE_PRECISION[0]
+    rtol: float = DOUBLE_PRECISION[1]
+    unit: float = DOUBLE_PRECISION[2]
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class SlopeComparison:
     """How a gradient compares with finite differences, along so many directions.
 
     `rough` of them cross a bend or a jump and were not compared. The worst one is that of element
@@ -83,7 +83,7 @@ def compare_with_slopes(
     most: int = 12,
     seed: int = 0,
     accuracy: Accuracy | None = None,
-) -> Comparison:
+) -> SlopeComparison:
     """Compare a gradient with the slopes of a function of one array, see the module.
 
     At most so many elements are moved one by one, chosen by `seed` where there are more. Raises
@@ -94,15 +94,15 @@ def compare_with_slopes(
         raise UsageError(f"{name} is {x.dtype}, which cannot be moved a little")
     if gradient.shape != x.shape:
         why = f"the gradient has the shape {list(gradient.shape)}, x {list(x.shape)}"
-        return Comparison(name, agrees=False, skipped=why)
-    probe = _Probe(function, x, accuracy or Accuracy())
-    tally = _Tally(name)
-    for index, direction in _directions(x, most, _generator(seed, name)):
+        return SlopeComparison(name, agrees=False, skipped=why)
+    probe = _SlopeProbe(function, x, accuracy or Accuracy())
+    tally = _SlopeTally(name)
+    for index, direction in _directions(x, most, _random_generator(seed, name)):
         tally.count(index, probe.compare(gradient, direction))
     return tally.result()
 
 
-def _generator(seed: int, name: str) -> np.random.Generator:
+def _random_generator(seed: int, name: str) -> np.random.Generator:
     return np.random.default_rng([seed % 2**63, crc32(name.encode())])
 
 
@@ -126,7 +126,7 @@ def _directions(
 
 
 @dataclass(frozen=True, slots=True)
-class _Gap:
+class _SlopeGap:
     """The two slopes along one direction, and how far apart they may be."""
 
     actual: float
@@ -144,7 +144,7 @@ class _Gap:
         return self.size <= self.allowed
 
 
-class _Probe:
+class _SlopeProbe:
     """Moves x along directions."""
 
     def __init__(self, function: Callable[[Any], float], x: Any, accuracy: Accuracy) -> None:
@@ -153,7 +153,7 @@ class _Probe:
         self.accuracy = accuracy
         self.middle = function(x)
 
-    def compare(self, gradient: Any, direction: Any) -> _Gap:
+    def compare(self, gradient: Any, direction: Any) -> _SlopeGap:
         """The slope of the function along a direction, and that of the gradient."""
         moving = np.abs(self.x[direction != 0])
         step = self.accuracy.step * max(1.0, float(np.max(moving, initial=0)))
@@ -165,7 +165,7 @@ class _Probe:
         scale = max(abs(expected), float(np.sum(np.abs(products))), 1e-3)
         noise = 16 * self.accuracy.unit * max(abs(self.middle), 1.0) / step
         allowed = self.accuracy.rtol * scale + noise
-        return _Gap(actual, expected, allowed, self._is_rough(at, step, allowed))
+        return _SlopeGap(actual, expected, allowed, self._is_rough(at, step, allowed))
 
     def _is_rough(self, at: Sequence[float], step: float, allowed: float) -> bool:
         """True where the function bends or jumps: curvature over twice the width is not twice."""
@@ -176,46 +176,46 @@ class _Probe:
 
 
 @dataclass(slots=True)
-class _Tally:
+class _SlopeTally:
     """Sums up what was found along the directions of one x."""
 
     name: str
-    gaps: list[tuple[tuple[int, ...] | None, _Gap]] = field(default_factory=list)
+    gaps: list[tuple[tuple[int, ...] | None, _SlopeGap]] = field(default_factory=list)
     rough: int = 0
 
-    def count(self, index: tuple[int, ...] | None, gap: _Gap) -> None:
+    def count(self, index: tuple[int, ...] | None, gap: _SlopeGap) -> None:
         """Take in one direction."""
         if gap.rough and not gap.is_fine:
             self.rough += 1
         else:
             self.gaps.append((index, gap))
 
-    def result(self) -> Comparison:
+    def result(self) -> SlopeComparison:
         """The worst of it."""
         if not self.gaps:
             why = "not smooth here" if self.rough else "it has no elements"
-            return Comparison(self.name, rough=self.rough, skipped=why)
+            return SlopeComparison(self.name, rough=self.rough, skipped=why)
         index, worst = max(self.gaps, key=lambda item: item[1].size / item[1].allowed)
         gaps = [gap for _, gap in self.gaps]
-        return Comparison(
+        return SlopeComparison(
             self.name,
             all(gap.is_fine for gap in gaps),
             len(gaps),
             self.rough,
             max(gap.size for gap in gaps),
-            max(_relative(gap) for gap in gaps),
+            max(_relative_gap(gap) for gap in gaps),
             index,
             worst.actual,
             worst.expected,
         )
 
 
-def _relative(gap: _Gap) -> float:
+def _relative_gap(gap: _SlopeGap) -> float:
     size = max(abs(gap.actual), abs(gap.expected))
     return gap.size / size if size else 0.0
 
 
-def objective(weights: Sequence[Any], values: Sequence[Any]) -> float:
+def weighted_objective(weights: Sequence[Any], values: Sequence[Any]) -> float:
     """F of the module: the real part of the sum of conj(w) * y; a dead y counts nothing."""
     total = 0.0
     for weight, value in zip(weights, values, strict=True):
@@ -224,20 +224,20 @@ def objective(weights: Sequence[Any], values: Sequence[Any]) -> float:
     return total
 
 
-def merged(cases: Sequence[Mapping[str, Comparison]]) -> dict[str, Comparison]:
+def worst_comparisons(cases: Sequence[Mapping[str, SlopeComparison]]) -> dict[str, SlopeComparison]:
     """The worst comparison of each x among several cases, with the directions of all."""
-    found: dict[str, Comparison] = {}
+    found: dict[str, SlopeComparison] = {}
     for case in cases:
         for x, now in case.items():
-            found[x] = _worse(found[x], now) if x in found else now
+            found[x] = _worse_comparison(found[x], now) if x in found else now
     return found
 
 
-def _worse(one: Comparison, other: Comparison) -> Comparison:
+def _worse_comparison(one: SlopeComparison, other: SlopeComparison) -> SlopeComparison:
     if (one.skipped or other.skipped) and one.agrees and other.agrees:
         return other if one.skipped else one
     first, second = sorted((one, other), key=lambda item: (item.agrees, -item.max_rel))
-    return Comparison(
+    return SlopeComparison(
         first.x,
         first.agrees,
         first.directions + second.directions,

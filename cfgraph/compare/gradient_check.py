@@ -1,4 +1,4 @@
-"""Check the gradients in a graph against finite differences, by running it at many points."""
+"""Check of gradients in a graph against finite differences at many points."""
 
 from __future__ import annotations
 
@@ -11,27 +11,32 @@ import numpy as np
 from cfgraph.analysis.gradient_paths import stopping_tensors
 from cfgraph.analysis.loops.frames import frames
 from cfgraph.analysis.reachability import ancestors
-from cfgraph.compare.drawn_point import Setting, drawn_point
+from cfgraph.compare.evaluation_point import EvaluationPoint
 from cfgraph.compare.finite_differences import (
-    SINGLE,
+    SINGLE_PRECISION,
     Accuracy,
-    Comparison,
+    SlopeComparison,
     compare_with_slopes,
-    merged,
-    objective,
+    weighted_objective,
+    worst_comparisons,
 )
-from cfgraph.compare.point import Point
-from cfgraph.compare.random_inputs import NORMAL, POSITIVE, Sizes
+from cfgraph.compare.sample_point import (
+    NORMAL_FLOATS,
+    POSITIVE_FLOATS,
+    DimensionSizes,
+    SampleOptions,
+    sample_point,
+)
 from cfgraph.errors import ExecutionError
 from cfgraph.ir.graph import Graph, Output
 from cfgraph.passes.derivatives import Derivative
 from cfgraph.runtime.state import State
 
-_FEED: Final = "feed inputs that suit the graph: --feed NAME=VALUE"
+_FEED_HINT: Final = "feed inputs that suit the graph: --feed NAME=VALUE"
 
 
 @dataclass(frozen=True, slots=True)
-class CheckOptions:
+class GradientCheckOptions:
     """Where to compare: at `feeds`, and random values for what is not fed, `cases` times.
 
     `state` has values of variables, and `inits` are nodes that run before. At most `most` elements
@@ -53,8 +58,8 @@ class CheckOptions:
 
 
 def check_gradients(
-    graph: Graph, found: Sequence[Derivative], options: CheckOptions | None = None
-) -> list[dict[str, Comparison]]:
+    graph: Graph, found: Sequence[Derivative], options: GradientCheckOptions | None = None
+) -> list[dict[str, SlopeComparison]]:
     """Compare the gradients of each order with finite differences; by x, the worst of all cases.
 
     The graph should compute in double precision (`passes.widen`). Every run begins with the same
@@ -65,20 +70,20 @@ def check_gradients(
     Raises ExecutionError where a run fails or a y is not finite at any point that was tried,
     UsageError for inputs that nobody can draw.
     """
-    options = options or CheckOptions()
-    held = [_held(graph, item) for item in found]
-    cases: list[list[dict[str, Comparison]]] = []
+    options = options or GradientCheckOptions()
+    held = [_stopped_tensors(graph, item) for item in found]
+    cases: list[list[dict[str, SlopeComparison]]] = []
     for case in range(options.cases):
         point = _finite_point(graph, found, options, options.seed + case)
         checks = [
-            _Check(graph, point, item, keep, options)
+            _GradientCheck(graph, point, item, keep, options)
             for item, keep in zip(found, held, strict=True)
         ]
         cases.append([check.compare() for check in checks])
-    return [merged(rows) for rows in zip(*cases, strict=True)]
+    return [worst_comparisons(rows) for rows in zip(*cases, strict=True)]
 
 
-def _held(graph: Graph, item: Derivative) -> tuple[list[Output], list[Output]]:
+def _stopped_tensors(graph: Graph, item: Derivative) -> tuple[list[Output], list[Output]]:
     """The tensors at which gradients stop: those that can be held still, and those in loops."""
     kept = _stopped_between(graph, item, item.xs)
     root = frames(graph)
@@ -92,22 +97,22 @@ def _stopped_between(graph: Graph, item: Derivative, xs: Sequence[str]) -> list[
 
 
 def _finite_point(
-    graph: Graph, found: Sequence[Derivative], options: CheckOptions, seed: int
-) -> Point:
+    graph: Graph, found: Sequence[Derivative], options: GradientCheckOptions, seed: int
+) -> EvaluationPoint:
     """A point at which all ys are finite: with normal floats, or else with positive ones."""
     names = list(dict.fromkeys(y for item in found for y in item.ys))
-    wanted = list(dict.fromkeys(graph.tensor(name).node for name in _read(found)))
-    setting = Setting(
+    wanted = list(dict.fromkeys(graph.tensor(name).node for name in _fetched_tensors(found)))
+    setting = SampleOptions(
         options.feeds,
         options.inits,
-        Sizes(options.size),
+        DimensionSizes(options.size),
         options.max_iterations,
         options.timeout,
         options.state,
     )
     failure: ExecutionError | None = None
-    for floats in (NORMAL, POSITIVE):
-        point = drawn_point(graph, wanted, setting, seed, floats)
+    for floats in (NORMAL_FLOATS, POSITIVE_FLOATS):
+        point = sample_point(graph, wanted, setting, seed, floats)
         try:
             values = point.run(names)
         except ExecutionError as error:
@@ -116,15 +121,15 @@ def _finite_point(
         if all(value is None or np.all(np.isfinite(value)) for value in values):
             return point
     if failure is not None:
-        failure.hint = failure.hint or _FEED
+        failure.hint = failure.hint or _FEED_HINT
         raise failure
     bad = next(n for n, v in zip(names, values, strict=True) if not np.all(np.isfinite(v)))
     tensor = graph.tensor(bad)
     message = f"{tensor.name} is not finite at the inputs that were tried"
-    raise ExecutionError(message, node=tensor.node, hint=_FEED)
+    raise ExecutionError(message, node=tensor.node, hint=_FEED_HINT)
 
 
-def _read(found: Sequence[Derivative]) -> Iterator[str]:
+def _fetched_tensors(found: Sequence[Derivative]) -> Iterator[str]:
     """All tensors whose values are asked for."""
     for item in found:
         yield from (*item.ys, *item.xs)
@@ -132,16 +137,16 @@ def _read(found: Sequence[Derivative]) -> Iterator[str]:
         yield from (weight for weight in item.grad_ys if isinstance(weight, str))
 
 
-class _Check:
+class _GradientCheck:
     """The gradients of one order at one point."""
 
     def __init__(
         self,
         graph: Graph,
-        point: Point,
+        point: EvaluationPoint,
         item: Derivative,
         held: tuple[Sequence[Output], Sequence[Output]],
-        options: CheckOptions,
+        options: GradientCheckOptions,
     ) -> None:
         self.graph, self.point, self.item, self.options = graph, point, item, options
         self.cells = point.variables(graph.tensor(x).node for x in item.xs)
@@ -153,27 +158,27 @@ class _Check:
         self.weights = self._weights(ys)
         self.accuracy = self._accuracy()
 
-    def compare(self) -> dict[str, Comparison]:
+    def compare(self) -> dict[str, SlopeComparison]:
         """The comparison of each x."""
         wanted = [name for name in self.item.names if name is not None]
         values = dict(zip(wanted, self._run(wanted), strict=True))
         pairs = zip(self.item.xs, self.item.names, strict=True)
         return {x: self._compare(x, name, values) for x, name in pairs}
 
-    def _compare(self, x: str, name: str | None, values: Mapping[str, Any]) -> Comparison:
+    def _compare(self, x: str, name: str | None, values: Mapping[str, Any]) -> SlopeComparison:
         tensor = self.graph.tensor(x)
         if name is None:
-            return Comparison(x, skipped="no y depends on it")
+            return SlopeComparison(x, skipped="no y depends on it")
         if self.dead:
-            return Comparison(x, skipped="every y is dead here")
+            return SlopeComparison(x, skipped="every y is dead here")
         if values[name] is None:
-            return Comparison(x, skipped="its gradient is dead here")
+            return SlopeComparison(x, skipped="its gradient is dead here")
         if tensor.node in self.cells:
             at = self.point.value(self.cells[tensor.node])
         elif tensor.dtype is not None and tensor.dtype.kind == "resource" and self._fed(tensor):
             at = self.point.feeds[tensor.name]
         elif tensor.dtype is not None and tensor.dtype.is_object:
-            return Comparison(x, skipped=f"a {tensor.dtype} cannot be moved a little")
+            return SlopeComparison(x, skipped=f"a {tensor.dtype} cannot be moved a little")
         else:
             (at,) = self._run([x])
         found = compare_with_slopes(
@@ -191,16 +196,18 @@ class _Check:
         """True for the handle of a variable that is fed by its value."""
         return isinstance(self.point.feeds.get(handle.name), np.ndarray | np.generic)
 
-    def _excused(self, x: str, found: Comparison) -> Comparison:
+    def _excused(self, x: str, found: SlopeComparison) -> SlopeComparison:
         """A difference is none where gradients stop within a loop, on the way from this x."""
         between = _stopped_between(self.graph, self.item, [x]) if self.loose else []
         loose = next((tensor for tensor in between if tensor in self.loose), None)
         if loose is None:
             return found
-        return Comparison(x, skipped=f"gradients stop in a loop, at {loose.name}")
+        return SlopeComparison(x, skipped=f"gradients stop in a loop, at {loose.name}")
 
     def _objective(self, moved: Mapping[str, Any]) -> float:
-        return objective(self.weights, self.point.run(self.item.ys, {**self.held, **moved}))
+        return weighted_objective(
+            self.weights, self.point.run(self.item.ys, {**self.held, **moved})
+        )
 
     def _run(self, names: Sequence[str]) -> list[Any]:
         return self.point.run(names) if names else []
@@ -218,6 +225,6 @@ class _Check:
         narrow = set(self.options.narrow)
         nodes = ancestors(self.graph, [self.graph.tensor(y).node for y in self.item.ys])
         single = any(node.name in narrow for node in nodes)
-        found = Accuracy(*SINGLE) if single else Accuracy()
+        found = Accuracy(*SINGLE_PRECISION) if single else Accuracy()
         rtol = self.options.rtol
         return found if rtol is None else Accuracy(found.step, rtol, found.unit)

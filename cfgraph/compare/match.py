@@ -1,44 +1,89 @@
-"""Which node of one graph is which of another, whatever their names: by what surrounds them.
+"""Node matching between two graphs, by name or by structure, and bitwise equality of attributes.
 
-    1. Nodes that look the same are paired: those for which all that they read and all that reads
-       them looks the same too, then those for which one of both does.
-    2. From pairs along edges: what stands in the same slot, and has the same op, was changed; then
-       what at least reads as much.
-    3. What is left is paired by name, if the op is the same.
+Structural matching works in steps:
+
+1. Nodes with the same fingerprint are paired: the same op, device, and attributes, and so for all
+   that they read and all that reads them; then those that agree in one direction.
+2. From paired nodes, consumers and sources in the same slots are paired, first by op, then by the
+   number of inputs.
+3. The rest is paired by name, if the op is the same.
+
+Attributes are equal if they have the same type and value, floats bit by bit: Python takes 1 for
+true and 1.0, 0.0 for -0.0, and NaN for unequal to itself.
 
 Each step is linear in the nodes and edges.
 """
 
 from __future__ import annotations
 
+import struct
 from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
+from dataclasses import fields, is_dataclass
 from typing import Any, Final
 
-from cfgraph.compare.same import look
+from cfgraph.ir.attrs import Func, TensorValue
 from cfgraph.ir.graph import CONTROL, Graph, Node
-from cfgraph.ir.walk import topological
-
-Pairs = dict[Node, Node]
-Looks = dict[Node, int]
-Groups = dict[Hashable, list[Node]]
-Kind = Callable[[Node], Hashable]
-Attrs = Callable[[Node], Mapping[str, Any]]
-
-_BACK: Final = -1
+from cfgraph.ir.topological_order import topological_order
 
 
-def match_by_name(a: Graph, b: Graph) -> Pairs:
+def attrs_equal(one: Any, other: Any) -> bool:
+    """True for two values of one type that are alike, as are all that they hold."""
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        return one.keys() == other.keys() and all(attrs_equal(one[key], other[key]) for key in one)
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, float):
+        return _float_bits(one) == _float_bits(other)
+    if type(one) is tuple:
+        return len(one) == len(other) and all(map(attrs_equal, one, other))
+    if is_dataclass(one):
+        names = [item.name for item in fields(one) if item.compare]
+        return all(attrs_equal(getattr(one, name), getattr(other, name)) for name in names)
+    return bool(one == other)
+
+
+def attr_key(value: Any) -> Hashable:
+    """What one can look up; equal for attributes that are the same, of a constant its bytes."""
+    if isinstance(value, TensorValue):
+        array = value.array
+        content = array.tobytes() if array.dtype != object else repr(array.tolist())
+        return (value.dtype, array.shape, content)
+    if isinstance(value, float):
+        return (float, _float_bits(value))
+    if isinstance(value, Func):
+        return (
+            Func,
+            value.name,
+            frozenset((key, attr_key(item)) for key, item in value.attrs.items()),
+        )
+    return (type(value), tuple(map(attr_key, value)) if type(value) is tuple else value)
+
+
+def _float_bits(value: float) -> bytes:
+    return struct.pack("<d", value)
+
+
+NodePairs = dict[Node, Node]
+Fingerprints = dict[Node, int]
+NodeGroups = dict[Hashable, list[Node]]
+NodeKey = Callable[[Node], Hashable]
+AttrsOfNode = Callable[[Node], Mapping[str, Any]]
+
+_BACK_EDGE: Final = -1
+
+
+def match_by_name(a: Graph, b: Graph) -> NodePairs:
     """The nodes of both graphs that have the same names."""
     return {node: b.nodes[node.name] for node in a if node.name in b.nodes}
 
 
-def match_by_structure(a: Graph, b: Graph, attrs: Attrs, devices: bool = True) -> Pairs:
+def match_by_structure(a: Graph, b: Graph, attrs: AttrsOfNode, devices: bool = True) -> NodePairs:
     """Pairs of nodes that play the same part; `attrs` gives those that matter of a node."""
-    looks = _Looks(a, b, attrs, devices)
-    pairs: Pairs = {}
-    _pair_alike(looks, looks.both, pairs)
-    _pair_alike(looks, looks.reads, pairs)
+    looks = _NodeFingerprints(a, b, attrs, devices)
+    pairs: NodePairs = {}
+    _pair_equal(looks, looks.both, pairs)
+    _pair_equal(looks, looks.reads, pairs)
     _pair_unique(looks, looks.read, pairs)
     _pair_along_edges(pairs, lambda node: node.op)
     _pair_along_edges(pairs, lambda node: len(node.inputs) or None)
@@ -49,21 +94,21 @@ def match_by_structure(a: Graph, b: Graph, attrs: Attrs, devices: bool = True) -
     return {node: pairs[node] for node in a if node in pairs}
 
 
-class _Looks:
+class _NodeFingerprints:
     """What each node looks like, as numbers that are equal for equal surroundings.
 
     `reads` goes by all that a node needs, `read` by all that needs it. Of a back edge only its
     other end counts.
     """
 
-    def __init__(self, a: Graph, b: Graph, attrs: Attrs, devices: bool) -> None:
+    def __init__(self, a: Graph, b: Graph, attrs: AttrsOfNode, devices: bool) -> None:
         self.known: dict[Hashable, int] = {}
-        self.orders = topological(a).nodes, topological(b).nodes
-        self.alone: Looks = {}
+        self.orders = topological_order(a).nodes, topological_order(b).nodes
+        self.alone: Fingerprints = {}
         for order in self.orders:
             for node in order:
                 told = sorted(attrs(node).items())
-                words = tuple([(key, look(value)) for key, value in told])
+                words = tuple([(key, attr_key(value)) for key, value in told])
                 self.alone[node] = self.number((node.op, devices and node.device, words))
         self.reads = self.forward(self.orders[0]) | self.forward(self.orders[1])
         self.read = self.backward(self.orders[0]) | self.backward(self.orders[1])
@@ -75,47 +120,47 @@ class _Looks:
         """The number of a look, a new one where it was not seen before."""
         return self.known.setdefault(look, len(self.known))
 
-    def forward(self, order: tuple[Node, ...]) -> Looks:
+    def forward(self, order: tuple[Node, ...]) -> Fingerprints:
         """With the looks of all that a node reads, and so on."""
-        found: Looks = {}
+        found: Fingerprints = {}
         for node in order:
-            ends = [(found.get(i[0], _BACK), self.alone[i[0]], i[1]) for i in node.inputs]
-            waits = tuple(sorted([found.get(item, _BACK) for item in node.controls]))
+            ends = [(found.get(i[0], _BACK_EDGE), self.alone[i[0]], i[1]) for i in node.inputs]
+            waits = tuple(sorted([found.get(item, _BACK_EDGE) for item in node.controls]))
             found[node] = self.number(("reads", self.alone[node], tuple(ends), waits))
         return found
 
-    def backward(self, order: tuple[Node, ...]) -> Looks:
+    def backward(self, order: tuple[Node, ...]) -> Fingerprints:
         """With the looks of all that reads a node, and so on."""
-        found: Looks = {}
+        found: Fingerprints = {}
         for node in reversed(order):
             ends = [
-                (found.get(use[0], _BACK), self.alone[use[0]], use[1], _port(use))
+                (found.get(use[0], _BACK_EDGE), self.alone[use[0]], use[1], _use_port(use))
                 for use in node.uses
             ]
             found[node] = self.number(("read", self.alone[node], tuple(sorted(ends))))
         return found
 
 
-def _port(use: Any) -> int:
+def _use_port(use: Any) -> int:
     return CONTROL if use.slot == CONTROL else int(use.node.inputs[use.slot].port)
 
 
-def _pair_alike(looks: _Looks, look: Looks, pairs: Pairs) -> None:
+def _pair_equal(looks: _NodeFingerprints, look: Fingerprints, pairs: NodePairs) -> None:
     """Pair what looks the same and reads what is paired, sources first."""
     first, second = looks.orders
     taken = set(pairs.values())
     waiting: dict[Any, dict[str, Node]] = defaultdict(dict)
-    for node, seen in _with_sources(second, {node: node for node in second}):
+    for node, seen in _nodes_with_sources(second, {node: node for node in second}):
         if node not in taken:
             waiting[look[node], seen][node.name] = node
-    for node, seen in _with_sources(first, pairs):
+    for node, seen in _nodes_with_sources(first, pairs):
         group = None if node in pairs else waiting.get((look[node], seen))
         if group:
             name = node.name if node.name in group else next(iter(group))
             pairs[node] = group.pop(name)
 
 
-def _with_sources(order: tuple[Node, ...], pairs: Pairs) -> Iterator[tuple[Node, Any]]:
+def _nodes_with_sources(order: tuple[Node, ...], pairs: NodePairs) -> Iterator[tuple[Node, Any]]:
     """Each node with what it reads, by the nodes that these are paired with; no back edges."""
     placed: set[Node] = set()
     for node in order:
@@ -123,61 +168,61 @@ def _with_sources(order: tuple[Node, ...], pairs: Pairs) -> Iterator[tuple[Node,
         placed.add(node)
 
 
-def _pair_unique(looks: _Looks, look: Looks, pairs: Pairs) -> None:
+def _pair_unique(looks: _NodeFingerprints, look: Fingerprints, pairs: NodePairs) -> None:
     """Pair what alone in its graph looks like that."""
     taken = set(pairs.values())
     first, second = looks.orders
-    mine = _grouped((look[node], node) for node in first if node not in pairs)
-    theirs = _grouped((look[node], node) for node in second if node not in taken)
-    pairs.update(_alone(mine, theirs))
+    mine = _group_by_key((look[node], node) for node in first if node not in pairs)
+    theirs = _group_by_key((look[node], node) for node in second if node not in taken)
+    pairs.update(_unique_pairs(mine, theirs))
 
 
-def _pair_along_edges(pairs: Pairs, kind: Kind) -> None:
+def _pair_along_edges(pairs: NodePairs, kind: NodeKey) -> None:
     """Step 2 of the module: pair what has the same kind, which None is not."""
     taken = set(pairs.values())
     queue = deque(pairs.items())
     while queue:
         node, twin = queue.popleft()
-        for one, other in _neighbours(node, twin, pairs, taken, kind):
+        for one, other in _neighbor_pairs(node, twin, pairs, taken, kind):
             if one not in pairs and other not in taken:
                 pairs[one] = other
                 taken.add(other)
                 queue.append((one, other))
 
 
-def _neighbours(
-    node: Node, twin: Node, pairs: Pairs, taken: set[Node], kind: Kind
+def _neighbor_pairs(
+    node: Node, twin: Node, pairs: NodePairs, taken: set[Node], kind: NodeKey
 ) -> Iterator[tuple[Node, Node]]:
     """What is in the same slots of both, or alone reads both in one slot, and has the same kind."""
     for one, other in zip(node.inputs, twin.inputs, strict=False):
         found = kind(one.node)
         if one.port == other.port and found is not None and found == kind(other.node):
             yield one.node, other.node
-    for places in (_readers, _sources):
+    for places in (_unpaired_consumers, _unpaired_controls):
         mine = places(node, pairs, kind)
         theirs = places(twin, taken, kind) if mine else {}
-        yield from _alone(mine, theirs)
+        yield from _unique_pairs(mine, theirs)
 
 
-def _readers(node: Node, but: Collection[Node], kind: Kind) -> Groups:
+def _unpaired_consumers(node: Node, but: Collection[Node], kind: NodeKey) -> NodeGroups:
     """The readers that are not paired yet, by kind, slot and port."""
     uses = [use for use in node.uses if use.node not in but]
-    return _grouped(((kind(use.node), use.slot, _port(use)), use.node) for use in uses)
+    return _group_by_key(((kind(use.node), use.slot, _use_port(use)), use.node) for use in uses)
 
 
-def _sources(node: Node, but: Collection[Node], kind: Kind) -> Groups:
+def _unpaired_controls(node: Node, but: Collection[Node], kind: NodeKey) -> NodeGroups:
     """The nodes that this one waits for and that are not paired yet, by kind."""
-    return _grouped((kind(item), item) for item in node.controls if item not in but)
+    return _group_by_key((kind(item), item) for item in node.controls if item not in but)
 
 
-def _grouped(items: Iterable[tuple[Hashable, Node]]) -> Groups:
-    groups: Groups = defaultdict(list)
+def _group_by_key(items: Iterable[tuple[Hashable, Node]]) -> NodeGroups:
+    groups: NodeGroups = defaultdict(list)
     for key, node in items:
         groups[key].append(node)
     return groups
 
 
-def _alone(mine: Groups, theirs: Groups) -> Iterator[tuple[Node, Node]]:
+def _unique_pairs(mine: NodeGroups, theirs: NodeGroups) -> Iterator[tuple[Node, Node]]:
     """The pairs of those that are alone in their groups of one key."""
     for key, found in mine.items():
         there = theirs.get(key, [])

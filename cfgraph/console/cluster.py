@@ -15,9 +15,9 @@ from cfgraph.console.graphs import STDIN, artifact, read_graph, require_apart, w
 from cfgraph.console.page import note, page
 from cfgraph.document import render
 from cfgraph.errors import UsageError
-from cfgraph.ir.copy import copy_of
+from cfgraph.ir.file_io import StagedFiles
 from cfgraph.ir.graph import Graph
-from cfgraph.ir.staged import StagedFiles
+from cfgraph.ir.library import copy_graph
 from cfgraph.options import split_list
 from cfgraph.passes.cluster.cluster import cluster
 from cfgraph.passes.cluster.report import Clustering
@@ -89,7 +89,7 @@ def cluster_file(path: str, asked: Asked, writing: Written) -> int:
     whole: Graph | None = None
     if writing.format == "dot":
         lower(graph)
-        whole = copy_of(graph, graph)
+        whole = copy_graph(graph, graph)
     report = asked.apply(graph)
     verdict = writing.verification.after(graph, writing.quiet)
     fine = verdict is None or bool(verdict)

@@ -11,7 +11,7 @@ from cfgraph.console.diff_nodes import print_diff, to_json
 from cfgraph.console.graphs import STDIN, artifact, read_graph, write_graph
 from cfgraph.console.page import note, page
 from cfgraph.errors import UsageError
-from cfgraph.ir.files import dumps, format_of, loads
+from cfgraph.ir.files import dumps, format_for_path, loads
 from cfgraph.ir.graph import Graph
 
 
@@ -53,5 +53,5 @@ def convert(
 
 def _again(graph: Graph, output: str | None, to: str | None) -> Graph:
     """The graph as it is read from what would be written."""
-    kind = to or (format_of(output) if output not in (None, STDIN) else "pb")
+    kind = to or (format_for_path(output) if output not in (None, STDIN) else "pb")
     return loads(dumps(graph, kind), kind)

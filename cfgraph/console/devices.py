@@ -7,7 +7,7 @@ from typing import Any
 
 from cfgraph.analysis.partitions import MessageRoute, Partitions
 from cfgraph.console.tables import Column, Table
-from cfgraph.ir.device_set import short_name
+from cfgraph.ir.devices import short_device_name
 from cfgraph.runtime.devices.simulated import device_text, is_simulated
 
 
@@ -38,8 +38,8 @@ def routes_table(parts: Partitions) -> Table:
     ]
     rows: list[Any] = [
         (
-            short_name(route.source),
-            short_name(route.target),
+            short_device_name(route.source),
+            short_device_name(route.target),
             "once" if route.frame == "/" else route.frame,
             route.messages,
             _bytes_text(route),

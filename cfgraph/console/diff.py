@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from cfgraph.analysis.findings import Finding
-from cfgraph.compare.diff import BY, IGNORED, diff
-from cfgraph.compare.findings import diff_findings
+from cfgraph.compare.diff import IGNORABLE_PARTS, MATCH_MODES, diff
+from cfgraph.compare.differences import diff_findings
 from cfgraph.console.answer import print_document
 from cfgraph.console.ci_formats import CI_FORMATS, Subject
 from cfgraph.console.diff_nodes import nodes_summary, print_diff, side_text, to_json
@@ -54,9 +54,9 @@ def diff_files(a: str, b: str, options: DiffOptions, compare: Compare) -> int:
 def _require_sense(options: DiffOptions) -> None:
     if options.format not in FORMATS:
         raise UsageError(f"unknown format {options.format!r}", hint=f"one of {', '.join(FORMATS)}")
-    if options.run and (options.by != BY[0] or options.ignore):
+    if options.run and (options.by != MATCH_MODES[0] or options.ignore):
         message = "--by and --ignore are for nodes, which --run does not compare"
-        raise UsageError(message, hint=f"--ignore {','.join(IGNORED)} without --run")
+        raise UsageError(message, hint=f"--ignore {','.join(IGNORABLE_PARTS)} without --run")
     if options.given.said and not options.run:
         message = "feeds, fetches and other things that concern runs are for --run"
         raise UsageError(message, hint="add --run")

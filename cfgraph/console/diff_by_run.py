@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from cfgraph.compare.findings import run_findings
-from cfgraph.compare.runs import RunOptions, compare_runs
+from cfgraph.compare.differences import run_findings
+from cfgraph.compare.equivalence import ComparisonRunOptions, compare_runs
 from cfgraph.console.diff import Answer, DiffOptions, Sources, print_answer
 from cfgraph.console.diff_run import print_runs, run_side_text, runs_json, runs_summary
 from cfgraph.console.graphs import require_one_stdin
@@ -37,7 +37,7 @@ def compare_by_run(sources: Sources, options: DiffOptions) -> int:
     )
 
 
-def _options(sources: Sources, options: DiffOptions) -> RunOptions:
+def _options(sources: Sources, options: DiffOptions) -> ComparisonRunOptions:
     """What is asked for; variables that are beside one graph alone are those of both."""
     asked = run_options(options.given, sources[0], options.quiet)
     if options.given.variables is not None:
@@ -49,7 +49,7 @@ def _options(sources: Sources, options: DiffOptions) -> RunOptions:
     return replace(asked, state_of_b=beside)
 
 
-def _wanted(graph: Graph, asked: RunOptions) -> list[Node] | None:
+def _wanted(graph: Graph, asked: ComparisonRunOptions) -> list[Node] | None:
     """What is run of a graph by name; None for its outputs."""
     names = [*asked.fetches, *asked.targets, *asked.setting.inits]
     nodes = [graph.nodes.get(node_name(name)) for name in names]

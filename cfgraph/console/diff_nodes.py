@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final
 
-from cfgraph.compare.diff import is_default
+from cfgraph.compare.diff import is_default_attr
 from cfgraph.compare.differences import Change, ChangedNode, GraphDiff, NodesDiff
 from cfgraph.console.graphs import Source
 from cfgraph.console.page import Page
-from cfgraph.ir.attrs import Tensor
+from cfgraph.ir.attrs import TensorValue
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node
-from cfgraph.ir.text_print_values import AttrPrinter
+from cfgraph.ir.text.printer import AttrPrinter
 
 MAX_SHOWN: Final = 20
 _MAX_VALUE: Final = 60
@@ -147,7 +147,9 @@ def telling(node: Node) -> dict[str, Any]:
     return {
         key: value
         for key, value in node.attrs.items()
-        if not (key.startswith("_") or isinstance(value, inferred) or is_default(node, key, value))
+        if not (
+            key.startswith("_") or isinstance(value, inferred) or is_default_attr(node, key, value)
+        )
     }
 
 
@@ -158,7 +160,7 @@ def side_text(value: Any, printer: AttrPrinter | None = None, full: bool = False
     """
     if isinstance(value, str):
         return value or "''"
-    if not full and isinstance(value, Tensor) and (value.shape.elements or 0) > _MAX_VALUE:
+    if not full and isinstance(value, TensorValue) and (value.shape.elements or 0) > _MAX_VALUE:
         return f"{value.dtype}{value.shape}:…"
     text = value_text(value, printer or AttrPrinter())
     return text if full or len(text) <= _MAX_VALUE else text[:_MAX_VALUE] + "…"

@@ -11,7 +11,7 @@ import numpy as np
 from cfgraph.compare.diff import diff
 from cfgraph.compare.differences import Change
 from cfgraph.compare.divergence import Divergence
-from cfgraph.compare.runs import Gap, RunDiff
+from cfgraph.compare.equivalence import RunDiff, ValueMismatch
 from cfgraph.console.diff_nodes import changes_json, print_parts
 from cfgraph.console.page import Page
 from cfgraph.console.values import summary_text, type_text, value_json, value_text
@@ -53,7 +53,7 @@ def _told(found: RunDiff) -> str:
     return f"{what} alike in {found.cases} case{'s' * (found.cases != 1)}"
 
 
-def _print_gap(out: Page, gap: Gap) -> None:
+def _print_gap(out: Page, gap: ValueMismatch) -> None:
     out.line(f"{gap.what}: {gap.message}", "red")
     _print_sides(out, gap.before, gap.after)
 

@@ -7,9 +7,9 @@ from typing import Any, Final
 
 from cfgraph.build.builder import Builder
 from cfgraph.errors import UsageError
+from cfgraph.ir.file_io import StagedFiles
 from cfgraph.ir.files import dumps
 from cfgraph.ir.graph import Graph
-from cfgraph.ir.staged import StagedFiles
 
 _BRANCH: Final = """\
 x = Placeholder() {dtype=float32, shape=[]}

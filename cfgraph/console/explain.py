@@ -23,7 +23,7 @@ from cfgraph.console.tables import Column, Table
 from cfgraph.console.view import View, find
 from cfgraph.errors import UsageError
 from cfgraph.ir.graph import Graph
-from cfgraph.ir.names import first_of
+from cfgraph.ir.names import first_names
 from cfgraph.ops.op import lookup, role
 from cfgraph.options import Color
 from cfgraph.passes.cluster.inline_clusters import called_function, cluster_calls
@@ -77,7 +77,7 @@ class NodeAnswer:
             switches = "1 Switch" if count == 1 else f"{count} Switches"
             yield "decides", f"by {self.decides.predicate.name}", switches
             for side, nodes in self.decides.of.items():
-                names = first_of([node.name for node in nodes], _MAX_FED)
+                names = first_names([node.name for node in nodes], _MAX_FED)
                 sides = {0: "where it is false", 1: "where it is true"}
                 serves = sides.get(side, f"on side {side}")
                 yield "regardless", names, f"made outside, read only {serves}"
@@ -166,9 +166,9 @@ def _rows(told: Explanation, full: bool) -> list[tuple[str, str, str]]:
     rows += [("output", edge.name, _when(edge)) for edge in told.outputs]
     rows.append(("waits for", told.waits_for, ""))
     rows += [("input", edge.name, _when(edge)) for edge in told.inputs]
-    fed = first_of(told.fed_by, None if full else _MAX_FED)
+    fed = first_names(told.fed_by, None if full else _MAX_FED)
     rows.append(("fed by", fed or "nothing", ""))
-    read = first_of(told.read_by, None if full else _MAX_FED)
+    read = first_names(told.read_by, None if full else _MAX_FED)
     rows.append(("read by", read or "nothing", ""))
     if told.message is not None:
         rows.append(("message", told.message, ""))

@@ -11,9 +11,9 @@ from cfgraph.analysis.loops.critical_cycle import CriticalCycle, Item, critical_
 from cfgraph.analysis.loops.frames import Frame, frames
 from cfgraph.console.page import Page
 from cfgraph.console.tables import Column, Table
-from cfgraph.ir.device_set import short_name
+from cfgraph.ir.devices import short_device_name
 from cfgraph.ir.graph import Graph, Node, Output
-from cfgraph.ir.times import time_text
+from cfgraph.ir.units import format_duration
 from cfgraph.ops.op import role
 from cfgraph.ops.shape_inference import infer_shapes
 from cfgraph.runtime.iterations import Iterations
@@ -86,14 +86,14 @@ class LoopAnswer:
         out.heading("critical cycle", "each node waits for the one above, the first for the last")
         nodes = [Column("node", style="cyan"), Column("op"), Column("device"), Column("takes")]
         rows: list[Sequence[Any]] = [
-            (name_of(item), *_about(item), time_text(self._seconds(item) * _NS))
+            (name_of(item), *_about(item), format_duration(self._seconds(item) * _NS))
             for item in found.chain
         ]
         out.table(Table(nodes, rows))
 
     def _rows(self) -> list[tuple[str, str, str]]:
         found = self.found
-        cycle, work = time_text(found.per_iteration * _NS), time_text(found.work * _NS)
+        cycle, work = format_duration(found.per_iteration * _NS), format_duration(found.work * _NS)
         rounds = "" if found.rounds < 2 else f", over {found.rounds} iterations"
         rows = [
             (
@@ -113,7 +113,7 @@ def _seen(seen: Iterations) -> list[tuple[str, str, str]]:
     if seen.period is None:
         return [("in a run", str(len(seen.spans)), "iterations: too few to tell")]
     rows = [
-        ("in a run", time_text(seen.period), f"an iteration, of {len(seen.spans)}"),
+        ("in a run", format_duration(seen.period), f"an iteration, of {len(seen.spans)}"),
         ("", str(seen.at_once), "at once"),
     ]
     if seen.busiest:
@@ -153,4 +153,4 @@ def name_of(item: Item) -> str:
 
 
 def _about(item: Item) -> tuple[str, str]:
-    return (item.op, short_name(item.device)) if isinstance(item, Node) else ("a loop", "")
+    return (item.op, short_device_name(item.device)) if isinstance(item, Node) else ("a loop", "")

@@ -14,9 +14,9 @@ from cfgraph.console.graphs import read_graph
 from cfgraph.console.page import Page
 from cfgraph.console.tables import Column, Table
 from cfgraph.errors import UsageError
-from cfgraph.ir.copy import copy_of
 from cfgraph.ir.graph import Graph, Node, Output
-from cfgraph.ir.names import first_of
+from cfgraph.ir.library import copy_graph
+from cfgraph.ir.names import first_names
 from cfgraph.options import Color
 from cfgraph.passes.cluster.cluster import cluster
 
@@ -104,7 +104,7 @@ def _frames(way: FramePath, source: Output, target: Node) -> Iterator[str]:
     steps += [f"a constant Enter into {frame.path}" for frame in way.enters]
     yield f"lead it over {', then '.join(steps)}"
     if way.near:
-        names = first_of([f"{node.name}:0" for node in way.near], _NEAR)
+        names = first_names([f"{node.name}:0" for node in way.near], _NEAR)
         yield f"(what the loop gives now: {names})"
 
 
@@ -121,7 +121,7 @@ def _gradient(x: Output, y: Output) -> str:
 
 
 def _cluster(graph: Graph, source: Node, target: Node) -> str:
-    report = cluster(copy_of(graph), explain=True)
+    report = cluster(copy_graph(graph), explain=True)
     of = {name: one.name for one in report.clusters for name in one.nodes}
     first, second = of.get(source.name), of.get(target.name)
     if first is not None and first == second:

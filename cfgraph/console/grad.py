@@ -25,9 +25,9 @@ from cfgraph.console.page import note
 from cfgraph.console.verify import Verified
 from cfgraph.document import render
 from cfgraph.errors import UsageError
+from cfgraph.ir.file_io import StagedFiles
 from cfgraph.ir.graph import Graph, Output
 from cfgraph.ir.names import split_tensor_name
-from cfgraph.ir.staged import StagedFiles
 from cfgraph.passes.derivatives import UNCONNECTED, derivatives
 from cfgraph.runtime.feeds import read_value
 

@@ -10,22 +10,22 @@ from typing import Any
 import numpy as np
 
 from cfgraph.analysis.trainable_inputs import is_variable, variable_key
-from cfgraph.compare.finite_differences import Comparison
-from cfgraph.compare.gradient_check import CheckOptions, check_gradients
+from cfgraph.compare.finite_differences import SlopeComparison
+from cfgraph.compare.gradient_check import GradientCheckOptions, check_gradients
 from cfgraph.console.grad_options import Checked
 from cfgraph.console.graphs import Source
 from cfgraph.console.page import note, page
 from cfgraph.console.run_saved import Restoring
 from cfgraph.console.tables import Column, Styled, Table
-from cfgraph.ir.copy import copy_of
 from cfgraph.ir.graph import Graph
+from cfgraph.ir.library import copy_graph
 from cfgraph.ir.names import node_name
 from cfgraph.passes.derivatives import derivatives
 from cfgraph.passes.widen import widen
 from cfgraph.runtime.feeds import read_feeds
 from cfgraph.runtime.state import State
 
-Comparisons = Sequence[Mapping[str, Comparison]]
+Comparisons = Sequence[Mapping[str, SlopeComparison]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class CheckedCopy:
 
     graph: Graph
     wish: Mapping[str, Any]
-    options: CheckOptions
+    options: GradientCheckOptions
     warnings: tuple[str, ...] = field(default=())
 
     def compare(self) -> Comparisons:
@@ -48,14 +48,14 @@ def checked_copy(
     source: Source, wish: Mapping[str, Any], checked: Checked, quiet: bool
 ) -> CheckedCopy:
     """Make the copy, before anything is added to the graph. Raises UsageError for wrong feeds."""
-    graph, copy = source.graph, copy_of(source.graph)
+    graph, copy = source.graph, copy_graph(source.graph)
     names = [*wish["ys"], *wish["xs"], *checked.inits]
     wanted = [graph[node_name(name)] for name in names]
     state = Restoring(checked.variables, quiet).state(source, wanted)
     report = widen(copy)
     limits = {} if checked.max_iterations is None else {"max_iterations": checked.max_iterations}
     seed = checked.seed or 0
-    options = CheckOptions(
+    options = GradientCheckOptions(
         feeds=read_feeds(copy, checked.feeds, checked.archives, seed),
         inits=checked.inits,
         cases=checked.cases or 1,

@@ -15,19 +15,18 @@ import cfgraph.ops  # noqa: F401 - fills the registry
 from cfgraph.console.answer import remember
 from cfgraph.console.page import note
 from cfgraph.errors import InvalidInput, UsageError
-from cfgraph.ir.file_bytes import read_file, read_stream
+from cfgraph.ir.file_io import StagedFiles, read_file, read_stream
 from cfgraph.ir.files import (
     FORMATS,
-    decode,
+    decode_graph,
     dumps,
-    format_of,
+    format_for_path,
     open_graph,
-    stage,
-    suffix_without_format,
+    stage_graph,
+    unknown_suffix,
 )
 from cfgraph.ir.graph import Graph
-from cfgraph.ir.parts import MANIFEST, is_folder_of_parts
-from cfgraph.ir.staged import StagedFiles
+from cfgraph.ir.partition_folder import MANIFEST, is_partition_folder
 
 STDIN: Final = "-"
 
@@ -63,10 +62,10 @@ def read_graph(path: str, format: str | None = None, quiet: bool = False) -> Sou
 
     Raises InvalidInput where there is none, UsageError where standard input is a terminal.
     """
-    in_parts = path != STDIN and is_folder_of_parts(path)
+    in_parts = path != STDIN and is_partition_folder(path)
     data = b"" if in_parts else _read_stdin() if path == STDIN else read_file(path)
     try:
-        loaded = open_graph(path, format) if in_parts else decode(data, format)
+        loaded = open_graph(path, format) if in_parts else decode_graph(data, format)
         data = _bytes_of(path) if in_parts else data
     except InvalidInput as error:
         error.path = error.path or ("standard input" if path == STDIN else path)
@@ -110,8 +109,8 @@ def write_graph(
         raise UsageError(f"unknown format {to!r}", hint=f"one of {', '.join(FORMATS)}")
     if output is not None and output != STDIN:
         with StagedFiles() if files is None else nullcontext(files) as staged:
-            stage(graph, output, staged, to or format_of(output))
-        suffix = None if to else suffix_without_format(output)
+            stage_graph(graph, output, staged, to or format_for_path(output))
+        suffix = None if to else unknown_suffix(output)
         if suffix is not None:
             named = "; .pb, .pbtxt and .graph do, or --to"
             note(f"note: {output} is written in binary: {suffix} names no format{named}", quiet)
@@ -133,7 +132,7 @@ def artifact(kind: str, path: str) -> dict[str, Any]:
 def _bytes_of(path: str) -> bytes:
     """The bytes of a file; of a folder of parts, those of its manifest and of each part."""
     place = Path(path)
-    if not is_folder_of_parts(place):
+    if not is_partition_folder(place):
         return place.read_bytes()
     manifest = (place / MANIFEST).read_bytes()
     names = [part["file"] for part in json.loads(manifest)["parts"]]

@@ -11,9 +11,8 @@ from cfgraph.analysis.loops.frames import frames
 from cfgraph.console.page import Page, PlainPage, page
 from cfgraph.console.tables import Column, Table, clean, pad
 from cfgraph.console.values import summary_text
-from cfgraph.ir.byte_sizes import size_text
 from cfgraph.ir.graph import Graph
-from cfgraph.ir.times import time_text
+from cfgraph.ir.units import format_byte_size, format_duration
 from cfgraph.options import Color
 from cfgraph.runtime.devices.simulated import device_text
 from cfgraph.runtime.trace import ROOT_FRAME, TraceEvent
@@ -47,7 +46,8 @@ def row_of(event: TraceEvent, short: bool = False) -> Row:
 
 def _outputs(event: TraceEvent) -> str:
     if event.kind == "copy":
-        return f"{event.text} {size_text(event.bytes)}, {time_text(event.end_ns - event.start_ns)}"
+        duration = format_duration(event.end_ns - event.start_ns)
+        return f"{event.text} {format_byte_size(event.bytes)}, {duration}"
     if event.text:
         return event.text
     if event.kind == "send":
@@ -175,7 +175,7 @@ class ShownTrace:
         out, totals = self.page, self.totals
         out.line()
         dead = f", {totals.dead} dead" if totals.dead else ""
-        out.heading(f"{totals.count} tokens{dead}", f"in {time_text(totals.end_ns)}")
+        out.heading(f"{totals.count} tokens{dead}", f"in {format_duration(totals.end_ns)}")
         for key, title in (("op", "by op"), ("node", "by node"), ("frame", "by loop")):
             found = totals.by(key)
             if key == "frame" and len(found) < 2:
@@ -203,9 +203,9 @@ def totals_table(key: str, found: Iterable[Total], whole_ns: int) -> Table:
                 total.name,
                 total.count,
                 total.dead or None,
-                time_text(total.total_ns),
-                time_text(total.mean_ns),
-                time_text(total.max_ns),
+                format_duration(total.total_ns),
+                format_duration(total.mean_ns),
+                format_duration(total.max_ns),
                 _share(total.total_ns, whole_ns),
                 _share(sofar, whole_ns),
             )

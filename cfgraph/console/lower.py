@@ -12,7 +12,7 @@ from cfgraph.console.page import note, page
 from cfgraph.console.tables import Column, Table
 from cfgraph.document import render
 from cfgraph.errors import UsageError
-from cfgraph.ir.staged import StagedFiles
+from cfgraph.ir.file_io import StagedFiles
 from cfgraph.passes.lower.lower import lower
 from cfgraph.passes.report import Report
 

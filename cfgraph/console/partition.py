@@ -15,9 +15,9 @@ from cfgraph.console.given import NOT_ASKED, Verification
 from cfgraph.console.graphs import STDIN, artifact, read_graph, require_apart, write_graph
 from cfgraph.console.page import note, page
 from cfgraph.errors import UsageError
-from cfgraph.ir.device_set import short_name
+from cfgraph.ir.devices import short_device_name
+from cfgraph.ir.file_io import StagedFiles
 from cfgraph.ir.graph import Graph
-from cfgraph.ir.staged import StagedFiles
 from cfgraph.passes.partition.partition import Partitioning, partition
 from cfgraph.passes.place.place import Placement, place, placement_toml
 from cfgraph.passes.place.rules import PlacementRules, combined_rules
@@ -136,10 +136,10 @@ def _print_parts(parts: Partitions, cut: Partitioning, placed: Placement | None)
         out.table(routes_table(parts))
     idle = [name for name in placed.devices if not _has_nodes(parts, name)] if placed else []
     if idle:
-        out.line(f"nothing is on {', '.join(map(short_name, idle))}", "dim")
+        out.line(f"nothing is on {', '.join(map(short_device_name, idle))}", "dim")
     if cut.moved:
         names = list(cut.moved)[:_TOLD]
-        told = [f"{name} to {short_name(cut.moved[name][1])}" for name in names]
+        told = [f"{name} to {short_device_name(cut.moved[name][1])}" for name in names]
         more = f" and {len(cut.moved) - _TOLD} more" if len(cut.moved) > _TOLD else ""
         out.line(f"moved beside their loops: {', '.join(told)}{more}", "dim")
 

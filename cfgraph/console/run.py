@@ -6,7 +6,7 @@ import sys
 from contextlib import redirect_stdout
 from typing import Any
 
-from cfgraph.compare.values import Difference, difference
+from cfgraph.compare.value_difference import ValueDifference, value_difference
 from cfgraph.console.graphs import Source, read_graph
 from cfgraph.console.page import note
 from cfgraph.console.run_files import write_array
@@ -18,8 +18,8 @@ from cfgraph.console.run_saved import Restoring
 from cfgraph.console.run_watch import Watching
 from cfgraph.console.taps import Taps
 from cfgraph.errors import UsageError
+from cfgraph.ir.file_io import StagedFiles
 from cfgraph.ir.graph import Output
-from cfgraph.ir.staged import StagedFiles
 from cfgraph.passes.place.rules import RuleMatches, combined_rules
 from cfgraph.runtime.cost_model import CostModel, read_costs
 from cfgraph.runtime.session import Session
@@ -158,9 +158,9 @@ def _costs(timing: Timing) -> CostModel | None:
 
 def _differences(
     values: dict[Output, Any], expected: dict[Output, Any], options: Expected
-) -> dict[Output, Difference]:
+) -> dict[Output, ValueDifference]:
     found = {
-        item: difference(values[item], want, options.rtol, options.atol)
+        item: value_difference(values[item], want, options.rtol, options.atol)
         for item, want in expected.items()
     }
     return {item: gap for item, gap in found.items() if gap}

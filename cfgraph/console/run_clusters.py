@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from typing import Any, Final
 
-from cfgraph.ir.times import time_text
+from cfgraph.ir.units import format_duration
 from cfgraph.runtime.clusters import Cluster
 from cfgraph.runtime.launch import Launches
 
@@ -31,7 +31,7 @@ def cluster_notes(launches: Launches) -> Iterator[str]:
     times = sum(one.compiled_times for one in clusters)
     if times:
         seconds = sum(one.seconds for one in clusters)
-        parts.append(f"{times} compilation{'s' * (times != 1)} in {time_text(seconds * 1e9)}")
+        parts.append(f"{times} compilation{'s' * (times != 1)} in {format_duration(seconds * 1e9)}")
     yield ", ".join(parts)
     small = [one for one in clusters if one.small]
     if small:

@@ -12,8 +12,8 @@ import numpy as np
 
 from cfgraph.console.values import summary_text
 from cfgraph.errors import UsageError
+from cfgraph.ir.file_io import StagedFiles
 from cfgraph.ir.graph import Output
-from cfgraph.ir.staged import StagedFiles
 from cfgraph.runtime.feed_grammar import split_feed
 from cfgraph.runtime.trace import TraceEvent
 from cfgraph.runtime.trace_chrome import ChromeWriter

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from cfgraph.compare.drawn_point import Setting
-from cfgraph.compare.random_inputs import Sizes
-from cfgraph.compare.runs import CASES, RunOptions
+from cfgraph.compare.equivalence import DEFAULT_CASES, ComparisonRunOptions
+from cfgraph.compare.sample_point import DimensionSizes, SampleOptions
 from cfgraph.console.given import Given
 from cfgraph.console.graphs import Source
 from cfgraph.console.run_saved import Restoring
@@ -21,7 +20,7 @@ from cfgraph.runtime.frame_state import MOST_ITERATIONS
 _MAX_DIGITS: Final = 10
 
 
-def run_options(given: Given, source: Source, quiet: bool) -> RunOptions:
+def run_options(given: Given, source: Source, quiet: bool) -> ComparisonRunOptions:
     """What is given, understood. Raises UsageError for what does not fit the graph."""
     graph = source.graph
     asked = Fetches(graph)
@@ -33,7 +32,7 @@ def run_options(given: Given, source: Source, quiet: bool) -> RunOptions:
     named = [*(item.node for item in asked.tensors), *asked.targets]
     wanted = [*named, *inits] if named else None
     limit = given.max_iterations
-    setting = Setting(
+    setting = SampleOptions(
         read_feeds(graph, given.feeds, given.archives, given.seed or 0),
         tuple(given.inits),
         read_sizes(graph, given.sizes),
@@ -41,23 +40,23 @@ def run_options(given: Given, source: Source, quiet: bool) -> RunOptions:
         given.timeout,
         Restoring(given.variables, quiet).state(source, wanted),
     )
-    return RunOptions(
+    return ComparisonRunOptions(
         setting,
         tuple(item.name for item in asked.tensors),
         tuple(node.name for node in asked.targets),
-        CASES if given.cases is None else given.cases,
+        DEFAULT_CASES if given.cases is None else given.cases,
         given.seed or 0,
         given.rtol,
         given.atol,
     )
 
 
-def read_sizes(graph: Graph, texts: Iterable[str]) -> Sizes:
+def read_sizes(graph: Graph, texts: Iterable[str]) -> DimensionSizes:
     """Sizes for what has none: `4` for all, `x=4` or `x=4,8` for one tensor.
 
     Raises UsageError for what is neither.
     """
-    default, of = Sizes().default, {}
+    default, of = DimensionSizes().default, {}
     for text in texts:
         name, sign, numbers = text.rpartition("=")
         found = tuple(_size(text, number) for number in split_list(numbers))
@@ -67,7 +66,7 @@ def read_sizes(graph: Graph, texts: Iterable[str]) -> Sizes:
             (default,) = found
         else:
             raise _no_size(text)
-    return Sizes(default, of)
+    return DimensionSizes(default, of)
 
 
 def _size(text: str, number: str) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from cfgraph.ir.names import first_of
+from cfgraph.ir.names import first_names
 from cfgraph.runtime.session import Session
 
 # ops that a note names
@@ -31,5 +31,5 @@ def gpu_notes(session: Session) -> list[str]:
     notes = [f"{devices}: {found.card.name}"]
     ops = sorted(found.fallen)
     if ops:
-        notes.append(f"on the host, for want of a kernel: {first_of(ops, _NAMED)}")
+        notes.append(f"on the host, for want of a kernel: {first_names(ops, _NAMED)}")
     return notes

@@ -8,9 +8,8 @@ from typing import Any
 from cfgraph.console.page import Page
 from cfgraph.console.tables import Column, Table
 from cfgraph.errors import UsageError
-from cfgraph.ir.byte_sizes import parse_size, size_text
-from cfgraph.ir.device_set import device_set, short_name
-from cfgraph.ir.times import time_text
+from cfgraph.ir.devices import parse_devices, short_device_name
+from cfgraph.ir.units import format_byte_size, format_duration, parse_byte_size
 from cfgraph.runtime.devices.simulated import device_text, is_simulated
 from cfgraph.runtime.memory.meter import Copies, DeviceMemory
 from cfgraph.runtime.memory.swapping import THRESHOLD
@@ -31,11 +30,11 @@ def limits_of(texts: Sequence[str]) -> dict[str, int] | None:
         if not devices.strip() or (equals and not size.strip()):
             hint = "write DEVICE=SIZE, such as gpu:0=4GiB, or DEVICE to count only"
             raise UsageError(f"{text!r} is no limit of memory", hint=hint)
-        for name in map(short_name, device_set(devices)):
+        for name in map(short_device_name, parse_devices(devices)):
             if name in limits:
                 raise UsageError(f"the memory of {name} is given twice")
             if equals:
-                limits[name] = parse_size(size)
+                limits[name] = parse_byte_size(size)
     return limits
 
 
@@ -67,7 +66,7 @@ def print_memory(out: Page, memories: Memories) -> None:
                 device_text(memory.device, real=memory.real),
                 what,
                 copies.count,
-                size_text(copies.bytes),
+                format_byte_size(copies.bytes),
             )
             for memory in found
             for what, copies in _copies(memory)
@@ -91,12 +90,12 @@ def _held(memories: Sequence[DeviceMemory]) -> Table:
     rows: list[Any] = [
         (
             device_text(memory.device, real=memory.real),
-            None if memory.limit is None else size_text(memory.limit),
-            size_text(memory.peak),
-            size_text(memory.used),
-            size_text(memory.host_peak) if memory.apart else None,
+            None if memory.limit is None else format_byte_size(memory.limit),
+            format_byte_size(memory.peak),
+            format_byte_size(memory.used),
+            format_byte_size(memory.host_peak) if memory.apart else None,
             memory.stalls or None,
-            time_text(memory.stalled * 1e9) if memory.stalls else None,
+            format_duration(memory.stalled * 1e9) if memory.stalls else None,
             memory.peak_node,
         )
         for memory in memories

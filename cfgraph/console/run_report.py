@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from cfgraph.compare.values import Difference
+from cfgraph.compare.value_difference import ValueDifference
 from cfgraph.console.answer import print_document
 from cfgraph.console.graphs import Source, artifact
 from cfgraph.console.page import Page, note, page
@@ -19,7 +19,7 @@ from cfgraph.console.tables import pad, width
 from cfgraph.console.taps import Taps
 from cfgraph.console.values import type_text, value_json, value_text
 from cfgraph.ir.graph import Output
-from cfgraph.ir.times import time_text
+from cfgraph.ir.units import format_duration
 from cfgraph.runtime.launch import Launches
 from cfgraph.runtime.session import Session
 
@@ -29,7 +29,7 @@ class Outcome:
     """The fetched values, None for a dead one; what differs; and the files that were written."""
 
     values: dict[Output, Any]
-    differences: dict[Output, Difference]
+    differences: dict[Output, ValueDifference]
     files: dict[Output, str]
     trace: str | None
     taps: Taps | None
@@ -84,7 +84,7 @@ def _kind(item: Output, value: Any) -> str:
     return str(item.dtype or "") if value is None else type_text(value)
 
 
-def _print_difference(out: Page, item: Output, gap: Difference) -> None:
+def _print_difference(out: Page, item: Output, gap: ValueDifference) -> None:
     out.line(f"{item.name}: {gap.message}", "red")
     if gap.index is None:
         return
@@ -100,8 +100,8 @@ def _notes(outcome: Outcome, options: RunOptions) -> list[str]:
     if outcome.elapsed is not None:
         after = f", when iteration {until} began" if until else ""
         ns = outcome.elapsed * 1e9
-        each = f", {time_text(ns / until)} an iteration" if until else ""
-        found.append(f"virtual time: {time_text(ns)}{after}{each}")
+        each = f", {format_duration(ns / until)} an iteration" if until else ""
+        found.append(f"virtual time: {format_duration(ns)}{after}{each}")
     if outcome.launches:
         found.extend(cluster_notes(outcome.launches))
     if outcome.session:
@@ -167,7 +167,7 @@ def _value_json(
     return {"tensor": item.name, **value_json(value, full), **place}
 
 
-def _finding(item: Output, gap: Difference) -> dict[str, Any]:
+def _finding(item: Output, gap: ValueDifference) -> dict[str, Any]:
     return {
         "code": None,
         "level": "error",

@@ -10,7 +10,7 @@ from cfgraph.console.page import note
 from cfgraph.console.saved_model import variables_of
 from cfgraph.errors import Unsupported, UsageError
 from cfgraph.ir.graph import Graph, Node
-from cfgraph.ir.names import first_of
+from cfgraph.ir.names import first_names
 from cfgraph.runtime.restore import restored_for, restored_state
 from cfgraph.runtime.restore_needed import variables_needed
 from cfgraph.runtime.state import State
@@ -59,7 +59,7 @@ def _elsewhere(graph: Graph, path: str, keys: Collection[tuple[str, str]] | None
         raise UsageError(message, path=path, hint="leave --variables out")
     state = restored_for(graph, path, keys)
     if keys and not len(state):
-        wanted = first_of([name for _, name in sorted(keys)], _NAMED)
+        wanted = first_names([name for _, name in sorted(keys)], _NAMED)
         message = f"it has none of the variables that are needed: {wanted}"
         hint = "a checkpoint of a SavedModel has other names: name the folder of the SavedModel"
         raise UsageError(message, path=path, hint=hint)

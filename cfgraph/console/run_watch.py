@@ -16,7 +16,7 @@ from cfgraph.console.run_memory import print_memory
 from cfgraph.console.run_options import RunOptions
 from cfgraph.console.taps import Taps
 from cfgraph.console.timeline import Timeline
-from cfgraph.ir.file_bytes import write_atomically
+from cfgraph.ir.file_io import write_atomically
 from cfgraph.ir.graph import Output
 from cfgraph.runtime.calibrate import Calibration
 from cfgraph.runtime.session import Session

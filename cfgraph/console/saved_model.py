@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cfgraph.console.graphs import STDIN, Source
-from cfgraph.ir.saved_model import SavedVariables, saved_variables
+from cfgraph.ir.files import SavedVariables, saved_variables
 
 
 def variables_of(source: Source) -> SavedVariables | None:

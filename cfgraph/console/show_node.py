@@ -11,10 +11,10 @@ from cfgraph.console.tables import Column, Table
 from cfgraph.console.values import type_text as value_type
 from cfgraph.console.values import value_json, value_text
 from cfgraph.console.view import View
-from cfgraph.ir.attrs import Tensor
+from cfgraph.ir.attrs import TensorValue
 from cfgraph.ir.graph import Node
-from cfgraph.ir.names import first_of
-from cfgraph.ir.text_print_values import AttrPrinter
+from cfgraph.ir.names import first_names
+from cfgraph.ir.text.printer import AttrPrinter
 from cfgraph.ops.op import lookup
 
 MAX_READERS: Final = 8
@@ -31,7 +31,7 @@ def print_node(page: Page, view: View, node: Node, full: bool, deadness: bool) -
     rows: list[Any] = list(_rows(view, node, full, deadness))
     page.table(Table(columns, rows, headings=False))
     for name, value in sorted(node.attrs.items()):
-        if isinstance(value, Tensor):
+        if isinstance(value, TensorValue):
             page.line(f"  {name} = {_tensor_text(value, full)}")
 
 
@@ -51,7 +51,7 @@ def _rows(view: View, node: Node, full: bool, deadness: bool) -> Iterator[Row]:
         yield "before", f"^{reader.name}", ""
     printer = AttrPrinter()
     for name, value in sorted(node.attrs.items()):
-        if not isinstance(value, Tensor):
+        if not isinstance(value, TensorValue):
             yield "attr", name, printer.value_text(value)
 
 
@@ -62,10 +62,10 @@ def _readers(node: Node, port: int) -> list[str]:
 def _read_by(text: str, readers: list[str], full: bool) -> str:
     if not readers:
         return text
-    return f"{text}  read by {first_of(readers, None if full else MAX_READERS)}"
+    return f"{text}  read by {first_names(readers, None if full else MAX_READERS)}"
 
 
-def _tensor_text(tensor: Tensor, full: bool) -> str:
+def _tensor_text(tensor: TensorValue, full: bool) -> str:
     text = value_text(tensor.array, full)
     return f"{value_type(tensor.array)} {text}" if "\n" not in text else f"\n{text}"
 
@@ -89,7 +89,7 @@ def node_json(view: View, node: Node, full: bool, deadness: bool) -> dict[str, A
         "control_readers": [reader.name for reader in node.control_readers],
         "attrs": {
             name: value_json(value.array, full)
-            if isinstance(value, Tensor)
+            if isinstance(value, TensorValue)
             else printer.value_text(value)
             for name, value in sorted(node.attrs.items())
         },

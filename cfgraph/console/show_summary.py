@@ -11,7 +11,7 @@ from cfgraph.console.devices import parts_table, routes_table
 from cfgraph.console.graphs import Source
 from cfgraph.console.page import Page
 from cfgraph.console.tables import Table, flowed
-from cfgraph.ir.byte_sizes import size_text
+from cfgraph.ir.units import format_byte_size
 
 MAX_LISTED: Final = 20
 
@@ -49,7 +49,7 @@ def _counts(source: Source, summary: Summary) -> str:
     if summary.control_edges:
         parts.append(_count(summary.control_edges, "control edge"))
     if summary.constant_bytes >= _KILO:
-        parts.append(f"{size_text(summary.constant_bytes)} of constants")
+        parts.append(f"{format_byte_size(summary.constant_bytes)} of constants")
     parts.append(f"{source.format}, producer {summary.producer}")
     return ", ".join(parts)
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from cfgraph.console.page import Page, page
 from cfgraph.console.tables import Column, Table, pad, width
-from cfgraph.ir.times import time_text
+from cfgraph.ir.units import format_duration
 from cfgraph.options import Color
 from cfgraph.runtime.devices.simulated import device_text
 from cfgraph.runtime.trace import TraceEvent
@@ -59,7 +59,7 @@ def draw(out: Page, lanes: Lanes, columns: int) -> None:
     room = max(_FEWEST, columns - label - 1)
     picture = _Picture(lanes, chosen, room)
     out.line()
-    out.heading("timeline", time_text(lanes.end_ns))
+    out.heading("timeline", format_duration(lanes.end_ns))
     for place, (lane, text) in enumerate(zip(chosen, labels, strict=True)):
         out.spans([(pad(text, label), "bold"), *picture.lane(lane)])
         if place < len(chosen) - 1:
@@ -133,7 +133,7 @@ def _style(mark: str) -> str:
 
 def _axis(room: int, end_ns: int) -> str:
     """The scale below the lanes: the time at both ends and in the middle."""
-    middle, end = time_text(end_ns / 2), time_text(end_ns)
+    middle, end = format_duration(end_ns / 2), format_duration(end_ns)
     left = pad("|0", room // 2) + f"|{middle}"
     return pad(left, max(room - len(end) - 1, len(left))) + f"{end}|"
 
@@ -149,7 +149,7 @@ def _table(lanes: Sequence[Lane], labels: Sequence[str]) -> Table:
             text,
             lane.tokens,
             lane.dead or None,
-            time_text(lane.busy_ns),
+            format_duration(lane.busy_ns),
             lane.sent,
             lane.received,
             lane.bytes,

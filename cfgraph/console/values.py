@@ -56,7 +56,7 @@ def _dtype_name(array: Any) -> str:
     if _is_opaque(array):
         return "variant" if isinstance(array.flat[0], _VARIANTS) else "resource"
     try:
-        return DType.of_numpy(array.dtype).name
+        return DType.from_numpy(array.dtype).name
     except TypeError:
         return str(array.dtype.name)
 

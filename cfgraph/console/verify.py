@@ -6,15 +6,15 @@ import sys
 from dataclasses import dataclass, replace
 from typing import Any
 
-from cfgraph.compare.runs import RunDiff, RunOptions, compare_runs
+from cfgraph.compare.equivalence import ComparisonRunOptions, RunDiff, compare_runs
 from cfgraph.console.diff_run import print_runs, runs_json
 from cfgraph.console.given import Given
 from cfgraph.console.graphs import Source, require_one_stdin
 from cfgraph.console.page import page
 from cfgraph.console.run_given import run_options
-from cfgraph.ir.copy import copy_of
 from cfgraph.ir.files import dumps, loads
 from cfgraph.ir.graph import Graph
+from cfgraph.ir.library import copy_graph
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +48,12 @@ class Verified:
     def __init__(self, given: Given) -> None:
         self.given = given
         self.kept: Graph | None = None
-        self.options: RunOptions | None = None
+        self.options: ComparisonRunOptions | None = None
 
     def before(self, source: Source, quiet: bool) -> None:
         """Keep the graph, and read inputs. Raises UsageError for those that do not fit it."""
         require_one_stdin(source, self.given.feeds)
-        self.kept = copy_of(source.graph)
+        self.kept = copy_graph(source.graph)
         self.options = run_options(self.given, replace(source, graph=self.kept), quiet)
 
     def after(self, graph: Graph, quiet: bool) -> Compared:

@@ -1,1 +1,1 @@
-"""Graphs in memory: nodes, edges, dtypes, shapes, functions, and the files they come from."""
+"""Data structures for graphs, and the file formats that store them."""

@@ -1,7 +1,7 @@
-"""Attribute values that Python has no type for.
+"""Attribute values without a Python type of their own: tensors, functions, placeholders.
 
-An attribute is one of: bytes, int, float, bool, DType, Shape, Tensor, Func, Placeholder,
-a tuple of these (a list attribute), or Raw (kept as it came).
+An attribute is one of: bytes, int, float, bool, DType, Shape, TensorValue, Func, AttrPlaceholder,
+a tuple of these (a list attribute), or EncodedAttr (the bytes of the file, unchanged).
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ class Func:
 
 
 @dataclass(frozen=True, slots=True)
-class Placeholder:
+class AttrPlaceholder:
     """Inside a function's body: takes the value of the function's own attribute `name`."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
-class Raw:
+class EncodedAttr:
     """An encoded attribute value that has no other Python form; kept byte for byte."""
 
     data: bytes
@@ -55,7 +55,7 @@ class TensorSource(Protocol):
         """Raise InvalidInput where the encoding contradicts itself, without decoding it."""
 
 
-class Tensor:
+class TensorValue:
     """A constant tensor. What comes from a file is decoded when somebody reads `array`."""
 
     __slots__ = ("_array", "source")
@@ -77,7 +77,7 @@ class Tensor:
     @property
     def dtype(self) -> DType:
         """The element type, known without decoding."""
-        return self.source.dtype() if self.source else DType.of_numpy(self._array.dtype)
+        return self.source.dtype() if self.source else DType.from_numpy(self._array.dtype)
 
     @property
     def shape(self) -> Shape:
@@ -92,7 +92,7 @@ class Tensor:
     def __eq__(self, other: object) -> bool:
         if self is other:
             return True
-        if not isinstance(other, Tensor) or self.dtype is not other.dtype:
+        if not isinstance(other, TensorValue) or self.dtype is not other.dtype:
             return False
         mine, theirs = self.array, other.array
         return (

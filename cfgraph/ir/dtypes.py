@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Final
 
-_REF: Final = 100
+_REF_OFFSET: Final = 100
 
 
 class DType:
@@ -29,13 +29,13 @@ class DType:
 
     def __init__(self, number: int) -> None:
         self.number = number
-        self.is_ref = _REF < number < 2 * _REF
-        self.base = DType.of(number - _REF) if self.is_ref else self
+        self.is_ref = _REF_OFFSET < number < 2 * _REF_OFFSET
+        self.base = DType.of(number - _REF_OFFSET) if self.is_ref else self
         if self.is_ref:
             self.name = f"Ref({self.base.name})"
         else:
-            self.name = _ROWS[number][0] if number in _ROWS else f"dtype_{number}"
-        row = _ROWS.get(self.base.number)
+            self.name = _DTYPE_TABLE[number][0] if number in _DTYPE_TABLE else f"dtype_{number}"
+        row = _DTYPE_TABLE.get(self.base.number)
         self.kind = row[2] if row else "none"
         self.is_differentiable = self.kind in ("float", "complex", "resource", "variant")
         self._numpy: Any = None
@@ -58,12 +58,12 @@ class DType:
             return cls.named(name[4:-1]).ref
         if name.startswith("dtype_") and name[6:].isdigit():
             return cls.of(int(name[6:]))
-        return cls.of(_NUMBERS[name])
+        return cls.of(_NUMBER_BY_NAME[name])
 
     @property
     def ref(self) -> DType:
         """The reference type over this one."""
-        return self if self.is_ref else DType.of(self.number + _REF)
+        return self if self.is_ref else DType.of(self.number + _REF_OFFSET)
 
     @property
     def is_floating(self) -> bool:
@@ -106,7 +106,7 @@ class DType:
         return self._numpy
 
     @classmethod
-    def of_numpy(cls, dtype: Any) -> DType:
+    def from_numpy(cls, dtype: Any) -> DType:
         """The type of a NumPy dtype; `object` and text are strings.
 
         Raises TypeError for one that has no counterpart.
@@ -116,7 +116,7 @@ class DType:
         dtype = np.dtype(dtype)
         if dtype.kind in "OSU":
             return string
-        number = _BY_NUMPY.get(dtype.name)
+        number = _NUMBER_BY_NUMPY_NAME.get(dtype.name)
         if number is None:
             message = f"no tensor type for the NumPy type {dtype}"
             raise TypeError(message)
@@ -132,7 +132,7 @@ class DType:
 def _numpy_dtype(dtype: DType) -> Any:
     import numpy as np
 
-    row = _ROWS.get(dtype.base.number)
+    row = _DTYPE_TABLE.get(dtype.base.number)
     if row is None or row[1] is None:
         message = f"tensors of type {dtype.name} cannot be held in arrays"
         raise TypeError(message)
@@ -144,7 +144,7 @@ def _numpy_dtype(dtype: DType) -> Any:
 
 
 # number: name, attribute of numpy or ml_dtypes, kind, TensorFlow's name, short name
-_ROWS: Final[dict[int, tuple[str, str | None, str, str, str]]] = {
+_DTYPE_TABLE: Final[dict[int, tuple[str, str | None, str, str, str]]] = {
     0: ("invalid", None, "none", "DT_INVALID", ""),
     1: ("float32", "float32", "float", "DT_FLOAT", "f32"),
     2: ("float64", "float64", "float", "DT_DOUBLE", "f64"),
@@ -181,16 +181,16 @@ _ROWS: Final[dict[int, tuple[str, str | None, str, str, str]]] = {
     33: ("float4_e2m1fn", "float4_e2m1fn", "float", "DT_FLOAT4_E2M1FN", ""),
 }
 _QUANTIZED: Final = (11, 12, 13, 15, 16)
-_BY_NUMPY: Final = {
+_NUMBER_BY_NUMPY_NAME: Final = {
     row[1].rstrip("_"): number
-    for number, row in _ROWS.items()
+    for number, row in _DTYPE_TABLE.items()
     if row[1] and row[1] != "object_" and number not in _QUANTIZED
 }
-_NUMBERS: Final = (
-    {row[0]: number for number, row in _ROWS.items()}
-    | {row[3]: number for number, row in _ROWS.items()}
-    | {row[3] + "_REF": number + _REF for number, row in _ROWS.items() if number}
-    | {row[4]: number for number, row in _ROWS.items() if row[4]}
+_NUMBER_BY_NAME: Final = (
+    {row[0]: number for number, row in _DTYPE_TABLE.items()}
+    | {row[3]: number for number, row in _DTYPE_TABLE.items()}
+    | {row[3] + "_REF": number + _REF_OFFSET for number, row in _DTYPE_TABLE.items() if number}
+    | {row[4]: number for number, row in _DTYPE_TABLE.items() if row[4]}
     | {"float": 1, "double": 2, "half": 19, "str": 7}
 )
 

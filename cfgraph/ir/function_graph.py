@@ -1,4 +1,4 @@
-"""The body of a function as a graph of its own, its attribute placeholders filled in."""
+"""Function bodies as graphs, with attribute placeholders filled in."""
 
 from __future__ import annotations
 
@@ -7,14 +7,88 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from cfgraph.errors import InvalidInput, Unsupported
-from cfgraph.ir.attrs import Func, Placeholder
+from cfgraph.ir import registry
+from cfgraph.ir.attrs import AttrPlaceholder, Func
 from cfgraph.ir.dtypes import DType
-from cfgraph.ir.functions import BodyNode, Definition, Function
+from cfgraph.ir.functions import BodyNode, Function, FunctionDefinition
 from cfgraph.ir.graph import Graph, Node, Output
-from cfgraph.ir.ports import Ports
-from cfgraph.ir.signature import Arg, Signature
+from cfgraph.ir.signature import ArgDef, Signature
 
-ARGUMENT: Final = "_Arg"
+
+class OutputPorts:
+    """The flat ports of outputs that are called by name, and back."""
+
+    def __init__(self, library: Mapping[str, Function]) -> None:
+        self.library = library
+        self._signatures: dict[str, Signature | None] = {}
+        self._simple: dict[str, dict[str, int]] = {}
+
+    def knows(self, op: str) -> bool:
+        """True if `op` is an op or a function of the library."""
+        return self.signature(op) is not None
+
+    def signature(self, op: str) -> Signature | None:
+        """The signature of an op or function, if it is known."""
+        if op in self._signatures:
+            return self._signatures[op]
+        function, known = self.library.get(op), registry.lookup(op)
+        found: Signature | None = None
+        if function is not None:
+            body = function.definition
+            found = Signature.of(body.inputs, body.outputs, body.attr_defs)
+        elif known is not None:
+            found = known.parsed()
+        self._signatures[op] = found
+        if found is not None and found.simple_outputs is not None:
+            self._simple[op] = {arg.name: port for port, arg in enumerate(found.outputs)}
+        return found
+
+    def find(self, node: Node, name: str, index: int) -> int | None:
+        """The port of output `name:index`, or None."""
+        simple = self._simple.get(node.op)
+        if simple is not None:
+            return simple.get(name) if index == 0 else None
+        for arg, start, count in self._spans(node):
+            if arg.name == name:
+                return start + index if index < count else None
+        return None
+
+    def text(self, output: Output) -> str:
+        """An output as a function's body writes it.
+
+        Raises Unsupported where the op is not known.
+        """
+        node, port = output
+        for arg, start, count in self._spans(node):
+            if start <= port < start + count:
+                return f"{node.name}:{arg.name}:{port - start}"
+        message = f"op {node.op!r} is not known, so what its outputs are called is not either"
+        raise Unsupported(message, node=node, code="CFG135")
+
+    def dtype(self, output: Output) -> DType | None:
+        """The type of an output, also of a call; None if it is not known."""
+        node, port = output
+        if node.op not in self.library:
+            return output.dtype
+        for arg, start, count in self._spans(node):
+            if start <= port < start + count:
+                signature = self.signature(node.op)
+                return signature.arg_types(arg, node.attrs)[port - start] if signature else None
+        return None
+
+    def _spans(self, node: Node) -> Iterator[tuple[ArgDef, int, int]]:
+        signature = self.signature(node.op)
+        start = 0
+        for arg in signature.outputs if signature else ():
+            try:
+                count = len(signature.arg_types(arg, node.attrs)) if signature else 0
+            except ValueError as error:
+                raise InvalidInput(f"{node.op}: {error}", node=node, code="CFG110") from None
+            yield arg, start, count
+            start += count
+
+
+ARG_OP: Final = "_Arg"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -50,7 +124,7 @@ class FunctionGraph:
         return found
 
 
-class Instances:
+class FunctionInstances:
     """The functions of a library as graphs, each made once for each set of attributes."""
 
     def __init__(self, library: Mapping[str, Function]) -> None:
@@ -68,7 +142,7 @@ class Instances:
             message = f"there is no function {name!r} in the library"
             raise InvalidInput(message, code="CFG133")
         if name not in self._waits:
-            self._waits[name] = tuple(dict.fromkeys(_awaited(function.definition)))
+            self._waits[name] = tuple(dict.fromkeys(_instance_attrs(function.definition)))
         key = (name, spare, tuple([attrs.get(attr) for attr in self._waits[name]]))
         known = self._known.get(key)
         if known is None:
@@ -85,31 +159,31 @@ def instantiate(
     Raises InvalidInput where the body does not fit together or an attribute is missing;
     Unsupported where an unknown op has several outputs, since their order is not known.
     """
-    return _Maker(function, attrs, library).make()
+    return _FunctionInstantiator(function, attrs, library).make()
 
 
-def _awaited(definition: Definition) -> Iterator[str]:
+def _instance_attrs(definition: FunctionDefinition) -> Iterator[str]:
     """The attributes that decide what an instance looks like."""
     for arg in (*definition.inputs, *definition.outputs):
         yield from (name for name in (arg.type_attr, arg.count) if name)
     for node in definition.nodes:
         for value in node.attrs.values():
-            yield from _placeholders(value)
+            yield from _placeholder_names(value)
 
 
-def _placeholders(value: Any) -> Iterator[str]:
-    if type(value) is Placeholder:
+def _placeholder_names(value: Any) -> Iterator[str]:
+    if type(value) is AttrPlaceholder:
         yield value.name
     elif type(value) is Func:
         for inner in value.attrs.values():
-            yield from _placeholders(inner)
+            yield from _placeholder_names(inner)
     elif type(value) is tuple:
         for inner in value:
             if type(inner) is Func:
-                yield from _placeholders(inner)
+                yield from _placeholder_names(inner)
 
 
-class _Maker:
+class _FunctionInstantiator:
     """Makes one FunctionGraph: arguments, nodes, then edges."""
 
     def __init__(
@@ -119,7 +193,7 @@ class _Maker:
         self.definition = function.definition
         self.attrs = attrs
         self.graph = Graph()
-        self.ports = Ports(library)
+        self.ports = OutputPorts(library)
         self.arguments: dict[str, list[Node]] = {}
         self.read: dict[Node, str] = {}
 
@@ -149,7 +223,7 @@ class _Maker:
             tuple(node.name for node in self.read),
         )
 
-    def types(self, signature: Signature, arg: Arg) -> list[DType]:
+    def types(self, signature: Signature, arg: ArgDef) -> list[DType]:
         """The types of one argument's tensors."""
         try:
             return signature.arg_types(arg, self.attrs)
@@ -157,13 +231,13 @@ class _Maker:
             message = f"function {self.name!r}: {error}"
             raise InvalidInput(message, node=self.name, code="CFG110") from None
 
-    def add_argument(self, arg: Arg, dtype: DType, taken: set[str]) -> Node:
+    def add_argument(self, arg: ArgDef, dtype: DType, taken: set[str]) -> Node:
         """A node that stands for one tensor of an argument."""
         name, number = arg.name, 0
         while name in self.graph or (number and name in taken):
             number += 1
             name = f"{arg.name}_{number}"
-        return self.graph.create(name, ARGUMENT, attrs={"T": dtype})
+        return self.graph.create(name, ARG_OP, attrs={"T": dtype})
 
     def add_node(self, body: BodyNode) -> Node:
         """A node of the body, not yet connected."""
@@ -174,7 +248,7 @@ class _Maker:
 
     def filled(self, body: BodyNode, value: Any) -> Any:
         """An attribute's value with its placeholders filled in."""
-        if type(value) is Placeholder:
+        if type(value) is AttrPlaceholder:
             return self.value_of(value.name, body)
         if type(value) is Func and value.attrs:
             return Func(value.name, {k: self.filled(body, v) for k, v in value.attrs.items()})
@@ -200,7 +274,7 @@ class _Maker:
         controls = [self.node(name, body.name) for name in names if name not in self.arguments]
         self.graph.connect(node, inputs, controls)
 
-    def returned(self, arg: Arg, signature: Signature) -> Iterator[Output]:
+    def returned(self, arg: ArgDef, signature: Signature) -> Iterator[Output]:
         """The tensors of one output argument."""
         text = self.definition.returns.get(arg.name)
         if text is None:

@@ -1,4 +1,4 @@
-"""Functions of the library: their definition as the file has it, decoded when somebody asks."""
+"""Functions of a library; a definition from a file is decoded on first access."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from cfgraph.ir.signature import Arg, Attr
+from cfgraph.ir.signature import ArgDef, AttrDef
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class BodyNode:
 
 
 @dataclass(frozen=True, slots=True)
-class Definition:
+class FunctionDefinition:
     """What a function is: its signature, its body, and what it returns.
 
     `returns` says for each output which tensor of the body it is, `control_returns` for each
@@ -30,9 +30,9 @@ class Definition:
     notes on arguments, by their place.
     """
 
-    inputs: tuple[Arg, ...]
-    outputs: tuple[Arg, ...]
-    attr_defs: Mapping[str, Attr] = field(default_factory=dict)
+    inputs: tuple[ArgDef, ...]
+    outputs: tuple[ArgDef, ...]
+    attr_defs: Mapping[str, AttrDef] = field(default_factory=dict)
     nodes: tuple[BodyNode, ...] = ()
     returns: Mapping[str, str] = field(default_factory=dict)
     control_outputs: tuple[str, ...] = ()
@@ -45,7 +45,7 @@ class Definition:
 class FunctionSource(Protocol):
     """Where a definition comes from; implemented by serde for encoded ones."""
 
-    def decode(self) -> Definition:
+    def decode(self) -> FunctionDefinition:
         """The definition."""
 
 
@@ -59,7 +59,10 @@ class Function:
     __slots__ = ("_definition", "name", "source")
 
     def __init__(
-        self, name: str, definition: Definition | None = None, source: FunctionSource | None = None
+        self,
+        name: str,
+        definition: FunctionDefinition | None = None,
+        source: FunctionSource | None = None,
     ) -> None:
         if definition is None and source is None:
             message = "a Function needs a definition or a source"
@@ -69,7 +72,7 @@ class Function:
         self.source = source
 
     @property
-    def definition(self) -> Definition:
+    def definition(self) -> FunctionDefinition:
         """The definition, decoded once."""
         if self._definition is None and self.source is not None:
             self._definition = self.source.decode()

@@ -1,4 +1,4 @@
-"""The graph: nodes by name and their edges. Only this file edits edges."""
+"""The graph: nodes by name and their edges. Only this module edits edges."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from cfgraph.errors import InvalidInput, UsageError
 from cfgraph.ir import registry
 from cfgraph.ir.names import NODE_NAME, did_you_mean, split_tensor_name
-from cfgraph.ir.node import CONTROL, Node, Output, Use, pair
+from cfgraph.ir.node import CONTROL, Node, Output, Use, make_pair
 
 if TYPE_CHECKING:
     from cfgraph.ir.functions import Function
@@ -118,7 +118,7 @@ class Graph:
         given = {**attrs, **more_attrs} if attrs else more_attrs
         name = self.unique_name(name or op)
         return self.create(
-            name, op, ports, controls, registry.complete(name, op, ports, given), device
+            name, op, ports, controls, registry.infer_attrs(name, op, ports, given), device
         )
 
     def create(
@@ -132,7 +132,7 @@ class Graph:
     ) -> Node:
         """Add a node exactly as given. Raises InvalidInput if the name is taken."""
         if name in self.nodes:
-            raise _taken(name)
+            raise _name_taken_error(name)
         node = Node(name, op, {} if attrs is None else attrs, device)
         self.nodes[name] = node
         self.connect(node, inputs, controls)
@@ -145,7 +145,7 @@ class Graph:
         """
         for node in part:
             if node.name in self.nodes:
-                raise _taken(node.name)
+                raise _name_taken_error(node.name)
             self.nodes[node.name] = node
         self.edits += 1
 
@@ -169,7 +169,7 @@ class Graph:
             node = Node(name, op, attrs, device)
             node.origin = origin
             if name in nodes:
-                faults.append(_taken(name))
+                faults.append(_name_taken_error(name))
                 continue
             if not op:
                 faults.append(InvalidInput("the node has no op", node=name, code="CFG103"))
@@ -191,17 +191,17 @@ class Graph:
                 source, port = nodes.get(base), CONTROL if maybe is None else maybe
                 if source is None:
                     near = nodes if len(faults) < _MAX_HINTS else ()
-                    faults.append(_unknown_input(node, text, base, near))
+                    faults.append(_unknown_input_error(node, text, base, near))
                     continue
             if port == CONTROL:
                 controls[source] = None
-                source.uses[pair(Use, (node, CONTROL))] = None
+                source.uses[make_pair(Use, (node, CONTROL))] = None
                 continue
             if controls:
                 message = f"data input {text!r} comes after control inputs"
                 faults.append(InvalidInput(message, node=node, code="CFG106"))
-            source.uses[pair(Use, (node, len(inputs)))] = None
-            inputs.append(pair(Output, (source, port)))
+            source.uses[make_pair(Use, (node, len(inputs)))] = None
+            inputs.append(make_pair(Output, (source, port)))
         node.inputs = tuple(inputs)
         node.controls = tuple(controls)
 
@@ -216,10 +216,10 @@ class Graph:
         sources = tuple(inputs)
         self.edits += 1
         for slot, old in enumerate(node.inputs):
-            del old.node.uses[pair(Use, (node, slot))]
+            del old.node.uses[make_pair(Use, (node, slot))]
         node.inputs = sources
         for slot, new in enumerate(sources):
-            new[0].uses[pair(Use, (node, slot))] = None
+            new[0].uses[make_pair(Use, (node, slot))] = None
 
     def set_input(self, node: Node, slot: int, source: Output) -> None:
         """Replace one data input."""
@@ -298,7 +298,7 @@ class Graph:
         if name == node.name:
             return
         if name in self.nodes:
-            raise _taken(name)
+            raise _name_taken_error(name)
         self.edits += 1
         renamed = {name if key == node.name else key: value for key, value in self.nodes.items()}
         self.nodes = renamed
@@ -354,11 +354,11 @@ class Versions(NamedTuple):
     bad_consumers: tuple[int, ...] = ()
 
 
-def _taken(name: str) -> InvalidInput:
+def _name_taken_error(name: str) -> InvalidInput:
     return InvalidInput(f"the name {name!r} is given to two nodes", node=name, code="CFG104")
 
 
-def _unknown_input(node: Node, text: str, base: str, nodes: Iterable[str]) -> InvalidInput:
+def _unknown_input_error(node: Node, text: str, base: str, nodes: Iterable[str]) -> InvalidInput:
     message = f"input {text!r} names no node of the graph"
     hint = did_you_mean(base, nodes)
     return InvalidInput(message, node=node, hint=hint, code="CFG105")

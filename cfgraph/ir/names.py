@@ -1,4 +1,4 @@
-"""Names of nodes and tensors: what they look like, and which one was meant."""
+"""Names of nodes and tensors: syntax, parsing, and "did you mean" hints."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Final
 NODE_NAME: Final = re.compile(r"[A-Za-z0-9._][A-Za-z0-9_./>-]*\Z").match
 _MAX_DIGITS: Final = 20  # more than any port has
 # guessing what was meant takes time: among so many names, of such a length
-_MAX_GUESSES: Final = 20_000
-_MAX_GUESSED: Final = 200
+_MAX_CANDIDATES: Final = 20_000
+_MAX_NAME_LENGTH: Final = 200
 
 
 def split_tensor_name(name: str) -> tuple[str, int | None]:
@@ -40,7 +40,7 @@ def port_number(digits: str) -> int | None:
     return int(digits) if is_number else None
 
 
-def first_of(names: Sequence[str], most: int | None) -> str:
+def first_names(names: Sequence[str], most: int | None) -> str:
     """The first of some names, and how many more there are; None shows all."""
     hidden = 0 if most is None else len(names) - most
     return ", ".join(names[:most]) + (f" and {hidden} more" if hidden > 0 else "")
@@ -48,29 +48,29 @@ def first_of(names: Sequence[str], most: int | None) -> str:
 
 def did_you_mean(name: str, known: Iterable[str]) -> str | None:
     """A hint with the closest known name, or None."""
-    candidates = [item for item in known if len(item) <= _MAX_GUESSED]
-    if len(candidates) > _MAX_GUESSES or len(name) > _MAX_GUESSED:
+    candidates = [item for item in known if len(item) <= _MAX_NAME_LENGTH]
+    if len(candidates) > _MAX_CANDIDATES or len(name) > _MAX_NAME_LENGTH:
         return None
     close = difflib.get_close_matches(name, candidates, 1)
     return f"did you mean {close[0]!r}?" if close else None
 
 
-def misspelt_op(name: str, known: Iterable[str]) -> str | None:
+def misspelled_op_hint(name: str, known: Iterable[str]) -> str | None:
     """A hint with the op of which a name is a slip of the pen, or None.
 
     A name that is merely like another is most often an op of TensorFlow's that is not known here;
     so are `Conv3D` and `Conv2D`, which differ in a digit.
     """
-    if not _SHORTEST < len(name) <= _MAX_GUESSED:
+    if not _MIN_OP_NAME < len(name) <= _MAX_NAME_LENGTH:
         return None
-    found = next((op for op in sorted(known) if op != name and _is_slip(name, op)), None)
+    found = next((op for op in sorted(known) if op != name and _is_typo(name, op)), None)
     return f"did you mean {found!r}?" if found else None
 
 
-_SHORTEST: Final = 4
+_MIN_OP_NAME: Final = 4
 
 
-def _is_slip(name: str, op: str) -> bool:
+def _is_typo(name: str, op: str) -> bool:
     """True if they differ in a letter more, less or other, two swapped, case, or a missing `Op`."""
     one, other = name.lower(), op.lower()
     if abs(len(one) - len(other)) > len("op"):

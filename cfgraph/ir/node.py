@@ -1,4 +1,4 @@
-"""A node of a graph, its outputs, and who reads them."""
+"""Nodes, their outputs, and the uses of those."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Use(NamedTuple):
 CONTROL = -1
 
 # a NamedTuple's own constructor takes four times as long
-pair: Final[Any] = tuple.__new__
+make_pair: Final[Any] = tuple.__new__
 
 
 class Node:
@@ -63,7 +63,7 @@ class Node:
 
     def output(self, port: int = 0) -> Output:
         """One output of this node."""
-        made: Output = pair(Output, (self, port))
+        made: Output = make_pair(Output, (self, port))
         return made
 
     def attr(self, key: str) -> Any:

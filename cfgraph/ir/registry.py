@@ -1,4 +1,4 @@
-"""The ops that are known, by name; `cfgraph.ops` fills it."""
+"""The registry of op definitions by name; `cfgraph.ops` fills it."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _ops: dict[str, Any] = {}
 # the class of an op, or None
 lookup: Final[Callable[[str], Any | None]] = _ops.get
 # the attributes of nodes made before, by op, types of inputs and attributes given
-_completed: dict[Any, dict[str, Any]] = {}
-_MAX_COMPLETED: Final = 4096
+_inferred_attrs: dict[Any, dict[str, Any]] = {}
+_MAX_INFERRED_ATTRS: Final = 4096
 
 
-class _Counts(dict[str, int | None]):
+class _OutputCounts(dict[str, int | None]):
     """The number of outputs by op, None where an attribute says it or the op is not known."""
 
     def __missing__(self, op: str) -> int | None:
@@ -41,7 +41,7 @@ class _Counts(dict[str, int | None]):
         return count
 
 
-class _SingleTypes(dict[str, tuple[DType | str, ...]]):
+class _SingleOutputTypes(dict[str, tuple[DType | str, ...]]):
     """`Signature.single_types` by op; empty where the op is not known."""
 
     def __missing__(self, op: str) -> tuple[DType | str, ...]:
@@ -53,8 +53,8 @@ class _SingleTypes(dict[str, tuple[DType | str, ...]]):
         return types
 
 
-_counts: Final = _Counts()
-_single_types: Final = _SingleTypes()
+_output_counts: Final = _OutputCounts()
+_single_output_types: Final = _SingleOutputTypes()
 
 
 def register(name: str, definition: Any) -> None:
@@ -65,7 +65,7 @@ def register(name: str, definition: Any) -> None:
     _ops[name] = definition
 
 
-def names() -> Iterable[str]:
+def op_names() -> Iterable[str]:
     """The names of all known ops, sorted."""
     return sorted(_ops)
 
@@ -106,7 +106,7 @@ def input_types(node: Node) -> list[DType] | None:
 
 def output_count(node: Node) -> int | None:
     """The number of a node's outputs; None if its op is not known."""
-    count = _counts[node.op]
+    count = _output_counts[node.op]
     if count is None:
         types = output_types(node)
         return None if types is None else len(types)
@@ -115,7 +115,7 @@ def output_count(node: Node) -> int | None:
 
 def output_dtype(node: Node, port: int) -> DType | None:
     """The type of one output; None if it is not known."""
-    single = _single_types[node.op]
+    single = _single_output_types[node.op]
     if port < len(single):
         said = single[port]
         found = node.attrs.get(said) if type(said) is str else said
@@ -131,7 +131,7 @@ def output_dtype(node: Node, port: int) -> DType | None:
     return declared
 
 
-def complete(
+def infer_attrs(
     name: str, op: str, inputs: Sequence[Output], given: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Infer the attributes of a new node from its inputs.
@@ -144,20 +144,20 @@ def complete(
     types = tuple([item.dtype for item in inputs])
     key = (op, types, tuple(given.items())) if inputs else None
     try:
-        known = _completed.get(key) if key else None
+        known = _inferred_attrs.get(key) if key else None
     except TypeError:  # an attribute that is no key
         key = known = None
     if known is None:
-        known = _complete(name, op, definition.parsed(), inputs, types, given)
+        known = _infer_and_check(name, op, definition.parsed(), inputs, types, given)
         if key:
-            if len(_completed) >= _MAX_COMPLETED:
-                _completed.clear()
-            _completed[key] = known
+            if len(_inferred_attrs) >= _MAX_INFERRED_ATTRS:
+                _inferred_attrs.clear()
+            _inferred_attrs[key] = known
     # those given are equal, and may yet be others: 1 and true, 0.0 and -0.0
     return {**known, **given}
 
 
-def _complete(
+def _infer_and_check(
     name: str,
     op: str,
     signature: Signature,

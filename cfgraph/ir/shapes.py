@@ -1,4 +1,4 @@
-"""Static shapes: of unknown rank, or one size a dimension, None where it is unknown."""
+"""Static shapes: unknown rank, or one size per dimension, None where it is unknown."""
 
 from __future__ import annotations
 
@@ -65,13 +65,13 @@ class Shape:
     def join(self, other: Shape) -> Shape:
         """What holds for either: unknown wherever they differ."""
         if self.dims is None or other.dims is None or len(self.dims) != len(other.dims):
-            return UNKNOWN
+            return UNKNOWN_SHAPE
         return Shape(a if a == b else None for a, b in zip(self.dims, other.dims, strict=True))
 
     def broadcast(self, other: Shape) -> Shape:
         """The shape of an elementwise result. Raises ValueError where they do not broadcast."""
         if self.dims is None or other.dims is None:
-            return UNKNOWN
+            return UNKNOWN_SHAPE
         if self.dims == other.dims:
             return Shape(self.dims) if self.names else self
         rank = max(len(self.dims), len(other.dims))
@@ -81,11 +81,11 @@ class Shape:
 
     def __add__(self, other: Shape) -> Shape:
         if self.dims is None or other.dims is None:
-            return UNKNOWN
+            return UNKNOWN_SHAPE
         return Shape(self.dims + other.dims)
 
     def __getitem__(self, index: slice) -> Shape:
-        return UNKNOWN if self.dims is None else Shape(self.dims[index])
+        return UNKNOWN_SHAPE if self.dims is None else Shape(self.dims[index])
 
     def __iter__(self) -> Iterator[int | None]:
         if self.dims is None:
@@ -125,10 +125,10 @@ def _broadcast_dim(a: int | None, b: int | None, left: Shape, right: Shape) -> i
     return a
 
 
-UNKNOWN: Final = Shape(None)
-SCALAR: Final = Shape(())
+UNKNOWN_SHAPE: Final = Shape(None)
+SCALAR_SHAPE: Final = Shape(())
 
 
-def vector(size: int | None = None) -> Shape:
+def vector_shape(size: int | None = None) -> Shape:
     """A shape of rank 1."""
     return Shape((size,))

@@ -1,8 +1,8 @@
-"""The signature of an op: named inputs, outputs and attributes, and what follows from them.
+"""Op signatures: named inputs, outputs, and attributes, and the types derived from them.
 
 A signature is written `x: T, y: N*T, r: Ref(T), list: Tin -> z: T, n: int32`; attributes are
 written `N: int >= 1, T: {float32, float64} = float32, Tin: list(type), shape: shape = ?`.
-A type or count that is named but not declared is an attribute `type` or `int >= 1`.
+A type or count that is used but not declared is an attribute `type` or `int >= 1`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MAX_COUNT: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Arg:
+class ArgDef:
     """One argument: of a fixed `dtype` or that of an attribute; `count` names a count attribute."""
 
     name: str
@@ -35,7 +35,7 @@ class Arg:
 
 
 @dataclass(frozen=True, slots=True)
-class Attr:
+class AttrDef:
     """One attribute: its kind (`type`, `int`, `list(shape)`, …), default and bounds."""
 
     name: str
@@ -51,15 +51,17 @@ class Signature:
 
     def __init__(self, text: str, attrs: str = "") -> None:
         inputs, _, outputs = text.partition("->")
-        self.attrs: dict[str, Attr] = {a.name: a for a in map(_parse_attr, _split(attrs))}
-        self.inputs = tuple(self._arg(part) for part in _split(inputs))
-        self.outputs = tuple(self._arg(part) for part in _split(outputs))
+        self.attrs: dict[str, AttrDef] = {
+            a.name: a for a in map(_parse_attr, _split_top_level(attrs))
+        }
+        self.inputs = tuple(self._arg(part) for part in _split_top_level(inputs))
+        self.outputs = tuple(self._arg(part) for part in _split_top_level(outputs))
         for arg in (*self.inputs, *self.outputs):
             self._declare(arg)
 
     @classmethod
     def of(
-        cls, inputs: tuple[Arg, ...], outputs: tuple[Arg, ...], attrs: Mapping[str, Attr]
+        cls, inputs: tuple[ArgDef, ...], outputs: tuple[ArgDef, ...], attrs: Mapping[str, AttrDef]
     ) -> Signature:
         """A signature from its parts; attributes that only an argument names are declared."""
         made = cls("->")
@@ -68,7 +70,7 @@ class Signature:
             made._declare(arg)
         return made
 
-    def _arg(self, text: str) -> Arg:
+    def _arg(self, text: str) -> ArgDef:
         name, _, kind = (part.strip() for part in text.partition(":"))
         count, star, rest = kind.partition("*")
         kind = rest.strip() if star else kind
@@ -78,13 +80,13 @@ class Signature:
             dtype: DType | None = None if kind in self.attrs else DType.named(kind)
         except KeyError:
             dtype = None
-        return Arg(name, dtype, None if dtype else kind, count.strip() if star else None, is_ref)
+        return ArgDef(name, dtype, None if dtype else kind, count.strip() if star else None, is_ref)
 
-    def _declare(self, arg: Arg) -> None:
+    def _declare(self, arg: ArgDef) -> None:
         if arg.type_attr:
-            self.attrs.setdefault(arg.type_attr, Attr(arg.type_attr, "type"))
+            self.attrs.setdefault(arg.type_attr, AttrDef(arg.type_attr, "type"))
         if arg.count:
-            self.attrs.setdefault(arg.count, Attr(arg.count, "int", minimum=1))
+            self.attrs.setdefault(arg.count, AttrDef(arg.count, "int", minimum=1))
 
     @cached_property
     def simple_outputs(self) -> int | None:
@@ -109,7 +111,7 @@ class Signature:
         """True if an output is a reference."""
         return any(arg.is_ref for arg in self.outputs)
 
-    def _is_list(self, arg: Arg) -> bool:
+    def _is_list(self, arg: ArgDef) -> bool:
         listed = arg.type_attr and self.attrs[arg.type_attr].kind == "list(type)"
         return bool(arg.count or listed)
 
@@ -131,7 +133,7 @@ class Signature:
             return None
         return types[port] if port < len(types) else None
 
-    def _types(self, args: Sequence[Arg], attrs: Mapping[str, Any]) -> list[DType]:
+    def _types(self, args: Sequence[ArgDef], attrs: Mapping[str, Any]) -> list[DType]:
         if len(args) == 1:  # often a list of many, of which every reader asks for one
             return self.arg_types(args[0], attrs)
         return [t for arg in args for t in self.arg_types(arg, attrs)]
@@ -140,7 +142,7 @@ class Signature:
         """How many inputs there are up to and with each argument."""
         return list(accumulate(len(self.arg_types(arg, attrs)) for arg in self.inputs))
 
-    def arg_types(self, arg: Arg, attrs: Mapping[str, Any]) -> list[DType]:
+    def arg_types(self, arg: ArgDef, attrs: Mapping[str, Any]) -> list[DType]:
         """The types of the tensors of one argument."""
         value = arg.dtype if arg.dtype else self.value(arg.type_attr or "", attrs)
         if not arg.count and isinstance(value, DType):
@@ -189,7 +191,7 @@ class Signature:
             self.arg_types(arg, attrs)
         return attrs
 
-    def _take(self, arg: Arg, rest: list[DType | None], attrs: Mapping[str, Any]) -> int:
+    def _take(self, arg: ArgDef, rest: list[DType | None], attrs: Mapping[str, Any]) -> int:
         """How many of the inputs that are left belong to an argument."""
         if not self._is_list(arg):
             wanted = 1
@@ -209,7 +211,7 @@ class Signature:
             raise ValueError(message)
         return wanted
 
-    def _bind_arg(self, arg: Arg, types: list[DType | None], attrs: dict[str, Any]) -> None:
+    def _bind_arg(self, arg: ArgDef, types: list[DType | None], attrs: dict[str, Any]) -> None:
         if arg.count:
             attrs.setdefault(arg.count, len(types))
         if arg.type_attr is None:
@@ -222,7 +224,7 @@ class Signature:
             attrs.setdefault(arg.type_attr, told[0])
 
 
-def _split(text: str) -> list[str]:
+def _split_top_level(text: str) -> list[str]:
     """Split at the commas that are outside of brackets and quotes."""
     parts, depth, start, quoted = [], 0, 0, False
     for place, char in enumerate(text):
@@ -241,37 +243,37 @@ def _split(text: str) -> list[str]:
     return [part for part in parts if part]
 
 
-_ATTR: Final = re.compile(
+_ATTR_DEF: Final = re.compile(
     r"(?P<name>\w+)\s*:\s*(?P<kind>list\(\w+\)|\w+|list\(\{[^}]*\}\)|\{[^}]*\})"
     r"(?:\s*>=\s*(?P<minimum>-?\d+))?(?:\s*=\s*(?P<default>.+))?$",
     re.DOTALL,
 )
 
 
-def _parse_attr(text: str) -> Attr:
-    match = _ATTR.match(text)
+def _parse_attr(text: str) -> AttrDef:
+    match = _ATTR_DEF.match(text)
     if match is None:
         message = f"attribute declaration {text!r} is malformed"
         raise ValueError(message)
     kind, allowed = match["kind"], None
     if "{" in kind:
         listed = kind.startswith("list(")
-        items = _split(kind.removeprefix("list(").strip("{})"))
+        items = _split_top_level(kind.removeprefix("list(").strip("{})"))
         scalar = "string" if items[0].startswith("'") else "type"
-        allowed = tuple(_literal(item, scalar) for item in items)
+        allowed = tuple(_parse_default(item, scalar) for item in items)
         kind = f"list({scalar})" if listed else scalar
     minimum = int(match["minimum"]) if match["minimum"] else None
     if match["default"] is None:
-        return Attr(match["name"], kind, minimum=minimum, allowed=allowed)
-    return Attr(
-        match["name"], kind, _literal(match["default"].strip(), kind), True, minimum, allowed
+        return AttrDef(match["name"], kind, minimum=minimum, allowed=allowed)
+    return AttrDef(
+        match["name"], kind, _parse_default(match["default"].strip(), kind), True, minimum, allowed
     )
 
 
-def _literal(text: str, kind: str) -> Any:
+def _parse_default(text: str, kind: str) -> Any:
     """One default: `'text'`, `3`, `0.5`, `true`, `float32`, `?`, `[2,-1]`, a list in brackets."""
     if kind.startswith("list("):
-        return tuple(_literal(part, kind[5:-1]) for part in _split(text[1:-1]))
+        return tuple(_parse_default(part, kind[5:-1]) for part in _split_top_level(text[1:-1]))
     if kind == "string":
         return text.strip("'").encode()
     if kind == "type":

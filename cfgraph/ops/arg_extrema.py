@@ -7,7 +7,7 @@ from types import ModuleType
 from typing import Any, ClassVar
 
 from cfgraph.ir.graph import Node
-from cfgraph.ir.shapes import UNKNOWN, Shape
+from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
 from cfgraph.ops.dims import any_of_rank, runtime_axis, static_axis, static_int
 from cfgraph.ops.inference import InferenceContext
 from cfgraph.ops.op import Kernel, Op, OpError
@@ -47,9 +47,9 @@ class ArgExtreme(Op, abstract=True):
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
         dims, axis = context.inputs[0].dims, static_int(context, 1)
         if dims is None:
-            return [UNKNOWN]
+            return [UNKNOWN_SHAPE]
         if axis is None:
-            return [any_of_rank(len(dims) - 1)] if dims else [UNKNOWN]
+            return [any_of_rank(len(dims) - 1)] if dims else [UNKNOWN_SHAPE]
         place = static_axis(axis, len(dims))
         return [Shape(dims[:place] + dims[place + 1 :])]
 

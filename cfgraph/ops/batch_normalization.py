@@ -8,7 +8,7 @@ from types import ModuleType
 from typing import Any
 
 from cfgraph.ir.graph import Node
-from cfgraph.ir.shapes import UNKNOWN, Shape, vector
+from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape, vector_shape
 from cfgraph.ops import batch_normalization_gradients
 from cfgraph.ops.inference import InferenceContext
 from cfgraph.ops.op import Kernel, Op, OpError
@@ -56,10 +56,10 @@ class Normalization(Op, abstract=True):
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
         x = context.inputs[0]
         first = context.attr("data_format").startswith(b"NC")
-        channels = vector(x.dims[1 if first else -1]) if x.dims else vector()
+        channels = vector_shape(x.dims[1 if first else -1]) if x.dims else vector_shape()
         for other in context.inputs[1:3]:
             channels = channels.merge(other)
-        return [x, *[channels] * 4, *[UNKNOWN] * (context.output_count - 5)]
+        return [x, *[channels] * 4, *[UNKNOWN_SHAPE] * (context.output_count - 5)]
 
 
 def _last(xp: ModuleType, x: Any, first: bool) -> Any:
@@ -163,9 +163,9 @@ class NormalizationGradient(Op, abstract=True):
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
         x = context.inputs[0].merge(context.inputs[1])
         first = context.attr("data_format").startswith(b"NC")
-        channels = vector(x.dims[1 if first else -1]) if x.dims else vector()
+        channels = vector_shape(x.dims[1 if first else -1]) if x.dims else vector_shape()
         channels = channels.merge(context.inputs[2])
-        return [x, channels, channels, UNKNOWN, UNKNOWN]
+        return [x, channels, channels, UNKNOWN_SHAPE, UNKNOWN_SHAPE]
 
 
 class FusedBatchNormGrad(NormalizationGradient):

@@ -7,7 +7,7 @@ from types import ModuleType
 from typing import Any, ClassVar
 
 from cfgraph.ir.graph import Node, Output
-from cfgraph.ir.shapes import Shape, vector
+from cfgraph.ir.shapes import Shape, vector_shape
 from cfgraph.ops.adjoint import Adjoint, Partials, index
 from cfgraph.ops.dims import want_rank_at_least
 from cfgraph.ops.inference import InferenceContext
@@ -90,7 +90,7 @@ class BiasAddGrad(Op):
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
         first = context.attr("data_format") == b"NCHW"
         dims = want_rank_at_least(context.inputs[0], 3 if first else 2).dims
-        return [vector(dims[1 if first else -1] if dims else None)]
+        return [vector_shape(dims[1 if first else -1] if dims else None)]
 
     @staticmethod
     def gradient(g: Adjoint, node: Node, dz: Output) -> Partials:

@@ -10,7 +10,7 @@ import numpy as np
 
 from cfgraph.ir import dtypes
 from cfgraph.ir.graph import Node, Output
-from cfgraph.ir.shapes import UNKNOWN, Shape, vector
+from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape, vector_shape
 from cfgraph.ops.adjoint import Adjoint, Partials, index, reduced
 from cfgraph.ops.dims import any_of_rank, static_ints, want_rank
 from cfgraph.ops.inference import InferenceContext
@@ -83,8 +83,8 @@ class BroadcastArgs(Op):
         ranks = [want_rank(of, 1).dims for of in context.inputs]
         sizes = [dims[0] if dims else None for dims in ranks]
         if sizes[0] is None or sizes[1] is None:
-            return [vector()]
-        return [vector(max(sizes[0], sizes[1]))]
+            return [vector_shape()]
+        return [vector_shape(max(sizes[0], sizes[1]))]
 
 
 class BroadcastGradientArgs(Op):
@@ -123,12 +123,12 @@ class BroadcastGradientArgs(Op):
             want_rank(of, 1)
         one, other = static_ints(context, 0), static_ints(context, 1)
         if one is None or other is None:
-            return [vector(), vector()]
+            return [vector_shape(), vector_shape()]
         try:
             first, second = ([], []) if one == other else repeated_axes(one, other)
         except OpError as error:
             raise ValueError(str(error)) from None
-        return [vector(len(first)), vector(len(second))]
+        return [vector_shape(len(first)), vector_shape(len(second))]
 
 
 def repeated_axes(one: Sequence[int], other: Sequence[int]) -> tuple[list[int], list[int]]:
@@ -254,7 +254,9 @@ class TileGrad(Op):
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        return [UNKNOWN if context.inputs[0].rank is None else any_of_rank(context.inputs[0].rank)]
+        return [
+            UNKNOWN_SHAPE if context.inputs[0].rank is None else any_of_rank(context.inputs[0].rank)
+        ]
 
     @staticmethod
     def gradient(g: Adjoint, node: Node, dz: Output) -> Partials:

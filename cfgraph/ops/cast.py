@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from cfgraph.ir.graph import Node, Output
-from cfgraph.ir.shapes import Shape, vector
+from cfgraph.ir.shapes import Shape, vector_shape
 from cfgraph.ops.adjoint import Adjoint, Partials
 from cfgraph.ops.array import same
 from cfgraph.ops.dims import want_rank_at_least
@@ -110,7 +110,7 @@ class Bitcast(Op):
         if source.itemsize == target.itemsize or have.dims is None:
             return [have]
         if source.itemsize > target.itemsize:
-            return [have + vector(source.itemsize // target.itemsize)]
+            return [have + vector_shape(source.itemsize // target.itemsize)]
         want_rank_at_least(have, 1)
-        have[-1:].merge(vector(target.itemsize // source.itemsize))
+        have[-1:].merge(vector_shape(target.itemsize // source.itemsize))
         return [have[:-1]]

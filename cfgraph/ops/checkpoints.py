@@ -7,7 +7,7 @@ from typing import Any
 
 from cfgraph.errors import InvalidInput, UsageError
 from cfgraph.ir.graph import Node
-from cfgraph.ir.serde_checkpoint import Checkpoint
+from cfgraph.ir.serde.checkpoint import Checkpoint
 from cfgraph.ops.op import Kernel, Op, OpError
 from cfgraph.ops.step import Step
 

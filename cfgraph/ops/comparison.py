@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from cfgraph.ir.graph import Node, Output
-from cfgraph.ir.shapes import SCALAR, UNKNOWN, Shape
+from cfgraph.ir.shapes import SCALAR_SHAPE, UNKNOWN_SHAPE, Shape
 from cfgraph.ops.adjoint import Adjoint, Partials, reduced
 from cfgraph.ops.inference import InferenceContext
 from cfgraph.ops.op import Kernel, Op, OpError
@@ -70,11 +70,11 @@ class Equality(Comparison, abstract=True):
         if context.attr("incompatible_shape_error"):
             return super().shape(context)
         if not all(shape.is_full for shape in context.inputs):
-            return [UNKNOWN]
+            return [UNKNOWN_SHAPE]
         try:
             return super().shape(context)
         except ValueError:
-            return [SCALAR]
+            return [SCALAR_SHAPE]
 
 
 def _broadcast(x: Any, y: Any) -> bool:

@@ -12,7 +12,7 @@ import numpy as np
 
 from cfgraph.ir import dtypes
 from cfgraph.ir.graph import Node, Output
-from cfgraph.ir.shapes import UNKNOWN, Shape
+from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
 from cfgraph.ops.adjoint import Adjoint, Partial, Partials
 from cfgraph.ops.dims import (
     any_of_rank,
@@ -166,7 +166,7 @@ def _why_not(parts: Sequence[Any], axis: Any) -> str:
 def _concatenated(parts: Sequence[Shape], axis: int | None) -> Shape:
     known = [part for part in parts if part.dims is not None]
     if not known:
-        return UNKNOWN
+        return UNKNOWN_SHAPE
     rank = want_rank_at_least(known[0], 1).rank or 0
     if axis is None:
         for part in known:
@@ -247,9 +247,9 @@ class Pack(Op):
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        item = reduce(Shape.merge, context.inputs, UNKNOWN)
+        item = reduce(Shape.merge, context.inputs, UNKNOWN_SHAPE)
         if item.dims is None:
-            return [UNKNOWN]
+            return [UNKNOWN_SHAPE]
         axis = static_axis(context.attr("axis"), len(item.dims) + 1)
         return [Shape((*item.dims[:axis], len(context.inputs), *item.dims[axis:]))]
 

@@ -8,7 +8,7 @@ from types import ModuleType
 from typing import Any
 
 from cfgraph.ir.graph import Node
-from cfgraph.ir.shapes import SCALAR, UNKNOWN, Shape
+from cfgraph.ir.shapes import SCALAR_SHAPE, UNKNOWN_SHAPE, Shape
 from cfgraph.ops.array import same
 from cfgraph.ops.inference import InferenceContext
 from cfgraph.ops.op import Kernel, Op, OpError
@@ -54,7 +54,7 @@ class Join(Op, abstract=True):
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        return [reduce(Shape.join, context.inputs, context.inputs[0]), SCALAR]
+        return [reduce(Shape.join, context.inputs, context.inputs[0]), SCALAR_SHAPE]
 
 
 class Merge(Join):
@@ -85,7 +85,7 @@ class EnterFrame(Forward, abstract=True):
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        return [context.inputs[0] if context.attr("is_constant") else UNKNOWN]
+        return [context.inputs[0] if context.attr("is_constant") else UNKNOWN_SHAPE]
 
 
 class Enter(EnterFrame):
@@ -138,7 +138,7 @@ class LoopCond(Forward):
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        return [SCALAR]
+        return [SCALAR_SHAPE]
 
 
 class ControlTrigger(Op):

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from cfgraph.ir.graph import Node, Output
-from cfgraph.ir.shapes import SCALAR, UNKNOWN, Shape, vector
+from cfgraph.ir.shapes import SCALAR_SHAPE, UNKNOWN_SHAPE, Shape, vector_shape
 from cfgraph.ops.adjoint import Adjoint, Partials
 from cfgraph.ops.dims import static_int, want_rank
 from cfgraph.ops.inference import InferenceContext
@@ -33,7 +33,7 @@ class L2Loss(Op):
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        return [SCALAR]
+        return [SCALAR_SHAPE]
 
     @staticmethod
     def gradient(g: Adjoint, node: Node, dy: Output) -> Partials:
@@ -59,7 +59,7 @@ class Bincount(Op):
         if size is not None and size < 0:
             message = f"size ({size}) must be non-negative"
             raise ValueError(message)
-        return [vector(size)]
+        return [vector_shape(size)]
 
 
 class DenseBincount(Op):
@@ -95,8 +95,8 @@ class DenseBincount(Op):
             message = f"size ({size}) must be non-negative"
             raise ValueError(message)
         if have.dims is None:
-            return [UNKNOWN]
-        return [have[:-1] + vector(size)]
+            return [UNKNOWN_SHAPE]
+        return [have[:-1] + vector_shape(size)]
 
 
 def check_size(size: Any) -> Any:
@@ -166,4 +166,4 @@ class HistogramFixedWidth(Op):
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
         want_rank(context.inputs[1], 1)
-        return [vector(static_int(context, 2))]
+        return [vector_shape(static_int(context, 2))]

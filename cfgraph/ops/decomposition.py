@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from cfgraph.ir.graph import Node
-from cfgraph.ir.shapes import UNKNOWN, Shape, vector
+from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape, vector_shape
 from cfgraph.ops import decomposition_gradients
 from cfgraph.ops.determinant import (
     MATRICES,
@@ -130,9 +130,9 @@ class Svd(OfMatrices):
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
         batch, rows, columns = matrices(context.inputs[0])
         inner = smaller(rows, columns)
-        values = batch + vector(inner)
+        values = batch + vector_shape(inner)
         if not context.attr("compute_uv"):
-            return [values, vector(0), vector(0)]
+            return [values, vector_shape(0), vector_shape(0)]
         full = context.attr("full_matrices")
         u = batch + Shape((rows, rows if full else inner))
         return [values, u, batch + Shape((columns, columns if full else inner))]
@@ -156,8 +156,11 @@ class EigenPairs(OfMatrices, abstract=True):
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
         batch, size = square(context.inputs[0])
-        values = batch + vector(size)
-        return [values, batch + Shape((size, size)) if context.attr("compute_v") else vector(0)]
+        values = batch + vector_shape(size)
+        return [
+            values,
+            batch + Shape((size, size)) if context.attr("compute_v") else vector_shape(0),
+        ]
 
 
 class SelfAdjointEigV2(EigenPairs):
@@ -263,8 +266,8 @@ class Lu(OfMatrices):
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
         batch, size = square(context.inputs[0])
         if batch.dims is None:
-            return [UNKNOWN, UNKNOWN]
-        return [batch + Shape((size, size)), batch + vector(size)]
+            return [UNKNOWN_SHAPE, UNKNOWN_SHAPE]
+        return [batch + Shape((size, size)), batch + vector_shape(size)]
 
     gradient = staticmethod(decomposition_gradients.of_lu)
 

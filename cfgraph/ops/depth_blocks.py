@@ -7,7 +7,7 @@ from types import ModuleType
 from typing import Any, ClassVar
 
 from cfgraph.ir.graph import Node, Output
-from cfgraph.ir.shapes import UNKNOWN, Shape
+from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
 from cfgraph.ops.adjoint import Adjoint, Partials
 from cfgraph.ops.blocks import exactly, image
 from cfgraph.ops.dims import any_of_rank, want_rank
@@ -48,7 +48,7 @@ class DepthBlocks(Op, abstract=True):
         size, layout = context.attr("block_size"), context.attr("data_format")
         data = want_rank(context.inputs[0], 5 if layout == b"NCHW_VECT_C" else 4)
         if data.dims is None:
-            return [UNKNOWN]
+            return [UNKNOWN_SHAPE]
         if layout == b"NHWC":
             return [Shape((data.dims[0], *cls.static_sizes(data.dims[1:], size)))]
         if layout == b"NCHW":

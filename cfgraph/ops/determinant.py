@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from cfgraph.ir.graph import Node
-from cfgraph.ir.shapes import UNKNOWN, Shape
+from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
 from cfgraph.ops import matrix_gradients
 from cfgraph.ops.dims import want_rank_at_least
 from cfgraph.ops.inference import InferenceContext
@@ -58,7 +58,7 @@ def matrices(shape: Shape) -> tuple[Shape, int | None, int | None]:
     """The outer dimensions, the rows and the columns of matrices."""
     want_rank_at_least(shape, 2)
     if shape.dims is None:
-        return UNKNOWN, None, None
+        return UNKNOWN_SHAPE, None, None
     return shape[:-2], shape.dims[-2], shape.dims[-1]
 
 

@@ -7,7 +7,7 @@ from types import ModuleType
 from typing import Any
 
 from cfgraph.ir.graph import Node, Output
-from cfgraph.ir.shapes import UNKNOWN, Shape
+from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
 from cfgraph.ops.adjoint import Adjoint, Partials
 from cfgraph.ops.dims import want_rank_at_least
 from cfgraph.ops.inference import InferenceContext
@@ -63,7 +63,7 @@ class DiagPart(Op):
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
         have = context.inputs[0]
         if have.dims is None:
-            return [UNKNOWN]
+            return [UNKNOWN_SHAPE]
         if not have.dims or len(have.dims) % 2:
             message = f"input must have an even and positive rank, not {have}"
             raise ValueError(message)

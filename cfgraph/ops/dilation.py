@@ -7,7 +7,7 @@ from types import ModuleType
 from typing import Any
 
 from cfgraph.ir.graph import Node, Output
-from cfgraph.ir.shapes import UNKNOWN, Shape
+from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
 from cfgraph.ops.adjoint import Adjoint, Partials, alike
 from cfgraph.ops.inference import InferenceContext
 from cfgraph.ops.max_pooling import lowest
@@ -71,7 +71,7 @@ class Dilation2D(Dilation):
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
         image, w = context.inputs
         if image.dims is None or len(image.dims) != 4:
-            return [UNKNOWN]
+            return [UNKNOWN_SHAPE]
         window = w.dims if w.dims is not None else (None,) * 3
         return [output_shape(_LAYOUT, cls.move(context.node), image, window, image.dims[3])]
 

@@ -6,7 +6,7 @@ import operator
 from collections.abc import Sequence
 from typing import Any
 
-from cfgraph.ir.shapes import UNKNOWN, Shape
+from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
 from cfgraph.ops.inference import LARGEST_RANK, InferenceContext
 from cfgraph.ops.op import OpError
 
@@ -48,7 +48,7 @@ def any_of_rank(rank: int | None) -> Shape:
     if rank is not None and rank > LARGEST_RANK:
         message = f"a tensor cannot have {rank} dimensions"
         raise ValueError(message)
-    return UNKNOWN if rank is None else Shape([None] * rank)
+    return UNKNOWN_SHAPE if rank is None else Shape([None] * rank)
 
 
 def want_rank(shape: Shape, rank: int) -> Shape:
@@ -67,7 +67,7 @@ def want_rank_at_least(shape: Shape, rank: int) -> Shape:
 def replaced(shape: Shape, axis: int, size: int | None) -> Shape:
     """The shape with another size in one place."""
     if shape.dims is None:
-        return UNKNOWN
+        return UNKNOWN_SHAPE
     dims = list(shape.dims)
     dims[axis] = size
     return Shape(dims)

@@ -8,7 +8,7 @@ from types import ModuleType
 from typing import Any
 
 from cfgraph.ir.graph import Node, Output
-from cfgraph.ir.shapes import UNKNOWN, Shape
+from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
 from cfgraph.ops.adjoint import Adjoint, Partials
 from cfgraph.ops.einsum_gradients import of_operand
 from cfgraph.ops.inference import InferenceContext
@@ -70,7 +70,7 @@ class Einsum(Op):
         if start < 0:
             return [Shape(sizes.get(label) for label in result)]
         if batch is None:
-            return [UNKNOWN]
+            return [UNKNOWN_SHAPE]
         before, after = result[:start], result[start + 3 :]
         head, tail = (Shape(sizes.get(label) for label in part) for part in (before, after))
         return [head + batch + tail]

@@ -23,7 +23,7 @@ from cfgraph.errors import CfgraphError, Unsupported
 from cfgraph.ir import registry
 from cfgraph.ir.function_graph import FunctionGraph
 from cfgraph.ir.graph import Node, Output
-from cfgraph.ir.walk import topological
+from cfgraph.ir.topological_order import topological_order
 from cfgraph.ops.op import KERNEL_FAILURES, Kernel, Op, OpError, lookup
 
 Bind = Callable[[Node, type[Op]], Kernel]
@@ -101,7 +101,7 @@ def ordered(function: FunctionGraph) -> list[Node]:
     Raises Unsupported for what cannot run in a straight line.
     """
     found = function.needed()
-    order = topological([node for node in function.graph if node in found]).nodes
+    order = topological_order([node for node in function.graph if node in found]).nodes
     arguments = set(function.arguments)
     nodes = [node for node in order if node not in arguments]
     for node in nodes:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from cfgraph.errors import Unsupported
-from cfgraph.ir.function_graph import FunctionGraph, Instances
+from cfgraph.ir.function_graph import FunctionGraph, FunctionInstances
 from cfgraph.ir.graph import Node
 from cfgraph.ops.evaluate import Bind, StraightLine, numpy_kernel, ordered, static_nodes
 from cfgraph.ops.op import Kernel, Op
@@ -17,7 +17,7 @@ from cfgraph.ops.op import Kernel, Op
 LineOf = Callable[[FunctionGraph], StraightLine]
 
 
-def called(node: Node, op: type[Op], instances: Instances) -> tuple[FunctionGraph, ...]:
+def called(node: Node, op: type[Op], instances: FunctionInstances) -> tuple[FunctionGraph, ...]:
     """The functions that a loop or a conditional calls; none for any other node."""
     if not op.in_line:
         return ()
@@ -25,7 +25,7 @@ def called(node: Node, op: type[Op], instances: Instances) -> tuple[FunctionGrap
     return tuple(instances.get(func.name, func.attrs) for func in found)
 
 
-def constant_slots(node: Node, op: type[Op], instances: Instances | None) -> frozenset[int]:
+def constant_slots(node: Node, op: type[Op], instances: FunctionInstances | None) -> frozenset[int]:
     """The inputs that a compiler must know by value, also those that functions need so."""
     if not op.in_line:
         return op.slots_of(node, op.constant_inputs)
@@ -39,7 +39,9 @@ def constant_slots(node: Node, op: type[Op], instances: Instances | None) -> fro
     )
 
 
-def constant_arguments(function: FunctionGraph, instances: Instances | None) -> frozenset[int]:
+def constant_arguments(
+    function: FunctionGraph, instances: FunctionInstances | None
+) -> frozenset[int]:
     """The arguments of a function that a compiler must know by value."""
     static = static_nodes(ordered(function), lambda node, op: constant_slots(node, op, instances))
     places = enumerate(function.arguments)
@@ -52,7 +54,7 @@ def invariant(body: FunctionGraph) -> tuple[bool, ...]:
     return tuple(result == argument.output() for argument, result in pairs)
 
 
-def numpy_line(function: FunctionGraph, instances: Instances, plain: Bind) -> StraightLine:
+def numpy_line(function: FunctionGraph, instances: FunctionInstances, plain: Bind) -> StraightLine:
     """A function's body over NumPy arrays; `plain` binds what is no control flow.
 
     Raises Unsupported, with the node, as a StraightLine does, and for effects in what is called.
@@ -80,7 +82,7 @@ def pure(bind: Bind) -> Bind:
     return bound
 
 
-def numpy_function(function: FunctionGraph, instances: Instances) -> StraightLine:
+def numpy_function(function: FunctionGraph, instances: FunctionInstances) -> StraightLine:
     """A function's body over NumPy arrays."""
     return numpy_line(function, instances, numpy_kernel)
 

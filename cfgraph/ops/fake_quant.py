@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cfgraph.ir.graph import Node, Output
-from cfgraph.ir.shapes import SCALAR, Shape
+from cfgraph.ir.shapes import SCALAR_SHAPE, Shape
 from cfgraph.ops.adjoint import Adjoint, Partials, alike, stop
 from cfgraph.ops.dims import want_rank
 from cfgraph.ops.inference import InferenceContext
@@ -208,7 +208,7 @@ class FakeQuantWithMinMaxVarsGradient(Op):
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
         want_rank(context.inputs[2], 0)
         want_rank(context.inputs[3], 0)
-        return [context.inputs[0].merge(context.inputs[1]), SCALAR, SCALAR]
+        return [context.inputs[0].merge(context.inputs[1]), SCALAR_SHAPE, SCALAR_SHAPE]
 
 
 def _gradients(

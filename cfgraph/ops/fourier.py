@@ -7,7 +7,7 @@ from types import ModuleType
 from typing import Any, ClassVar
 
 from cfgraph.ir.graph import Node, Output
-from cfgraph.ir.shapes import UNKNOWN, Shape
+from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
 from cfgraph.ops.adjoint import Adjoint, Partials, index
 from cfgraph.ops.dims import want_rank_at_least
 from cfgraph.ops.half_fourier_gradients import of_half, of_whole
@@ -146,7 +146,7 @@ class RFFT(Transform):
         have = want_rank_at_least(context.inputs[0], cls.dims)
         length = context.value(1)
         if have.dims is None:
-            return [UNKNOWN]
+            return [UNKNOWN_SHAPE]
         if length is None:
             return [have[: -cls.dims] + Shape([None] * cls.dims)]
         sizes = [int(size) for size in length.reshape(-1)]

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
 from cfgraph.ir.graph import Graph, Node
-from cfgraph.ir.shapes import UNKNOWN, Shape
+from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
 from cfgraph.ops.inference import InferenceContext
 from cfgraph.ops.op import Op, lookup
 
@@ -41,7 +41,7 @@ class Functional(Op, abstract=True):
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
         declared = cls.parsed().attrs.get("output_shapes") and context.attr("output_shapes")
         if not declared or len(declared) != context.output_count:
-            return [UNKNOWN] * context.output_count
+            return [UNKNOWN_SHAPE] * context.output_count
         return list(declared)
 
 
@@ -172,7 +172,7 @@ class SymbolicGradient(Functional):
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
         if len(context.inputs) < context.output_count:
-            return [UNKNOWN] * context.output_count
+            return [UNKNOWN_SHAPE] * context.output_count
         return list(context.inputs[: context.output_count])
 
 

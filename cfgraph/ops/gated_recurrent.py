@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
-from cfgraph.ir.shapes import UNKNOWN, Shape
+from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
 from cfgraph.ops import recurrent_gradients
 from cfgraph.ops.inference import InferenceContext
 from cfgraph.ops.op import Op, OpError
@@ -80,7 +80,7 @@ class GRUBlockCellGrad(Op):
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        x, h, both = context.inputs[0], context.inputs[1], UNKNOWN
+        x, h, both = context.inputs[0], context.inputs[1], UNKNOWN_SHAPE
         if h.rank == 2:
             batch, units = h
             both = Shape((batch, None if units is None else 2 * units))

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from cfgraph.ir.graph import Node
-from cfgraph.ir.shapes import UNKNOWN, Shape
+from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
 from cfgraph.ops import gather_gradients
 from cfgraph.ops.dims import (
     any_of_rank,
@@ -147,12 +147,12 @@ def take_batched(xp: ModuleType, params: Any, indices: Any, axis: int, batch: in
 def _gathered(params: Shape, indices: Shape, axis: int | None, batch: int) -> Shape:
     if batch < 0:
         if indices.dims is None:
-            return UNKNOWN
+            return UNKNOWN_SHAPE
         batch = static_axis(batch, len(indices.dims))
     want_rank_at_least(indices, batch)
     want_rank_at_least(params, batch)
     if params.dims is None or indices.dims is None:
-        return UNKNOWN
+        return UNKNOWN_SHAPE
     if axis is None:
         return any_of_rank(len(params.dims) - 1 + len(indices.dims) - batch)
     place = static_axis(axis, len(params.dims))
@@ -197,7 +197,7 @@ class GatherNd(Op):
         params, indices = context.inputs
         want_rank_at_least(indices, 1)
         if params.dims is None or indices.dims is None or indices.dims[-1] is None:
-            return [UNKNOWN]
+            return [UNKNOWN_SHAPE]
         depth = indices.dims[-1]
         if depth > len(params.dims):
             message = f"index vectors of {depth} for a tensor of shape {params}"

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from cfgraph.ir import registry
-from cfgraph.ir.shapes import UNKNOWN, Shape
+from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
 
 if TYPE_CHECKING:
     from cfgraph.ir.graph import Node
@@ -49,7 +49,7 @@ class InferenceContext:
             of = self.inputs[slot]
             count = of.dims[0] if of.dims is not None and len(of.dims) == 1 else None
             known = count is not None and count <= LARGEST_RANK
-            return Shape([None] * (count or 0)) if known else UNKNOWN
+            return Shape([None] * (count or 0)) if known else UNKNOWN_SHAPE
         if value.ndim != 1:
-            return UNKNOWN
+            return UNKNOWN_SHAPE
         return Shape(None if size < 0 else int(size) for size in value)

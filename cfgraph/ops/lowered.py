@@ -11,7 +11,7 @@ import numpy as np
 
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node
-from cfgraph.ir.shapes import SCALAR, UNKNOWN, Shape
+from cfgraph.ir.shapes import SCALAR_SHAPE, UNKNOWN_SHAPE, Shape
 from cfgraph.ops.adjoint import pass_on
 from cfgraph.ops.array import same
 from cfgraph.ops.elements import EMPTY
@@ -34,7 +34,7 @@ class ToBool(Op):
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        return [SCALAR]
+        return [SCALAR_SHAPE]
 
 
 def _truth(value: Any) -> Any:
@@ -90,7 +90,7 @@ class DeviceIndex(Op):
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        return [SCALAR]
+        return [SCALAR_SHAPE]
 
 
 class Regroup(Op, abstract=True):
@@ -105,7 +105,7 @@ class Regroup(Op, abstract=True):
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
         if len(context.inputs) != context.output_count:
-            return [UNKNOWN] * context.output_count
+            return [UNKNOWN_SHAPE] * context.output_count
         return list(context.inputs)
 
 

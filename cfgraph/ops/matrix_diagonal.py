@@ -13,7 +13,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from cfgraph.ir.graph import Node, Output
-from cfgraph.ir.shapes import UNKNOWN, Shape
+from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
 from cfgraph.ops import matrix_diagonal_gradients
 from cfgraph.ops.adjoint import Adjoint, Partials
 from cfgraph.ops.dims import any_of_rank, want_rank_at_least
@@ -111,7 +111,7 @@ class MatrixDiagPart(Diagonals):
         have = want_rank_at_least(context.inputs[0], 2)
         k = context.value(1) if len(context.inputs) > 1 else _MAIN
         if have.dims is None or k is None:
-            return [UNKNOWN]
+            return [UNKNOWN_SHAPE]
         rows, columns = have.dims[-2:]
         if rows is None or columns is None:
             return [any_of_rank(len(have.dims) - (k.size == 1 or k[0] == k[-1]))]
@@ -181,9 +181,9 @@ class MatrixDiag(Diagonals):
         if len(context.inputs) > 1:
             k, rows, columns = (context.value(slot) for slot in (1, 2, 3))
             if k is None or rows is None or columns is None:
-                return [UNKNOWN]
+                return [UNKNOWN_SHAPE]
         if have.dims is None:
-            return [UNKNOWN]
+            return [UNKNOWN_SHAPE]
         taken = 1 if k.size == 1 or k[0] == k[-1] else 2
         want_rank_at_least(have, taken)
         last = have.dims[-taken:]

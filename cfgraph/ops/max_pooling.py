@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from cfgraph.ir.graph import Node, Output
-from cfgraph.ir.shapes import UNKNOWN, Shape
+from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
 from cfgraph.ops.adjoint import Adjoint, Partials, alike
 from cfgraph.ops.inference import InferenceContext
 from cfgraph.ops.op import Kernel
@@ -47,7 +47,7 @@ class MaxPooling(Pooling, abstract=True):
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
         if context.node.attr("data_format") == b"NCHW_VECT_C":
-            return [UNKNOWN]
+            return [UNKNOWN_SHAPE]
         return [cls.pooled(context, context.inputs[0], cls.window(context.node))]
 
     @classmethod

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from cfgraph.ir.graph import Node
-from cfgraph.ir.shapes import UNKNOWN, Shape, vector
+from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape, vector_shape
 from cfgraph.ops import philox
 from cfgraph.ops.inference import InferenceContext
 from cfgraph.ops.op import Kernel, Op, OpError
@@ -73,9 +73,9 @@ class StatelessMultinomial(Op):
 def sampled_shape(context: InferenceContext) -> Shape:
     """Rows of logits by samples."""
     logits, count = context.inputs[0], context.value(1)
-    rows = logits[:1] if logits.rank == 2 else UNKNOWN
+    rows = logits[:1] if logits.rank == 2 else UNKNOWN_SHAPE
     rows = Shape((None,)) if rows.rank is None else rows
-    return rows + vector(None if count is None or count < 0 else int(count))
+    return rows + vector_shape(None if count is None or count < 0 else int(count))
 
 
 def check_logits(logits: Any, count: Any) -> None:

@@ -11,7 +11,7 @@ from cfgraph.errors import CfgraphError
 from cfgraph.ir import registry
 from cfgraph.ir.functions import BodyNode
 from cfgraph.ir.graph import Node, Output
-from cfgraph.ir.shapes import UNKNOWN, Shape
+from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
 from cfgraph.ir.signature import Signature
 
 if TYPE_CHECKING:
@@ -143,7 +143,7 @@ class Op:
 
         May raise ValueError where the inputs cannot fit.
         """
-        return [UNKNOWN] * context.output_count
+        return [UNKNOWN_SHAPE] * context.output_count
 
     @classmethod
     def flops(cls, inputs: Sequence[Dims], outputs: Sequence[Dims]) -> float:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from cfgraph.ir.graph import Node, Output
-from cfgraph.ir.shapes import SCALAR, Shape
+from cfgraph.ir.shapes import SCALAR_SHAPE, Shape
 from cfgraph.ops.adjoint import Adjoint, Partials
 from cfgraph.ops.elements import sum_of, zeros_of_element
 from cfgraph.ops.inference import InferenceContext
@@ -70,7 +70,7 @@ class OptionalNone(Op):
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        return [SCALAR]
+        return [SCALAR_SHAPE]
 
 
 class OptionalFromValue(Op):
@@ -86,7 +86,7 @@ class OptionalFromValue(Op):
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        return [SCALAR]
+        return [SCALAR_SHAPE]
 
     @staticmethod
     def gradient(g: Adjoint, node: Node, dz: Output) -> Partials:
@@ -110,7 +110,7 @@ class OptionalHasValue(Op):
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        return [SCALAR]
+        return [SCALAR_SHAPE]
 
 
 class OptionalGetValue(Op):

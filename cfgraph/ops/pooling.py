@@ -7,7 +7,7 @@ from types import ModuleType
 from typing import Any, ClassVar
 
 from cfgraph.ir.graph import Node
-from cfgraph.ir.shapes import UNKNOWN, Shape
+from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
 from cfgraph.ops.inference import InferenceContext
 from cfgraph.ops.op import Op, OpError
 from cfgraph.ops.window import Axes, Fit, Slide, axes, output_shape, slide
@@ -52,7 +52,7 @@ class Pooling(Op, abstract=True):
     def pooled(cls, context: InferenceContext, image: Shape, window: Window) -> Shape:
         """The static shape of one value a window."""
         if image.dims is None or len(image.dims) != window.layout.rank:
-            return UNKNOWN
+            return UNKNOWN_SHAPE
         channels = image.dims[window.layout.channel]
         if channels is not None:
             channels //= window.depth

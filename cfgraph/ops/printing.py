@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from cfgraph.ir.graph import Node, Output
-from cfgraph.ir.shapes import SCALAR, Shape
+from cfgraph.ir.shapes import SCALAR_SHAPE, Shape
 from cfgraph.ops.adjoint import Adjoint, Partials
 from cfgraph.ops.inference import InferenceContext
 from cfgraph.ops.op import Kernel, Op, OpError
@@ -65,7 +65,7 @@ class StringFormat(Op):
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        return [SCALAR]
+        return [SCALAR_SHAPE]
 
 
 class Assert(Op):
@@ -163,4 +163,4 @@ class Timestamp(Op):
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        return [SCALAR]
+        return [SCALAR_SHAPE]

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from cfgraph.ir.graph import Node, Output
-from cfgraph.ir.shapes import Shape, vector
+from cfgraph.ir.shapes import Shape, vector_shape
 from cfgraph.ops.adjoint import Adjoint, Partials, stop, total
 from cfgraph.ops.dims import any_of_rank, static_axis, static_int, want_rank
 from cfgraph.ops.inference import InferenceContext
@@ -105,10 +105,10 @@ class Range(Op):
             want_rank(of, 0)
         bounds = [context.value(slot) for slot in range(3)]
         if any(bound is None for bound in bounds):
-            return [vector()]
+            return [vector_shape()]
         start, limit, delta = (bound[()] for bound in bounds if bound is not None)
         try:
-            return [vector(_count(start, limit, delta))]
+            return [vector_shape(_count(start, limit, delta))]
         except OpError as error:
             raise ValueError(str(error)) from None
 
@@ -201,7 +201,7 @@ class LinSpace(Op):
         if count is not None and count <= 0:
             message = f"num must be positive, not {count}"
             raise ValueError(message)
-        return [vector(count)]
+        return [vector_shape(count)]
 
     gradient = staticmethod(stop)
 

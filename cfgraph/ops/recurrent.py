@@ -7,7 +7,7 @@ from types import ModuleType
 from typing import Any, ClassVar, NamedTuple
 
 from cfgraph.ir.graph import Node
-from cfgraph.ir.shapes import UNKNOWN, Shape
+from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
 from cfgraph.ops import recurrent_gradients
 from cfgraph.ops.inference import InferenceContext
 from cfgraph.ops.op import Kernel, Op, OpError
@@ -181,7 +181,7 @@ class LSTMBlockCellGrad(Recurrent):
             batch, units = state
             gates = Shape((batch, None if units is None else 4 * units))
             return [state, gates, *[peephole] * 3]
-        return [state, UNKNOWN, *[peephole] * 3]
+        return [state, UNKNOWN_SHAPE, *[peephole] * 3]
 
 
 class BlockLSTM(Recurrent):
@@ -217,7 +217,7 @@ class BlockLSTM(Recurrent):
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
         x, b = context.inputs[1], context.inputs[8]
         if x.rank != 3:
-            return [UNKNOWN] * 7
+            return [UNKNOWN_SHAPE] * 7
         units = None if not b.dims or b.dims[0] is None else b.dims[0] // 4
         return [x[:2] + Shape((units,))] * 7
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from cfgraph.ir.dtypes import bool_
 from cfgraph.ir.graph import Node
-from cfgraph.ir.shapes import UNKNOWN, Shape
+from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
 from cfgraph.ops import reduction_gradients
 from cfgraph.ops.dims import any_of_rank, runtime_axis, static_axis
 from cfgraph.ops.division import truncated_quotient
@@ -57,9 +57,9 @@ class Reduction(Op, abstract=True):
         have, keep = context.inputs[0], context.attr("keep_dims")
         indices = context.value(1)
         if have.dims is None:
-            return [UNKNOWN]
+            return [UNKNOWN_SHAPE]
         if indices is None:
-            return [any_of_rank(len(have.dims)) if keep else UNKNOWN]
+            return [any_of_rank(len(have.dims)) if keep else UNKNOWN_SHAPE]
         axes = {static_axis(int(axis), len(have.dims)) for axis in indices.reshape(-1)}
         return [Shape(_left(have.dims, axes, keep))]
 

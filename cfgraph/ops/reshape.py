@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from cfgraph.ir.graph import Node, Output
-from cfgraph.ir.shapes import UNKNOWN, Shape
+from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
 from cfgraph.ops.adjoint import Adjoint, Partials
 from cfgraph.ops.dims import any_of_rank, product, static_axis
 from cfgraph.ops.inference import InferenceContext
@@ -41,7 +41,7 @@ class Reshape(Op):
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
         data, wanted = context.inputs[0], context.shape_value(1)
         if wanted.dims is None:
-            return [UNKNOWN]
+            return [UNKNOWN_SHAPE]
         known = context.value(1) is not None
         return [_reshaped(data, list(wanted.dims), known)]
 
@@ -129,7 +129,7 @@ class ExpandDims(Op):
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
         data, axis = context.inputs[0], context.value(1)
         if data.dims is None:
-            return [UNKNOWN]
+            return [UNKNOWN_SHAPE]
         if axis is None or axis.size != 1:
             return [any_of_rank(len(data.dims) + 1)]
         place = static_axis(int(axis.reshape(-1)[0]), len(data.dims) + 1)
@@ -176,7 +176,7 @@ class Squeeze(Op):
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
         data, axes = context.inputs[0], context.attr("squeeze_dims")
         if data.dims is None:
-            return [UNKNOWN]
+            return [UNKNOWN_SHAPE]
         if axes:
             places = {static_axis(axis, len(data.dims)) for axis in axes}
             for place in places:
@@ -185,7 +185,7 @@ class Squeeze(Op):
                     raise ValueError(message)
             return [Shape(size for place, size in enumerate(data.dims) if place not in places)]
         if None in data.dims:
-            return [UNKNOWN]
+            return [UNKNOWN_SHAPE]
         return [Shape(size for size in data.dims if size != 1)]
 
     gradient = staticmethod(_shaped_back)

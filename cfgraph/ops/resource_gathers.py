@@ -7,7 +7,7 @@ from types import ModuleType
 from typing import Any
 
 from cfgraph.ir.graph import Node
-from cfgraph.ir.shapes import UNKNOWN, Shape
+from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
 from cfgraph.ops import gather_gradients
 from cfgraph.ops.gather import index_vectors, take, take_batched, with_depth
 from cfgraph.ops.inference import InferenceContext
@@ -46,7 +46,7 @@ class ResourceGather(Op):
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
         params, batch = declared_shape(context.node.inputs[0]), context.attr("batch_dims")
-        return [UNKNOWN if batch or params.dims is None else context.inputs[1] + params[1:]]
+        return [UNKNOWN_SHAPE if batch or params.dims is None else context.inputs[1] + params[1:]]
 
     gradient = staticmethod(gather_gradients.of_gather)
 

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from cfgraph.ir.graph import Node, Output
-from cfgraph.ir.shapes import SCALAR, UNKNOWN, Shape, vector
+from cfgraph.ir.shapes import SCALAR_SHAPE, UNKNOWN_SHAPE, Shape, vector_shape
 from cfgraph.ops.adjoint import pass_on
 from cfgraph.ops.array import Identity
 from cfgraph.ops.control_flow import Forward
@@ -57,7 +57,7 @@ class VarHandleOp(Op):
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        return [SCALAR]
+        return [SCALAR_SHAPE]
 
 
 class _VarHandlesOp(Op):
@@ -83,7 +83,7 @@ class _VarHandlesOp(Op):
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        return [SCALAR] * context.output_count
+        return [SCALAR_SHAPE] * context.output_count
 
 
 def declared_shape(handle: Output) -> Shape:
@@ -92,11 +92,11 @@ def declared_shape(handle: Output) -> Shape:
     node = handle.node
     while node not in seen and node.inputs:
         if not is_a(node, Forward, Same, Identity):
-            return UNKNOWN
+            return UNKNOWN_SHAPE
         seen.add(node)
         node = node.inputs[0].node
     if not is_a(node, VarHandleOp):
-        return UNKNOWN
+        return UNKNOWN_SHAPE
     shape: Shape = node.attr("shape")
     return shape
 
@@ -246,7 +246,7 @@ class VarIsInitializedOp(Op):
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        return [SCALAR]
+        return [SCALAR_SHAPE]
 
 
 class DestroyResourceOp(Op):
@@ -289,7 +289,7 @@ class VariableShape(Op):
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        return [vector(declared_shape(context.node.inputs[0]).rank)]
+        return [vector_shape(declared_shape(context.node.inputs[0]).rank)]
 
 
 class ResourceCountUpTo(CountUpTo):

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from cfgraph.ir.graph import Node, Output
-from cfgraph.ir.shapes import Shape, vector
+from cfgraph.ir.shapes import Shape, vector_shape
 from cfgraph.ops.adjoint import Adjoint, Partials
 from cfgraph.ops.dims import static_axis, want_rank
 from cfgraph.ops.inference import InferenceContext
@@ -94,7 +94,7 @@ class Reverse(SameShape):
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
         data = context.inputs[0]
-        want_rank(context.inputs[1], 1).merge(vector(data.rank))
+        want_rank(context.inputs[1], 1).merge(vector_shape(data.rank))
         return [data]
 
     @staticmethod
@@ -135,7 +135,7 @@ class ReverseSequence(SameShape):
             static_axis(seq, len(data.dims))
             size = data.dims[static_axis(batch, len(data.dims))]
             if size is not None:
-                lengths.merge(vector(size))
+                lengths.merge(vector_shape(size))
         return [data]
 
     @staticmethod

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from cfgraph.ir.graph import Node, Output
-from cfgraph.ir.shapes import UNKNOWN, Shape
+from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
 from cfgraph.ops.adjoint import Adjoint, Partials, reduced, stop
 from cfgraph.ops.inference import InferenceContext
 from cfgraph.ops.op import Kernel, Op, OpError
@@ -179,7 +179,7 @@ class PerParameter(Sampler, abstract=True):
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
         each = context.shape_value(0)
-        return [UNKNOWN if each.rank is None else each + context.inputs[1]]
+        return [UNKNOWN_SHAPE if each.rank is None else each + context.inputs[1]]
 
 
 class RandomGamma(PerParameter):

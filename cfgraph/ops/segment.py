@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Final
 import numpy as np
 
 from cfgraph.ir.graph import Node
-from cfgraph.ir.shapes import Shape, vector
+from cfgraph.ir.shapes import Shape, vector_shape
 from cfgraph.ops import segment_gradients
 from cfgraph.ops.dims import static_int, want_rank, want_rank_at_least
 from cfgraph.ops.inference import InferenceContext
@@ -109,7 +109,7 @@ class Segment(BySegment, abstract=True):
             size = None
         else:
             size = int(value[-1]) + 1 if value.size else 0
-        return [vector(None if size is None or size < 0 else size) + data[1:]]
+        return [vector_shape(None if size is None or size < 0 else size) + data[1:]]
 
 
 def check_sorted(ids: Any) -> None:

@@ -11,7 +11,7 @@ from typing import Any, Final
 from cfgraph.ir import registry
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.names import split_tensor_name
-from cfgraph.ir.shapes import SCALAR, UNKNOWN, Shape
+from cfgraph.ir.shapes import SCALAR_SHAPE, UNKNOWN_SHAPE, Shape
 from cfgraph.ir.signature import MAX_COUNT
 from cfgraph.ops.inference import LARGEST_RANK, InferenceContext
 from cfgraph.ops.op import Op, lookup
@@ -36,7 +36,7 @@ class Shapes:
 
     def __getitem__(self, output: Output) -> Shape:
         outputs = self._outputs.get(output.node, ())
-        return outputs[output.port] if 0 <= output.port < len(outputs) else UNKNOWN
+        return outputs[output.port] if 0 <= output.port < len(outputs) else UNKNOWN_SHAPE
 
     def of(self, node: Node) -> Sequence[Shape]:
         """The shapes of all outputs of a node."""
@@ -155,7 +155,7 @@ class _Inference:
                 self._look_first(self.fresh.popleft())
         for node in self.graph:
             if node not in self.shapes:
-                self.shapes[node] = [UNKNOWN] * _count(node)
+                self.shapes[node] = [UNKNOWN_SHAPE] * _count(node)
         for output, (shape, value) in self.fed.items():
             shapes = list(self.shapes[output.node])
             if output.port < len(shapes):
@@ -221,20 +221,20 @@ class _Inference:
         have = self.shapes
         inputs = tuple(
             [
-                have[source][port] if port < len(have[source]) else UNKNOWN
+                have[source][port] if port < len(have[source]) else UNKNOWN_SHAPE
                 for source, port in node.inputs
             ]
         )
         values = [self.values.get(item) for item in node.inputs]
         if facts.role == "loop_cond":
-            return [SCALAR] * count, values[:1] * count
+            return [SCALAR_SHAPE] * count, values[:1] * count
         if facts.hands_on and inputs:
             return [inputs[0]] * count, [values[0]] * count
         try:
             shapes = _shapes_of(facts.op, node, inputs, values, count)
         except ValueError as error:
             self.errors[node] = str(error)
-            shapes = [UNKNOWN] * count
+            shapes = [UNKNOWN_SHAPE] * count
         if self.fed:
             return self._partly_fed(node, inputs, values, shapes)
         if not (facts.tells or any(values)):
@@ -274,11 +274,11 @@ class _Inference:
         for item in data[1:]:
             shape = shape.join(self._shape(item))
             value = join(value, self._value(item))
-        return [shape, *[SCALAR] * (count - 1)], [value, *[None] * (count - 1)]
+        return [shape, *[SCALAR_SHAPE] * (count - 1)], [value, *[None] * (count - 1)]
 
     def _shape(self, output: Output) -> Shape:
         outputs = self.shapes[output.node]
-        return outputs[output.port] if output.port < len(outputs) else UNKNOWN
+        return outputs[output.port] if output.port < len(outputs) else UNKNOWN_SHAPE
 
     def _value(self, output: Output) -> Known:
         return self.values.get(output)
@@ -295,7 +295,7 @@ def infer_node(
     count = _count(node)
     role = _role(node)
     if role == "merge":
-        return [UNKNOWN, *[SCALAR] * (count - 1)], [None] * count
+        return [UNKNOWN_SHAPE, *[SCALAR_SHAPE] * (count - 1)], [None] * count
     if role in _HAND_ON and inputs:
         return [inputs[0]] * count, [None] * count
     shapes = _shapes_of(lookup(node.op), node, tuple(inputs), values, count)
@@ -319,7 +319,7 @@ def _shapes_of(
     except Exception:
         # an attribute or an input is missing or of a wrong kind: verification says so
         found = ()
-    return found if len(found) == count else [UNKNOWN] * count
+    return found if len(found) == count else [UNKNOWN_SHAPE] * count
 
 
 def _values_of(

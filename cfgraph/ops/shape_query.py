@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from cfgraph.ir.graph import Node
-from cfgraph.ir.shapes import SCALAR, Shape, vector
+from cfgraph.ir.shapes import SCALAR_SHAPE, Shape, vector_shape
 from cfgraph.ops.inference import InferenceContext
 from cfgraph.ops.op import Kernel, Op
 from cfgraph.ops.split import as_outputs
@@ -42,7 +42,7 @@ class Shape_(Op, name="Shape"):
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        return [vector(context.inputs[0].rank)]
+        return [vector_shape(context.inputs[0].rank)]
 
 
 class ShapeN(Op):
@@ -59,7 +59,7 @@ class ShapeN(Op):
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        return [vector(of.rank) for of in context.inputs[: context.output_count]]
+        return [vector_shape(of.rank) for of in context.inputs[: context.output_count]]
 
 
 class Rank(Op):
@@ -74,7 +74,7 @@ class Rank(Op):
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        return [SCALAR]
+        return [SCALAR_SHAPE]
 
 
 class Size(Op):
@@ -91,4 +91,4 @@ class Size(Op):
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        return [SCALAR]
+        return [SCALAR_SHAPE]

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from cfgraph.ir.graph import Node
-from cfgraph.ir.shapes import SCALAR, UNKNOWN, Shape, vector
+from cfgraph.ir.shapes import SCALAR_SHAPE, UNKNOWN_SHAPE, Shape, vector_shape
 from cfgraph.ops import sparse_gradients
 from cfgraph.ops.adjoint import stop
 from cfgraph.ops.dims import want_rank
@@ -86,8 +86,8 @@ class SparseFillEmptyRows(Op):
         indices = want_rank(context.inputs[0], 2)
         value = context.value(2)
         rows = int(value[0]) if value is not None and value.ndim == 1 and value.size else None
-        columns = vector() if indices.dims is None else indices[1:]
-        return [vector() + columns, vector(), vector(rows), indices[:1]]
+        columns = vector_shape() if indices.dims is None else indices[1:]
+        return [vector_shape() + columns, vector_shape(), vector_shape(rows), indices[:1]]
 
 
 class SparseFillEmptyRowsGrad(Op):
@@ -113,7 +113,7 @@ class SparseFillEmptyRowsGrad(Op):
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
         want_rank(context.inputs[1], 1)
-        return [want_rank(context.inputs[0], 1), SCALAR]
+        return [want_rank(context.inputs[0], 1), SCALAR_SHAPE]
 
 
 class SparseConcat(Op):
@@ -163,4 +163,8 @@ class SparseConcat(Op):
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
         rank = want_rank(context.inputs[-1], 1)
-        return [vector() + rank if rank.dims is not None else UNKNOWN, vector(), rank]
+        return [
+            vector_shape() + rank if rank.dims is not None else UNKNOWN_SHAPE,
+            vector_shape(),
+            rank,
+        ]

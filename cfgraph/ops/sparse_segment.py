@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from cfgraph.ir.graph import Node, Output
-from cfgraph.ir.shapes import Shape, vector
+from cfgraph.ir.shapes import Shape, vector_shape
 from cfgraph.ops.adjoint import Adjoint, Partials, index
 from cfgraph.ops.dims import static_int, want_rank, want_rank_at_least
 from cfgraph.ops.inference import InferenceContext
@@ -61,8 +61,8 @@ class SparseSegment(Op, abstract=True):
         data = want_rank_at_least(context.inputs[0], 1)
         want_rank(context.inputs[1], 1).merge(context.inputs[2])
         if len(context.inputs) > 3:
-            return [vector(static_int(context, 3)) + data[1:]]
-        return [vector() + data[1:]]
+            return [vector_shape(static_int(context, 3)) + data[1:]]
+        return [vector_shape() + data[1:]]
 
     # what adds the rows of segments to those that they came from
     adjoint: ClassVar[str]
@@ -199,8 +199,8 @@ class SparseSegmentGrad(Op, abstract=True):
         want_rank(context.inputs[1], 1).merge(context.inputs[2])
         size = static_int(context, 3)
         if context.output_count == 2:
-            return [vector() + grad[1:], vector()]
-        return [vector(size) + grad[1:]]
+            return [vector_shape() + grad[1:], vector_shape()]
+        return [vector_shape(size) + grad[1:]]
 
     # what combines the rows again
     adjoint: ClassVar[str]

@@ -8,7 +8,7 @@ from typing import Any
 
 from cfgraph.ir import dtypes
 from cfgraph.ir.graph import Node, Output
-from cfgraph.ir.shapes import UNKNOWN, Shape
+from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
 from cfgraph.ops.adjoint import Adjoint, Partials
 from cfgraph.ops.dims import (
     any_of_rank,
@@ -219,7 +219,7 @@ class Unpack(Op):
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
         data, count = context.inputs[0], context.output_count
         if data.dims is None:
-            return [UNKNOWN] * count
+            return [UNKNOWN_SHAPE] * count
         axis = static_axis(context.attr("axis"), len(data.dims))
         if data.dims[axis] not in (None, count):
             message = f"dimension {axis} of {data} is not {count}"

@@ -10,7 +10,7 @@ import numpy as np
 
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node
-from cfgraph.ir.shapes import SCALAR, Shape
+from cfgraph.ir.shapes import SCALAR_SHAPE, Shape
 from cfgraph.ops.inference import InferenceContext
 from cfgraph.ops.op import Kernel, Op, OpError
 from cfgraph.ops.referents import Referent
@@ -96,7 +96,7 @@ class StackV2(NewStack):
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        return [SCALAR]
+        return [SCALAR_SHAPE]
 
 
 class Stack_(NewStack, name="Stack"):

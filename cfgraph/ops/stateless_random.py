@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from cfgraph.ir.graph import Node
-from cfgraph.ir.shapes import SCALAR, Shape, vector
+from cfgraph.ir.shapes import SCALAR_SHAPE, Shape, vector_shape
 from cfgraph.ops import philox
 from cfgraph.ops.inference import InferenceContext
 from cfgraph.ops.op import Kernel, Op, OpError
@@ -228,7 +228,7 @@ class StatelessRandomGetKeyCounter(Op):
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        return [vector(1), vector(2)]
+        return [vector_shape(1), vector_shape(2)]
 
 
 class StatelessRandomGetKeyCounterAlg(Op):
@@ -246,7 +246,7 @@ class StatelessRandomGetKeyCounterAlg(Op):
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        return [vector(1), vector(2), SCALAR]
+        return [vector_shape(1), vector_shape(2), SCALAR_SHAPE]
 
 
 class StatelessRandomGetAlg(Op):
@@ -262,4 +262,4 @@ class StatelessRandomGetAlg(Op):
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        return [SCALAR]
+        return [SCALAR_SHAPE]

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from cfgraph.ir import registry
-from cfgraph.ir.attrs import Tensor
+from cfgraph.ir.attrs import TensorValue
 from cfgraph.ir.graph import Node
 from cfgraph.ir.shapes import Shape
 from cfgraph.ops.array import Const, PlaceholderWithDefault
@@ -33,7 +33,7 @@ class Value(NamedTuple):
 class Encoded(NamedTuple):
     """A constant that nobody has asked for yet."""
 
-    tensor: Tensor
+    tensor: TensorValue
 
 
 Known = Value | Encoded | None
@@ -82,9 +82,9 @@ def compute(
         return nothing
     if issubclass(op, Const):
         tensor = node.attrs.get("value")
-        size = tensor.shape.elements if isinstance(tensor, Tensor) else None
+        size = tensor.shape.elements if isinstance(tensor, TensorValue) else None
         small = size is not None and size <= _LARGEST_CONSTANT
-        return [Encoded(tensor)] if small and isinstance(tensor, Tensor) else nothing
+        return [Encoded(tensor)] if small and isinstance(tensor, TensorValue) else nothing
     if op.of_shapes:
         return [_asked(op, of, node) for of in inputs[: len(outputs)]]
     missing = None in values

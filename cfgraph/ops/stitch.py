@@ -11,7 +11,7 @@ import numpy as np
 
 from cfgraph.ir import dtypes
 from cfgraph.ir.graph import Node, Output
-from cfgraph.ir.shapes import UNKNOWN, Shape, vector
+from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape, vector_shape
 from cfgraph.ops.adjoint import Adjoint, Partials
 from cfgraph.ops.inference import InferenceContext
 from cfgraph.ops.op import Kernel, Op, OpError
@@ -54,9 +54,9 @@ class DynamicPartition(Op):
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
         data, partitions = context.inputs
         if partitions.rank is None or data.dims is None:
-            return [UNKNOWN] * context.output_count
+            return [UNKNOWN_SHAPE] * context.output_count
         data[: partitions.rank].merge(partitions)
-        return [vector() + data[partitions.rank :]] * context.output_count
+        return [vector_shape() + data[partitions.rank :]] * context.output_count
 
     @staticmethod
     def gradient(g: Adjoint, node: Node, *grads: Output | None) -> Partials:
@@ -110,7 +110,7 @@ class DynamicStitch(Op):
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
         count = context.attr("N")
         indices, data = context.inputs[:count], context.inputs[count:]
-        rest: Shape = UNKNOWN
+        rest: Shape = UNKNOWN_SHAPE
         for index, item in zip(indices, data, strict=True):
             if index.rank is None or item.dims is None:
                 continue
@@ -119,7 +119,7 @@ class DynamicStitch(Op):
                 raise ValueError(message)
             item[: index.rank].merge(index)
             rest = rest.merge(item[index.rank :])
-        return [vector(_stitched(context, count)) + rest]
+        return [vector_shape(_stitched(context, count)) + rest]
 
     @staticmethod
     def gradient(g: Adjoint, node: Node, dz: Output) -> Partials:

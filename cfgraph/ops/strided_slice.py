@@ -8,7 +8,7 @@ from typing import Any
 
 from cfgraph.ir import dtypes
 from cfgraph.ir.graph import Node, Output
-from cfgraph.ir.shapes import UNKNOWN, Shape
+from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
 from cfgraph.ops.adjoint import Adjoint, Partials, reduced
 from cfgraph.ops.dims import want_rank
 from cfgraph.ops.elements import bare
@@ -63,7 +63,7 @@ class StridedSlice(Op):
         of = want_rank(context.inputs[1].merge(context.inputs[2]).merge(context.inputs[3]), 1)
         count = of.dims[0] if of.dims else None
         if data.dims is None or count is None:
-            return [UNKNOWN]
+            return [UNKNOWN_SHAPE]
         known = [context.value(slot) for slot in (1, 2)]
         begin, end = (None if value is None else value.tolist() for value in known)
         steps = [1] * count if strides is None else strides.tolist()

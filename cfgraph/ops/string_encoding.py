@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from cfgraph.ir.graph import Node
-from cfgraph.ir.shapes import UNKNOWN, Shape, vector
+from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape, vector_shape
 from cfgraph.ops.inference import InferenceContext
 from cfgraph.ops.op import Kernel, Op, OpError
 from cfgraph.ops.text_arrays import EachText
@@ -101,7 +101,7 @@ class DecodeRaw(Op):
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        return [context.inputs[0] + vector()]
+        return [context.inputs[0] + vector_shape()]
 
 
 class DecodePaddedRaw(Op):
@@ -141,6 +141,6 @@ class DecodePaddedRaw(Op):
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
         texts, length = context.inputs[0], context.value(1)
         if texts.rank is None:
-            return [UNKNOWN]
+            return [UNKNOWN_SHAPE]
         width = context.attr("out_type").numpy.itemsize
-        return [texts + vector(None if length is None else int(length) // width)]
+        return [texts + vector_shape(None if length is None else int(length) // width)]

@@ -8,7 +8,7 @@ from types import ModuleType
 from typing import Any
 
 from cfgraph.ir.graph import Node
-from cfgraph.ir.shapes import SCALAR, UNKNOWN, Shape
+from cfgraph.ir.shapes import SCALAR_SHAPE, UNKNOWN_SHAPE, Shape
 from cfgraph.ops.dims import any_of_rank
 from cfgraph.ops.inference import InferenceContext
 from cfgraph.ops.op import Kernel, Op, OpError
@@ -42,8 +42,8 @@ class StringJoin(Op):
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
         if any(shape.rank is None for shape in context.inputs):
-            return [UNKNOWN]
-        result = SCALAR
+            return [UNKNOWN_SHAPE]
+        result = SCALAR_SHAPE
         for shape in context.inputs:
             if shape.rank:
                 result = shape if result.rank == 0 else result.merge(shape)
@@ -78,9 +78,9 @@ class ReduceJoin(Op):
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
         texts, indices, keep = context.inputs[0], context.value(1), context.attr("keep_dims")
         if texts.dims is None:
-            return [UNKNOWN]
+            return [UNKNOWN_SHAPE]
         if indices is None:
-            return [any_of_rank(texts.rank) if keep else UNKNOWN]
+            return [any_of_rank(texts.rank) if keep else UNKNOWN_SHAPE]
         axes = joined_axes(indices.ravel().tolist(), len(texts.dims))
         dims = [1 if d in axes else n for d, n in enumerate(texts.dims) if keep or d not in axes]
         return [Shape(dims)]
@@ -140,5 +140,5 @@ class UnsortedSegmentJoin(Op):
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
         texts, segments, count = context.inputs[0], context.inputs[1], context.value(2)
         if texts.rank is None or segments.rank is None:
-            return [UNKNOWN]
+            return [UNKNOWN_SHAPE]
         return [Shape((None if count is None else int(count),)) + texts[segments.rank :]]

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from cfgraph.ir.graph import Node
-from cfgraph.ir.shapes import SCALAR, UNKNOWN, Shape, vector
+from cfgraph.ir.shapes import SCALAR_SHAPE, UNKNOWN_SHAPE, Shape, vector_shape
 from cfgraph.ops.inference import InferenceContext
 from cfgraph.ops.op import Kernel, Op, OpError
 from cfgraph.ops.table import Table
@@ -31,7 +31,7 @@ class TableHandle(Op, abstract=True):
     def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
         known, once = cls.parsed().attrs, cls.once
         key, value = node.attr("key_dtype"), node.attr("value_dtype")
-        shape = node.attr("value_shape") if "value_shape" in known else SCALAR
+        shape = node.attr("value_shape") if "value_shape" in known else SCALAR_SHAPE
         anonymous = "shared_name" not in known
         container = "" if anonymous else node.attr("container").decode()
         name = node.name if anonymous else node.attr("shared_name").decode() or node.name
@@ -50,7 +50,7 @@ class TableHandle(Op, abstract=True):
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        return [SCALAR]
+        return [SCALAR_SHAPE]
 
 
 class HashTableV2(TableHandle):
@@ -177,7 +177,7 @@ class LookupTableExportV2(Op):
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        return [vector(), UNKNOWN]
+        return [vector_shape(), UNKNOWN_SHAPE]
 
 
 class LookupTableSizeV2(Op):
@@ -193,7 +193,7 @@ class LookupTableSizeV2(Op):
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        return [SCALAR]
+        return [SCALAR_SHAPE]
 
 
 class InitializeTableV2(Op):

@@ -8,7 +8,7 @@ from types import ModuleType
 from typing import Any, Final, NoReturn
 
 from cfgraph.ir.dtypes import DType
-from cfgraph.ir.shapes import UNKNOWN, Shape
+from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
 from cfgraph.ops.elements import sum_of, zeros
 from cfgraph.ops.op import OpError
 from cfgraph.ops.referents import Referent
@@ -46,7 +46,7 @@ class TensorArray(Referent):
         dtype: DType,
         size: int,
         *,
-        element_shape: Shape = UNKNOWN,
+        element_shape: Shape = UNKNOWN_SHAPE,
         dynamic: bool = False,
         clear_after_read: bool = True,
         identical: bool = False,

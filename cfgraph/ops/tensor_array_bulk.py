@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from cfgraph.ir.graph import Node
-from cfgraph.ir.shapes import Shape, vector
+from cfgraph.ir.shapes import Shape, vector_shape
 from cfgraph.ops import tensor_array_gradients
 from cfgraph.ops.elements import stack, unstack, zeros
 from cfgraph.ops.inference import InferenceContext
@@ -44,7 +44,7 @@ class TensorArrayGatherV3(ArrayOp):
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        count = context.inputs[1] if context.inputs[1].rank == 1 else vector()
+        count = context.inputs[1] if context.inputs[1].rank == 1 else vector_shape()
         return [count + context.attr("element_shape")]
 
 
@@ -128,7 +128,7 @@ class TensorArrayConcatV3(ArrayOp):
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        return [vector() + context.attr("element_shape_except0"), vector()]
+        return [vector_shape() + context.attr("element_shape_except0"), vector_shape()]
 
 
 def _concat(xp: ModuleType, array: TensorArray, dtype: Any, rest: Shape) -> tuple[Any, Any]:

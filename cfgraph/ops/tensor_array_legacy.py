@@ -7,7 +7,7 @@ from types import ModuleType
 from typing import Any
 
 from cfgraph.ir.graph import Node
-from cfgraph.ir.shapes import Shape, vector
+from cfgraph.ir.shapes import Shape, vector_shape
 from cfgraph.ops import tensor_array_gradients
 from cfgraph.ops.elements import unstack
 from cfgraph.ops.inference import InferenceContext
@@ -183,7 +183,7 @@ class TensorArrayPack(ArrayOp):
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        return [vector() + context.attr("element_shape")]
+        return [vector_shape() + context.attr("element_shape")]
 
 
 class TensorArrayUnpack(ArrayOp):

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from cfgraph.ir.graph import Node
-from cfgraph.ir.shapes import SCALAR, UNKNOWN, Shape
+from cfgraph.ir.shapes import SCALAR_SHAPE, UNKNOWN_SHAPE, Shape
 from cfgraph.ops import tensor_array_gradients
 from cfgraph.ops.adjoint import stop
 from cfgraph.ops.inference import InferenceContext
@@ -29,7 +29,7 @@ class ArrayOp(Op, abstract=True):
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        return [SCALAR] * context.output_count
+        return [SCALAR_SHAPE] * context.output_count
 
 
 class TensorArrayV3(ArrayOp):
@@ -134,7 +134,7 @@ class TensorArrayReadV3(ArrayOp):
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        return [UNKNOWN]
+        return [UNKNOWN_SHAPE]
 
 
 class TensorArraySizeV3(ArrayOp):

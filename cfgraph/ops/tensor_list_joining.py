@@ -10,7 +10,7 @@ import numpy as np
 
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node
-from cfgraph.ir.shapes import UNKNOWN, Shape, vector
+from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape, vector_shape
 from cfgraph.ops import tensor_list_gradients
 from cfgraph.ops.adjoint import stop
 from cfgraph.ops.elements import each, zeros
@@ -43,11 +43,11 @@ class TensorListConcatV2(ListOp):
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        return [_any_length(element_shape(context, 1)), vector()]
+        return [_any_length(element_shape(context, 1)), vector_shape()]
 
 
 def _any_length(shape: Shape) -> Shape:
-    return UNKNOWN if shape.dims is None else vector() + shape[1:]
+    return UNKNOWN_SHAPE if shape.dims is None else vector_shape() + shape[1:]
 
 
 class TensorListConcat(ListOp):
@@ -64,7 +64,7 @@ class TensorListConcat(ListOp):
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        return [_any_length(context.attr("element_shape")), vector()]
+        return [_any_length(context.attr("element_shape")), vector_shape()]
 
 
 def _concat(

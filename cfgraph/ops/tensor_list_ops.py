@@ -10,7 +10,7 @@ import numpy as np
 
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node
-from cfgraph.ir.shapes import SCALAR, UNKNOWN, Shape
+from cfgraph.ir.shapes import SCALAR_SHAPE, UNKNOWN_SHAPE, Shape
 from cfgraph.ops import tensor_list_gradients
 from cfgraph.ops.adjoint import stop
 from cfgraph.ops.elements import unstack, zeros
@@ -31,7 +31,7 @@ class ListOp(Op, abstract=True):
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        return [SCALAR] * context.output_count
+        return [SCALAR_SHAPE] * context.output_count
 
 
 def check_element(handle: TensorList, value: Any) -> None:
@@ -193,13 +193,13 @@ class TensorListPopBack(ListOp):
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        return [SCALAR, element_shape(context, 1)]
+        return [SCALAR_SHAPE, element_shape(context, 1)]
 
 
 def element_shape(context: InferenceContext, slot: int) -> Shape:
     """The shape that an `element_shape` input says, as far as it is known."""
     value = context.value(slot)
-    return UNKNOWN if value is None else shape_of_input(value)
+    return UNKNOWN_SHAPE if value is None else shape_of_input(value)
 
 
 class TensorListLength(ListOp):
@@ -233,7 +233,7 @@ class TensorListElementShape(ListOp):
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        return [UNKNOWN]
+        return [UNKNOWN_SHAPE]
 
 
 class TensorListResize(ListOp):

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node
-from cfgraph.ir.shapes import Shape, vector
+from cfgraph.ir.shapes import Shape, vector_shape
 from cfgraph.ops import tensor_list_gradients
 from cfgraph.ops.elements import stack, unstack, zeros
 from cfgraph.ops.inference import InferenceContext
@@ -68,7 +68,7 @@ class TensorListStack(ListOp):
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
         count = context.attr("num_elements")
-        return [vector(None if count < 0 else count) + element_shape(context, 1)]
+        return [vector_shape(None if count < 0 else count) + element_shape(context, 1)]
 
 
 class TensorListGather(ListOp):
@@ -100,7 +100,7 @@ class TensorListGather(ListOp):
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        count = context.inputs[1] if context.inputs[1].rank == 1 else vector()
+        count = context.inputs[1] if context.inputs[1].rank == 1 else vector_shape()
         return [count + element_shape(context, 2)]
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from cfgraph.ir.graph import Node, Output
-from cfgraph.ir.shapes import Shape, vector
+from cfgraph.ir.shapes import Shape, vector_shape
 from cfgraph.ops.adjoint import Adjoint, Partials
 from cfgraph.ops.dims import any_of_rank, static_ints, want_rank
 from cfgraph.ops.inference import InferenceContext
@@ -100,7 +100,7 @@ class InvertPermutation(Op):
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        return [context.inputs[0].merge(vector())]
+        return [context.inputs[0].merge(vector_shape())]
 
 
 def _inverse(perm: Any) -> list[int]:

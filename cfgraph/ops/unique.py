@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from cfgraph.ir.graph import Node
-from cfgraph.ir.shapes import UNKNOWN, Shape, vector
+from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape, vector_shape
 from cfgraph.ops.dims import replaced, runtime_axis, static_axis, want_rank
 from cfgraph.ops.inference import InferenceContext
 from cfgraph.ops.op import Kernel, Op, OpError
@@ -99,16 +99,16 @@ class Unique(Op):
         of = context.inputs[0]
         if len(context.inputs) == 1:
             idx = want_rank(of, 1)
-            return [vector(), idx, vector()][: context.output_count]
+            return [vector_shape(), idx, vector_shape()][: context.output_count]
         axis = context.value(1)
         if of.dims is None or axis is None or axis.ndim != 1:
-            return [UNKNOWN, vector(), vector()][: context.output_count]
+            return [UNKNOWN_SHAPE, vector_shape(), vector_shape()][: context.output_count]
         if not axis.size:
             idx = want_rank(of, 1)
-            return [vector(), idx, vector()][: context.output_count]
+            return [vector_shape(), idx, vector_shape()][: context.output_count]
         place = static_axis(int(axis[0]), len(of.dims))
         found = replaced(of, place, None)
-        return [found, vector(of.dims[place]), vector()][: context.output_count]
+        return [found, vector_shape(of.dims[place]), vector_shape()][: context.output_count]
 
 
 def _distinct(rows: Any) -> tuple[Any, Any]:
@@ -164,4 +164,4 @@ class ListDiff(Op):
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
         want_rank(context.inputs[0], 1)
         want_rank(context.inputs[1], 1)
-        return [vector(), vector()]
+        return [vector_shape(), vector_shape()]

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from cfgraph.ir.graph import Node
-from cfgraph.ir.shapes import UNKNOWN, Shape, vector
+from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape, vector_shape
 from cfgraph.ops import segment_gradients
 from cfgraph.ops.dims import static_int
 from cfgraph.ops.inference import InferenceContext
@@ -69,9 +69,9 @@ class UnsortedSegment(BySegment, abstract=True):
             message = f"num_segments must not be negative, got {count}"
             raise ValueError(message)
         if data.dims is None or ids.rank is None:
-            return [UNKNOWN]
+            return [UNKNOWN_SHAPE]
         data[: ids.rank].merge(ids)
-        return [vector(count) + data[ids.rank :]]
+        return [vector_shape(count) + data[ids.rank :]]
 
 
 def unchecked(xp: ModuleType, how: str, start: Any, rows: Any, ids: Any, count: int) -> Any:

@@ -11,7 +11,7 @@ import numpy as np
 
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node
-from cfgraph.ir.shapes import SCALAR, UNKNOWN, Shape
+from cfgraph.ir.shapes import SCALAR_SHAPE, UNKNOWN_SHAPE, Shape
 from cfgraph.ops.adjoint import stop
 from cfgraph.ops.inference import InferenceContext
 from cfgraph.ops.op import Kernel, Op, OpError
@@ -147,7 +147,7 @@ class Variable_(VariableV2, name="Variable"):
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
         shape: Shape = context.attr("shape")
-        return [UNKNOWN if shape.rank == 0 else shape]
+        return [UNKNOWN_SHAPE if shape.rank == 0 else shape]
 
 
 class TemporaryVariable(Op):
@@ -204,7 +204,7 @@ class IsVariableInitialized(Op):
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        return [SCALAR]
+        return [SCALAR_SHAPE]
 
 
 class Assign(Op):
@@ -307,4 +307,4 @@ class CountUpTo(Op):
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        return [SCALAR]
+        return [SCALAR_SHAPE]

@@ -8,7 +8,7 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 from cfgraph.ir.graph import Node
-from cfgraph.ir.shapes import UNKNOWN, Shape
+from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
 from cfgraph.ops.op import OpError
 
 Pads = tuple[tuple[int, int], ...]
@@ -191,6 +191,6 @@ def output_shape(layout: Axes, move: Slide, image: Shape, window: Any, channels:
     if dims is None:
         dims = (None,) * layout.rank
     if len(dims) != layout.rank:
-        return UNKNOWN
+        return UNKNOWN_SHAPE
     sizes = [move.windows(d, dims[axis], window[d]) for d, axis in enumerate(layout.spatial)]
     return Shape(layout.place(sizes, dims[0], channels))

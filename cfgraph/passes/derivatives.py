@@ -17,9 +17,9 @@ from cfgraph.analysis.transfers import is_partitioned
 from cfgraph.analysis.verify.verify import require_valid
 from cfgraph.errors import Unsupported, UsageError
 from cfgraph.ir import dtypes
-from cfgraph.ir.collector import without_collector
-from cfgraph.ir.copy import copy_of
+from cfgraph.ir.gc_pause import paused_gc
 from cfgraph.ir.graph import Graph, Output, require_graph
+from cfgraph.ir.library import copy_graph
 from cfgraph.ops.op import lookup
 from cfgraph.passes.gradients.activity import ActivityAnalysis
 from cfgraph.passes.gradients.checkpointing.policy import AUTO
@@ -83,7 +83,7 @@ def gradients(
         ignore_custom,
         recompute,
     )
-    with without_collector():
+    with paused_gc():
         found = differentiate(graph, wish)
     if kept:
         lower(graph)
@@ -127,7 +127,7 @@ def _reachable_through_functions(
     called = ops & graph.functions.keys()
     if called:
         # a node whose op is a function does not say its types
-        seen = copy_of(graph)
+        seen = copy_graph(graph)
         rewrite_as_calls(seen, called)
         named = [[seen.tensor(item.name) for item in items] for items in named]
     elif not any(getattr(lookup(op), "functional", "") for op in ops):

@@ -14,11 +14,11 @@ from typing import Any, Final
 
 from cfgraph.errors import Unsupported
 from cfgraph.ir import dtypes
-from cfgraph.ir.attrs import Tensor
+from cfgraph.ir.attrs import TensorValue
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Graph, Node, Output
-from cfgraph.ir.names import first_of
-from cfgraph.ir.signature import Attr
+from cfgraph.ir.names import first_names
+from cfgraph.ir.signature import AttrDef
 from cfgraph.ops.op import lookup
 from cfgraph.ops.tensor_array_ops import ArrayOp
 from cfgraph.passes.lower.lower import lower
@@ -67,7 +67,7 @@ def wide(dtype: DType) -> DType:
 def _widened_attributes(node: Node) -> Iterator[tuple[str, Any]]:
     """The attributes of a node that become other ones, defaults that it does not carry too."""
     op = lookup(node.op)
-    declared: Mapping[str, Attr] = {} if op is None else op.parsed().attrs
+    declared: Mapping[str, AttrDef] = {} if op is None else op.parsed().attrs
     for key, attr in declared.items():
         old = node.attrs.get(key, attr.default)
         new = _widened_value(old)
@@ -80,8 +80,8 @@ def _widened_value(value: Any) -> Any:
         return wide(value)
     if isinstance(value, tuple):
         return tuple(map(_widened_value, value))
-    if isinstance(value, Tensor) and wide(value.dtype) is not value.dtype:
-        return Tensor(value.array.astype(wide(value.dtype).numpy))
+    if isinstance(value, TensorValue) and wide(value.dtype) is not value.dtype:
+        return TensorValue(value.array.astype(wide(value.dtype).numpy))
     return value
 
 
@@ -94,7 +94,7 @@ def _keeps_type(node: Node, attrs: Mapping[str, Any]) -> bool:
     return any(_is_disallowed(declared[key], value) for key, value in attrs.items())
 
 
-def _is_disallowed(attr: Attr, value: Any) -> bool:
+def _is_disallowed(attr: AttrDef, value: Any) -> bool:
     parts = value if isinstance(value, tuple) else (value,)
     return attr.allowed is not None and any(part not in attr.allowed for part in parts)
 
@@ -151,5 +151,5 @@ def _cast(graph: Graph, item: Output, dtype: DType) -> Output:
 def _warnings(narrow: list[Node]) -> tuple[str, ...]:
     if not narrow:
         return ()
-    told = first_of([f"{node.name} ({node.op})" for node in narrow], _SHOWN)
+    told = first_names([f"{node.name} ({node.op})" for node in narrow], _SHOWN)
     return (f"no double precision in {told}",)

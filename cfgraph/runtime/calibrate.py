@@ -6,7 +6,7 @@ import json
 from collections import defaultdict
 from statistics import median
 
-from cfgraph.ir.device_name import DeviceName
+from cfgraph.ir.devices import DeviceName
 from cfgraph.runtime.cost_model import SCHEMA
 from cfgraph.runtime.trace import TraceEvent
 

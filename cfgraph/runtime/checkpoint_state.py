@@ -11,7 +11,7 @@ from typing import Any, Final
 from cfgraph.analysis.trainable_inputs import is_variable, variable_key
 from cfgraph.errors import InvalidInput
 from cfgraph.ir.graph import Graph, Node
-from cfgraph.ir.serde_checkpoint import Checkpoint
+from cfgraph.ir.serde.checkpoint import Checkpoint
 from cfgraph.ops.op import is_a
 from cfgraph.ops.resource_variables import VarHandleOp
 from cfgraph.ops.variables import Variable, Variable_

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cfgraph.analysis.reachability import ancestors
-from cfgraph.ir.copy import copy_of
+from cfgraph.ir.library import copy_graph
 from cfgraph.runtime.lowered import Run, moved
 
 
@@ -17,7 +17,7 @@ def clustered_run(run: Run, *, regions: bool = False) -> Run:
 
     graph, fetches, targets, feeds = run
     wanted = [*(item.node for item in (*fetches, *feeds)), *targets]
-    copy = copy_of(graph, ancestors(graph, wanted))
+    copy = copy_graph(graph, ancestors(graph, wanted))
     kept = [*(item.name for item in fetches), *(node.name for node in targets)]
     cluster(copy, fetches=kept, feeds=[item.name for item in feeds], regions=regions)
     return moved(run, copy)

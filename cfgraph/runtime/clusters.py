@@ -8,7 +8,7 @@ from typing import Any
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.function_graph import FunctionGraph
 from cfgraph.ir.shapes import Shape
-from cfgraph.ir.times import time_text
+from cfgraph.ir.units import format_duration
 from cfgraph.ops.evaluate import StraightLine
 from cfgraph.runtime.compiled import Compiled, Traceable
 
@@ -32,7 +32,7 @@ class Compilation:
         again = f", as {self.changed}" if self.changed else ""
         if self.refused:
             return f"{self.cluster} runs as one call of NumPy{again}: {self.refused}"
-        return f"{self.cluster} compiled in {time_text(self.seconds * 1e9)}{again}"
+        return f"{self.cluster} compiled in {format_duration(self.seconds * 1e9)}{again}"
 
 
 @dataclass(slots=True)

@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from cfgraph.errors import CfgraphError, Unsupported, install_hint
-from cfgraph.ir.function_graph import FunctionGraph, Instances
+from cfgraph.ir.function_graph import FunctionGraph, FunctionInstances
 from cfgraph.ops.evaluate import is_known
 from cfgraph.ops.evaluate_control import constant_arguments
 from cfgraph.ops.variables import Variable
@@ -88,7 +88,7 @@ class Traceable:
         self,
         function: FunctionGraph,
         constants: int,
-        instances: Instances,
+        instances: FunctionInstances,
         handover: Handover | None = None,
     ) -> None:
         self.handover = handover or OnHost()

@@ -7,9 +7,9 @@ from collections.abc import Collection, Iterable
 from cfgraph.analysis.reachability import ancestors
 from cfgraph.analysis.transfers import is_partitioned
 from cfgraph.errors import UsageError
-from cfgraph.ir.copy import copy_of
-from cfgraph.ir.device_set import short_names
+from cfgraph.ir.devices import short_device_names
 from cfgraph.ir.graph import Graph, Node, Output
+from cfgraph.ir.library import copy_graph
 from cfgraph.passes.place.rules import PlacementRules
 from cfgraph.runtime.lowered import Run, stand_in
 from cfgraph.runtime.plan import is_replaced
@@ -33,11 +33,11 @@ def divided_run(
             raise UsageError(message, hint="leave the rules out, or partition the graph anew")
         require_among(graph, devices)
         return run
-    copy = copy_of(graph, ancestors(graph, [*_nodes(fetches), *targets, *_nodes(feeds)]))
+    copy = copy_graph(graph, ancestors(graph, [*_nodes(fetches), *targets, *_nodes(feeds)]))
     fed = {item: _fed(copy, Output(copy[item.node.name], item.port)) for item in feeds}
     fetched = [fed.get(item) or Output(copy[item.node.name], item.port) for item in fetches]
     wanted = [*_nodes(fetched), *(copy[node.name] for node in targets), *_nodes(fed.values())]
-    part = copy_of(copy, ancestors(copy, wanted))
+    part = copy_graph(copy, ancestors(copy, wanted))
     place(part, devices=devices, rules=rules, soft_placement=soft_placement)
     partition(part)
     return (
@@ -53,7 +53,7 @@ def require_among(graph: Graph, devices: Collection[str]) -> None:
     for node in graph:
         if node.device and node.device not in devices:
             message = f"the graph is partitioned for {node.device}, which is not among the devices"
-            hint = f"leave the devices out; given are {short_names(devices)}"
+            hint = f"leave the devices out; given are {short_device_names(devices)}"
             raise UsageError(message, node=node, hint=hint)
 
 

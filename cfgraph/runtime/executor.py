@@ -7,7 +7,7 @@ from itertools import islice
 from typing import Any, Final
 
 from cfgraph.errors import CfgraphError, ExecutionError
-from cfgraph.ir.device_set import short_name
+from cfgraph.ir.devices import short_device_name
 from cfgraph.ir.graph import Output
 from cfgraph.ops.op import KERNEL_FAILURES
 from cfgraph.ops.referents import wrong_handle
@@ -42,7 +42,7 @@ class Executor:
         wrap: Wrap | None = None,
     ) -> None:
         self.plan = plan
-        self.device = short_name(plan.device)
+        self.device = short_device_name(plan.device)
         self.ready: list[tuple[Fire, Iteration]] = []
         self.results = results
         self.root: Frame | None = None

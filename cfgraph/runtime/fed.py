@@ -27,7 +27,7 @@ def as_fed(graph: Graph, item: Output, value: Any) -> Any:
         return value
     array = _array(item, value, wanted, shape)
     if kind == "resource":
-        dtype = wanted or DType.of_numpy(array.dtype)
+        dtype = wanted or DType.from_numpy(array.dtype)
         held = Shape(array.shape)
         return Variable(dtype, held, item.node.name, resource=True, value=array)
     return array

@@ -15,8 +15,8 @@ from cfgraph.analysis.resource_handles import variable_of_handle
 from cfgraph.errors import CfgraphError, InvalidInput, UsageError
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Graph, Output
-from cfgraph.ir.names import first_of
-from cfgraph.ir.shapes import UNKNOWN, Shape
+from cfgraph.ir.names import first_names
+from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
 from cfgraph.runtime import npy
 from cfgraph.runtime.feed_generators import generate
 from cfgraph.runtime.feed_grammar import Spec, parse_value, split_feed
@@ -66,11 +66,11 @@ def fed_type(graph: Graph, tensor: Output) -> tuple[DType | None, Shape]:
     return wanted, shape
 
 
-def fitted(array: Any, wanted: DType | None, shape: Shape = UNKNOWN) -> Any:
+def fitted(array: Any, wanted: DType | None, shape: Shape = UNKNOWN_SHAPE) -> Any:
     """An array in the wanted type and shape. Raises UsageError where it does not fit."""
     array = np.asarray(array)
     if array.dtype.hasobject or wanted is not None:
-        array = fit(array, wanted or DType.of_numpy(array.dtype))
+        array = fit(array, wanted or DType.from_numpy(array.dtype))
     check_shape(array.shape, shape)
     return array
 
@@ -94,7 +94,7 @@ def _tensor(graph: Graph, name: str) -> Output:
         return fed_tensor(graph, name)
     except UsageError as error:
         inputs = [node.name for node in graph if is_input(node)]
-        hint = error.hint or (f"the graph has {first_of(inputs, _SHOWN)}" if inputs else None)
+        hint = error.hint or (f"the graph has {first_names(inputs, _SHOWN)}" if inputs else None)
         message = f"feed {name}: {error.message}"
         raise UsageError(message, hint=hint, code="CFG032") from None
 
@@ -139,7 +139,7 @@ def _from_file(spec: Spec, wanted: DType | None, shape: Shape, name: str, seed: 
         arrays = dict(npy.read_npz(spec.text))
         if len(arrays) == 1:
             return next(iter(arrays.values()))
-        hint = f"write @{spec.text}[KEY]; it has {first_of(sorted(arrays), _SHOWN)}"
+        hint = f"write @{spec.text}[KEY]; it has {first_names(sorted(arrays), _SHOWN)}"
         raise UsageError("say which array of the archive", hint=hint, code="CFG033")
     return npy.read_npy(spec.text)
 

@@ -52,7 +52,7 @@ _SOURCES: Final = {
 
 def _kind(dtype: Any) -> str:
     try:
-        kind = DType.of_numpy(dtype).kind
+        kind = DType.from_numpy(dtype).kind
     except TypeError:
         return "none"
     return "int" if kind == "uint" else kind

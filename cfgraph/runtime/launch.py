@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from cfgraph.errors import Unsupported, UsageError
-from cfgraph.ir.function_graph import FunctionGraph, Instances
+from cfgraph.ir.function_graph import FunctionGraph, FunctionInstances
 from cfgraph.ir.graph import Graph, Node
 from cfgraph.ops.evaluate import numpy_kernel
 from cfgraph.ops.evaluate_control import numpy_line
@@ -60,7 +60,7 @@ class Launches:
         self.engine = ("xla" if has_jax() else "numpy") if self.spares else str(engine)
         self.lazy = lazy
         self.clusters: dict[Any, Cluster] = {}
-        self._instances: Instances | None = None
+        self._instances: FunctionInstances | None = None
 
     def kernel(self, graph: Graph, node: Node, device: str, lane: Lane | None = None) -> Kernel:
         """What a launch does: a callable over a step and the inputs.
@@ -91,7 +91,7 @@ class Launches:
     def _cluster(self, graph: Graph, node: Node, lane: Lane | None) -> Cluster:
         """The cluster of a launch; one for all launches of a function on the host, or on a gpu."""
         if self._instances is None or self._instances.library != graph.functions:
-            self._instances = Instances(dict(graph.functions))
+            self._instances = FunctionInstances(dict(graph.functions))
         func, constants = node.attr("function"), len(node.attr("Tconstants"))
         function = self._instances.get(func.name, func.attrs)
         key = function, constants, lane
@@ -104,7 +104,7 @@ class Launches:
         name: str,
         function: FunctionGraph,
         constants: int,
-        instances: Instances,
+        instances: FunctionInstances,
         lane: Lane | None,
     ) -> Cluster:
         if lane is None:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from cfgraph.analysis.reachability import ancestors
-from cfgraph.ir.calls import drop_uncalled
-from cfgraph.ir.copy import copy_of
+from cfgraph.ir.function_graph import OutputPorts
 from cfgraph.ir.graph import Graph, Node, Output
-from cfgraph.ir.ports import Ports
-from cfgraph.ir.shapes import UNKNOWN
+from cfgraph.ir.library import copy_graph, remove_uncalled_functions
+from cfgraph.ir.shapes import UNKNOWN_SHAPE
 from cfgraph.ops.functional import is_functional
 
 Run = tuple[Graph, tuple[Output, ...], tuple[Node, ...], tuple[Output, ...]]
@@ -26,8 +25,8 @@ def lowered_run(
     from cfgraph.passes.lower.lower import lower
 
     nodes = ancestors(graph, [*wanted, *(item.node for item in feeds)])
-    copy = copy_of(graph, nodes)
-    drop_uncalled(copy)  # what is wrong in them is no matter of the run
+    copy = copy_graph(graph, nodes)
+    remove_uncalled_functions(copy)  # what is wrong in them is no matter of the run
     fed = {item: _fed(copy, Output(copy[item.node.name], item.port)) for item in feeds}
     lower(copy)
     return (
@@ -56,11 +55,11 @@ def _fed(graph: Graph, item: Output) -> Output:
 
 def stand_in(graph: Graph, item: Output) -> Output:
     """A placeholder that takes the readers of an output; the output where its type is unknown."""
-    dtype = Ports(graph.functions).dtype(item)
+    dtype = OutputPorts(graph.functions).dtype(item)
     if dtype is None:
         return item
     name = graph.unique_name(f"{item.node.name}/fed")
-    attrs = {"dtype": dtype, "shape": UNKNOWN}
+    attrs = {"dtype": dtype, "shape": UNKNOWN_SHAPE}
     fed = graph.create(name, "Placeholder", attrs=attrs, device=item.node.device).output()
     graph.replace_uses(item, fed)
     return fed

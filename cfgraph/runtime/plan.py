@@ -16,7 +16,7 @@ from cfgraph.analysis.reachability import ancestors
 from cfgraph.analysis.verify.verify import verify
 from cfgraph.errors import InvalidInput, Unsupported, UsageError
 from cfgraph.ir import registry
-from cfgraph.ir.device_set import short_name
+from cfgraph.ir.devices import short_device_name
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ops.array import same
 from cfgraph.ops.op import Op, lookup
@@ -151,7 +151,7 @@ def _plan(
     nodes = {n: _plan_node(n, ops[n.op], found, layouts, references) for n in part.nodes}
     for node, plan in nodes.items():
         if getattr(plan.op, "functional", ""):
-            device = short_name(part.device)
+            device = short_device_name(part.device)
             plan.kernel = launches.kernel(graph, node, device)
             plan.on_card = partial(launches.kernel, graph, node, device)
     return Plan(part.device, nodes, layouts[found.root], part.fetches, part.feeds, fed_nodes)

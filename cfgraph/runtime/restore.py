@@ -7,11 +7,10 @@ from collections.abc import Collection
 from pathlib import Path
 
 from cfgraph.errors import CfgraphError, InvalidInput, UsageError
-from cfgraph.ir.file_bytes import read_file
-from cfgraph.ir.files import decode
+from cfgraph.ir.file_io import read_file
+from cfgraph.ir.files import VARIABLES_PREFIX, SavedVariables, decode_graph, saved_variables
 from cfgraph.ir.graph import Graph
 from cfgraph.ir.names import split_tensor_name
-from cfgraph.ir.saved_model import PREFIX, SavedVariables, saved_variables
 from cfgraph.runtime.checkpoint_state import checkpoint_prefix, named_state
 from cfgraph.runtime.restore_needed import RestoringPart, restoring_part, variables_needed
 from cfgraph.runtime.session import Session
@@ -50,7 +49,7 @@ def restored_for(graph: Graph, path: str | os.PathLike[str], keys: Keys | None) 
             raise UsageError(message, path=error.path, hint=hint) from error
         return restored_state(*found, keys)
     around = Path(prefix).parent.parent
-    if str(around / PREFIX) == prefix and (around / "saved_model.pb").exists():
+    if str(around / VARIABLES_PREFIX) == prefix and (around / "saved_model.pb").exists():
         return restored_state(*_saved_model(around), keys)
     return named_state(graph, prefix, keys)
 
@@ -61,7 +60,7 @@ def _saved_model(path: str | os.PathLike[str]) -> tuple[Graph, SavedVariables]:
     found = saved_variables(path, data)
     if found is None:
         raise UsageError("there are no variables of a SavedModel", path=str(path))
-    return decode(data).graph, found
+    return decode_graph(data).graph, found
 
 
 def restored_state(graph: Graph, saved: SavedVariables, keys: Keys | None = None) -> State:

@@ -14,9 +14,9 @@ from typing import Any
 from cfgraph.analysis.effects import Effects
 from cfgraph.analysis.reachability import ancestors
 from cfgraph.analysis.trainable_inputs import is_variable, variable_key
-from cfgraph.ir.attrs import Tensor
-from cfgraph.ir.copy import copy_of
+from cfgraph.ir.attrs import TensorValue
 from cfgraph.ir.graph import Graph, Node, Output
+from cfgraph.ir.library import copy_graph
 from cfgraph.ops.checkpoints import RestoreV2
 from cfgraph.ops.op import is_a
 from cfgraph.passes.lower.plan import constant_value
@@ -51,7 +51,7 @@ def restoring_part(graph: Graph, restore: str, prefix: str, keys: Keys) -> Resto
     lowered, _, (target,), (item,) = lowered_run(graph, (), (graph[restore],), (fed,))
     writers = [node.name for node in _writers(lowered, ancestors(lowered, [target]), keys)]
     nodes = ancestors(lowered, [*(lowered[name] for name in writers), item.node])
-    part = copy_of(lowered, nodes)
+    part = copy_graph(lowered, nodes)
     for node in nodes:
         if is_a(node, RestoreV2):
             _read_less(part, part[node.name])
@@ -84,5 +84,5 @@ def _read_less(graph: Graph, node: Node) -> None:
 
 
 def _some(graph: Graph, texts: Any, places: list[int]) -> Output:
-    value = Tensor(texts.reshape(-1)[places])
+    value = TensorValue(texts.reshape(-1)[places])
     return graph.add("Const", dtype=value.dtype, value=value).output()

@@ -13,8 +13,8 @@ import numpy as np
 from cfgraph.analysis.feeds_and_fetches import fed_tensor, fetched_tensor
 from cfgraph.analysis.transfers import is_partitioned
 from cfgraph.errors import CfgraphError, ExecutionError, UsageError
-from cfgraph.ir.collector import without_collector
-from cfgraph.ir.device_set import device_set
+from cfgraph.ir.devices import parse_devices
+from cfgraph.ir.gc_pause import paused_gc
 from cfgraph.ir.graph import Graph, Node, Output, require_graph
 from cfgraph.passes.place.rules import PlacementRules, PlacementRulesLike
 from cfgraph.runtime.clustered import clustered_run
@@ -107,7 +107,7 @@ class Session:
             message = f"unknown schedule {schedule!r}"
             raise UsageError(message, hint=f"one of {', '.join(SCHEDULES)}")
         self.graph = graph
-        self.devices = () if devices is None else device_set(devices)
+        self.devices = () if devices is None else parse_devices(devices)
         self.soft_placement = soft_placement
         self.rules = PlacementRules.of(rules)
         if self.rules != PlacementRules() and len(self.devices) < 2:
@@ -223,7 +223,7 @@ class Session:
         key = (wanted, nodes, fed, without_values)
         if trace is None and key in self._simulators:
             return self._simulators[key]
-        with without_collector():
+        with paused_gc():
             run = seen.graph, wanted, nodes, fed
             run = lowered_run(*(regrouped_run(seen.groups, run) if seen.groups else run))
             device: str | None = self.devices[0] if self.devices else DEFAULT_DEVICE

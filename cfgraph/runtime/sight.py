@@ -10,10 +10,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from cfgraph.analysis.reachability import ancestors
-from cfgraph.ir.calls import drop_uncalled
-from cfgraph.ir.copy import copy_of
 from cfgraph.ir.functions import Function
 from cfgraph.ir.graph import Graph, Node
+from cfgraph.ir.library import copy_graph, remove_uncalled_functions
 from cfgraph.ir.names import node_name
 from cfgraph.passes.cluster.inline_clusters import (
     InlinedNodes,
@@ -61,7 +60,7 @@ class Sight:
         if not holders:
             return self._plain
         if holders not in self._opened:
-            copy = copy_of(graph)
+            copy = copy_graph(graph)
             groups = inline_clusters(copy, [node for node in copy if node.name in holders])
             self._opened[holders] = Opened(copy, groups)
         return self._opened[holders]
@@ -86,8 +85,8 @@ def regrouped_run(groups: InlinedNodes, run: Run) -> Run:
     graph, fetches, targets, feeds = run
     kept = [*(item.node for item in fetches), *targets]
     found = set(computed(*run))
-    copy = copy_of(graph, ancestors(graph, [*kept, *(item.node for item in feeds)]))
-    drop_uncalled(copy)
+    copy = copy_graph(graph, ancestors(graph, [*kept, *(item.node for item in feeds)]))
+    remove_uncalled_functions(copy)
     fed = {item.node for item in feeds}
     keep = {copy[node.name] for node in kept}
     for name, group in groups.items():

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from cfgraph.analysis.transfers import sends_by_key
 from cfgraph.errors import RunTimeout
-from cfgraph.ir.device_set import short_name
+from cfgraph.ir.devices import short_device_name
 from cfgraph.ir.graph import Graph, Output
 from cfgraph.runtime.at_rest import AtRest
 from cfgraph.runtime.devices.on_card import OnCard
@@ -93,7 +93,7 @@ class Simulator:
         """What is put around the closures of a device."""
         if self._observer is None:
             return None
-        return traced(self._observer, short_name(plan.device), self.began)
+        return traced(self._observer, short_device_name(plan.device), self.began)
 
     def make_times(self) -> Times:
         """What dates the copies between devices and their hosts."""

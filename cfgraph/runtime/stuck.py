@@ -9,7 +9,7 @@ from typing import Final
 
 from cfgraph.analysis.transfers import RendezvousKey
 from cfgraph.errors import ExecutionError
-from cfgraph.ir.device_set import short_name
+from cfgraph.ir.devices import short_device_name
 from cfgraph.runtime.at_rest import AtRest, Instance
 from cfgraph.runtime.frame_state import Frame, Iteration
 from cfgraph.runtime.plan import NodePlan
@@ -68,7 +68,7 @@ def _describe(
     it = waiting.iteration
     executor = next(one for one in rest.executors if one.ready is waiting.ready)
     node = executor.linked.owners[waiting.take].node.name
-    sender = short_name(key.send_device)
+    sender = short_device_name(key.send_device)
     if key in rest.sends:
         reason, follows = _reason(rest, rest.sends[key], it)
     else:

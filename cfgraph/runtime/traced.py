@@ -7,7 +7,7 @@ from typing import Any, Final, NoReturn
 
 from cfgraph.errors import Unsupported
 from cfgraph.ir import registry
-from cfgraph.ir.function_graph import FunctionGraph, Instances
+from cfgraph.ir.function_graph import FunctionGraph, FunctionInstances
 from cfgraph.ir.graph import Node
 from cfgraph.ops.evaluate import (
     Bind,
@@ -41,7 +41,7 @@ class _NoStep:
 NO_STEP: Final[Any] = _NoStep()
 
 
-def traced_line(jax: Any, function: FunctionGraph, instances: Instances) -> StraightLine:
+def traced_line(jax: Any, function: FunctionGraph, instances: FunctionInstances) -> StraightLine:
     """A function's body for jax to trace. Raises Unsupported, with the node, for what cannot be."""
     order = ordered(function)
     static = static_nodes(order, lambda node, op: constant_slots(node, op, instances))

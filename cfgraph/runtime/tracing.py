@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from cfgraph.analysis.transfers import rendezvous_key
-from cfgraph.ir.device_set import short_name
+from cfgraph.ir.devices import short_device_name
 from cfgraph.ir.graph import Node
 from cfgraph.runtime.deliver import Edges
 from cfgraph.runtime.fire_transfer import TRANSFERS
@@ -80,7 +80,8 @@ def traced(observer: Observer, device: str, began: int) -> Wrap:
 def _pair(node: Node) -> str:
     """What both ends of a transfer are called, but for the tag of each message."""
     key = rendezvous_key(node)
-    return f"{short_name(key.send_device)}>{short_name(key.recv_device)} {key.tensor_name}"
+    sender, receiver = short_device_name(key.send_device), short_device_name(key.recv_device)
+    return f"{sender}>{receiver} {key.tensor_name}"
 
 
 def size_of(value: Any) -> int:

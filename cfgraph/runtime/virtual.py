@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from cfgraph.analysis.transfers import RendezvousKey
-from cfgraph.ir.device_set import short_name
+from cfgraph.ir.devices import short_device_name
 from cfgraph.ir.graph import Graph, Output
 from cfgraph.runtime.cost_model import CostModel
 from cfgraph.runtime.deliver import Edges
@@ -124,7 +124,7 @@ class VirtualSimulator(Simulator):
 
     def make_wrap(self, plan: Plan) -> Wrap | None:
         """Note every token; the observer is told when its times are known."""
-        return self._fired.wrap(short_name(plan.device))
+        return self._fired.wrap(short_device_name(plan.device))
 
     def make_times(self) -> Times:
         """Copies take the wires that messages take."""
@@ -214,7 +214,10 @@ class VirtualSimulator(Simulator):
     def _post(self, now: float) -> None:
         """Put the messages that were sent on their wires."""
         for channel, tag, value in self._outbox:
-            source, destination = short_name(channel.key[0]), short_name(channel.key[1])
+            source, destination = (
+                short_device_name(channel.key[0]),
+                short_device_name(channel.key[1]),
+            )
             arrival = now
             if source != destination:
                 _, arrival = self._wires.send(source, destination, size_of(value), now)

@@ -13,7 +13,7 @@ from typing import Final
 
 from cfgraph.ir import dtypes
 from cfgraph.ir.graph import CONTROL, Graph, Node, Output
-from cfgraph.ir.walk import topological
+from cfgraph.ir.topological_order import topological_order
 from tests.analysis.liveness_oracle import ROOT, Liveness, Tag, liveness
 from tests.analysis.random_graphs import CONTINUES, ITERATIONS
 
@@ -107,7 +107,7 @@ class Tables:
             table = self.values[item] = dict.fromkeys(free[item], 0)
             for bit, case in enumerate(cases):
                 table[case[place]] |= 1 << bit
-        for node in topological(graph).nodes:
+        for node in topological_order(graph).nodes:
             self.run(node)
 
     def run(self, node: Node) -> None:

@@ -15,7 +15,7 @@ from typing import Final
 from cfgraph.analysis.loops.frames import Frame, frames
 from cfgraph.ir import registry
 from cfgraph.ir.graph import CONTROL, Graph, Node, Output
-from cfgraph.ir.walk import Roles
+from cfgraph.ir.topological_order import OpRoles
 
 Tag = tuple[tuple[str, int], ...]
 Choose = Callable[[Output, Tag], int]
@@ -122,7 +122,7 @@ class _Run:
         self.nodes = dict.fromkeys(nodes)
         self.fed = fed
         self.max_iterations = max_iterations
-        self.roles = Roles()
+        self.roles = OpRoles()
         self.frames = frames(graph, nodes, fed)
         self.queue: deque[tuple[Node, Tag, bool]] = deque()
         self.arrived: dict[tuple[Node, Tag], _ArrivedTokens] = {}

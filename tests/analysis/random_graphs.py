@@ -15,7 +15,7 @@ import numpy as np
 
 import cfgraph.ops  # noqa: F401 - fills the registry
 from cfgraph.ir import dtypes
-from cfgraph.ir.attrs import Tensor
+from cfgraph.ir.attrs import TensorValue
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.shapes import Shape
 
@@ -119,8 +119,10 @@ class _Writer:
         return self.graph.add("Placeholder", name=name, dtype=dtype, shape=Shape(shape)).output()
 
     def const(self, value: Any, *controls: Node) -> Output:
-        dtype = dtypes.DType.of_numpy(value.dtype)
-        return self.graph.add("Const", controls=controls, value=Tensor(value), dtype=dtype).output()
+        dtype = dtypes.DType.from_numpy(value.dtype)
+        return self.graph.add(
+            "Const", controls=controls, value=TensorValue(value), dtype=dtype
+        ).output()
 
     def constant(self, scope: _Scope, value: Any) -> Output:
         """A constant in the frame of a scope."""

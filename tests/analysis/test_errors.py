@@ -13,7 +13,7 @@ from tests.analysis.graph_text import codes_and_nodes, findings
 FOLDER = Path(__file__).parents[2] / "fixtures" / "errors"
 FILES = sorted(FOLDER.glob("*.graph"))
 # the modules that look at graphs; the codes of the others are about files, values and runs
-SOURCES = ("cfgraph/analysis/**/*.py", "cfgraph/ir/graph.py", "cfgraph/ir/serde_tensor.py")
+SOURCES = ("cfgraph/analysis/**/*.py", "cfgraph/ir/graph.py", "cfgraph/ir/serde/tensor.py")
 # no file can hold it: loading drops the second edge (tests/analysis/verify/test_verify.py has it)
 IN_MEMORY = {"CFG116"}
 # a graph that shows it is too large for a file (tests/analysis/test_check_liveness.py has it)

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cfgraph.analysis.verify.verify import verify
-from cfgraph.ir import serde
 from cfgraph.ir.graph import Output
+from cfgraph.ir.serde import graph_def
 from cfgraph.runtime.session import Session
 from tests.analysis.assignments import Assignment, Tables
 from tests.analysis.executor_run import disagreements, observe_run
@@ -60,8 +60,8 @@ def test_tables_say_what_the_simulator_says(kind: str) -> None:
 
 def test_the_same_seed_gives_the_same_graph() -> None:
     one, other = random_graph(7), random_graph(7)
-    assert serde.graph_to_bytes(one.graph) == serde.graph_to_bytes(other.graph)
-    assert serde.graph_to_bytes(one.graph) != serde.graph_to_bytes(random_graph(8).graph)
+    assert graph_def.graph_to_bytes(one.graph) == graph_def.graph_to_bytes(other.graph)
+    assert graph_def.graph_to_bytes(one.graph) != graph_def.graph_to_bytes(random_graph(8).graph)
 
 
 def test_the_graphs_hold_what_control_flow_there_is() -> None:

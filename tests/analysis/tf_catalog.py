@@ -9,7 +9,7 @@ import numpy as np
 import cfgraph.ops  # noqa: F401 - fills the registry
 from cfgraph.analysis.deadness_tf import TfDeadness, deadness_tf
 from cfgraph.ir import dtypes
-from cfgraph.ir.attrs import Tensor
+from cfgraph.ir.attrs import TensorValue
 from cfgraph.ir.graph import CONTROL, Graph, Node, Output
 from cfgraph.ir.shapes import Shape
 
@@ -30,8 +30,8 @@ class Pieces:
 
     def const(self, value: Any, *controls: Node, name: str = "Const") -> Node:
         array = np.asarray(value, None if isinstance(value, bool) else np.int32)
-        dtype = dtypes.DType.of_numpy(array.dtype)
-        return self.op("Const", name=name, controls=controls, value=Tensor(array), dtype=dtype)
+        dtype = dtypes.DType.from_numpy(array.dtype)
+        return self.op("Const", name=name, controls=controls, value=TensorValue(array), dtype=dtype)
 
     def add(self, *inputs: Source, name: str = "Add") -> Node:
         return self.op("AddV2", *inputs, name=name)

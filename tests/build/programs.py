@@ -1,8 +1,4 @@
-"""Random structured programs, and two who run them: Python, and what the Builder writes.
-
-A program changes the integers `i`, `j`, the floats `x`, `y` and the variable `total`, which lives
-outside of the run. Integers stay below a prime, so that nothing overflows.
-"""
+"""Random structured programs with two interpreters: Python, and graphs of the Builder."""
 
 from __future__ import annotations
 
@@ -183,7 +179,7 @@ def evaluated(expression: Any, env: dict[str, Any]) -> Any:
     return expression
 
 
-class Python:
+class PythonInterpreter:
     """Runs a program directly."""
 
     def __init__(self, start: dict[str, Any], total: int) -> None:
@@ -215,7 +211,7 @@ class Python:
                     done += 1
 
 
-class Written:
+class BuilderInterpreter:
     """Writes a program with the Builder."""
 
     def __init__(self, builder: Builder, total: Any) -> None:

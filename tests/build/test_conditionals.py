@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from cfgraph import Builder
-from tests.build.running import refused, run
+from tests.build.execution import rejection, run_builder
 
 
 def choosing() -> tuple[Builder, Any, Any]:
@@ -17,7 +17,7 @@ def choosing() -> tuple[Builder, Any, Any]:
 def test_a_conditional_gives_what_its_branch_gives(p: bool, expected: list[float]) -> None:
     b, pred, x = choosing()
     out = b.cond(pred, lambda: x * 2, lambda: -x)
-    assert run(b, [out], {"p": p, "x": [1, 2]}) == [expected]
+    assert run_builder(b, [out], {"p": p, "x": [1, 2]}) == [expected]
 
 
 @pytest.mark.parametrize(("k", "expected"), [(0, 5), (1, 10), (2, 25), (-1, 25), (7, 25)])
@@ -25,7 +25,7 @@ def test_a_case_takes_the_last_branch_for_any_other_index(k: int, expected: int)
     b = Builder()
     index, x = b.placeholder("k", "int32", []), b.placeholder("x", "int64", [])
     out = b.case(index, [lambda: x, lambda: x * 2, lambda: x * x])
-    assert run(b, [out], {"k": k, "x": 5}) == [expected]
+    assert run_builder(b, [out], {"k": k, "x": 5}) == [expected]
 
 
 def test_what_both_branches_read_is_one_input() -> None:
@@ -34,10 +34,10 @@ def test_what_both_branches_read_is_one_input() -> None:
     assert [item.name for item in out.op.node.inputs] == ["p:0", "x:0"]
 
 
-def test_a_branch_may_hand_back_what_it_was_given() -> None:
+def test_a_branch_may_return_its_argument() -> None:
     b, pred, x = choosing()
     out = b.cond(pred, lambda: x, lambda: x + 1)
-    assert run(b, [out], {"p": True, "x": [3]}) == [[3.0]]
+    assert run_builder(b, [out], {"p": True, "x": [3]}) == [[3.0]]
 
 
 class Pair(NamedTuple):
@@ -55,7 +55,7 @@ def test_results_keep_their_structure() -> None:
     assert isinstance(out["pair"], Pair)
     assert isinstance(out["list"], list)
     fetches = [out["pair"].left, out["pair"].right, out["list"][0], out["list"][1][0]]
-    assert run(b, fetches, {"p": False, "x": [1]}) == [[2.0], 4, 3.5, [2.0]]
+    assert run_builder(b, fetches, {"p": False, "x": [1]}) == [[2.0], 4, 3.5, [2.0]]
 
 
 def test_constants_take_the_type_of_the_other_branch() -> None:
@@ -63,7 +63,7 @@ def test_constants_take_the_type_of_the_other_branch() -> None:
     x = b.placeholder("x", "float64", [])
     out = b.cond(x > 0, lambda: x, lambda: 0)
     assert str(out.dtype) == "float64"
-    assert run(b, [out], {"x": -3}) == [0.0]
+    assert run_builder(b, [out], {"x": -3}) == [0.0]
 
 
 def test_the_shape_is_what_both_branches_say() -> None:
@@ -81,13 +81,13 @@ def test_a_branch_for_its_effect_gives_an_operation() -> None:
     with b.control(done):
         after = v.read()
     assert done.node.op == "If"
-    assert run(b, [after], {"p": True}, [b.initializer()]) == [3.0]
-    assert run(b, [after], {"p": False}, [b.initializer("again")]) == [1.0]
+    assert run_builder(b, [after], {"p": True}, [b.initializer()]) == [3.0]
+    assert run_builder(b, [after], {"p": False}, [b.initializer("again")]) == [1.0]
 
 
 def test_a_python_bool_is_a_constant_predicate() -> None:
     b = Builder()
-    assert run(b, [b.cond(True, lambda: 1, lambda: 2)]) == [1]
+    assert run_builder(b, [b.cond(True, lambda: 1, lambda: 2)]) == [1]
 
 
 def test_a_value_of_an_outer_conditional_is_read_two_levels_down() -> None:
@@ -98,20 +98,20 @@ def test_a_value_of_an_outer_conditional_is_read_two_levels_down() -> None:
         return b.cond(pred, lambda: b.cond(x[0] > 0, lambda: y + x, lambda: y), lambda: x)
 
     out = b.cond(pred, outer, lambda: x)
-    assert run(b, [out], {"p": True, "x": [1, 2]}) == [[3.0, 5.0]]
+    assert run_builder(b, [out], {"p": True, "x": [1, 2]}) == [[3.0, 5.0]]
 
 
 def test_two_types_of_one_output_are_named() -> None:
     b, pred, x = choosing()
-    error = refused(lambda: b.cond(pred, lambda: (x, x), lambda: (x, b.const(1))))
+    error = rejection(lambda: b.cond(pred, lambda: (x, x), lambda: (x, b.const(1))))
     assert error.message == "output 1 of 'cond' has two types: float32 in 'then', int32 in 'else'"
 
 
 def test_two_structures_are_shown() -> None:
     b, pred, x = choosing()
-    error = refused(lambda: b.cond(pred, lambda: {"a": x}, lambda: {"b": x}))
+    error = rejection(lambda: b.cond(pred, lambda: {"a": x}, lambda: {"b": x}))
     assert error.message == "the branches of 'cond' differ: {a: *} in 'then', {b: *} in 'else'"
-    error = refused(lambda: b.case(0, [lambda: (x, (x, x)), lambda: (x, x)]))
+    error = rejection(lambda: b.case(0, [lambda: (x, (x, x)), lambda: (x, x)]))
     assert error.message.startswith(
         "the branches of 'case' differ at output 1: (*, *) in 'branch0'"
     )
@@ -121,30 +121,32 @@ def test_a_value_of_one_branch_is_not_read_in_the_other() -> None:
     b, pred, x = choosing()
     kept: list[Any] = []
     b.cond(pred, lambda: kept.append(x * 2), lambda: None)
-    error = refused(lambda: b.cond(pred, lambda: x, lambda: kept[0] + 1))
+    error = rejection(lambda: b.cond(pred, lambda: x, lambda: kept[0] + 1))
     assert "'Mul:0' was made in the then branch of 'cond'" in error.message
     assert "cannot be read in the else branch of 'cond'" in error.message
-    assert "cannot be read in the graph itself" in refused(lambda: b.Identity(kept[0])).message
+    assert "cannot be read in the graph itself" in rejection(lambda: b.Identity(kept[0])).message
 
 
 @pytest.mark.parametrize("shape", [[2], [1], [None, 1]])
 def test_a_predicate_is_a_scalar(shape: list[Any]) -> None:
     b = Builder()
     pred = b.placeholder("p", "bool", shape)
-    error = refused(lambda: b.cond(pred, lambda: 1, lambda: 2))
+    error = rejection(lambda: b.cond(pred, lambda: 1, lambda: 2))
     assert error.message.startswith("the predicate p:0 has the shape")
 
 
 def test_a_predicate_is_a_bool_and_an_index_an_integer() -> None:
     b = Builder()
     x = b.placeholder("x", "float32", [])
-    error = refused(lambda: b.cond(x, lambda: 1, lambda: 2))
+    error = rejection(lambda: b.cond(x, lambda: 1, lambda: 2))
     assert error.message == "the predicate x:0 is float32, not bool"
-    assert refused(lambda: b.case(x, [lambda: 1])).message == "the index x:0 is float32, not int32"
+    assert (
+        rejection(lambda: b.case(x, [lambda: 1])).message == "the index x:0 is float32, not int32"
+    )
 
 
 def test_a_branch_is_a_function_without_arguments() -> None:
     b, pred, x = choosing()
-    assert "is no function" in refused(lambda: b.cond(pred, x, lambda: x)).message
-    assert "'y'" in refused(lambda: b.cond(pred, lambda y: y, lambda: x)).message
-    assert refused(lambda: b.case(0, [])).message == "'case' has no branches"
+    assert "is no function" in rejection(lambda: b.cond(pred, x, lambda: x)).message
+    assert "'y'" in rejection(lambda: b.cond(pred, lambda y: y, lambda: x)).message
+    assert rejection(lambda: b.case(0, [])).message == "'case' has no branches"

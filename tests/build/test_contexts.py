@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from cfgraph import Builder
-from tests.build.running import refused
+from tests.build.execution import rejection
 
 
 def start() -> tuple[Builder, Any]:
@@ -48,10 +48,12 @@ def test_a_body_has_names_of_its_own() -> None:
 @pytest.mark.parametrize("name", ["_x", "a b", "", "/x"])
 def test_a_name_that_files_cannot_hold_is_refused(name: str) -> None:
     b, _ = start()
-    assert refused(lambda: b.scope(name).__enter__()).message == f"{name!r} is no name for a scope"
+    assert (
+        rejection(lambda: b.scope(name).__enter__()).message == f"{name!r} is no name for a scope"
+    )
 
 
-def test_nodes_ask_for_the_device_around_them() -> None:
+def test_nodes_request_the_enclosing_device() -> None:
     b, x = start()
     with b.device("/job:worker/task:1"):
         y = -x
@@ -63,7 +65,7 @@ def test_nodes_ask_for_the_device_around_them() -> None:
     assert devices == ["", "/job:worker/task:1", "/job:worker/task:1/device:GPU:0", ""]
 
 
-def test_a_body_is_on_the_device_around_it() -> None:
+def test_a_body_is_on_the_enclosing_device() -> None:
     b, x = start()
 
     def branch() -> Any:
@@ -80,10 +82,10 @@ def test_a_body_is_on_the_device_around_it() -> None:
 
 def test_a_word_that_is_no_device_is_refused() -> None:
     b, _ = start()
-    assert refused(lambda: b.device("gpux").__enter__()).message == "'gpux' is no device"
+    assert rejection(lambda: b.device("gpux").__enter__()).message == "'gpux' is no device"
 
 
-def test_nodes_wait_for_what_is_around_them() -> None:
+def test_nodes_wait_for_enclosing_controls() -> None:
     b, x = start()
     first, second = b.NoOp(name="first"), -x
     with b.control(first):
@@ -104,4 +106,4 @@ def test_a_group_is_done_when_all_are() -> None:
 
 def test_a_number_is_nothing_to_wait_for() -> None:
     b, _ = start()
-    assert refused(lambda: b.control(3).__enter__()).message == "3 is no operation to wait for"
+    assert rejection(lambda: b.control(3).__enter__()).message == "3 is no operation to wait for"

@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 from cfgraph import Builder
-from tests.build.running import refused, run
+from tests.build.execution import rejection, run_builder
 
 
 def scaling() -> tuple[Builder, Any, Any]:
@@ -17,7 +17,7 @@ def test_a_function_is_written_once_and_called_often() -> None:
     out = scaled(scaled(scaled(x)))
     assert list(b.graph.functions) == ["scaled"]
     assert [node.op for node in b.graph].count("PartitionedCall") == 3
-    assert run(b, [out], {"x": 3, "w": 2}) == [24.0]
+    assert run_builder(b, [out], {"x": 3, "w": 2}) == [24.0]
 
 
 def test_arguments_and_results_keep_their_structure() -> None:
@@ -28,8 +28,8 @@ def test_arguments_and_results_keep_their_structure() -> None:
         return {"left": pair["a"] * factor, "both": [pair["a"], pair["b"]]}
 
     out = parts({"a": x, "b": 1}, factor=3.0)
-    assert run(b, [out["left"], *out["both"]], {"x": 2}) == [6.0, 2.0, 1]
-    assert run(b, [parts({"a": x, "b": 1})["left"]], {"x": 2}) == [4.0]
+    assert run_builder(b, [out["left"], *out["both"]], {"x": 2}) == [6.0, 2.0, 1]
+    assert run_builder(b, [parts({"a": x, "b": 1})["left"]], {"x": 2}) == [4.0]
 
 
 def test_other_types_or_shapes_make_another_function() -> None:
@@ -43,7 +43,7 @@ def test_a_function_is_called_from_within_a_loop() -> None:
     b, x, w = scaling()
     scaled = b.function(lambda a: a * w)
     (out,) = b.while_loop(lambda a: a < 100, lambda a: [scaled(a)], [x])
-    assert run(b, [out], {"x": 3, "w": 2}) == [192.0]
+    assert run_builder(b, [out], {"x": 3, "w": 2}) == [192.0]
 
 
 def test_effects_in_a_function_keep_the_order_of_the_program() -> None:
@@ -59,7 +59,7 @@ def test_effects_in_a_function_keep_the_order_of_the_program() -> None:
 
     before, after = change()
     assert before.op.node.op == "StatefulPartitionedCall"
-    assert run(b, [before, after], {"x": 10}, [b.initializer()]) == [1.0, 20.0]
+    assert run_builder(b, [before, after], {"x": 10}, [b.initializer()]) == [1.0, 20.0]
 
 
 def test_a_function_for_its_effect_gives_an_operation() -> None:
@@ -68,7 +68,7 @@ def test_a_function_for_its_effect_gives_an_operation() -> None:
     done = b.function(lambda: v.assign(x), name="set")()
     with b.control(done):
         after = v.read()
-    assert run(b, [after], {"x": 5}, [b.initializer()]) == [5.0]
+    assert run_builder(b, [after], {"x": 5}, [b.initializer()]) == [5.0]
 
 
 def test_a_function_that_calls_itself_is_refused() -> None:
@@ -96,17 +96,17 @@ def test_what_a_function_reads_must_be_there_where_it_is_called() -> None:
         return kept[0](x)
 
     b.cond(x > 0, branch, lambda: x)
-    message = refused(lambda: kept[0](x)).message
+    message = rejection(lambda: kept[0](x)).message
     assert "was made in the then branch of 'cond'" in message
 
 
 def test_arguments_that_a_function_does_not_take_are_named() -> None:
     b, x, _ = scaling()
     twice = b.function(lambda a: a + a, name="twice")
-    assert "too many positional" in refused(lambda: twice(x, x)).message
+    assert "too many positional" in rejection(lambda: twice(x, x)).message
 
 
-def test_only_conditionals_and_loops_ask_to_be_lowered() -> None:
+def test_only_conditionals_and_loops_request_lowering() -> None:
     # TensorFlow drops effects from calls that carry the mark
     b, x, _ = scaling()
     out = b.cond(x > 0, lambda: b.function(lambda a: a * 2, name="twice")(x), lambda: x)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from cfgraph import Builder
-from tests.build.running import run, run_with_tensorflow
+from tests.build.execution import run_builder, run_with_tensorflow
 
 Program = Callable[[Builder], tuple[list[Any], dict[str, Any]]]
 
@@ -118,4 +118,4 @@ def test_tensorflow_gives_the_same_values(program: Program) -> None:
     b = Builder()
     fetches, feeds = program(b)
     before = [b.initializer()]
-    assert run(b, fetches, feeds, before) == run_with_tensorflow(b, fetches, feeds, before)
+    assert run_builder(b, fetches, feeds, before) == run_with_tensorflow(b, fetches, feeds, before)

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from cfgraph import Builder
-from tests.build.running import refused, run
+from tests.build.execution import rejection, run_builder
 
 
 def summing() -> tuple[Builder, Any, Any]:
@@ -17,10 +17,10 @@ def summing() -> tuple[Builder, Any, Any]:
 def test_a_loop_runs_as_long_as_its_condition_holds(n: int, expected: list[Any]) -> None:
     b, limit, x = summing()
     out = b.while_loop(lambda i, a: i < limit, lambda i, a: (i + 1, a + x), (0, x * 0))
-    assert run(b, list(out), {"n": n, "x": [1, 2]}) == expected
+    assert run_builder(b, list(out), {"n": n, "x": [1, 2]}) == expected
 
 
-def test_what_a_loop_reads_it_hands_around_once() -> None:
+def test_a_captured_tensor_is_carried_once() -> None:
     b, limit, x = summing()
     out = b.while_loop(lambda i, a: i < limit, lambda i, a: (i + 1, a + x * x), [0, x])
     node = out[0].op.node
@@ -50,7 +50,7 @@ def test_loop_variables_keep_their_structure() -> None:
         State(0, (0, 1)),
     )
     assert isinstance(out, State)
-    assert run(b, [out.done, *out.pair], {"n": 10}) == [10, 55, 89]
+    assert run_builder(b, [out.done, *out.pair], {"n": 10}) == [10, 55, 89]
 
 
 def test_a_dict_of_loop_variables_is_one_argument() -> None:
@@ -60,14 +60,14 @@ def test_a_dict_of_loop_variables_is_one_argument() -> None:
         lambda s: {"twice": s["twice"] * 2, "i": s["i"] + 1},
         {"i": 0, "twice": 1},
     )
-    assert run(b, [out["i"], out["twice"]], {"n": 5}) == [5, 32]
+    assert run_builder(b, [out["i"], out["twice"]], {"n": 5}) == [5, 32]
 
 
 def test_a_single_loop_variable_needs_no_brackets() -> None:
     b, limit, _ = summing()
-    assert run(b, [b.while_loop(lambda i: i < limit, lambda i: i + 2, 0)], {"n": 5}) == [6]
+    assert run_builder(b, [b.while_loop(lambda i: i < limit, lambda i: i + 2, 0)], {"n": 5}) == [6]
     (listed,) = b.while_loop(lambda i: i < limit, lambda i: i + 2, [0])
-    assert run(b, [listed], {"n": 5}) == [6]
+    assert run_builder(b, [listed], {"n": 5}) == [6]
 
 
 @pytest.mark.parametrize("dtype", ["int32", "int64"])
@@ -76,8 +76,8 @@ def test_a_maximum_of_iterations_ends_a_loop(dtype: str) -> None:
     most = b.placeholder("m", dtype, [])
     (fixed,) = b.while_loop(lambda i: i < 100, lambda i: i * 2, [1], maximum_iterations=3)
     (fed,) = b.while_loop(lambda i: i < 100, lambda i: i * 2, [1], maximum_iterations=most)
-    assert run(b, [fixed, fed], {"m": 5}) == [8, 32]
-    assert run(b, [fixed, fed], {"m": 50}) == [8, 128]
+    assert run_builder(b, [fixed, fed], {"m": 5}) == [8, 32]
+    assert run_builder(b, [fixed, fed], {"m": 50}) == [8, 128]
 
 
 def test_a_loop_over_resources_alone_gets_a_counter() -> None:
@@ -88,7 +88,7 @@ def test_a_loop_over_resources_alone_gets_a_counter() -> None:
         after = v.read()
     assert done.node.op == "While"
     assert [str(dtype) for dtype in done.node.attrs["T"]] == ["int32", "resource"]
-    assert run(b, [after], None, [b.initializer()]) == [12]
+    assert run_builder(b, [after], None, [b.initializer()]) == [12]
 
 
 @pytest.mark.parametrize("said", [([], [None]), {"a": [None]}])
@@ -101,7 +101,7 @@ def test_shapes_may_grow_where_that_is_said(said: Any) -> None:
         shape_invariants=said,
     )
     assert str(out.shape) == "[?]"
-    assert run(b, [out], {"n": 2, "x": [1, 2]}) == [[1.0, 2.0] * 3]
+    assert run_builder(b, [out], {"n": 2, "x": [1, 2]}) == [[1.0, 2.0] * 3]
 
 
 def test_loops_and_conditionals_nest_both_ways() -> None:
@@ -117,20 +117,20 @@ def test_loops_and_conditionals_nest_both_ways() -> None:
     a = 1.0
     for i in range(6):
         a = a + i if i % 2 == 0 else (a - 1 if a > 5 else a)
-    assert run(b, list(out), {"n": 6, "x": [1, 2]}) == [6, [a, 2 * a]]
+    assert run_builder(b, list(out), {"n": 6, "x": [1, 2]}) == [6, [a, 2 * a]]
 
 
 def test_parallel_iterations_are_passed_on() -> None:
     b, limit, _ = summing()
     (out,) = b.while_loop(lambda i: i < limit, lambda i: i + 1, [0], parallel_iterations=1)
     assert out.op.node.attrs["parallel_iterations"] == 1
-    error = refused(lambda: b.while_loop(lambda i: True, lambda i: i, [0], parallel_iterations=0))
+    error = rejection(lambda: b.while_loop(lambda i: True, lambda i: i, [0], parallel_iterations=0))
     assert error.message == "parallel_iterations of 'while' is 0"
 
 
 def test_a_loop_variable_keeps_its_type() -> None:
     b, limit, x = summing()
-    error = refused(lambda: b.while_loop(lambda i, a: i < limit, lambda i, a: (i + 1, i), [0, x]))
+    error = rejection(lambda: b.while_loop(lambda i, a: i < limit, lambda i, a: (i + 1, i), [0, x]))
     assert error.message == (
         "loop variable 'a' of 'while' is float32 when the loop begins and int32 after an iteration"
     )
@@ -138,23 +138,29 @@ def test_a_loop_variable_keeps_its_type() -> None:
 
 def test_a_loop_variable_keeps_its_shape() -> None:
     b, _, x = summing()
-    error = refused(lambda: b.while_loop(lambda s: True, lambda s: {"a": s["a"][:1]}, {"a": x}))
+    error = rejection(lambda: b.while_loop(lambda s: True, lambda s: {"a": s["a"][:1]}, {"a": x}))
     assert error.message == (
         "loop variable 'a' of 'while' has the shape [2] when the loop begins and [1] after an "
         "iteration"
     )
     assert error.hint == "shape_invariants={'a': [None]}, if that is meant"
-    error = refused(lambda: b.while_loop(lambda a: 1, lambda a: a, [x], shape_invariants={"b": []}))
+    error = rejection(
+        lambda: b.while_loop(lambda a: 1, lambda a: a, [x], shape_invariants={"b": []})
+    )
     assert error.message == "'while' has no loop variable 'b'"
-    error = refused(lambda: b.while_loop(lambda a: True, lambda a: a, [x], shape_invariants=[[3]]))
+    error = rejection(
+        lambda: b.while_loop(lambda a: True, lambda a: a, [x], shape_invariants=[[3]])
+    )
     assert error.message == "loop variable 'a' begins as [2], not as [3]"
 
 
 def test_loop_variables_keep_their_number_and_structure() -> None:
     b, limit, x = summing()
-    error = refused(lambda: b.while_loop(lambda i, a: i < limit, lambda i, a: i + 1, [0, x]))
+    error = rejection(lambda: b.while_loop(lambda i, a: i < limit, lambda i, a: i + 1, [0, x]))
     assert "(*, *) when the loop begins, * after an iteration" in error.message
-    error = refused(lambda: b.while_loop(lambda i, a: i < limit, lambda i, a: (i, (a, a)), [0, x]))
+    error = rejection(
+        lambda: b.while_loop(lambda i, a: i < limit, lambda i, a: (i, (a, a)), [0, x])
+    )
     assert error.message.startswith(
         "loop variable 'a' of 'while' is * when the loop begins, (*, *)"
     )
@@ -162,11 +168,11 @@ def test_loop_variables_keep_their_number_and_structure() -> None:
 
 def test_a_condition_is_one_scalar_bool() -> None:
     b, limit, x = summing()
-    error = refused(lambda: b.while_loop(lambda a: a < 1, lambda a: a, [x]))
+    error = rejection(lambda: b.while_loop(lambda a: a < 1, lambda a: a, [x]))
     assert error.message == "the condition Less:0 has the shape [2], and is no scalar"
-    error = refused(lambda: b.while_loop(lambda a: limit, lambda a: a, [x]))
+    error = rejection(lambda: b.while_loop(lambda a: limit, lambda a: a, [x]))
     assert error.message == "the condition n:0 is int32, not bool"
-    error = refused(lambda: b.while_loop(lambda a: None, lambda a: a, [x]))
+    error = rejection(lambda: b.while_loop(lambda a: None, lambda a: a, [x]))
     assert error.message == "the condition of 'while' gives None, not one bool"
 
 
@@ -179,12 +185,12 @@ def test_a_value_of_the_body_is_not_read_outside() -> None:
         return kept[0]
 
     b.while_loop(lambda i: i < limit, body, [0])
-    assert "was made in the body of 'while'" in refused(lambda: kept[0] + 1).message
+    assert "was made in the body of 'while'" in rejection(lambda: kept[0] + 1).message
 
 
 def test_condition_and_body_take_the_loop_variables() -> None:
     b, limit, _ = summing()
-    error = refused(lambda: b.while_loop(lambda i, j: i < limit, lambda i: i, [0]))
+    error = rejection(lambda: b.while_loop(lambda i, j: i < limit, lambda i: i, [0]))
     assert error.message.startswith("the condition of 'while' is called with 1 argument: ")
-    error = refused(lambda: b.while_loop(lambda i: i < limit, lambda: 1, [0]))
+    error = rejection(lambda: b.while_loop(lambda i: i < limit, lambda: 1, [0]))
     assert error.message.startswith("the body of 'while' is called with 1 argument: ")

@@ -8,7 +8,7 @@ import pytest
 import cfgraph
 from cfgraph import Builder
 from cfgraph.ir.dtypes import DType
-from tests.build.running import refused, run
+from tests.build.execution import rejection, run_builder
 
 
 def values() -> tuple[Builder, Any, Any]:
@@ -34,7 +34,7 @@ def test_several_outputs_are_a_named_tuple_and_none_the_operation() -> None:
     assert b.NoOp().name == "NoOp"
 
 
-def test_python_values_take_the_type_of_the_tensors_beside_them() -> None:
+def test_python_values_take_the_type_of_adjacent_tensors() -> None:
     b, x, k = values()
     assert [str(t.dtype) for t in (x + 1, 2 * x, k + 1, b.AddN([x, [1, 2]]))] == [
         "float64",
@@ -76,13 +76,13 @@ def test_a_value_takes_a_type_that_the_op_allows() -> None:
 def test_a_list_of_tensors_is_packed_where_one_tensor_is_wanted() -> None:
     b, x, k = values()
     out = b.Reshape(b.Tile(x, [k]), [k, 2])
-    assert run(b, [out], {"x": [1, 2], "k": 2}) == [[[1.0, 2.0], [1.0, 2.0]]]
+    assert run_builder(b, [out], {"x": [1, 2], "k": 2}) == [[[1.0, 2.0], [1.0, 2.0]]]
 
 
 def test_lists_that_share_a_count_are_taken_apart() -> None:
     b, x, _ = values()
     out = b.DynamicStitch([[0, 2], [1, 3]], [x, x * 10])
-    assert run(b, [out], {"x": [1, 2]}) == [[1.0, 10.0, 2.0, 20.0]]
+    assert run_builder(b, [out], {"x": [1, 2]}) == [[1.0, 10.0, 2.0, 20.0]]
 
 
 def test_operators_do_what_python_does() -> None:
@@ -114,7 +114,7 @@ def test_operators_do_what_python_does() -> None:
         (p | ~p, True),
         (p ^ p, False),
     ]
-    found = run(b, [made for made, _ in pairs], {"x": a, "k": 3})
+    found = run_builder(b, [made for made, _ in pairs], {"x": a, "k": 3})
     assert found == [np.asarray(want).tolist() for _, want in pairs]
 
 
@@ -124,7 +124,7 @@ def test_matrices_are_multiplied_singly_and_in_stacks() -> None:
     single, stacked = m @ m, s @ m
     assert [single.op.node.op, stacked.op.node.op] == ["MatMul", "BatchMatMulV2"]
     arrays = np.arange(4.0).reshape(2, 2), np.arange(12.0).reshape(3, 2, 2)
-    assert run(b, [single, stacked], {"m": arrays[0], "s": arrays[1]}) == [
+    assert run_builder(b, [single, stacked], {"m": arrays[0], "s": arrays[1]}) == [
         (arrays[0] @ arrays[0]).tolist(),
         (arrays[1] @ arrays[0]).tolist(),
     ]
@@ -143,13 +143,15 @@ def test_an_index_takes_the_part_that_numpy_takes() -> None:
         (x[k], a[1]),
         (x[k:, 0, k + 1], a[1:, 0, 2]),
     ]
-    assert run(b, [made for made, _ in pairs], {"x": a, "k": 1}) == [w.tolist() for _, w in pairs]
+    assert run_builder(b, [made for made, _ in pairs], {"x": a, "k": 1}) == [
+        w.tolist() for _, w in pairs
+    ]
     assert [str(made.shape) for made, _ in pairs[:5]] == [
         str(list(w.shape)).replace(" ", "") for _, w in pairs[:5]
     ]
 
 
-def test_notes_are_kept_as_they_are_given() -> None:
+def test_undeclared_attributes_are_unchanged() -> None:
     b, x, _ = values()
     assert b.Identity(x, _class=["loc:@x"]).op.node.attrs["_class"] == (b"loc:@x",)
 
@@ -204,18 +206,18 @@ def test_a_mistake_is_named_at_the_line_of_the_user(message: str) -> None:
 
 def test_a_tensor_is_no_python_value() -> None:
     _, x, _ = values()
-    assert "has no truth value" in refused(lambda: bool(x[0] > 1)).message
-    assert "cannot be iterated" in refused(lambda: list(x)).message
+    assert "has no truth value" in rejection(lambda: bool(x[0] > 1)).message
+    assert "cannot be iterated" in rejection(lambda: list(x)).message
 
 
 def test_what_was_meant_is_guessed() -> None:
     b, x, _ = values()
-    assert refused(lambda: b.MatMull(x, x)).hint == "did you mean 'MatMul'?"
-    assert refused(lambda: b.whileloop(x, x)).hint == "did you mean 'while_loop'?"
-    assert refused(lambda: b.MatMul(x, x, transpos_a=True)).hint == "did you mean 'transpose_a'?"
+    assert rejection(lambda: b.MatMull(x, x)).hint == "did you mean 'MatMul'?"
+    assert rejection(lambda: b.whileloop(x, x)).hint == "did you mean 'while_loop'?"
+    assert rejection(lambda: b.MatMul(x, x, transpos_a=True)).hint == "did you mean 'transpose_a'?"
 
 
 def test_a_node_that_does_not_fit_leaves_no_trace() -> None:
     b, x, _ = values()
-    refused(lambda: b.MatMul(x, x))
+    rejection(lambda: b.MatMul(x, x))
     assert [node.name for node in b.graph] == ["x", "k"]

@@ -7,8 +7,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cfgraph import Builder
-from tests.build.programs import FLOATS, INTEGERS, NAMES, Python, Written, programs
-from tests.build.running import run, run_with_tensorflow
+from tests.build.execution import run_builder, run_with_tensorflow
+from tests.build.programs import (
+    FLOATS,
+    INTEGERS,
+    NAMES,
+    BuilderInterpreter,
+    PythonInterpreter,
+    programs,
+)
 
 STARTS = st.fixed_dictionaries(
     {
@@ -28,14 +35,14 @@ def written(program: tuple[Any, ...]) -> tuple[Builder, list[Any]]:
 
     @b.function
     def program_of(env: dict[str, Any]) -> tuple[Any, ...]:
-        after = Written(b, total).run(program, env)
+        after = BuilderInterpreter(b, total).run(program, env)
         return (*(b.Identity(after[name]) for name in NAMES), total.read())
 
     return b, list(program_of(env))
 
 
 def expected(program: tuple[Any, ...], start: dict[str, Any]) -> list[Any]:
-    python = Python(start, 7)
+    python = PythonInterpreter(start, 7)
     python.run(program)
     return [*(python.env[name] for name in NAMES), python.total]
 
@@ -47,8 +54,8 @@ def test_a_written_program_does_what_it_says_under_every_schedule(
 ) -> None:
     b, fetches = written(program)
     wanted, before = expected(program, start), [b.initializer()]
-    assert run(b, fetches, start, before) == wanted
-    assert run(b, fetches, start, before, schedule="random", schedule_seed=seed) == wanted
+    assert run_builder(b, fetches, start, before) == wanted
+    assert run_builder(b, fetches, start, before, schedule="random", schedule_seed=seed) == wanted
 
 
 @pytest.mark.interop

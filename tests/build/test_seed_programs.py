@@ -8,7 +8,7 @@ import pytest
 
 import cfgraph
 from cfgraph import Builder
-from tests.build.running import run, run_with_tensorflow
+from tests.build.execution import run_builder, run_with_tensorflow
 
 
 def conditional() -> Builder:
@@ -37,7 +37,7 @@ CASES = [
 @pytest.mark.parametrize(("write", "feeds", "expected"), CASES)
 def test_a_program_gives_what_it_says(write, feeds, expected) -> None:
     b = write()
-    assert run(b, [b.graph.tensor("out")], feeds) == [expected]
+    assert run_builder(b, [b.graph.tensor("out")], feeds) == [expected]
 
 
 @pytest.mark.interop
@@ -56,7 +56,7 @@ def test_the_conditional_is_one_node_with_a_function_a_branch() -> None:
     assert sorted(graph.functions) == ["cond_else", "cond_then"]
 
 
-def test_the_loop_is_one_node_that_hands_around_what_it_reads() -> None:
+def test_the_loop_is_one_node_that_carries_what_it_reads() -> None:
     graph = loop().graph
     node, body = graph["while"], graph.functions["while_body"].definition
     assert node.op == "StatelessWhile"

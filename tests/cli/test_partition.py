@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import cfgraph
-from cfgraph.ir.device_set import short_name
+from cfgraph.ir.devices import short_device_name
 
 BODY_ON_GPU = ("--place", "*=cpu:0", "--place", "while/add*=gpu:0")
 
@@ -34,7 +34,7 @@ def test_a_partitioned_graph_runs_in_a_pipe(command: Any, counter: Path) -> None
     done = cut(command, counter, *BODY_ON_GPU)
     assert done.code == 0
     graph = cfgraph.loads(done.data)
-    assert {short_name(node.device) for node in graph} == {"cpu:0", "gpu:0"}
+    assert {short_device_name(node.device) for node in graph} == {"cpu:0", "gpu:0"}
     assert graph["while/add"].device.endswith("GPU:0")
     run = command("run", "-", "--feed", "n=7", "--fetch", "count:0", stdin=done.data)
     assert (run.code, run.out.split()[-1]) == (0, "7")

@@ -16,7 +16,7 @@ from cfgraph.console.picture.html import SCRIPTS, page_bytes, script_json
 from cfgraph.console.picture.model import picture
 from cfgraph.console.view import Chosen, View, choose
 from cfgraph.ir.graph import Graph
-from cfgraph.ir.text import parse_graph
+from cfgraph.ir.text.graph_text import parse_graph
 
 ASSETS = Path(sys.modules[page_bytes.__module__].__file__ or "").parent / "assets"
 

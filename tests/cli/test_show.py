@@ -13,7 +13,7 @@ import pytest
 
 import cfgraph
 from cfgraph.ir import dtypes
-from cfgraph.ir.attrs import Tensor
+from cfgraph.ir.attrs import TensorValue
 from cfgraph.ir.graph import Graph
 
 NAMES = sorted(file.stem for file in (Path(__file__).parents[2] / "fixtures/graphs").glob("*.pb"))
@@ -183,7 +183,7 @@ def test_an_output_that_the_node_does_not_have_is_a_usage_error(
 
 def test_large_constants_are_elided_unless_asked_for(command: Any, tmp_path: Path) -> None:
     graph = Graph()
-    value = Tensor(np.full(2000, 7, np.int32))
+    value = TensorValue(np.full(2000, 7, np.int32))
     graph.add("Const", name="c", dtype=dtypes.int32, value=value)
     cfgraph.save(graph, tmp_path / "g.pb")
     short = command("show", tmp_path / "g.pb", "--node", "c").out

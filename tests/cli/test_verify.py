@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cfgraph.ir.attrs import Tensor
-from cfgraph.ir.copy import copy_of
+from cfgraph.ir.attrs import TensorValue
 from cfgraph.ir.files import dumps
 from cfgraph.ir.graph import Graph
+from cfgraph.ir.library import copy_graph
 from cfgraph.passes.lower.lower import lower
 
 COMMANDS = {
@@ -152,9 +152,9 @@ def test_what_convert_would_write_is_read_again(
     output.unlink()
 
     def wrong(graph: Graph, kind: str) -> bytes:
-        copy = copy_of(graph)
+        copy = copy_graph(graph)
         value = copy["Const"].attrs["value"].array
-        copy.set_attr(copy["Const"], "value", Tensor(value + 1))
+        copy.set_attr(copy["Const"], "value", TensorValue(value + 1))
         return dumps(copy, kind)
 
     monkeypatch.setattr("cfgraph.console.convert.dumps", wrong)

@@ -11,8 +11,8 @@ import pytest
 import cfgraph
 from cfgraph.compare.diff import diff
 from cfgraph.errors import UsageError
-from cfgraph.ir.copy import copy_of
 from cfgraph.ir.graph import Graph
+from cfgraph.ir.library import copy_graph
 
 GRAPHS = sorted(
     path.name for path in (Path(__file__).parents[2] / "fixtures" / "graphs").glob("*.pb")
@@ -30,7 +30,7 @@ def parts(found: Any) -> dict[str, list[str]]:
 
 
 def renamed(graph: Graph) -> Graph:
-    copy = copy_of(graph)
+    copy = copy_graph(graph)
     for place, node in enumerate(list(copy)):
         copy.rename(node, f"n{place}")
     return copy
@@ -53,7 +53,7 @@ def test_other_names_do_not_count_by_structure(name: str, fixtures: Path) -> Non
 
 
 def test_what_changed_is_named(counter: Graph) -> None:
-    other = copy_of(counter)
+    other = copy_graph(counter)
     less, add = other["while/Less"], other["while/add"]
     other.set_input(less, 0, other["while/Identity"].output())
     other.set_device(add, "/device:GPU:0")
@@ -71,7 +71,7 @@ def test_what_changed_is_named(counter: Graph) -> None:
 
 
 def test_nodes_are_added_and_removed(counter: Graph) -> None:
-    other = copy_of(counter)
+    other = copy_graph(counter)
     other.add("Identity", other["count"].output(), name="again")
     found = diff(counter, other)
     assert [node.name for node in found.nodes.added] == ["again"]
@@ -79,7 +79,7 @@ def test_nodes_are_added_and_removed(counter: Graph) -> None:
 
 
 def test_an_absent_attribute_is_its_default(counter: Graph) -> None:
-    other = copy_of(counter)
+    other = copy_graph(counter)
     enter = other["while/Enter"]
     assert enter.attrs["is_constant"] is False
     del enter.attrs["is_constant"]
@@ -89,7 +89,7 @@ def test_an_absent_attribute_is_its_default(counter: Graph) -> None:
 
 
 def test_the_order_of_nodes_and_controls_counts_unless_it_is_ignored(counter: Graph) -> None:
-    other = copy_of(counter)
+    other = copy_graph(counter)
     other.nodes = dict(reversed(other.nodes.items()))
     assert diff(counter, other).nodes.reordered
     assert not diff(counter, other, ignore=["order"])
@@ -168,7 +168,7 @@ def test_one_changed_node_is_found_among_nodes_of_other_names(counter: Graph) ->
     assert (changed.before.name, changed.after.name) == ("while/Less", f"n{place}")
 
 
-def test_twins_are_told_apart_by_what_reads_them() -> None:
+def test_twins_are_distinguished_by_their_consumers() -> None:
     text = "".join(
         f"a{i} = Const() {{dtype=float32, value=float32[]:1}}\nb{i} = Neg(a{i})\n" for i in range(9)
     )

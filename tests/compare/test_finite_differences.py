@@ -6,8 +6,13 @@ import numpy as np
 import pytest
 
 import cfgraph
-from cfgraph.compare.finite_differences import Accuracy, Comparison, compare_with_slopes, merged
-from cfgraph.compare.gradient_check import CheckOptions, check_gradients
+from cfgraph.compare.finite_differences import (
+    Accuracy,
+    SlopeComparison,
+    compare_with_slopes,
+    worst_comparisons,
+)
+from cfgraph.compare.gradient_check import GradientCheckOptions, check_gradients
 from cfgraph.ir.graph import Graph
 from cfgraph.passes.derivatives import derivatives
 
@@ -91,22 +96,25 @@ def test_an_x_of_integers_is_refused() -> None:
 
 
 def test_of_several_cases_the_worst_is_kept() -> None:
-    good, bad = Comparison("x", True, 3, 0, 1e-9, 1e-9), Comparison("x", False, 2, 1, 0.5, 0.1)
-    none = Comparison("x", skipped="its gradient is dead here")
-    found = merged([{"x": good}, {"x": bad}, {"x": none}])["x"]
+    good, bad = (
+        SlopeComparison("x", True, 3, 0, 1e-9, 1e-9),
+        SlopeComparison("x", False, 2, 1, 0.5, 0.1),
+    )
+    none = SlopeComparison("x", skipped="its gradient is dead here")
+    found = worst_comparisons([{"x": good}, {"x": bad}, {"x": none}])["x"]
     assert (found.agrees, found.directions, found.rough, found.max_abs) == (False, 5, 1, 0.5)
-    assert merged([{"x": none}, {"x": good}])["x"] == good
+    assert worst_comparisons([{"x": none}, {"x": good}])["x"] == good
 
 
 # -- the gradients of a graph ----------------------------------------------------------------------
 
 
-def checked(graph: Graph, y: str, xs: list[str], **options: Any) -> dict[str, Comparison]:
+def checked(graph: Graph, y: str, xs: list[str], **options: Any) -> dict[str, SlopeComparison]:
     asked = {
         key: options.pop(key) for key in ("order", "stop_gradients", "grad_ys") if key in options
     }
     found = derivatives(graph, [y], xs, **asked)
-    return check_gradients(graph, found, CheckOptions(**options))[-1]
+    return check_gradients(graph, found, GradientCheckOptions(**options))[-1]
 
 
 def test_the_gradients_of_a_loop_with_a_conditional_agree() -> None:

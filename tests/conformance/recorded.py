@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from cfgraph.errors import CfgraphError, Unsupported
-from cfgraph.ir import serde
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Graph
+from cfgraph.ir.serde import graph_def
 from cfgraph.runtime.session import Session
 from cfgraph.runtime.state import State
 
@@ -48,7 +48,7 @@ def cases() -> tuple[dict[str, Any], ...]:
 
 def graph(name: str) -> Graph:
     """A recorded graph, made anew."""
-    return serde.graph_from_bytes(archive().read(f"graphs/{name}.pb"))
+    return graph_def.graph_from_bytes(archive().read(f"graphs/{name}.pb"))
 
 
 def array(name: str) -> Any:
@@ -123,7 +123,7 @@ def compare(have: Any, want: Any, *, shapes_only: bool = False, loosen: float = 
         want = want.view(have.dtype)
     if have.dtype.name == "bfloat16" and want.dtype == np.float32:
         want = want.astype(have.dtype)  # .npy holds no bfloat16
-    if DType.of_numpy(have.dtype) is not DType.of_numpy(want.dtype):
+    if DType.from_numpy(have.dtype) is not DType.from_numpy(want.dtype):
         return f"dtype {have.dtype}, recorded {want.dtype}"
     if shapes_only:
         return ""

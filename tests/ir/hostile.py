@@ -1,4 +1,4 @@
-"""What hostile files must end in: a graph or a clear error, quickly and in little memory."""
+"""Expected outcomes for hostile files: a graph or a clear error, quickly and in little memory."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ from pathlib import Path
 
 import cfgraph.ops  # noqa: F401 - fills the registry
 from cfgraph.errors import InvalidInput
-from cfgraph.ir.attrs import Tensor
+from cfgraph.ir.attrs import TensorValue
 from cfgraph.ir.files import FORMATS, dumps, loads
 from cfgraph.ir.graph import Graph
-from cfgraph.ir.serde import graph_from_bytes
-from tests.ir.wire import entry, field, message, node
+from cfgraph.ir.serde.graph_def import graph_from_bytes
+from tests.ir.wire import map_entry, node_def, wire_field, wire_message
 
 GRAPHS = Path(__file__).parents[2] / "fixtures" / "graphs"
-REAL = ("counter", "cond_functional", "while_functional", "deadness_mismatch", "lstm")
+FIXTURES = ("counter", "cond_functional", "while_functional", "deadness_mismatch", "lstm")
 # generous, for machines under load: what it guards against takes minutes or gigabytes
 MAX_SECONDS = 10.0
 MAX_MEMORY = 64 << 20
 
 
-def real(name: str) -> bytes:
+def fixture_bytes(name: str) -> bytes:
     return (GRAPHS / f"{name}.pb").read_bytes()
 
 
-def real_text(name: str) -> bytes:
-    return dumps(graph_from_bytes(real(name)), "graph")
+def fixture_text(name: str) -> bytes:
+    return dumps(graph_from_bytes(fixture_bytes(name)), "graph")
 
 
 @contextlib.contextmanager
-def quickly() -> Iterator[None]:
+def time_limit() -> Iterator[None]:
     """Fail where the block takes long, in time of the processor."""
     start = time.process_time()
     yield
@@ -40,7 +40,7 @@ def quickly() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def with_little_memory(limit: int = MAX_MEMORY) -> Iterator[None]:
+def memory_limit(limit: int = MAX_MEMORY) -> Iterator[None]:
     tracemalloc.start()
     try:
         yield
@@ -51,24 +51,24 @@ def with_little_memory(limit: int = MAX_MEMORY) -> Iterator[None]:
 
 def outcome(data: bytes, format: str | None = None) -> Graph | InvalidInput:
     """The graph, used in every way that a file can be used, or the error, printed."""
-    with quickly():
-        found = load(data, format)
+    with time_limit():
+        found = load_graph(data, format)
         if isinstance(found, Graph):
-            use(found)
+            exercise_graph(found)
         else:
             assert str(found)
             assert found.code is not None
     return found
 
 
-def load(data: bytes, format: str | None) -> Graph | InvalidInput:
+def load_graph(data: bytes, format: str | None) -> Graph | InvalidInput:
     try:
         return loads(data, format)
     except InvalidInput as error:
         return error
 
 
-def use(graph: Graph) -> None:
+def exercise_graph(graph: Graph) -> None:
     """Write a graph in all formats, and decode what is decoded on demand."""
     saved = dumps(graph)
     for kind in FORMATS:
@@ -80,25 +80,28 @@ def use(graph: Graph) -> None:
         assert function.definition is not None
     for each in graph:
         for value in each.attrs.values():
-            if isinstance(value, Tensor):
+            if isinstance(value, TensorValue):
                 with contextlib.suppress(InvalidInput):
                     _ = value.array
 
 
-def refused(data: bytes, format: str | None = None) -> InvalidInput:
+def assert_rejected(data: bytes, format: str | None = None) -> InvalidInput:
     found = outcome(data, format)
     assert isinstance(found, InvalidInput)
     return found
 
 
-def accepted(data: bytes, format: str | None = None) -> Graph:
+def assert_accepted(data: bytes, format: str | None = None) -> Graph:
     found = outcome(data, format)
     assert isinstance(found, Graph)
     return found
 
 
 def constant(dtype: int, dims: tuple[int, ...], *fields: tuple[int, bytes]) -> bytes:
-    shape = b"".join(field(2, field(1, dim)) for dim in dims)
-    tensor = message((1, dtype), (2, shape), *fields)
-    attrs = [(5, entry("dtype", field(6, dtype))), (5, entry("value", field(8, tensor)))]
-    return field(1, node("x", "Const", *attrs))
+    shape = b"".join(wire_field(2, wire_field(1, dim)) for dim in dims)
+    tensor = wire_message((1, dtype), (2, shape), *fields)
+    attrs = [
+        (5, map_entry("dtype", wire_field(6, dtype))),
+        (5, map_entry("value", wire_field(8, tensor))),
+    ]
+    return wire_field(1, node_def("x", "Const", *attrs))

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from cfgraph.errors import CfgraphError, InvalidInput, Unsupported, UsageError
-from cfgraph.ir.serde_checkpoint import Checkpoint
-from cfgraph.ir.sorted_table import entries
+from cfgraph.ir.serde.checkpoint import Checkpoint, table_entries
 from cfgraph.proto import tensor_bundle_pb2
 
 MAGIC = bytes.fromhex("57fb808b247547db")
@@ -102,7 +101,7 @@ WHOLE = table({b"": b"", b"x": b"y"})
 @pytest.mark.parametrize("size", range(len(WHOLE)))
 def test_a_table_that_breaks_off_is_refused(size: int) -> None:
     with pytest.raises(InvalidInput, match="no table"):
-        list(entries(WHOLE[:size]))
+        list(table_entries(WHOLE[:size]))
 
 
 @pytest.mark.parametrize("place", range(len(WHOLE) - len(MAGIC)))
@@ -110,7 +109,7 @@ def test_a_wrong_byte_in_a_table_is_no_bug_of_ours(place: int) -> None:
     for byte in (0, 1, 5, 0x7F, 0x80, 0xFF):
         changed = WHOLE[:place] + bytes([byte]) + WHOLE[place + 1 :]
         with suppress(InvalidInput, Unsupported):
-            list(entries(changed))
+            list(table_entries(changed))
 
 
 def test_a_text_whose_length_has_no_end_is_refused_at_once(make: Any, tmp_path: Path) -> None:
@@ -131,7 +130,7 @@ def test_keys_that_grow_far_beyond_their_file_are_refused() -> None:
     first = growing + block({})
     index = block({b"~": varint(0) + varint(len(first) - 5)})
     with pytest.raises(InvalidInput, match="keys are too long"):
-        list(entries(table_of(first, index)))
+        list(table_entries(table_of(first, index)))
 
 
 def test_a_block_that_is_listed_again_and_again_is_refused() -> None:
@@ -139,9 +138,9 @@ def test_a_block_that_is_listed_again_and_again_is_refused() -> None:
     where = varint(0) + varint(len(first) - 5)
     index = block({bytes([place]): where for place in range(100)})
     with pytest.raises(InvalidInput, match="blocks are more than the file"):
-        list(entries(table_of(first, index)))
+        list(table_entries(table_of(first, index)))
 
 
 def test_a_compressed_table_is_refused() -> None:
     with pytest.raises(Unsupported, match="compressed"):
-        list(entries(table({b"x": b"y"}, compression=1)))
+        list(table_entries(table({b"x": b"y"}, compression=1)))

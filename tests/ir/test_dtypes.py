@@ -94,7 +94,7 @@ def test_a_type_has_an_array_type(dtype: DType, array: type) -> None:
 @pytest.mark.parametrize("number", [n for _, n in PLAIN if DType.of(n).kind != "none"])
 def test_the_array_type_leads_back_but_for_quantized_types_and_objects(number: int) -> None:
     dtype = DType.of(number)
-    back = DType.of_numpy(dtype.numpy)
+    back = DType.from_numpy(dtype.numpy)
     if dtype.is_object:
         assert back is dtypes.string
     elif dtype.name.startswith(("qint", "quint")):
@@ -105,13 +105,13 @@ def test_the_array_type_leads_back_but_for_quantized_types_and_objects(number: i
 
 @pytest.mark.parametrize("text", ["U3", "S2", "O"])
 def test_text_is_a_string(text: str) -> None:
-    assert DType.of_numpy(text) is dtypes.string
+    assert DType.from_numpy(text) is dtypes.string
 
 
 @pytest.mark.parametrize("array", ["M8[s]", "m8[s]", "V3", [("a", "f4")], np.longdouble])
 def test_array_types_without_a_counterpart_are_refused(array: object) -> None:
     with pytest.raises(TypeError, match="no tensor type"):
-        DType.of_numpy(array)
+        DType.from_numpy(array)
 
 
 def test_kinds_part_the_types() -> None:

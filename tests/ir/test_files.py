@@ -7,11 +7,20 @@ from typing import Any
 import pytest
 
 from cfgraph.errors import InvalidInput, UsageError
-from cfgraph.ir.files import FORMATS, decode, dumps, format_of, load, loads, open_graph, save
+from cfgraph.ir.files import (
+    FORMATS,
+    decode_graph,
+    dumps,
+    format_for_path,
+    load,
+    loads,
+    open_graph,
+    save,
+)
 from cfgraph.ir.graph import Graph
-from cfgraph.ir.text import parse_graph
+from cfgraph.ir.text.graph_text import parse_graph
 from cfgraph.proto import graph_pb2, meta_graph_pb2, saved_model_pb2
-from tests.ir.wire import field, message, node
+from tests.ir.wire import node_def, wire_field, wire_message
 
 TEXT = """\
 versions producer=27
@@ -51,14 +60,14 @@ def names(graph: Graph) -> list[str]:
 @pytest.mark.parametrize("pack", [bytes, gzip.compress], ids=["plain", "gz"])
 def test_the_format_is_found_from_the_content(graph: Graph, format: str, pack: Any) -> None:
     data = pack(dumps(graph, format))
-    loaded = decode(data)
+    loaded = decode_graph(data)
     assert loaded.format == format
     assert loaded.size == len(data)
     assert dumps(loaded.graph) == dumps(graph)
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_a_format_that_is_given_is_taken(graph: Graph, format: str) -> None:
+def test_an_explicit_format_is_used(graph: Graph, format: str) -> None:
     assert names(loads(dumps(graph, format), format)) == ["x", "y"]
     for other in set(FORMATS) - {format}:
         with pytest.raises(InvalidInput):
@@ -81,21 +90,21 @@ def test_the_suffix_does_not_matter_for_reading(graph: Graph, tmp_path: Path) ->
 
 @pytest.mark.parametrize("wrap", [meta, saved_model])
 def test_the_graph_of_a_container_is_taken(graph: Graph, wrap: Any) -> None:
-    loaded = decode(wrap(graph).SerializeToString())
+    loaded = decode_graph(wrap(graph).SerializeToString())
     assert loaded.format == wrap.__name__
     assert dumps(loaded.graph) == dumps(graph)
 
 
 @pytest.mark.parametrize("wrap", [meta, saved_model])
 def test_the_graph_of_a_container_in_protobuf_text_is_taken(graph: Graph, wrap: Any) -> None:
-    loaded = decode(b"# made by hand\n" + str(wrap(graph)).encode())
+    loaded = decode_graph(b"# made by hand\n" + str(wrap(graph)).encode())
     assert loaded.format == "pbtxt"
     assert dumps(loaded.graph) == dumps(graph)
 
 
 def test_a_bare_meta_graph_is_not_taken_for_a_library(graph: Graph) -> None:
     data = meta_graph_pb2.MetaGraphDef(graph_def=graph_pb2.GraphDef.FromString(dumps(graph)))
-    loaded = decode(data.SerializeToString())
+    loaded = decode_graph(data.SerializeToString())
     assert (loaded.format, names(loaded.graph)) == ("meta", ["x", "y"])
 
 
@@ -113,36 +122,36 @@ def test_a_saved_model_without_a_graph_is_refused() -> None:
 
 
 def test_a_library_alone_is_a_graph() -> None:
-    data = field(2, field(1, field(1, field(1, "f"))))
-    loaded = decode(data)
+    data = wire_field(2, wire_field(1, wire_field(1, wire_field(1, "f"))))
+    loaded = decode_graph(data)
     assert (loaded.format, list(loaded.graph.functions)) == ("pb", ["f"])
 
 
 @pytest.mark.parametrize("length", [9, 10, 12, 13, 32, 5000])
 def test_a_binary_graph_is_never_taken_for_text(length: int) -> None:
     # such lengths are bytes that text has too
-    data = field(1, node("n" * length, "o" * length))
-    assert decode(data).format == "pb"
+    data = wire_field(1, node_def("n" * length, "o" * length))
+    assert decode_graph(data).format == "pb"
 
 
 @pytest.mark.parametrize(
     "text", ["x = A()", "# nothing: but a comment {\nx = A()", "\n\n  x=A()", "node = A()"]
 )
 def test_the_readable_form_is_never_taken_for_protobuf_text(text: str) -> None:
-    assert decode(text.encode()).format == "graph"
+    assert decode_graph(text.encode()).format == "graph"
 
 
 @pytest.mark.parametrize(
     "text", ["node { name: 'x' op: 'A' }", "# x = A()\n node:<name:'x' op:'A'>"]
 )
 def test_protobuf_text_is_never_taken_for_the_readable_form(text: str) -> None:
-    loaded = decode(text.encode())
+    loaded = decode_graph(text.encode())
     assert (loaded.format, names(loaded.graph)) == ("pbtxt", ["x"])
 
 
 def test_text_may_begin_with_a_byte_order_mark(graph: Graph) -> None:
     for format in ("pbtxt", "graph"):
-        assert decode(b"\xef\xbb\xbf" + dumps(graph, format)).format == format
+        assert decode_graph(b"\xef\xbb\xbf" + dumps(graph, format)).format == format
 
 
 # -- what is written -------------------------------------------------------------------------------
@@ -159,11 +168,11 @@ def test_text_may_begin_with_a_byte_order_mark(graph: Graph) -> None:
 def test_the_suffix_says_what_is_written(
     name: str, format: str, graph: Graph, tmp_path: Path
 ) -> None:
-    assert format_of(name) == format
+    assert format_for_path(name) == format
     save(graph, tmp_path / name)
     data = (tmp_path / name).read_bytes()
     assert (data[:2] == b"\x1f\x8b") == name.endswith(".gz")
-    assert decode(data).format == format
+    assert decode_graph(data).format == format
     assert dumps(load(tmp_path / name)) == dumps(graph)
 
 
@@ -175,7 +184,7 @@ def test_saving_twice_gives_the_same_bytes(name: str, graph: Graph, tmp_path: Pa
     assert (tmp_path / name).read_bytes() == first
 
 
-def test_a_format_may_be_asked_for(graph: Graph, tmp_path: Path) -> None:
+def test_a_format_may_be_requested(graph: Graph, tmp_path: Path) -> None:
     save(graph, tmp_path / "g.pb", "graph")
     assert (tmp_path / "g.pb").read_text() == TEXT
 
@@ -198,8 +207,8 @@ def test_protobuf_text_says_where_it_breaks() -> None:
 
 
 def test_a_message_of_one_function_twice_is_one_function() -> None:
-    once = field(1, field(1, message((1, "f"))))
-    assert list(loads(field(2, once + once)).functions) == ["f"]
-    other = field(1, field(1, message((1, "f"), (5, "different"))))
+    once = wire_field(1, wire_field(1, wire_message((1, "f"))))
+    assert list(loads(wire_field(2, once + once)).functions) == ["f"]
+    other = wire_field(1, wire_field(1, wire_message((1, "f"), (5, "different"))))
     with pytest.raises(InvalidInput, match="'f' is given to two different functions"):
-        loads(field(2, once + other))
+        loads(wire_field(2, once + other))

@@ -6,7 +6,7 @@ import cfgraph
 from cfgraph.errors import InvalidInput, Unsupported
 from cfgraph.ir import dtypes
 from cfgraph.ir.attrs import Func
-from cfgraph.ir.function_graph import FunctionGraph, Instances
+from cfgraph.ir.function_graph import FunctionGraph, FunctionInstances
 from cfgraph.ir.graph import Graph
 
 
@@ -15,7 +15,7 @@ def graph_of(text: str) -> Graph:
 
 
 def instance(text: str, name: str, **attrs: object) -> FunctionGraph:
-    return Instances(graph_of(text).functions).get(name, attrs)
+    return FunctionInstances(graph_of(text).functions).get(name, attrs)
 
 
 LISTS = """
@@ -70,7 +70,7 @@ function f(x: T) -> (y: T) {
     # a list of types cannot name a placeholder of one type
     graph = graph_of(text.replace("Tout=($T)", "Tout=$L"))
     attrs = {"T": dtypes.int32, "L": (dtypes.int32,), "g": Func("g")}
-    nodes = Instances(graph.functions).get("f", attrs).graph
+    nodes = FunctionInstances(graph.functions).get("f", attrs).graph
     assert nodes["a"].attrs["Tin"] == (dtypes.int32,)
     assert nodes["a"].attrs["then_branch"] == Func("g")
     wanted = Func("h", {"T": dtypes.int32, "deep": Func("k", {"n": 3})})
@@ -87,7 +87,7 @@ function f(x: T) -> (y: T) {
   return y = y:output:0
 }
 """
-    instances = Instances(graph_of(text).functions)
+    instances = FunctionInstances(graph_of(text).functions)
     whole = instances.get("f", {"T": dtypes.int32, "unused": 1})
     assert instances.get("f", {"T": dtypes.int32, "unused": 2}) is whole
     real = instances.get("f", {"T": dtypes.float32})
@@ -144,7 +144,7 @@ function f() -> (y: float32, z: float32) {
 
 def test_a_function_that_is_not_there_is_an_invalid_input() -> None:
     with pytest.raises(InvalidInput, match="no function 'g'"):
-        Instances({}).get("g", {})
+        FunctionInstances({}).get("g", {})
 
 
 def test_a_long_body_is_no_matter_of_recursion() -> None:

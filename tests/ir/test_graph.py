@@ -12,8 +12,8 @@ import cfgraph.ops  # noqa: F401 - fills the registry
 from cfgraph.errors import InvalidInput, UsageError
 from cfgraph.ir import dtypes
 from cfgraph.ir.graph import CONTROL, Graph, Node, Output, Use
-from cfgraph.ir.names import did_you_mean, misspelt_op, split_tensor_name
-from cfgraph.ir.text import parse_graph, print_graph
+from cfgraph.ir.names import did_you_mean, misspelled_op_hint, split_tensor_name
+from cfgraph.ir.text.graph_text import parse_graph, print_graph
 
 
 def recomputed_uses(graph: Graph) -> dict[Node, set[Use]]:
@@ -138,7 +138,7 @@ class Edits(RuleBasedStateMachine):
             assert len(readers) + len(controls) == len(node.uses)
 
     @invariant()
-    def the_readable_form_tells_all(self) -> None:
+    def text_form_is_lossless(self) -> None:
         text = print_graph(self.graph)
         again = parse_graph(text)
         assert print_graph(again) == text
@@ -206,7 +206,7 @@ def test_a_new_node_takes_its_types_from_its_inputs(graph: Graph) -> None:
     assert graph.add("Mul", graph["x"], graph["y"], name="x").name == "x_2"
 
 
-def test_a_new_node_has_what_is_given_to_it_and_not_what_another_got_that_is_equal() -> None:
+def test_a_new_node_has_its_own_attributes_and_not_equal_ones_of_another() -> None:
     graph = Graph()
     x = graph.add("Placeholder", dtype=dtypes.float32)
     axis = graph.add("Placeholder", dtype=dtypes.int32)
@@ -337,7 +337,7 @@ def test_unique_names_are_unique(bases: list[str]) -> None:
     assert len(graph) == len(bases)
 
 
-def test_many_nodes_may_ask_for_one_name() -> None:
+def test_many_nodes_may_request_one_name() -> None:
     graph = Graph()
     for _ in range(20_000):
         graph.create(graph.unique_name("n"), "A")
@@ -358,7 +358,7 @@ def test_many_nodes_may_ask_for_one_name() -> None:
         ("RandomShuffleQueue", None),
     ],
 )
-def test_a_slip_of_the_pen_is_told_from_another_op(written: str, meant: str | None) -> None:
+def test_a_typo_is_distinguished_from_another_op(written: str, meant: str | None) -> None:
     known = [
         "MatMul",
         "AddV2",
@@ -370,7 +370,7 @@ def test_a_slip_of_the_pen_is_told_from_another_op(written: str, meant: str | No
         "Sub",
         "RandomShuffle",
     ]
-    hint = misspelt_op(written, [*known, "VariableV2", "Sub", "RandomShuffle"])
+    hint = misspelled_op_hint(written, [*known, "VariableV2", "Sub", "RandomShuffle"])
     assert hint == (meant and f"did you mean {meant!r}?")
 
 

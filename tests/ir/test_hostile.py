@@ -8,19 +8,19 @@ import pytest
 
 import cfgraph.ops  # noqa: F401 - fills the registry
 from cfgraph.errors import InvalidInput
-from cfgraph.ir import file_bytes
+from cfgraph.ir import file_io
 from cfgraph.ir.graph import Graph
 from tests.ir.hostile import (
-    REAL,
-    accepted,
+    FIXTURES,
+    assert_accepted,
+    assert_rejected,
     constant,
+    fixture_bytes,
+    fixture_text,
+    memory_limit,
     outcome,
-    real,
-    real_text,
-    refused,
-    with_little_memory,
 )
-from tests.ir.wire import entry, field, message, node, varint
+from tests.ir.wire import map_entry, node_def, varint, wire_field, wire_message
 
 # -- nothing, garbage, half a file -----------------------------------------------------------------
 
@@ -31,7 +31,7 @@ from tests.ir.wire import entry, field, message, node, varint
     ids=["nothing", "gzip of nothing", "byte order mark"],
 )
 def test_an_empty_file_is_refused(data: bytes) -> None:
-    assert "the file is empty" in refused(data).message
+    assert "the file is empty" in assert_rejected(data).message
 
 
 GARBAGE = {
@@ -62,34 +62,34 @@ GARBAGE = {
 
 @pytest.mark.parametrize("kind", GARBAGE)
 def test_garbage_is_refused(kind: str) -> None:
-    refused(GARBAGE[kind])
+    assert_rejected(GARBAGE[kind])
 
 
-@pytest.mark.parametrize("name", REAL[:4])
+@pytest.mark.parametrize("name", FIXTURES[:4])
 def test_a_file_cut_at_any_length_is_refused_or_a_graph(name: str) -> None:
-    data = real(name)
+    data = fixture_bytes(name)
     kept = [length for length in range(len(data)) if isinstance(outcome(data[:length]), Graph)]
     assert len(kept) < len(data) / 10  # only between nodes can a cut go unseen
 
 
-@pytest.mark.parametrize("name", REAL[:4])
+@pytest.mark.parametrize("name", FIXTURES[:4])
 def test_a_text_cut_at_any_length_is_refused_or_a_graph(name: str) -> None:
-    data = real_text(name)
+    data = fixture_text(name)
     for length in range(1, len(data), 3):
         outcome(data[:length])
 
 
 def test_a_packed_file_cut_at_any_length_is_refused() -> None:
-    data = gzip.compress(real("counter"))
+    data = gzip.compress(fixture_bytes("counter"))
     for length in range(2, len(data)):
-        assert "gzip data are damaged" in refused(data[:length]).message
+        assert "gzip data are damaged" in assert_rejected(data[:length]).message
 
 
 def test_damage_to_a_packed_file_is_found() -> None:
-    data = bytearray(gzip.compress(real("counter")))
+    data = bytearray(gzip.compress(fixture_bytes("counter")))
     for place in range(10, len(data)):
         data[place] ^= 0x10
-        refused(bytes(data))
+        assert_rejected(bytes(data))
         data[place] ^= 0x10
 
 
@@ -105,16 +105,16 @@ HUGE = varint(2**31 - 1)
         b"\x0a" + varint(2**63),
         b"\x0a\x06\x0a" + HUGE,
         b"\x12" + HUGE + b"\x0a",
-        field(1, message((1, "x"), (2, "A")) + b"\x2a" + HUGE),
-        field(1, node("x", "A", (5, b"\x0a\x01T\x12" + HUGE))),
-        field(1, node("x", "A", (5, b"\x0a\x01T\x12\x07\x0a\x06\x1a" + HUGE))),
+        wire_field(1, wire_message((1, "x"), (2, "A")) + b"\x2a" + HUGE),
+        wire_field(1, node_def("x", "A", (5, b"\x0a\x01T\x12" + HUGE))),
+        wire_field(1, node_def("x", "A", (5, b"\x0a\x01T\x12\x07\x0a\x06\x1a" + HUGE))),
         b"\x08\x01\x12" + HUGE,
     ],
     ids=["node", "2^63", "name", "library", "attr", "value", "list", "meta"],
 )
 def test_a_claim_of_gigabytes_is_refused(data: bytes) -> None:
-    with with_little_memory():
-        refused(data)
+    with memory_limit():
+        assert_rejected(data)
 
 
 @pytest.mark.parametrize(
@@ -132,38 +132,38 @@ def test_a_claim_of_gigabytes_is_refused(data: bytes) -> None:
     ids=["product", "size", "repeats", "strings", "content", "resources", "rank", "empty"],
 )
 def test_a_huge_constant_is_not_decoded(data: bytes) -> None:
-    with with_little_memory():
-        graph = accepted(data)
+    with memory_limit():
+        graph = assert_accepted(data)
         with pytest.raises(InvalidInput):
             _ = graph["x"].attrs["value"].array
 
 
 def test_a_huge_count_fills_no_memory() -> None:
-    with with_little_memory():
-        attrs = [(5, entry("num", field(3, 2**62))), (5, entry("T", field(6, 1)))]
-        graph = accepted(field(1, node("x", "Unpack", *attrs)))
+    with memory_limit():
+        attrs = [(5, map_entry("num", wire_field(3, 2**62))), (5, map_entry("T", wire_field(6, 1)))]
+        graph = assert_accepted(wire_field(1, node_def("x", "Unpack", *attrs)))
         assert graph["x"].output().dtype is None
 
 
 def test_a_file_that_unpacks_to_far_too_much_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(file_bytes, "MAX_TRUSTED", 8 << 20)
+    monkeypatch.setattr(file_io, "MAX_TRUSTED_BYTES", 8 << 20)
     bomb = gzip.compress(bytes(200 << 20))
-    with with_little_memory(48 << 20):
-        error = refused(bomb)
+    with memory_limit(48 << 20):
+        error = assert_rejected(bomb)
     assert "unpack to more than" in error.message
     assert error.code == "CFG002"
 
 
 def test_a_well_packed_graph_of_reasonable_size_is_trusted() -> None:
-    data = field(1, node("x", "A", (5, entry("a", field(2, bytes(200_000))))))
+    data = wire_field(1, node_def("x", "A", (5, map_entry("a", wire_field(2, bytes(200_000))))))
     packed = gzip.compress(data)
-    assert len(data) > file_bytes.MAX_RATIO * len(packed)
-    accepted(packed, "pb")
+    assert len(data) > file_io.MAX_COMPRESSION_RATIO * len(packed)
+    assert_accepted(packed, "pb")
 
 
 def test_a_file_packed_twice_is_refused() -> None:
-    refused(gzip.compress(gzip.compress(real("counter"))))
+    assert_rejected(gzip.compress(gzip.compress(fixture_bytes("counter"))))
 
 
 def test_bytes_after_the_packed_ones_are_refused() -> None:
-    refused(gzip.compress(real("counter")) + b"more")
+    assert_rejected(gzip.compress(fixture_bytes("counter")) + b"more")

@@ -11,18 +11,18 @@ import cfgraph.ops  # noqa: F401 - fills the registry
 from cfgraph.errors import InvalidInput
 from cfgraph.ir.files import dumps, loads
 from cfgraph.ir.graph import Graph
-from cfgraph.ir.serde import graph_from_bytes
+from cfgraph.ir.serde.graph_def import graph_from_bytes
 from tests.ir.hostile import (
-    REAL,
-    accepted,
+    FIXTURES,
+    assert_accepted,
+    assert_rejected,
     constant,
-    load,
+    fixture_bytes,
+    fixture_text,
+    load_graph,
     outcome,
-    real,
-    real_text,
-    refused,
 )
-from tests.ir.wire import entry, field, node
+from tests.ir.wire import map_entry, node_def, wire_field
 
 # -- damage at random ------------------------------------------------------------------------------
 
@@ -36,7 +36,7 @@ LENIENT = settings(
 @LENIENT
 @given(st.data())
 def test_flipped_bytes_are_refused_or_a_graph(data: st.DataObject) -> None:
-    file = bytearray(real(data.draw(st.sampled_from(REAL))))
+    file = bytearray(fixture_bytes(data.draw(st.sampled_from(FIXTURES))))
     for _ in range(data.draw(st.integers(1, 4))):
         file[data.draw(st.integers(0, len(file) - 1))] = data.draw(st.integers(0, 255))
     outcome(bytes(file))
@@ -45,7 +45,7 @@ def test_flipped_bytes_are_refused_or_a_graph(data: st.DataObject) -> None:
 @LENIENT
 @given(st.data())
 def test_bytes_moved_about_are_refused_or_a_graph(data: st.DataObject) -> None:
-    file = real(data.draw(st.sampled_from(REAL)))
+    file = fixture_bytes(data.draw(st.sampled_from(FIXTURES)))
     places = st.integers(0, len(file))
     start, stop, target = data.draw(st.tuples(places, places, places))
     outcome(file[:target] + file[start:stop] + file[target:])
@@ -58,7 +58,7 @@ SIGNS = '{}[]()=,:"@$?#^\\-+>*. \n\t09aeT'
 @LENIENT
 @given(st.data())
 def test_changed_text_is_refused_or_a_graph(data: st.DataObject) -> None:
-    text = real_text(data.draw(st.sampled_from(REAL))).decode()
+    text = fixture_text(data.draw(st.sampled_from(FIXTURES))).decode()
     for _ in range(data.draw(st.integers(1, 4))):
         place = data.draw(st.integers(0, len(text)))
         gone = data.draw(st.integers(0, 3))
@@ -80,8 +80,8 @@ def test_any_text_is_refused_or_a_graph(text: str) -> None:
 def test_any_bytes_are_refused_or_a_graph(data: bytes) -> None:
     outcome(data)
     outcome(data, "pb")
-    outcome(field(1, node("x", "A", (5, entry("a", data)))), "pb")
-    outcome(constant(1, (2,)) + field(1, data), "pb")
+    outcome(wire_field(1, node_def("x", "A", (5, map_entry("a", data)))), "pb")
+    outcome(constant(1, (2,)) + wire_field(1, data), "pb")
 
 
 @LENIENT
@@ -93,7 +93,7 @@ def test_any_tensor_is_refused_or_an_array(dtype: int, dims: list[int], data: by
 
 
 def load_and_decode(data: bytes) -> None:
-    graph = load(data, "pb")
+    graph = load_graph(data, "pb")
     if isinstance(graph, Graph):
         with contextlib.suppress(InvalidInput):
             _ = graph["x"].attrs["value"].array
@@ -103,6 +103,8 @@ def load_and_decode(data: bytes) -> None:
 
 def test_the_checksum_of_a_packed_file_counts() -> None:
     packer = zlib.compressobj(wbits=31)
-    data = packer.compress(real("counter")) + packer.flush()
-    assert np.array_equal(dumps(accepted(data)), dumps(graph_from_bytes(real("counter"))))
-    refused(data[:-8] + bytes(4) + data[-4:])
+    data = packer.compress(fixture_bytes("counter")) + packer.flush()
+    assert np.array_equal(
+        dumps(assert_accepted(data)), dumps(graph_from_bytes(fixture_bytes("counter")))
+    )
+    assert_rejected(data[:-8] + bytes(4) + data[-4:])

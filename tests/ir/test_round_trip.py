@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 import cfgraph.ops  # noqa: F401 - fills the registry
-from cfgraph.ir.files import decode, dumps
+from cfgraph.ir.files import decode_graph, dumps
 from cfgraph.ir.functions import Function
 from cfgraph.ir.graph import Graph
-from cfgraph.ir.serde import graph_from_bytes
-from cfgraph.ir.serde_functions import function_to_bytes
+from cfgraph.ir.serde.functions import function_to_bytes
+from cfgraph.ir.serde.graph_def import graph_from_bytes
 from cfgraph.proto import function_pb2, graph_pb2
 from tests.sampled import sampled
 
@@ -60,7 +60,7 @@ def test_recorded_graphs_survive_saving_and_the_readable_form(chunk: int) -> Non
         heads = [line for line in text.splitlines() if line.startswith(b"function ")]
         assert len(heads) == len(graph.functions), name
         assert all(line.endswith(b"{") for line in heads), name
-        loaded = decode(text)
+        loaded = decode_graph(text)
         assert loaded.format == "graph", name
         assert dumps(loaded.graph) == data, name
         assert same_nodes(loaded.graph, graph), name
@@ -77,7 +77,7 @@ def test_recorded_functions_survive_decoding(chunk: int) -> None:
 
 
 def survives_pbtxt(name: str, data: bytes) -> None:
-    loaded = decode(dumps(graph_from_bytes(data), "pbtxt"))
+    loaded = decode_graph(dumps(graph_from_bytes(data), "pbtxt"))
     assert loaded.format == "pbtxt", name
     assert dumps(loaded.graph) == data, name
 
@@ -100,6 +100,6 @@ def test_recorded_graphs_survive_protobuf_text(chunk: int) -> None:
 def test_fixtures_survive_every_format(path: Path, format: str) -> None:
     graph = graph_from_bytes(path.read_bytes())
     data = dumps(graph, format)
-    assert decode(data).format == format
-    assert dumps(decode(data).graph) == dumps(graph)
-    assert dumps(decode(data).graph, format) == data
+    assert decode_graph(data).format == format
+    assert dumps(decode_graph(data).graph) == dumps(graph)
+    assert dumps(decode_graph(data).graph, format) == data

@@ -10,10 +10,10 @@ import pytest
 
 from cfgraph.errors import InvalidInput
 from cfgraph.ir import dtypes
-from cfgraph.ir.attrs import Tensor
+from cfgraph.ir.attrs import TensorValue
 from cfgraph.ir.dtypes import DType
-from cfgraph.ir.serde_attrs import attr_data, attr_from_data
-from tests.ir.wire import field, message, varint
+from cfgraph.ir.serde.attrs import attr_from_bytes, attr_to_bytes
+from tests.ir.wire import varint, wire_field, wire_message
 
 FLOAT, DOUBLE, INT32, UINT8, INT16, INT8, STRING, COMPLEX64, INT64, BOOL = range(1, 11)
 QINT8, QUINT8, QINT32, BFLOAT16, QINT16, QUINT16, UINT16, COMPLEX128, HALF = range(11, 20)
@@ -22,16 +22,16 @@ INT4, UINT4, INT2, UINT2 = range(29, 33)
 
 
 def shape(*dims: int) -> bytes:
-    return b"".join(field(2, field(1, dim) if dim else b"") for dim in dims)
+    return b"".join(wire_field(2, wire_field(1, dim) if dim else b"") for dim in dims)
 
 
 def proto(dtype: int, dims: tuple[int, ...], *fields: tuple[int, Any]) -> bytes:
-    return message((1, dtype), (2, shape(*dims)), *fields)
+    return wire_message((1, dtype), (2, shape(*dims)), *fields)
 
 
-def tensor(data: bytes) -> Tensor:
-    value = attr_from_data(field(8, data))
-    assert isinstance(value, Tensor)
+def tensor(data: bytes) -> TensorValue:
+    value = attr_from_bytes(wire_field(8, data))
+    assert isinstance(value, TensorValue)
     return value
 
 
@@ -137,7 +137,7 @@ def test_an_array_is_written_so_that_it_reads_back(
 ) -> None:
     values = np.array(wanted, object).astype(DType.of(dtype).numpy)
     for made in (values, values[:1], values[:0], values[1].reshape(()), values.reshape(1, 2)):
-        again = attr_from_data(attr_data(Tensor(made)))
+        again = attr_from_bytes(attr_to_bytes(TensorValue(made)))
         assert again.array.dtype == made.dtype
         assert again.array.shape == made.shape
         assert again.array.tobytes() == made.tobytes()
@@ -225,13 +225,13 @@ def test_damaged_string_content_is_refused(content: bytes) -> None:
 
 
 def test_a_resource_is_padded_with_the_default_handle_not_the_last() -> None:
-    got = array(proto(RESOURCE, (2,), (14, message((3, "v")))))
+    got = array(proto(RESOURCE, (2,), (14, wire_message((3, "v")))))
     assert got[0].name == "v"
     assert got[1] == b""
 
 
 def test_a_variant_keeps_its_message() -> None:
-    got = array(proto(VARIANT, (), (15, message((1, "tensorflow::TensorList"), (2, b"\x01")))))
+    got = array(proto(VARIANT, (), (15, wire_message((1, "tensorflow::TensorList"), (2, b"\x01")))))
     assert got[()].type_name == "tensorflow::TensorList"
 
 
@@ -242,31 +242,31 @@ def test_objects_in_raw_content_have_no_value(dtype: int) -> None:
 
 
 def test_strings_are_written_as_a_list() -> None:
-    data = attr_data(Tensor(np.array([b"a", b""], object)))
-    assert data == field(8, proto(STRING, (2,), (8, b"a"), (8, b"")))
+    data = attr_to_bytes(TensorValue(np.array([b"a", b""], object)))
+    assert data == wire_field(8, proto(STRING, (2,), (8, b"a"), (8, b"")))
 
 
 # -- what is written -------------------------------------------------------------------------------
 
 
 def test_one_element_is_written_to_the_typed_list() -> None:
-    data = attr_data(Tensor(np.float32(1.5)))
-    assert data == field(8, message((1, FLOAT), (2, b""), (5, packed("f", 1.5))))
+    data = attr_to_bytes(TensorValue(np.float32(1.5)))
+    assert data == wire_field(8, wire_message((1, FLOAT), (2, b""), (5, packed("f", 1.5))))
 
 
 def test_more_elements_are_written_as_raw_content() -> None:
-    data = attr_data(Tensor(np.array([[1], [2]], np.int16)))
-    assert data == field(8, proto(INT16, (2, 1), (4, packed("h", 1, 2))))
+    data = attr_to_bytes(TensorValue(np.array([[1], [2]], np.int16)))
+    assert data == wire_field(8, proto(INT16, (2, 1), (4, packed("h", 1, 2))))
 
 
 def test_a_column_of_a_larger_array_is_written_in_row_major_order() -> None:
-    data = attr_data(Tensor(np.arange(6, dtype=np.uint8).reshape(2, 3).T))
-    assert data == field(8, proto(UINT8, (3, 2), (4, bytes((0, 3, 1, 4, 2, 5)))))
+    data = attr_to_bytes(TensorValue(np.arange(6, dtype=np.uint8).reshape(2, 3).T))
+    assert data == wire_field(8, proto(UINT8, (3, 2), (4, bytes((0, 3, 1, 4, 2, 5)))))
 
 
 def test_a_tensor_from_a_file_is_written_as_it_came() -> None:
-    data = field(8, proto(INT32, (5,), (7, varints(1, 2))))
-    assert attr_data(attr_from_data(data)) == data
+    data = wire_field(8, proto(INT32, (5,), (7, varints(1, 2))))
+    assert attr_to_bytes(attr_from_bytes(data)) == data
 
 
 # -- what contradicts itself -----------------------------------------------------------------------
@@ -279,7 +279,7 @@ def test_a_tensor_from_a_file_is_written_as_it_came() -> None:
         (proto(FLOAT + 100, (2,), (5, packed("f", 1.0))), "CFG020"),
         (proto(99, (2,)), "CFG020"),
         (proto(FLOAT, (-1,)), "CFG021"),
-        (message((1, FLOAT), (2, field(3, 1))), "CFG021"),
+        (wire_message((1, FLOAT), (2, wire_field(3, 1))), "CFG021"),
         (proto(FLOAT, (2**40,), (5, packed("f", 1.0))), "CFG021"),
         (proto(FLOAT, (2**20, 2**20, 2**20)), "CFG021"),
         (proto(FLOAT, (2**62, 0)), "CFG021"),

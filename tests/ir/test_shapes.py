@@ -7,20 +7,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cfgraph.ir.shapes import SCALAR, UNKNOWN, Shape, vector
+from cfgraph.ir.shapes import SCALAR_SHAPE, UNKNOWN_SHAPE, Shape, vector_shape
 
 DIMS = st.lists(st.one_of(st.none(), st.integers(0, 4)), max_size=4)
-SHAPES = st.one_of(st.just(UNKNOWN), DIMS.map(Shape))
+SHAPES = st.one_of(st.just(UNKNOWN_SHAPE), DIMS.map(Shape))
 SIZES = st.lists(st.integers(0, 4), max_size=4).map(tuple)
 
 
 @pytest.mark.parametrize(
     ("shape", "text", "rank", "full", "elements"),
     [
-        (UNKNOWN, "?", None, False, None),
-        (SCALAR, "[]", 0, True, 1),
-        (vector(), "[?]", 1, False, None),
-        (vector(3), "[3]", 1, True, 3),
+        (UNKNOWN_SHAPE, "?", None, False, None),
+        (SCALAR_SHAPE, "[]", 0, True, 1),
+        (vector_shape(), "[?]", 1, False, None),
+        (vector_shape(3), "[3]", 1, True, 3),
         (Shape((2, None)), "[2,?]", 2, False, None),
         (Shape((2, 3, 0)), "[2,3,0]", 3, True, 0),
     ],
@@ -101,27 +101,27 @@ def test_what_is_not_known_broadcasts_to_what_may_be(
 def test_joined_ends_multiply_sizes(first: tuple[int, ...], second: tuple[int, ...]) -> None:
     joined = Shape(first) + Shape(second)
     assert joined.elements == math.prod(first) * math.prod(second)
-    assert Shape(first) + UNKNOWN == UNKNOWN
+    assert Shape(first) + UNKNOWN_SHAPE == UNKNOWN_SHAPE
 
 
 def test_contradictions_name_both_shapes() -> None:
     with pytest.raises(ValueError, match=r"shapes \[2\] and \[3\] contradict each other"):
-        vector(2).merge(vector(3))
+        vector_shape(2).merge(vector_shape(3))
     with pytest.raises(ValueError, match=r"shapes \[\] and \[3\] differ in rank"):
-        SCALAR.merge(vector(3))
+        SCALAR_SHAPE.merge(vector_shape(3))
     with pytest.raises(ValueError, match=r"shapes \[2\] and \[3\] do not broadcast"):
-        vector(2).broadcast(vector(3))
+        vector_shape(2).broadcast(vector_shape(3))
 
 
 def test_a_shape_is_cut_like_a_tuple() -> None:
     assert Shape((1, 2, 3))[1:] == Shape((2, 3))
-    assert UNKNOWN[1:] == UNKNOWN
+    assert UNKNOWN_SHAPE[1:] == UNKNOWN_SHAPE
     assert list(Shape((1, None))) == [1, None]
     with pytest.raises(ValueError, match="unknown rank"):
-        list(UNKNOWN)
+        list(UNKNOWN_SHAPE)
 
 
-def test_names_of_dimensions_tell_shapes_apart() -> None:
+def test_names_of_dimensions_distinguish_shapes() -> None:
     named = Shape((1, 2), ("batch", ""))
     assert named != Shape((1, 2))
     assert named == Shape((1, 2), ("batch", ""))

@@ -22,7 +22,7 @@ def test_a_list_leaves_one_input_to_each_argument_after_it() -> None:
     assert CONCAT.infer([float32] * 3 + [int64], {}) == {"N": 3, "T": float32, "Tidx": int64}
 
 
-def test_a_count_that_is_given_is_believed() -> None:
+def test_an_explicit_count_is_used() -> None:
     with pytest.raises(ValueError, match="4 inputs given, 2 wanted"):
         STITCH.infer([int32, float32, int32, float32], {"N": 1})
 

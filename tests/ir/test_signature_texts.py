@@ -7,23 +7,23 @@ import pytest
 from cfgraph.ir import dtypes
 from cfgraph.ir.dtypes import DType, bool_, float32, float64, int32, int64, string
 from cfgraph.ir.shapes import Shape
-from cfgraph.ir.signature import MAX_COUNT, Arg, Attr, Signature
+from cfgraph.ir.signature import MAX_COUNT, ArgDef, AttrDef, Signature
 
 
 def test_arguments_have_a_type_a_count_and_perhaps_a_reference() -> None:
     signature = Signature("x: T, y: N*float32, r: Ref(T), l: L -> z: Ref(int32)", "L: list(type)")
     assert signature.inputs == (
-        Arg("x", None, "T"),
-        Arg("y", float32, None, "N"),
-        Arg("r", None, "T", is_ref=True),
-        Arg("l", None, "L"),
+        ArgDef("x", None, "T"),
+        ArgDef("y", float32, None, "N"),
+        ArgDef("r", None, "T", is_ref=True),
+        ArgDef("l", None, "L"),
     )
-    assert signature.outputs == (Arg("z", int32, None, is_ref=True),)
+    assert signature.outputs == (ArgDef("z", int32, None, is_ref=True),)
 
 
 def test_attributes_that_are_only_named_are_declared() -> None:
     signature = Signature("x: N*T -> y: T")
-    assert signature.attrs == {"T": Attr("T", "type"), "N": Attr("N", "int", minimum=1)}
+    assert signature.attrs == {"T": AttrDef("T", "type"), "N": AttrDef("N", "int", minimum=1)}
 
 
 @pytest.mark.parametrize("text", ["", "->", " -> "])
@@ -33,30 +33,30 @@ def test_an_op_may_have_nothing(text: str) -> None:
     assert signature.simple_outputs == 0
 
 
-ATTRS: list[tuple[str, Attr]] = [
-    ("a: int", Attr("a", "int")),
-    ("a: int >= 2", Attr("a", "int", minimum=2)),
-    ("a: int >= -1 = 3", Attr("a", "int", 3, True, -1)),
-    ("a: float = 0.5", Attr("a", "float", 0.5, True)),
-    ("a: bool = false", Attr("a", "bool", False, True)),
-    ("a: string = ''", Attr("a", "string", b"", True)),
-    ("a: string = 'x, y'", Attr("a", "string", b"x, y", True)),
-    ("a: type = float32", Attr("a", "type", float32, True)),
-    ("a: shape = ?", Attr("a", "shape", Shape(None), True)),
-    ("a: shape = [2,-1]", Attr("a", "shape", Shape((2, None)), True)),
-    ("a: {int32, int64} = int32", Attr("a", "type", int32, True, None, (int32, int64))),
-    ("a: {'min', 'max'}", Attr("a", "string", allowed=(b"min", b"max"))),
-    ("a: list(type) >= 1", Attr("a", "list(type)", minimum=1)),
-    ("a: list(int) = [1, 2]", Attr("a", "list(int)", (1, 2), True)),
-    ("a: list(string) = []", Attr("a", "list(string)", (), True)),
-    ("a: list({int32, string})", Attr("a", "list(type)", allowed=(int32, string))),
-    ("a: func", Attr("a", "func")),
-    ("a: tensor", Attr("a", "tensor")),
+ATTRS: list[tuple[str, AttrDef]] = [
+    ("a: int", AttrDef("a", "int")),
+    ("a: int >= 2", AttrDef("a", "int", minimum=2)),
+    ("a: int >= -1 = 3", AttrDef("a", "int", 3, True, -1)),
+    ("a: float = 0.5", AttrDef("a", "float", 0.5, True)),
+    ("a: bool = false", AttrDef("a", "bool", False, True)),
+    ("a: string = ''", AttrDef("a", "string", b"", True)),
+    ("a: string = 'x, y'", AttrDef("a", "string", b"x, y", True)),
+    ("a: type = float32", AttrDef("a", "type", float32, True)),
+    ("a: shape = ?", AttrDef("a", "shape", Shape(None), True)),
+    ("a: shape = [2,-1]", AttrDef("a", "shape", Shape((2, None)), True)),
+    ("a: {int32, int64} = int32", AttrDef("a", "type", int32, True, None, (int32, int64))),
+    ("a: {'min', 'max'}", AttrDef("a", "string", allowed=(b"min", b"max"))),
+    ("a: list(type) >= 1", AttrDef("a", "list(type)", minimum=1)),
+    ("a: list(int) = [1, 2]", AttrDef("a", "list(int)", (1, 2), True)),
+    ("a: list(string) = []", AttrDef("a", "list(string)", (), True)),
+    ("a: list({int32, string})", AttrDef("a", "list(type)", allowed=(int32, string))),
+    ("a: func", AttrDef("a", "func")),
+    ("a: tensor", AttrDef("a", "tensor")),
 ]
 
 
 @pytest.mark.parametrize(("text", "wanted"), ATTRS, ids=[row[0] for row in ATTRS])
-def test_an_attribute_has_a_kind_bounds_and_a_default(text: str, wanted: Attr) -> None:
+def test_an_attribute_has_a_kind_bounds_and_a_default(text: str, wanted: AttrDef) -> None:
     attrs = Signature("", f"before: int, {text}, after: bool").attrs
     assert list(attrs) == ["before", "a", "after"]
     assert attrs["a"] == wanted
@@ -70,7 +70,7 @@ def test_a_malformed_attribute_is_refused(text: str) -> None:
 
 def test_an_attribute_wins_over_a_type_of_its_name() -> None:
     signature = Signature("x: half -> y: half", "half: type")
-    assert signature.inputs[0] == Arg("x", None, "half")
+    assert signature.inputs[0] == ArgDef("x", None, "half")
 
 
 LISTS = Signature(
@@ -131,12 +131,12 @@ def test_the_type_of_a_reference_is_that_of_its_base() -> None:
     assert signature.infer([float32.ref, float32.ref], {}) == {"T": float32}
 
 
-def test_the_first_input_whose_type_is_known_tells_it() -> None:
+def test_the_first_input_of_known_type_determines_it() -> None:
     signature = Signature("x: N*T -> y: T")
     assert signature.infer([None, dtypes.bool_], {}) == {"N": 2, "T": bool_}
 
 
-def test_what_cannot_be_told_is_an_error() -> None:
+def test_an_undetermined_type_is_an_error() -> None:
     with pytest.raises(ValueError, match="attribute 'T' is missing"):
         Signature("x: T -> y: T").infer([None], {})
     with pytest.raises(ValueError, match="attribute 'out' is missing"):
@@ -145,7 +145,7 @@ def test_what_cannot_be_told_is_an_error() -> None:
         Signature("x: T -> y: T").infer([int32, int32], {})
 
 
-def test_attributes_that_are_given_stay() -> None:
+def test_explicit_attributes_stay() -> None:
     signature = Signature("x: T -> y: T")
     given = {"T": DType.of(57), "_note": b"n"}
     assert signature.infer([int32], given) == given

@@ -5,10 +5,10 @@ import pytest
 import cfgraph.ops  # noqa: F401 - fills the registry
 from cfgraph.ir import dtypes
 from cfgraph.ir.graph import Graph, Versions
-from cfgraph.ir.serde import graph_from_bytes, graph_to_bytes
-from cfgraph.ir.text import parse_graph, print_graph
-from tests.ir.readable import text_of
-from tests.ir.wire import field, message
+from cfgraph.ir.serde.graph_def import graph_from_bytes, graph_to_bytes
+from cfgraph.ir.text.graph_text import parse_graph, print_graph
+from tests.ir.text_form import lossless_text
+from tests.ir.wire import wire_field, wire_message
 
 
 def test_comments_blank_lines_and_blanks_mean_nothing() -> None:
@@ -31,13 +31,13 @@ def test_words_of_the_language_are_names_too() -> None:
 
 
 def test_an_odd_op_or_attribute_is_quoted() -> None:
-    text = text_of('node { name: "x" op: "a b" attr { key: "a=\\"" value { b: true } } }')
+    text = lossless_text('node { name: "x" op: "a b" attr { key: "a=\\"" value { b: true } } }')
     assert text == 'x = "a b"() {"a=\\""=true}\n'
 
 
 def test_a_device_follows_the_attributes() -> None:
     node = 'node { name: "x" op: "A" device: "/gpu:\\"0" }'
-    assert text_of(node) == 'x = A() @"/gpu:\\"0"\n'
+    assert lossless_text(node) == 'x = A() @"/gpu:\\"0"\n'
 
 
 def test_inputs_keep_the_words_of_the_file() -> None:
@@ -45,7 +45,7 @@ def test_inputs_keep_the_words_of_the_file() -> None:
     reader = (
         'node { name: "x" op: "B" input: "a:0" input: "a" input: "a:12" input: "^a" input: "^a" }'
     )
-    assert text_of(source + reader) == "a = A()\nx = B(a:0, a, a:12, ^a, ^a)\n"
+    assert lossless_text(source + reader) == "a = A()\nx = B(a:0, a, a:12, ^a, ^a)\n"
 
 
 def test_versions_and_gradients_are_lines() -> None:
@@ -54,7 +54,7 @@ def test_versions_and_gradients_are_lines() -> None:
     library { gradient { function_name: "f" gradient_func: "g h" } }
     """
     text = 'versions producer=27 min_consumer=12 bad_consumers=(1, 2)\ngradient f = "g h"\n'
-    assert text_of(pbtxt) == text
+    assert lossless_text(pbtxt) == text
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_versions_and_gradients_are_lines() -> None:
 )
 def test_a_full_type_follows_the_device(pbtxt: str, text: str) -> None:
     node = f'node {{ name: "x" op: "A" device: "d" experimental_type {{ {pbtxt} }} }}'
-    assert text_of(node) == f'x = A() @"d" type {text}\n'
+    assert lossless_text(node) == f'x = A() @"d" type {text}\n'
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_a_full_type_follows_the_device(pbtxt: str, text: str) -> None:
     ["versions { }", "library { }", "version: 3", "library { } versions { producer: 1 }"],
 )
 def test_even_empty_messages_stay(pbtxt: str) -> None:
-    assert text_of(pbtxt)
+    assert lossless_text(pbtxt)
 
 
 def test_an_empty_graph_is_an_empty_text() -> None:
@@ -129,7 +129,7 @@ def test_a_default_is_not_written_out() -> None:
     assert graph["sum"].attrs == {"T": dtypes.float32}
 
 
-def test_what_cannot_be_told_stays_away() -> None:
+def test_undetermined_attributes_stay_absent() -> None:
     graph = parse_graph("x = Placeholder()\ny = Mul(x, x)\nz = Unknown(y)\nw = Mul(z, z)\n")
     assert not any(node.attrs for node in graph)
 
@@ -140,7 +140,7 @@ def test_a_node_that_really_lacks_an_attribute_is_exact() -> None:
     node { name: "y" op: "Mul" input: "x" input: "x" }
     node { name: "z" op: "Mul" input: "y" input: "y" }
     """
-    assert text_of(pbtxt) == (
+    assert lossless_text(pbtxt) == (
         "x = Placeholder() {dtype=float32}\ny = Mul(x, x) exact\nz = Mul(y, y)\n"
     )
 
@@ -153,14 +153,14 @@ def test_what_has_no_words_is_an_extra() -> None:
         experimental_debug_info { original_node_names: "m" } }"""
     graph = """debug_info { files: "a.py" } version: 3
         library { registered_gradients { gradient_func: "g" registered_op_type: "A" } }"""
-    text = text_of(node + graph)
+    text = lossless_text(node + graph)
     assert text.startswith('x = A() extra raw"')
     assert text.splitlines()[-1].startswith('extra raw"')
 
 
 def test_an_attribute_with_unknown_fields_is_raw() -> None:
-    value = message((6, 1), (1000, "?"))
-    data = field(1, message((1, "x"), (2, "A"), (5, message((1, "T"), (2, value)))))
+    value = wire_message((6, 1), (1000, "?"))
+    data = wire_field(1, wire_message((1, "x"), (2, "A"), (5, wire_message((1, "T"), (2, value)))))
     text = print_graph(graph_from_bytes(data))
     assert text.startswith('x = A() {T=raw"')
     graph = parse_graph(text)

@@ -5,14 +5,14 @@ import pytest
 import cfgraph.ops  # noqa: F401 - fills the registry
 from cfgraph.errors import InvalidInput
 from cfgraph.ir import dtypes
-from cfgraph.ir.attrs import Placeholder
-from cfgraph.ir.functions import BodyNode, Definition, Function
+from cfgraph.ir.attrs import AttrPlaceholder
+from cfgraph.ir.functions import BodyNode, Function, FunctionDefinition
 from cfgraph.ir.graph import Graph
-from cfgraph.ir.serde import graph_to_bytes
+from cfgraph.ir.serde.graph_def import graph_to_bytes
 from cfgraph.ir.shapes import Shape
-from cfgraph.ir.signature import Arg, Attr
-from cfgraph.ir.text import parse_graph, print_graph
-from tests.ir.readable import text_of
+from cfgraph.ir.signature import ArgDef, AttrDef
+from cfgraph.ir.text.graph_text import parse_graph, print_graph
+from tests.ir.text_form import lossless_text
 
 FUNCTION = """\
 function scale(x: T {_user_specified_name="x", _output_shapes=([2])}, more: N*float32, list: L, \
@@ -42,16 +42,16 @@ def test_a_function_is_a_block() -> None:
 def test_a_block_says_what_the_function_is() -> None:
     definition = parse_graph(FUNCTION).functions["scale"].definition
     assert definition.inputs == (
-        Arg("x", None, "T"),
-        Arg("more", dtypes.float32, None, "N"),
-        Arg("list", None, "L"),
-        Arg("r", None, "T", is_ref=True),
+        ArgDef("x", None, "T"),
+        ArgDef("more", dtypes.float32, None, "N"),
+        ArgDef("list", None, "L"),
+        ArgDef("r", None, "T", is_ref=True),
     )
-    assert definition.outputs == (Arg("y", None, "T"), Arg("z", dtypes.int32, None))
-    assert definition.attr_defs["T"] == Attr(
+    assert definition.outputs == (ArgDef("y", None, "T"), ArgDef("z", dtypes.int32, None))
+    assert definition.attr_defs["T"] == AttrDef(
         "T", "type", dtypes.float32, True, None, (dtypes.float32, dtypes.int32)
     )
-    assert definition.attr_defs["L"] == Attr("L", "list(type)", minimum=2)
+    assert definition.attr_defs["L"] == AttrDef("L", "list(type)", minimum=2)
     assert [node.name for node in definition.nodes] == ["two", "mul", "call"]
     assert definition.nodes[1].inputs == ("x", "two:output:0", "^two")
     assert definition.returns == {"y": "mul:z:0", "z": "list"}
@@ -66,13 +66,13 @@ def test_a_block_says_what_the_function_is() -> None:
 
 def test_a_definition_made_in_python_prints_and_parses() -> None:
     graph = Graph()
-    node = BodyNode("n", "Neg", ("x",), "", {"T": Placeholder("T")})
+    node = BodyNode("n", "Neg", ("x",), "", {"T": AttrPlaceholder("T")})
     graph.functions["neg"] = Function(
         "neg",
-        Definition(
-            (Arg("x", None, "T"),),
-            (Arg("y", None, "T"),),
-            {"T": Attr("T", "type")},
+        FunctionDefinition(
+            (ArgDef("x", None, "T"),),
+            (ArgDef("y", None, "T"),),
+            {"T": AttrDef("T", "type")},
             (node,),
             {"y": "n:y:0"},
         ),
@@ -97,7 +97,7 @@ SIGNATURES = [
 
 @pytest.mark.parametrize("signature", SIGNATURES)
 def test_a_signature_stays_whole_in_a_block(signature: str) -> None:
-    text = text_of(f'library {{ function {{ signature {{ name: "f" {signature} }} }} }}')
+    text = lossless_text(f'library {{ function {{ signature {{ name: "f" {signature} }} }} }}')
     assert text.startswith("\nfunction f(")
 
 
@@ -113,7 +113,9 @@ def test_a_signature_stays_whole_in_a_block(signature: str) -> None:
     ],
 )
 def test_a_function_stays_whole(rest: str) -> None:
-    assert "function f" in text_of(f'library {{ function {{ signature {{ name: "f" }} {rest} }} }}')
+    assert "function f" in lossless_text(
+        f'library {{ function {{ signature {{ name: "f" }} {rest} }} }}'
+    )
 
 
 @pytest.mark.parametrize(
@@ -126,12 +128,12 @@ def test_a_function_stays_whole(rest: str) -> None:
     ],
 )
 def test_a_function_without_words_is_kept_in_base64(signature: str) -> None:
-    text = text_of(f'library {{ function {{ signature {{ name: "f" {signature} }} }} }}')
+    text = lossless_text(f'library {{ function {{ signature {{ name: "f" {signature} }} }} }}')
     assert text.startswith('\nfunction f raw"')
 
 
 def test_a_function_without_a_name_stays() -> None:
-    assert text_of("library { function { } }").startswith('\nfunction "" raw"')
+    assert lossless_text("library { function { } }").startswith('\nfunction "" raw"')
 
 
 def test_a_body_may_leave_out_names_of_outputs_and_types() -> None:
@@ -166,9 +168,11 @@ def test_what_a_file_leaves_out_of_a_body_stays_out() -> None:
         BodyNode("b", "Neg", ("a",), attrs={"T": dtypes.float32}),
         BodyNode("c", "Neg", ("a:y:0",)),
     )
-    x, y = Arg("x", dtypes.float32, None), Arg("y", dtypes.float32, None)
+    x, y = ArgDef("x", dtypes.float32, None), ArgDef("y", dtypes.float32, None)
     graph = Graph()
-    graph.functions["f"] = Function("f", Definition((x,), (y,), nodes=nodes, returns={"y": "c"}))
+    graph.functions["f"] = Function(
+        "f", FunctionDefinition((x,), (y,), nodes=nodes, returns={"y": "c"})
+    )
     text = print_graph(graph)
     assert graph_to_bytes(parse_graph(text)) == graph_to_bytes(graph)
     assert text.count("exact") == 2

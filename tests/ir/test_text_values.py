@@ -7,18 +7,20 @@ import pytest
 
 from cfgraph.errors import InvalidInput
 from cfgraph.ir import dtypes
-from cfgraph.ir.attrs import Func, Placeholder, Tensor
+from cfgraph.ir.attrs import AttrPlaceholder, Func, TensorValue
 from cfgraph.ir.graph import Graph
-from cfgraph.ir.serde import graph_from_bytes, graph_to_bytes
+from cfgraph.ir.serde.graph_def import graph_from_bytes, graph_to_bytes
 from cfgraph.ir.shapes import Shape
-from cfgraph.ir.text import parse_graph, print_graph
+from cfgraph.ir.text.graph_text import parse_graph, print_graph
 from cfgraph.proto import attr_value_pb2
-from tests.ir.readable import text_of
-from tests.ir.wire import field, message
+from tests.ir.text_form import lossless_text
+from tests.ir.wire import wire_field, wire_message
 
 
 def attr_text(pbtxt: str) -> str:
-    text = text_of(f'node {{ name: "x" op: "Thing" attr {{ key: "a" value {{ {pbtxt} }} }} }}')
+    text = lossless_text(
+        f'node {{ name: "x" op: "Thing" attr {{ key: "a" value {{ {pbtxt} }} }} }}'
+    )
     return text.removeprefix("x = Thing() {a=").removesuffix("}\n")
 
 
@@ -159,9 +161,9 @@ def test_a_tensor_reads_well_and_loses_nothing(pbtxt: str, text: str | None) -> 
 
 def test_a_raw_attribute_is_read_as_what_it_is() -> None:
     exotic = 'attr { key: "a" value { tensor { dtype: DT_FLOAT float_val: 2 } } }'
-    graph = parse_graph(text_of(f'node {{ name: "x" op: "Thing" {exotic} }}'))
+    graph = parse_graph(lossless_text(f'node {{ name: "x" op: "Thing" {exotic} }}'))
     value = graph["x"].attrs["a"]
-    assert isinstance(value, Tensor)
+    assert isinstance(value, TensorValue)
     assert value.array == np.float32(2)
 
 
@@ -189,7 +191,7 @@ def test_python_values_print_as_the_file_will_hold_them() -> None:
         ("( 1 ,2, )", (1, 2)),
         ("(1)", (1,)),
         ("[ 2 , ? ]", Shape((2, None))),
-        ("$T", Placeholder("T")),
+        ("$T", AttrPlaceholder("T")),
         ("@f{}", Func("f")),
         (r'"\x41\u"'.replace(r"\u", "B"), b"AB"),
         ("0.1", float(np.float32(0.1))),
@@ -223,8 +225,11 @@ def test_attributes_nest_as_deep_as_a_file_allows() -> None:
         inner.func.name = "f"
         inner = inner.func.attr["a"]
     inner.i = 1
-    data = field(
-        1, message((1, "x"), (2, "A"), (5, message((1, "a"), (2, value.SerializeToString()))))
+    data = wire_field(
+        1,
+        wire_message(
+            (1, "x"), (2, "A"), (5, wire_message((1, "a"), (2, value.SerializeToString())))
+        ),
     )
     text = print_graph(graph_from_bytes(data))
     assert text == "x = A() {a=" + "@f{a=" * 32 + "1" + "}" * 33 + "\n"

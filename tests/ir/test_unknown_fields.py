@@ -4,79 +4,100 @@ import pytest
 
 from cfgraph.ir import dtypes
 from cfgraph.ir.graph import Versions
-from cfgraph.ir.serde import graph_from_bytes, graph_to_bytes
-from cfgraph.ir.text import parse_graph, print_graph
-from tests.ir.wire import entry, field, message, node
+from cfgraph.ir.serde.graph_def import graph_from_bytes, graph_to_bytes
+from cfgraph.ir.text.graph_text import parse_graph, print_graph
+from tests.ir.wire import map_entry, node_def, wire_field, wire_message
 
 # fields that no version of the format has: of each wire type
-UNKNOWN = field(999, 7) + field(1000, "?") + field(1001, 0.5)
-TYPE = field(6, 1)
+UNKNOWN = wire_field(999, 7) + wire_field(1000, "?") + wire_field(1001, 0.5)
+TYPE = wire_field(6, 1)
 
 
 def graph(*nodes: bytes, library: bytes = b"", more: bytes = b"") -> bytes:
     """A GraphDef in the order in which bindings write it."""
-    written = b"".join(field(1, item) for item in nodes)
-    return written + (field(2, library) if library else b"") + more
+    written = b"".join(wire_field(1, item) for item in nodes)
+    return written + (wire_field(2, library) if library else b"") + more
 
 
 def with_attr(value: bytes) -> bytes:
-    return graph(node("x", "Thing", (5, entry("a", value))))
+    return graph(node_def("x", "Thing", (5, map_entry("a", value))))
 
 
 def with_tensor(*fields: bytes) -> bytes:
-    return with_attr(field(8, b"".join((field(1, 1), field(2, b""), *fields))))
+    return with_attr(wire_field(8, b"".join((wire_field(1, 1), wire_field(2, b""), *fields))))
 
 
 def with_function(*fields: bytes, signature: bytes = b"") -> bytes:
-    return graph(library=field(1, field(1, field(1, "f") + signature) + b"".join(fields)))
+    return graph(
+        library=wire_field(1, wire_field(1, wire_field(1, "f") + signature) + b"".join(fields))
+    )
 
 
 LEVELS = {
-    "GraphDef": graph(node("x"), more=UNKNOWN),
-    "VersionDef": graph(more=field(4, field(1, 27) + UNKNOWN)),
-    "empty VersionDef": graph(more=field(4, UNKNOWN)),
-    "debug info": graph(more=field(5, field(1, "a.py") + UNKNOWN)),
-    "library": graph(library=field(1, field(1, field(1, "f"))) + UNKNOWN),
+    "GraphDef": graph(node_def("x"), more=UNKNOWN),
+    "VersionDef": graph(more=wire_field(4, wire_field(1, 27) + UNKNOWN)),
+    "empty VersionDef": graph(more=wire_field(4, UNKNOWN)),
+    "debug info": graph(more=wire_field(5, wire_field(1, "a.py") + UNKNOWN)),
+    "library": graph(library=wire_field(1, wire_field(1, wire_field(1, "f"))) + UNKNOWN),
     "empty library": graph(library=UNKNOWN),
-    "GradientDef": graph(library=field(2, field(1, "f") + field(2, "g") + UNKNOWN)),
-    "RegisteredGradient": graph(library=field(3, field(1, "g") + field(2, "A") + UNKNOWN)),
-    "NodeDef": graph(node("x") + UNKNOWN),
-    "debug info of a node": graph(node("x", "Thing", (6, field(1, "m") + UNKNOWN))),
-    "type of a node": graph(node("x", "Thing", (7, field(1, 1000) + UNKNOWN))),
+    "GradientDef": graph(library=wire_field(2, wire_field(1, "f") + wire_field(2, "g") + UNKNOWN)),
+    "RegisteredGradient": graph(
+        library=wire_field(3, wire_field(1, "g") + wire_field(2, "A") + UNKNOWN)
+    ),
+    "NodeDef": graph(node_def("x") + UNKNOWN),
+    "debug info of a node": graph(node_def("x", "Thing", (6, wire_field(1, "m") + UNKNOWN))),
+    "type of a node": graph(node_def("x", "Thing", (7, wire_field(1, 1000) + UNKNOWN))),
     "AttrValue": with_attr(TYPE + UNKNOWN),
     "AttrValue without a value": with_attr(UNKNOWN),
-    "ListValue": with_attr(field(1, field(3, b"\x01\x02") + UNKNOWN)),
-    "TensorShapeProto": with_attr(field(7, field(2, field(1, 3)) + UNKNOWN)),
-    "Dim": with_attr(field(7, field(2, field(1, 3) + UNKNOWN))),
-    "NameAttrList": with_attr(field(10, field(1, "f") + UNKNOWN)),
+    "ListValue": with_attr(wire_field(1, wire_field(3, b"\x01\x02") + UNKNOWN)),
+    "TensorShapeProto": with_attr(wire_field(7, wire_field(2, wire_field(1, 3)) + UNKNOWN)),
+    "Dim": with_attr(wire_field(7, wire_field(2, wire_field(1, 3) + UNKNOWN))),
+    "NameAttrList": with_attr(wire_field(10, wire_field(1, "f") + UNKNOWN)),
     "attribute of a NameAttrList": with_attr(
-        field(10, field(1, "f") + field(2, entry("T", TYPE + UNKNOWN)))
+        wire_field(10, wire_field(1, "f") + wire_field(2, map_entry("T", TYPE + UNKNOWN)))
     ),
-    "TensorProto": with_tensor(field(5, b"\x00\x00\x80?"), UNKNOWN),
+    "TensorProto": with_tensor(wire_field(5, b"\x00\x00\x80?"), UNKNOWN),
     "ResourceHandleProto": with_attr(
-        field(8, field(1, 20) + field(2, b"") + field(14, field(1, "cpu") + UNKNOWN))
+        wire_field(
+            8,
+            wire_field(1, 20) + wire_field(2, b"") + wire_field(14, wire_field(1, "cpu") + UNKNOWN),
+        )
     ),
     "VariantTensorDataProto": with_attr(
-        field(8, field(1, 21) + field(2, b"") + field(15, field(1, "list") + UNKNOWN))
+        wire_field(
+            8,
+            wire_field(1, 21)
+            + wire_field(2, b"")
+            + wire_field(15, wire_field(1, "list") + UNKNOWN),
+        )
     ),
     "FunctionDef": with_function(UNKNOWN),
     "OpDef": with_function(signature=UNKNOWN),
-    "ArgDef": with_function(signature=field(2, field(1, "x") + field(3, 1) + UNKNOWN)),
-    "AttrDef": with_function(signature=field(4, field(1, "T") + field(2, "type") + UNKNOWN)),
+    "ArgDef": with_function(
+        signature=wire_field(2, wire_field(1, "x") + wire_field(3, 1) + UNKNOWN)
+    ),
+    "AttrDef": with_function(
+        signature=wire_field(4, wire_field(1, "T") + wire_field(2, "type") + UNKNOWN)
+    ),
     "default of an AttrDef": with_function(
-        signature=field(4, field(1, "T") + field(2, "type") + field(3, TYPE + UNKNOWN))
+        signature=wire_field(
+            4, wire_field(1, "T") + wire_field(2, "type") + wire_field(3, TYPE + UNKNOWN)
+        )
     ),
-    "node of a function": with_function(field(3, node("n") + UNKNOWN)),
+    "node of a function": with_function(wire_field(3, node_def("n") + UNKNOWN)),
     "attribute of a node of a function": with_function(
-        field(3, node("n", "Thing", (5, entry("T", TYPE + UNKNOWN))))
+        wire_field(3, node_def("n", "Thing", (5, map_entry("T", TYPE + UNKNOWN))))
     ),
-    "attribute of a function": with_function(field(5, entry("a", TYPE + UNKNOWN))),
+    "attribute of a function": with_function(wire_field(5, map_entry("a", TYPE + UNKNOWN))),
     "attributes of an argument": with_function(
-        field(7, field(1, 0) + field(2, field(1, entry("a", TYPE + UNKNOWN)))),
-        signature=field(2, field(1, "x") + field(3, 1)),
+        wire_field(
+            7, wire_field(1, 0) + wire_field(2, wire_field(1, map_entry("a", TYPE + UNKNOWN)))
+        ),
+        signature=wire_field(2, wire_field(1, "x") + wire_field(3, 1)),
     ),
     "ArgAttrs": with_function(
-        field(7, field(1, 0) + field(2, UNKNOWN)), signature=field(2, field(1, "x") + field(3, 1))
+        wire_field(7, wire_field(1, 0) + wire_field(2, UNKNOWN)),
+        signature=wire_field(2, wire_field(1, "x") + wire_field(3, 1)),
     ),
 }
 
@@ -97,7 +118,7 @@ def test_unknown_fields_survive_the_readable_form(level: str) -> None:
 
 @pytest.mark.parametrize("key", ["_note", "not_declared", "", "a b", "é"])
 def test_unknown_attributes_survive(key: str) -> None:
-    data = graph(node("x", "Identity", (5, entry(key, field(2, "v")))))
+    data = graph(node_def("x", "Identity", (5, map_entry(key, wire_field(2, "v")))))
     loaded = graph_from_bytes(data)
     assert loaded["x"].attrs == {key: b"v"}
     assert graph_to_bytes(loaded) == data
@@ -105,41 +126,41 @@ def test_unknown_attributes_survive(key: str) -> None:
 
 
 def test_unknown_fields_of_a_node_survive_its_edits() -> None:
-    loaded = graph_from_bytes(graph(node("x", "A", (5, entry("T", TYPE))) + UNKNOWN))
+    loaded = graph_from_bytes(graph(node_def("x", "A", (5, map_entry("T", TYPE))) + UNKNOWN))
     x = loaded["x"]
     loaded.rename(x, "y")
     loaded.set_attr(x, "T", dtypes.int32)
     loaded.set_device(x, "/cpu:0")
     data = graph_to_bytes(loaded)
-    wanted = node("y", "A", (4, "/cpu:0"), (5, entry("T", field(6, 3)))) + UNKNOWN
+    wanted = node_def("y", "A", (4, "/cpu:0"), (5, map_entry("T", wire_field(6, 3)))) + UNKNOWN
     assert data == graph(wanted)
 
 
 def test_an_attribute_that_is_set_anew_loses_what_the_old_one_held() -> None:
     loaded = graph_from_bytes(with_attr(TYPE + UNKNOWN))
     loaded.set_attr(loaded["x"], "a", dtypes.int32)
-    assert graph_to_bytes(loaded) == with_attr(field(6, 3))
+    assert graph_to_bytes(loaded) == with_attr(wire_field(6, 3))
 
 
 def test_an_attribute_that_is_removed_is_not_written() -> None:
     loaded = graph_from_bytes(with_attr(TYPE))
     del loaded["x"].attrs["a"]
-    assert graph_to_bytes(loaded) == graph(node("x"))
+    assert graph_to_bytes(loaded) == graph(node_def("x"))
 
 
 def test_unknown_fields_of_versions_survive_a_new_version() -> None:
-    loaded = graph_from_bytes(graph(more=field(4, field(1, 27) + UNKNOWN)))
+    loaded = graph_from_bytes(graph(more=wire_field(4, wire_field(1, 27) + UNKNOWN)))
     loaded.versions = Versions(28, 12)
-    wanted = field(1, 28) + field(2, 12) + UNKNOWN
-    assert graph_to_bytes(loaded) == graph(more=field(4, wanted))
+    wanted = wire_field(1, 28) + wire_field(2, 12) + UNKNOWN
+    assert graph_to_bytes(loaded) == graph(more=wire_field(4, wanted))
 
 
 def test_unknown_fields_of_a_gradient_survive_another_gradient() -> None:
-    pair = field(1, "f") + field(2, "g") + UNKNOWN
-    loaded = graph_from_bytes(graph(library=field(2, pair)))
+    pair = wire_field(1, "f") + wire_field(2, "g") + UNKNOWN
+    loaded = graph_from_bytes(graph(library=wire_field(2, pair)))
     loaded.gradient_functions["h"] = "i"
-    other = message((1, "h"), (2, "i"))
-    assert graph_to_bytes(loaded) == graph(library=field(2, pair) + field(2, other))
+    other = wire_message((1, "h"), (2, "i"))
+    assert graph_to_bytes(loaded) == graph(library=wire_field(2, pair) + wire_field(2, other))
 
 
 def test_a_function_that_is_removed_is_not_written() -> None:
@@ -153,16 +174,18 @@ def test_a_renamed_function_keeps_the_rest() -> None:
     function = loaded.functions.pop("f")
     function.name = "g"
     loaded.functions["g"] = function
-    assert graph_to_bytes(loaded) == graph(library=field(1, field(1, field(1, "g")) + UNKNOWN))
+    assert graph_to_bytes(loaded) == graph(
+        library=wire_field(1, wire_field(1, wire_field(1, "g")) + UNKNOWN)
+    )
 
 
 def test_inputs_are_written_in_the_words_of_the_file_while_they_hold() -> None:
-    first = node("x", "A")
-    second = node("y", "A")
-    reader = node("z", "B", (3, "x:0"), (3, "x:1"), (3, "^x"), (3, "^x"))
+    first = node_def("x", "A")
+    second = node_def("y", "A")
+    reader = node_def("z", "B", (3, "x:0"), (3, "x:1"), (3, "^x"), (3, "^x"))
     data = graph(first, second, reader)
     loaded = graph_from_bytes(data)
     assert graph_to_bytes(loaded) == data
     loaded.set_input(loaded["z"], 0, loaded["y"].output(0))
-    changed = node("z", "B", (3, "y"), (3, "x:1"), (3, "^x"))
+    changed = node_def("z", "B", (3, "y"), (3, "x:1"), (3, "^x"))
     assert graph_to_bytes(loaded) == graph(first, second, changed)

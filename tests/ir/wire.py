@@ -16,7 +16,7 @@ def varint(value: int) -> bytes:
     return bytes(data)
 
 
-def field(number: int, value: bytes | str | int | float) -> bytes:
+def wire_field(number: int, value: bytes | str | int | float) -> bytes:
     """A field: bytes and text by their length, integers as varints, floats in four bytes."""
     if isinstance(value, int):
         return varint(number << 3) + varint(value)
@@ -26,16 +26,18 @@ def field(number: int, value: bytes | str | int | float) -> bytes:
     return varint(number << 3 | 2) + varint(len(data)) + data
 
 
-def message(*fields: tuple[int, bytes | str | int | float]) -> bytes:
+def wire_message(*fields: tuple[int, bytes | str | int | float]) -> bytes:
     """The fields of a message, in this order."""
-    return b"".join(field(number, value) for number, value in fields)
+    return b"".join(wire_field(number, value) for number, value in fields)
 
 
-def entry(key: str, value: bytes) -> bytes:
+def map_entry(key: str, value: bytes) -> bytes:
     """An entry of a map of messages."""
-    return message((1, key), (2, value))
+    return wire_message((1, key), (2, value))
 
 
-def node(name: str = "x", op: str = "Thing", *more: tuple[int, bytes | str | int | float]) -> bytes:
+def node_def(
+    name: str = "x", op: str = "Thing", *more: tuple[int, bytes | str | int | float]
+) -> bytes:
     """A NodeDef."""
-    return message((1, name), (2, op), *more)
+    return wire_message((1, name), (2, op), *more)

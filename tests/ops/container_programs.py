@@ -9,7 +9,7 @@ import numpy as np
 
 from cfgraph.ir.dtypes import float64, int32, variant
 from cfgraph.ir.graph import Output, Versions
-from cfgraph.ir.shapes import UNKNOWN, Shape
+from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
 from tests.ops.scene import Sketch
 
 Program = Callable[[Sketch, Output, Output], list[Output]]
@@ -201,7 +201,7 @@ def optional(g: Sketch, x: Output, y: Output) -> list[Output]:
             "OptionalGetValue",
             whole,
             output_types=(float64, float64, int32),
-            output_shapes=(UNKNOWN, UNKNOWN, Shape([])),
+            output_shapes=(UNKNOWN_SHAPE, UNKNOWN_SHAPE, Shape([])),
         ).node
         for _ in range(2)
     ]

@@ -29,10 +29,10 @@ from typing import Any, Final
 import numpy as np
 
 from cfgraph.ir import registry
-from cfgraph.ir.attrs import Tensor
+from cfgraph.ir.attrs import TensorValue
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Graph
-from cfgraph.ir.shapes import UNKNOWN, Shape
+from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
 from cfgraph.ops.adjoint import no_gradient, stop
 from cfgraph.ops.op import lookup
 from cfgraph.passes.derivatives import gradients
@@ -191,9 +191,9 @@ def derive(item: Case, ys: Sequence[int], *, known: bool, second: bool = False) 
     for i, array in enumerate(item.inputs):
         dtype = type_of(item, i)
         if known and i not in floats:
-            made = graph.add("Const", name=f"x{i}", dtype=dtype, value=Tensor(array))
+            made = graph.add("Const", name=f"x{i}", dtype=dtype, value=TensorValue(array))
         else:
-            shape = Shape(array.shape) if known else UNKNOWN
+            shape = Shape(array.shape) if known else UNKNOWN_SHAPE
             made = graph.add("Placeholder", name=f"x{i}", dtype=dtype, shape=shape)
         inputs.append(made.output())
     node = graph.add(item.op, *inputs, name="op", attrs=item.attrs)
@@ -221,7 +221,7 @@ def weight(x: str) -> str:
 
 
 def _placeholder(graph: Graph, name: str, dtype: DType | None) -> str:
-    return graph.add("Placeholder", name=name, dtype=dtype, shape=UNKNOWN).output().name
+    return graph.add("Placeholder", name=name, dtype=dtype, shape=UNKNOWN_SHAPE).output().name
 
 
 def feeds_of(item: Case, ys: Sequence[int], outputs: Arrays) -> dict[str, Any]:

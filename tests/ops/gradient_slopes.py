@@ -65,7 +65,7 @@ def _is_allowed(item: Case) -> bool:
 
 
 def _widened(array: Any) -> Any:
-    wanted = WIDER.get(DType.of_numpy(array.dtype))
+    wanted = WIDER.get(DType.from_numpy(array.dtype))
     return array if wanted is None else array.astype(wanted.numpy)
 
 

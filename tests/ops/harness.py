@@ -17,10 +17,10 @@ import numpy as np
 
 import cfgraph.ops  # noqa: F401  (fills the registry)
 from cfgraph.ir import registry
-from cfgraph.ir.attrs import Func, Tensor
+from cfgraph.ir.attrs import Func, TensorValue
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Graph, Node, Output
-from cfgraph.ir.shapes import UNKNOWN, Shape
+from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
 from cfgraph.ops.inference import InferenceContext
 from cfgraph.ops.op import lookup
 
@@ -86,9 +86,9 @@ def _attr(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return tuple(_attr(item) for item in value)
     if isinstance(value, np.ndarray):
-        return Tensor(value)
+        return TensorValue(value)
     if isinstance(value, type | np.dtype):
-        return DType.of_numpy(value)
+        return DType.from_numpy(value)
     if isinstance(value, float):  # an attribute holds 32 bits
         return float(np.float32(value))
     return value.item() if isinstance(value, np.generic) else value
@@ -98,7 +98,7 @@ def type_of(case: Case, slot: int) -> DType:
     """The element type of one input."""
     if slot < len(case.types) and case.types[slot]:
         return DType.named(case.types[slot] or "")
-    return DType.of_numpy(case.inputs[slot].dtype)
+    return DType.from_numpy(case.inputs[slot].dtype)
 
 
 @cache
@@ -212,7 +212,7 @@ def knowledge(case: Case) -> list[tuple[list[Shape], bool]]:
     """What may be known of a case's inputs before the run, from all to nothing."""
     full = [Shape(a.shape) for a in case.inputs]
     ranks = [Shape([None] * a.ndim) for a in case.inputs]
-    nothing = [UNKNOWN] * len(full)
+    nothing = [UNKNOWN_SHAPE] * len(full)
     first = [*full[:1], *nothing[1:]]
     rest = [*nothing[:1], *full[1:]]
     with_values = [(shapes, True) for shapes in (full, ranks, nothing)]
@@ -324,7 +324,7 @@ def _write(tf: Any, to: Any, value: Any) -> None:
         to.type = value.number
     elif isinstance(value, Shape):
         _write_shape(to.shape, value)
-    elif isinstance(value, Tensor):
+    elif isinstance(value, TensorValue):
         to.tensor.CopyFrom(tf.make_tensor_proto(value.array))
     elif isinstance(value, Func):
         to.func.name = value.name
@@ -345,7 +345,7 @@ def _write_item(tf: Any, to: Any, value: Any) -> None:
         to.type.append(value.number)
     elif isinstance(value, Shape):
         _write_shape(to.shape.add(), value)
-    elif isinstance(value, Tensor):
+    elif isinstance(value, TensorValue):
         to.tensor.add().CopyFrom(tf.make_tensor_proto(value.array))
     else:
         raise TypeError(value)

@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from cfgraph.ir.attrs import Tensor
+from cfgraph.ir.attrs import TensorValue
 from cfgraph.ir.graph import Graph, Node, Output, Versions
 from cfgraph.ir.registry import input_types, output_dtype
-from cfgraph.ir.serde import graph_to_bytes
-from cfgraph.ir.shapes import UNKNOWN, Shape
+from cfgraph.ir.serde.graph_def import graph_to_bytes
+from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
 from cfgraph.ops.inference import InferenceContext
 from cfgraph.ops.op import lookup
 from cfgraph.runtime.references import value_of
@@ -47,13 +47,13 @@ class Sketch:
 
     def const(self, value: Any) -> Output:
         """Add a constant; Python numbers are int32 and float32, text is a string."""
-        tensor = Tensor(array_of(value))
+        tensor = TensorValue(array_of(value))
         return Output(self.graph.add("Const", value=tensor, dtype=tensor.dtype), 0)
 
     def hidden(self, value: Any) -> Output:
         """A tensor, or a constant, of which no shape function sees anything."""
         tensor = value if isinstance(value, Output) else self.const(value)
-        return self("PlaceholderWithDefault", tensor, shape=UNKNOWN)
+        return self("PlaceholderWithDefault", tensor, shape=UNKNOWN_SHAPE)
 
 
 def array_of(value: Any) -> Any:

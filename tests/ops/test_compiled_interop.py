@@ -51,7 +51,7 @@ def missing(op: type[Op]) -> set[str]:
 
 
 def compiled() -> list[type[Op]]:
-    ops = [lookup(name) for name in registry.names()]
+    ops = [lookup(name) for name in registry.op_names()]
     return [op for op in ops if op is not None and op.compiles() and not op.is_input]
 
 

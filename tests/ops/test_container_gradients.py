@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from cfgraph.build.builder import Builder
-from cfgraph.ir.attrs import Tensor
+from cfgraph.ir.attrs import TensorValue
 from cfgraph.ir.dtypes import float64, int32
 from cfgraph.ir.graph import Graph, Output
-from cfgraph.ir.serde import graph_to_bytes
-from cfgraph.ir.shapes import UNKNOWN, Shape
+from cfgraph.ir.serde.graph_def import graph_to_bytes
+from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
 from cfgraph.passes.derivatives import gradients
 from cfgraph.runtime.session import Session
 from cfgraph.runtime.state import State
@@ -60,7 +60,7 @@ def derived(graph: Graph, ys: list[str]) -> Built:
 
 
 def placeholder(graph: Graph, name: str, *, known: bool) -> Output:
-    shape = Shape(FEEDS[name].shape) if known else UNKNOWN
+    shape = Shape(FEEDS[name].shape) if known else UNKNOWN_SHAPE
     return graph.add("Placeholder", name=name[:-2], dtype=float64, shape=shape).output()
 
 
@@ -148,7 +148,7 @@ def test_the_gradient_of_rows_of_a_variable_is_dense(
     places = RANDOM.integers(0, shape[batch], picked).astype(np.int32)
     handle = variable(graph, shape, known=known)
     indices = graph.add(
-        "Placeholder", name="i", dtype=int32, shape=Shape(picked) if known else UNKNOWN
+        "Placeholder", name="i", dtype=int32, shape=Shape(picked) if known else UNKNOWN_SHAPE
     )
     rows = graph.add("ResourceGather", handle, indices, dtype=float64, batch_dims=batch)
     weight = RANDOM.normal(size=(*picked, *shape[batch + 1 :]))
@@ -183,9 +183,9 @@ def test_the_gradients_of_all_reads_of_a_variable_add_up(known: bool) -> None:
 
 def variable(graph: Graph, shape: tuple[int, ...], *, known: bool) -> Output:
     """A handle; `init` gives the variable a value."""
-    declared = Shape(shape) if known else UNKNOWN
+    declared = Shape(shape) if known else UNKNOWN_SHAPE
     handle = graph.add("VarHandleOp", name="v", shared_name=b"v", dtype=float64, shape=declared)
-    value = graph.add("Const", dtype=float64, value=Tensor(RANDOM.normal(size=shape)))
+    value = graph.add("Const", dtype=float64, value=TensorValue(RANDOM.normal(size=shape)))
     graph.add("AssignVariableOp", handle, value, name="init")
     return handle.output()
 

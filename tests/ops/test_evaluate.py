@@ -12,7 +12,7 @@ import cfgraph
 from cfgraph.errors import Unsupported
 from cfgraph.ir.dtypes import float32
 from cfgraph.ir.function_graph import FunctionGraph, instantiate
-from cfgraph.ir.shapes import SCALAR
+from cfgraph.ir.shapes import SCALAR_SHAPE
 from cfgraph.ops.evaluate import StraightLine, numpy_kernel, ordered, static_nodes, traced_kernels
 from cfgraph.ops.op import OpError
 from cfgraph.ops.resource_variables import Variable
@@ -68,7 +68,7 @@ function f(v: resource, x: float32) -> (before: float32, after: float32) {
 
 
 def test_effects_follow_control_edges_and_run_though_nobody_reads_them() -> None:
-    cell = Variable(float32, SCALAR, "v", resource=True, value=np.float32(1))
+    cell = Variable(float32, SCALAR_SHAPE, "v", resource=True, value=np.float32(1))
     assert line(EFFECTS).run(None, cell, np.float32(10)) == (1, 11)
     assert cell.value == 21
 

@@ -19,7 +19,7 @@ FOLDER = Path(__file__).parents[2] / "cfgraph" / "ops"
 
 
 def all_ops() -> list[type[Op]]:
-    found = [lookup(name) for name in registry.names()]
+    found = [lookup(name) for name in registry.op_names()]
     return [op for op in found if op is not None]
 
 
@@ -89,7 +89,7 @@ def test_an_op_is_found_in_one_file() -> None:
 
 @pytest.mark.parametrize("path", sorted(FOLDER.glob("*.py")), ids=lambda path: path.stem)
 def test_no_file_of_ops_keeps_a_list_of_their_names(path: Path) -> None:
-    names = set(registry.names())
+    names = set(registry.op_names())
     for node in ast.walk(ast.parse(path.read_text())):
         items = list[ast.expr | None]()
         if isinstance(node, ast.Tuple | ast.List | ast.Set):

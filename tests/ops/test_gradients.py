@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from cfgraph.errors import CfgraphError, ExecutionError, Unsupported
-from cfgraph.ir.attrs import Tensor
+from cfgraph.ir.attrs import TensorValue
 from cfgraph.ir.dtypes import float32
 from cfgraph.ir.graph import Graph
-from cfgraph.ir.shapes import SCALAR
+from cfgraph.ir.shapes import SCALAR_SHAPE
 from cfgraph.passes.derivatives import gradients
 from cfgraph.runtime.session import Session
 from tests.ops import gradient_harness, harness
@@ -175,7 +175,7 @@ def agree_twice(theirs: Theirs, point: Case) -> None:
 
 def test_a_prevented_gradient_is_refused_with_its_reason() -> None:
     graph = Graph()
-    x = graph.add("Placeholder", name="x", dtype=float32, shape=SCALAR)
+    x = graph.add("Placeholder", name="x", dtype=float32, shape=SCALAR_SHAPE)
     graph.add("PreventGradient", x, name="y", message=b"no slope here")
     with pytest.raises(Unsupported, match="no slope here") as caught:
         gradients(graph, ["y:0"], ["x:0"])
@@ -184,7 +184,9 @@ def test_a_prevented_gradient_is_refused_with_its_reason() -> None:
 
 def test_an_input_without_a_formula_is_refused_only_where_it_is_asked_for() -> None:
     graph = Graph()
-    a, b, x = (graph.add("Placeholder", name=name, dtype=float32, shape=SCALAR) for name in "abx")
+    a, b, x = (
+        graph.add("Placeholder", name=name, dtype=float32, shape=SCALAR_SHAPE) for name in "abx"
+    )
     graph.add("Betainc", a, b, x, name="y")
     with pytest.raises(Unsupported, match="no gradient by its input 1"):
         gradients(graph, ["y:0"], ["b:0"])
@@ -193,7 +195,7 @@ def test_an_input_without_a_formula_is_refused_only_where_it_is_asked_for() -> N
 
 def test_a_gradient_is_checked_for_numbers_where_the_value_is() -> None:
     graph = Graph()
-    x = graph.add("Placeholder", name="x", dtype=float32, shape=SCALAR)
+    x = graph.add("Placeholder", name="x", dtype=float32, shape=SCALAR_SHAPE)
     y = graph.add("CheckNumerics", x, name="y", message=b"of y")
     graph.add("Sqrt", y, name="z")
     (dx,) = gradients(graph, ["z:0"], ["x:0"])
@@ -205,8 +207,8 @@ def test_a_gradient_is_checked_for_numbers_where_the_value_is() -> None:
 
 def test_a_power_that_is_known_is_lowered_before_the_run() -> None:
     graph = Graph()
-    x = graph.add("Placeholder", name="x", dtype=float32, shape=SCALAR)
-    exponent = graph.add("Const", name="n", dtype=float32, value=Tensor(np.float32(3)))
+    x = graph.add("Placeholder", name="x", dtype=float32, shape=SCALAR_SHAPE)
+    exponent = graph.add("Const", name="n", dtype=float32, value=TensorValue(np.float32(3)))
     graph.add("Pow", x, exponent, name="y")
     gradients(graph, ["y:0"], ["x:0"])
     added = [node.op for node in graph if node.name.startswith("gradients/")]

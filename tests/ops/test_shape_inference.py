@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 import cfgraph.ops
-from cfgraph.ir.attrs import Tensor
+from cfgraph.ir.attrs import TensorValue
 from cfgraph.ir.dtypes import float32, int32
 from cfgraph.ir.graph import Graph, Node, Output
-from cfgraph.ir.shapes import UNKNOWN, Shape
+from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
 from cfgraph.ops.shape_inference import infer_shapes
 
 
@@ -21,7 +21,7 @@ def const(graph: Graph, value: Any, name: str = "c") -> Node:
     return graph.add(
         "Const",
         name=name,
-        value=Tensor(array),
+        value=TensorValue(array),
         dtype=float32 if (array.dtype == np.float32) else int32,
     )
 
@@ -117,7 +117,7 @@ def test_large_constants_are_left_alone() -> None:
             pytest.fail("a large constant was decoded")
 
     graph = Graph()
-    ids = graph.add("Const", value=Tensor(source=Guarded()), dtype=int32)
+    ids = graph.add("Const", value=TensorValue(source=Guarded()), dtype=int32)
     y = graph.add("UnsortedSegmentSum", ids, ids, const(graph, 4))
     z = graph.add("SegmentSum", ids, ids)
     assert sizes(graph, y) == (4,)
@@ -182,7 +182,7 @@ def test_a_rank_that_grows_is_unknown() -> None:
     graph = Graph()
     [(merge, inside, leave)] = loop(graph, placeholder(graph, 2))
     close(graph, merge, graph.add("ExpandDims", inside, const(graph, 0)))
-    assert infer_shapes(graph)[Output(leave, 0)] is UNKNOWN
+    assert infer_shapes(graph)[Output(leave, 0)] is UNKNOWN_SHAPE
 
 
 def test_nested_loops_end() -> None:
@@ -207,7 +207,7 @@ def test_errors_are_collected() -> None:
     z = graph.add("ExpandDims", y, const(graph, 0))
     inferred = infer_shapes(graph)
     assert [(node, "reshape" in text) for node, text in inferred.errors] == [(y, True)]
-    assert inferred[Output(z, 0)] is UNKNOWN
+    assert inferred[Output(z, 0)] is UNKNOWN_SHAPE
 
 
 def test_an_error_that_a_loop_takes_back_is_forgotten() -> None:
@@ -226,10 +226,10 @@ def test_unknown_ops_and_broken_nodes_are_unknown() -> None:
     pack = graph.create("p", "Pack", [Output(bare, 0)], attrs={"N": "many", "axis": b"?"})
     split = graph.create("q", "Split", [], attrs={"num_split": -3})
     inferred = infer_shapes(graph)
-    assert list(inferred.of(strange)) == [UNKNOWN] * 3
-    assert inferred[Output(bare, 0)] is UNKNOWN
-    assert inferred[Output(pack, 5)] is UNKNOWN
-    assert inferred[Output(split, 0)] is UNKNOWN
+    assert list(inferred.of(strange)) == [UNKNOWN_SHAPE] * 3
+    assert inferred[Output(bare, 0)] is UNKNOWN_SHAPE
+    assert inferred[Output(pack, 5)] is UNKNOWN_SHAPE
+    assert inferred[Output(split, 0)] is UNKNOWN_SHAPE
     assert inferred.errors == []
 
 
@@ -241,8 +241,8 @@ def test_a_cycle_that_is_no_loop_is_unknown() -> None:
     graph.set_input(a, 1, Output(b, 0))
     graph.set_input(x_reader := graph.add("Identity", x), 0, Output(x_reader, 0))
     inferred = infer_shapes(graph)
-    assert inferred[Output(b, 0)] is UNKNOWN
-    assert inferred[Output(x_reader, 0)] is UNKNOWN
+    assert inferred[Output(b, 0)] is UNKNOWN_SHAPE
+    assert inferred[Output(x_reader, 0)] is UNKNOWN_SHAPE
 
 
 def test_impossible_ranks_are_not_tried() -> None:

@@ -9,8 +9,8 @@ import pytest
 import cfgraph.ops  # noqa: F401 - fills the registry
 from cfgraph.ir import registry
 from cfgraph.ir.dtypes import DType
-from cfgraph.ir.serde_attrs import decode_attr
-from cfgraph.ir.signature import Arg, Attr
+from cfgraph.ir.serde.attrs import decode_attr
+from cfgraph.ir.signature import ArgDef, AttrDef
 
 pytestmark = pytest.mark.interop
 
@@ -33,11 +33,11 @@ def _arg(proto: Any) -> tuple[Any, ...]:
     return proto.name, fixed, kind, proto.number_attr or None, proto.is_ref
 
 
-def _ours(arg: Arg) -> tuple[Any, ...]:
+def _ours(arg: ArgDef) -> tuple[Any, ...]:
     return arg.name, arg.dtype, arg.type_attr, arg.count, arg.is_ref
 
 
-def _same_default(ours: Attr, proto: Any) -> bool:
+def _same_default(ours: AttrDef, proto: Any) -> bool:
     if not proto.HasField("default_value"):
         return not ours.has_default
     if not ours.has_default:
@@ -48,7 +48,7 @@ def _same_default(ours: Attr, proto: Any) -> bool:
     return bool(theirs == ours.default)
 
 
-@pytest.mark.parametrize("name", list(registry.names()))
+@pytest.mark.parametrize("name", list(registry.op_names()))
 def test_a_signature_is_that_of_tensorflow(name: str) -> None:
     theirs = _registry().get(name)
     if theirs is None:
@@ -72,7 +72,7 @@ def test_a_signature_is_that_of_tensorflow(name: str) -> None:
 
 def test_stateful_ops_are_stateful_here() -> None:
     wrong = []
-    for name in registry.names():
+    for name in registry.op_names():
         theirs = _registry().get(name)
         definition = registry.lookup(name)
         if theirs is None or definition is None or not definition.runnable or definition.role:

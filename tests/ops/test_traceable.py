@@ -115,7 +115,7 @@ def test_no_input_is_called_constant_that_may_be_traced(name: str) -> None:
 
 
 def test_what_has_effects_or_moves_control_is_never_traced() -> None:
-    ops = [lookup(name) for name in registry.names()]
+    ops = [lookup(name) for name in registry.op_names()]
     traced = [op for op in ops if op is not None and op.traceable]
     assert traced
     assert not [op.name for op in traced if op.stateful or op.role or not op.runnable]

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 
 import cfgraph.ops  # noqa: F401 - fills the registry
-from cfgraph.ir.attrs import Func, Tensor
-from cfgraph.ir.define import define
+from cfgraph.ir.attrs import Func, TensorValue
 from cfgraph.ir.dtypes import int32, resource
 from cfgraph.ir.graph import Graph, Node, Output
+from cfgraph.ir.library import function_from_nodes
 from cfgraph.ir.shapes import Shape
 
 BINARY = {"AddV2": np.add, "Sub": np.subtract, "Mul": np.multiply}
@@ -42,7 +42,7 @@ class BodyWriter:
 
     def constant(self, value: int) -> Output:
         """A constant."""
-        tensor = Tensor(np.array(value, np.int32))
+        tensor = TensorValue(np.array(value, np.int32))
         return self.graph.add("Const", name="c", dtype=int32, value=tensor).output()
 
     def chain(self, node: Node) -> Node:
@@ -111,7 +111,7 @@ class Block:
             outputs = {"h": handle, **_later(outputs)}
         name = f"f{len(library.functions)}"
         effects = {"done": body.last} if self.declared and body.last is not None else {}
-        made = define(name, graph, arguments, outputs, effects, library.functions)
+        made = function_from_nodes(name, graph, arguments, outputs, effects, library.functions)
         library.functions[name] = made
         return Func(name)
 

@@ -9,8 +9,8 @@ import pytest
 
 import cfgraph
 from cfgraph.ir import registry
-from cfgraph.ir.copy import copy_of
 from cfgraph.ir.graph import CONTROL, Graph, Node, Output
+from cfgraph.ir.library import copy_graph
 from cfgraph.passes.cluster.report import Clustering
 from tests.analysis.assignments import Assignment, Tables
 from tests.analysis.liveness_oracle import Liveness, Tag, liveness
@@ -56,7 +56,7 @@ def surviving_outputs(
 
 def clustered(graph: Graph, **options: Any) -> tuple[Graph, Clustering]:
     """A clustered copy."""
-    copy = copy_of(graph, graph)
+    copy = copy_graph(graph, graph)
     return copy, cfgraph.cluster(copy, **options)
 
 

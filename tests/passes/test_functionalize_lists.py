@@ -11,8 +11,8 @@ import pytest
 import cfgraph
 from cfgraph import Builder
 from cfgraph.analysis.reachability import ancestors
-from cfgraph.ir.copy import copy_of
 from cfgraph.ir.graph import Graph, Output
+from cfgraph.ir.library import copy_graph
 from tests.passes.test_functionalize import counter_text, region_rejections
 
 Array = tuple[Builder, Output, Output, Output]
@@ -21,7 +21,7 @@ Array = tuple[Builder, Output, Output, Output]
 def lowered_subgraph(b: Builder, *fetches: str) -> Graph:
     """What the fetches need, in primitives."""
     cfgraph.lower(b.graph)
-    return copy_of(b.graph, ancestors(b.graph, [b.graph[name] for name in fetches]))
+    return copy_graph(b.graph, ancestors(b.graph, [b.graph[name] for name in fetches]))
 
 
 def array() -> Array:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 import cfgraph
 from cfgraph.analysis.verify.verify import require_valid
 from cfgraph.errors import Unsupported
-from cfgraph.ir.function_graph import Instances
+from cfgraph.ir.function_graph import FunctionInstances
 from cfgraph.passes.lower.functional_node import functional_kind
 from tests.conformance import recorded
 from tests.passes.functional_graphs import calls, graph_of, lowered, nested
@@ -77,7 +77,7 @@ def test_recorded_graphs_are_lowered_whole_and_once() -> None:
             continue
         count += 1
         require_valid(graph)
-        instances = Instances(graph.functions)
+        instances = FunctionInstances(graph.functions)
         assert not [node for node in graph if functional_kind(node, instances)], name
         once = cfgraph.dumps(graph)
         assert not cfgraph.lower(graph)

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 import cfgraph
 from cfgraph.analysis.loops.frames import frames
 from cfgraph.ir import registry
-from cfgraph.ir.copy import copy_of
 from cfgraph.ir.graph import Graph
+from cfgraph.ir.library import copy_graph
 from cfgraph.runtime.cost_model import CostModel
 from tests.analysis.random_graphs import random_graph
 from tests.build.programs import FLOATS, INTEGERS
@@ -104,7 +104,7 @@ def compared_runs(seed: int, kind: str) -> int:
     made = random_graph(seed, kind)
     if any(finding.code in RACES for finding in cfgraph.check(made.graph).findings):
         return 0
-    fetches, there = root_tensors(made.graph), cut(copy_of(made.graph), seed)
+    fetches, there = root_tensors(made.graph), cut(copy_graph(made.graph), seed)
     count = 0
     for number in range(3):
         feeds = made.feeds(random.Random(10 * seed + number))

@@ -8,7 +8,7 @@ import pytest
 
 import cfgraph
 from cfgraph.errors import CfgraphError, InvalidInput, Unsupported, UsageError
-from cfgraph.ir.device_set import device_set, short_name
+from cfgraph.ir.devices import parse_devices, short_device_name
 from cfgraph.ir.graph import Graph
 
 TWO = "cpu:0,gpu:0"
@@ -22,8 +22,8 @@ def placed(text: str, devices: str = TWO, **options: object) -> dict[str, str]:
     """The short device of each node."""
     of = graph(text)
     cfgraph.place(of, devices=devices, **options)
-    assert {node.device for node in of} <= set(device_set(devices))
-    return {node.name: short_name(node.device) for node in of}
+    assert {node.device for node in of} <= set(parse_devices(devices))
+    return {node.name: short_device_name(node.device) for node in of}
 
 
 def refused(text: str, devices: str = TWO, **options: object) -> CfgraphError:
@@ -110,7 +110,7 @@ def test_a_device_that_is_not_there_is_refused_with_those_that_are() -> None:
 def test_soft_placement_takes_what_is_nearest(request_: str, device: str) -> None:
     of = graph(f'x = Placeholder() {{dtype=float32, shape=[]}} @"{request_}"')
     report = cfgraph.place(of, devices=TWO, soft_placement=True)
-    assert short_name(of["x"].device) == device
+    assert short_device_name(of["x"].device) == device
     assert "cannot be had for x: there are cpu:0, gpu:0" in report.warnings[0]
 
 
@@ -145,7 +145,7 @@ def test_requests_that_conflict_over_a_variable_are_both_named() -> None:
 def test_soft_placement_keeps_the_first_of_two_requests_that_conflict() -> None:
     of = graph(variable(read="/gpu:0", add="/cpu:0"))
     report = cfgraph.place(of, devices=TWO, soft_placement=True)
-    assert {short_name(of[name].device) for name in ("v", "read", "add")} == {"gpu:0"}
+    assert {short_device_name(of[name].device) for name in ("v", "read", "add")} == {"gpu:0"}
     reason = "read asks for /gpu:0, and they must be on one device"
     assert report.warnings == (f"/cpu:0 cannot be had for add: {reason}",)
 

@@ -12,7 +12,7 @@ import pytest
 
 import cfgraph
 from cfgraph.analysis.loops.frames import frames
-from cfgraph.ir.device_set import short_name
+from cfgraph.ir.devices import short_device_name
 from cfgraph.ir.graph import Graph
 from tests.passes.test_place import placed
 
@@ -63,7 +63,7 @@ def drivers(graph: Graph) -> Iterator[set[str]]:
     found = frames(graph)
     for frame in found.all[1:]:
         nodes = [*frame.merges, *frame.next_iterations, *frame.loop_conds, *frame.exits]
-        yield {short_name(node.device) for node in nodes}
+        yield {short_device_name(node.device) for node in nodes}
 
 
 @pytest.mark.parametrize("name", ["counter", "nested", "lstm", "while_functional"])
@@ -82,7 +82,7 @@ def test_a_loop_of_heavy_work_goes_to_the_faster_device_as_a_whole(fixtures: Pat
 def test_a_small_loop_stays_where_a_chain_would(fixtures: Path) -> None:
     graph = cfgraph.load(fixtures / "graphs" / "nested.pb")
     cfgraph.place(graph, devices="cpu:0-7")
-    assert {short_name(node.device) for node in graph} == {"cpu:0"}
+    assert {short_device_name(node.device) for node in graph} == {"cpu:0"}
 
 
 PRINT = """

@@ -9,7 +9,7 @@ import pytest
 import cfgraph
 from cfgraph.analysis.verify.verify import require_valid
 from cfgraph.errors import CfgraphError
-from cfgraph.ir.device_set import device_set
+from cfgraph.ir.devices import parse_devices
 from cfgraph.ir.graph import Graph
 from tests.conformance import recorded
 
@@ -40,7 +40,7 @@ def assert_placeable(name: str, **options: Any) -> None:
     except CfgraphError:
         assert not lowered(recorded.graph(name)), name
         return
-    assert {node.device for node in graph} <= set(device_set(DEVICES))
+    assert {node.device for node in graph} <= set(parse_devices(DEVICES))
     assert set(report.decided) == set(graph.nodes)
     assert not cfgraph.place(graph, devices=DEVICES), name
 

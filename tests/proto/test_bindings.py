@@ -162,7 +162,7 @@ def test_an_unknown_dtype_survives() -> None:
 
 
 @pytest.fixture(scope="module")
-def theirs() -> Any:
+def tensorflow_messages() -> Any:
     pytest.importorskip("tensorflow", reason="needs the extra `interop`")
     from google.protobuf import descriptor_pool, message_factory
 

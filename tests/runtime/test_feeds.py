@@ -19,7 +19,7 @@ from cfgraph.errors import CfgraphError, InvalidInput, UsageError
 from cfgraph.ir import dtypes
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Graph, Versions
-from cfgraph.ir.shapes import UNKNOWN, Shape
+from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
 from cfgraph.runtime.feed_generators import generate
 from cfgraph.runtime.feeds import read_feeds
 
@@ -108,7 +108,7 @@ def test_generators_make_what_their_names_say(text: str, value: Any) -> None:
 @pytest.mark.parametrize("what", ["uniform(-1,1)", "normal(0,1)", "uniform", "normal"])
 def test_drawn_feeds_are_the_same_in_every_run_and_differ_by_name_and_seed(what: str) -> None:
     graph = graph_of()
-    graph.add("Placeholder", name="y", dtype=dtypes.float32, shape=UNKNOWN)
+    graph.add("Placeholder", name="y", dtype=dtypes.float32, shape=UNKNOWN_SHAPE)
     texts = [f"x=f32[1000]:{what}", f"y=f32[1000]:{what}"]
     one, again, other = (read_feeds(graph, texts, seed=seed) for seed in (0, 0, 1))
     assert one["x:0"].tobytes() == again["x:0"].tobytes()
@@ -279,7 +279,7 @@ def test_an_npz_archive_feeds_one_array_or_all(tmp_path: Path) -> None:
     path = tmp_path / "all.npz"
     np.savez(path, **{"x": np.float32(1), "b/y:0": np.float32(2)})  # type: ignore[arg-type]
     graph = graph_of()
-    graph.add("Placeholder", name="b/y", dtype=dtypes.float32, shape=UNKNOWN)
+    graph.add("Placeholder", name="b/y", dtype=dtypes.float32, shape=UNKNOWN_SHAPE)
     assert read_feeds(graph, ["x=@" + f"{path}[b/y:0]"])["x:0"] == 2
     for feeds, archives in (([], [str(path)]), ([f"@{path}"], [])):
         assert read_feeds(graph, feeds, archives) == {"x:0": 1, "b/y:0": 2}
@@ -400,7 +400,7 @@ def test_all_missing_feeds_are_listed_at_once_ready_to_paste() -> None:
     shapes: dict[str, Any] = {"a": (None, 4), "b": (), "c": None}
     for name, dtype in (("a", dtypes.float32), ("b", dtypes.bool_), ("c", dtypes.int32)):
         graph.add("Placeholder", name=name, dtype=dtype, shape=Shape(shapes[name]))
-    unneeded = graph.add("Placeholder", name="d", dtype=dtypes.float32, shape=UNKNOWN)
+    unneeded = graph.add("Placeholder", name="d", dtype=dtypes.float32, shape=UNKNOWN_SHAPE)
     pack = graph.add("IdentityN", graph["a"], graph["b"], graph["c"], name="all")
     with pytest.raises(UsageError) as caught:
         require_feeds(graph, [pack.output()], [], set())

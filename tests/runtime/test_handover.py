@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import cfgraph
-from cfgraph.ir.function_graph import Instances
+from cfgraph.ir.function_graph import FunctionInstances
 from cfgraph.runtime.compiled import Compiled, Traceable, compiling, jax
 from cfgraph.runtime.handover import Shared
 
@@ -68,7 +68,7 @@ def test_an_array_crosses_both_ways_without_a_copy() -> None:
 
 def test_a_body_takes_and_gives_arrays_of_the_library() -> None:
     library = cfgraph.loads(TEXT, "graph").functions
-    instances = Instances(dict(library))
+    instances = FunctionInstances(dict(library))
     function = instances.get("f", {})
     x, y = (of_card(np.full((4, 3), value, np.float32)) for value in (1, 2))
     with compiling():

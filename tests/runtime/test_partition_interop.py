@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import cfgraph
-from cfgraph.ir import serde
 from cfgraph.ir.graph import Graph
-from cfgraph.ir.parts import join
+from cfgraph.ir.partition_folder import join_partitions
+from cfgraph.ir.serde import graph_def
 from cfgraph.passes.place.place import place
 from cfgraph.runtime.trace import Recorder
 from tests.passes.random_programs import random_programs
@@ -49,7 +49,9 @@ def parts_of(
         for name in before:
             session.run(name)
         values = session.run(fetches, feeds, options=options, run_metadata=told)
-    written = [serde.graph_from_bytes(part.SerializeToString()) for part in told.partition_graphs]
+    written = [
+        graph_def.graph_from_bytes(part.SerializeToString()) for part in told.partition_graphs
+    ]
     return values, written
 
 
@@ -75,7 +77,7 @@ def test_graphs_that_ask_for_devices(
     graph = cfgraph.load(fixtures / "graphs" / name)
     want, written = parts_of(graph, fetches, feeds)
     assert len(written) > 1
-    session = cfgraph.Session(join(written), schedule=schedule)
+    session = cfgraph.Session(join_partitions(written), schedule=schedule)
     recorder = Recorder()
     require_equal(session.run(fetches, feeds, trace=recorder), want)
     assert len({event.device for event in recorder.events}) == len(written)
@@ -91,7 +93,7 @@ def test_graphs_that_were_placed_at_random(
     graph = cfgraph.load(fixtures / "graphs" / name)
     place(graph, devices="cpu:0-2", seed=seed)
     want, written = parts_of(graph, fetches, feeds)
-    whole = join(written)
+    whole = join_partitions(written)
     session = cfgraph.Session(whole, schedule="random", schedule_seed=seed)
     require_equal(session.run(fetches, needed(whole, feeds)), want)
 
@@ -109,7 +111,7 @@ def test_random_programs_that_were_placed_at_random() -> None:
         want, written = parts_of(program.graph, fetches, feeds, ("init",))
         state = cfgraph.Session(program.graph)
         state.run(targets=["init"])
-        whole = join(written)
+        whole = join_partitions(written)
         session = cfgraph.Session(whole, state=state.state)
         require_equal(session.run(fetches, needed(whole, feeds)), want)
 
@@ -118,4 +120,4 @@ def test_what_is_not_fed_is_named_by_its_own_name(fixtures: Path) -> None:
     graph = cfgraph.load(fixtures / "graphs" / "eight_devices.pb")
     _, written = parts_of(graph, ["out1:0"], {"n:0": 1})
     with pytest.raises(cfgraph.UsageError, match=r"a feed is missing: _arg_n_0_0:0 \(int32\)"):
-        cfgraph.Session(join(written)).run(["out1:0"])
+        cfgraph.Session(join_partitions(written)).run(["out1:0"])

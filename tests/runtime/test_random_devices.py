@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import cfgraph
-from cfgraph.ir.copy import copy_of
+from cfgraph.ir.library import copy_graph
 from cfgraph.passes.partition.partition import partition
 from cfgraph.passes.place.place import place
 from cfgraph.runtime.cost_model import CostModel
@@ -15,7 +15,7 @@ from tests.passes.random_programs import random_programs
 @pytest.mark.parametrize("first", range(0, 120, 30))
 def test_no_placement_and_no_schedule_changes_a_value_or_hangs(first: int) -> None:
     for seed, program in random_programs(range(first, first + 30)):
-        graph = copy_of(program.graph)
+        graph = copy_graph(program.graph)
         place(graph, devices="cpu:0-2", seed=seed)
         partition(graph)
         for how in (

@@ -16,7 +16,7 @@ from typing import Any, Final
 from cfgraph.analysis.deadness.formulas import FALSE, TRUE, Formulas, Symbol
 from cfgraph.analysis.deadness.solver import Solver
 from cfgraph.analysis.loops.frames import Frames
-from cfgraph.ir.attrs import Tensor
+from cfgraph.ir.attrs import TensorValue
 from cfgraph.ir.dtypes import bool_
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ops.op import Op, lookup
@@ -237,7 +237,7 @@ class PredicateValues:
     def _constant(self, output: Output, number: ValueNumber) -> ValueNumber:
         """Note the value of a scalar constant."""
         tensor = output.node.attrs.get("value")
-        if isinstance(tensor, Tensor) and not output.node.inputs and tensor.shape.rank == 0:
+        if isinstance(tensor, TensorValue) and not output.node.inputs and tensor.shape.rank == 0:
             value = tensor.array[()]
             self._constants[number] = value.item() if hasattr(value, "item") else value
         return number
@@ -340,7 +340,7 @@ def _value_key(output: Output, op: type[Op], needs: list[ValueNumber]) -> Hashab
 
 def _hashable_attr(value: Any) -> Hashable | None:
     """An attribute value in a form that can be compared; None for what is too large."""
-    if isinstance(value, Tensor):
+    if isinstance(value, TensorValue):
         size = value.shape.elements
         if size is None or size > _MAX_ELEMENTS:
             return None

@@ -18,10 +18,10 @@ from cfgraph.analysis.loops.frames import Frames
 from cfgraph.analysis.loops.happens_before import unique_sends_by_recv
 from cfgraph.ir import registry
 from cfgraph.ir.graph import Node, Output
-from cfgraph.ir.walk import Roles
+from cfgraph.ir.topological_order import OpRoles
 
 
-def needs_arrival_analysis(frames: Frames, roles: Roles) -> bool:
+def needs_arrival_analysis(frames: Frames, roles: OpRoles) -> bool:
     """True if some node in a graph with loops tells what is dead from what never comes."""
     if len(frames.all) == 1:
         return False
@@ -32,7 +32,7 @@ def needs_arrival_analysis(frames: Frames, roles: Roles) -> bool:
     )
 
 
-def _is_read_by_merge(node: Node, roles: Roles) -> bool:
+def _is_read_by_merge(node: Node, roles: OpRoles) -> bool:
     """True for a Recv that a Merge reads."""
     return roles[node.op] == "recv" and any(roles[use.node.op] == "merge" for use in node.uses)
 
@@ -123,7 +123,7 @@ class TransferFunctions:
         self.solver = solver
         self.formulas: Formulas = solver.formulas
         self.cut = frozenset(cut)
-        self.roles = Roles()
+        self.roles = OpRoles()
         self.senders = unique_sends_by_recv(frames, self.roles)
         self.values = PredicateValues(
             solver, frames, self.merge_input_condition, self.cut, self.senders

@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 from cfgraph.analysis.findings import Finding, require_no_findings
 from cfgraph.analysis.loops.verify_frames import verify_frames
 from cfgraph.ir.graph import Graph, Node, Output
-from cfgraph.ir.walk import Order, Roles, topological
+from cfgraph.ir.topological_order import OpRoles, TopologicalOrder, topological_order
 
 _NO_CUT: Final[frozenset[Output]] = frozenset()
 DEFAULT_PARALLEL_ITERATIONS: Final = 10
@@ -83,7 +83,7 @@ class Frames:
     do not make well-nested loops; there the frames are a best guess.
     """
 
-    def __init__(self, order: Order) -> None:
+    def __init__(self, order: TopologicalOrder) -> None:
         self.root = Frame("", None, 0)
         self.all: list[Frame] = [self.root]
         self.of: dict[Node, Frame] = {}
@@ -116,8 +116,8 @@ def frames(
 
 
 def _compute_frames(chosen: list[Node], cut: Collection[Output]) -> Frames:
-    found = Frames(topological(chosen, cut))
-    roles = Roles()
+    found = Frames(topological_order(chosen, cut))
+    roles = OpRoles()
     if not any(roles[op] in _LOOP_ROLES for op in {node.op for node in chosen}):
         found.of = dict.fromkeys(found.order, found.root)
         found.of_outputs = dict(found.of)
@@ -136,7 +136,7 @@ class _FrameFinder:
     def __init__(self, found: Frames, cut: Collection[Output]) -> None:
         self.found = found
         self.cut = cut
-        self.roles = Roles()
+        self.roles = OpRoles()
         self.mixed: set[Node] = set()
         self.children: dict[tuple[Frame, bytes | None], Frame] = {}
 

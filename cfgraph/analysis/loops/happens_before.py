@@ -11,12 +11,12 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from cfgraph.analysis.loops.frames import Frame, Frames
 from cfgraph.ir.graph import Node, Output
-from cfgraph.ir.walk import Roles
+from cfgraph.ir.topological_order import OpRoles
 
 _KEY_ATTRS = ("tensor_name", "send_device", "recv_device")
 
 
-def unique_sends_by_recv(frames: Frames, roles: Roles) -> dict[Node, Node]:
+def unique_sends_by_recv(frames: Frames, roles: OpRoles) -> dict[Node, Node]:
     """The Send of each Recv: the only one of its key, in the same frame."""
     sends: dict[tuple[object, ...], list[Node]] = {}
     recvs: list[tuple[tuple[object, ...], Node]] = []
@@ -32,7 +32,7 @@ def unique_sends_by_recv(frames: Frames, roles: Roles) -> dict[Node, Node]:
 
 
 def loop_aware_postorder(
-    found: Frames, cut: Collection[Output], roles: Roles, senders: Mapping[Node, Node]
+    found: Frames, cut: Collection[Output], roles: OpRoles, senders: Mapping[Node, Node]
 ) -> list[Node]:
     """All nodes: an Exit after the NextIterations of its frame, a Recv after its Send.
 
@@ -53,7 +53,7 @@ class _PostorderWalk:
         self,
         found: Frames,
         cut: Collection[Output],
-        roles: Roles,
+        roles: OpRoles,
         senders: Mapping[Node, Node],
     ) -> None:
         self.found = found
@@ -108,7 +108,7 @@ class HappensBefore:
 
     def __init__(self, found: Frames, marked: Sequence[Node]) -> None:
         self.found = found
-        self.roles = Roles()
+        self.roles = OpRoles()
         self.senders = unique_sends_by_recv(found, self.roles)
         self.order = loop_aware_postorder(found, frozenset(), self.roles, self.senders)
         self.place = {node: place for place, node in enumerate(self.order)}

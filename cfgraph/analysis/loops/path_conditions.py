@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 
 from cfgraph.ir import registry
 from cfgraph.ir.graph import Node, Output
-from cfgraph.ir.walk import Roles
+from cfgraph.ir.topological_order import OpRoles
 from cfgraph.ops.op import handed_back, lookup
 
 # cases that are looked at to see whether the inputs of a Merge exhaust their predicates
@@ -124,7 +124,7 @@ class PathConditions:
 
     def __init__(self) -> None:
         self.none: Final = PathCondition()
-        self._roles = Roles()
+        self._roles = OpRoles()
         self._of: dict[Node, PathCondition] = {}
         self._sources: dict[Output, tuple[Output, bool]] = {}
 

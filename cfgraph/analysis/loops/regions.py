@@ -18,7 +18,7 @@ from cfgraph.analysis.loops.path_conditions import DECIDING_ROLES, PathCondition
 from cfgraph.analysis.loops.verify_frames import cycle_findings
 from cfgraph.errors import Unsupported
 from cfgraph.ir.graph import Graph, Node
-from cfgraph.ir.walk import Roles
+from cfgraph.ir.topological_order import OpRoles
 
 
 @dataclass(slots=True, eq=False)
@@ -47,7 +47,7 @@ class Regions:
             self.of[frame] = Region(frame, outer)
         self.root = self.of[found.root]
         self.guards = PathConditions()
-        self._roles = Roles()
+        self._roles = OpRoles()
         self._order(links)
         for region in self.of.values():
             self._guard(region)

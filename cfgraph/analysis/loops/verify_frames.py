@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from cfgraph.analysis.findings import Finding
 from cfgraph.ir import registry
 from cfgraph.ir.graph import Node, Output
-from cfgraph.ir.walk import Roles
+from cfgraph.ir.topological_order import OpRoles
 
 if TYPE_CHECKING:
     from cfgraph.analysis.loops.frames import Frame, Frames
@@ -49,7 +49,7 @@ def verify_frames(
     found: Frames, nodes: Iterable[Node], cut: Collection[Output], mixed: Collection[Node]
 ) -> Iterator[Finding]:
     """The faults of all nodes, in graph order; `mixed` holds those whose inputs disagree."""
-    roles = Roles()
+    roles = OpRoles()
     conditions: dict[Frame, Node] = {}
     for node in nodes:
         if node in mixed:
@@ -73,7 +73,7 @@ def frame_label(frame: Frame) -> str:
 
 
 def _sources(
-    found: Frames, node: Node, cut: Collection[Output], roles: Roles
+    found: Frames, node: Node, cut: Collection[Output], roles: OpRoles
 ) -> Iterator[tuple[str, Node, Frame]]:
     """Each input that counts for the frame of a node: its name, its node, its frame."""
     is_merge = roles[node.op] == "merge"
@@ -90,7 +90,7 @@ def _sources(
             yield f"^{control.name}", control, found.of_outputs[control]
 
 
-def _mixed_frames(found: Frames, node: Node, cut: Collection[Output], roles: Roles) -> Finding:
+def _mixed_frames(found: Frames, node: Node, cut: Collection[Output], roles: OpRoles) -> Finding:
     here = found.of[node]
     sources = list(_sources(found, node, cut, roles))
     name, source, _ = next(item for item in sources if item[2] is here)
@@ -157,7 +157,7 @@ def _second_loop_cond(frame: Frame, node: Node, conditions: dict[Frame, Node]) -
 
 
 def _merge_faults(
-    found: Frames, node: Node, cut: Collection[Output], roles: Roles
+    found: Frames, node: Node, cut: Collection[Output], roles: OpRoles
 ) -> Iterator[Finding]:
     back = [
         item

@@ -6,11 +6,11 @@ from typing import Any, NamedTuple
 
 from cfgraph.analysis.findings import Finding
 from cfgraph.analysis.verify.context import NodeTypes, Signatures, VerifyContext, arg_types
-from cfgraph.ir.attrs import Placeholder
+from cfgraph.ir.attrs import AttrPlaceholder
 from cfgraph.ir.functions import BodyNode, Function
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.names import did_you_mean, port_number
-from cfgraph.ir.signature import Arg, Signature
+from cfgraph.ir.signature import ArgDef, Signature
 
 
 class BodyGraph(NamedTuple):
@@ -54,14 +54,14 @@ class _BodyReader:
         """Note what does not resolve."""
         self.faults.append(Finding(code, "error", message, node, hint))
 
-    def add_argument(self, arg: Arg) -> None:
+    def add_argument(self, arg: ArgDef) -> None:
         """Let a node stand for an argument."""
         if arg.name in self.graph:
             self.fault("CFG104", f"the name {arg.name!r} is given to two arguments", arg.name)
             return
         node = self.graph.create(arg.name, "_Arg")
         declared = Signature.of((arg,), (), self.definition.attr_defs)
-        waiting = {name: Placeholder(name) for name in declared.attrs}
+        waiting = {name: AttrPlaceholder(name) for name in declared.attrs}
         self.arguments[node] = NodeTypes((), _row(declared, arg, waiting))
 
     def add_node(self, body: BodyNode) -> Node | None:
@@ -155,7 +155,7 @@ class _BodyReader:
                 self.fault("CFG131", message, None)
 
 
-def _row(signature: Signature, arg: Arg, attrs: dict[str, Any]) -> Any:
+def _row(signature: Signature, arg: ArgDef, attrs: dict[str, Any]) -> Any:
     run = arg_types(signature, arg, attrs)
     return run[0] * run[1] if run else None
 

@@ -11,13 +11,13 @@ from typing import Any, Final, NamedTuple
 from cfgraph.analysis.findings import Finding
 from cfgraph.analysis.loops.frames import Frames, frames
 from cfgraph.ir import registry
-from cfgraph.ir.attrs import Placeholder
+from cfgraph.ir.attrs import AttrPlaceholder
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.functions import Function
 from cfgraph.ir.graph import Graph, Node
 from cfgraph.ir.names import did_you_mean
-from cfgraph.ir.signature import Arg, Signature
-from cfgraph.ir.walk import Roles
+from cfgraph.ir.signature import ArgDef, Signature
+from cfgraph.ir.topological_order import OpRoles
 
 # some types, and how many times over
 TypeRun = tuple[tuple[DType | None, ...], int]
@@ -119,7 +119,9 @@ def signature_types(signature: Signature, attrs: Mapping[str, Any]) -> NodeTypes
     )
 
 
-def _expand(signature: Signature, args: Iterable[Arg], attrs: Mapping[str, Any]) -> TypeRow | None:
+def _expand(
+    signature: Signature, args: Iterable[ArgDef], attrs: Mapping[str, Any]
+) -> TypeRow | None:
     runs = []
     for arg in args:
         run = arg_types(signature, arg, attrs)
@@ -134,7 +136,7 @@ def _expand(signature: Signature, args: Iterable[Arg], attrs: Mapping[str, Any])
     )
 
 
-def arg_types(signature: Signature, arg: Arg, attrs: Mapping[str, Any]) -> TypeRun | None:
+def arg_types(signature: Signature, arg: ArgDef, attrs: Mapping[str, Any]) -> TypeRun | None:
     """The types of the tensors of one argument; None if their number cannot be told."""
     types = _element_types(signature, arg, attrs)
     if types is None:
@@ -146,7 +148,7 @@ def arg_types(signature: Signature, arg: Arg, attrs: Mapping[str, Any]) -> TypeR
 
 
 def _element_types(
-    signature: Signature, arg: Arg, attrs: Mapping[str, Any]
+    signature: Signature, arg: ArgDef, attrs: Mapping[str, Any]
 ) -> tuple[DType | None, ...] | None:
     if arg.dtype is not None:
         return (arg.dtype,)
@@ -159,7 +161,7 @@ def _element_types(
     declared = signature.attrs.get(name)
     listed = declared is not None and declared.kind == "list(type)"
     # inside a generic function: one tensor, of a type that the caller decides
-    return (None,) if isinstance(value, Placeholder) and not listed else None
+    return (None,) if isinstance(value, AttrPlaceholder) and not listed else None
 
 
 def _attr_value(signature: Signature, name: str, attrs: Mapping[str, Any]) -> Any:
@@ -216,9 +218,9 @@ class VerifyContext:
         return frames(self.graph)
 
     @cached_property
-    def roles(self) -> Roles:
+    def roles(self) -> OpRoles:
         """The roles of ops."""
-        return Roles()
+        return OpRoles()
 
     def guess(self, name: str, known: Iterable[str], meant: Suggest = did_you_mean) -> str | None:
         """A hint with the name that is meant; only for the first few, since it takes its time."""

@@ -18,7 +18,7 @@ from cfgraph.analysis.transfers import RendezvousKey, is_transfer, rendezvous_ke
 from cfgraph.analysis.verify.context import VerifyContext
 from cfgraph.errors import InvalidInput
 from cfgraph.ir.graph import Node
-from cfgraph.ir.walk import Roles
+from cfgraph.ir.topological_order import OpRoles
 
 # the version of GraphDef that this package follows: that of TensorFlow 2.21
 CONSUMER: Final = 2474
@@ -127,13 +127,13 @@ def check_partition_edges(nodes: Iterable[Node]) -> Iterator[Finding]:
 
 def check_duplicate_keys(nodes: Iterable[Node]) -> Iterator[Finding]:
     """No two messages have one key: they could not be told apart."""
-    roles = Roles()
+    roles = OpRoles()
     return _duplicate_keys(
         _rendezvous_keys(node for node in nodes if is_transfer(node, roles)), roles
     )
 
 
-def _duplicate_keys(keys: Mapping[Node, RendezvousKey], roles: Roles) -> Iterator[Finding]:
+def _duplicate_keys(keys: Mapping[Node, RendezvousKey], roles: OpRoles) -> Iterator[Finding]:
     first: dict[tuple[str, RendezvousKey], Node] = {}
     for node, key in keys.items():
         other = first.setdefault((roles[node.op], key), node)

@@ -9,14 +9,14 @@ from cfgraph.analysis.findings import Finding
 from cfgraph.analysis.verify.context import VerifyContext
 from cfgraph.errors import InvalidInput
 from cfgraph.ir import registry
-from cfgraph.ir.attrs import Func, Placeholder, Tensor
+from cfgraph.ir.attrs import AttrPlaceholder, Func, TensorValue
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node
-from cfgraph.ir.names import NODE_NAME, misspelt_op
+from cfgraph.ir.names import NODE_NAME, misspelled_op_hint
 from cfgraph.ir.shapes import Shape
-from cfgraph.ir.signature import Attr, Signature
-from cfgraph.ir.text_infer import attrs_from_inputs
-from cfgraph.ir.text_print_values import AttrPrinter
+from cfgraph.ir.signature import AttrDef, Signature
+from cfgraph.ir.text.inferred_attrs import infer_node_attrs
+from cfgraph.ir.text.printer import AttrPrinter
 
 _PYTHON: Final[dict[str, type]] = {
     "string": bytes,
@@ -25,7 +25,7 @@ _PYTHON: Final[dict[str, type]] = {
     "bool": bool,
     "type": DType,
     "shape": Shape,
-    "tensor": Tensor,
+    "tensor": TensorValue,
     "func": Func,
 }
 # values that are cheap to compare, and equal only to their like
@@ -55,13 +55,13 @@ def _check_internal_names(subject: VerifyContext) -> Iterator[Finding]:
 
 def check_ops(subject: VerifyContext) -> Iterator[Finding]:
     """Ops that are neither known nor functions of the library: one finding for each."""
-    known = [*registry.names(), *subject.signatures.library]
+    known = [*registry.op_names(), *subject.signatures.library]
     for op, nodes in subject.by_op.items():
         if not op or subject.signatures.of(op) is not None:
             continue
         others = f" ({len(nodes)} nodes)" if len(nodes) > 1 else ""
         message = f"the op {op!r} is not known{others}; it is kept, but cannot run"
-        hint = subject.guess(op, known, misspelt_op)
+        hint = subject.guess(op, known, misspelled_op_hint)
         related = tuple(node.name for node in nodes[1:])
         yield Finding("CFG101", "warning", message, nodes[0].name, hint, related)
 
@@ -99,14 +99,14 @@ def _check_attributes_of_op(
                 fine.add((key, kind, value))
 
 
-def _bounded(attr: Attr) -> bool:
+def _bounded(attr: AttrDef) -> bool:
     return attr.minimum is not None or attr.allowed is not None
 
 
 def _missing(
-    node: Node, declared: Mapping[str, Attr], required: frozenset[str]
+    node: Node, declared: Mapping[str, AttrDef], required: frozenset[str]
 ) -> Iterator[Finding]:
-    told = attrs_from_inputs(node)
+    told = infer_node_attrs(node)
     for key in sorted(required - node.attrs.keys()):
         message = f"{node.op} needs the attribute {key!r} ({declared[key].kind})"
         hint = AttrPrinter().attrs_text({key: told[key]}) if key in told else None
@@ -115,12 +115,12 @@ def _missing(
 
 
 def _check_attribute(
-    subject: VerifyContext, node: Node, key: str, attr: Attr | None, inside: bool
+    subject: VerifyContext, node: Node, key: str, attr: AttrDef | None, inside: bool
 ) -> Finding | None:
     value = node.attrs[key]
     if attr is None:
         return _undeclared(subject, node, key)
-    if inside and isinstance(value, Placeholder):
+    if inside and isinstance(value, AttrPlaceholder):
         return None
     if not _fits(attr, value):
         return _wrong_kind(node, attr, value)
@@ -131,7 +131,7 @@ def _required(signature: Signature) -> frozenset[str]:
     return frozenset(attr.name for attr in signature.attrs.values() if not attr.has_default)
 
 
-def _fits(attr: Attr, value: Any) -> bool:
+def _fits(attr: AttrDef, value: Any) -> bool:
     """True for a value of the kind; a kind that nobody knows is not judged."""
     if not attr.kind.startswith("list("):
         return type(value) is _PYTHON.get(attr.kind, type(value))
@@ -147,7 +147,7 @@ def _undeclared(subject: VerifyContext, node: Node, key: str) -> Finding:
     return Finding("CFG112", "warning", message, node.name, hint)
 
 
-def _wrong_kind(node: Node, attr: Attr, value: Any) -> Finding:
+def _wrong_kind(node: Node, attr: AttrDef, value: Any) -> Finding:
     message = f"attribute {attr.name!r} is {_describe_kind(value)}, {node.op} wants {attr.kind}"
     return Finding("CFG113", "error", message, node.name)
 
@@ -159,14 +159,14 @@ def _describe_kind(value: Any) -> str:
     for kind, python in _PYTHON.items():
         if type(value) is python:
             return kind
-    if isinstance(value, Placeholder):
+    if isinstance(value, AttrPlaceholder):
         return f"the placeholder {value.name!r}"
     return (
         "unset or of mixed kind" if hasattr(value, "data") else f"a Python {type(value).__name__}"
     )
 
 
-def _out_of_bounds(node: Node, attr: Attr, value: Any) -> Finding | None:
+def _out_of_bounds(node: Node, attr: AttrDef, value: Any) -> Finding | None:
     parts = value if isinstance(value, tuple) else (value,)
     # a function's own declarations come from the file, and may say anything
     allowed = attr.allowed if isinstance(attr.allowed, tuple) else parts
@@ -203,7 +203,7 @@ def check_constants(subject: VerifyContext) -> Iterator[Finding]:
 def _tensors(node: Node, is_constant: bool) -> Iterator[Finding]:
     for key, value in node.attrs.items():
         for tensor in value if type(value) is tuple else (value,):
-            if type(tensor) is not Tensor:
+            if type(tensor) is not TensorValue:
                 continue
             try:
                 tensor.check()

@@ -15,8 +15,8 @@ from cfgraph.analysis.findings import Finding, require_no_findings
 from cfgraph.analysis.verify import device_rules, edge_rules, function_rules, node_rules
 from cfgraph.analysis.verify.body_graph import body_graph
 from cfgraph.analysis.verify.context import Signatures, VerifyContext, VerifyRule
-from cfgraph.ir.collector import without_collector
 from cfgraph.ir.functions import Function
+from cfgraph.ir.gc_pause import paused_gc
 from cfgraph.ir.graph import Graph, require_graph
 
 _RULES: Final[tuple[VerifyRule, ...]] = (
@@ -65,7 +65,7 @@ def verify(graph: Graph) -> tuple[Finding, ...]:
     if known is not None and known.state != state:
         known = None
     if known is None or known.moves != graph.moves:
-        with without_collector():
+        with paused_gc():
             known = _cache[graph] = _verify_graph(graph, state, known)
     return known.all
 

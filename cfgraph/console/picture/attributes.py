@@ -7,8 +7,8 @@ from typing import Any, Final
 from cfgraph.analysis.feeds_and_fetches import format_type
 from cfgraph.console.values import value_text
 from cfgraph.errors import CfgraphError
-from cfgraph.ir.attrs import Tensor
-from cfgraph.ir.text_print_values import AttrPrinter
+from cfgraph.ir.attrs import TensorValue
+from cfgraph.ir.text.printer import AttrPrinter
 
 _LONGEST: Final = 240
 # a tensor of more elements is told by its type alone, and not decoded
@@ -23,11 +23,11 @@ class AttributeTexts:
 
     def text(self, value: Any) -> str:
         """The text of a value, cut where it is long."""
-        text = _tensor(value) if isinstance(value, Tensor) else self._printer.value_text(value)
+        text = _tensor(value) if isinstance(value, TensorValue) else self._printer.value_text(value)
         return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
 
 
-def _tensor(tensor: Tensor) -> str:
+def _tensor(tensor: TensorValue) -> str:
     kind = format_type(tensor.dtype, tensor.shape)
     size = 1
     for dim in tensor.shape.dims or ():

@@ -12,8 +12,8 @@ from cfgraph.console.picture.model import picture
 from cfgraph.console.picture.record import RunRecorder, value_told
 from cfgraph.console.view import Chosen, View, bodies
 from cfgraph.errors import CfgraphError
+from cfgraph.ir.file_io import StagedFiles
 from cfgraph.ir.graph import Graph, Output
-from cfgraph.ir.staged import StagedFiles
 
 
 class RunPage:

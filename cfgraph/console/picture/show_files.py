@@ -15,7 +15,7 @@ from cfgraph.console.picture.run_file import title_of
 from cfgraph.console.picture.svg import svg_bytes
 from cfgraph.console.view import Chosen, View, bodies
 from cfgraph.errors import UsageError
-from cfgraph.ir.staged import StagedFiles
+from cfgraph.ir.file_io import StagedFiles
 
 # Graphviz takes minutes for more
 _LARGE: Final = 2000

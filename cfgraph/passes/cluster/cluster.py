@@ -18,7 +18,7 @@ from cfgraph.analysis.reachability import ancestors
 from cfgraph.analysis.verify.verify import require_valid
 from cfgraph.errors import UsageError
 from cfgraph.ir import registry
-from cfgraph.ir.collector import without_collector
+from cfgraph.ir.gc_pause import paused_gc
 from cfgraph.ir.graph import Graph, Node
 from cfgraph.ir.names import did_you_mean, node_name
 from cfgraph.passes.cluster.cluster_plan import ClusterPlan, plan_clusters
@@ -85,7 +85,7 @@ def cluster(
     wishes_of(graph)  # refused before anything is changed
     _require_known_ops(graph, [*only_ops, *exclude_ops, *what_if])
     before = op_counts(graph)
-    with without_collector():
+    with paused_gc():
         lowered = lower(graph)
         ops = {node.name: node.op for node in graph}
         written = _cluster_lowered(
@@ -137,7 +137,7 @@ def _composed_names(first: NewNames, then: NewNames) -> NewNames:
 
 
 def _require_known_ops(graph: Graph, ops: Iterable[str]) -> None:
-    known = {*registry.names(), *(node.op for node in graph)}
+    known = {*registry.op_names(), *(node.op for node in graph)}
     for op in ops:
         if op not in known:
             message = f"there is no op {op!r}"

@@ -11,9 +11,9 @@ from typing import Final, NamedTuple
 
 from cfgraph.analysis.loops.frames import Frame, Frames
 from cfgraph.ir import registry
-from cfgraph.ir.device_name import DeviceName
+from cfgraph.ir.devices import DeviceName
 from cfgraph.ir.dtypes import DType
-from cfgraph.ir.function_graph import Instances
+from cfgraph.ir.function_graph import FunctionInstances
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ops.evaluate_control import constant_slots
 from cfgraph.ops.op import Op, lookup, role
@@ -48,10 +48,10 @@ class CompilationRules:
     graph: Graph
     found: Frames
     constraints: ClusterConstraints = field(default_factory=ClusterConstraints)
-    _instances: Instances = field(init=False)
+    _instances: FunctionInstances = field(init=False)
 
     def __post_init__(self) -> None:
-        self._instances = Instances(self.graph.functions)
+        self._instances = FunctionInstances(self.graph.functions)
 
     def refusal(self, node: Node) -> RejectionReason | None:
         """The first reason against a node."""
@@ -162,7 +162,7 @@ class NonconstantInput(NamedTuple):
 
 
 def nonconstant_input(
-    node: Node, op: type[Op], found: Frames, instances: Instances
+    node: Node, op: type[Op], found: Frames, instances: FunctionInstances
 ) -> NonconstantInput | None:
     """The first input that must be constant and varies in a loop; None if all stay the same."""
     frame = found.of[node]

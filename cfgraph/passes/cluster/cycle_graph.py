@@ -13,7 +13,7 @@ from heapq import heapify, heappop, heappush
 from cfgraph.analysis.loops.frames import Frame, Frames
 from cfgraph.analysis.loops.happens_before import unique_sends_by_recv
 from cfgraph.ir.graph import Node
-from cfgraph.ir.walk import Roles
+from cfgraph.ir.topological_order import OpRoles
 
 Vertex = int
 
@@ -39,7 +39,7 @@ class CycleGraph:
     # -- the edges -------------------------------------------------------------------------------
 
     def _connect(self, found: Frames, transparent: Collection[Node]) -> None:
-        roles = Roles()
+        roles = OpRoles()
         hears = unique_sends_by_recv(found, roles)
         for node in found.order:
             there = self._entering(node, found, roles)
@@ -49,10 +49,10 @@ class CycleGraph:
             if node in hears:
                 self._edge(self._leaving(hears[node], found, roles), there)
 
-    def _entering(self, node: Node, found: Frames, roles: Roles) -> Vertex:
+    def _entering(self, node: Node, found: Frames, roles: OpRoles) -> Vertex:
         return self._loop(found.of_outputs[node]) if roles[node.op] == "enter" else self.of[node]
 
-    def _leaving(self, node: Node, found: Frames, roles: Roles) -> Vertex:
+    def _leaving(self, node: Node, found: Frames, roles: OpRoles) -> Vertex:
         return self._loop(found.of[node]) if roles[node.op] == "exit" else self.of[node]
 
     def _loop(self, frame: Frame) -> Vertex:
@@ -181,7 +181,7 @@ class CycleGraph:
 
 
 def _iteration_predecessors(
-    node: Node, roles: Roles, transparent: Collection[Node]
+    node: Node, roles: OpRoles, transparent: Collection[Node]
 ) -> Iterator[Node]:
     """What a node waits for in its iteration, with transparent nodes looked through."""
     is_merge = roles[node.op] == "merge"

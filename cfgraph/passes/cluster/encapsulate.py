@@ -12,10 +12,10 @@ from typing import Any, Final
 
 from cfgraph.ir import registry
 from cfgraph.ir.attrs import Func
-from cfgraph.ir.define import define
-from cfgraph.ir.function_graph import Instances
+from cfgraph.ir.function_graph import FunctionInstances
 from cfgraph.ir.functions import BodyNode, Function
 from cfgraph.ir.graph import Graph, Node, Output
+from cfgraph.ir.library import function_from_nodes
 from cfgraph.ops.evaluate_control import constant_slots
 from cfgraph.ops.op import lookup
 from cfgraph.passes.cluster.cycle_graph import skip_transparent
@@ -61,7 +61,7 @@ def encapsulate(
     outputs = {names.new(item, "out"): item for item in results}
     effects = {node.name: node for node in body.members if _has_side_effects(node)}
     nodes = [*body.copies, *body.members]
-    function = define(name, nodes, inputs, outputs, effects, graph.functions)
+    function = function_from_nodes(name, nodes, inputs, outputs, effects, graph.functions)
     graph.functions[name] = _without_placement(function)
     constants, plain, handles = groups
     launch = graph.add(
@@ -105,7 +105,7 @@ def _constant_values(
 ) -> set[Output]:
     """All that an input which must be constant is made of; shapes are known without values."""
     todo: list[Output] = []
-    instances = Instances(graph.functions)
+    instances = FunctionInstances(graph.functions)
     for node in members:
         op = lookup(node.op)
         slots = constant_slots(node, op, instances) if op else ()

@@ -6,11 +6,11 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
-from cfgraph.ir.define import define
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.functions import Function
 from cfgraph.ir.graph import Graph, Node, Output
-from cfgraph.ir.shapes import UNKNOWN
+from cfgraph.ir.library import function_from_nodes
+from cfgraph.ir.shapes import UNKNOWN_SHAPE
 
 _COLOCATION_ATTR: Final = "_class"
 # what stands for a tensor inside: a Switch hands its data on, say
@@ -30,7 +30,7 @@ class FunctionBodyWriter:
 
     def argument(self, name: str, dtype: DType, *items: Output) -> None:
         """Let some tensors be one argument."""
-        attrs = {"dtype": dtype, "shape": UNKNOWN}
+        attrs = {"dtype": dtype, "shape": UNKNOWN_SHAPE}
         stand_in = self.scratch.create(name, "Placeholder", attrs=attrs).output()
         self.inputs[name] = stand_in
         self._made.update(dict.fromkeys(items, stand_in))
@@ -76,7 +76,9 @@ class FunctionBodyWriter:
 
     def function(self, name: str, outputs: Mapping[str, Output]) -> Function:
         """The function that gives these tensors, which were taken."""
-        return define(name, self.scratch, self.inputs, outputs, library=self.scratch.functions)
+        return function_from_nodes(
+            name, self.scratch, self.inputs, outputs, library=self.scratch.functions
+        )
 
 
 def base_dtypes(items: Iterable[Output]) -> tuple[Any, ...]:

@@ -10,8 +10,8 @@ from typing import Final
 
 from cfgraph.analysis.effects import Effects, ResourceAccess
 from cfgraph.analysis.loops.frames import Frame
-from cfgraph.ir.attrs import Tensor
-from cfgraph.ir.device_name import DeviceName
+from cfgraph.ir.attrs import TensorValue
+from cfgraph.ir.devices import DeviceName
 from cfgraph.ir.graph import Node
 from cfgraph.ops.array import Const
 from cfgraph.ops.control_flow import NoOp
@@ -256,7 +256,7 @@ def _is_shape_only(node: Node) -> bool:
 def is_cheap_constant(node: Node) -> bool:
     """True for a constant that is copied to wherever it is read."""
     value = node.attrs.get("value")
-    if not is_a(node, Const) or not isinstance(value, Tensor):
+    if not is_a(node, Const) or not isinstance(value, TensorValue):
         return False
     elements = value.shape.elements
     return elements is not None and elements <= MAX_CHEAP_ELEMENTS

@@ -12,7 +12,7 @@ from typing import Final
 
 from cfgraph.analysis.loops.frames import frames
 from cfgraph.ir.attrs import Func
-from cfgraph.ir.function_graph import FunctionGraph, Instances
+from cfgraph.ir.function_graph import FunctionGraph, FunctionInstances
 from cfgraph.ir.functions import Function
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ops.functional import is_launch
@@ -40,7 +40,7 @@ def inline_clusters(graph: Graph, launches: Iterable[Node]) -> InlinedNodes:
     A node has the name that it has in the function, or behind that of the launch where another one
     has it. Raises InvalidInput for a launch that does not fit its function.
     """
-    instances, chosen = Instances(dict(graph.functions)), list(launches)
+    instances, chosen = FunctionInstances(dict(graph.functions)), list(launches)
     found = [
         instances.get(node.attr(_FUNCTION_ATTR).name, node.attr(_FUNCTION_ATTR).attrs)
         for node in chosen

@@ -22,7 +22,7 @@ import numpy as np
 from cfgraph.analysis.loops.path_conditions import BranchDecision, PathCondition, PathConditions
 from cfgraph.errors import Unsupported
 from cfgraph.ir import dtypes
-from cfgraph.ir.attrs import Tensor
+from cfgraph.ir.attrs import TensorValue
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ops.op import behind_identities, role
@@ -68,7 +68,7 @@ class ForwardTripCounter:
         behind: Sequence[Node],
     ) -> None:
         add = work.add_forward
-        zero = Tensor(np.zeros((), np.int32))
+        zero = TensorValue(np.zeros((), np.int32))
         start = add("Const", (), "f_count", behind, dtype=dtypes.int32, value=zero)
         first = add("Enter", (start.output(),), "f_count_enter", **enter)
         merge = add("Merge", (first.output(), first.output()), "f_count_merge")
@@ -326,7 +326,7 @@ class BackwardLoop(GradientScope):
         return self.enter(self.outer.const(array, dtype))
 
     def _const_in_loop(self, array: Any, dtype: DType) -> Output:
-        attrs = {"dtype": dtype, "value": Tensor(array)}
+        attrs = {"dtype": dtype, "value": TensorValue(array)}
         return self.work.add("Const", (), "Const", [self.back.step], **attrs).output()
 
     def measured(self, x: Output, dtype: DType) -> Output:

@@ -12,9 +12,9 @@ from typing import Final
 
 from cfgraph.ir import registry
 from cfgraph.ir.attrs import Func
-from cfgraph.ir.calls import called_functions
-from cfgraph.ir.function_graph import Instances
+from cfgraph.ir.function_graph import FunctionInstances
 from cfgraph.ir.graph import Graph, Node, Output
+from cfgraph.ir.library import called_functions
 from cfgraph.ops.adjoint import Adjoint, Partials
 
 CALL_OP: Final = "StatefulPartitionedCall"
@@ -29,7 +29,7 @@ def called_functions_with_gradient(graph: Graph) -> frozenset[str]:
 
 def rewrite_as_calls(graph: Graph, functions: Container[str]) -> None:
     """Write nodes whose op is one of some functions as calls, which say their types."""
-    instances = Instances(graph.functions)
+    instances = FunctionInstances(graph.functions)
     for node in graph:
         if node.op not in functions:
             continue

@@ -12,7 +12,7 @@ from cfgraph.analysis.loops.path_conditions import BranchDecision, PathCondition
 from cfgraph.analysis.resource_handles import variable_of_handle
 from cfgraph.errors import Unsupported
 from cfgraph.ir import dtypes
-from cfgraph.ir.attrs import Tensor
+from cfgraph.ir.attrs import TensorValue
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import Shape
@@ -96,7 +96,7 @@ class GradientScope:
 
     def constant(self, array: Any, dtype: DType) -> Output:
         """A new constant that can be read here."""
-        node = self.work.add("Const", (), "Const", dtype=dtype, value=Tensor(array))
+        node = self.work.add("Const", (), "Const", dtype=dtype, value=TensorValue(array))
         return node.output()
 
     def shape(self, x: Output, dtype: DType = dtypes.int32) -> Output:

@@ -13,12 +13,11 @@ from dataclasses import replace
 from typing import Any
 
 from cfgraph.errors import Unsupported
-from cfgraph.ir.attrs import Func, Placeholder
-from cfgraph.ir.calls import called_functions, drop_uncalled
-from cfgraph.ir.define import define
+from cfgraph.ir.attrs import AttrPlaceholder, Func
 from cfgraph.ir.function_graph import FunctionGraph, instantiate
 from cfgraph.ir.functions import BodyNode, Function
 from cfgraph.ir.graph import Graph, Output
+from cfgraph.ir.library import called_functions, function_from_nodes, remove_uncalled_functions
 from cfgraph.ops.op import lookup
 from cfgraph.passes.gradients.differentiate import GradientRequest, differentiate
 from cfgraph.passes.gradients.function_gradients import (
@@ -83,7 +82,7 @@ class _SymbolicGradients:
     def call(self, where: str, attrs: Any) -> dict[str, Any]:
         """The attributes of the call that a SymbolicGradient becomes."""
         called = attrs["f"]
-        if any(isinstance(value, Placeholder) for value in called.attrs.values()):
+        if any(isinstance(value, AttrPlaceholder) for value in called.attrs.values()):
             message = f"the function {called.name!r} takes types that are not known yet"
             raise Unsupported(message, node=where, code="CFG501")
         given = self.graph.gradient_functions.get(called.name)
@@ -112,7 +111,7 @@ class _SymbolicGradients:
         graph = body.graph
         graph.functions = dict(self.graph.functions)
         graph.gradient_functions = dict(self.graph.gradient_functions)
-        drop_uncalled(graph)
+        remove_uncalled_functions(graph)
         arguments = [node.name for node in body.arguments]
         kept = [graph.add("Identity", item, name="output") for item in body.returns]
         outputs = [node.name for node in kept]
@@ -130,7 +129,7 @@ class _SymbolicGradients:
             for place, (x, dx) in enumerate(zip(xs, found, strict=True))
         }
         inputs = {item.node.name: item for item in (*xs, *(node.output() for node in weights))}
-        return define(name, graph, inputs, results, library=graph.functions)
+        return function_from_nodes(name, graph, inputs, results, library=graph.functions)
 
 
 def _zeros_like(graph: Graph, x: Output) -> Output:

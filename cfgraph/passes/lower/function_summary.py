@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from cfgraph.analysis.loops.frames import frames
 from cfgraph.ir import registry
 from cfgraph.ir.dtypes import resource
-from cfgraph.ir.function_graph import ARGUMENT, FunctionGraph
+from cfgraph.ir.function_graph import ARG_OP, FunctionGraph
 from cfgraph.ir.graph import CONTROL, Node, Output
-from cfgraph.ir.walk import Roles, topological
+from cfgraph.ir.topological_order import OpRoles, topological_order
 from cfgraph.ops.array import Identity
 from cfgraph.ops.identity import IdentityN
 from cfgraph.ops.op import is_a, lookup
@@ -58,7 +58,7 @@ class BodySummary:
         """The arguments that the function's first output depends on, or that its effects read."""
         readers = [item for node in self.members(function, 1) for item in node.inputs]
         sources = (item.node for item in (function.returns[0], *readers))
-        return {node.attrs["index"] for node in sources if node.op == ARGUMENT}
+        return {node.attrs["index"] for node in sources if node.op == ARG_OP}
 
 
 def summarize_body(
@@ -67,7 +67,7 @@ def summarize_body(
     known: Mapping[FunctionGraph, BodySummary],
 ) -> BodySummary:
     """The facts of a function, given those of the functions that it runs."""
-    order = tuple(n for n in topological(function.graph).nodes if n.op != ARGUMENT)
+    order = tuple(n for n in topological_order(function.graph).nodes if n.op != ARG_OP)
     effects = {node: None for node in order if is_effect(node, functional_nodes.get(node), known)}
     must = dict.fromkeys(function.control_returns)
     effects.update(must)
@@ -160,7 +160,7 @@ def inputs_to_wait_for(
 
 def downstream_of_primitives(order: Iterable[Node]) -> frozenset[Node]:
     """The nodes behind a Switch, an Enter or a Recv: they may be dead, or in a loop."""
-    roles, found = Roles(), set()
+    roles, found = OpRoles(), set()
     for node in order:
         if (
             roles[node.op] in ("switch", "enter", "recv")
@@ -187,7 +187,7 @@ def _effects_outside_loops(function: FunctionGraph, effects: Iterable[Node]) -> 
 
 def _downstream_of_switches(function: FunctionGraph, order: Iterable[Node]) -> frozenset[Node]:
     """The nodes behind a Switch that is no loop's: they may be dead."""
-    placed, roles, found = frames(function.graph), Roles(), set()
+    placed, roles, found = frames(function.graph), OpRoles(), set()
     for node in order:
         inside = placed.of[node].parent is not None
         if (roles[node.op] == "switch" and not inside) or (

@@ -8,7 +8,7 @@ from typing import Any
 
 from cfgraph.ir.attrs import Func
 from cfgraph.ir.dtypes import DType
-from cfgraph.ir.function_graph import FunctionGraph, Instances
+from cfgraph.ir.function_graph import FunctionGraph, FunctionInstances
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ops.op import lookup
 
@@ -43,14 +43,14 @@ class FunctionalNode:
         return None if places or place is None else place + self.first
 
 
-def functional_kind(op: str, instances: Instances) -> str:
+def functional_kind(op: str, instances: FunctionInstances) -> str:
     """What nodes of an op are: `if`, `case`, `while`, `for`, `call`, …; `` if not functional."""
     if op in instances.library:
         return "call"
     return getattr(lookup(op), "functional", "")
 
 
-def read_functional_node(node: Node, instances: Instances) -> FunctionalNode:
+def read_functional_node(node: Node, instances: FunctionInstances) -> FunctionalNode:
     """Read a functional node.
 
     TensorFlow calls the functions of a conditional or loop, and runs all of their stateful nodes;

@@ -13,15 +13,15 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
-from cfgraph.ir.device_name import merge
-from cfgraph.ir.function_graph import ARGUMENT, FunctionGraph
+from cfgraph.ir.devices import merge_device_names
+from cfgraph.ir.function_graph import ARG_OP, FunctionGraph
 from cfgraph.ir.graph import Node, Output
 from cfgraph.passes.lower.functional_node import CallSite, InlineScope
 from cfgraph.passes.lower.plan import remote_target
 from cfgraph.passes.lower.rewriter import LoweredOutput, Rewriter
 
 COLOCATION_PREFIX: Final = b"loc:@"
-_merged_device = lru_cache(maxsize=4096)(merge)
+_merged_device = lru_cache(maxsize=4096)(merge_device_names)
 
 
 class InlinedEffect(NamedTuple):
@@ -152,7 +152,7 @@ class _BodyCopier:
 
     def output(self, item: Output) -> Output:
         """A tensor of the body in this copy."""
-        if item.node.op == ARGUMENT:
+        if item.node.op == ARG_OP:
             return self.argument(item.node.attrs["index"])
         return Output(self.copies[item.node], item.port)
 
@@ -168,9 +168,9 @@ class _BodyCopier:
             return group
         name = group[len(COLOCATION_PREFIX) :].decode("utf-8", "replace")
         node = self.function.graph.nodes.get(name)
-        if node is None or (node.op != ARGUMENT and node not in self.copies):
+        if node is None or (node.op != ARG_OP and node not in self.copies):
             return group
-        beside = self.output(Output(node)).node if node.op == ARGUMENT else self.copies[node]
+        beside = self.output(Output(node)).node if node.op == ARG_OP else self.copies[node]
         return COLOCATION_PREFIX + beside.name.encode()
 
     def effects(self) -> tuple[InlinedEffect, ...]:
@@ -225,7 +225,7 @@ def _call_result(
         return None
     waits = inlined.waits(port)
     waits = gathered or waits if waits else ()
-    if function.returns[port].node.op == ARGUMENT:
+    if function.returns[port].node.op == ARG_OP:
         waits = (*waits, *site.controls)
     return LoweredOutput(output, waits)
 
@@ -236,4 +236,4 @@ def _call_device(site: CallSite) -> str:
         return site.node.device
     target = remote_target(site.node)
     assert target is not None
-    return merge(target, site.node.device)
+    return merge_device_names(target, site.node.device)

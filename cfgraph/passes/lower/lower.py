@@ -13,10 +13,10 @@ from typing import Any, Final
 
 from cfgraph.analysis.verify.verify import require_valid
 from cfgraph.errors import Unsupported
-from cfgraph.ir.calls import called_functions, drop_uncalled
-from cfgraph.ir.collector import without_collector
+from cfgraph.ir.gc_pause import paused_gc
 from cfgraph.ir.graph import Graph, Node
-from cfgraph.ir.walk import Roles, topological
+from cfgraph.ir.library import called_functions, remove_uncalled_functions
+from cfgraph.ir.topological_order import OpRoles, topological_order
 from cfgraph.ops.op import lookup
 from cfgraph.passes.gradients.symbolic_gradient import expand_symbolic_gradients
 from cfgraph.passes.lower.functional_node import CallSite, InlineScope
@@ -71,7 +71,7 @@ def restore_order(graph: Graph, groups: Mapping[Node, list[Node]]) -> None:
     order: list[Node] = []
     for node in graph:
         if node in groups:
-            order.extend(topological([*groups[node], node]).nodes)
+            order.extend(topological_order([*groups[node], node]).nodes)
         elif node not in inserted:
             order.append(node)
     graph.reorder(order)
@@ -102,7 +102,7 @@ def lower(
     exist, Unsupported for what has no lowered form; the graph is unchanged then.
     """
     require_valid(graph)
-    with without_collector():
+    with paused_gc():
         report = _lower_graph(graph, functions, keep_calls)
     if report:
         require_valid(graph)
@@ -131,7 +131,9 @@ def _lower_graph(
         group[:] = [node for node in group if graph.nodes.get(node.name) is node]
     drop_dangling_colocation(graph, [node for group in groups.values() for node in group])
     restore_order(graph, groups)
-    drop_uncalled(graph, graph.functions.keys() - called)  # what was not called before stays
+    remove_uncalled_functions(
+        graph, graph.functions.keys() - called
+    )  # what was not called before stays
     warnings = tuple(survey.warnings())
     return Report(work.lowered, _new_names(groups), warnings, before, op_counts(graph))
 
@@ -155,7 +157,7 @@ def _lower_node(work: Rewriter, node: Node) -> list[Node]:
 
 def _require_unpartitioned(graph: Graph) -> None:
     """A partitioned graph is not lowered: what crosses devices would be cut in the wrong place."""
-    roles = Roles()
+    roles = OpRoles()
     for node in graph:
         if roles[node.op] in ("send", "recv"):
             message = "the graph is partitioned already"

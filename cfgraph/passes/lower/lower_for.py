@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from cfgraph.ir import dtypes
-from cfgraph.ir.attrs import Tensor
+from cfgraph.ir.attrs import TensorValue
 from cfgraph.ir.graph import Node, Output
 from cfgraph.passes.lower.functional_node import CallSite
 from cfgraph.passes.lower.inline import inline_body
@@ -130,4 +130,4 @@ class _DirectionCheck:
         attrs = {"dtype": dtypes.string if value.dtype == object else _INT32}
         controls, device = self.site.held(), self.site.node.device
         name = f"{self.name}/{name}"
-        return self.work.add(name, "Const", (), controls, device, value=Tensor(value), **attrs)
+        return self.work.add(name, "Const", (), controls, device, value=TensorValue(value), **attrs)

@@ -20,7 +20,7 @@ import numpy as np
 
 from cfgraph.analysis.loops.frames import DEFAULT_PARALLEL_ITERATIONS
 from cfgraph.ir import dtypes
-from cfgraph.ir.attrs import Tensor
+from cfgraph.ir.attrs import TensorValue
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node, Output
 from cfgraph.passes.lower.functional_node import CallSite, InlineScope
@@ -160,7 +160,7 @@ class LoopCounter:
         return Output(loop.work.add(name, "AddV2", (value, one), (), loop.device, T=dtypes.int32))
 
     def _const(self, name: str, number: int, controls: Sequence[Node]) -> Output:
-        loop, value = self.loop, Tensor(np.array(number, np.int32))
+        loop, value = self.loop, TensorValue(np.array(number, np.int32))
         name, attrs = f"{loop.name}/count/{name}", {"dtype": dtypes.int32, "value": value}
         return Output(loop.work.create(name, "Const", attrs, (), controls, loop.device))
 

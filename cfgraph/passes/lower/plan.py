@@ -7,10 +7,10 @@ from typing import Any
 
 from cfgraph.errors import InvalidInput, Unsupported, UsageError
 from cfgraph.ir.attrs import Func
-from cfgraph.ir.function_graph import ARGUMENT, FunctionGraph, Instances
+from cfgraph.ir.function_graph import ARG_OP, FunctionGraph, FunctionInstances
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.names import did_you_mean
-from cfgraph.ir.walk import topological
+from cfgraph.ir.topological_order import topological_order
 from cfgraph.ops.array import Const, Identity
 from cfgraph.ops.op import lookup
 from cfgraph.passes.lower.function_summary import (
@@ -34,7 +34,7 @@ class LoweringPlan:
     def __init__(
         self, graph: Graph, only: Iterable[str] | None, keep_calls: bool | Collection[str]
     ) -> None:
-        self.instances = Instances(graph.functions)
+        self.instances = FunctionInstances(graph.functions)
         self.keep_calls = keep_calls
         self.only = None if only is None else frozenset(only)
         self.facts: dict[FunctionGraph, BodySummary] = {}
@@ -78,7 +78,7 @@ class LoweringPlan:
     def _read(self, graph: Graph) -> None:
         if not any(functional_kind(op, self.instances) for op in graph.ops):
             return
-        order = topological(graph).nodes
+        order = topological_order(graph).nodes
         for node in order:
             construct = self._functional_node(node, None)
             if construct is None or not self._chosen(construct):
@@ -177,6 +177,6 @@ def constant_value(output: Output) -> Any:
     node = output.node
     while (op := lookup(node.op)) is not None and issubclass(op, Identity):
         node = node.inputs[0].node
-    if node.op == ARGUMENT or op is None or not issubclass(op, Const):
+    if node.op == ARG_OP or op is None or not issubclass(op, Const):
         return None
     return node.attr("value").array

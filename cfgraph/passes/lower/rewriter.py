@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from cfgraph.ir import registry
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import CONTROL, Graph, Node, Output
-from cfgraph.ir.walk import Roles
+from cfgraph.ir.topological_order import OpRoles
 from cfgraph.passes.lower.functional_node import CallSite, InlineScope
 from cfgraph.passes.lower.plan import LoweringPlan
 
@@ -30,7 +30,7 @@ class Rewriter:
     def __init__(self, graph: Graph, plan: LoweringPlan) -> None:
         self.graph = graph
         self.plan = plan
-        self.roles = Roles()
+        self.roles = OpRoles()
         self.stack: list[CallSite] = []
         self.made: list[Node] = []
         self.lowered = 0

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from cfgraph.analysis.loops.frames import Frames
 from cfgraph.ir import registry
 from cfgraph.ir.graph import Node, Output
-from cfgraph.ir.walk import Roles
+from cfgraph.ir.topological_order import OpRoles
 from cfgraph.ops.op import Op, lookup
 
 
@@ -33,7 +33,7 @@ class BranchConditions:
 
     def __init__(self, found: Frames) -> None:
         self.found = found
-        self.roles = Roles()
+        self.roles = OpRoles()
         self._origins: dict[Output, Output] = {}
         self._of: dict[Node, BranchSides] = {}
         for node in found.order:

@@ -24,14 +24,14 @@ from typing import Any, Final
 import numpy as np
 
 from cfgraph.analysis.loops.frames import Frame
-from cfgraph.ir.attrs import Tensor
+from cfgraph.ir.attrs import TensorValue
 from cfgraph.ir.dtypes import float32
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.passes.partition.device_crossings import NodeDevices, sorted_devices
 from cfgraph.passes.partition.distributed_loops import DistributedLoops
 
 # a control edge that crosses devices carries this too
-CONTROL_TOKEN: Final = Tensor(np.zeros(0, np.float32))
+CONTROL_TOKEN: Final = TensorValue(np.zeros(0, np.float32))
 TRUE_PORT: Final = 1
 
 

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 
 from cfgraph.errors import InvalidInput, Unsupported
 from cfgraph.ir import registry
-from cfgraph.ir.device_name import DeviceName
+from cfgraph.ir.devices import DeviceName
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Graph, Node, Output
-from cfgraph.ir.walk import Roles
+from cfgraph.ir.topological_order import OpRoles
 
 # there is one of these on every device that reads it, so it is their source that crosses
 COPIED_ROLES = frozenset({"enter", "next_iteration"})
@@ -27,7 +27,7 @@ class DeviceCrossings:
 
     def __init__(self, where: NodeDevices) -> None:
         self.where = where
-        self.roles = Roles()
+        self.roles = OpRoles()
         self.types: dict[Output, DType] = {}
         self.carriers: dict[tuple[Node, str], Output] = {}
         self.readers = [node for node, device in where.items() if self._is_reader(node, device)]

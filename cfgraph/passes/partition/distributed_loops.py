@@ -10,7 +10,7 @@ from functools import cached_property
 
 from cfgraph.analysis.loops.frames import Frame, Frames
 from cfgraph.ir.graph import CONTROL, Node, Output
-from cfgraph.ir.walk import Roles
+from cfgraph.ir.topological_order import OpRoles
 from cfgraph.passes.partition.branch_conditions import BranchConditions
 
 
@@ -19,7 +19,7 @@ class DistributedLoops:
 
     def __init__(self, found: Frames) -> None:
         self.found = found
-        self.roles = Roles()
+        self.roles = OpRoles()
 
     @cached_property
     def alive(self) -> BranchConditions:

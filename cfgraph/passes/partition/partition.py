@@ -19,9 +19,9 @@ from dataclasses import dataclass, field
 from cfgraph.analysis.loops.frames import Frame, frames
 from cfgraph.analysis.transfers import is_partitioned
 from cfgraph.analysis.verify.verify import require_valid
-from cfgraph.ir.collector import without_collector
-from cfgraph.ir.copy import copy_of
+from cfgraph.ir.gc_pause import paused_gc
 from cfgraph.ir.graph import Graph, Node
+from cfgraph.ir.library import copy_graph
 from cfgraph.ops.functional import is_functional
 from cfgraph.passes.lower.lower import lower
 from cfgraph.passes.partition.cut import EdgeCutter
@@ -61,14 +61,14 @@ def partition(graph: Graph) -> Partitioning:
     was changed so that an edge crosses; Unsupported where a reference, or a tensor of unknown type,
     would cross. The graph is unchanged then.
     """
-    with without_collector():
+    with paused_gc():
         require_valid(graph)
         if is_partitioned(graph):
             return _unchanged_report(graph)
         lowered = Report()
         node_devices(graph)
         if is_functional(graph, graph):
-            trial = copy_of(graph)
+            trial = copy_graph(graph)
             lower(trial)
             _PartitionRun(trial)
             lowered = lower(graph)

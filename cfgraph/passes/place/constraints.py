@@ -6,8 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 from cfgraph.errors import CfgraphError, InvalidInput, Unsupported
-from cfgraph.ir.device_name import DeviceName
-from cfgraph.ir.device_set import closest, short_names
+from cfgraph.ir.devices import DeviceName, known_devices_hint, short_device_names
 from cfgraph.ir.graph import Node
 from cfgraph.passes.place.colocation_groups import ColocationGroups
 
@@ -148,7 +147,7 @@ class DeviceConstraints:
         """Why a set of nodes cannot be where it asks to be."""
         if host and self._matching(wanted, False):
             return "only a CPU runs all that must be there"
-        return f"there are {short_names(self.devices)}"
+        return f"there are {short_device_names(self.devices)}"
 
     def _conflicting_request(self, node: Node, request: DeviceName) -> Node:
         """A node that must be on the same device, and asks for another one."""
@@ -172,7 +171,7 @@ class DeviceConstraints:
 
     def _refused(self, first: Node, wanted: DeviceName, host: bool) -> CfgraphError:
         """No device serves a set: none is there, or none of the kind that has the kernels."""
-        known = short_names(self.devices)
+        known = short_device_names(self.devices)
         if host and not self._matching(ANY_DEVICE, host):
             node = self.host_only_nodes[first]
             message = f"only a CPU runs {node.op}, and there is none"
@@ -191,7 +190,7 @@ class DeviceConstraints:
             hint = "change the request, or let go of it with --soft"
             return Unsupported(message, node=node, device=text, hint=hint, code="CFG405")
         message = f"{asking.name!r} asks for {text}, which is not there"
-        hint = f"{closest(text, self.devices)}; or let go of the request with --soft"
+        hint = f"{known_devices_hint(text, self.devices)}; or let go of the request with --soft"
         return InvalidInput(message, node=asking, hint=hint, code="CFG404")
 
 

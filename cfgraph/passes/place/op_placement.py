@@ -9,7 +9,7 @@ from typing import Any, Final
 from cfgraph.ir import registry
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Graph, Node, Use
-from cfgraph.ir.signature import Arg
+from cfgraph.ir.signature import ArgDef
 from cfgraph.ops.op import HANDS_ON, Op, lookup, role
 
 NodePort = tuple[Node, int]  # a node and one of its outputs
@@ -196,7 +196,7 @@ def _op_placement(node: Node) -> OpPlacement:
     )
 
 
-def _has_type(arg: Arg, node: Node, test: Callable[[DType], bool]) -> bool:
+def _has_type(arg: ArgDef, node: Node, test: Callable[[DType], bool]) -> bool:
     """True if a type of an argument passes a test."""
     said = arg.dtype or node.attrs.get(arg.type_attr or "")
     types = said if isinstance(said, tuple) else (said,)

@@ -15,11 +15,10 @@ from cfgraph.analysis.cost import Costs
 from cfgraph.analysis.transfers import is_partitioned
 from cfgraph.analysis.verify.verify import require_valid
 from cfgraph.errors import Unsupported, UsageError
-from cfgraph.ir.collector import without_collector
-from cfgraph.ir.copy import copy_of
-from cfgraph.ir.device_name import DeviceName
-from cfgraph.ir.device_set import closest, device_set
+from cfgraph.ir.devices import DeviceName, known_devices_hint, parse_devices
+from cfgraph.ir.gc_pause import paused_gc
 from cfgraph.ir.graph import Graph, Node
+from cfgraph.ir.library import copy_graph
 from cfgraph.ops.functional import is_functional
 from cfgraph.passes.lower.lower import lower
 from cfgraph.passes.place.colocation_groups import ColocationGroups
@@ -62,9 +61,9 @@ def place(
     valid, and for requests that conflict or are not there; Unsupported where no device has a
     kernel, and for a graph that is partitioned already. The graph is unchanged then.
     """
-    names, wanted = device_set(devices), PlacementRules.of(rules)
+    names, wanted = parse_devices(devices), PlacementRules.of(rules)
     _require_rule_devices(wanted, names, soft_placement)
-    with without_collector():
+    with paused_gc():
         require_valid(graph)
         if is_partitioned(graph):
             message = "the graph is partitioned already"
@@ -96,7 +95,7 @@ def _lowered_copy(graph: Graph) -> tuple[Graph, Report]:
     if not is_functional(graph, graph):
         counts = op_counts(graph)
         return graph, Report(before=counts, after=counts)
-    copy = copy_of(graph)
+    copy = copy_graph(graph)
     return copy, lower(copy)
 
 
@@ -110,7 +109,7 @@ def _require_rule_devices(rules: PlacementRules, devices: Sequence[str], soft: b
         wanted = DeviceName.parse(text)
         if wanted is None or not any(satisfies_request(parts, wanted) for parts in have):
             message = f"no device {text!r} (of {label})"
-            raise UsageError(message, hint=closest(text, devices), code="CFG404")
+            raise UsageError(message, hint=known_devices_hint(text, devices), code="CFG404")
 
 
 def _apply_devices(graph: Graph, found: PlacementDecision) -> int:

@@ -24,7 +24,7 @@ from typing import Any, Final
 from cfgraph.analysis.loops.frames import Frames, frames
 from cfgraph.analysis.node_filter import matches_filter, split_filter
 from cfgraph.errors import InvalidInput, UsageError
-from cfgraph.ir.device_name import DeviceName
+from cfgraph.ir.devices import DeviceName
 from cfgraph.ir.graph import Graph, Node
 from cfgraph.ir.names import did_you_mean
 

@@ -15,7 +15,7 @@ from functools import cached_property
 from cfgraph.analysis.cost import CostEstimates, Costs
 from cfgraph.analysis.loops.frames import Frame, frames
 from cfgraph.ir.graph import CONTROL, Graph, Node, Output
-from cfgraph.ir.walk import Roles
+from cfgraph.ir.topological_order import OpRoles
 from cfgraph.ops.shape_inference import infer_shapes
 
 # the device that an input is on, when it is there, and which it is
@@ -38,7 +38,7 @@ class DeviceScheduler:
         self.first_of = first_of
         self.frames = frames(graph)
         self.costs = costs
-        self.roles = Roles()
+        self.roles = OpRoles()
         self.kinds = [costs.kind_of(device) for device in devices]
         number = {device: number for number, device in enumerate(devices)}
         numbers = {

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from cfgraph.ir.function_graph import FunctionGraph, Instances
+from cfgraph.ir.function_graph import FunctionGraph, FunctionInstances
 from cfgraph.ir.graph import Node
 from cfgraph.ops.array import same
 from cfgraph.ops.evaluate import Bind, StraightLine, is_known
@@ -23,7 +23,7 @@ from cfgraph.runtime.memory.homes import about_shapes
 
 
 def card_line(
-    function: FunctionGraph, instances: Instances, on_host: Bind, lane: Lane
+    function: FunctionGraph, instances: FunctionInstances, on_host: Bind, lane: Lane
 ) -> StraightLine:
     """A function's body on a gpu; `on_host` binds a node's kernel over NumPy arrays."""
 

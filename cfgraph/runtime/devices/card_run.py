@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from cfgraph.errors import CfgraphError
-from cfgraph.ir.device_set import short_name
+from cfgraph.ir.devices import short_device_name
 from cfgraph.ir.graph import Graph, Output
 from cfgraph.runtime.devices.card import Card
 from cfgraph.runtime.devices.card_mover import CardMover
@@ -145,7 +145,7 @@ class CardSimulator(Simulator):
             return None
         if self._trace is None:
             self._trace = CardTrace(self._observer, self.began)
-        return self._trace.wrap(short_name(plan.device), self.on_card.lanes.get(plan.device))
+        return self._trace.wrap(short_device_name(plan.device), self.on_card.lanes.get(plan.device))
 
     def make_times(self) -> Times:
         """What dates the copies between devices and their hosts."""

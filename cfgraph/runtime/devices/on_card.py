@@ -12,8 +12,7 @@ import numpy as np
 
 from cfgraph.analysis.transfers import RendezvousKey, rendezvous_key
 from cfgraph.ir import registry
-from cfgraph.ir.device_name import DeviceName
-from cfgraph.ir.device_set import short_name
+from cfgraph.ir.devices import DeviceName, short_device_name
 from cfgraph.ir.dtypes import DType, int32
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ops.array import same
@@ -50,7 +49,7 @@ class OnCard:
         self.homes: dict[str, Homes] = {}
         for plan in plans:
             if is_gpu(plan.device):
-                self.lanes[plan.device] = card.lane(short_name(plan.device))
+                self.lanes[plan.device] = card.lane(short_device_name(plan.device))
                 self.homes[plan.device] = Homes(plan.nodes)
         require_references_together(plans, self.lanes)
         self.cells = SharedCells(card, self.lanes)

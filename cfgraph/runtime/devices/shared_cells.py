@@ -11,7 +11,7 @@ from typing import Any
 
 from cfgraph.analysis.trainable_inputs import is_variable, variable_key
 from cfgraph.errors import Unsupported
-from cfgraph.ir.device_set import short_name
+from cfgraph.ir.devices import short_device_name
 from cfgraph.ir.graph import Node
 from cfgraph.ops.variables import Variable
 from cfgraph.runtime.devices.card import Card
@@ -39,12 +39,14 @@ def _require_handles(node: Node, device: str, other: Node, elsewhere: str) -> No
         return
     name = variable_key(node)[1]
     message = (
-        f"'{name}' is one variable for {node.op} '{node.name}' on {short_name(device)} and "
-        f"{other.op} '{other.name}' on {short_name(elsewhere)}, and a reference is used on one "
-        "device where a gpu is on a card"
+        f"'{name}' is one variable for {node.op} '{node.name}' on {short_device_name(device)} and "
+        f"{other.op} '{other.name}' on {short_device_name(elsewhere)}; a reference variable must stay "
+        "on one device when a GPU is real"
     )
     hint = "put both on one device, or take handles (VarHandleOp)"
-    raise Unsupported(message, node=node, device=short_name(device), hint=hint, code="CFG403")
+    raise Unsupported(
+        message, node=node, device=short_device_name(device), hint=hint, code="CFG403"
+    )
 
 
 def _type(node: Node) -> Any:

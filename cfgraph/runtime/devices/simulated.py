@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from cfgraph.ir.device_name import DeviceName
-from cfgraph.ir.device_set import short_name
+from cfgraph.ir.devices import DeviceName, short_device_name
 
 
 @cache
@@ -22,7 +21,7 @@ def is_simulated(device: str, *, real: bool = False) -> bool:
 
 def device_text(device: str, *, real: bool = False) -> str:
     """`cpu:0`, or the full name of a device that is elsewhere; what NumPy stands in for says so."""
-    text = short_name(device)
+    text = short_device_name(device)
     return f"{text} (simulated)" if is_simulated(device, real=real) else text
 
 
@@ -31,4 +30,4 @@ def host_of(device: str) -> str:
     parts = DeviceName.parse(device)
     if parts is None or parts.job is None:
         return "cpu:0"
-    return short_name(str(parts._replace(kind="CPU", number="0")))
+    return short_device_name(str(parts._replace(kind="CPU", number="0")))

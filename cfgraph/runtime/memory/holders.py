@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from cfgraph.ir.device_set import short_name
+from cfgraph.ir.devices import short_device_name
 from cfgraph.ops.stacks import Stack
 from cfgraph.ops.tensor_array import TensorArray
 from cfgraph.ops.tensor_list import TensorList
@@ -55,7 +55,7 @@ def holders(
     for cell in state.objects():
         if isinstance(cell, Variable):
             search.add("variable", cell.name, [cell.value])
-    here = [one for one in executors if short_name(one.plan.device) == memory.device]
+    here = [one for one in executors if short_device_name(one.plan.device) == memory.device]
     slots = [slot for one in here if one.root is not None for slot in _slots(one.root)]
     for _, value in slots:
         found = _contents(value, meter.makers.get(id(value), ""))

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cfgraph.errors import UsageError
-from cfgraph.ir.device_set import device_set, short_name, short_names
+from cfgraph.ir.devices import parse_devices, short_device_name, short_device_names
 from cfgraph.runtime.devices.simulated import has_own_memory
 from cfgraph.runtime.memory.buffers import Buffer, buffer_of
 from cfgraph.runtime.memory.out_of_memory import Holder, out_of_memory
@@ -131,14 +131,16 @@ class Meter:
             message = f"{above:g} is no share of a limit of memory"
             raise UsageError(message, hint="from 0 to 1; 0.7 is 70 %")
         self.above = above
-        self.limits = {short_name(device_set(name)[0]): size for name, size in limits.items()}
+        self.limits = {
+            short_device_name(parse_devices(name)[0]): size for name, size in limits.items()
+        }
         self.memories: dict[str, DeviceMemory] = {}
         self.held: dict[int, Held] = {}
         self.makers: dict[int, str] = {}  # the nodes that made stacks and arrays, by identity
 
     def memory(self, device: str) -> DeviceMemory:
         """The memory of a device."""
-        name = short_name(device)
+        name = short_device_name(device)
         found = self.memories.get(name)
         if found is None:
             found = self.memories[name] = DeviceMemory(name, self.limits.get(name))
@@ -156,9 +158,9 @@ class Meter:
     def require(self, devices: Sequence[str]) -> None:
         """Raise UsageError for a limit on a device that takes no part in a run."""
         for name in self.limits:
-            if name not in map(short_name, devices):
+            if name not in map(short_device_name, devices):
                 message = f"the run has no device {name}, whose memory is to be limited"
-                raise UsageError(message, hint=f"it runs on {short_names(devices)}")
+                raise UsageError(message, hint=f"it runs on {short_device_names(devices)}")
 
     def keep(self, value: Any, memory: DeviceMemory, *, host: bool = False) -> None:
         """Count the buffer behind a value from now on, if it is not counted yet."""

@@ -7,7 +7,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
 from cfgraph.errors import ExecutionError
-from cfgraph.ir.byte_sizes import size_text
+from cfgraph.ir.units import format_byte_size
 from cfgraph.runtime.devices.simulated import device_text
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ class Holder:
 
     def __str__(self) -> str:
         count = f" in {self.values} values" if self.values > 1 else ""
-        return f"{self.label} {size_text(self.bytes)}{count}"
+        return f"{self.label} {format_byte_size(self.bytes)}{count}"
 
     @property
     def label(self) -> str:
@@ -42,12 +42,12 @@ def out_of_memory(memory: DeviceMemory, size: int) -> ExecutionError:
     """The error of a device that has less left than what is asked for."""
     limit = memory.limit or 0
     holders = memory.holders(memory)
-    asked, left = size_text(size), max(limit - memory.used, 0)
-    free = size_text(left) if size_text(left) != asked else f"{left} B"
+    asked, left = format_byte_size(size), max(limit - memory.used, 0)
+    free = format_byte_size(left) if format_byte_size(left) != asked else f"{left} B"
     device = device_text(memory.device, real=memory.real)
     message = (
         f"{device} is out of memory: {asked} asked for, {free} free of "
-        f"{size_text(limit)}{_held(holders)}"
+        f"{format_byte_size(limit)}{_held(holders)}"
     )
     hint = _hint(memory, size, holders)
     return ExecutionError(message, device=memory.device, hint=hint, code="CFG711")
@@ -73,7 +73,7 @@ def _held(holders: list[Holder]) -> str:
     rest = sorted(holders[_NAMED:], key=lambda holder: holder.kind)
     for kind, group in groupby(rest, key=lambda holder: holder.kind):
         several = list(group)
-        total = size_text(sum(holder.bytes for holder in several))
+        total = format_byte_size(sum(holder.bytes for holder in several))
         one = len(several) == 1
         what = several[0].label if one else f"{len(several)} more: {kind}"
         named.append(f"{what} {total}")
@@ -82,7 +82,7 @@ def _held(holders: list[Holder]) -> str:
 
 def _hint(memory: DeviceMemory, size: int, holders: list[Holder]) -> str:
     """The option that would help most."""
-    more = f"--memory {memory.device}={size_text(2 * (memory.limit or 0)).replace(' ', '')}"
+    more = f"--memory {memory.device}={format_byte_size(2 * (memory.limit or 0)).replace(' ', '')}"
     if memory.limit is None:
         more = "smaller inputs need less"
     if memory.limit is not None and size > memory.limit:

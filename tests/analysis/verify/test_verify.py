@@ -11,10 +11,10 @@ import cfgraph
 from cfgraph.analysis.loops.frames import frames
 from cfgraph.analysis.verify.verify import require_valid, verify
 from cfgraph.ir import dtypes
-from cfgraph.ir.attrs import Raw, Tensor
-from cfgraph.ir.functions import BodyNode, Definition, Function
+from cfgraph.ir.attrs import EncodedAttr, TensorValue
+from cfgraph.ir.functions import BodyNode, Function, FunctionDefinition
 from cfgraph.ir.graph import Output, Versions
-from cfgraph.ir.signature import Arg, Attr
+from cfgraph.ir.signature import ArgDef, AttrDef
 from cfgraph.ops.shape_inference import infer_shapes
 from tests.analysis.graph_text import LOOP, codes_and_nodes, findings, graph
 from tests.conformance import recorded
@@ -144,7 +144,7 @@ def test_a_python_value_that_is_no_attribute_is_an_error() -> None:
 
 def test_an_unset_attribute_is_an_error() -> None:
     of = graph(X)
-    of.create("a", "Neg", (of["x"].output(),), attrs={"T": Raw(b"")})
+    of.create("a", "Neg", (of["x"].output(),), attrs={"T": EncodedAttr(b"")})
     (finding,) = verify(of)
     assert finding.code == "CFG113"
     assert "unset" in finding.message
@@ -162,7 +162,7 @@ def test_true_is_no_integer_and_one_is_no_bool() -> None:
 
 def test_constants_made_in_memory_are_sound() -> None:
     of = cfgraph.Graph()
-    value = Tensor(np.zeros((2, 3), np.float32))
+    value = TensorValue(np.zeros((2, 3), np.float32))
     of.create("c", "Const", attrs={"dtype": dtypes.float32, "value": value})
     assert verify(of) == ()
 
@@ -307,19 +307,21 @@ def test_an_input_that_is_no_tensor_of_a_body_is_an_error(text: str) -> None:
         BodyNode("n", "Neg", ("a",), attrs={"T": dtypes.float32}),
         BodyNode("m", "Neg", (text,), attrs={"T": dtypes.float32}),
     )
-    a, b = Arg("a", dtypes.float32, None), Arg("b", dtypes.float32, None)
-    of.functions["f"] = Function("f", Definition((a,), (b,), nodes=nodes, returns={"b": "m:y:0"}))
+    a, b = ArgDef("a", dtypes.float32, None), ArgDef("b", dtypes.float32, None)
+    of.functions["f"] = Function(
+        "f", FunctionDefinition((a,), (b,), nodes=nodes, returns={"b": "m:y:0"})
+    )
     assert errors(of) == [("CFG130", "f/m")]
 
 
 def test_what_a_function_declares_of_its_attributes_may_be_nonsense() -> None:
     of = graph(X, 'y = f(x) {K="k", L=3}')
-    a = Arg("a", dtypes.float32, None)
+    a = ArgDef("a", dtypes.float32, None)
     declared = {
-        "K": Attr("K", "string", minimum=3, allowed=Raw(b"\x18\x01")),  # type: ignore[arg-type]
-        "L": Attr("L", "list(", minimum=3),
+        "K": AttrDef("K", "string", minimum=3, allowed=EncodedAttr(b"\x18\x01")),  # type: ignore[arg-type]
+        "L": AttrDef("L", "list(", minimum=3),
     }
-    of.functions["f"] = Function("f", Definition((a,), (a,), declared, returns={"a": "a"}))
+    of.functions["f"] = Function("f", FunctionDefinition((a,), (a,), declared, returns={"a": "a"}))
     assert errors(of) == [("CFG113", "y")]
 
 

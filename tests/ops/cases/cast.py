@@ -22,7 +22,7 @@ HUGE = [300.0, -300.0, 70000.0, -70000.0, 3e9, -3e9, 1e19, -1e19, 1e30, INF, -IN
 
 def to(source, target, values):
     """A cast of values that are of the source type already."""
-    attrs = {"DstT": DType.of_numpy(target)}
+    attrs = {"DstT": DType.from_numpy(target)}
     return case("Cast", [np.array(values).astype(source)], attrs)
 
 
@@ -42,7 +42,8 @@ for source in ("float32", "float64"):
 for source in (*SIGNED, *UNSIGNED):
     ends = [np.iinfo(source).min, np.iinfo(source).max, 1, np.iinfo(source).max // 3]
     CASES += [
-        case("Cast", [np.array(ends, source)], {"DstT": DType.of_numpy(target)}) for target in PLAIN
+        case("Cast", [np.array(ends, source)], {"DstT": DType.from_numpy(target)})
+        for target in PLAIN
     ]
 for source in COMPLEX:
     CASES += [to(source, target, [1.5 + 2j, -2.5 - 1j, 0j, 1j]) for target in (*PLAIN[:6], "int32")]
@@ -68,7 +69,7 @@ for source in BITCASTS:
         wide = np.dtype(target).itemsize // np.dtype(source).itemsize
         data = BITS.reshape(-1).view(source)
         data = data.reshape((-1, wide)) if wide > 1 else data.reshape((2, -1))
-        CASES.append(case("Bitcast", [data], {"type": DType.of_numpy(target)}))
+        CASES.append(case("Bitcast", [data], {"type": DType.from_numpy(target)}))
 CASES += [
     case("Bitcast", [np.float32(1.5)], {"type": np.int32}),
     case("Bitcast", [np.float64(1.5)], {"type": np.uint8}),

@@ -8,7 +8,7 @@ import numpy as np
 
 from cfgraph.ir.dtypes import bool_, float32, int32, string, variant
 from cfgraph.ir.graph import Output
-from cfgraph.ir.shapes import UNKNOWN, Shape
+from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
 from tests.ops.scene import Runs, Scenario, Sketch
 
 
@@ -17,7 +17,7 @@ def value_of(g: Sketch, optional: Output, *types: Any, shapes: Any = None) -> li
         "OptionalGetValue",
         optional,
         output_types=types,
-        output_shapes=shapes or (UNKNOWN,) * len(types),
+        output_shapes=shapes or (UNKNOWN_SHAPE,) * len(types),
     ).node
     return [node.output(port) for port in range(len(types))]
 
@@ -31,7 +31,7 @@ def optionals(g: Sketch) -> Runs:
         value_of(g, one, float32),
         [g("OptionalHasValue", some), g("OptionalHasValue", none)],
         value_of(g, none, float32),
-        value_of(g, some, float32, int32, shapes=(Shape([3]), UNKNOWN)),
+        value_of(g, some, float32, int32, shapes=(Shape([3]), UNKNOWN_SHAPE)),
         value_of(g, some, float32, int32, shapes=(Shape([None]), Shape([]))),
         value_of(g, some, float32),
     ]
@@ -56,9 +56,9 @@ def sums_of_optionals(g: Sketch) -> Runs:
 def variants_in_variants(g: Sketch) -> Runs:
     handle = g("TensorListPushBack", g("EmptyTensorList", [], -1, element_dtype=float32), 1.0)
     box = g("OptionalFromValue", handle)
-    back = g("OptionalGetValue", box, output_types=(variant,), output_shapes=(UNKNOWN,))
+    back = g("OptionalGetValue", box, output_types=(variant,), output_shapes=(UNKNOWN_SHAPE,))
     twice = g("AddN", box, g("ZerosLike", box), box)
-    added = g("OptionalGetValue", twice, output_types=(variant,), output_shapes=(UNKNOWN,))
+    added = g("OptionalGetValue", twice, output_types=(variant,), output_shapes=(UNKNOWN_SHAPE,))
     listed = g("TensorListPushBack", g("EmptyTensorList", [], -1, element_dtype=variant), box)
     item = g("TensorListGetItem", listed, 0, -1, element_dtype=variant)
     return [

@@ -48,7 +48,7 @@ def steps(
     def scene(g: Sketch) -> Runs:
         definition = lookup(op)
         assert definition is not None
-        of = DType.of_numpy(dtype)
+        of = DType.from_numpy(dtype)
         sparse, is_ref = "Sparse" in op, not op.startswith("Resource")
         scalars = SCALARS | (change or {})
         cells, init, reads = list[Output](), list[Any](), list[Output]()
@@ -93,7 +93,7 @@ def steps(
 
 def every_op() -> list[str]:
     """The ops that apply a rule."""
-    return [name for name in registry.names() if name.startswith(PREFIXES)]
+    return [name for name in registry.op_names() if name.startswith(PREFIXES)]
 
 
 def with_option(option: str) -> list[str]:

@@ -19,7 +19,7 @@ def both_forms(
     g: Sketch, op: str, start: Any, changes: list[tuple[Any, Any]], **attrs: Any
 ) -> Runs:
     """Apply changes one after the other, reading the variable after each."""
-    dtype = DType.of_numpy(start.dtype)
+    dtype = DType.from_numpy(start.dtype)
     ref = g("VariableV2", dtype=dtype, shape=Shape(start.shape))
     handle = g("VarHandleOp", dtype=dtype, shape=Shape(start.shape))
     read = g("ReadVariableOp", handle, dtype=dtype)

@@ -8,7 +8,7 @@ import numpy as np
 
 from cfgraph.ir.dtypes import float32, float64, int32, string
 from cfgraph.ir.graph import Output, Versions
-from cfgraph.ir.shapes import SCALAR, UNKNOWN, Shape
+from cfgraph.ir.shapes import SCALAR_SHAPE, UNKNOWN_SHAPE, Shape
 from tests.ops.scene import Runs, Scenario, Sketch
 
 
@@ -166,7 +166,9 @@ def stacked_unwritten(g: Sketch, version: str) -> Runs:
     c = Array(g, 1, version, element_shape=Shape([2]))
     other = c.gather([0], element_shape=Shape([3]))
     none = np.zeros(0, np.int32)
-    other_rank = Array(g, 1, version, element_shape=Shape([2])).gather(none, element_shape=SCALAR)
+    other_rank = Array(g, 1, version, element_shape=Shape([2])).gather(
+        none, element_shape=SCALAR_SHAPE
+    )
     d = Array(g, 2, version)
     d.gather(none, element_shape=Shape([2]))
     e = Array(g, 2, version)
@@ -259,7 +261,7 @@ def closing(g: Sketch, version: str) -> Runs:
 
 
 def gradients_add_up(g: Sketch, version: str) -> Runs:
-    a = Array(g, 3, version, element_shape=UNKNOWN, clear_after_read=False)
+    a = Array(g, 3, version, element_shape=UNKNOWN_SHAPE, clear_after_read=False)
     a.write(0, [1.0, 2.0])
     a.write(1, [3.0, 4.0])
     d = a.gradient()

@@ -8,7 +8,7 @@ import numpy as np
 
 from cfgraph.ir.dtypes import float32, float64, int32, int64, string, variant
 from cfgraph.ir.graph import Output
-from cfgraph.ir.shapes import UNKNOWN, Shape
+from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
 from tests.ops.scene import Runs, Scenario, Sketch
 
 
@@ -261,7 +261,7 @@ def concatenation(g: Sketch) -> Runs:
         [concat(g, pieces, g.hidden([-1, 3]))],
         [concat(g, push(g, empty(g, -1), [[1.0]]), g.hidden([5, 1]))],
         [concat(g, pieces, g.hidden([]))],
-        [g("TensorListConcat", pieces, element_dtype=float32, element_shape=UNKNOWN)],
+        [g("TensorListConcat", pieces, element_dtype=float32, element_shape=UNKNOWN_SHAPE)],
         [g("TensorListConcat", rough, element_dtype=float32, element_shape=Shape([None]))],
         [g("TensorListConcat", unset, element_dtype=float32, element_shape=Shape([1, 2]))],
     ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from cfgraph.ir.dtypes import DType, float32, float64, int32, int64, string
-from cfgraph.ir.shapes import UNKNOWN, Shape
+from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
 from tests.ops.scene import Runs, Scenario, Sketch
 
 
@@ -26,7 +26,7 @@ def the_first_form(g: Sketch) -> Runs:
 
 
 def assign_checks_shapes(g: Sketch) -> Runs:
-    v = g("VariableV2", dtype=float32, shape=UNKNOWN)
+    v = g("VariableV2", dtype=float32, shape=UNKNOWN_SHAPE)
     scalar = g("Assign", v, 1.0)
     wrong = g("Assign", v, g.hidden([3.0, 3.0]))
     loose = g("Assign", v, [1.0, 2.0, 3.0], validate_shape=False)
@@ -94,12 +94,12 @@ def handles_without_a_name_share(g: Sketch) -> Runs:
 
 
 def resource_types_and_shapes(g: Sketch) -> Runs:
-    v = g("VarHandleOp", dtype=float32, shape=UNKNOWN)
+    v = g("VarHandleOp", dtype=float32, shape=UNKNOWN_SHAPE)
     init = g("AssignVariableOp", v, [1.0, 2.0]).node
     loose = g("AssignVariableOp", v, [1.0]).node
     strict = g("AssignVariableOp", v, g.hidden([1.0, 2.0, 3.0]), validate_shape=True).node
     read = g("ReadVariableOp", v, dtype=float32)
-    other = g("VarHandleOp", dtype=float64, shape=UNKNOWN, shared_name=v.node.name)
+    other = g("VarHandleOp", dtype=float64, shape=UNKNOWN_SHAPE, shared_name=v.node.name)
     double = g("ReadVariableOp", other, dtype=float64)
     return [[init], [read], [strict], [loose], [read], [strict], [double]]
 

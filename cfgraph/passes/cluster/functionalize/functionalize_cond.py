@@ -17,7 +17,7 @@ import numpy as np
 from cfgraph.analysis.loops.frames import Frame
 from cfgraph.analysis.loops.path_conditions import PathConditions
 from cfgraph.ir import registry
-from cfgraph.ir.attrs import Func, Tensor
+from cfgraph.ir.attrs import Func, TensorValue
 from cfgraph.ir.dtypes import int32
 from cfgraph.ir.functions import Function
 from cfgraph.ir.graph import Graph, Node, Output
@@ -123,7 +123,7 @@ def _branch_function(
     for merge, port in ports:
         label = names.new(Output(merge, port), "out")
         if port:
-            value = Tensor(np.array(form.slot(merge, side), np.int32))
+            value = TensorValue(np.array(form.slot(merge, side), np.int32))
             outputs[label] = body.scratch.add(
                 "Const", name=f"{label}_index", dtype=int32, value=value
             ).output()

@@ -17,7 +17,7 @@ from typing import Final
 
 from cfgraph.analysis.loops.frames import Frame, Frames
 from cfgraph.ir.attrs import Func
-from cfgraph.ir.function_graph import FunctionGraph, Instances
+from cfgraph.ir.function_graph import FunctionGraph, FunctionInstances
 from cfgraph.ir.functions import Function
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.shapes import Shape
@@ -122,7 +122,7 @@ def require_static_shapes(graph: Graph, call: LoopCall, shapes: Shapes) -> None:
     """Raise Refused where a variable changes its shape, or a constant is wanted that varies."""
     new = {call.cond.name: call.cond, call.body.name: call.body}
     library = ChainMap(new, graph.functions)
-    instances = Instances(library)
+    instances = FunctionInstances(library)
     cond, body = (instances.get(one.name, {}) for one in (call.cond, call.body))
     same = invariant(body)
     for function in (cond, body):

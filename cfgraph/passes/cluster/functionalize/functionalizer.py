@@ -15,9 +15,9 @@ from typing import Final
 
 from cfgraph.analysis.loops.frames import Frame, frames
 from cfgraph.analysis.reachability import ancestors
-from cfgraph.ir.copy import copy_of
-from cfgraph.ir.device_name import DeviceName
+from cfgraph.ir.devices import DeviceName
 from cfgraph.ir.graph import Graph, Node
+from cfgraph.ir.library import copy_graph
 from cfgraph.ops.op import handed_back, lookup, role
 from cfgraph.ops.shape_inference import Shapes, infer_shapes
 from cfgraph.passes.cluster.cluster_plan import ClusterPlan, plan_clusters
@@ -76,7 +76,7 @@ def _unclustered_regions(
     refused: dict[str, RejectionReason],
 ) -> dict[str, RejectionReason]:
     """The regions that would be in no cluster, found out in a copy."""
-    copy = copy_of(graph, graph)
+    copy = copy_graph(graph, graph)
     trial = Functionalizer(copy, mode, constraints_of(copy), refused)
     trial.run()
     if not trial.raised and not trial.lists.nodes:

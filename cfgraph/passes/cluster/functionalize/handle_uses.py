@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 
 import numpy as np
 
-from cfgraph.ir.attrs import Tensor
+from cfgraph.ir.attrs import TensorValue
 from cfgraph.ir.dtypes import int32
 from cfgraph.ir.graph import CONTROL, Graph, Node, Output, Use
 from cfgraph.ir.shapes import Shape
@@ -95,7 +95,7 @@ def anchored_constant(graph: Graph, reader: Node, beside: Node, name: str, value
         controls=() if always else [beside],
         device=reader.device,
         dtype=int32,
-        value=Tensor(np.array(value, np.int32)),
+        value=TensorValue(np.array(value, np.int32)),
     )
 
 

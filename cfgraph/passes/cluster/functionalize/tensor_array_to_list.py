@@ -204,7 +204,7 @@ def _replace_with_list_op(graph: Graph, user: Node, use: TensorArrayUse) -> None
     dtype = user.attrs.get("dtype") or user.attrs.get("T")
     sources = [item if isinstance(item, Output) else item.output() for item in inputs]
     attrs = {} if op == _LENGTH_OP else {"element_dtype": dtype}
-    graph.set_op(user, op, registry.complete(user.name, op, tuple(sources), attrs))
+    graph.set_op(user, op, registry.infer_attrs(user.name, op, tuple(sources), attrs))
     graph.set_inputs(user, sources)
 
 

@@ -22,7 +22,7 @@ from cfgraph.analysis.loops.path_conditions import PathConditions
 from cfgraph.analysis.loops.regions import Region
 from cfgraph.errors import Unsupported
 from cfgraph.ir import dtypes
-from cfgraph.ir.attrs import Tensor
+from cfgraph.ir.attrs import TensorValue
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ops.op import behind_identities, role
@@ -163,7 +163,7 @@ class SegmentedLoop:
         self.graph.set_input(merge, 1, back.output())
 
     def _const(self, value: Any, dtype: DType, name: str, controls: Iterable[Node]) -> Output:
-        tensor = Tensor(np.asarray(value, dtype.numpy))
+        tensor = TensorValue(np.asarray(value, dtype.numpy))
         return self._add("Const", [], name, controls, dtype=dtype, value=tensor).output()
 
     def _add(

@@ -1,0 +1,274 @@
+"""`while_loop`: one node with a function for the condition and one for the body."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from cfgraph.build.body import BodyBuilder
+from cfgraph.build.conditional import scalar_selector
+from cfgraph.build.conversions import as_shape
+from cfgraph.build.function import LOWERING_ATTRS, add_functional_node, base_dtype, share_captures
+from cfgraph.build.structure import StructureMismatch, flatten, leaves_in_order, pack, path_as_name
+from cfgraph.build.tensor import BuilderTensor, Operation, TensorOperators
+from cfgraph.build.user_frame import misuse_error
+from cfgraph.ir import dtypes
+from cfgraph.ir.attrs import Func
+from cfgraph.ir.graph import Output
+from cfgraph.ir.names import did_you_mean
+from cfgraph.ir.shapes import SCALAR_SHAPE, UNKNOWN_SHAPE, Shape
+
+if TYPE_CHECKING:
+    from cfgraph.build.builder import Builder
+
+_COUNTER_NAME: Final = "loop_counter"
+
+
+class LoopWriter:
+    """One loop: its variables, then its condition and its body as they are written."""
+
+    def __init__(
+        self, builder: Builder, name: str, body: Callable[..., Any], loop_vars: Any, shapes: Any
+    ) -> None:
+        self.builder = builder
+        self.outer = builder.body
+        self.name = name
+        self.spread = isinstance(loop_vars, list | tuple) and not hasattr(loop_vars, "_fields")
+        self.start = flatten(loop_vars)
+        self.parameters = _parameter_names(body) if self.spread else []
+        self.paths = [_parameter_path(path, self.parameters) or "0" for path in self.start.paths]
+        self.inputs = [
+            builder.tensor(leaf, name=f"{name}/{path_as_name(path, 'var')}")
+            for leaf, path in zip(self.start.leaves, self.paths, strict=True)
+        ]
+        self.shapes = self._shapes(shapes)
+        self.functions = [builder.function_name(f"{name}_{part}") for part in ("cond", "body")]
+        self.cond = self._open("the condition")
+        self.body = self._open("the body")
+        self.going: BuilderTensor | None = None
+        self.results: list[Output] = []
+
+    def _open(self, what: str) -> BodyBuilder:
+        body = BodyBuilder(self.builder, self.outer, f"{what} of {self.name!r}")
+        for path, item, shape in zip(self.paths, self.inputs, self.shapes, strict=True):
+            body.argument(path_as_name(path, "var"), item.dtype.base, shape)
+        return body
+
+    def _shapes(self, given: Any) -> list[Shape]:
+        """The shapes that the variables keep: those at the beginning, unless others are said."""
+        if given is None:
+            return [item.shape for item in self.inputs]
+        if isinstance(given, dict):
+            given = self._named_shapes(given)
+        said = list(given) if isinstance(given, list | tuple) else [given]
+        if len(said) != len(self.inputs):
+            message = f"{self.name!r} has {len(self.inputs)} loop variables, not {len(said)}"
+            raise misuse_error(message, hint="say a shape, or None, for each in shape_invariants")
+        shapes = [as_shape(shape) for shape in said]
+        for path, item, shape in zip(self.paths, self.inputs, shapes, strict=True):
+            if not _covers(shape, item.shape):
+                message = f"loop variable {path!r} begins as {item.shape}, not as {shape}"
+                raise misuse_error(
+                    message, hint="shape_invariants say what holds from the beginning on"
+                )
+        return shapes
+
+    def _named_shapes(self, given: dict[str, Any]) -> list[Any]:
+        """One shape for each variable: what is said by its name, or that of the beginning."""
+        for name in given:
+            if name not in self.paths:
+                message = f"{self.name!r} has no loop variable {name!r}"
+                hint = did_you_mean(name, self.paths) or f"it has {', '.join(self.paths)}"
+                raise misuse_error(message, hint=hint)
+        return [
+            given.get(path, item.shape) for path, item in zip(self.paths, self.inputs, strict=True)
+        ]
+
+    def arguments(self, body: BodyBuilder) -> tuple[Any, ...]:
+        """What the condition or the body is called with."""
+        tensors = [BuilderTensor(body, item) for item in body.arguments[: len(self.inputs)]]
+        packed = pack(self.start.structure, tensors)
+        return tuple(packed) if self.spread else (packed,)
+
+    def set_condition(self, result: Any) -> None:
+        """What the condition gave."""
+        if result is None or isinstance(result, Operation | list | tuple | dict):
+            message = f"the condition of {self.name!r} gives {result!r}, not one bool"
+            raise misuse_error(message)
+        self.going = scalar_selector(self.builder, result, dtypes.bool_, "condition")
+
+    def set_body_results(self, result: Any) -> None:
+        """What the body gave: the variables of the next iteration."""
+        if self.spread and len(self.start.structure.parts) == 1 and not _is_sequence(result):
+            result = (result,)
+        flat = flatten(result)
+        for operation in flat.operations:
+            self.body.require(operation)
+        if not flat.leaves and not self.inputs:
+            return
+        try:
+            leaves = leaves_in_order(self.start.structure, flat)
+        except StructureMismatch as found:
+            path = _parameter_path(found.path, self.parameters)
+            what = f"loop variable {path!r} of {self.name!r} is"
+            what = what if path else f"the loop variables of {self.name!r} are"
+            message = (
+                f"{what} {found.wanted} when the loop begins, {found.found} after an iteration"
+            )
+            hint = "return the loop variables in the structure of loop_vars"
+            raise misuse_error(message, hint=hint) from None
+        self.results = [self._result(place, leaf) for place, leaf in enumerate(leaves)]
+
+    def _result(self, place: int, leaf: Any) -> Output:
+        wanted, path = self.inputs[place].dtype.base, self.paths[place]
+        if isinstance(leaf, TensorOperators) and leaf.dtype.base is not wanted:
+            message = (
+                f"loop variable {path!r} of {self.name!r} is {wanted} when the loop begins and "
+                f"{leaf.dtype.base} after an iteration"
+            )
+            raise misuse_error(message, hint="insert a Cast, or begin with the other type")
+        output = self.body.resolve(
+            self.builder.tensor(leaf, wanted, name=f"{path_as_name(path, 'var')}_next")
+        )
+        shape = self.body.shapes.get(output, UNKNOWN_SHAPE)
+        if not _covers(self.shapes[place], shape):
+            message = (
+                f"loop variable {path!r} of {self.name!r} has the shape {self.shapes[place]} when "
+                f"the loop begins and {shape} after an iteration"
+            )
+            kept = self.shapes[place].join(shape).dims
+            said = None if kept is None else list(kept)
+            raise misuse_error(
+                message, hint=f"shape_invariants={{{path!r}: {said}}}, if that is meant"
+            )
+        return output
+
+    # -- the node --------------------------------------------------------------------------------
+
+    def finish(self, parallel_iterations: int, maximum: Any) -> Any:
+        """Add the node; the loop variables as they are in the end."""
+        counter = self._counter(maximum)
+        user = [self._variable(place) for place in range(len(self.inputs))]
+        rows = [*counter, *user, *self._invariants()]
+        stateful = self._define(rows)
+        cond, body = (Func(name) for name in self.functions)
+        attrs = {
+            "T": tuple(base_dtype(row.start) for row in rows),
+            "cond": cond,
+            "body": body,
+            "output_shapes": tuple(row.shape for row in rows),
+            "parallel_iterations": parallel_iterations,
+            **LOWERING_ATTRS,
+        }
+        op = "While" if stateful else "StatelessWhile"
+        inputs = [row.start for row in rows]
+        node = add_functional_node(self.outer, (self.cond, self.body), op, inputs, self.name, attrs)
+        if not user:
+            return Operation(self.outer, node)
+        ports = range(len(counter), len(counter) + len(user))
+        outputs = [BuilderTensor(self.outer, Output(node, port)) for port in ports]
+        return pack(self.start.structure, outputs)
+
+    def _variable(self, place: int) -> _CarriedTensor:
+        return _CarriedTensor(
+            self.outer.resolve(self.inputs[place]),
+            self.shapes[place],
+            self.cond.arguments[place],
+            self.body.arguments[place],
+            self.results[place],
+        )
+
+    def _counter(self, maximum: Any) -> list[_CarriedTensor]:
+        """A variable that counts, where there is a maximum, or nothing else that goes around.
+
+        TensorFlow wants a variable that is no resource in every loop.
+        """
+        going = [item.dtype for item in self.inputs]
+        going += [base_dtype(item) for body in (self.cond, self.body) for item in body.captures]
+        if maximum is None and any(dtype is not dtypes.resource for dtype in going):
+            return []
+        dtype = maximum.dtype.base if isinstance(maximum, TensorOperators) else dtypes.int32
+        start = self.builder.tensor(0, dtype, name=f"{self.name}/{_COUNTER_NAME}")
+        in_cond, in_body = (
+            body.argument(_COUNTER_NAME, dtype, SCALAR_SHAPE) for body in (self.cond, self.body)
+        )
+        with self.builder.writing(self.cond):
+            if maximum is not None:
+                limit = scalar_selector(self.builder, maximum, dtype, "maximum_iterations")
+                self.going = (BuilderTensor(self.cond, in_cond) < limit) & self.going
+        with self.builder.writing(self.body):
+            stepped = self.body.resolve(BuilderTensor(self.body, in_body) + 1)
+        return [_CarriedTensor(self.outer.resolve(start), SCALAR_SHAPE, in_cond, in_body, stepped)]
+
+    def _invariants(self) -> list[_CarriedTensor]:
+        """What the loop reads from outside and hands around unchanged."""
+        captured = share_captures(self.outer, (self.cond, self.body))
+        return [
+            _CarriedTensor(
+                outer,
+                self.outer.shapes.get(outer, UNKNOWN_SHAPE),
+                self.cond.captures[outer],
+                self.body.captures[outer],
+                self.body.captures[outer],
+            )
+            for outer in captured
+        ]
+
+    def _define(self, rows: list[_CarriedTensor]) -> bool:
+        """Put condition and body into the library; true if one of them has side effects."""
+        library = self.builder.graph.functions
+        cond, body = self.functions
+        going = [self.cond.resolve(self.going)] if self.going is not None else []
+        library[cond] = self.cond.define(
+            cond, [row.in_cond for row in rows], going, ["go_on"], library
+        )
+        library[body] = self.body.define(
+            body,
+            [row.in_body for row in rows],
+            [row.after for row in rows],
+            [f"{row.in_body.node.name}_out" for row in rows],
+            library,
+        )
+        return any(library[name].definition.stateful for name in self.functions)
+
+
+class _CarriedTensor(NamedTuple):
+    """One tensor that goes around: where it begins, and what stands for it in the functions."""
+
+    start: Output
+    shape: Shape
+    in_cond: Output
+    in_body: Output
+    after: Output
+
+
+def _covers(wide: Shape, narrow: Shape) -> bool:
+    """True if all that is known by `wide` is known by `narrow` too."""
+    if wide.dims is None or narrow.dims is None:
+        return wide.dims is None
+    return len(wide.dims) == len(narrow.dims) and all(
+        a is None or a == b for a, b in zip(wide.dims, narrow.dims, strict=True)
+    )
+
+
+def _is_sequence(value: Any) -> bool:
+    return isinstance(value, list | tuple) and not hasattr(value, "_fields")
+
+
+def _parameter_names(function: Callable[..., Any]) -> list[str]:
+    """The names of what a function is called with, as far as it says."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return []
+    return [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+
+
+def _parameter_path(path: str, parameters: list[str]) -> str:
+    """A path that begins with a parameter's name where it is known, not with its place."""
+    place = re.match(r"\d+", path)
+    if place is None or int(place[0]) >= len(parameters):
+        return path
+    return parameters[int(place[0])] + path[place.end() :]

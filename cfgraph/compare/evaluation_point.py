@@ -1,0 +1,135 @@
+"""A graph at one point: fixed inputs and variables, some of which may vary between runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NoReturn
+
+from cfgraph.analysis.reachability import ancestors
+from cfgraph.analysis.trainable_inputs import is_variable, variable_key
+from cfgraph.compare.functional_interpreter import run_functional
+from cfgraph.errors import Unsupported
+from cfgraph.ir.graph import Graph, Node
+from cfgraph.ops.op import lookup
+from cfgraph.ops.variables import Variable
+from cfgraph.runtime.fed import as_fed
+from cfgraph.runtime.session import Session
+from cfgraph.runtime.state import State
+from cfgraph.runtime.step import RunStep
+from cfgraph.runtime.trace import Observer
+
+
+class EvaluationPoint:
+    """Runs a graph again and again at the same inputs.
+
+    Every run begins with the same variables and draws the same random numbers, whatever the runs
+    before it did. `state` holds what they begin with, as far as it is known; `inits` are run once,
+    one after the other.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        feeds: Mapping[str, Any],
+        inits: Iterable[str] = (),
+        *,
+        state: State | None = None,
+        seed: int = 0,
+        max_iterations: int | None = None,
+        timeout: float | None = None,
+    ) -> None:
+        self.graph = graph
+        self.feeds = {graph.tensor(name).name: value for name, value in feeds.items()}
+        self._seed = seed
+        self._limits: dict[str, Any] = {"max_iterations": max_iterations, "timeout": timeout}
+        self._state = State() if state is None else state.copy()
+        # random ops count the runs of a session
+        self._again = not any(_is_random(node) for node in graph)
+        self._session = self._new_session()
+        for name in inits:
+            self._session.run((), self.feeds, [name], **self._limits)
+        self._start = {cell: cell.value for cell in self.cells().values()}
+
+    def variables(self, wanted: Iterable[Node]) -> dict[Node, Variable]:
+        """The variables that the wanted nodes need, made if they are not there yet."""
+        nodes = [node for node in ancestors(self.graph, wanted) if is_variable(node)]
+        if nodes:
+            self._session.run((), self.feeds, [node.name for node in nodes])
+        return {node: self._cell(node) for node in nodes}
+
+    def set(self, cell: Variable, value: Any) -> None:
+        """Let a variable begin every run with a value."""
+        self._start[cell] = value
+
+    def value(self, cell: Variable) -> Any:
+        """What a variable begins every run with; None if it was never written to."""
+        return self._start.get(cell)
+
+    def cells(self) -> dict[tuple[str, str], Variable]:
+        """All variables, by container and name."""
+        return dict(self._state.variables())
+
+    def run(
+        self,
+        fetches: Sequence[str],
+        moved: Mapping[str, Any] | None = None,
+        *,
+        targets: Sequence[str] = (),
+        trace: Observer | None = None,
+    ) -> list[Any]:
+        """Values of tensors, None for a dead one, where other tensors and variables are moved."""
+        for cell, value in self._start.items():
+            cell.value = value
+        feeds = dict(self.feeds)
+        for name, value in (moved or {}).items():
+            tensor = self.graph.tensor(name)
+            if is_variable(tensor.node):
+                self._cell(tensor.node).value = value
+            else:
+                feeds[tensor.name] = value
+        if not self._again:
+            self._session = self._new_session()
+        return self._session.run(
+            fetches, feeds, targets, allow_dead=True, trace=trace, **self._limits
+        )
+
+    def run_functional(
+        self, fetches: Sequence[str], targets: Sequence[str] = ()
+    ) -> list[Any] | None:
+        """What `run` gives, found without lowering; None where that cannot be."""
+        for cell, value in self._start.items():
+            cell.value = value
+        graph = self.graph
+        fed = [(graph.tensor(name), value) for name, value in self.feeds.items()]
+        return run_functional(
+            graph,
+            [graph.tensor(name) for name in fetches],
+            [graph[name.removeprefix("^")] for name in targets],
+            {item: as_fed(graph, item, value) for item, value in fed},
+            RunStep(self._state, self._seed),
+            **self._limits,
+        )
+
+    def _new_session(self) -> Session:
+        return Session(self.graph, state=self._state, seed=self._seed)
+
+    def _cell(self, node: Node) -> Variable:
+        """The variable that a node gives. Raises Unsupported for one that has no name."""
+        key = variable_key(node)
+        if key not in set(self._state):
+            message = f"the variable of {node.name} is a new one in every run"
+            raise Unsupported(message, node=node, hint="give it a shared_name")
+        cell = self._state.get_or_make(*key, _missing_variable)
+        assert isinstance(cell, Variable)
+        self._start.setdefault(cell, cell.value)
+        return cell
+
+
+def _is_random(node: Node) -> bool:
+    op = lookup(node.op)
+    return op is not None and op.random and op.stateful
+
+
+def _missing_variable() -> NoReturn:
+    message = "the state has lost an object"
+    raise AssertionError(message)

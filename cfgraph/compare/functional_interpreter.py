@@ -1,0 +1,185 @@
+"""Interpreter of graphs in functional form: functions are called, nothing is lowered.
+
+`lower` is tested against it, so the two share no code: nodes run in topological order, an If calls
+one of its functions, a While calls its body while its condition holds. It is slow, and supports
+neither lowered control flow nor devices.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from cfgraph.analysis.reachability import ancestors
+from cfgraph.errors import CfgraphError, RunTimeout, Unsupported
+from cfgraph.ir import registry
+from cfgraph.ir.attrs import Func
+from cfgraph.ir.function_graph import FunctionGraph, FunctionInstances
+from cfgraph.ir.graph import Graph, Node, Output
+from cfgraph.ir.topological_order import topological_order
+from cfgraph.ops.functional import Functional, is_functional
+from cfgraph.ops.op import KERNEL_FAILURES, Op, lookup
+from cfgraph.ops.step import Step
+
+OutputValues = dict[Output, Any]
+
+_FALLBACK_ERRORS: Final = (CfgraphError, RecursionError, *KERNEL_FAILURES)
+
+
+def run_functional(
+    graph: Graph,
+    fetches: Sequence[Output],
+    targets: Iterable[Node],
+    feeds: Mapping[Output, Any],
+    step: Step,
+    max_iterations: int | None,
+    timeout: float | None = None,
+) -> list[Any] | None:
+    """The values of what is fetched. Raises RunTimeout after `timeout` seconds.
+
+    None where nothing is functional, where a node is none that can be run so (it moves tokens, or
+    draws random numbers, which depend on the names that lowering gives), and where a run fails:
+    that of a session says why.
+    """
+    wanted = [*(item.node for item in fetches if item not in feeds), *targets]
+    nodes = ancestors(graph, wanted, set(feeds), {item.node for item in feeds})
+    if not is_functional(graph, nodes):
+        return None
+    deadline = None if timeout is None else time.monotonic() + timeout
+    caller = _FunctionalInterpreter(
+        FunctionInstances(graph.functions), step, max_iterations, deadline
+    )
+    values: OutputValues = dict(feeds)
+    try:
+        with np.errstate(all="ignore"):
+            caller.run(nodes, values)
+        return [values[item] for item in fetches]
+    except RunTimeout:
+        raise
+    except _FALLBACK_ERRORS:
+        return None
+
+
+class _FunctionalInterpreter:
+    """Calls functions; none that runs already, since lowering takes in no recursion either."""
+
+    def __init__(
+        self,
+        instances: FunctionInstances,
+        step: Step,
+        max_iterations: int | None,
+        deadline: float | None,
+    ) -> None:
+        self.instances = instances
+        self.step = step
+        self.max_iterations = max_iterations
+        self.deadline = deadline
+        self.running: list[str] = []
+
+    def run(self, nodes: Sequence[Node], values: OutputValues) -> None:
+        """Run nodes after what they read and wait for; what has a value already is left out."""
+        for node in topological_order(nodes).nodes:
+            if _has_values(node, values):
+                continue
+            if any(item not in values for item in node.inputs):
+                raise _unsupported_error(node)
+            found = self.node(node, [values[item] for item in node.inputs])
+            for port, value in enumerate(found):
+                values.setdefault(node.output(port), value)
+
+    def node(self, node: Node, inputs: list[Any]) -> tuple[Any, ...]:
+        """The outputs of one node."""
+        if node.op in self.instances.library:
+            return self.call(Func(node.op, node.attrs), inputs)
+        op = lookup(node.op)
+        if op is not None and issubclass(op, Functional):
+            return self.functional(node, op, inputs)
+        return _run_kernel(node, op, inputs, self.step)
+
+    def functional(self, node: Node, op: type[Functional], inputs: list[Any]) -> tuple[Any, ...]:
+        """What the functions of a node give."""
+        first = inputs[: op.first_argument]
+        rest = inputs[op.first_argument :]
+        if op.functional == "if":
+            then, other = (node.attr(name) for name in op.functions)
+            return self.call(then if _is_true(first[0]) else other, rest)
+        if op.functional == "case":
+            branches = node.attr("branches")
+            index = int(first[0])
+            return self.call(branches[index if 0 <= index < len(branches) else -1], rest)
+        if op.functional == "while":
+            return self.loop(node, rest)
+        if op.functional == "for":
+            return self.count(node.attr("body"), first, rest)
+        if op.functional == "call":
+            return self.call(node.attr("f"), rest)
+        raise _unsupported_error(node)
+
+    def loop(self, node: Node, values: Sequence[Any]) -> tuple[Any, ...]:
+        """Call the body while the condition holds."""
+        done = 0
+        while _is_true(self.call(node.attr("cond"), values)[0]):
+            if done == self.max_iterations:
+                raise _unsupported_error(node)
+            values = self.call(node.attr("body"), values)
+            done += 1
+        return tuple(values)
+
+    def count(self, body: Func, bounds: Sequence[Any], values: Sequence[Any]) -> tuple[Any, ...]:
+        """Call the body with each index."""
+        start, limit, delta = (int(value) for value in bounds)
+        for index in range(start, limit, delta):
+            values = self.call(body, [np.int32(index), *values])
+        return tuple(values)
+
+    def call(self, func: Func, arguments: Sequence[Any]) -> tuple[Any, ...]:
+        """Call a function: run what its outputs need, and what runs though nobody reads it."""
+        if self.deadline is not None and time.monotonic() > self.deadline:
+            raise _timeout_error(func.name)
+        if func.name in self.running:
+            message = f"function {func.name!r} calls itself"
+            raise Unsupported(message)
+        body: FunctionGraph = self.instances.get(func.name, func.attrs)
+        outputs = [argument.output() for argument in body.arguments]
+        values: OutputValues = dict(zip(outputs, arguments, strict=True))
+        wanted = [*(item.node for item in body.returns), *body.control_returns]
+        self.running.append(func.name)
+        self.run(ancestors(body.graph, wanted), values)
+        self.running.pop()
+        return tuple(values[item] for item in body.returns)
+
+
+def _has_values(node: Node, values: OutputValues) -> bool:
+    """True where all outputs of a node have values: arguments, and what is fed."""
+    count = registry.output_count(node) or 1
+    return all(node.output(port) in values for port in range(count))
+
+
+def _run_kernel(node: Node, op: type[Op] | None, inputs: list[Any], step: Step) -> tuple[Any, ...]:
+    """What the kernel of a node gives."""
+    if op is None or op.role or op.random or not op.runnable:
+        raise _unsupported_error(node)
+    found = op.prepare(node, np)(step, *inputs) if op.stateful else op.bind(node, np)(*inputs)
+    count = registry.output_count(node)
+    if count == 0:
+        return ()
+    return (found,) if count == 1 else tuple(found)
+
+
+def _is_true(value: Any) -> bool:
+    """What a predicate says: a number but 0, a text or a list that is not empty."""
+    array = np.asarray(value)
+    return bool(array.item()) if array.ndim == 0 else array.size > 0
+
+
+def _unsupported_error(node: Node) -> Unsupported:
+    return Unsupported(f"{node.op} is not run by calls", node=node)
+
+
+def _timeout_error(name: str) -> RunTimeout:
+    message = "the run took longer than it was allowed to"
+    hint = "a larger --timeout lets it go on"
+    return RunTimeout(f"{message}, in function {name!r}", hint=hint, code="CFG706")

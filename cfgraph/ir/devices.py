@@ -1,0 +1,161 @@
+"""Device names (`/job:worker/replica:0/task:1/device:GPU:0`) and lists of devices."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
+
+from cfgraph.errors import UsageError
+from cfgraph.ir.names import did_you_mean
+
+_COMPONENT: Final = re.compile(
+    r"/(?:job:(?P<job>[A-Za-z]\w*)|replica:(?P<replica>\d+|\*)|task:(?P<task>\d+|\*)"
+    r"|device:(?P<kind>[A-Za-z]\w*|\*)(?::(?P<number>\d+|\*))?"
+    r"|(?P<short>[cg]pu|[CG]PU):(?P<place>\d+|\*))"
+)
+
+
+class DeviceName(NamedTuple):
+    """A device name in its parts; None for what it leaves open."""
+
+    job: str | None = None
+    replica: str | None = None
+    task: str | None = None
+    kind: str | None = None
+    number: str | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> DeviceName | None:
+        """The parts of a device name (`cpu:0` is `/device:CPU:0`); None if it is none."""
+        parts: dict[str, str | None] = {}
+        place, text = 0, text if text[:1] in ("/", "") else f"/{text}"
+        while place < len(text.rstrip("/")):
+            match = _COMPONENT.match(text, place)
+            if match is None:
+                return None
+            found = {key: value for key, value in match.groupdict().items() if value is not None}
+            if "short" in found:
+                found = {"kind": found["short"], "number": found["place"]}
+            if "kind" in found:
+                found["kind"] = found["kind"].upper()
+            parts.update((key, None if value == "*" else value) for key, value in found.items())
+            place = match.end()
+        return cls(**parts)
+
+    def __str__(self) -> str:
+        text = "".join(
+            f"/{word}:{value}"
+            for word, value in (("job", self.job), ("replica", self.replica), ("task", self.task))
+            if value is not None
+        )
+        if self.kind is None:
+            return text
+        return f"{text}/device:{self.kind}:{'*' if self.number is None else self.number}"
+
+
+def merge_device_names(inner: str, outer: str) -> str:
+    """What `inner` asks for, and what `outer` asks for where `inner` leaves it open."""
+    if not inner or not outer or inner == outer:
+        return inner or outer
+    mine, theirs = DeviceName.parse(inner), DeviceName.parse(outer)
+    if mine is None or theirs is None:
+        return inner
+    merged = DeviceName(*(a if a is not None else b for a, b in zip(mine, theirs, strict=True)))
+    if mine.kind is not None and mine.kind != theirs.kind:
+        merged = merged._replace(number=mine.number)
+    return inner if merged == mine else str(merged)
+
+
+DEVICE_KINDS: Final = ("CPU", "GPU")
+MAX_DEVICES: Final = 1024
+# kinds of devices that files name in short, and that nothing here runs
+_UNSUPPORTED_KINDS: Final = ("tpu", "npu", "xla_cpu", "xla_gpu")
+
+LOCAL_TASK: Final = DeviceName("localhost", "0", "0")
+_DEFAULTS: Final = DeviceName("localhost", "0", "0", number="0")
+_RANGE: Final = re.compile(r"(/task:|:(?=[\d-]+$))(\d{1,9})-(\d{1,9})")
+
+
+def parse_devices(devices: str | Iterable[str]) -> tuple[str, ...]:
+    """The full names of devices, `/job:localhost/replica:0/task:0/device:CPU:0`, in order.
+
+    Each is written in full, or as `cpu:0`, `gpu` (the first one), `/gpu:1`; `gpu:0-3` are four, and
+    `/job:worker/task:0-1/gpu:0` two. A text may list several with commas between them. Raises
+    UsageError for what is no device, for one that is named twice, and where there is none.
+    """
+    texts = [devices] if isinstance(devices, str) else list(devices)
+    parts = [part.strip() for text in texts for part in text.split(",") if part.strip()]
+    names = [_full_name(name, part) for part in parts for name in _expand_ranges(part)]
+    if not names:
+        raise UsageError("no devices are given", hint="name some: cpu:0,gpu:0")
+    if len(names) > MAX_DEVICES:
+        raise UsageError(f"{len(names)} devices are more than {MAX_DEVICES}")
+    for place, name in enumerate(names):
+        if name in names[:place]:
+            raise UsageError(f"device {short_device_name(name)} is named twice")
+    return tuple(names)
+
+
+def short_device_name(device: str) -> str:
+    """`cpu:0` for a device of this process, the full name for one that is elsewhere."""
+    parts = DeviceName.parse(device)
+    if parts is None or parts.kind is None or parts[:3] != LOCAL_TASK[:3]:
+        return device
+    return f"{parts.kind.lower()}:{parts.number or '0'}"
+
+
+def short_device_names(devices: Iterable[str]) -> str:
+    """Devices as a text to read."""
+    return ", ".join(map(short_device_name, devices))
+
+
+def known_devices_hint(request: str, devices: Sequence[str]) -> str:
+    """A hint for a device that is not there: the one that may have been meant, and all of them."""
+    known = {name: None for device in devices for name in (short_device_name(device), device)}
+    guess = did_you_mean(request.lower().removeprefix("/").removeprefix("device:"), known)
+    return f"{guess + ' ' if guess else ''}there are {short_device_names(devices)}"
+
+
+def _expand_ranges(text: str) -> list[str]:
+    """The devices that ranges of tasks and numbers stand for."""
+    found = [text]
+    while any(_RANGE.search(item) for item in found):
+        found = [made for item in found for made in _expand_range(item, text)]
+        if len(found) > MAX_DEVICES:
+            raise UsageError(f"{text!r} is more than {MAX_DEVICES} devices")
+    return found
+
+
+def _expand_range(item: str, text: str) -> list[str]:
+    match = _RANGE.search(item)
+    if match is None:
+        return [item]
+    first, last = int(match[2]), int(match[3])
+    if not 0 <= last - first < MAX_DEVICES:
+        raise UsageError(f"{text!r} is no range of at most {MAX_DEVICES} devices")
+    return [
+        f"{item[: match.start()]}{match[1]}{number}{item[match.end() :]}"
+        for number in range(first, last + 1)
+    ]
+
+
+def _full_name(name: str, text: str) -> str:
+    if name.isalpha() or name.lower().partition(":")[0] in _UNSUPPORTED_KINDS:
+        name = f"/device:{name}"
+    parts = DeviceName.parse(name if ":" in name else f"/device:{name}")
+    hint = f"write it as cpu:0, gpu:0-3 or {DeviceName('localhost', '0', '0', 'GPU', '0')}"
+    if parts is None or parts.kind is None or "*" in name:
+        raise UsageError(f"{text!r} is no device", hint=_kind_hint(name) or hint)
+    if parts.kind not in DEVICE_KINDS:
+        message = f"{text!r} is a device of kind {parts.kind}, which there is no simulator for"
+        raise UsageError(message, hint=f"one of {', '.join(DEVICE_KINDS)}")
+    filled = (
+        mine if mine is not None else first for mine, first in zip(parts, _DEFAULTS, strict=True)
+    )
+    return str(DeviceName(*filled))
+
+
+def _kind_hint(name: str) -> str | None:
+    kind = name.partition(":")[0].strip("/").lower()
+    return did_you_mean(kind, [kind.lower() for kind in DEVICE_KINDS])

@@ -1,0 +1,275 @@
+"""Bounded reads of files and streams, decompression, and atomic writes."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+import stat
+import tempfile
+import zlib
+from collections.abc import Iterator
+from contextlib import suppress
+from difflib import get_close_matches
+from pathlib import Path
+from types import TracebackType
+from typing import IO, BinaryIO, Final
+
+from cfgraph.errors import InvalidInput, UsageError
+
+
+class StagedFiles:
+    """Files written beside their places, and moved there when the `with` block succeeds.
+
+    What is no regular file (a pipe, a device) is written in the end. Raises UsageError where a
+    file cannot be written, is named twice, or is `-`, which commands call standard output.
+    """
+
+    def __init__(self) -> None:
+        self._staged: dict[Path, tuple[str, str, IO[bytes]]] = {}
+        self._folders: list[Path] = []
+        self._stale: list[Path] = []
+
+    def make_folder(self, path: str | os.PathLike[str]) -> None:
+        """Make a folder, and those around it, that is not there; it goes if the block fails."""
+        folder = Path(path)
+        missing = [place for place in (folder, *folder.parents) if not place.exists()]
+        try:
+            for place in reversed(missing):
+                place.mkdir()
+                self._folders.append(place)
+            folder.mkdir(exist_ok=True)
+        except OSError as error:
+            message = f"the folder cannot be made: {error.strerror}"
+            raise UsageError(message, path=path) from None
+
+    def open(self, path: str | os.PathLike[str]) -> IO[bytes]:
+        """A binary file that will be at `path`."""
+        if str(path) == "-":
+            message = "standard output takes the graph or the answer, and no other file"
+            raise UsageError(message, hint="name a file; one that is called so is ./-")
+        try:
+            target, folder = Path(path), None
+            if target.is_dir():
+                raise IsADirectoryError(0, "it is a folder")
+            if target.is_file() or not target.exists():
+                target = Path(os.path.realpath(path))  # what a link leads to is replaced
+                folder = target.parent
+            descriptor, name = tempfile.mkstemp(prefix=".cfgraph-", dir=folder)
+        except (OSError, ValueError) as error:
+            raise _write_error(path, error) from None
+        file = os.fdopen(descriptor, "wb")
+        if target in self._staged:
+            file.close()
+            os.unlink(name)
+            raise UsageError("the file is to be written twice", path=path)
+        self._staged[target] = (str(path), name, file)
+        return file
+
+    def write(self, path: str | os.PathLike[str], data: bytes) -> None:
+        """Have these bytes at `path`."""
+        file = self.open(path)
+        try:
+            file.write(data)
+        except OSError as error:
+            raise _write_error(path, error) from None
+
+    def remove(self, path: Path) -> None:
+        """Let a file go in the end, unless another comes to its place."""
+        self._stale.append(path)
+
+    def drop(self, file: IO[bytes]) -> None:
+        """Give up one file; nothing will be at its path."""
+        for target, (_, name, staged) in self._staged.items():
+            if staged is file:
+                file.close()
+                os.unlink(name)
+                del self._staged[target]
+                return
+
+    def __enter__(self) -> StagedFiles:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        try:
+            if kind is None:
+                self._move()
+                self._folders.clear()
+        finally:
+            self.discard()
+
+    def _move(self) -> None:
+        """Close all files first, so that a full disk shows before anything is replaced."""
+        for path, _, file in self._staged.values():
+            try:
+                file.close()
+            except OSError as error:
+                raise _write_error(path, error) from None
+        for target, (path, name, _) in self._staged.items():
+            try:
+                _install_file(name, target)
+            except OSError as error:
+                raise _write_error(path, error) from None
+        for stale in self._stale:
+            if Path(os.path.realpath(stale)) not in self._staged:
+                with suppress(OSError):
+                    stale.unlink()
+
+    def discard(self) -> None:
+        """Remove what is staged and not yet in its place."""
+        for _, name, file in self._staged.values():
+            with suppress(OSError):
+                file.close()
+            with suppress(FileNotFoundError):
+                os.unlink(name)
+        self._staged.clear()
+        self._stale.clear()
+        for folder in reversed(self._folders):
+            with suppress(OSError):
+                folder.rmdir()
+        self._folders.clear()
+
+
+def _install_file(name: str, target: Path) -> None:
+    if target.exists() and not target.is_file():
+        target.write_bytes(Path(name).read_bytes())
+        return
+    os.chmod(name, _file_mode(target))
+    os.replace(name, target)
+
+
+def _write_error(path: object, error: Exception) -> UsageError:
+    reason = error.strerror if isinstance(error, OSError) else error
+    return UsageError(f"the file cannot be written: {reason}", path=path)
+
+
+def _file_mode(target: Path) -> int:
+    if target.exists():
+        return target.stat().st_mode & 0o777
+    mask = os.umask(0)
+    os.umask(mask)
+    return 0o666 & ~mask
+
+
+# the largest message that protobuf reads
+MAX_BYTES: Final = 2 << 30
+# beyond this size, a file that unpacks to a hundred times itself is taken for a trap
+MAX_TRUSTED_BYTES: Final = 256 << 20
+MAX_COMPRESSION_RATIO: Final = 100
+_CHUNK_BYTES: Final = 1 << 20
+_GZIP_MAGIC: Final = b"\x1f\x8b"
+_SAVED_MODELS: Final = ("saved_model.pb", "saved_model.pbtxt")
+_GRAPH_SUFFIXES: Final = (".pb", ".pbtxt", ".graph", ".meta")
+
+
+def read_file(path: str | os.PathLike[str]) -> bytes:
+    """The bytes of a file, or of the graph in a SavedModel's folder, as they are.
+
+    Raises InvalidInput where the file is missing, unreadable or too large.
+    """
+    file = Path(path)
+    try:
+        mode = file.stat().st_mode
+        if stat.S_ISDIR(mode):
+            file = _graph_file_in_folder(file)
+            mode = file.stat().st_mode
+        if stat.S_ISCHR(mode) or stat.S_ISBLK(mode):
+            raise InvalidInput("a device holds no graph", path=path, code="CFG001")
+        with file.open("rb") as stream:
+            return read_stream(stream)
+    except FileNotFoundError:
+        raise InvalidInput(
+            "no such file", path=path, hint=_similar_file_hint(file), code="CFG001"
+        ) from None
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        message = f"the file cannot be read: {reason}"
+        raise InvalidInput(message, path=path, code="CFG001") from None
+    except InvalidInput as error:
+        error.path = error.path or str(path)
+        raise
+
+
+def _graph_file_in_folder(folder: Path) -> Path:
+    names = sorted(os.listdir(folder))
+    for name in _SAVED_MODELS:
+        if name in names:
+            return folder / name
+    graphs = [name for name in names if name.removesuffix(".gz").endswith(_GRAPH_SUFFIXES)]
+    hint = f"name a file in it, such as {folder / graphs[0]}" if graphs else None
+    message = f"the folder holds no {_SAVED_MODELS[0]}"
+    if hint is None and any((folder.parent / name).is_file() for name in _SAVED_MODELS):
+        hint = f"did you mean the folder around it, {folder.parent}?"
+    raise InvalidInput(message, path=folder, hint=hint, code="CFG001")
+
+
+def _similar_file_hint(path: Path) -> str | None:
+    """A hint with the file whose name, but for the suffix, is a slip of the pen or begins alike."""
+    try:
+        names = sorted(os.listdir(path.parent))
+    except OSError:
+        return None
+    wanted = _stem(path.name)
+    stems = {_stem(name): name for name in reversed(names) if not name.startswith(".")}
+    longer = [stem for stem in stems if stem.startswith(wanted) and len(wanted) >= _MIN_PREFIX]
+    close = [*longer, *get_close_matches(wanted, stems, 1, _MIN_SIMILARITY)]
+    return f"did you mean {stems[close[-1]]!r}?" if close else None
+
+
+def _stem(name: str) -> str:
+    return name.partition(".")[0].lower()
+
+
+# how much of two names agrees at least; and how long a beginning tells something
+_MIN_SIMILARITY: Final = 0.75
+_MIN_PREFIX: Final = 4
+
+
+def read_stream(stream: BinaryIO) -> bytes:
+    """All bytes of a stream. Raises InvalidInput where they do not end in reasonable time."""
+    chunks, size = [], 0
+    while chunk := stream.read(_CHUNK_BYTES):
+        chunks.append(chunk)
+        size += len(chunk)
+        if size > MAX_BYTES:
+            raise InvalidInput(f"there are more than {MAX_BYTES} bytes to read", code="CFG002")
+    return b"".join(chunks)
+
+
+def decompress(data: bytes) -> bytes:
+    """What gzip data unpacks to; other data as they are.
+
+    Raises InvalidInput where gzip data are damaged or unpack to far too much.
+    """
+    if data[:2] != _GZIP_MAGIC:
+        return data
+    try:
+        return b"".join(_decompressed_chunks(data))
+    except (OSError, EOFError, zlib.error) as error:
+        message = f"the gzip data are damaged: {error}"
+        hint = "the file may be truncated"
+        raise InvalidInput(message, hint=hint, code="CFG003") from None
+
+
+def _decompressed_chunks(data: bytes) -> Iterator[bytes]:
+    limit = min(MAX_BYTES, max(MAX_TRUSTED_BYTES, MAX_COMPRESSION_RATIO * len(data)))
+    size = 0
+    with gzip.GzipFile(fileobj=io.BytesIO(data)) as file:
+        while chunk := file.read(_CHUNK_BYTES):
+            size += len(chunk)
+            if size > limit:
+                message = f"{len(data)} bytes of gzip unpack to more than {limit}"
+                hint = "unpack the file yourself if you trust it"
+                raise InvalidInput(message, hint=hint, code="CFG002")
+            yield chunk
+
+
+def write_atomically(path: str | os.PathLike[str], data: bytes) -> None:
+    """Write a file whole or not at all. Raises UsageError where that is not possible."""
+    with StagedFiles() as files:
+        files.write(path, data)

@@ -1,0 +1,160 @@
+"""Function libraries: copies of graphs, called functions, and functions made from nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from cfgraph.errors import InvalidInput, Unsupported
+from cfgraph.ir import registry
+from cfgraph.ir.attrs import Func
+from cfgraph.ir.function_graph import OutputPorts
+from cfgraph.ir.functions import BodyNode, Function, FunctionDefinition
+from cfgraph.ir.graph import Graph, Node, Output
+from cfgraph.ir.signature import ArgDef
+
+
+def copy_graph(graph: Graph, nodes: Iterable[Node] | None = None) -> Graph:
+    """A graph with the same nodes, library and versions; attribute values are shared.
+
+    `nodes` restricts it to some nodes, which must hold all that they read.
+    """
+    copy = Graph()
+    copy.functions = dict(graph.functions)
+    copy.gradient_functions = dict(graph.gradient_functions)
+    copy.versions, copy.origin = graph.versions, graph.origin
+    chosen = list(graph if nodes is None else nodes)
+    made: dict[Node, Node] = {}
+    for node in chosen:
+        twin = copy.create(node.name, node.op, attrs=dict(node.attrs), device=node.device)
+        twin.origin = node.origin
+        made[node] = twin
+    for node in chosen:
+        inputs = [Output(made[item.node], item.port) for item in node.inputs]
+        copy.connect(made[node], inputs, [made[control] for control in node.controls])
+    return copy
+
+
+def called_functions(
+    graph: Graph, more: Iterable[str] = (), nodes: Iterable[Node] | None = None
+) -> set[str]:
+    """The functions that a graph, or some nodes of it, run; those that `more` run too."""
+    if not graph.functions:
+        return set()
+    chosen = graph if nodes is None else nodes
+    todo = [*more, *(name for node in chosen for name in _called_names(node.op, node.attrs))]
+    found: set[str] = set()
+    while todo:
+        name = todo.pop()
+        function = graph.functions.get(name)
+        if function is None or name in found:
+            continue
+        found.add(name)
+        if name in graph.gradient_functions:
+            todo.append(graph.gradient_functions[name])
+        for node in function.definition.nodes:
+            todo.extend(_called_names(node.op, node.attrs))
+    return found
+
+
+def remove_uncalled_functions(graph: Graph, more: Iterable[str] = ()) -> None:
+    """Leave of a library, and of its gradients, what `called_functions` finds."""
+    for name in graph.functions.keys() - called_functions(graph, more):
+        del graph.functions[name]
+        graph.gradient_functions.pop(name, None)
+
+
+def _called_names(op: str, attrs: Mapping[str, Any]) -> Iterator[str]:
+    yield op
+    for value in attrs.values():
+        for part in value if type(value) is tuple else (value,):
+            if type(part) is Func:
+                yield part.name
+                yield from _called_names(part.name, part.attrs)
+
+
+def function_from_nodes(
+    name: str,
+    nodes: Iterable[Node],
+    inputs: Mapping[str, Output],
+    outputs: Mapping[str, Output],
+    control_outputs: Mapping[str, Node] | None = None,
+    library: Mapping[str, Function] | None = None,
+) -> Function:
+    """A function whose body is `nodes` (a Graph is its nodes), unchanged in the graph.
+
+    Whatever reads one of the `inputs` reads that argument instead; a node all of whose outputs
+    are inputs stays out, so a body may be written with placeholders. `control_outputs` are the
+    nodes that must run even if nobody reads the outputs.
+
+    Raises InvalidInput where the body reads a tensor that is neither inside nor an input;
+    Unsupported where an op is not known, since the names of its outputs are not either.
+    """
+    members = list(nodes)
+    arguments = {output: arg for arg, output in inputs.items()}
+    stand_ins = {output.node for output in arguments if _is_stand_in(output.node, arguments)}
+    controls = dict(control_outputs or {})
+    writer = _BodyNodeWriter(name, arguments, OutputPorts(library or {}), set(members) - stand_ins)
+    body = tuple(writer.body_node(node) for node in members if node not in stand_ins)
+    definition = FunctionDefinition(
+        inputs=tuple(writer.arg(arg, output) for arg, output in inputs.items()),
+        outputs=tuple(writer.arg(arg, output) for arg, output in outputs.items()),
+        nodes=body,
+        returns={arg: writer.text(output) for arg, output in outputs.items()},
+        control_outputs=tuple(controls),
+        control_returns={arg: node.name for arg, node in controls.items()},
+        stateful=any(_is_stateful(node, library or {}) for node in writer.inside),
+    )
+    return Function(name, definition)
+
+
+def _is_stand_in(node: Node, arguments: Mapping[Output, str]) -> bool:
+    count = registry.output_count(node)
+    return count is not None and all(Output(node, port) in arguments for port in range(count))
+
+
+class _BodyNodeWriter:
+    """Writes nodes the way that function bodies have them."""
+
+    def __init__(
+        self, name: str, arguments: Mapping[Output, str], ports: OutputPorts, inside: set[Node]
+    ) -> None:
+        self.name = name
+        self.arguments = arguments
+        self.ports = ports
+        self.inside = inside
+
+    def body_node(self, node: Node) -> BodyNode:
+        """One node of the body; a control edge from outside stays outside."""
+        texts = [self.text(output, node) for output in node.inputs]
+        texts.extend(f"^{control.name}" for control in node.controls if control in self.inside)
+        attrs = dict(node.attrs)
+        return BodyNode(node.name, node.op, tuple(texts), node.device, attrs, node.origin)
+
+    def text(self, output: Output, reader: Node | None = None) -> str:
+        """A tensor as the body writes it."""
+        argument = self.arguments.get(output)
+        if argument is not None:
+            return argument
+        if output.node in self.inside:
+            return self.ports.text(output)
+        message = f"{output.name} is neither inside of function {self.name!r} nor one of its inputs"
+        raise InvalidInput(message, node=reader or output.node, code="CFG130")
+
+    def arg(self, name: str, output: Output) -> ArgDef:
+        """An argument of the type of a tensor."""
+        dtype = self.ports.dtype(output)
+        if dtype is None:
+            message = (
+                f"the type of {output.name} is not known, so it cannot enter or leave a function"
+            )
+            raise Unsupported(message, node=output.node, code="CFG135")
+        return ArgDef(name, dtype.base, None)
+
+
+def _is_stateful(node: Node, library: Mapping[str, Function]) -> bool:
+    function = library.get(node.op)
+    if function is not None:
+        return function.definition.stateful
+    known = registry.lookup(node.op)
+    return bool(known is None or known.stateful)

@@ -1,0 +1,172 @@
+"""A partitioned graph as a folder: one file per device, and `manifest.json`, which lists them.
+
+{"format": "cfgraph partitions", "version": 1,
+ "parts": [{"device": "/job:…/device:CPU:0", "file": "….pb", "nodes": 12}, …]}
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from cfgraph.errors import InvalidInput, UsageError
+from cfgraph.ir.file_io import StagedFiles, read_file
+from cfgraph.ir.graph import Graph, Node
+from cfgraph.ir.library import called_functions, copy_graph
+from cfgraph.ir.serde.functions import function_to_bytes
+
+MANIFEST: Final = "manifest.json"
+_FORMAT: Final = "cfgraph partitions"
+_VERSION: Final = 1
+_PLAIN_NAME: Final = re.compile(r"[\w.-]+").fullmatch
+
+
+def is_partition_folder(path: str | os.PathLike[str]) -> bool:
+    """True for a folder that a partitioned graph was saved in."""
+    return os.path.isfile(os.path.join(path, MANIFEST))
+
+
+def split_by_device(graph: Graph) -> dict[str, Graph]:
+    """A graph for each device, with the functions that its nodes call; the first has the others.
+
+    Raises UsageError for a node without a device, and where an edge crosses.
+    """
+    parts: dict[str, list[Node]] = {}
+    for node in graph:
+        _require_local_inputs(node)
+        parts.setdefault(node.device, []).append(node)
+    called = {device: called_functions(graph, (), nodes) for device, nodes in parts.items()}
+    uncalled = set(graph.functions).difference(*called.values())
+    if called:
+        called[next(iter(called))].update(uncalled)
+    return {device: _device_graph(graph, nodes, called[device]) for device, nodes in parts.items()}
+
+
+def _device_graph(graph: Graph, nodes: list[Node], called: set[str]) -> Graph:
+    part = copy_graph(graph, nodes)
+    for name in graph.functions:
+        if name not in called:
+            del part.functions[name]
+            part.gradient_functions.pop(name, None)
+    return part
+
+
+def _require_local_inputs(node: Node) -> None:
+    hint = "partition the graph first"
+    if not node.device:
+        message = "a graph is saved device by device, and the node is on none"
+        raise UsageError(message, node=node, hint=hint)
+    for source in (*(item.node for item in node.inputs), *node.controls):
+        if source.device != node.device:
+            message = (
+                f"a graph is saved device by device, and the edge from {source.name!r} crosses"
+            )
+            raise UsageError(message, node=node, hint=hint)
+
+
+def stage_partitions(
+    graph: Graph,
+    folder: str | os.PathLike[str],
+    dumps: Callable[[Graph, str], bytes],
+    files: StagedFiles,
+    format: str = "pb",
+) -> None:
+    """Let a partitioned graph be a folder once `files` are in their places.
+
+    Files of the graph that was there before go. Raises UsageError where the graph is not
+    partitioned, or a file cannot be written.
+    """
+    parts, place = split_by_device(graph), Path(folder)
+    rows = [
+        {"device": device, "file": f"{_file_name(device)}.{format}", "nodes": len(part)}
+        for device, part in parts.items()
+    ]
+    manifest = {"format": _FORMAT, "version": _VERSION, "parts": rows}
+    stale = _existing_graph_files(place) - {str(row["file"]) for row in rows}
+    files.make_folder(place)
+    for row, part in zip(rows, parts.values(), strict=True):
+        files.write(place / str(row["file"]), dumps(part, format))
+    files.write(place / MANIFEST, json.dumps(manifest, indent=1).encode() + b"\n")
+    for name in stale:
+        files.remove(place / name)
+
+
+def _file_name(device: str) -> str:
+    return re.sub(r"\W+", "_", device).strip("_")
+
+
+def _existing_graph_files(folder: Path) -> set[str]:
+    """The files of a graph that a folder holds already."""
+    if not is_partition_folder(folder):
+        return set()
+    try:
+        return set(_manifest_files(folder))
+    except InvalidInput:
+        return set()
+
+
+def load_partitions(folder: str | os.PathLike[str], load: Callable[[bytes], Graph]) -> Graph:
+    """The one graph whose parts are in a folder.
+
+    Raises InvalidInput where the manifest or a file is not as it should be, or parts contradict
+    each other.
+    """
+    place = Path(folder)
+    whole = Graph()
+    for number, name in enumerate(_manifest_files(place)):
+        part = load(read_file(place / name))
+        if not number:
+            whole.versions, whole.origin = part.versions, part.origin
+        try:
+            _merge_partition(whole, part)
+        except InvalidInput as error:
+            error.path = error.path or str(place / name)
+            raise
+    return whole
+
+
+def join_partitions(parts: Iterable[Graph]) -> Graph:
+    """One graph of several parts, whose nodes it takes over. Raises like `load_parts`."""
+    whole = Graph()
+    for number, part in enumerate(parts):
+        if not number:
+            whole.versions, whole.origin = part.versions, part.origin
+        _merge_partition(whole, part)
+    return whole
+
+
+def _manifest_files(folder: Path) -> Iterator[str]:
+    """The files that a manifest lists. Raises InvalidInput for a manifest that is none."""
+    path = folder / MANIFEST
+    try:
+        manifest: Any = json.loads(read_file(path))
+        names = [part["file"] for part in manifest["parts"]]
+    except (ValueError, LookupError, TypeError, RecursionError):
+        raise InvalidInput("the manifest lists no parts", path=path, code="CFG004") from None
+    if manifest.get("format") != _FORMAT or manifest.get("version") != _VERSION:
+        message = f"the manifest is not of {_FORMAT!r}, version {_VERSION}"
+        raise InvalidInput(message, path=path, code="CFG004")
+    for name in names:
+        # a manifest must not lead out of its folder
+        if not isinstance(name, str) or not _PLAIN_NAME(name) or name in (".", ".."):
+            message = f"the manifest lists {name!r}, which is no name of a file beside it"
+            raise InvalidInput(message, path=path, code="CFG004")
+    return iter(names)
+
+
+def _merge_partition(whole: Graph, part: Graph) -> None:
+    """Take a part over into the whole."""
+    if part.versions != whole.versions:
+        message = f"the parts are of different versions: {part.versions} and {whole.versions}"
+        raise InvalidInput(message, code="CFG120")
+    for name, function in part.functions.items():
+        known = whole.functions.setdefault(name, function)
+        if known is not function and function_to_bytes(known) != function_to_bytes(function):
+            message = f"the name {name!r} is given to two different functions"
+            raise InvalidInput(message, code="CFG104")
+    whole.gradient_functions.update(part.gradient_functions)
+    whole.take_over(part)

@@ -1,0 +1,1 @@
+"""Conversion between graphs and protobuf messages; the only code that imports `cfgraph.proto`."""

@@ -1,0 +1,216 @@
+"""Checkpoint reader: the index, a LevelDB table of sorted keys, and the shards of tensor data.
+
+`PREFIX.index` is a table with a header, under the empty key, and one entry per tensor;
+`PREFIX.data-00000-of-00001` and so on are the shards. Checksums are not verified.
+
+A table ends in a footer of 48 bytes that refers to a block that lists the other blocks. Each entry
+of a block states how many bytes of its key it shares with the previous one; a compression byte and
+a checksum follow the block.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from cfgraph.errors import InvalidInput, Unsupported, UsageError
+from cfgraph.ir.dtypes import DType
+from cfgraph.ir.file_io import read_file
+from cfgraph.ir.names import did_you_mean
+from cfgraph.ir.serde.tensor import decode_shape
+from cfgraph.ir.serde.varint import MAX_VARINT_BYTES, read_varint, read_varints
+from cfgraph.ir.serde.wire import parse_message
+from cfgraph.proto import tensor_bundle_pb2
+
+_FOOTER_BYTES: Final = 48
+_TABLE_MAGIC: Final = bytes.fromhex("57fb808b247547db")
+# bytes of keys, for each byte of a block, that no table of names needs
+_MAX_COMPRESSION_RATIO: Final = 100
+_MAX_TRUSTED_BYTES: Final = 1 << 20
+
+
+def table_entries(data: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """The keys and values of a table, in order.
+
+    Raises InvalidInput for what is no table, Unsupported for a compressed one.
+    """
+    if len(data) < _FOOTER_BYTES or data[-len(_TABLE_MAGIC) :] != _TABLE_MAGIC:
+        raise _table_error("it does not end as a table does")
+    footer = _TableReader(data, len(data) - _FOOTER_BYTES, len(data))
+    footer.handle()  # of statistics that nobody reads
+    left = len(data)
+    for _, where in _read_block(data, *footer.handle()):
+        start, size = _TableReader(where, 0, len(where)).handle()
+        left -= size
+        if left < 0:
+            raise _table_error("its blocks are more than the file")
+        yield from _read_block(data, start, size)
+
+
+def _read_block(data: bytes, start: int, size: int) -> Iterator[tuple[bytes, bytes]]:
+    end = start + size
+    if end + 5 > len(data) or size < 4:
+        raise _table_error("a block lies outside of the file")
+    if data[end]:
+        raise Unsupported("the table is compressed", code="CFG038")
+    restarts = 4 * int.from_bytes(data[end - 4 : end], "little") + 4
+    if restarts > size:
+        raise _table_error("a block is shorter than it says")
+    reader, key = _TableReader(data, start, end - restarts), b""
+    most = max(_MAX_TRUSTED_BYTES, _MAX_COMPRESSION_RATIO * size)
+    while reader.place < reader.end:
+        shared, added, length = reader.varint(), reader.varint(), reader.varint()
+        if shared > len(key):
+            raise _table_error("a key shares more than there is")
+        key = key[:shared] + reader.take(added)
+        most -= len(key)
+        if most < 0:
+            raise _table_error("its keys are too long")
+        yield key, reader.take(length)
+
+
+class _TableReader:
+    """Reads numbers and bytes, and never beyond its end."""
+
+    def __init__(self, data: bytes, place: int, end: int) -> None:
+        self.data, self.place, self.end = data, place, end
+
+    def varint(self) -> int:
+        """A number of seven bits a byte, the lowest first."""
+        try:
+            value, self.place = read_varint(self.data, self.place, self.end)
+        except ValueError as error:
+            short = self.end - self.place < MAX_VARINT_BYTES
+            raise _table_error("it breaks off" if short else str(error)) from None
+        return value
+
+    def handle(self) -> tuple[int, int]:
+        """Where a block is, and its size."""
+        return self.varint(), self.varint()
+
+    def take(self, size: int) -> bytes:
+        """Some bytes."""
+        if self.place + size > self.end:
+            raise _table_error("it breaks off")
+        found = self.data[self.place : self.place + size]
+        self.place += size
+        return found
+
+
+def _table_error(reason: str) -> InvalidInput:
+    hint = "the file may be truncated, or not the index of a checkpoint"
+    return InvalidInput(f"this is no table: {reason}", hint=hint, code="CFG038")
+
+
+_MAX_SHARDS: Final = 100_000
+_CHECKSUM_BYTES: Final = 4
+
+
+class Checkpoint:
+    """A checkpoint by the prefix of its files; the bytes of a tensor are read when it is asked for.
+
+    Raises InvalidInput where there is none, or its index says what cannot be.
+    """
+
+    def __init__(self, prefix: str) -> None:
+        self.prefix = prefix
+        index = f"{prefix}.index"
+        try:
+            found = dict(table_entries(read_file(index)))
+            self.header = parse_message(
+                tensor_bundle_pb2.BundleHeaderProto(), found.pop(b"", b""), "checkpoint"
+            )
+        except (InvalidInput, Unsupported) as error:
+            error.path = error.path or index
+            raise
+        shards = self.header.num_shards
+        if not 0 < shards <= _MAX_SHARDS:
+            raise InvalidInput(f"a checkpoint in {shards} shards", path=index, code="CFG038")
+        if self.header.endianness:
+            raise Unsupported("the numbers in it are big-endian", path=index, code="CFG038")
+        self.entries = {key.decode(errors="surrogateescape"): data for key, data in found.items()}
+
+    def read(self, name: str) -> Any:
+        """A tensor by its key.
+
+        Raises UsageError where there is no such key, InvalidInput where its bytes are not there,
+        Unsupported for a variable that is kept in parts, and for one of objects.
+        """
+        if name not in self.entries:
+            message = f"the checkpoint has no tensor {name!r}"
+            raise UsageError(message, path=self.prefix, hint=did_you_mean(name, self.entries))
+        try:
+            entry = parse_message(tensor_bundle_pb2.BundleEntryProto(), self.entries[name], "entry")
+        except InvalidInput as error:
+            error.path = error.path or f"{self.prefix}.index"
+            raise
+        return self._tensor(name, entry)
+
+    def _tensor(self, name: str, entry: Any) -> Any:
+        dtype, shape = DType.of(entry.dtype), decode_shape(entry.shape)
+        if entry.slices or shape.dims is None or not _is_stored_dtype(dtype):
+            what = "in parts" if entry.slices else f"as {dtype}{shape}"
+            message = f"the checkpoint keeps {name!r} {what}"
+            raise Unsupported(message, path=self.prefix, code="CFG038")
+        sizes = tuple(size or 0 for size in shape.dims)
+        count, data = math.prod(sizes), self._bytes(entry)
+        if not dtype.is_object and len(data) != count * dtype.numpy.itemsize:
+            raise _missing_bytes_error(self.prefix)
+        flat = _decode_strings(data, count, self.prefix) if dtype.is_object else None
+        try:
+            if flat is None:
+                return np.frombuffer(data, dtype.numpy).reshape(sizes).copy()
+            return flat.reshape(sizes)
+        except ValueError as error:  # NumPy knows how many sizes an array has, and how large ones
+            what = f"{name!r} of {len(sizes)} sizes, which no array has: {error}"
+            message = f"the checkpoint keeps {what}"
+            raise InvalidInput(message, path=self.prefix, code="CFG038") from None
+
+    def _bytes(self, entry: Any) -> bytes:
+        shard = f"{self.prefix}.data-{entry.shard_id:05d}-of-{self.header.num_shards:05d}"
+        try:
+            with Path(shard).open("rb") as stream:
+                # before any memory is taken for what the index says
+                end = entry.offset + entry.size
+                if entry.size < 0 or end > os.fstat(stream.fileno()).st_size:
+                    raise _missing_bytes_error(shard)
+                stream.seek(entry.offset)
+                data = stream.read(entry.size)
+        except (OSError, ValueError, OverflowError) as error:
+            reason = error.strerror if isinstance(error, OSError) else error
+            message = f"the file cannot be read: {reason}"
+            raise InvalidInput(message, path=shard, code="CFG001") from None
+        if len(data) != entry.size:
+            raise _missing_bytes_error(shard)
+        return data
+
+
+def _is_stored_dtype(dtype: DType) -> bool:
+    """True for a type of numbers or texts, of which a checkpoint keeps the bytes."""
+    return not dtype.is_ref and dtype.kind not in ("none", "resource", "variant")
+
+
+def _decode_strings(data: bytes, count: int, prefix: str) -> Any:
+    """Texts: the length of each as a varint, a checksum of these, and the bytes of all."""
+    try:
+        lengths, place = read_varints(data, count)
+    except ValueError:
+        raise _missing_bytes_error(prefix) from None
+    place += _CHECKSUM_BYTES
+    if place + sum(lengths) != len(data):
+        raise _missing_bytes_error(prefix)
+    made = np.empty(count, object)
+    for number, length in enumerate(lengths):
+        made[number] = data[place : place + length]
+        place += length
+    return made
+
+
+def _missing_bytes_error(path: str) -> InvalidInput:
+    message = "the checkpoint has not the bytes that its index speaks of"
+    return InvalidInput(message, path=path, code="CFG038")

@@ -1,0 +1,130 @@
+"""Containers of a GraphDef: bare, MetaGraphDef, or SavedModel; binary or text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+from google.protobuf import text_format
+from google.protobuf.message import DecodeError
+
+from cfgraph.errors import InvalidInput
+from cfgraph.ir.serde.wire import parse_message
+from cfgraph.proto import graph_pb2, meta_graph_pb2, saved_model_pb2
+
+_POSITION: Final = re.compile(r"^(\d+):(\d+) : ")
+_FIRST_FIELD_PATTERN: Final = re.compile(r"\s*(?:#[^\n]*\n\s*)*(\w*)")
+
+
+def to_pbtxt(proto: Any) -> bytes:
+    """The protobuf text of a message."""
+    return text_format.MessageToString(proto).encode()
+
+
+def _saved_model_graph(saved: Any) -> Any:
+    if not saved.meta_graphs:
+        raise InvalidInput("the SavedModel holds no graph", code="CFG003")
+    return saved.meta_graphs[0].graph_def
+
+
+class Saver(NamedTuple):
+    """How a MetaGraphDef restores its variables: the node to run, and the tensor to feed.
+
+    The tensor is fed with the prefix of a checkpoint's files.
+    """
+
+    restore: str
+    prefix: str
+
+
+def find_saver(data: bytes) -> Saver | None:
+    """The saver of a SavedModel; None where it has none, or the data are something else."""
+    saved = saved_model_pb2.SavedModel()
+    if data[:1] == b"\x08":
+        parse_message(saved, data, "SavedModel")
+    else:
+        content = data.decode(errors="replace")
+        if _first_field(content) in saved.DESCRIPTOR.fields_by_name:
+            _parse_text(content, saved)
+    said = saved.meta_graphs[0].saver_def if saved.meta_graphs else None
+    if said is None or not said.restore_op_name or not said.filename_tensor_name:
+        return None
+    return Saver(said.restore_op_name, said.filename_tensor_name)
+
+
+def _first_field(content: str) -> str:
+    match = _FIRST_FIELD_PATTERN.match(content)
+    return match[1] if match else ""
+
+
+def from_pbtxt(content: str) -> Any:
+    """The GraphDef of protobuf text; its first field tells a MetaGraphDef and a SavedModel.
+
+    Raises InvalidInput, with line and column, where it is none.
+    """
+    first = _first_field(content)
+    if first in meta_graph_pb2.MetaGraphDef.DESCRIPTOR.fields_by_name:
+        return _parse_text(content, meta_graph_pb2.MetaGraphDef()).graph_def
+    if first in saved_model_pb2.SavedModel.DESCRIPTOR.fields_by_name:
+        return _saved_model_graph(_parse_text(content, saved_model_pb2.SavedModel()))
+    return _parse_text(content, graph_pb2.GraphDef())
+
+
+def _parse_text(content: str, message: Any) -> Any:
+    try:
+        return text_format.Parse(content, message)
+    except text_format.ParseError as error:
+        reason = _POSITION.sub(r"line \1, column \2: ", str(error))
+    except RecursionError:
+        reason = "it is nested too deeply"
+    except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+        reason = str(error)
+    raise InvalidInput(f"the protobuf text is no graph: {reason}", code="CFG004") from None
+
+
+def from_binary(data: bytes) -> tuple[Any, str]:
+    """The GraphDef in binary data, and what it was wrapped in: `pb`, `meta`, `saved_model`.
+
+    A SavedModel begins with its schema version (0x08), which no GraphDef does. A container that is
+    read as a GraphDef fails, or has nodes or functions without names.
+    """
+    if data[0] == 0x08:
+        saved = parse_message(saved_model_pb2.SavedModel(), data, "SavedModel")
+        return _saved_model_graph(saved), "saved_model"
+    failure = None
+    graph = graph_pb2.GraphDef()
+    try:
+        parse_message(graph, data, "GraphDef")
+    except InvalidInput as error:
+        failure = error
+    if failure is None and _is_plausible(graph):
+        return graph, "pb"
+    for message, graph_of, kind in _WRAPPERS:
+        wrapped = _unwrap(data, message(), graph_of)
+        if wrapped is not None:
+            return wrapped, kind
+    if failure is not None:
+        raise failure
+    return graph, "pb"
+
+
+_WRAPPERS: Final[tuple[tuple[Any, Callable[[Any], Any], str], ...]] = (
+    (meta_graph_pb2.MetaGraphDef, lambda meta: meta.graph_def, "meta"),
+    (saved_model_pb2.SavedModel, _saved_model_graph, "saved_model"),
+)
+
+
+def _unwrap(data: bytes, message: Any, graph_of: Callable[[Any], Any]) -> Any | None:
+    try:
+        message.ParseFromString(data)
+        graph = graph_of(message)
+    except (DecodeError, InvalidInput, RecursionError):
+        return None
+    return graph if graph.node and _is_plausible(graph) else None
+
+
+def _is_plausible(graph: Any) -> bool:
+    return all(node.name and node.op for node in graph.node) and all(
+        function.signature.name for function in graph.library.function
+    )

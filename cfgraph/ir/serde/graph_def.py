@@ -1,0 +1,233 @@
+"""Conversion of graphs and nodes to and from GraphDef messages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+from cfgraph.errors import InvalidInput
+from cfgraph.ir.functions import BodyNode, Function
+from cfgraph.ir.gc_pause import paused_gc
+from cfgraph.ir.graph import Graph, Node, NodeRecord, Versions
+from cfgraph.ir.serde.attrs import (
+    FullType,
+    attr_to_bytes,
+    decode_attr,
+    decode_attrs,
+    decode_full_type,
+    encode_full_type,
+    write_attrs,
+)
+from cfgraph.ir.serde.functions import EncodedFunction, function_to_bytes, write_function
+from cfgraph.ir.serde.wire import (
+    extra_field_bytes,
+    has_unknown_fields,
+    message_bytes,
+    parse_message,
+    unknown_field_bytes,
+)
+from cfgraph.proto import graph_pb2, node_def_pb2
+
+
+def graph_from_bytes(data: bytes) -> Graph:
+    """The graph of an encoded GraphDef. Raises InvalidInput where it is none."""
+    return graph_from_proto(parse_message(graph_pb2.GraphDef(), data, "GraphDef"))
+
+
+def graph_from_proto(proto: Any) -> Graph:
+    """The graph of a GraphDef message, which must not be changed afterwards.
+
+    Raises InvalidInput with all findings where nodes and edges do not make a graph.
+    """
+    graph = Graph()
+    versions = proto.versions
+    graph.versions = Versions(
+        versions.producer, versions.min_consumer, tuple(versions.bad_consumers)
+    )
+    for function in proto.library.function:
+        _load_function(graph, function)
+    for pair in proto.library.gradient:
+        graph.gradient_functions[pair.function_name] = pair.gradient_func
+    graph.origin = proto
+    with paused_gc():
+        graph.load(_node_records(proto.node))
+    return graph
+
+
+def _load_function(graph: Graph, proto: Any) -> None:
+    name = proto.signature.name
+    known = graph.functions.get(name)
+    if known is not None and function_to_bytes(known) != message_bytes(proto):
+        message = f"the name {name!r} is given to two different functions"
+        raise InvalidInput(message, code="CFG104")
+    graph.functions[name] = Function(name, source=EncodedFunction(proto))
+
+
+def _node_records(nodes: Any) -> Iterator[NodeRecord]:
+    for proto in nodes:
+        attrs = decode_attrs(proto.attr)
+        yield proto.name, proto.op, proto.input, proto.device, attrs, (proto, attrs.copy())
+
+
+def graph_to_bytes(graph: Graph) -> bytes:
+    """The encoded GraphDef of a graph; equal graphs give equal bytes."""
+    return message_bytes(graph_to_proto(graph))
+
+
+def graph_to_proto(graph: Graph) -> Any:
+    """The GraphDef of a graph. What a file held of nodes and functions unchanged is copied."""
+    proto = graph_pb2.GraphDef()
+    proto.MergeFromString(extra_of_graph(graph))
+    if graph.versions != Versions():
+        proto.versions.producer = graph.versions.producer
+        proto.versions.min_consumer = graph.versions.min_consumer
+        proto.versions.bad_consumers.extend(graph.versions.bad_consumers)
+    _write_library(graph, proto)
+    for node in graph:
+        _write_node(node, proto.node.add())
+    return proto
+
+
+def _write_library(graph: Graph, proto: Any) -> None:
+    for function in graph.functions.values():
+        write_function(function, proto.library.function.add())
+    extras = {pair.function_name: message_bytes(pair) for pair in proto.library.gradient}
+    if extras:
+        proto.library.ClearField("gradient")
+    for name, gradient in graph.gradient_functions.items():
+        pair = proto.library.gradient.add()
+        pair.MergeFromString(extras.get(name, b""))
+        pair.function_name, pair.gradient_func = name, gradient
+
+
+def input_strings(node: Node) -> list[str]:
+    """The inputs of a node as the file writes them."""
+    texts = [source.name if port == 0 else f"{source.name}:{port}" for source, port in node.inputs]
+    texts.extend("^" + control.name for control in node.controls)
+    return texts
+
+
+def original_inputs(node: Node) -> list[str]:
+    """The inputs of a node in the file's own words, where these still say the same."""
+    texts = input_strings(node)
+    written = list(node.origin[0].input) if node.origin is not None else texts
+    return written if written == texts or _are_same_inputs(written, texts) else texts
+
+
+def _write_node(node: Node, proto: Any) -> None:
+    loaded: Mapping[str, Any] = {}
+    if node.origin is not None:
+        origin, loaded = node.origin
+        proto.CopyFrom(origin)
+    if proto.name != node.name:
+        proto.name = node.name
+    if proto.op != node.op:
+        proto.op = node.op
+    if proto.device != node.device:
+        proto.device = node.device
+    texts = input_strings(node)
+    written = list(proto.input)
+    if written != texts and not _are_same_inputs(written, texts):
+        proto.ClearField("input")
+        proto.input.extend(texts)
+    write_attrs(node.attrs, loaded, proto.attr)
+
+
+def _are_same_inputs(written: list[str], texts: list[str]) -> bool:
+    """True if the file's own texts say the same (`a:0` is `a`, duplicate controls collapse)."""
+    plain = [text.removesuffix(":0") if text[:1] != "^" else text for text in written]
+    return list(dict.fromkeys(plain)) == list(dict.fromkeys(texts)) and _data_inputs(
+        plain
+    ) == _data_inputs(texts)
+
+
+def _data_inputs(texts: list[str]) -> list[str]:
+    return [text for text in texts if text[:1] != "^"]
+
+
+# -- what the readable form needs to lose nothing ------------------------------------------------
+
+_NODE_FIELDS: Final = ("name", "op", "input", "device", "attr")
+_RARE_FIELDS: Final = ("experimental_debug_info", "experimental_type")
+
+
+def encoded_attrs(node: Node | BodyNode) -> list[tuple[str, bytes]]:
+    """The attributes of a node, encoded as the file has or will have them, by name."""
+    if node.origin is None:
+        return [(key, attr_to_bytes(node.attrs[key])) for key in sorted(node.attrs)]
+    protos, loaded = node.origin[0].attr, node.origin[1]
+    return [
+        (key, message_bytes(protos[key]) if loaded.get(key) is value else attr_to_bytes(value))
+        for key, value in sorted(node.attrs.items())
+    ]
+
+
+def extra_of_node(node: Node | BodyNode) -> tuple[FullType | None, bytes]:
+    """What the file held of a node beyond name, op, inputs, device and attributes.
+
+    That is its full type, where it has one, and the rest, encoded.
+    """
+    if node.origin is None:
+        return None, b""
+    proto = node.origin[0]
+    full = (
+        decode_full_type(proto.experimental_type) if proto.HasField("experimental_type") else None
+    )
+    if full is not None:
+        return full, extra_field_bytes(proto, (*_NODE_FIELDS, "experimental_type"))
+    more = any(map(proto.HasField, _RARE_FIELDS)) or has_unknown_fields(proto)
+    return None, extra_field_bytes(proto, _NODE_FIELDS) if more else b""
+
+
+def extra_of_graph(graph: Graph) -> bytes:
+    """What the file held of a graph beyond nodes, functions, gradients and versions; encoded."""
+    origin = graph.origin
+    if origin is None:
+        return b""
+    rest = graph_pb2.GraphDef()
+    rest.ParseFromString(extra_field_bytes(origin, ("node", "library", "versions")))
+    if origin.HasField("library"):
+        _retain_library_extra(graph, rest)
+    if origin.HasField("versions"):
+        extra = extra_field_bytes(origin.versions, ("producer", "min_consumer", "bad_consumers"))
+        if extra or graph.versions == Versions():
+            rest.versions.MergeFromString(extra)
+    return message_bytes(rest)
+
+
+def _retain_library_extra(graph: Graph, rest: Any) -> None:
+    library = graph.origin.library
+    extra = extra_field_bytes(library, ("function", "gradient"))
+    if extra or not (library.function or library.gradient):
+        rest.library.MergeFromString(extra)
+    for pair in library.gradient:
+        if unknown_field_bytes(pair):
+            rest.library.gradient.add().CopyFrom(pair)
+
+
+def node_origin(
+    extra: bytes,
+    full: FullType | None = None,
+    inputs: Iterable[str] = (),
+    attrs: Mapping[str, bytes] | None = None,
+) -> tuple[Any, dict[str, Any]]:
+    """The `origin` of a node that is read from the readable form: what has no place in the Node.
+
+    These are an extra, a full type, input texts in unusual words, encoded attributes. Raises
+    InvalidInput where the bytes are none of that.
+    """
+    proto = parse_message(node_def_pb2.NodeDef(), extra, "NodeDef")
+    if full is not None:
+        proto.experimental_type.CopyFrom(encode_full_type(full))
+    proto.input.extend(inputs)
+    for key, data in (attrs or {}).items():
+        parse_message(proto.attr[key], data, "attribute value")
+    return proto, {key: decode_attr(proto.attr[key]) for key in attrs or {}}
+
+
+def graph_origin(extra: bytes) -> Any:
+    """The `origin` of a graph that is read from the readable form with this extra.
+
+    Raises InvalidInput where the bytes are none.
+    """
+    return parse_message(graph_pb2.GraphDef(), extra, "GraphDef")

@@ -1,0 +1,303 @@
+"""Conversion of tensors to and from TensorProto: typed lists, raw content, and element layout."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from cfgraph.errors import InvalidInput
+from cfgraph.ir import dtypes
+from cfgraph.ir.attrs import TensorValue
+from cfgraph.ir.dtypes import DType
+from cfgraph.ir.serde.varint import read_varints
+from cfgraph.ir.serde.wire import message_bytes
+from cfgraph.ir.shapes import Shape
+from cfgraph.proto import tensor_pb2
+
+MAX_ELEMENTS: Final = 1 << 31
+# NumPy's bound on the number of dimensions
+MAX_RANK: Final = 64
+# a file that lists a few elements shall not fill the memory with repeats of the last
+MAX_REPEATED_BYTES: Final = 1 << 30
+
+# the typed list of each dtype, by number, and how its elements are laid out in it
+_LIST_FIELDS: Final[dict[int, str]] = (
+    {1: "float_val", 2: "double_val", 7: "string_val", 8: "scomplex_val", 9: "int64_val"}
+    | {10: "bool_val", 18: "dcomplex_val", 14: "half_val", 19: "half_val"}
+    | {20: "resource_handle_val", 21: "variant_val", 22: "uint32_val", 23: "uint64_val"}
+    | dict.fromkeys((3, 4, 5, 6, 11, 12, 13, 15, 16, 17, 29, 30, 31, 32), "int_val")
+    | dict.fromkeys((24, 25, 26, 27, 28, 33), "float8_val")
+)
+
+
+class EncodedTensor:
+    """A TensorProto, decoded on demand."""
+
+    __slots__ = ("proto",)
+
+    def __init__(self, proto: Any) -> None:
+        self.proto = proto
+
+    def dtype(self) -> DType:
+        """The element type as declared."""
+        return DType.of(self.proto.dtype)
+
+    def shape(self) -> Shape:
+        """The shape as declared."""
+        return decode_shape(self.proto.tensor_shape)
+
+    def array(self) -> Any:
+        """The content. Raises InvalidInput where it contradicts dtype or shape."""
+        return decode_tensor(self.proto)
+
+    def check(self) -> None:
+        """Raise InvalidInput where content and declaration contradict each other."""
+        check_tensor(self.proto)
+
+
+def decode_shape(proto: Any) -> Shape:
+    """The Shape of a TensorShapeProto."""
+    if proto.unknown_rank:
+        return Shape(None)
+    dims = proto.dim
+    sizes = [None if dim.size < 0 else dim.size for dim in dims]
+    names = [dim.name for dim in dims]
+    return Shape(sizes, names) if any(names) else Shape(sizes)
+
+
+def encode_shape(shape: Shape, proto: Any) -> None:
+    """Write a Shape into an empty TensorShapeProto."""
+    if shape.dims is None:
+        proto.unknown_rank = True
+        return
+    for place, size in enumerate(shape.dims):
+        dim = proto.dim.add()
+        dim.size = -1 if size is None else size
+        if shape.names:
+            dim.name = shape.names[place]
+
+
+def check_tensor(proto: Any) -> tuple[DType, tuple[int, ...], int]:
+    """The type, sizes and number of elements of a TensorProto, its content not decoded.
+
+    Raises InvalidInput where they do not make a tensor, or the content is not of their length.
+    """
+    dtype = DType.of(proto.dtype)
+    shape = decode_shape(proto.tensor_shape)
+    if dtype.base.number not in _LIST_FIELDS or dtype.is_ref:
+        raise InvalidInput(f"a tensor cannot have the type {dtype.name}", code="CFG020")
+    if shape.rank is not None and shape.rank > MAX_RANK:
+        raise InvalidInput(f"a tensor cannot have {shape.rank} dimensions", code="CFG021")
+    if not shape.is_full or shape.dims is None:
+        raise InvalidInput(f"a tensor cannot have the unknown shape {shape}", code="CFG021")
+    sizes = tuple(int(size) for size in shape.dims if size is not None)
+    count = math.prod(sizes)
+    if count > MAX_ELEMENTS or math.prod(filter(None, sizes)) > MAX_ELEMENTS:
+        raise InvalidInput(f"a tensor of shape {shape} has too many elements", code="CFG021")
+    content = proto.tensor_content
+    wanted = 0 if dtype.is_object else count * dtype.numpy.itemsize
+    if content and count and not dtype.is_object and len(content) != wanted:
+        message = f"a tensor of type {dtype} and shape {shape} has {len(content)} bytes"
+        raise InvalidInput(f"{message}, {wanted} wanted", code="CFG022")
+    return dtype, sizes, count
+
+
+def list_field_name(dtype: DType) -> str:
+    """The field that lists the elements of a type."""
+    return _LIST_FIELDS[dtype.number]
+
+
+def decode_tensor(proto: Any) -> Any:
+    """The array of a TensorProto, by the rules of the format: content wins over the typed list,
+    a short list repeats its last element, an empty one means zeros, a long one is cut.
+    """
+    dtype, sizes, count = check_tensor(proto)
+    if count == 0:
+        return np.zeros(sizes, dtype.numpy)
+    if proto.tensor_content:
+        return _array_from_content(proto.tensor_content, dtype, count).reshape(sizes)
+    flat = array_from_list(getattr(proto, list_field_name(dtype)), dtype)[:count]
+    return _repeat_last(flat, dtype, sizes, count)
+
+
+def _array_from_content(content: bytes, dtype: DType, count: int) -> Any:
+    if not dtype.is_object:
+        return np.frombuffer(content, dtype.numpy)
+    if dtype is not dtypes.string:
+        raise InvalidInput(f"a constant of type {dtype} has no value", code="CFG020")
+    return _object_array(_strings_from_content(content, count))
+
+
+def _object_array(items: list[Any]) -> Any:
+    flat = np.empty(len(items), object)
+    flat[:] = items
+    return flat
+
+
+def array_from_list(values: Any, dtype: DType) -> Any:
+    """The elements of a typed list, flat, as many as there are."""
+    if dtype.is_object:
+        return _object_array(list(values))
+    if dtype.number in (14, 19):
+        return np.array(values, np.int64).astype(np.uint16).view(dtype.numpy)
+    if isinstance(values, bytes):
+        return np.frombuffer(values, np.uint8).view(dtype.numpy)
+    if dtype.is_complex:
+        part = np.float32 if dtype is dtypes.complex64 else np.float64
+        pairs = np.array(values, part)
+        return pairs[: len(pairs) // 2 * 2].view(dtype.numpy)
+    return np.array(values, _list_dtype(dtype)).astype(dtype.numpy)
+
+
+def _repeat_last(flat: Any, dtype: DType, sizes: tuple[int, ...], count: int) -> Any:
+    """Repeat the last element up to `count`; one element alone is a view without memory."""
+    if len(flat) == count:
+        return flat.reshape(sizes)
+    rest = np.empty((), flat.dtype)
+    rest[()] = _padding_value(flat, dtype)
+    if len(flat) <= 1 and dtype is not dtypes.resource:
+        return np.broadcast_to(rest, sizes)
+    if count * flat.itemsize > MAX_REPEATED_BYTES:
+        message = f"a tensor of shape {Shape(sizes)} lists only {len(flat)} of its elements"
+        raise InvalidInput(message, code="CFG021")
+    return np.concatenate([flat, np.broadcast_to(rest, count - len(flat))]).reshape(sizes)
+
+
+def _padding_value(flat: Any, dtype: DType) -> Any:
+    if len(flat) and dtype is not dtypes.resource:
+        return flat[-1]
+    return b"" if dtype.is_object else flat.dtype.type(0)
+
+
+def _strings_from_content(content: bytes, count: int) -> list[bytes]:
+    """All lengths as varints, then all strings."""
+    try:
+        lengths, place = read_varints(content, count)
+    except ValueError:
+        raise InvalidInput("a string tensor's content is cut short", code="CFG022") from None
+    if place + sum(lengths) != len(content):
+        raise InvalidInput("a string tensor's content has the wrong length", code="CFG022")
+    items = []
+    for length in lengths:
+        items.append(content[place : place + length])
+        place += length
+    return items
+
+
+def encode_tensor(tensor: TensorValue, proto: Any) -> None:
+    """Write a Tensor into an empty TensorProto; one that came from a file as it came."""
+    if isinstance(tensor.source, EncodedTensor):
+        proto.CopyFrom(tensor.source.proto)
+    else:
+        write_array(np.asarray(tensor.array), tensor.dtype, proto)
+
+
+def write_array(array: Any, dtype: DType, proto: Any) -> None:
+    """Write an array into an empty TensorProto: one element as a list, more as raw content."""
+    if dtype.is_object and dtype is not dtypes.string:
+        raise InvalidInput(f"a constant of type {dtype} cannot be written", code="CFG020")
+    proto.dtype = dtype.number
+    proto.tensor_shape.SetInParent()
+    encode_shape(Shape(array.shape), proto.tensor_shape)
+    if array.size == 1 or dtype is dtypes.string:
+        write_list(array.reshape(-1), dtype, proto)
+    else:
+        proto.tensor_content = np.ascontiguousarray(array).tobytes()
+
+
+def write_list(flat: Any, dtype: DType, proto: Any) -> None:
+    """Write flat elements into the typed list of a TensorProto."""
+    name = list_field_name(dtype)
+    if name == "float8_val":
+        proto.float8_val = flat.tobytes()
+    elif name == "half_val":
+        proto.half_val.extend(flat.view(np.uint16).tolist())
+    elif dtype.is_complex:
+        getattr(proto, name).extend(flat.view(flat.real.dtype).tolist())
+    elif dtype is dtypes.string:
+        proto.string_val.extend(_as_bytes(item) for item in flat.tolist())
+    else:
+        getattr(proto, name).extend(flat.astype(_list_dtype(dtype), copy=False).tolist())
+
+
+def _list_dtype(dtype: DType) -> Any:
+    """The type in which NumPy holds whatever a typed list can hold, before it is cut to size."""
+    if dtype is dtypes.uint64:
+        return np.uint64
+    return np.int64 if dtype.is_integer else dtype.numpy
+
+
+def _as_bytes(item: Any) -> bytes:
+    return item.encode() if isinstance(item, str) else bytes(item)
+
+
+# a tensor with more elements is not spelled out
+MAX_LITERAL_ELEMENTS: Final = 64
+
+
+class TensorLayout(NamedTuple):
+    """A tensor as the readable form spells it.
+
+    `form` is `dense` (an array, encoded as `encode_tensor` does), `list` (the flat elements of the
+    typed list, which may be fewer or more than the shape asks for) or `content` (raw bytes).
+    """
+
+    dtype: DType
+    dims: tuple[int, ...]
+    form: str
+    values: Any
+
+
+def tensor_layout(tensor: TensorValue) -> TensorLayout | None:
+    """The layout of a tensor; None where no layout would give the same encoding again."""
+    proto = tensor_pb2.TensorProto()
+    encode_tensor(tensor, proto)
+    try:
+        layout = _guess_layout(proto)
+    except InvalidInput:
+        return None
+    same = layout is not None and message_bytes(_proto_from_layout(layout)) == message_bytes(proto)
+    return layout if same else None
+
+
+def _guess_layout(proto: Any) -> TensorLayout | None:
+    dtype, dims, count = check_tensor(proto)
+    if dtype.is_object and dtype is not dtypes.string:
+        return None
+    if proto.tensor_content:
+        if dtype.is_object or count < 2 or count > MAX_LITERAL_ELEMENTS:
+            return TensorLayout(dtype, dims, "content", proto.tensor_content)
+        array = np.frombuffer(proto.tensor_content, dtype.numpy).reshape(dims)
+        return TensorLayout(dtype, dims, "dense", array)
+    values = getattr(proto, list_field_name(dtype))
+    if len(values) > MAX_LITERAL_ELEMENTS * 2:
+        return None
+    flat = array_from_list(values, dtype)
+    dense = len(flat) == count and (count == 1 or (dtype is dtypes.string and count > 1))
+    return (
+        TensorLayout(dtype, dims, "dense", flat.reshape(dims))
+        if dense
+        else TensorLayout(dtype, dims, "list", flat)
+    )
+
+
+def tensor_from_layout(layout: TensorLayout) -> TensorValue:
+    """The tensor of a layout, as it would come from a file."""
+    return TensorValue(source=EncodedTensor(_proto_from_layout(layout)))
+
+
+def _proto_from_layout(layout: TensorLayout) -> Any:
+    proto: Any = tensor_pb2.TensorProto()
+    if layout.form == "dense":
+        write_array(layout.values, layout.dtype, proto)
+        return proto
+    proto.dtype = layout.dtype.number
+    proto.tensor_shape.SetInParent()
+    encode_shape(Shape(layout.dims), proto.tensor_shape)
+    if layout.form == "content":
+        proto.tensor_content = layout.values
+    else:
+        write_list(layout.values, layout.dtype, proto)
+    return proto

@@ -1,0 +1,1 @@
+"""The `.graph` text format: lexer, parser, printer, and attribute inference."""

@@ -1,0 +1,202 @@
+"""Type and count attributes that the text format may omit because inputs determine them.
+
+A function body names a tensor `node:output:index`, and has no edges yet to derive a type from.
+The line `y = Mul(x, two)` stands for `y = Mul(x, two:output:0) {T=float32}`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
+from typing import Any, Final, Protocol
+
+from cfgraph.ir import registry
+from cfgraph.ir.dtypes import DType
+from cfgraph.ir.graph import Node
+from cfgraph.ir.names import port_number
+from cfgraph.ir.signature import ArgDef, Signature
+
+_INITIAL_ATTEMPTS: Final = 4
+
+
+class NodeWithAttrs(Protocol):
+    """A node of a graph, or of a function's body."""
+
+    @property
+    def op(self) -> str:
+        """The name of its op."""
+
+    @property
+    def attrs(self) -> Mapping[str, Any]:
+        """Its attributes."""
+
+
+@cache
+def _inferable_attr_names(definition: Any) -> frozenset[str]:
+    """The names of the attributes of an op that the types and number of its inputs tell."""
+    inputs = definition.parsed().inputs
+    names = [name for arg in inputs for name in (arg.type_attr, arg.count) if name]
+    return frozenset(names)
+
+
+def lacks_inferable_attrs(node: NodeWithAttrs) -> bool:
+    """True if the node carries less than its inputs may tell."""
+    definition = registry.lookup(node.op)
+    return definition is not None and not _inferable_attr_names(definition) <= node.attrs.keys()
+
+
+def infer_node_attrs(node: Node) -> dict[str, Any]:
+    """The attributes that a node lacks and its inputs tell, but for those that are the default."""
+    return infer_missing_attrs(node.op, node.attrs, [source.dtype for source in node.inputs])
+
+
+def infer_missing_attrs(
+    op: str, given: Mapping[str, Any], types: Sequence[DType | None]
+) -> dict[str, Any]:
+    """The attributes that an op lacks and inputs of these types tell, but for the defaults."""
+    definition = registry.lookup(op)
+    if definition is None:
+        return {}
+    signature = definition.parsed()
+    try:
+        attrs = signature.infer(types, given)
+    except (TypeError, ValueError):
+        return {}
+    return {
+        key: value
+        for key, value in attrs.items()
+        if key not in given
+        and not (signature.attrs[key].has_default and signature.attrs[key].default == value)
+    }
+
+
+def complete_node_attrs(nodes: Iterable[Node]) -> None:
+    """Give nodes the attributes that their inputs tell, and go on to those that read them.
+
+    A node is tried at first, and again when inputs have become known: at the first few, then ever
+    more rarely, and at the last.
+    """
+    waiting = deque(node for node in nodes if lacks_inferable_attrs(node))
+    left = set(waiting)
+    missing = {node: sum(source.node in left for source in node.inputs) for node in waiting}
+    known = dict.fromkeys(waiting, 0)
+    while waiting:
+        node = waiting.popleft()
+        found = infer_node_attrs(node) if node in left else {}
+        if not found:
+            continue
+        node.attrs.update(found)
+        left.discard(node)
+        for use in node.uses:
+            if use.slot >= 0 and use.node in left:
+                known[use.node] += 1
+                if _should_retry(known[use.node], missing[use.node]):
+                    waiting.append(use.node)
+
+
+def _should_retry(known: int, missing: int) -> bool:
+    return known <= _INITIAL_ATTEMPTS or known == missing or known & (known - 1) == 0
+
+
+class _BodyNodeText(Protocol):
+    """A node of a body, as it is written."""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+
+    @property
+    def op(self) -> str:
+        """The name of its op."""
+
+    @property
+    def inputs(self) -> Iterable[str]:
+        """What it reads and waits for."""
+
+    @property
+    def attrs(self) -> Mapping[str, Any]:
+        """Its attributes."""
+
+
+class BodyTensors:
+    """The tensors of a body: those of its arguments, and the outputs of its nodes by their ops."""
+
+    def __init__(self, arguments: Iterable[ArgDef], ops: Mapping[str, str]) -> None:
+        self.arguments = {arg.name: arg for arg in arguments}
+        self.ops = ops
+
+    def full(self, text: str) -> str:
+        """A tensor by the name of the output: `x` and `x:0` are `x:z:0` where `x` is a node."""
+        name, colon, port = text.partition(":")
+        index = port_number(port) if colon else 0
+        if name in self.arguments or name not in self.ops or index is None:
+            return text
+        signature = _op_signature(self.ops[name])
+        outputs = signature.outputs if signature else ()
+        if signature and outputs and _is_list_arg(signature, outputs[0]):
+            return f"{name}:{outputs[0].name}:{index}"
+        if index >= len(outputs):
+            return text
+        return f"{name}:{outputs[index].name}:0"
+
+
+def infer_body_attrs(
+    names: BodyTensors, nodes: Iterable[_BodyNodeText]
+) -> dict[str, dict[str, Any]]:
+    """The attributes, by node, that nodes lack and the types of what they read tell."""
+    found: dict[str, dict[str, Any]] = {}
+    attrs = {node.name: node.attrs for node in nodes}
+    waiting = [node for node in nodes if lacks_inferable_attrs(node)]
+    while waiting:
+        left = []
+        for node in waiting:
+            types = [_tensor_dtype(names, attrs, text) for text in node.inputs if text[:1] != "^"]
+            told = infer_missing_attrs(node.op, node.attrs, types)
+            if told:
+                found[node.name] = told
+                attrs[node.name] = {**node.attrs, **told}
+            else:
+                left.append(node)
+        if len(left) == len(waiting):
+            break
+        waiting = left
+    return found
+
+
+def _tensor_dtype(
+    names: BodyTensors, attrs: Mapping[str, Mapping[str, Any]], text: str
+) -> DType | None:
+    name, *rest = names.full(text).split(":")
+    argument = names.arguments.get(name)
+    if argument is not None:
+        return None if argument.count else argument.dtype
+    signature = _op_signature(names.ops.get(name, ""))
+    if signature is None or not rest:
+        return None
+    index = port_number(rest[1]) if rest[1:] else 0
+    for types in _output_dtypes(signature, rest[0], attrs.get(name, {})):
+        return types[index] if index is not None and index < len(types) else None
+    return None
+
+
+def _output_dtypes(
+    signature: Signature, output: str, attrs: Mapping[str, Any]
+) -> Iterator[list[DType]]:
+    for arg in signature.outputs:
+        if arg.name == output:
+            try:
+                yield signature.arg_types(arg, attrs)
+            except ValueError:
+                return
+
+
+def _op_signature(op: str) -> Signature | None:
+    definition = registry.lookup(op)
+    return None if definition is None else definition.parsed()
+
+
+def _is_list_arg(signature: Signature, arg: ArgDef) -> bool:
+    return bool(arg.count) or (
+        arg.type_attr is not None and signature.attrs[arg.type_attr].kind == "list(type)"
+    )

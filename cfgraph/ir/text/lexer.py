@@ -1,0 +1,233 @@
+"""Lexer of the text format: tokens of a line, names, strings, numbers, and full types."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+import struct
+from typing import Final
+
+from cfgraph.errors import InvalidInput
+from cfgraph.ir.names import NODE_NAME
+from cfgraph.ir.serde.attrs import FullType, encode_full_type
+
+# a string without its end is a token too, so that no text is read twice
+_TOKEN: Final = re.compile(
+    r"""
+    "(?:[^"\\]++|\\.)*+"?      # a string
+    | \#.*                     # a comment
+    | -> | >=
+    | [A-Za-z0-9_.+\-/>]+      # a name, a number
+    | \S
+    """,
+    re.VERBOSE,
+)
+_STRING: Final = re.compile(r'"(?:[^"\\]++|\\.)*+"').fullmatch
+_WORD: Final = re.compile(r"[A-Za-z0-9_.+\-/>]").match
+_ESCAPE: Final = re.compile(rb"\\(x[0-9a-fA-F]{2}|.)", re.DOTALL)
+_ESCAPES: Final = {b"n": b"\n", b"r": b"\r", b"t": b"\t", b'"': b'"', b"\\": b"\\"}
+_MAX_QUOTED: Final = 40
+
+
+class LineReader:
+    """The tokens of one line, read from left to right."""
+
+    __slots__ = ("number", "place", "text", "tokens")
+
+    def __init__(self, text: str, number: int) -> None:
+        self.text = text
+        self.number = number
+        self.place = 0
+        self.tokens: list[str] = _TOKEN.findall(text)
+        if self.tokens and self.tokens[-1][0] == "#":
+            self.tokens.pop()
+        self.tokens.append("")
+
+    @property
+    def token(self) -> str:
+        """The next token; empty at the end."""
+        return self.tokens[self.place]
+
+    def next(self) -> str:
+        """Read one token."""
+        token = self.tokens[self.place]
+        if token:
+            self.place += 1
+        return token
+
+    def take(self, token: str) -> bool:
+        """Read this token if it is the next one."""
+        if self.tokens[self.place] != token:
+            return False
+        self.place += 1
+        return True
+
+    def expect(self, token: str) -> None:
+        """Read this token, or the end. Raises InvalidInput where there is something else."""
+        if self.tokens[self.place] != token:
+            raise self.error(f"{token!r} was expected" if token else "nothing more was expected")
+        if token:
+            self.place += 1
+
+    def name(self, what: str) -> str:
+        """Read a name, plain or in quotes. Raises InvalidInput where there is none."""
+        token = self.tokens[self.place]
+        if token[:1] == '"':
+            return self.string(what)
+        if not _WORD(token):
+            raise self.error(f"{what} was expected")
+        self.place += 1
+        return token
+
+    def string(self, what: str) -> str:
+        """Read a string in quotes as text. Raises InvalidInput where there is none."""
+        place = self.place
+        try:
+            return self.data(what).decode()
+        except UnicodeDecodeError:
+            self.place = place
+            raise self.error(f"{what} must be UTF-8") from None
+
+    def data(self, what: str) -> bytes:
+        """Read a string in quotes as bytes. Raises InvalidInput where there is none."""
+        token = self.tokens[self.place]
+        if token[:1] != '"':
+            raise self.error(f"{what} was expected")
+        if not _STRING(token):
+            raise self.error("the string has no end")
+        try:
+            data = token[1:-1].encode()
+        except UnicodeEncodeError:
+            raise self.error("the string is not Unicode") from None
+        if b"\\" in data:
+            data = _ESCAPE.sub(self._escape, data)
+        self.place += 1
+        return data
+
+    def _escape(self, match: re.Match[bytes]) -> bytes:
+        code = match[1]
+        if len(code) == 3:
+            return bytes((int(code[1:], 16),))
+        if code not in _ESCAPES:
+            raise self.error(r"an escape is one of \" \\ \n \r \t \x00")
+        return _ESCAPES[code]
+
+    def error(self, wanted: str) -> InvalidInput:
+        """An error at the next token: where it is, what was wanted, what is there."""
+        token, column = self.token, len(self.text) + 1
+        for place, match in enumerate(_TOKEN.finditer(self.text)):
+            if place == self.place:
+                column = match.start() + 1
+        found = repr(token[:_MAX_QUOTED]) if token else "the end of the line"
+        message = f"line {self.number}, column {column}: {wanted}, found {found}"
+        return InvalidInput(message, code="CFG004")
+
+
+def format_name(name: str) -> str:
+    """A name as the readable form writes it: in quotes unless it is plain."""
+    return name if NODE_NAME(name) else format_string(name.encode())
+
+
+def format_string(data: bytes) -> str:
+    """Bytes as a string in quotes; what is no printable text is escaped."""
+    text = data.decode(errors="surrogateescape")
+    if text.isprintable() and '"' not in text and "\\" not in text:
+        return f'"{text}"'
+    return '"' + "".join(map(_escape_char, text)) + '"'
+
+
+def _escape_char(char: str) -> str:
+    if char in '"\\':
+        return "\\" + char
+    if char.isprintable():
+        return char
+    known = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}.get(char)
+    data = char.encode(errors="surrogateescape")
+    return known or "".join(f"\\x{byte:02x}" for byte in data)
+
+
+INT64_RANGE: Final = range(-(1 << 63), 1 << 63)
+_MAX_DIGITS: Final = 20
+_FLOAT_PATTERN: Final = r"(?:inf|nan|(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)"
+INT_LITERAL: Final = re.compile(r"[+-]?\d+").fullmatch
+FLOAT_LITERAL: Final = re.compile(rf"[+-]?{_FLOAT_PATTERN}").fullmatch
+COMPLEX_LITERAL: Final = re.compile(
+    rf"([+-]?{_FLOAT_PATTERN})(?:([+-]{_FLOAT_PATTERN})j)?"
+).fullmatch
+
+
+def parse_int(line: LineReader, allowed: range) -> int:
+    """Read an integer of a range."""
+    token = line.token
+    if not INT_LITERAL(token):
+        raise line.error("an integer was expected")
+    if len(token) > _MAX_DIGITS or int(token) not in allowed:
+        raise line.error(f"an integer from {allowed.start} to {allowed.stop - 1} was expected")
+    line.next()
+    return int(token)
+
+
+def parse_raw(line: LineReader) -> bytes:
+    """Read bytes in base64: `raw"…"`."""
+    line.expect("raw")
+    try:
+        data = base64.b64decode(line.data("base64 in quotes"), validate=True)
+    except binascii.Error:
+        line.place -= 1
+        raise line.error("base64 was expected") from None
+    return data
+
+
+def round_to_float32(value: float) -> float:
+    """The nearest number of single precision, which is what a file holds."""
+    try:
+        rounded: float = struct.unpack("f", struct.pack("f", value))[0]
+    except OverflowError:
+        return float("inf") if value > 0 else float("-inf")
+    return rounded
+
+
+# more than a file can nest
+_MAX_TYPE_DEPTH: Final = 100
+
+
+def format_full_type(full: FullType) -> str:
+    """A full type as the readable form writes it."""
+    text = full.kind
+    if isinstance(full.value, str):
+        text += format_string(full.value.encode())
+    elif full.value is not None:
+        text += f"={full.value}"
+    return f"{text}[{', '.join(map(format_full_type, full.args))}]" if full.args else text
+
+
+def parse_full_type(line: LineReader) -> FullType:
+    """Read a full type. Raises InvalidInput where there is none."""
+    start = line.place
+    full = _parse_type_tree(line, 0)
+    try:
+        encode_full_type(full)
+    except ValueError:
+        line.place = start
+        raise line.error("a full type such as product[tensor[float]] was expected") from None
+    return full
+
+
+def _parse_type_tree(line: LineReader, depth: int) -> FullType:
+    if depth > _MAX_TYPE_DEPTH:
+        raise line.error(f"no more than {_MAX_TYPE_DEPTH} levels of nesting were expected")
+    kind = line.name("the kind of a full type")
+    value: str | int | None = None
+    if line.token[:1] == '"':
+        value = line.string("the name in a full type")
+    elif line.take("="):
+        value = parse_int(line, INT64_RANGE)
+    args: list[FullType] = []
+    if line.take("["):
+        args.append(_parse_type_tree(line, depth + 1))
+        while not line.take("]"):
+            if not line.take(","):
+                raise line.error("',' or ']' was expected")
+            args.append(_parse_type_tree(line, depth + 1))
+    return FullType(kind, tuple(args), value)

@@ -1,0 +1,347 @@
+"""Printer of graphs, functions, and attribute values in the text format."""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+import numpy as np
+
+from cfgraph.ir.attrs import AttrPlaceholder, EncodedAttr, Func, TensorValue
+from cfgraph.ir.dtypes import DType
+from cfgraph.ir.functions import BodyNode, Function, FunctionDefinition
+from cfgraph.ir.graph import Graph, Node
+from cfgraph.ir.serde import graph_def
+from cfgraph.ir.serde.attrs import attr_from_bytes, attr_to_bytes
+from cfgraph.ir.serde.functions import extra_of_function, function_to_bytes
+from cfgraph.ir.serde.tensor import TensorLayout, tensor_layout
+from cfgraph.ir.shapes import Shape
+from cfgraph.ir.signature import ArgDef, AttrDef
+from cfgraph.ir.text.inferred_attrs import (
+    BodyTensors,
+    infer_body_attrs,
+    infer_node_attrs,
+    lacks_inferable_attrs,
+)
+from cfgraph.ir.text.lexer import format_full_type, format_name, format_string
+
+# an encoded attribute longer than this is rarely seen twice
+_MAX_CACHED_BYTES = 256
+
+
+class InexactTextError(Exception):
+    """The readable form has no words for a value that would give its encoding again."""
+
+
+class AttrPrinter:
+    """Prints encoded attributes, each different one once."""
+
+    def __init__(self) -> None:
+        self._known: dict[bytes, str] = {}
+        self._keys: dict[str, str] = {}
+
+    def pair(self, key: str, data: bytes) -> str:
+        """The text of an attribute with its name."""
+        name = self._keys.get(key)
+        if name is None:
+            name = self._keys[key] = format_name(key)
+        return f"{name}={self._known.get(data) or self.text(data)}"
+
+    def text(self, data: bytes) -> str:
+        """The text of an encoded attribute."""
+        known = self._known.get(data)
+        if known is None:
+            known = _format_encoded_attr(data)
+            if len(data) <= _MAX_CACHED_BYTES:
+                self._known[data] = known
+        return known
+
+    def value_text(self, value: Any) -> str:
+        """The text of a value."""
+        return self.text(value.data if isinstance(value, EncodedAttr) else attr_to_bytes(value))
+
+    def attrs_text(self, attrs: Mapping[str, Any]) -> str:
+        """Attributes in braces, by name."""
+        items = (f"{format_name(key)}={self.value_text(attrs[key])}" for key in sorted(attrs))
+        return "{" + ", ".join(items) + "}"
+
+
+def format_raw(data: bytes) -> str:
+    """Bytes in base64."""
+    return f'raw"{base64.b64encode(data).decode()}"'
+
+
+def _format_encoded_attr(data: bytes) -> str:
+    try:
+        return _format_value(attr_from_bytes(data))
+    except InexactTextError:
+        return format_raw(data)
+
+
+def _format_value(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, float):
+        return _format_float(value)
+    if isinstance(value, bytes):
+        return format_string(value)
+    if isinstance(value, DType):
+        return _format_dtype(value)
+    if isinstance(value, Shape):
+        return _format_shape(value)
+    if isinstance(value, tuple):
+        return "(" + ", ".join(map(_format_value, value)) + ")"
+    if isinstance(value, Func):
+        return "@" + format_name(value.name) + (_format_func_attrs(value) if value.attrs else "")
+    if isinstance(value, AttrPlaceholder):
+        return "$" + format_name(value.name)
+    if isinstance(value, TensorValue):
+        return _format_tensor_value(value)
+    assert isinstance(value, EncodedAttr)
+    return format_raw(value.data)
+
+
+def _format_func_attrs(func: Func) -> str:
+    items = (f"{format_name(key)}={_format_value(func.attrs[key])}" for key in sorted(func.attrs))
+    return "{" + ", ".join(items) + "}"
+
+
+def _format_float(value: float) -> str:
+    return _format_exact_floats(np.array([value], np.float32))[0]
+
+
+def _format_dtype(dtype: DType) -> str:
+    try:
+        known = DType.named(dtype.name)
+    except KeyError:
+        raise InexactTextError from None
+    if known is not dtype:
+        raise InexactTextError
+    return dtype.name
+
+
+def _format_shape(shape: Shape) -> str:
+    if not shape.names or shape.dims is None:
+        return str(shape)
+    pairs = zip(shape.names, shape.dims, strict=True)
+    dims = ((name and f"{format_name(name)}=") + _format_dimension(dim) for name, dim in pairs)
+    return "[" + ",".join(dims) + "]"
+
+
+def _format_dimension(dim: int | None) -> str:
+    return "?" if dim is None else str(dim)
+
+
+def _format_tensor_value(tensor: TensorValue) -> str:
+    layout = tensor_layout(tensor)
+    if layout is None:
+        raise InexactTextError
+    head = f"{layout.dtype}[{','.join(map(str, layout.dims))}]:"
+    if layout.form == "content":
+        return head + format_raw(layout.values)
+    try:
+        texts = _format_elements(layout)
+    except InexactTextError:
+        if layout.form != "dense" or layout.values.size == 1 or layout.dtype.is_object:
+            raise
+        return head + format_raw(layout.values.tobytes())
+    if layout.form == "list":
+        return f"{head}({', '.join(texts)})"
+    return head + _format_nested(texts, layout.dims)
+
+
+def _format_elements(layout: TensorLayout) -> list[str]:
+    flat = layout.values.reshape(-1)
+    kind = layout.dtype.kind
+    if kind == "string":
+        return [format_string(item) for item in flat.tolist()]
+    if kind == "bool":
+        return ["true" if item else "false" for item in flat.tolist()]
+    if kind in ("int", "uint"):
+        return [str(int(item)) for item in flat.tolist()]
+    if kind == "complex":
+        return _format_complex_elements(flat)
+    return _format_exact_floats(flat)
+
+
+def _format_complex_elements(flat: Any) -> list[str]:
+    parts = _format_exact_floats(flat.view(flat.real.dtype))
+    pairs = zip(parts[::2], parts[1::2], strict=True)
+    return [f"{real}{'' if imag[0] == '-' else '+'}{imag}j" for real, imag in pairs]
+
+
+def _format_exact_floats(flat: Any) -> list[str]:
+    """The shortest texts that read back as the same bits."""
+    texts = [_with_sign(str(item), item) for item in flat]
+    with np.errstate(all="ignore"):
+        again = np.array([float(text) for text in texts], np.float64).astype(flat.dtype)
+    if again.tobytes() != flat.tobytes():
+        raise InexactTextError
+    return texts
+
+
+def _with_sign(text: str, item: Any) -> str:
+    return "-nan" if text == "nan" and np.signbit(item) else text
+
+
+def _format_nested(texts: list[str], dims: tuple[int, ...]) -> str:
+    for dim in reversed(dims):
+        texts = [
+            "[" + ",".join(texts[start : start + dim]) + "]" for start in range(0, len(texts), dim)
+        ]
+    return texts[0]
+
+
+_PLAIN_TENSOR_NAME: Final = re.compile(
+    r"\^?[A-Za-z0-9._][A-Za-z0-9_./>-]*(?::[A-Za-z0-9_]+)*"
+).fullmatch
+_PLAIN_KIND: Final = re.compile(r"\w+|list\(\w+\)").fullmatch
+
+
+def graph_lines(graph: Graph) -> Iterator[str]:
+    """The lines of a graph, without their ends."""
+    printer = AttrPrinter()
+    yield from _version_lines(graph)
+    for node in graph:
+        line = _format_node(node, graph_def.original_inputs(node), printer)
+        yield line + " exact" if lacks_inferable_attrs(node) and infer_node_attrs(node) else line
+    for function in graph.functions.values():
+        yield ""
+        yield from _format_function(function, printer)
+    for name, gradient in graph.gradient_functions.items():
+        yield f"gradient {format_name(name)} = {format_name(gradient)}"
+    extra = graph_def.extra_of_graph(graph)
+    if extra:
+        yield f"extra {format_raw(extra)}"
+
+
+def _version_lines(graph: Graph) -> Iterator[str]:
+    producer, min_consumer, bad = graph.versions
+    words = []
+    if producer:
+        words.append(f"producer={producer}")
+    if min_consumer:
+        words.append(f"min_consumer={min_consumer}")
+    if bad:
+        words.append(f"bad_consumers=({', '.join(map(str, bad))})")
+    if words:
+        yield "versions " + " ".join(words)
+
+
+def _format_node(node: Node | BodyNode, inputs: Iterable[str], printer: AttrPrinter) -> str:
+    texts = ", ".join(map(_format_tensor_name, inputs))
+    line = f"{format_name(node.name)} = {format_name(node.op)}({texts})"
+    attrs = graph_def.encoded_attrs(node)
+    if attrs:
+        line += " {" + ", ".join([printer.pair(key, data) for key, data in attrs]) + "}"
+    if node.device:
+        line += " @" + format_string(node.device.encode())
+    full, extra = graph_def.extra_of_node(node)
+    if full is not None:
+        line += f" type {format_full_type(full)}"
+    return f"{line} extra {format_raw(extra)}" if extra else line
+
+
+def _format_tensor_name(text: str) -> str:
+    return text if _PLAIN_TENSOR_NAME(text) else format_string(text.encode())
+
+
+# -- functions -----------------------------------------------------------------------------------
+
+
+def _format_function(function: Function, printer: AttrPrinter) -> Iterator[str]:
+    extra = extra_of_function(function)
+    definition = function.definition
+    if extra is None or not _has_text_form(definition):
+        yield f"function {format_name(function.name)} {format_raw(function_to_bytes(function))}"
+        return
+    notes = definition.arg_attrs
+    inputs = [
+        format_arg(arg) + (" " + printer.attrs_text(notes[place]) if place in notes else "")
+        for place, arg in enumerate(definition.inputs)
+    ]
+    outputs = map(format_arg, definition.outputs)
+    name = format_name(function.name)
+    yield f"function {name}({', '.join(inputs)}) -> ({', '.join(outputs)}) {{"
+    for line in _format_body(definition, printer):
+        yield "  " + line
+    if extra:
+        yield f"  extra {format_raw(extra)}"
+    yield "}"
+
+
+def _has_text_form(definition: FunctionDefinition) -> bool:
+    """True if the block says everything: what it leaves unsaid follows from what it says."""
+    controls = definition.control_outputs
+    return (
+        len(set(controls)) == len(controls)
+        and definition.control_returns.keys() <= set(controls)
+        and all(0 <= place < len(definition.inputs) for place in definition.arg_attrs)
+        and all(_has_type_name(arg) for arg in (*definition.inputs, *definition.outputs))
+    )
+
+
+def _has_type_name(arg: ArgDef) -> bool:
+    """True if the name of the type means this type, and not a reference to another one."""
+    if arg.dtype is None:
+        return bool(arg.type_attr)
+    return not arg.dtype.is_ref and arg.dtype.number >= 0
+
+
+def _format_body(definition: FunctionDefinition, printer: AttrPrinter) -> Iterator[str]:
+    for attr in definition.attr_defs.values():
+        yield format_attr_def(attr, printer)
+    if definition.attrs:
+        yield f"attrs {printer.attrs_text(definition.attrs)}"
+    if definition.stateful:
+        yield "stateful"
+    names = BodyTensors(definition.inputs, {node.name: node.op for node in definition.nodes})
+    told = infer_body_attrs(names, definition.nodes)
+    for node in definition.nodes:
+        line = _format_node(node, node.inputs, printer)
+        exact = node.name in told or any(names.full(text) != text for text in node.inputs)
+        yield line + " exact" if exact else line
+    for output, tensor in definition.returns.items():
+        exact = names.full(tensor) != tensor
+        text = format_string(tensor.encode()) if exact else _format_tensor_name(tensor)
+        yield f"return {format_name(output)} = {text}"
+    for output in definition.control_outputs:
+        if output in definition.control_returns:
+            returned = definition.control_returns[output]
+            yield f"control_return {format_name(output)} = {format_name(returned)}"
+        else:
+            yield f"control_return {format_name(output)}"
+
+
+def format_arg(arg: ArgDef) -> str:
+    """An argument of a function: its name, and its type or the attribute that names it."""
+    kind = str(arg.dtype) if arg.dtype is not None else _format_type_attr(arg.type_attr or "")
+    kind = f"Ref({kind})" if arg.is_ref else kind
+    count = f"{format_name(arg.count)}*" if arg.count else ""
+    return f"{format_name(arg.name)}: {count}{kind}"
+
+
+def _format_type_attr(name: str) -> str:
+    """The name of a type attribute; in quotes where it could be taken for a type."""
+    try:
+        DType.named(name)
+    except KeyError:
+        return format_name(name)
+    return format_string(name.encode())
+
+
+def format_attr_def(attr: AttrDef, printer: AttrPrinter) -> str:
+    """An attribute that a function declares: its kind, bounds and default."""
+    kind = attr.kind if _PLAIN_KIND(attr.kind) else format_string(attr.kind.encode())
+    text = f"attr {format_name(attr.name)}: {kind}"
+    if attr.minimum is not None:
+        text += f" >= {attr.minimum}"
+    if attr.has_default:
+        text += f" = {printer.value_text(attr.default)}"
+    if attr.allowed is not None:
+        text += f" in {printer.value_text(attr.allowed)}"
+    return text

@@ -1,0 +1,56 @@
+"""Byte sizes and durations as text: `4GiB`, `1.5 ms`."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from cfgraph.errors import UsageError
+
+_KILO: Final = 1024
+_BYTE_SIZE: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)")
+_BYTE_UNITS: Final = {
+    "": 1,
+    "b": 1,
+    **{f"{letter}ib": _KILO**power for power, letter in enumerate("kmgt", 1)},
+    **{f"{letter}b": 1000**power for power, letter in enumerate("kmgt", 1)},
+}
+
+
+def parse_byte_size(text: str) -> int:
+    """The bytes that a text says: `4GiB` (2³⁰ each), `4GB` (10⁹ each), `4096`.
+
+    Raises UsageError for what is no size, and for none at all.
+    """
+    match = _BYTE_SIZE.fullmatch(text.strip())
+    unit = _BYTE_UNITS.get(match[2].lower()) if match else None
+    if match is None or unit is None:
+        hint = "write a number and B, KiB, MiB, GiB, TiB (powers of 1024) or kB, MB, GB, TB"
+        raise UsageError(f"{text!r} is no size of memory", hint=hint)
+    size = int(float(match[1]) * unit)
+    if size < 1:
+        raise UsageError(f"{text!r} is less than a byte", hint="such as 4GiB")
+    return size
+
+
+def format_byte_size(count: float) -> str:
+    """A number of bytes to read: `1.5 KiB`."""
+    for unit in ("B", "KiB", "MiB"):
+        if count < _KILO:
+            return f"{count:.4g} {unit}"
+        count /= _KILO
+    return f"{count:.4g} GiB"
+
+
+_TIME_UNITS: Final = (("s", 1e9), ("ms", 1e6), ("µs", 1e3))
+# beyond it four digits would leave out whole seconds
+_MIN_WHOLE_NUMBER: Final = 10_000
+
+
+def format_duration(ns: float) -> str:
+    """A time to read, given in nanoseconds, to four digits; pages about runs write it like that."""
+    for unit, size in _TIME_UNITS:
+        if ns >= size:
+            number = ns / size
+            return f"{number:.4g} {unit}" if number < _MIN_WHOLE_NUMBER else f"{number:.0f} {unit}"
+    return f"{ns:.4g} ns" if ns else "0"

@@ -1,0 +1,196 @@
+"""Functional graphs run by calls of their functions compute what they compute lowered."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import cfgraph
+from cfgraph.compare.divergence import difference_message
+from cfgraph.compare.equivalence import ComparisonRunOptions, compare_runs
+from cfgraph.compare.evaluation_point import EvaluationPoint
+from cfgraph.compare.sample_point import SampleOptions
+from cfgraph.errors import RunTimeout, Unsupported
+from cfgraph.ir.library import copy_graph
+from tests.conformance.recorded import array, cases, is_functional
+from tests.conformance.recorded import graph as recorded_graph
+
+GRAPHS = Path(__file__).parents[2] / "fixtures" / "graphs"
+
+
+@pytest.mark.parametrize("n", [0, 1, 7])
+def test_a_loop_is_called_as_often_as_it_runs(n: int) -> None:
+    graph = cfgraph.load(GRAPHS / "while_functional.pb")
+    point = EvaluationPoint(graph, {"n:0": np.int32(n)})
+    found = point.run_functional(["out:0"])
+    assert found == [n]
+    assert point.run(["out:0"]) == found
+
+
+@pytest.mark.parametrize("x", [1.0, 5.0])
+def test_a_conditional_calls_one_branch(x: float) -> None:
+    graph = cfgraph.load(GRAPHS / "cond_functional.pb")
+    feeds: dict[str, Any] = {"x:0": np.float32(x), "y:0": np.float32(3), "z:0": np.float32(10)}
+    point = EvaluationPoint(graph, feeds)
+    assert point.run_functional(["out:0"]) == point.run(["out:0"]) == [11.0 if x < 3 else 9.0]
+
+
+def test_what_moves_tokens_or_has_no_functions_is_left_to_a_session() -> None:
+    graph = cfgraph.load(GRAPHS / "counter.pb")
+    assert EvaluationPoint(graph, {"n:0": np.int32(3)}).run_functional(["count:0"]) is None
+
+
+def test_a_loop_that_does_not_end_is_left_to_a_session() -> None:
+    graph = cfgraph.load(GRAPHS / "while_functional.pb")
+    point = EvaluationPoint(graph, {"n:0": np.int32(50)}, max_iterations=9)
+    assert point.run_functional(["out:0"]) is None
+
+
+STATE = """
+v = VarHandleOp() {dtype=float32, shape=[], shared_name="v"}
+p = Placeholder() {dtype=bool, shape=[]}
+x = Placeholder() {dtype=float32, shape=[]}
+if = If(p, v, x) {Tin=(resource, float32), Tout=(float32), then_branch=@add, else_branch=@set}
+out = Identity(if)
+after = ReadVariableOp(v, ^if) {dtype=float32}
+
+function add(v: resource, x: float32) -> (y: float32) {
+  stateful
+  write = AssignAddVariableOp(v, x) {dtype=float32}
+  read = ReadVariableOp(v, ^write) {dtype=float32}
+  return y = read:value:0
+  control_return write = write
+}
+
+function set(v: resource, x: float32) -> (y: float32) {
+  stateful
+  write = AssignVariableOp(v, x) {dtype=float32}
+  y = Identity(x) {T=float32}
+  return y = y:output:0
+  control_return write = write
+}
+"""
+
+
+def test_effects_of_branches_are_those_of_a_session() -> None:
+    graph = cfgraph.loads(STATE.encode())
+    for p in (False, True):
+        point = EvaluationPoint(graph, {"p:0": np.bool_(p), "x:0": np.float32(3)})
+        for cell in point.variables([graph["if"]]).values():
+            point.set(cell, np.float32(4))
+        names = ["out:0", "after:0"]
+        found = point.run_functional(names)
+        assert found == point.run(names) == ([7.0, 7.0] if p else [3.0, 3.0])
+
+
+def test_recorded_programs_compute_the_same_called_and_lowered() -> None:
+    agreed = 0
+    for case in cases():
+        runs = case.get("runs", ())
+        if len(runs) != 1 or not is_functional(case) or {"random"} & set(case["tags"]):
+            continue
+        (run,) = runs
+        names = [name for name in run["fetches"] if ":" in name]
+        if run.get("error") or len(names) < len(run["fetches"]):
+            continue
+        feeds = {name: array(key) for name, key in run["feeds"].items()}
+        point = EvaluationPoint(recorded_graph(run["graph"]), feeds)
+        found = point.run_functional(names)
+        if found is not None:
+            assert not list(filter(None, map(difference_message, point.run(names), found)))
+            agreed += 1
+    assert agreed > 100
+
+
+@pytest.mark.parametrize("name", ["while_functional.pb", "cond_functional.pb"])
+def test_lowering_that_goes_wrong_everywhere_is_found(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = cfgraph.load(GRAPHS / name)
+    right = cfgraph.lower
+
+    def wrong(graph: Any, **options: Any) -> Any:
+        report = right(graph, **options)
+        for node in list(graph):
+            if node.op == "Less":
+                graph.set_inputs(node, node.inputs[::-1])
+        return report
+
+    monkeypatch.setattr("cfgraph.passes.lower.lower.lower", wrong)
+    lowered = copy_graph(graph)
+    wrong(lowered)
+    found = compare_runs(graph, lowered)
+    assert found.gaps
+    assert difference_message(found.gaps[0].before, found.gaps[0].after)
+
+
+CHOSEN = """
+p = Placeholder() {dtype=bool, shape=[]}
+a = Placeholder() {dtype=KIND, shape=[]}
+two = IdentityN(a, a) {T=(KIND, KIND)}
+c = StatelessIf(p, two, two:1) {Tin=(KIND, KIND), Tout=(KIND), else_branch=@f, then_branch=@f}
+out = Identity(c)
+
+function f(x: KIND, y: KIND) -> (z: KIND) {
+  i = Identity(x) {T=KIND}
+  return z = i:output:0
+}
+"""
+
+
+def test_a_text_that_is_fed_is_compared() -> None:
+    text = CHOSEN.replace("KIND", "string")
+    a, b = (cfgraph.loads(item.encode()) for item in (text, text.replace("(x) ", "(y) ")))
+    feeds = {"two:0": np.array(b"one", object), "two:1": np.array(b"two", object)}
+    assert not compare_runs(a, a, ComparisonRunOptions(SampleOptions(feeds)))
+    found = compare_runs(a, b, ComparisonRunOptions(SampleOptions(feeds)))
+    assert [gap.what for gap in found.gaps] == ["out:0"]
+
+
+def test_one_output_of_several_may_be_fed() -> None:
+    graph = cfgraph.loads(CHOSEN.replace("KIND", "float32").encode())
+    feeds = {"p:0": np.bool_(1), "a:0": np.float32(3), "two:0": np.float32(1)}
+    names = ["out:0", "two:0", "two:1"]
+    assert EvaluationPoint(graph, feeds).run_functional(names) == [1.0, 1.0, 3.0]
+    assert EvaluationPoint(graph, feeds).run(names) == [1.0, 1.0, 3.0]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "told"),
+    [
+        (b"one", np.array(b"two", object), "the value differs"),
+        (b"one", np.array(b"one", object), None),
+        (np.float32(1), object(), "an array in A alone"),
+        (object(), np.zeros(2), "an array in B alone"),
+        (object(), object(), None),
+    ],
+)
+def test_what_is_no_array_differs_from_one(before: Any, after: Any, told: str | None) -> None:
+    assert difference_message(before, after) == told
+
+
+def test_a_function_that_calls_itself_is_refused_as_lowering_does() -> None:
+    graph = cfgraph.load(GRAPHS.parent / "errors" / "CFG134_recursion.graph")
+    assert EvaluationPoint(graph, {"x:0": np.float32(1)}).run_functional(["y:0"]) is None
+    with pytest.raises(Unsupported, match="calls itself"):
+        compare_runs(graph, graph)
+
+
+def test_time_is_up_in_calls_as_in_a_session() -> None:
+    graph = cfgraph.load(GRAPHS / "while_functional.pb")
+    point = EvaluationPoint(graph, {"n:0": np.int32(1 << 30)}, timeout=0.01)
+    with pytest.raises(RunTimeout):
+        point.run_functional(["out:0"])
+
+
+def test_a_second_graph_that_takes_too_long_is_no_difference(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    graph = cfgraph.load(GRAPHS / "while_functional.pb")
+    monkeypatch.setattr(EvaluationPoint, "run_functional", lambda *_: [np.int32(1)])
+    setting = SampleOptions({"n:0": np.int32(1 << 30)}, timeout=0.01, max_iterations=None)
+    with pytest.raises(RunTimeout, match="second graph"):
+        compare_runs(graph, graph, ComparisonRunOptions(setting, fetches=("out:0",)))

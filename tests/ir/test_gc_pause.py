@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+import gc
+import weakref
+
+import pytest
+
+from cfgraph.ir import gc_pause
+from cfgraph.ir.gc_pause import MIN_OBJECTS, paused_gc
+
+
+class Thing:
+    pass
+
+
+def test_what_is_built_meanwhile_is_not_gone_over_and_counts_as_old() -> None:
+    with paused_gc():
+        before = gc.get_stats()
+        things = [Thing() for _ in range(5000)]
+        assert gc.get_stats() == before
+    old = {id(item) for item in gc.get_objects(generation=2)}
+    assert gc.isenabled()
+    assert {id(thing) for thing in things} <= old
+
+
+def test_garbage_made_meanwhile_is_collected_later() -> None:
+    with paused_gc():
+        thing = Thing()
+        thing.__dict__["itself"] = thing
+        del thing
+    assert gc.collect() > 0
+
+
+def test_what_was_dropped_is_let_go_of_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gc_pause._PausedObjects, "left", 0)
+    alive = weakref.WeakSet[Thing]()
+    for _ in range(3 + 2 * (MIN_OBJECTS + len(gc.get_objects())) // 100_000):
+        with paused_gc():
+            things = [Thing() for _ in range(100_000)]
+            things[0].__dict__["all"] = things
+            alive.add(things[0])
+        del things
+    assert len(alive) < 3 + (MIN_OBJECTS + len(gc.get_objects())) // 100_000
+
+
+def test_a_collector_that_is_off_stays_off() -> None:
+    gc.disable()
+    try:
+        with pytest.raises(ValueError, match="x"), paused_gc():
+            raise ValueError("x")
+        assert not gc.isenabled()
+    finally:
+        gc.enable()
