@@ -22,8 +22,8 @@ from benchmarks import (
     startup,
     swapping,
 )
+from benchmarks.measurement import Row
 from benchmarks.peer import tensorflow
-from benchmarks.rows import Row
 
 SECTIONS = {
     "loading": loading,

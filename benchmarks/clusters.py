@@ -14,8 +14,8 @@ from typing import Final
 import numpy as np
 
 import cfgraph
+from benchmarks.measurement import Row, alternating_times, best_time, single_time
 from benchmarks.peer import runner
-from benchmarks.rows import Row, best, best_of_one, in_turn
 from benchmarks.running import GRAPHS, Work, works
 from cfgraph.ir.serde import graph_def
 from cfgraph.runtime.compiled import has_jax
@@ -58,7 +58,9 @@ def call(engine: str | None, repeats: int) -> float:
     inputs = (np.int32(1), np.ones((32, 32), np.float32))
     count = 100
     with launches.running():
-        return best(lambda: [kernel(_Silent(), *inputs) for _ in range(count)], repeats) / count
+        return (
+            best_time(lambda: [kernel(_Silent(), *inputs) for _ in range(count)], repeats) / count
+        )
 
 
 class _Silent:
@@ -74,13 +76,13 @@ def measure_work(tf: ModuleType | None, work: Work, *, tiny: bool) -> Iterator[R
     for engine in ENGINES[:2] if tiny else ENGINES:
         if engine in ("auto", "xla") and not has_jax():
             continue
-        ours = of_session(path, work, engine)
+        ours = session_runner(path, work, engine)
         peer = None
         if tf and engine in (None, "xla"):
             peer = runner(tf, path, work.fetches, work.feeds, jit=engine == "xla")
-        first = best_of_one(ours)
-        first_peer = best_of_one(peer) if peer else None
-        mine, theirs = in_turn(ours, peer, repeats=1 if tiny else 3)
+        first = single_time(ours)
+        first_peer = single_time(peer) if peer else None
+        mine, theirs = alternating_times(ours, peer, repeats=1 if tiny else 3)
         per_iteration = None if theirs is None else theirs * scale
         yield Row(
             f"{work.name}, clustered, {engine}" if engine else work.name,
@@ -93,7 +95,7 @@ def measure_work(tf: ModuleType | None, work: Work, *, tiny: bool) -> Iterator[R
             yield Row("  the first run takes longer by", first - mine, "s", more)
 
 
-def of_session(path: Path, work: Work, engine: str | None) -> Callable[[], object]:
+def session_runner(path: Path, work: Work, engine: str | None) -> Callable[[], object]:
     """Run a graph file in one session of ours, again and again."""
     session = Session(graph_def.graph_from_bytes(path.read_bytes()), jit=engine)
     return lambda: session.run(work.fetches, work.feeds)

@@ -18,7 +18,7 @@ from types import ModuleType
 from typing import Final
 
 import cfgraph
-from benchmarks.rows import Row
+from benchmarks.measurement import Row
 from benchmarks.running import GRAPHS
 from cfgraph.errors import CfgraphError
 from cfgraph.ir.graph import Graph
@@ -29,7 +29,7 @@ FILES: Final = ("lstm.pb", "lstm_grad.pb")
 _TINY: Final = 3
 _EVERY: Final = 10
 
-_THEIRS: Final = """
+_TENSORFLOW_SCRIPT: Final = """
 import sys
 import numpy as np
 import tensorflow as tf
@@ -52,7 +52,7 @@ def measure(tf: ModuleType | None, *, tiny: bool) -> Iterator[Row]:
     for name in FILES:
         fetches = ["loss:0", "dW:0"] if "grad" in name else ["loss:0"]
         graph = cfgraph.load(GRAPHS / name)
-        theirs = by_tensorflow(GRAPHS / name, fetches) if tf and not tiny else None
+        theirs = tensorflow_share(GRAPHS / name, fetches) if tf and not tiny else None
         for mode, regions in MODES:
             yield from shares(name, [graph], mode, theirs, regions=regions)
     every = len(graphs()) // _TINY if tiny else _EVERY
@@ -86,12 +86,12 @@ def graphs() -> list[bytes]:
         return [archive.read(name) for name in names]
 
 
-def by_tensorflow(path: Path, fetches: list[str]) -> float | None:
+def tensorflow_share(path: Path, fetches: list[str]) -> float | None:
     """The share of a file's nodes that TensorFlow clusters, in a process whose dumps are read."""
     with TemporaryDirectory() as folder:
         flags = "--tf_xla_cpu_global_jit --tf_xla_clustering_debug --tf_xla_min_cluster_size=2"
         given = {**os.environ, "TF_DUMP_GRAPH_PREFIX": folder, "TF_XLA_FLAGS": flags}
-        command = [sys.executable, "-c", _THEIRS, str(path), *fetches]
+        command = [sys.executable, "-c", _TENSORFLOW_SCRIPT, str(path), *fetches]
         subprocess.run(command, env=given, check=True, capture_output=True)
         dumps = sorted(Path(folder).glob("mark_for_compilation_annotated*"))
         if not dumps:

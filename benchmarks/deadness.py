@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from types import ModuleType
 
-from benchmarks.rows import Row, best_of_one
+from benchmarks.measurement import Row, single_time
 from cfgraph.analysis.deadness.deadness import Deadness, deadness
 from cfgraph.analysis.deadness_tf import TfDeadness, deadness_tf
 from cfgraph.ir.dtypes import DType, bool_, float32
@@ -52,7 +52,7 @@ def _few(kind: str, count: int) -> list[ObservedLiveness]:
 def _time(work: str, graphs: Iterable[Graph]) -> Row:
     seconds, nodes = 0.0, 0
     for graph in graphs:
-        seconds += best_of_one(lambda graph=graph: deadness(graph))  # type: ignore[misc]
+        seconds += single_time(lambda graph=graph: deadness(graph))  # type: ignore[misc]
         nodes += len(graph)
     return Row(f"deadness of {work}, {nodes:,} nodes", seconds * 1e6 / nodes, "µs a node")
 

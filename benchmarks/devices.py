@@ -9,8 +9,8 @@ from types import ModuleType
 import numpy as np
 
 import cfgraph
+from benchmarks.measurement import Row, alternating_times
 from benchmarks.peer import importer
-from benchmarks.rows import Row, in_turn
 from cfgraph.ir.graph import Graph
 from cfgraph.runtime.session import Session
 
@@ -61,7 +61,9 @@ def _row(
         def peer() -> object:
             return theirs.run(fetches, feeds)
 
-    mine, other = in_turn(lambda: session.run(fetches, feeds), peer, repeats=1 if tiny else 3)
+    mine, other = alternating_times(
+        lambda: session.run(fetches, feeds), peer, repeats=1 if tiny else 3
+    )
     scale = 1e6 / count
     return Row(name, mine * scale, UNIT, None if other is None else other * scale, budget)
 

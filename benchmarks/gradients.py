@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.measurement import Row, alternating_times, single_time
 from benchmarks.peer import runner
-from benchmarks.rows import Row, best_of_one, in_turn
 from cfgraph.build.builder import Builder
 from cfgraph.ir import dtypes
 from cfgraph.ir.graph import Graph
@@ -34,21 +34,21 @@ VALUES = 16_384
 def measure(tf: ModuleType | None, *, tiny: bool) -> Iterator[Row]:
     """Chains, loops in a row, and the LSTM."""
     for count in (TINY,) if tiny else CHAINS:
-        yield beside(tf if count == COMPARED else None, count)
+        yield compare_chain(tf if count == COMPARED else None, count)
     count = TINY if tiny else LOOPS
     graph, last = loops(count)
-    took = best_of_one(lambda: gradients(graph, [last], ["x:0"]))
+    took = single_time(lambda: gradients(graph, [last], ["x:0"]))
     yield Row(f"gradient of {count:,} loops in a row", took * 1e6 / count, "µs a loop")
     yield from lstm(tf, tiny=tiny)
-    yield from again(tiny=tiny)
+    yield from checkpointing(tiny=tiny)
 
 
-def beside(tf: ModuleType | None, count: int) -> Row:
+def compare_chain(tf: ModuleType | None, count: int) -> Row:
     """The time of a chain's gradient, and of TensorFlow's; the least of some, taken in turn."""
     mine, theirs = [], []
     for _ in range(REPEATS):
         graph, last = chain(count)
-        mine.append(best_of_one(lambda graph=graph, last=last: gradients(graph, [last], ["x:0"])))
+        mine.append(single_time(lambda graph=graph, last=last: gradients(graph, [last], ["x:0"])))
         if tf is not None:
             theirs.append(peer_chain(tf))
     peer = min(theirs) * 1e6 / PEER_CHAIN if theirs else None
@@ -75,7 +75,7 @@ def peer_chain(tf: ModuleType) -> float:
         last = x
         for place in range(PEER_CHAIN):
             last = last * w if place % 2 else tf.tanh(last)
-        return best_of_one(lambda: tf.gradients(last, [x]))
+        return single_time(lambda: tf.gradients(last, [x]))
 
 
 def loops(count: int) -> tuple[Graph, str]:
@@ -98,7 +98,7 @@ def lstm(tf: ModuleType | None, *, tiny: bool) -> Iterator[Row]:
     theirs = graph_def.graph_from_bytes((GRAPHS / "lstm_grad.pb").read_bytes())
     (name,) = gradients(graph, ["loss:0"], ["W:0"])
     yield Row("LSTM with our gradient", len(graph), "nodes", len(theirs), 1)
-    yield Row("  values saved in each step", saved(graph), "stacks", saved(theirs), 1)
+    yield Row("  values saved in each step", saved_values(graph), "stacks", saved_values(theirs), 1)
     steps = 2 if tiny else 100
     random = np.random.default_rng(0)
     feeds = {
@@ -109,23 +109,23 @@ def lstm(tf: ModuleType | None, *, tiny: bool) -> Iterator[Row]:
     session, fetches = Session(graph), ["loss:0", str(name)]
     peer = runner(tf, path, both, feeds) if tf else None
     repeats = 1 if tiny else 5
-    mine, took = in_turn(lambda: session.run(fetches, feeds), peer, repeats)
+    mine, took = alternating_times(lambda: session.run(fetches, feeds), peer, repeats)
     per_step = None if took is None else took * 1e6 / steps
     yield Row("  run", mine * 1e6 / steps, "µs an iteration", per_step, 1.5)
 
 
-def again(*, tiny: bool) -> Iterator[Row]:
+def checkpointing(*, tiny: bool) -> Iterator[Row]:
     """A long loop that saves what its gradient needs, and one that runs again in segments."""
     count = TINY if tiny else ITERATIONS
-    plain, most = _repeated(count, None)
+    plain, most = _checkpointed_run(count, None)
     yield Row(f"peak memory of {count:,} iterations back", most, "MiB")
     every = round(count**0.5)
-    took, peak = _repeated(count, every)
+    took, peak = _checkpointed_run(count, every)
     yield Row(f"  state saved every {every} iterations", peak, "MiB", most, 4 / every)
     yield Row("  and the time", took * 1e6 / count, "µs an iteration", plain * 1e6 / count, 3)
 
 
-def _repeated(count: int, every: int | None) -> tuple[float, float]:
+def _checkpointed_run(count: int, every: int | None) -> tuple[float, float]:
     """The seconds and the peak memory in MiB of a loop with its gradient."""
     b = Builder()
     x = b.placeholder("x", "float32", [VALUES])
@@ -138,7 +138,7 @@ def _repeated(count: int, every: int | None) -> tuple[float, float]:
     (name,) = gradients(b.graph, [y], ["x:0"], recompute=every)
     session, feeds = Session(b.graph), {"x:0": np.ones(VALUES, np.float32)}
     fetches = [str(name)]
-    took = best_of_one(lambda: session.run(fetches, feeds))
+    took = single_time(lambda: session.run(fetches, feeds))
     tracemalloc.start()
     session.run(fetches, feeds)
     _, peak = tracemalloc.get_traced_memory()
@@ -146,6 +146,6 @@ def _repeated(count: int, every: int | None) -> tuple[float, float]:
     return took, peak / 2**20
 
 
-def saved(graph: Graph) -> int:
+def saved_values(graph: Graph) -> int:
     """The values that loops push."""
     return sum(node.op == "StackPushV2" for node in graph)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 import cfgraph.ops  # noqa: F401 - fills the registry
-from benchmarks.rows import Row, in_turn
+from benchmarks.measurement import Row, alternating_times
 from cfgraph.ir.attrs import TensorValue
 from cfgraph.ir.dtypes import DType, float32, int32
 from cfgraph.ir.graph import Graph, Node, Output
@@ -197,11 +197,11 @@ def measure(tf: ModuleType | None, *, tiny: bool) -> Iterator[Row]:
             calls = TINY if tiny else int(CALLS * work.share)
             ours = _again(kernel, work.inputs, calls)
             plain = work.plain and _again(work.plain, _arguments(work), calls)
-            mine, theirs = in_turn(ours, plain, repeats)
+            mine, theirs = alternating_times(ours, plain, repeats)
             scale = 1e6 / calls
             yield Row(work.name, mine * scale, "µs", theirs and theirs * scale)
         for name, fill in containers():
-            once, _ = in_turn(fill, None, repeats if tiny else 100)
+            once, _ = alternating_times(fill, None, repeats if tiny else 100)
             yield Row(name, once * 1e6 / LENGTH, "µs")
 
 

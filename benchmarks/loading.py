@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from types import ModuleType
 
+from benchmarks.measurement import Row, alternating_times, best_time
 from benchmarks.peer import importer
-from benchmarks.rows import Row, best, in_turn
 from cfgraph.ir.attrs import TensorValue
 from cfgraph.ir.graph import Graph
 from cfgraph.ir.serde import graph_def
@@ -35,10 +35,10 @@ def measure(tf: ModuleType | None, *, tiny: bool) -> Iterator[Row]:
     nodes = TINY if tiny else NODES
     data = chain(nodes)
     peer = importer(tf, data) if tf else None
-    ours, theirs = in_turn(lambda: graph_def.graph_from_bytes(data), peer, repeats=3)
+    ours, theirs = alternating_times(lambda: graph_def.graph_from_bytes(data), peer, repeats=3)
     scale = 1e6 / nodes
     per_node = None if theirs is None else theirs * scale
     yield Row(f"load {nodes:,} nodes", ours * scale, "µs a node", per_node, 1 / 5)
     graph = graph_def.graph_from_bytes(data)
-    saved = best(lambda: graph_def.graph_to_bytes(graph), repeats=3)
+    saved = best_time(lambda: graph_def.graph_to_bytes(graph), repeats=3)
     yield Row(f"save {nodes:,} nodes", saved * scale, "µs a node")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from types import ModuleType
 
-from benchmarks.rows import Row, best_of_one
+from benchmarks.measurement import Row, single_time
 from cfgraph.ir import dtypes
 from cfgraph.ir.attrs import Func
 from cfgraph.ir.graph import Graph, Node, Output
@@ -28,7 +28,7 @@ def measure(tf: ModuleType | None, *, tiny: bool) -> Iterator[Row]:
 def _row(work: str, graph: Graph, count: int, each: str) -> Row:
     from cfgraph.passes.lower.lower import lower
 
-    return Row(work, best_of_one(lambda: lower(graph)) * 1e6 / count, f"µs {each}")
+    return Row(work, single_time(lambda: lower(graph)) * 1e6 / count, f"µs {each}")
 
 
 def _started() -> tuple[Graph, Output]:

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from types import ModuleType
 
-from benchmarks.rows import Row
+from benchmarks.measurement import Row
 from benchmarks.running import GRAPHS
 
 ITERATIONS = 1_000_000

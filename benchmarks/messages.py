@@ -9,7 +9,7 @@ from types import ModuleType
 from typing import Any, Final
 
 import cfgraph
-from benchmarks.rows import Row
+from benchmarks.measurement import Row
 from cfgraph.analysis.loops.frames import frames
 from cfgraph.analysis.reachability import ancestors
 from cfgraph.ir.graph import Graph
@@ -53,8 +53,8 @@ def _row(tf: ModuleType | None, case: Case, seeds: list[int | None]) -> Row:
     for seed in seeds:
         graph = placed(name, seed)
         if tf is not None:
-            other += in_loops(theirs(tf, graph, feeds, fetches))
-        mine += in_loops(ours(graph, fetches))
+            other += messages_in_loops(tensorflow_messages(tf, graph, feeds, fetches))
+        mine += messages_in_loops(cfgraph_messages(graph, fetches))
     work = f"messages, {name.removesuffix('.pb')}"
     if seeds != [None]:
         work += f", 3 devices, {len(seeds)} placements"
@@ -68,7 +68,9 @@ def placed(name: str, seed: int | None) -> Graph:
     return graph
 
 
-def theirs(tf: ModuleType, graph: Graph, feeds: dict[str, Any], fetches: list[str]) -> Counter[str]:
+def tensorflow_messages(
+    tf: ModuleType, graph: Graph, feeds: dict[str, Any], fetches: list[str]
+) -> Counter[str]:
     """How many messages TensorFlow sends in each frame, its optimisers switched off."""
     v1 = tf.compat.v1
     message = v1.GraphDef.FromString(cfgraph.dumps(graph))
@@ -87,7 +89,7 @@ def theirs(tf: ModuleType, graph: Graph, feeds: dict[str, Any], fetches: list[st
     return messages(join_partitions(written))
 
 
-def ours(graph: Graph, fetches: list[str]) -> Counter[str]:
+def cfgraph_messages(graph: Graph, fetches: list[str]) -> Counter[str]:
     """How many messages cfgraph sends in each frame for the same fetches; it cuts the graph."""
     partition(graph)
     return messages(graph, fetches)
@@ -100,6 +102,6 @@ def messages(graph: Graph, fetches: list[str] | None = None) -> Counter[str]:
     return Counter(str(found.of[node]) for node in wanted if node.op in ("_Recv", "_HostRecv"))
 
 
-def in_loops(count: Counter[str]) -> int:
+def messages_in_loops(count: Counter[str]) -> int:
     """The messages that are sent again in each iteration of a loop."""
     return sum(count.values()) - count["/"]

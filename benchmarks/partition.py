@@ -6,8 +6,8 @@ import time
 from collections.abc import Iterator
 from types import ModuleType
 
+from benchmarks.measurement import Row, single_time
 from benchmarks.peer import importer
-from benchmarks.rows import Row, best_of_one
 from cfgraph.ir import dtypes
 from cfgraph.ir.graph import Graph
 from cfgraph.ir.library import copy_graph
@@ -56,7 +56,7 @@ def _row(
     place(placed)
     theirs = first_run(tf, placed) * 1e6 / count if tf else peer
     cfgraph.partition(placed)  # the first call loads code
-    return Row(work, best_of_one(run) * 1e6 / count, "µs a node", theirs, theirs and 1.0)
+    return Row(work, single_time(run) * 1e6 / count, "µs a node", theirs, theirs and 1.0)
 
 
 def first_run(tf: ModuleType, graph: Graph) -> float:

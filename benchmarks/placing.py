@@ -7,7 +7,7 @@ from types import ModuleType
 from typing import Any
 
 from benchmarks.loading import chain
-from benchmarks.rows import Row, best_of_one
+from benchmarks.measurement import Row, single_time
 from cfgraph.ir.serde import graph_def
 
 NODES = 100_000
@@ -36,4 +36,4 @@ def placing(data: bytes, options: dict[str, Any]) -> float:
 
     graph = graph_def.graph_from_bytes(data)
     require_valid(graph)
-    return best_of_one(lambda: place(graph, devices=DEVICES, **options))
+    return single_time(lambda: place(graph, devices=DEVICES, **options))

@@ -12,8 +12,8 @@ from typing import Any, Final
 
 import numpy as np
 
+from benchmarks.measurement import Row, alternating_times, single_time
 from benchmarks.peer import runner
-from benchmarks.rows import Row, best_of_one, in_turn
 from benchmarks.running import GRAPHS, Work, works
 from cfgraph.ir.serde import graph_def
 from cfgraph.runtime.compiled import has_jax, jax
@@ -39,7 +39,7 @@ def measure_work(tf: ModuleType | None, work: Work, engine: str, *, tiny: bool) 
     def ours() -> object:
         return session.run(work.fetches, work.feeds)
 
-    first, scale = best_of_one(ours), 1e6 / work.iterations
+    first, scale = single_time(ours), 1e6 / work.iterations
     budgets = BUDGETS.get(work.file, (None, None))
     peers: list[tuple[str, Callable[[], object] | None, float | None]] = []
     if tf is not None:
@@ -47,16 +47,16 @@ def measure_work(tf: ModuleType | None, work: Work, engine: str, *, tiny: bool) 
         jit = runner(tf, path, work.fetches, work.feeds, jit=True)
         peers.append(("TensorFlow with auto-jit", jit, budgets[1]))
     if engine == "xla":
-        peers.append(("jax by hand", by_hand(work), None))
+        peers.append(("jax by hand", handwritten_jax(work), None))
     mine = 0.0
     for name, peer, budget in peers or [("", None, None)]:
-        mine, theirs = in_turn(ours, peer, repeats)
+        mine, theirs = alternating_times(ours, peer, repeats)
         told = f"{work.name}, regions, {engine}" + (f"; {name}" if name else "")
         yield Row(told, mine * scale, UNIT, None if theirs is None else theirs * scale, budget)
     yield Row("  the first run takes longer by", first - mine, "s")
 
 
-def by_hand(work: Work) -> Callable[[], object]:
+def handwritten_jax(work: Work) -> Callable[[], object]:
     """The same work as a function of jax, compiled."""
     written = {
         "counter.pb": _counter,

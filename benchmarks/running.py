@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.measurement import Row, alternating_times
 from benchmarks.peer import runner
-from benchmarks.rows import Row, in_turn
 from cfgraph.ir.serde import graph_def
 from cfgraph.runtime.session import Session
 
@@ -56,7 +56,7 @@ def measure(tf: ModuleType | None, *, tiny: bool) -> Iterator[Row]:
         def ours(session: Session = session, work: Work = work) -> object:
             return session.run(work.fetches, work.feeds)
 
-        mine, theirs = in_turn(ours, peer, repeats=1 if tiny else 5)
+        mine, theirs = alternating_times(ours, peer, repeats=1 if tiny else 5)
         scale = 1e6 / work.iterations
         per_iteration = None if theirs is None else theirs * scale
         unit = "µs an iteration"

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterator
 from types import ModuleType
 
-from benchmarks.rows import Row, in_turn
+from benchmarks.measurement import Row, alternating_times
 from benchmarks.running import GRAPHS
 
 
@@ -15,13 +15,13 @@ def measure(tf: ModuleType | None, *, tiny: bool) -> Iterator[Row]:
     """`--help` against `import typer`; looking at a small graph and running it."""
     repeats = 1 if tiny else 10
     floor = [sys.executable, "-c", "import typer"]
-    helped, typer = in_turn(_run("--help"), lambda: _call(floor), repeats)
+    helped, typer = alternating_times(_run("--help"), lambda: _call(floor), repeats)
     yield Row("cfgraph --help", helped * 1e3, "ms", (typer or 0) * 1e3, 2)
     counter = str(GRAPHS / "counter.pb")
-    shown, _ = in_turn(_run("show", counter), None, repeats)
+    shown, _ = alternating_times(_run("show", counter), None, repeats)
     yield Row("cfgraph show counter.pb", shown * 1e3, "ms")
     feeds = ["--feed", "n=3", "--fetch", "count:0"]
-    ran, _ = in_turn(_run("run", counter, *feeds), None, repeats)
+    ran, _ = alternating_times(_run("run", counter, *feeds), None, repeats)
     yield Row("cfgraph run counter.pb, 3 iterations", ran * 1e3, "ms")
 
 

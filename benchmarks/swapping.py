@@ -15,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 
 import cfgraph
-from benchmarks.rows import Row
+from benchmarks.measurement import Row
 from cfgraph.build.builder import Builder
 from cfgraph.ir.graph import Graph
 from cfgraph.ir.units import format_byte_size, parse_byte_size

@@ -1,4 +1,4 @@
-"""The `cfgraph` command as a process: streams, signals, exit status."""
+"""Process entry point of the `cfgraph` command: streams, signals, exit status."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command group: finds the commands, runs one, and turns failures into lines and exit codes."""
+"""The command group: find and run a command, and turn failures into messages and exit codes."""
 
 from __future__ import annotations
 
@@ -17,12 +17,16 @@ from typer.core import TyperCommand, TyperGroup, TyperOption
 from typer.main import get_command
 
 from cfgraph import __version__
-from cfgraph.console.answer import begin, done_so_far
-from cfgraph.console.schemas import schema
-from cfgraph.console.tables import clean_lines
-from cfgraph.document import document, render
+from cfgraph.console.help_examples import EXAMPLES
+from cfgraph.console.json_output import (
+    document,
+    partial_document,
+    render_json,
+    schema,
+    start_document,
+)
+from cfgraph.console.output import clean_lines
 from cfgraph.errors import CfgraphError, ExecutionError, InvalidInput, UsageError
-from cfgraph.examples import EXAMPLES
 
 EXIT_CODES = """\b
 Exit codes:
@@ -37,8 +41,8 @@ Exit codes:
   130 interrupted; 143 terminated; 141 the reader of the output left
 """
 COMMANDS = "cfgraph.commands"
-_BUG = 70
-_INTERRUPTED = 130
+_BUG_EXIT_CODE = 70
+_INTERRUPTED_EXIT_CODE = 130
 _DEBUG = "cfgraph.debug"
 # set by the shell that wants completions, and what answers it
 _COMPLETE = "_CFGRAPH_COMPLETE"
@@ -130,7 +134,7 @@ app = typer.Typer(
 )
 
 
-def _remember_debug(ctx: typer.Context, value: bool) -> None:
+def _store_debug(ctx: typer.Context, value: bool) -> None:
     if value:
         ctx.meta[_DEBUG] = True
 
@@ -143,7 +147,7 @@ def _print_version(value: bool) -> None:
 
 def _print_schema(value: str | None) -> None:
     if value is not None:
-        typer.echo(render(schema(value)))
+        typer.echo(render_json(schema(value)))
         raise typer.Exit
 
 
@@ -153,7 +157,7 @@ def _debug_option() -> TyperOption:
         is_flag=True,
         expose_value=False,
         is_eager=True,
-        callback=lambda ctx, _, value: _remember_debug(ctx, value),
+        callback=lambda ctx, _, value: _store_debug(ctx, value),
         help="Show a traceback when something fails.",
     )
 
@@ -164,7 +168,7 @@ def cfgraph(
         bool,
         typer.Option(
             "--debug",
-            callback=_remember_debug,
+            callback=_store_debug,
             is_eager=True,
             help="Show a traceback when something fails.",
         ),
@@ -196,7 +200,7 @@ def run(args: Sequence[str]) -> int:
         done: int = importlib.import_module(_COMPLETION).complete(group, instruction)
         return done
     ctx: Any = None
-    begin()
+    start_document()
     try:
         ctx = group.make_context("cfgraph", list(args))
         with ctx:
@@ -222,16 +226,16 @@ def _report(failure: Exception, ctx: Any, args: Sequence[str]) -> int:
     if type(failure).__name__ == "NoArgsIsHelpError":
         typer.echo(str(failure), err=True)
         return UsageError.exit_code
-    error = _as_ours(failure)
-    code = error.exit_code if error else _BUG
-    for line in _lines(failure, error):
+    error = _to_cfgraph_error(failure)
+    code = error.exit_code if error else _BUG_EXIT_CODE
+    for line in _error_lines(failure, error):
         typer.echo(clean_lines(line), err=True)
     if _wants_json(args):
-        member = error.to_json() if error else _bug(failure)
+        member = error.to_json() if error else _bug_json(failure)
         findings = error.findings if error else ()
-        told: Any = done_so_far()
+        told: Any = partial_document()
         answer = document(_command(ctx), **told, error=member, findings=findings, exit_code=code)
-        typer.echo(render(answer))
+        typer.echo(render_json(answer))
     return code
 
 
@@ -240,17 +244,17 @@ def _interrupted(ctx: Any, args: Sequence[str]) -> int:
     if _wants_json(args):
         error: dict[str, Any] = {"code": None, "kind": "Interrupted"}
         error |= {"message": "interrupted", "hint": None, "where": {}}
-        told: Any = done_so_far()
-        answer = document(_command(ctx), **told, error=error, exit_code=_INTERRUPTED)
-        typer.echo(render(answer))
-    return _INTERRUPTED
+        told: Any = partial_document()
+        answer = document(_command(ctx), **told, error=error, exit_code=_INTERRUPTED_EXIT_CODE)
+        typer.echo(render_json(answer))
+    return _INTERRUPTED_EXIT_CODE
 
 
 def _command(ctx: Any) -> str:
     return (ctx.invoked_subcommand if ctx is not None else None) or "error"
 
 
-def _as_ours(failure: Exception) -> CfgraphError | None:
+def _to_cfgraph_error(failure: Exception) -> CfgraphError | None:
     """Return a failure as the error of ours that it is, or None for a bug."""
     if isinstance(failure, CfgraphError):
         return failure
@@ -260,30 +264,30 @@ def _as_ours(failure: Exception) -> CfgraphError | None:
     if isinstance(failure, MemoryError):
         return ExecutionError("out of memory", hint="the graph or a tensor in it is too large")
     if hasattr(failure, "format_message"):  # typer's own: wrong options and arguments
-        return _usage(failure)
+        return _usage_error(failure)
     return None
 
 
-def _usage(failure: Any) -> UsageError:
+def _usage_error(failure: Any) -> UsageError:
     ctx = getattr(failure, "ctx", None)
     close = getattr(failure, "possibilities", None)
     hint = f"see `{ctx.command_path if ctx else 'cfgraph'} --help`"
     if close:
         hint = f"did you mean {' or '.join(sorted(close))}?"
-    message = failure.message if close else _plain(failure.format_message())
+    message = failure.message if close else _plain_message(failure.format_message())
     return UsageError(message[:1].lower() + message[1:].rstrip("."), hint=hint)
 
 
-def _plain(message: str) -> str:
+def _plain_message(message: str) -> str:
     """What typer says of a number that is too small or none, in words."""
     message = message.replace(" is not in the range x>=", " is less than ")
     message = re.sub(r" is not a valid int(?:eger)?(?: range)?\b", " is no whole number", message)
     return re.sub(r" is not a valid float(?: range)?\b", " is no number", message)
 
 
-def _lines(failure: Exception, error: CfgraphError | None) -> Iterator[str]:
+def _error_lines(failure: Exception, error: CfgraphError | None) -> Iterator[str]:
     if error is None:
-        yield f"error: this is a bug in cfgraph: {_bug(failure)['message']}"
+        yield f"error: this is a bug in cfgraph: {_bug_json(failure)['message']}"
         yield "  hint: run again with --debug, and report what it prints"
         return
     yield f"error[{error.code}]: {error}" if error.code else f"error: {error}"
@@ -291,7 +295,7 @@ def _lines(failure: Exception, error: CfgraphError | None) -> Iterator[str]:
         yield f"  {note}"
 
 
-def _bug(failure: Exception) -> dict[str, Any]:
+def _bug_json(failure: Exception) -> dict[str, Any]:
     message = " ".join(f"{type(failure).__name__}: {failure}".split())
     return {"code": None, "kind": "Bug", "message": message, "hint": None, "where": {}}
 

@@ -1,4 +1,4 @@
-"""The errors that users meet: each says what, where and what to do, and carries its exit code."""
+"""Errors of the public API: message, location, hint, and exit code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arguments and options that several commands share, as types for typer."""
+"""Arguments and options shared by several commands, as annotated types for typer."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cfgraph.errors import UsageError
 Exit = typer.Exit
 
 
-def number(value: float | None) -> float | None:
+def finite_number(value: float | None) -> float | None:
     """An option's number. Raises UsageError for NaN, which no limit can be compared with."""
     if value is not None and math.isnan(value):
         raise UsageError("NaN is no limit", hint="give a number")
@@ -104,11 +104,11 @@ Expect = Annotated[
 ]
 Rtol = Annotated[
     float | None,
-    typer.Option("--rtol", metavar="R", min=0, callback=number, help="Relative tolerance."),
+    typer.Option("--rtol", metavar="R", min=0, callback=finite_number, help="Relative tolerance."),
 ]
 Atol = Annotated[
     float | None,
-    typer.Option("--atol", metavar="A", min=0, callback=number, help="Absolute tolerance."),
+    typer.Option("--atol", metavar="A", min=0, callback=finite_number, help="Absolute tolerance."),
 ]
 Tap = Annotated[
     list[str],
@@ -140,7 +140,7 @@ Timeout = Annotated[
         "--timeout",
         metavar="SECONDS",
         min=0,
-        callback=number,
+        callback=finite_number,
         help="Stop a run that takes longer.",
     ),
 ]

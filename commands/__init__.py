@@ -1,1 +1,1 @@
-"""One file a subcommand: parse, call the library, print."""
+"""Subcommands, one per file: parse options, call the library, print."""

@@ -92,14 +92,14 @@ def main(
     quiet: given.Quiet = False,
 ) -> None:
     """Put nodes that XLA compiles together into clusters, without changing what is live."""
-    from cfgraph.console.cluster import Asked, Written, cluster_file
-    from cfgraph.console.given import Given, Unverified, Verification
+    from cfgraph.console.cluster import ClusterOptions, ClusterOutputOptions, cluster_file
+    from cfgraph.console.verify_options import NullVerification, RunInputs, Verification
 
     fed = [text.partition("=")[0] for text in feed]
-    asked = Asked(
+    asked = ClusterOptions(
         deadness, min_size, max_size, only_ops, exclude_ops, fetch, fed, explain, what_if, regions
     )
-    runs = Given(
+    runs = RunInputs(
         fetches=[name for text in fetch for name in given.split_list(text)] if verify else (),
         feeds=[text for text in feed if "=" in text],
         inits=init,
@@ -108,10 +108,10 @@ def main(
         variables=variables,
     )
     format = "json" if json else format
-    verification: Verification = Unverified(runs)
+    verification: Verification = NullVerification(runs)
     if verify:
-        from cfgraph.console.verify import Verified
+        from cfgraph.console.verify import RunVerification
 
-        verification = Verified(runs)
-    writing = Written(format, output, to, map_out, quiet, verification)
+        verification = RunVerification(runs)
+    writing = ClusterOutputOptions(format, output, to, map_out, quiet, verification)
     raise given.Exit(cluster_file(graph, asked, writing))

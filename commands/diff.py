@@ -63,10 +63,10 @@ def main(
 ) -> None:
     """Compare two graphs: node by node, and with --run what they compute."""
     from cfgraph.console.diff import DiffOptions, compare_nodes, diff_files
-    from cfgraph.console.given import Given
+    from cfgraph.console.verify_options import RunInputs
 
     format = "json" if json else format
-    runs = Given(
+    runs = RunInputs(
         fetch,
         target,
         feed,
@@ -85,5 +85,5 @@ def main(
     options = DiffOptions(by, ignored, run, runs, format, full, quiet, color)
     compare = compare_nodes
     if run:
-        from cfgraph.console.diff_by_run import compare_by_run as compare
+        from cfgraph.console.diff_run import compare_by_run as compare
     raise given.Exit(diff_files(a, b, options, compare))

@@ -72,7 +72,7 @@ def main(
 
     given = None
     if run or feed or init or variables:
-        from cfgraph.console.explain_run import Run
+        from cfgraph.console.explain_run import ExplainRunOptions
 
-        given = Run(feed, init, devices, max_iterations, variables)
+        given = ExplainRunOptions(feed, init, devices, max_iterations, variables)
     explain_subject(graph, subject, given, full=full, json=json, color=color)

@@ -69,7 +69,7 @@ Rtol = Annotated[
         "--rtol",
         metavar="R",
         min=0,
-        callback=given.number,
+        callback=given.finite_number,
         help="Relative tolerance of --check, beside what rounding makes of differences.",
     ),
 ]
@@ -111,13 +111,15 @@ def main(
     quiet: given.Quiet = False,
 ) -> None:
     """Add gradients to a graph, through conditionals and loops, of any order."""
-    from cfgraph.console import grad_options as of
+    from cfgraph.console import grad as of
     from cfgraph.console.grad import grad_file
 
-    asked = of.Asked(
+    asked = of.GradOptions(
         ys, xs, grad_ys, stop, unconnected, order, swap_memory, ignore_custom, recompute
     )
-    checked = of.Checked(
+    checked = of.GradCheckOptions(
         check, feed, feeds, init, cases, rtol, seed, timeout, max_iterations, verify, variables
     )
-    raise given.Exit(grad_file(graph, asked, checked, of.Written(output, to, map_out, json, quiet)))
+    raise given.Exit(
+        grad_file(graph, asked, checked, of.GradOutputOptions(output, to, map_out, json, quiet))
+    )

@@ -48,14 +48,14 @@ def main(
     quiet: Quiet = False,
 ) -> None:
     """Turn functional conditionals, loops and calls into the five primitives of control flow."""
-    from cfgraph.console.given import Given, Unverified, Verification
     from cfgraph.console.lower import lower_file
+    from cfgraph.console.verify_options import NullVerification, RunInputs, Verification
 
-    runs = Given(feeds=feed, inits=init, sizes=size, cases=cases, variables=variables)
-    verification: Verification = Unverified(runs)
+    runs = RunInputs(feeds=feed, inits=init, sizes=size, cases=cases, variables=variables)
+    verification: Verification = NullVerification(runs)
     if verify:
-        from cfgraph.console.verify import Verified
+        from cfgraph.console.verify import RunVerification
 
-        verification = Verified(runs)
+        verification = RunVerification(runs)
     written = (output, to, function, keep_calls, map_out, json, quiet)
     raise Exit(lower_file(graph, *written, verification))

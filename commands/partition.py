@@ -49,15 +49,15 @@ def main(
     quiet: given.Quiet = False,
 ) -> None:
     """Place a graph on devices, and cut it between them into Send and Recv."""
-    from cfgraph.console.given import Given, Unverified, Verification
-    from cfgraph.console.partition import PlaceOptions, WriteOptions, partition_file
+    from cfgraph.console.partition import PartitionOutputOptions, PlacementOptions, partition_file
+    from cfgraph.console.verify_options import NullVerification, RunInputs, Verification
 
-    placing = PlaceOptions(devices, rules, place, soft, seed)
-    runs = Given(feeds=feed, inits=init, sizes=size, cases=cases, variables=variables)
-    verification: Verification = Unverified(runs)
+    placing = PlacementOptions(devices, rules, place, soft, seed)
+    runs = RunInputs(feeds=feed, inits=init, sizes=size, cases=cases, variables=variables)
+    verification: Verification = NullVerification(runs)
     if verify:
-        from cfgraph.console.verify import Verified
+        from cfgraph.console.verify import RunVerification
 
-        verification = Verified(runs)
-    writing = WriteOptions(output, to, dump_placement, json, quiet, verification)
+        verification = RunVerification(runs)
+    writing = PartitionOutputOptions(output, to, dump_placement, json, quiet, verification)
     raise given.Exit(partition_file(graph, placing, writing))

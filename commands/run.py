@@ -50,20 +50,20 @@ def main(
     color: given.ColorChoice = given.Color.auto,
 ) -> None:
     """Run a graph and print what it computes."""
-    from cfgraph.console import run_options as of
+    from cfgraph.console import run_request as of
     from cfgraph.console.run import run
 
-    wanted = of.Wanted(feed, feeds, fetch, target, init, out, out_dir, variables)
-    expected = of.Expected(expect, rtol, atol)
-    watched = of.Watched(tap, trace, trace_out, timeline, html)
+    wanted = of.FeedFetchOptions(feed, feeds, fetch, target, init, out, out_dir, variables)
+    expected = of.ExpectedValues(expect, rtol, atol)
+    watched = of.ObserverOptions(tap, trace, trace_out, timeline, html)
     if html is not None:
-        from cfgraph.console.picture.run_file import RunPage
+        from cfgraph.console.picture.run_page import RunPage
 
         watched = replace(watched, page=RunPage)
-    limits = of.Limits(timeout, max_iterations, seed, schedule, schedule_seed)
-    places = of.Place(devices, soft, rules, place, memory, swap_above, gpu)
-    style = of.Style(json, full, quiet, color)
-    timing = of.Timing(clock, costs, until_iteration, no_values, calibrate)
-    clusters = of.Clusters(jit, engine, lazy, regions)
+    limits = of.RunLimits(timeout, max_iterations, seed, schedule, schedule_seed)
+    places = of.DeviceOptions(devices, soft, rules, place, memory, swap_above, gpu)
+    style = of.PrintOptions(json, full, quiet, color)
+    timing = of.ClockOptions(clock, costs, until_iteration, no_values, calibrate)
+    clusters = of.ClusteringOptions(jit, engine, lazy, regions)
     asked = of.RunOptions(wanted, expected, watched, limits, places, style, timing, clusters)
     raise given.Exit(run(graph, asked))

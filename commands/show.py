@@ -44,8 +44,8 @@ def main(
     format = "json" if json else format
     pictures = None
     if html or svg:
-        from cfgraph.console.picture.show_files import Pictures
+        from cfgraph.console.picture.show_pictures import PictureFiles
 
-        pictures = Pictures(html, svg, deadness)
+        pictures = PictureFiles(html, svg, deadness)
     asked_for = ShowOptions(sections, node, tuple(filter), format, full, color, deadness, pictures)
     show(graph, asked_for)

@@ -1,4 +1,4 @@
-"""The page of the Python API, made of signatures and docstrings."""
+"""The page of the Python API, generated from signatures and docstrings."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _SECTIONS: Final = {
     ),
 }
 # what is got from a graph, not made
-_GIVEN: Final = (cfgraph.Node, cfgraph.Output)
+_NOT_CONSTRUCTED: Final = (cfgraph.Node, cfgraph.Output)
 _WIDE: Final = 96
 _HEAD: Final = """\
 # The Python API
@@ -51,7 +51,7 @@ def as_markdown() -> str:
 
 def _entry(name: str, thing: Any) -> Iterator[str]:
     yield f"### {name}\n"
-    if callable(thing) and not _is_error(thing) and thing not in _GIVEN:
+    if callable(thing) and not _is_error(thing) and thing not in _NOT_CONSTRUCTED:
         yield f"```text\n{_call(name, thing)}\n```\n"
     yield f"{_text(thing)}\n"
     if inspect.isclass(thing) and not _is_error(thing):

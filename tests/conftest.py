@@ -1,4 +1,4 @@
-"""What all tests share."""
+"""Options, sampling, and fixtures shared by all tests."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 _SLOW_MODULE = re.compile(r"^pytestmark = .*\bslow\b", flags=re.MULTILINE)
 
 
-def asks_for_gpu(expression: str) -> bool:
+def selects_gpu(expression: str) -> bool:
     """True for a `-m` that selects the tests of a real GPU."""
     return re.search(r"(?<!not )\bgpu\b", expression) is not None
 
@@ -30,7 +30,7 @@ def is_sweep(expression: str, sweep: bool) -> bool:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Hide the GPU from TensorFlow, unless it is what the tests are for; note what is a sweep."""
-    if not asks_for_gpu(config.option.markexpr):
+    if not selects_gpu(config.option.markexpr):
         os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
     sampled.sweep = is_sweep(config.option.markexpr, config.getoption("--sweep"))
     config.pluginmanager.register(Skipped(config), "skipped")
@@ -157,10 +157,10 @@ def fixtures(root: Path) -> Path:
 @pytest.fixture(scope="session")
 def real_card(request: pytest.FixtureRequest) -> Any:
     """The card of this machine. Where none can be used `-m gpu` fails, and other runs skip."""
-    return found_card(request.config.option.markexpr)
+    return require_gpu(request.config.option.markexpr)
 
 
-def found_card(expression: str) -> Any:
+def require_gpu(expression: str) -> Any:
     """The card, for tests that a `-m` has selected."""
     from cfgraph.errors import Unsupported
     from cfgraph.runtime.devices import card
@@ -168,6 +168,6 @@ def found_card(expression: str) -> Any:
     try:
         return card.card()
     except Unsupported as error:
-        if asks_for_gpu(expression):
+        if selects_gpu(expression):
             pytest.fail(error.message, pytrace=False)
         pytest.skip(error.message)

@@ -1,4 +1,4 @@
-"""Long lists of cases: a part of them in every run of the tests, the rest in `make sweep`."""
+"""Sampling of long case lists: a part in every test run, the rest in `make sweep`."""
 
 from __future__ import annotations
 

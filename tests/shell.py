@@ -1,4 +1,4 @@
-"""Run programs and shell lines as people do, with `cfgraph` and `python` on the PATH."""
+"""Runs of programs and shell lines with `cfgraph` and `python` on the PATH."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the pages in docs/ show can be typed, in the order in which they show it."""
+"""Command lines and programs in docs/ run in the order of the page."""
 
 from __future__ import annotations
 

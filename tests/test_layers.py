@@ -1,4 +1,4 @@
-"""Imports go one way: no module reads from a layer above its own."""
+"""Layering: no module imports from a higher layer."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ ROOT = Path(__file__).parent.parent
 ORDER = "errors < proto < ir < ops < build < analysis < passes < runtime < compare < cli < commands"
 LAYERS = ORDER.split(" < ")
 # the modules beside the packages, and the layer that each belongs to
-CLI = ("__main__", "console", "document", "examples", "options", "schemas")
-BESIDE = {"__init__": "errors", **dict.fromkeys(CLI, "cli")}
+CLI = ("__main__", "console", "options", "schemas")
+TOP_LEVEL_LAYERS = {"__init__": "errors", **dict.fromkeys(CLI, "cli")}
 # what a start-up can do without, and what is optional: these may be imported inside functions
 HEAVY = {
     *("google", "ml_dtypes", "numpy", "pysat", "rich", "rustworkx", "scipy"),
@@ -42,7 +42,7 @@ def module_layer(module: str) -> str | None:
     if package != "cfgraph":
         return None
     first = rest.split(".")[0] or "__init__"
-    return BESIDE.get(first, first)
+    return TOP_LEVEL_LAYERS.get(first, first)
 
 
 def file_module(file: Path) -> str:

@@ -1,4 +1,4 @@
-"""What is installed is the package, whole, and nothing else."""
+"""Packaging: the wheel contains the entire package and nothing else."""
 
 from __future__ import annotations
 
@@ -221,7 +221,7 @@ def test_an_unknown_public_name_is_an_attribute_error() -> None:
         _ = cfgraph.nothing_of_this_name
 
 
-def test_the_help_of_the_package_tells_of_every_public_name() -> None:
+def test_the_help_of_the_package_mentions_every_public_name() -> None:
     page = pydoc.render_doc(cfgraph, renderer=pydoc.plaintext)  # type: ignore[attr-defined]
     overview = page.partition("PACKAGE CONTENTS")[0]
     assert not [name for name in cfgraph.__all__ if name not in overview]

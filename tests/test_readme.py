@@ -1,4 +1,4 @@
-"""What the README shows can be typed, and does what it says."""
+"""Command lines and programs in the README run and print the documented output."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ import sys
 import time
 from pathlib import Path
 
-from benchmarks.gpu import lstm, overhead, page, pipeline, swapping
+from benchmarks.gpu import lstm, overhead, pipeline, report, swapping
 from benchmarks.gpu.figures import Bench
 from cfgraph.errors import Unsupported
 from cfgraph.runtime.compiled import has_jax, jax
@@ -36,15 +36,15 @@ def main(words: list[str]) -> int:
             print(f"{error.message}; --tiny tries the code without", file=sys.stderr)
             return error.exit_code
     bench = measured(gpu, _named(words), tiny=tiny, seconds=_seconds(words))
-    told, text = page.record(bench), page.tables(bench.figures)
+    told, text = report.record(bench), report.tables(bench.figures)
     print(f"{told['device']}\n\n{text}")
     if tiny or bench.simulated:
         print("tried only: nothing is written")
         return 0
-    print(f"written: {page.save(told, RESULTS, bench.trace)}")
+    print(f"written: {report.save(told, RESULTS, bench.trace)}")
     if "--no-page" not in words:
-        whole = page.filled(page.PAGE.read_text(encoding="utf-8"), told, text)
-        page.PAGE.write_text(whole, encoding="utf-8")
+        whole = report.filled(report.PAGE.read_text(encoding="utf-8"), told, text)
+        report.PAGE.write_text(whole, encoding="utf-8")
     return 0
 
 

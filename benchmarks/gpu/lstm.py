@@ -103,12 +103,12 @@ def measure(bench: Bench) -> None:
     """Every case, ours and the peers' in turn."""
     for case in cases(tiny=bench.tiny):
         for column, options in _OURS.items():
-            bench.take(TABLE, case.name, column, "ms", _ours(bench, case, options))
+            bench.take(TABLE, case.name, column, "ms", _cfgraph_time(bench, case, options))
         for column, peer in (("jax, by hand", jax_lstm), ("PyTorch, eager", torch_lstm)):
-            bench.take(TABLE, case.name, column, "ms", _theirs(bench, case, peer))
+            bench.take(TABLE, case.name, column, "ms", _peer_time(bench, case, peer))
 
 
-def _ours(bench: Bench, case: Case, options: dict[str, Any]) -> Callable[[], float | str]:
+def _cfgraph_time(bench: Bench, case: Case, options: dict[str, Any]) -> Callable[[], float | str]:
     def figure() -> float | str:
         if options.get("jit") == "xla" and not has_jax():
             return "jax is not installed"
@@ -123,7 +123,7 @@ def _ours(bench: Bench, case: Case, options: dict[str, Any]) -> Callable[[], flo
     return figure
 
 
-def _theirs(bench: Bench, case: Case, peer: Any) -> Callable[[], float | str]:
+def _peer_time(bench: Bench, case: Case, peer: Any) -> Callable[[], float | str]:
     def figure() -> float | str:
         found = peer(*case.data(), gradient=case.gradient, on_card=not bench.simulated)
         return found if isinstance(found, str) else bench.median(found) * 1e3

@@ -24,7 +24,7 @@ Span = tuple[int, int]
 SHOWN: Final = 8
 
 
-class Kept:
+class EventRecorder:
     """An observer that keeps all events but their values, and never has the host wait."""
 
     deferred = True

@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from benchmarks.gpu.figures import Bench
-from benchmarks.gpu.overlap import Kept, overlap
+from benchmarks.gpu.overlap import EventRecorder, overlap
 from cfgraph.build.builder import Builder
 from cfgraph.ir.graph import Graph
 
@@ -59,7 +59,7 @@ class Run:
 
     def traced(self) -> float:
         """The percent of the loop in which two gpus or more compute; the rest is kept, too."""
-        kept = Kept()
+        kept = EventRecorder()
         self.session.run(["out:0"], trace=kept)
         found, bench = overlap(kept.events), self.bench
         told = {

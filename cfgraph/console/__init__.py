@@ -1,1 +1,1 @@
-"""What a person sees and types: tables, values, traces, JSON, files in and out."""
+"""Command output: text, tables, JSON, CI formats, explanations, traces, and pictures."""

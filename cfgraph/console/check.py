@@ -1,4 +1,4 @@
-"""Check graphs and print what was found."""
+"""The `check` command: check graphs and print the findings."""
 
 from __future__ import annotations
 
@@ -12,17 +12,16 @@ from typing import Any, Final
 from cfgraph.analysis.check import CheckReport, check, report_load_error
 from cfgraph.analysis.codes import catalog, similar_code_hint
 from cfgraph.analysis.findings import LEVELS, Finding
-from cfgraph.console.answer import print_document
-from cfgraph.console.ci_formats import CI_FORMATS, Subject
-from cfgraph.console.graphs import STDIN, Source, read_graph
-from cfgraph.console.page import Page, page
-from cfgraph.console.tables import Column, Table, clean_lines, tab_separated
+from cfgraph.console.ci_formats import CI_FORMATS, FindingSubject
+from cfgraph.console.graph_files import STDIN, Source, read_graph
+from cfgraph.console.json_output import print_document
+from cfgraph.console.output import Column, OutputTable, Page, clean_lines, page, tab_separated
 from cfgraph.errors import InvalidInput, UsageError
 from cfgraph.options import Color
 
 FORMATS: Final = ("text", "json", "tsv", *CI_FORMATS)
-MAX_ALIKE: Final = 10
-_UNREADABLE: Final = "CFG0"
+MAX_PER_CODE: Final = 10
+_UNREADABLE_PREFIX: Final = "CFG0"
 _STYLES: Final = {"error": "red", "warning": "yellow", "note": "dim"}
 
 
@@ -41,7 +40,7 @@ class CheckOptions:
 
 
 @dataclass(slots=True)
-class Checked:
+class CheckedGraph:
     """One input: the findings on it, or the reason why it is no graph at all."""
 
     path: str
@@ -60,47 +59,49 @@ def check_graphs(paths: Sequence[str], options: CheckOptions) -> int:
     if list(paths).count(STDIN) > 1:
         raise UsageError("standard input can be read once only")
     for pattern in (*options.select, *options.ignore):
-        _require_known(pattern)
-    checked = [_check(path, options) for path in paths]
+        _require_known_code(pattern)
+    checked = [_check_graph(path, options) for path in paths]
     code = _exit_code(checked, options)
     if options.format == "json":
         _print_json(checked, code)
         return code
     for item in checked:
         if item.failure is not None:
-            _complain(item.failure)
+            _print_input_error(item.failure)
     if options.format in CI_FORMATS:
-        subjects = [Subject(item.path, item.report.findings) for item in checked]
+        subjects = [FindingSubject(item.path, item.report.findings) for item in checked]
         print(CI_FORMATS[options.format]("check", subjects, options.fail_level), end="")
     elif options.format == "tsv":
-        print("\n".join(tab_separated(_table(checked))))
+        print("\n".join(tab_separated(_findings_table(checked))))
     else:
         _print_text(page(options.color), checked, options.full)
     return code
 
 
-def _require_known(pattern: str) -> None:
+def _require_known_code(pattern: str) -> None:
     """Raise UsageError for a pattern of no code, which would hide what it was to show."""
     if not any(fnmatchcase(code, pattern.upper()) for code in catalog()):
         hint = similar_code_hint(pattern) or "as in CFG201 or CFG2*"
         raise UsageError(f"there is no code {pattern!r}", hint=hint)
 
 
-def _check(path: str, options: CheckOptions) -> Checked:
+def _check_graph(path: str, options: CheckOptions) -> CheckedGraph:
     try:
         source = read_graph(path, quiet=options.format != "text")
     except InvalidInput as error:
         error.path = error.path or path
-        failure = error if (error.code or _UNREADABLE).startswith(_UNREADABLE) else None
+        failure = (
+            error if (error.code or _UNREADABLE_PREFIX).startswith(_UNREADABLE_PREFIX) else None
+        )
         report = report_load_error(error)
         if failure is None:
             report = report.only(options.select, options.ignore)
-        return Checked(path, report, failure=failure)
+        return CheckedGraph(path, report, failure=failure)
     report = check(source.graph, options.fetches).only(options.select, options.ignore)
-    return Checked(path, report, source)
+    return CheckedGraph(path, report, source)
 
 
-def _exit_code(checked: Sequence[Checked], options: CheckOptions) -> int:
+def _exit_code(checked: Sequence[CheckedGraph], options: CheckOptions) -> int:
     if any(item.failure is not None for item in checked):
         return InvalidInput.exit_code
     if options.exit_zero:
@@ -108,24 +109,24 @@ def _exit_code(checked: Sequence[Checked], options: CheckOptions) -> int:
     return int(any(item.report.reaches(options.fail_level) for item in checked))
 
 
-def _complain(error: InvalidInput) -> None:
+def _print_input_error(error: InvalidInput) -> None:
     code = f"[{error.code}]" if error.code else ""
     print(clean_lines(f"error{code}: {error}"), file=sys.stderr)
 
 
-def _print_text(out: Page, checked: Sequence[Checked], full: bool) -> None:
+def _print_text(out: Page, checked: Sequence[CheckedGraph], full: bool) -> None:
     for item in checked:
         if item.failure is not None:
             continue
         seen: Counter[str] = Counter()
         for finding in item.report.findings:
             seen[finding.code] += 1
-            if full or seen[finding.code] <= MAX_ALIKE:
+            if full or seen[finding.code] <= MAX_PER_CODE:
                 _print_finding(out, item.path, finding)
         for code, count in seen.items():
-            if not full and count > MAX_ALIKE:
-                out.line(f"and {count - MAX_ALIKE} more of {code}; --full prints them", "dim")
-        out.line(f"{item.path}: {_counted(item.report)}", "" if seen else "green")
+            if not full and count > MAX_PER_CODE:
+                out.line(f"and {count - MAX_PER_CODE} more of {code}; --full prints them", "dim")
+        out.line(f"{item.path}: {_counts_text(item.report)}", "" if seen else "green")
 
 
 def _print_finding(out: Page, path: str, finding: Finding) -> None:
@@ -143,23 +144,23 @@ def _print_finding(out: Page, path: str, finding: Finding) -> None:
         out.line(f"  hint: {finding.hint}", "green")
 
 
-def _counted(report: CheckReport) -> str:
+def _counts_text(report: CheckReport) -> str:
     counts = [(level, report.count(level)) for level in LEVELS]
     told = [f"{count} {level}{'s' * (count > 1)}" for level, count in counts if count]
     return ", ".join(told) or "no findings"
 
 
-def _table(checked: Sequence[Checked]) -> Table:
+def _findings_table(checked: Sequence[CheckedGraph]) -> OutputTable:
     keys = ("path", "level", "code", "node", "frame", "message", "hint")
     rows: list[Sequence[Any]] = [
         (item.path, found.level, found.code, found.node, found.frame, found.message, found.hint)
         for item in checked
         for found in item.report.findings
     ]
-    return Table([Column(key) for key in keys], rows)
+    return OutputTable([Column(key) for key in keys], rows)
 
 
-def _print_json(checked: Sequence[Checked], code: int) -> None:
+def _print_json(checked: Sequence[CheckedGraph], code: int) -> None:
     findings = []
     for item in checked:
         for finding in item.report.findings:
@@ -168,7 +169,7 @@ def _print_json(checked: Sequence[Checked], code: int) -> None:
     failures = [item.failure for item in checked if item.failure is not None]
     print_document(
         "check",
-        inputs=[_input(item) for item in checked],
+        inputs=[_input_json(item) for item in checked],
         summary={level: sum(item.report.count(level) for item in checked) for level in LEVELS},
         findings=findings,
         error=failures[0].to_json() if failures else None,
@@ -176,5 +177,5 @@ def _print_json(checked: Sequence[Checked], code: int) -> None:
     )
 
 
-def _input(item: Checked) -> dict[str, Any]:
+def _input_json(item: CheckedGraph) -> dict[str, Any]:
     return item.source.to_json() if item.source else {"path": item.path}

@@ -1,4 +1,4 @@
-"""Findings as CI services read them: GitHub's workflow commands, SARIF 2.1.0, JUnit's XML."""
+"""Findings in CI formats: GitHub workflow commands, SARIF 2.1.0, JUnit XML."""
 
 from __future__ import annotations
 
@@ -12,28 +12,29 @@ from xml.etree import ElementTree
 from cfgraph import __version__
 from cfgraph.analysis.codes import catalog
 from cfgraph.analysis.findings import LEVELS, Finding
-from cfgraph.console.tables import clean_lines
-from cfgraph.document import render
+from cfgraph.console.json_output import render_json
+from cfgraph.console.output import clean_lines
 
-_SCHEMA: Final = "https://json.schemastore.org/sarif-2.1.0.json"
+_SARIF_SCHEMA: Final = "https://json.schemastore.org/sarif-2.1.0.json"
 _GITHUB_LEVELS: Final = {"error": "error", "warning": "warning", "note": "notice"}
 # what no XML document may hold, not even escaped
 _NOT_XML: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 @dataclass(frozen=True, slots=True)
-class Subject:
+class FindingSubject:
     """One file, or pair of files, with what was found in it."""
 
     path: str
     findings: Sequence[Finding]
 
 
-def github(command: str, subjects: Iterable[Subject], fail_level: str) -> str:
+def github(command: str, subjects: Iterable[FindingSubject], fail_level: str) -> str:
     """A workflow command a finding, which GitHub shows beside the file."""
     lines = [
-        f"::{_GITHUB_LEVELS[item.level]} file={_property(subject.path)},title={_property(title)}"
-        f"::{_data(_whole(item))}"
+        f"::{_GITHUB_LEVELS[item.level]} file={_escape_property(subject.path)},"
+        f"title={_escape_property(title)}"
+        f"::{_escape_data(_full_message(item))}"
         for subject in subjects
         for item in subject.findings
         for title in (item.code or command,)
@@ -41,7 +42,7 @@ def github(command: str, subjects: Iterable[Subject], fail_level: str) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def _whole(item: Finding) -> str:
+def _full_message(item: Finding) -> str:
     """The message with where it is and what to do."""
     where = [f"node '{item.node}'"] if item.node else []
     where += [f"frame '{item.frame}'"] if item.frame else []
@@ -49,29 +50,33 @@ def _whole(item: Finding) -> str:
     return f"{item.message}{at}" + (f"\nhint: {item.hint}" if item.hint else "")
 
 
-def _data(text: str) -> str:
+def _escape_data(text: str) -> str:
     return clean_lines(text).replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
 
 
-def _property(text: str) -> str:
-    return _data(text).replace(":", "%3A").replace(",", "%2C")
+def _escape_property(text: str) -> str:
+    return _escape_data(text).replace(":", "%3A").replace(",", "%2C")
 
 
-def sarif(command: str, subjects: Iterable[Subject], fail_level: str) -> str:
+def sarif(command: str, subjects: Iterable[FindingSubject], fail_level: str) -> str:
     """One run of the tool, with the rules of the codes that were found."""
     pairs = [(subject.path, item) for subject in subjects for item in subject.findings]
     codes = sorted({item.code for _, item in pairs if item.code})
-    results = [_result(path, item, codes) for path, item in pairs]
-    driver = {"name": "cfgraph", "version": __version__, "rules": [_rule(code) for code in codes]}
+    results = [_sarif_result(path, item, codes) for path, item in pairs]
+    driver = {
+        "name": "cfgraph",
+        "version": __version__,
+        "rules": [_sarif_rule(code) for code in codes],
+    }
     run = {
         "tool": {"driver": driver},
         "automationDetails": {"id": f"cfgraph/{command}"},
         "results": results,
     }
-    return render({"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}) + "\n"
+    return render_json({"$schema": _SARIF_SCHEMA, "version": "2.1.0", "runs": [run]}) + "\n"
 
 
-def _rule(code: str) -> dict[str, Any]:
+def _sarif_rule(code: str) -> dict[str, Any]:
     entry = catalog().get(code)
     if entry is None:
         return {"id": code}
@@ -84,7 +89,7 @@ def _rule(code: str) -> dict[str, Any]:
     }
 
 
-def _result(path: str, item: Finding, codes: Sequence[str]) -> dict[str, Any]:
+def _sarif_result(path: str, item: Finding, codes: Sequence[str]) -> dict[str, Any]:
     location: dict[str, Any] = {
         # graphs have no lines; GitHub shows only what has one
         "physicalLocation": {"artifactLocation": {"uri": _uri(path)}, "region": {"startLine": 1}}
@@ -102,7 +107,7 @@ def _uri(path: str) -> str:
     return quote(path.replace("\\", "/"), errors="surrogateescape")
 
 
-def junit(command: str, subjects: Iterable[Subject], fail_level: str) -> str:
+def junit(command: str, subjects: Iterable[FindingSubject], fail_level: str) -> str:
     """A suite a file and a test case a finding, which fails from that level on; one that passes
     where nothing was found.
     """
@@ -111,47 +116,49 @@ def junit(command: str, subjects: Iterable[Subject], fail_level: str) -> str:
     for subject in subjects:
         _add_suite(top, command, subject, bad)
     cases = top.findall("testsuite/testcase")
-    _count(top, cases)
+    _set_counts(top, cases)
     ElementTree.indent(top)
     text = ElementTree.tostring(top, "unicode", short_empty_elements=True)
     return f'<?xml version="1.0" encoding="UTF-8"?>\n{text}\n'
 
 
-def _add_suite(top: Any, command: str, subject: Subject, bad: Sequence[str]) -> None:
-    path = _xml(subject.path)
+def _add_suite(top: Any, command: str, subject: FindingSubject, bad: Sequence[str]) -> None:
+    path = _xml_text(subject.path)
     suite = ElementTree.SubElement(top, "testsuite", {"name": path})
-    for name, item in _cases(command, subject):
-        case = ElementTree.SubElement(suite, "testcase", {"name": _xml(name), "classname": path})
+    for name, item in _junit_cases(command, subject):
+        case = ElementTree.SubElement(
+            suite, "testcase", {"name": _xml_text(name), "classname": path}
+        )
         if item is None:
             continue
         if item.level in bad:
-            told = {"type": item.code or item.level, "message": _xml(item.message)}
-            ElementTree.SubElement(case, "failure", told).text = _xml(_whole(item))
+            told = {"type": item.code or item.level, "message": _xml_text(item.message)}
+            ElementTree.SubElement(case, "failure", told).text = _xml_text(_full_message(item))
         else:
             output = ElementTree.SubElement(case, "system-out")
-            output.text = _xml(f"{item.level}: {_whole(item)}")
-    _count(suite, suite.findall("testcase"))
+            output.text = _xml_text(f"{item.level}: {_full_message(item)}")
+    _set_counts(suite, suite.findall("testcase"))
 
 
-def _cases(command: str, subject: Subject) -> Iterator[tuple[str, Finding | None]]:
+def _junit_cases(command: str, subject: FindingSubject) -> Iterator[tuple[str, Finding | None]]:
     if not subject.findings:
         yield command, None
     for item in subject.findings:
         yield " ".join(part for part in (item.code, item.node) if part) or command, item
 
 
-def _count(element: Any, cases: Sequence[Any]) -> None:
+def _set_counts(element: Any, cases: Sequence[Any]) -> None:
     failures = sum(case.find("failure") is not None for case in cases)
     counts = {"tests": len(cases), "failures": failures, "errors": 0, "skipped": 0}
     for key, count in counts.items():
         element.set(key, str(count))
 
 
-def _xml(text: str) -> str:
+def _xml_text(text: str) -> str:
     return _NOT_XML.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
-CI_FORMATS: Final[dict[str, Callable[[str, Iterable[Subject], str], str]]] = {
+CI_FORMATS: Final[dict[str, Callable[[str, Iterable[FindingSubject], str], str]]] = {
     "github": github,
     "sarif": sarif,
     "junit": junit,

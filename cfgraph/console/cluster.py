@@ -1,33 +1,241 @@
-"""Cluster a graph from a file to a file, and say what was decided, and why."""
+"""The `cluster` command: form clusters, write the graph, report decisions as text, JSON, or DOT."""
 
 from __future__ import annotations
 
+import json
 import sys
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from cfgraph.console.answer import print_document
-from cfgraph.console.cluster_dot import cluster_dot
-from cfgraph.console.cluster_report import print_explained, print_summary, print_what_if
-from cfgraph.console.given import NOT_ASKED, Verification
-from cfgraph.console.graphs import STDIN, artifact, read_graph, require_apart, write_graph
-from cfgraph.console.page import note, page
-from cfgraph.document import render
+from cfgraph.console.graph_files import (
+    STDIN,
+    artifact,
+    read_graph,
+    require_distinct_paths,
+    write_graph,
+)
+from cfgraph.console.json_output import print_document, render_json
+from cfgraph.console.output import Column, OutputTable, Page, flowed, note, page
+from cfgraph.console.verify_options import NO_VERIFICATION, Verification
 from cfgraph.errors import UsageError
 from cfgraph.ir.file_io import StagedFiles
-from cfgraph.ir.graph import Graph
+from cfgraph.ir.graph import Graph, Node
 from cfgraph.ir.library import copy_graph
 from cfgraph.options import split_list
 from cfgraph.passes.cluster.cluster import cluster
-from cfgraph.passes.cluster.report import Clustering
+from cfgraph.passes.cluster.rejection_reasons import (
+    EDGE_REASONS,
+    NODE_REASONS,
+    REGION_REASONS,
+    RejectionReason,
+)
+from cfgraph.passes.cluster.report import Clustering, CompilationGain
 from cfgraph.passes.lower.lower import lower
+
+
+def cluster_dot(graph: Graph, report: Clustering) -> Iterator[str]:
+    """The lines of a digraph of the nodes before they were clustered."""
+    numbers = {node.name: f"n{place}" for place, node in enumerate(graph)}
+    reasons = {(edge.source, edge.target): edge.reason for edge in report.edges}
+    yield "digraph {"
+    yield '  node [shape=box, style=rounded, fontname="sans-serif", fontsize=10];'
+    inside = set[str]()
+    for place, one in enumerate(report.clusters):
+        yield f"  subgraph cluster_{place} {{"
+        yield f"    label={_dot_quote(f'{one.name}: {one.condition}')}; color=blue; fontcolor=blue;"
+        for name in one.nodes:
+            inside.add(name)
+            yield f"    {numbers[name]} [label={_dot_quote(_dot_label(graph[name]))}];"
+        yield "  }"
+    for node in graph:
+        if node.name not in inside:
+            reason = report.outside.get(node.name)
+            told = reason.kind if reason else "copied"
+            label = _dot_quote(f"{_dot_label(node)}\n{told}")
+            yield f"  {numbers[node.name]} [label={label}, color=gray60, fontcolor=gray40];"
+    for node in graph:
+        yield from _dot_edges(node, numbers, {k: r.kind for k, r in reasons.items()})
+    yield "}"
+
+
+def _dot_label(node: Node) -> str:
+    return node.name if node.name == node.op else f"{node.name}\n{node.op}"
+
+
+def _dot_edges(
+    node: Node, numbers: Mapping[str, str], reasons: Mapping[tuple[str, str], str]
+) -> Iterator[str]:
+    sources = [(item.node.name, False) for item in node.inputs]
+    sources += [(control.name, True) for control in node.controls]
+    for source, control in dict.fromkeys(sources):
+        style = ["style=dashed"] if control else []
+        reason = reasons.get((source, node.name))
+        if reason is not None:
+            style.append(f"color=red, fontcolor=red, fontsize=9, label={_dot_quote(reason)}")
+        told = f" [{', '.join(style)}]" if style else ""
+        yield f"  {numbers[source]} -> {numbers[node.name]}{told};"
+
+
+def _dot_quote(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)
+
+
+_MAX_OPS: Final = 6
+_ALWAYS_LIVE: Final = "true"
+
+
+def print_summary(out: Page, report: Clustering) -> None:
+    """The clusters, and how many nodes are left out for what reasons."""
+    share = f"{report.coverage:.0%}".replace("%", " %")
+    count = _plural(len(report.clusters), "cluster")
+    out.heading(f"clustered {report.clustered} of {report.nodes} nodes", f"{share}, in {count}")
+    if report.clusters:
+        out.table(_clusters_table(report))
+        conditions = _conditions_table(report)
+        if conditions.rows:
+            out.line()
+            out.table(conditions)
+    reasons = report.histogram()
+    if reasons:
+        out.line()
+        out.heading("not clustered", _plural(len(report.outside), "node"))
+        out.table(_reasons_table(report, reasons))
+
+
+def _clusters_table(report: Clustering) -> OutputTable:
+    columns = [
+        Column("cluster"),
+        Column("nodes", right=True),
+        Column("copies", "copied", right=True),
+        Column("inputs", right=True),
+        Column("results", right=True),
+        Column("frame", optional=True),
+        Column("device", optional=True),
+        Column("ops"),
+    ]
+    rows = [
+        (
+            one.name,
+            len(one.nodes),
+            len(one.copies),
+            one.constants + one.arguments + one.resources,
+            one.results,
+            one.frame if one.frame != "/" else "",
+            one.device,
+            _frequent_ops(one.ops),
+        )
+        for one in report.clusters
+    ]
+    return OutputTable(columns, [*rows])
+
+
+def _conditions_table(report: Clustering) -> OutputTable:
+    """When the clusters run that do not always; a condition may be long, and has a line of its own.
+
+    Clusters that are live together are told of once.
+    """
+    together: dict[str, list[str]] = {}
+    for one in report.clusters:
+        if one.condition != _ALWAYS_LIVE:
+            together.setdefault(one.condition, []).append(one.name)
+    rows = [(", ".join(names), condition) for condition, names in together.items()]
+    return OutputTable([Column("cluster"), Column("condition", "live when")], [*rows])
+
+
+def _frequent_ops(ops: Mapping[str, int]) -> str:
+    often = sorted(ops.items(), key=lambda item: (-item[1], item[0]))
+    told = [f"{op} {count}" if count > 1 else op for op, count in often[:_MAX_OPS]]
+    return ", ".join([*told, *(["…"] if len(often) > _MAX_OPS else [])])
+
+
+def _reasons_table(report: Clustering, reasons: Mapping[str, int]) -> OutputTable:
+    columns = [Column("reason"), Column("nodes", right=True), Column("meaning"), Column("ops")]
+    rows = []
+    for kind, count in reasons.items():
+        ops = Counter(
+            report.op_of[n] for n, reason in report.outside.items() if reason.kind == kind
+        )
+        rows.append((kind, count, NODE_REASONS[kind], _frequent_ops(ops)))
+    return OutputTable(columns, [*rows])
+
+
+def print_regions(out: Page, report: Clustering) -> None:
+    """The loops, conditionals, stacks and arrays that were looked at, and what became of them."""
+    out.line()
+    raised = sum(one.raised is not None for one in report.regions)
+    out.heading("regions", f"{raised} of {len(report.regions)} in clusters")
+    columns = [
+        Column("kind"),
+        Column("region"),
+        Column("nodes", right=True),
+        Column("reason"),
+        Column("detail"),
+    ]
+    rows = [
+        (one.kind, one.name, len(one.ops), *_reason_cells(one.reason)) for one in report.regions
+    ]
+    out.table(OutputTable(columns, [*rows]))
+    kinds = [one.reason.kind for one in report.regions if one.reason is not None]
+    for kind, count in Counter(kinds).most_common():
+        out.line(f"  {kind} {count}: {REGION_REASONS.get(kind) or NODE_REASONS[kind]}", "dim")
+
+
+def _reason_cells(reason: RejectionReason | None) -> tuple[str, str]:
+    return ("", "in a cluster") if reason is None else (reason.kind, reason.text)
+
+
+def print_exclusions(out: Page, report: Clustering) -> None:
+    """Every node and edge outside with its reason, then what each op costs."""
+    if report.regions:
+        print_regions(out, report)
+    out.line()
+    out.heading("nodes in no cluster")
+    columns = [Column("node"), Column("op"), Column("reason"), Column("detail")]
+    nodes = report.outside.items()
+    rows = [(name, report.op_of[name], reason.kind, reason.text) for name, reason in nodes]
+    out.table(OutputTable(columns, [*rows]))
+    if report.edges:
+        out.line()
+        out.heading("edges that join nothing")
+        ends = [Column("source", "from"), Column("target", "to")]
+        edges = [(e.source, e.target, e.reason.kind, e.reason.text) for e in report.edges]
+        out.table(OutputTable([*ends, *columns[2:]], [*edges]))
+        for kind, count in report.edge_histogram().items():
+            out.line(f"  {kind} {count}: {EDGE_REASONS[kind]}", "dim")
+    gains = [gain for gain in report.gains if gain.more > 0]
+    if gains:
+        out.line()
+        out.heading("largest gain if an op were compiled")
+        columns = [
+            Column("op"),
+            Column("more", "more nodes", right=True),
+            Column("clusters", right=True),
+        ]
+        out.table(OutputTable(columns, [(gain.ops, gain.more, gain.clusters) for gain in gains]))
+
+
+def print_what_if(out: Page, report: Clustering, gain: CompilationGain) -> None:
+    """What would be clustered if some ops compiled."""
+    out.line()
+    change = f"{gain.more:+d} nodes, in {_plural(gain.clusters, 'cluster')}"
+    out.heading(f"if {', '.join(gain.ops)} compiled", change)
+    for line in flowed(gain.nodes):
+        out.line(line)
+    for name, reason in gain.still_outside.items():
+        out.line(f"  {name} would stay outside: {reason.kind}: {reason.text}", "dim")
+
+
+def _plural(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
 
 FORMATS: Final = ("text", "json", "dot")
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ClusterOptions:
     """What is to be clustered, and what is asked about it."""
 
     deadness: str
@@ -48,24 +256,24 @@ class Asked:
 
     def apply(self, graph: Graph) -> Clustering:
         """Cluster a graph."""
-        fetches = _all(self.fetches)
+        fetches = _split_all(self.fetches)
         return cluster(
             graph,
             deadness=self.deadness,
             min_size=self.min_size,
             max_size=self.max_size,
-            only_ops=_all(self.only_ops),
-            exclude_ops=_all(self.exclude_ops),
+            only_ops=_split_all(self.only_ops),
+            exclude_ops=_split_all(self.exclude_ops),
             fetches=fetches or None,
-            feeds=_all(self.feeds),
+            feeds=_split_all(self.feeds),
             explain=self.explain,
-            what_if=_all(self.what_if),
+            what_if=_split_all(self.what_if),
             regions=self.regions,
         )
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class ClusterOutputOptions:
     """Where the graph and the names go, and how to answer."""
 
     format: str = "text"
@@ -73,16 +281,16 @@ class Written:
     to: str | None = None
     map_out: str | None = None
     quiet: bool = False
-    verification: Verification = NOT_ASKED
+    verification: Verification = NO_VERIFICATION
 
 
-def cluster_file(path: str, asked: Asked, writing: Written) -> int:
+def cluster_file(path: str, asked: ClusterOptions, writing: ClusterOutputOptions) -> int:
     """Read, cluster and write a graph; with a report asked for, the report is the result.
 
     Returns the exit code: 1, and no graph is written, where the result was to be verified and
     computes something else. Raises UsageError where two answers would go to one place.
     """
-    _require_places(asked, writing)
+    _require_distinct_outputs(asked, writing)
     source = read_graph(path, quiet=writing.quiet)
     inputs, graph = [source.to_json()], source.graph
     writing.verification.before(source, writing.quiet)
@@ -96,7 +304,7 @@ def cluster_file(path: str, asked: Asked, writing: Written) -> int:
     written = None
     with StagedFiles() as files:
         if fine and writing.map_out is not None:
-            files.write(writing.map_out, f"{render(report.names)}\n".encode())
+            files.write(writing.map_out, f"{render_json(report.names)}\n".encode())
         if fine and (writing.output is not None or not (asked.reports or whole)):
             written = write_graph(graph, writing.output, writing.to, files, writing.quiet)
     for warning in report.warnings:
@@ -107,8 +315,8 @@ def cluster_file(path: str, asked: Asked, writing: Written) -> int:
         print_document(
             "cluster",
             inputs=inputs,
-            summary=_summary(report),
-            result={**_result(report, asked), "verify": verdict},
+            summary=_summary_json(report),
+            result={**_result_json(report, asked), "verify": verdict},
             artifacts=artifacts,
             exit_code=int(not fine),
         )
@@ -121,11 +329,11 @@ def cluster_file(path: str, asked: Asked, writing: Written) -> int:
     return int(not fine)
 
 
-def _all(texts: Sequence[str]) -> tuple[str, ...]:
+def _split_all(texts: Sequence[str]) -> tuple[str, ...]:
     return tuple(part for text in texts for part in split_list(text))
 
 
-def _require_places(asked: Asked, writing: Written) -> None:
+def _require_distinct_outputs(asked: ClusterOptions, writing: ClusterOutputOptions) -> None:
     if writing.format not in FORMATS:
         message = f"unknown format {writing.format!r}"
         raise UsageError(message, hint=f"one of {', '.join(FORMATS)}")
@@ -136,19 +344,19 @@ def _require_places(asked: Asked, writing: Written) -> None:
     if writing.format == "json" and not asked.reports and writing.output is None:
         message = "the JSON answer takes standard output"
         raise UsageError(message, hint="say where the graph goes: -o FILE; or ask for --explain")
-    require_apart(writing.output, writing.map_out, "names")
+    require_distinct_paths(writing.output, writing.map_out, "names")
 
 
-def _print_report(report: Clustering, asked: Asked) -> None:
+def _print_report(report: Clustering, asked: ClusterOptions) -> None:
     out = page()
     print_summary(out, report)
     if asked.explain:
-        print_explained(out, report)
+        print_exclusions(out, report)
     if report.what_if is not None:
         print_what_if(out, report, report.what_if)
 
 
-def _summary(report: Clustering) -> dict[str, Any]:
+def _summary_json(report: Clustering) -> dict[str, Any]:
     return {
         "nodes": report.nodes,
         "clustered": report.clustered,
@@ -157,7 +365,7 @@ def _summary(report: Clustering) -> dict[str, Any]:
     }
 
 
-def _result(report: Clustering, asked: Asked) -> dict[str, Any]:
+def _result_json(report: Clustering, asked: ClusterOptions) -> dict[str, Any]:
     told: dict[str, Any] = {
         "clusters": report.clusters,
         "absorbed": report.absorbed,

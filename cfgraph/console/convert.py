@@ -1,4 +1,4 @@
-"""Write a graph in another format."""
+"""The `convert` command: write a graph in another format."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import sys
 
 from cfgraph.compare.diff import diff
 from cfgraph.compare.differences import GraphDiff
-from cfgraph.console.answer import print_document
-from cfgraph.console.diff_nodes import print_diff, to_json
-from cfgraph.console.graphs import STDIN, artifact, read_graph, write_graph
-from cfgraph.console.page import note, page
+from cfgraph.console.diff import diff_json, print_diff
+from cfgraph.console.graph_files import STDIN, artifact, read_graph, write_graph
+from cfgraph.console.json_output import print_document
+from cfgraph.console.output import note, page
 from cfgraph.errors import UsageError
 from cfgraph.ir.files import dumps, format_for_path, loads
 from cfgraph.ir.graph import Graph
@@ -33,7 +33,7 @@ def convert(
         message = "the JSON answer takes standard output"
         raise UsageError(message, hint="say where the graph goes: -o FILE")
     source = read_graph(path, from_format, quiet)
-    found = diff(source.graph, _again(source.graph, output, to)) if verify else GraphDiff()
+    found = diff(source.graph, _round_trip(source.graph, output, to)) if verify else GraphDiff()
     written = None if found else write_graph(source.graph, output, to, quiet=quiet)
     if found:
         out = page(stream=sys.stderr)
@@ -44,14 +44,14 @@ def convert(
         note("verify: what is written reads as the same graph", quiet)
     if json:
         artifacts = [artifact("graph", written)] if written else []
-        result = {"verify": to_json(found) if verify else None}
+        result = {"verify": diff_json(found) if verify else None}
         code = int(bool(found))
         inputs = [source.to_json()]
         print_document("convert", inputs=inputs, result=result, artifacts=artifacts, exit_code=code)
     return int(bool(found))
 
 
-def _again(graph: Graph, output: str | None, to: str | None) -> Graph:
+def _round_trip(graph: Graph, output: str | None, to: str | None) -> Graph:
     """The graph as it is read from what would be written."""
     kind = to or (format_for_path(output) if output not in (None, STDIN) else "pb")
     return loads(dumps(graph, kind), kind)

@@ -1,25 +1,246 @@
-"""Compare two graphs from files, node by node unless they are run, and print what differs."""
+"""The `diff` command: compare two graphs node by node and print the differences."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from cfgraph.analysis.findings import Finding
-from cfgraph.compare.diff import IGNORABLE_PARTS, MATCH_MODES, diff
-from cfgraph.compare.differences import diff_findings
-from cfgraph.console.answer import print_document
-from cfgraph.console.ci_formats import CI_FORMATS, Subject
-from cfgraph.console.diff_nodes import nodes_summary, print_diff, side_text, to_json
-from cfgraph.console.given import Given
-from cfgraph.console.graphs import STDIN, Source, read_graph
-from cfgraph.console.page import page
+from cfgraph.compare.diff import IGNORABLE_PARTS, MATCH_MODES, diff, is_default_attr
+from cfgraph.compare.differences import Change, ChangedNode, GraphDiff, NodesDiff, diff_findings
+from cfgraph.console.ci_formats import CI_FORMATS, FindingSubject
+from cfgraph.console.graph_files import STDIN, Source, read_graph
+from cfgraph.console.json_output import print_document
+from cfgraph.console.output import Page, page
+from cfgraph.console.verify_options import RunInputs
 from cfgraph.errors import UsageError
+from cfgraph.ir.attrs import TensorValue
+from cfgraph.ir.dtypes import DType
+from cfgraph.ir.graph import Node
+from cfgraph.ir.text.printer import AttrPrinter
 from cfgraph.options import Color
 
+MAX_SHOWN: Final = 20
+_MAX_VALUE: Final = 60
+
+
+def nodes_summary(found: GraphDiff) -> dict[str, int]:
+    """How much differs."""
+    nodes = found.nodes
+    return {
+        "added": len(nodes.added),
+        "removed": len(nodes.removed),
+        "changed": len(nodes.changed),
+        "functions_added": len(found.functions_added),
+        "functions_removed": len(found.functions_removed),
+        "functions_changed": len(found.functions_changed),
+    }
+
+
+def print_diff(out: Page, found: GraphDiff, sources: Sequence[Source], full: bool) -> None:
+    """Removed, added and changed nodes, of these the parts alone that differ."""
+    if not found:
+        count = len(sources[0].graph)
+        out.line(f"no differences: {count} node{'s' * (count != 1)} alike", "green")
+        return
+    for sign, source in zip("-+", sources, strict=True):
+        out.line(f"{sign * 3} {source.path} ({len(source.graph)} nodes)", "bold")
+    printer = _DiffPrinter(out, full)
+    printer.nodes(found.nodes)
+    for sign, names in (("-", found.functions_removed), ("+", found.functions_added)):
+        printer.several(sign, names, lambda name: f"function {name}")
+    for function in found.functions_changed:
+        out.line(f"~ function {function.name}", "yellow")
+        inner = _DiffPrinter(out, full, "    ")
+        inner.parts(function.changes)
+        inner.nodes(function.nodes)
+        if not function.changes and not function.nodes:
+            out.line("    its body does not resolve; see `cfgraph check`", "dim")
+    printer.parts(found.changes)
+    out.line(f"{_difference_text(found)}", "bold")
+
+
+def _difference_text(found: GraphDiff) -> str:
+    counts = [(count, _COUNT_NOUNS[key]) for key, count in nodes_summary(found).items() if count]
+    words = [f"{count} {one if count == 1 else more}" for count, (one, more) in counts]
+    if found.nodes.reordered:
+        words.append("the nodes stand in another order (--ignore order)")
+    if found.changes:
+        words.append("what concerns the whole graph")
+    return ", ".join(words) or "the same nodes"
+
+
+_COUNT_NOUNS: Final = {
+    "added": ("node added", "nodes added"),
+    "removed": ("node removed", "nodes removed"),
+    "changed": ("node changed", "nodes changed"),
+    "functions_added": ("function added", "functions added"),
+    "functions_removed": ("function removed", "functions removed"),
+    "functions_changed": ("function changed", "functions changed"),
+}
+_STYLES: Final = {"-": "red", "+": "green", "~": "yellow"}
+
+
+class _DiffPrinter:
+    def __init__(self, out: Page, full: bool, indent: str = "") -> None:
+        self.out = out
+        self.full = full
+        self.indent = indent
+        self.values = AttrPrinter()
+
+    def nodes(self, found: NodesDiff) -> None:
+        """The nodes that differ."""
+        self.several("-", found.removed, self.node)
+        self.several("+", found.added, self.node)
+        for item in self.capped("~", found.changed):
+            self.changed(item)
+        if found.reordered and self.indent:
+            self.out.line(f"{self.indent}the nodes stand in another order", "dim")
+
+    def several(self, sign: str, items: Sequence[Any], told: Callable[[Any], str]) -> None:
+        """Lines with a sign before them."""
+        for item in self.capped(sign, items):
+            self.out.line(f"{self.indent}{sign} {told(item)}", _STYLES[sign])
+
+    def capped(self, sign: str, items: Sequence[Any]) -> Iterator[Any]:
+        """The first ones, and how many more there are."""
+        shown = items if self.full else items[:MAX_SHOWN]
+        yield from shown
+        if len(items) > len(shown):
+            more = len(items) - len(shown)
+            self.out.line(f"{self.indent}{sign} and {more} more; --full prints them", "dim")
+
+    def node(self, node: Node) -> str:
+        """A node in one line."""
+        inputs = [item.name if item.port else item.node.name for item in node.inputs]
+        inputs += [f"^{item.name}" for item in node.controls]
+        told = node.attrs if self.full else significant_attrs(node)
+        attrs = ", ".join(f"{key}={self.side(value)}" for key, value in told.items())
+        line = f"{node.name} = {node.op}({', '.join(inputs)})"
+        line += f" {{{attrs}}}" if attrs else ""
+        return f"{line} on {node.device}" if node.device else line
+
+    def changed(self, item: ChangedNode) -> None:
+        """A node with the parts that differ."""
+        renamed = "" if item.before.name == item.after.name else f" -> {item.after.name}"
+        op = f" ({item.after.op})" if item.before.op == item.after.op else ""
+        self.out.line(f"{self.indent}~ {item.before.name}{renamed}{op}", "yellow")
+        _DiffPrinter(self.out, self.full, f"{self.indent}    ").parts(item.changes)
+
+    def parts(self, changes: Iterable[Change]) -> None:
+        """What it was, and what it is now."""
+        for change in changes:
+            old, new = self.side(change.before), self.side(change.after)
+            pieces = [(f"{self.indent}{change.part}: ", "")]
+            pieces += [(f"- {old}", "red")] if change.before is not None else []
+            pieces += [("  ", "")] if None not in (change.before, change.after) else []
+            pieces += [(f"+ {new}", "green")] if change.after is not None else []
+            self.out.spans(pieces)
+
+    def side(self, value: Any) -> str:
+        """One side of a change."""
+        return side_text(value, self.values, self.full)
+
+
+def print_changes(out: Page, changes: Iterable[Change], indent: str) -> None:
+    """What changed about a node."""
+    _DiffPrinter(out, False, indent).parts(changes)
+
+
+def significant_attrs(node: Node) -> dict[str, Any]:
+    """The attributes but for notes, defaults, and types where inputs tell them."""
+    inferred = DType if node.inputs else ()
+    return {
+        key: value
+        for key, value in node.attrs.items()
+        if not (
+            key.startswith("_") or isinstance(value, inferred) or is_default_attr(node, key, value)
+        )
+    }
+
+
+def side_text(value: Any, printer: AttrPrinter | None = None, full: bool = False) -> str:
+    """One side of a change: names as they are, attributes as the readable form has them.
+
+    Without `full` long ones are cut.
+    """
+    if isinstance(value, str):
+        return value or "''"
+    if not full and isinstance(value, TensorValue) and (value.shape.elements or 0) > _MAX_VALUE:
+        return f"{value.dtype}{value.shape}:…"
+    text = attr_text(value, printer or AttrPrinter())
+    return text if full or len(text) <= _MAX_VALUE else text[:_MAX_VALUE] + "…"
+
+
+def attr_text(value: Any, printer: AttrPrinter) -> str:
+    """An attribute as the readable form has it."""
+    return "" if value is None else printer.value_text(value)
+
+
+def diff_json(found: GraphDiff) -> dict[str, Any]:
+    """The differences as a member of a command's JSON document."""
+    printer = AttrPrinter()
+    return {
+        "equal": not found,
+        **_nodes_json(found.nodes, printer),
+        "functions": {
+            "added": found.functions_added,
+            "removed": found.functions_removed,
+            "changed": [
+                {
+                    "name": item.name,
+                    "changes": changes_json(item.changes, printer),
+                    **_nodes_json(item.nodes, printer),
+                }
+                for item in found.functions_changed
+            ],
+        },
+        "changes": changes_json(found.changes, printer),
+    }
+
+
+def _nodes_json(found: NodesDiff, printer: AttrPrinter) -> dict[str, Any]:
+    return {
+        "added": [{"node": node.name, "op": node.op} for node in found.added],
+        "removed": [{"node": node.name, "op": node.op} for node in found.removed],
+        "changed": [
+            {
+                "node": item.before.name,
+                "now": item.after.name,
+                "op": item.after.op,
+                "changes": changes_json(item.changes, printer),
+            }
+            for item in found.changed
+        ],
+        "renamed": dict(found.renamed),
+        "reordered": found.reordered,
+    }
+
+
+def changes_json(
+    changes: Iterable[Change], printer: AttrPrinter | None = None
+) -> list[dict[str, Any]]:
+    """What changed about a node as a member of a command's JSON document."""
+    printer = printer or AttrPrinter()
+    return [
+        {
+            "part": change.part,
+            "before": _attr_side_json(change.before, printer),
+            "after": _attr_side_json(change.after, printer),
+        }
+        for change in changes
+    ]
+
+
+def _attr_side_json(value: Any, printer: AttrPrinter) -> str | None:
+    if value is None or isinstance(value, str):
+        return value
+    return attr_text(value, printer)
+
+
 FORMATS: Final = ("text", "json", *CI_FORMATS)
-Sources = tuple[Source, Source]
+SourcePair = tuple[Source, Source]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,29 +250,29 @@ class DiffOptions:
     by: str = "name"
     ignore: tuple[str, ...] = ()
     run: bool = False
-    given: Given = field(default_factory=Given)
+    given: RunInputs = field(default_factory=RunInputs)
     format: str = "text"
     full: bool = False
     quiet: bool = False
     color: Color = Color.auto
 
 
-Compare = Callable[[Sources, DiffOptions], int]
+CompareSources = Callable[[SourcePair, DiffOptions], int]
 
 
-def diff_files(a: str, b: str, options: DiffOptions, compare: Compare) -> int:
+def diff_files(a: str, b: str, options: DiffOptions, compare: CompareSources) -> int:
     """Read two graphs and `compare` them; returns the exit code, 1 where they differ.
 
     Raises UsageError for options that do not fit each other.
     """
-    _require_sense(options)
+    _require_compatible_options(options)
     if a == b == STDIN:
         raise UsageError("standard input can be read once only")
     sources = read_graph(a, quiet=options.quiet), read_graph(b, quiet=options.quiet)
     return compare(sources, options)
 
 
-def _require_sense(options: DiffOptions) -> None:
+def _require_compatible_options(options: DiffOptions) -> None:
     if options.format not in FORMATS:
         raise UsageError(f"unknown format {options.format!r}", hint=f"one of {', '.join(FORMATS)}")
     if options.run and (options.by != MATCH_MODES[0] or options.ignore):
@@ -62,18 +283,18 @@ def _require_sense(options: DiffOptions) -> None:
         raise UsageError(message, hint="add --run")
 
 
-def compare_nodes(sources: Sources, options: DiffOptions) -> int:
+def compare_nodes(sources: SourcePair, options: DiffOptions) -> int:
     """Compare node by node."""
     found = diff(sources[0].graph, sources[1].graph, by=options.by, ignore=options.ignore)
-    return print_answer(
+    return print_diff_result(
         sources,
         options,
-        Answer(
+        DiffResult(
             differs=bool(found),
             findings=diff_findings(found, side_text),
             document=lambda: {
                 "summary": nodes_summary(found),
-                "result": {"structure": to_json(found), "runs": None},
+                "result": {"structure": diff_json(found), "runs": None},
             },
             text=lambda: print_diff(page(options.color), found, sources, options.full),
         ),
@@ -81,7 +302,7 @@ def compare_nodes(sources: Sources, options: DiffOptions) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class DiffResult:
     """What a comparison found: its findings, what a document has of it, how it prints as text."""
 
     differs: bool
@@ -90,14 +311,14 @@ class Answer:
     text: Callable[[], None]
 
 
-def print_answer(sources: Sources, options: DiffOptions, answer: Answer) -> int:
+def print_diff_result(sources: SourcePair, options: DiffOptions, answer: DiffResult) -> int:
     """Print in the format that was asked for; returns the exit code.
 
     For a CI service the second graph is the one that is looked at.
     """
     code = int(answer.differs)
     if options.format in CI_FORMATS:
-        subject = Subject(sources[1].path, answer.findings)
+        subject = FindingSubject(sources[1].path, answer.findings)
         print(CI_FORMATS[options.format]("diff", [subject], "error"), end="")
     elif options.format == "json":
         members = {"inputs": sources, "findings": answer.findings, "exit_code": code}

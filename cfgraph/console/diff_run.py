@@ -1,24 +1,110 @@
-"""Print how the runs of two graphs compare."""
+"""Comparison of two graphs by running both: inputs, report, and the `diff --run` command."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
 
 from cfgraph.compare.diff import diff
-from cfgraph.compare.differences import Change
+from cfgraph.compare.differences import Change, run_findings
 from cfgraph.compare.divergence import Divergence
-from cfgraph.compare.equivalence import RunDiff, ValueMismatch
-from cfgraph.console.diff_nodes import changes_json, print_parts
-from cfgraph.console.page import Page
+from cfgraph.compare.equivalence import (
+    DEFAULT_CASES,
+    ComparisonRunOptions,
+    RunDiff,
+    ValueMismatch,
+    compare_runs,
+)
+from cfgraph.compare.sample_point import DimensionSizes, SampleOptions
+from cfgraph.console.diff import (
+    DiffOptions,
+    DiffResult,
+    SourcePair,
+    changes_json,
+    print_changes,
+    print_diff_result,
+)
+from cfgraph.console.graph_files import Source, require_single_stdin
+from cfgraph.console.output import Page, page
 from cfgraph.console.values import summary_text, type_text, value_json, value_text
-from cfgraph.ir.graph import Graph
+from cfgraph.console.variable_source import VariableSource
+from cfgraph.console.verify_options import RunInputs
+from cfgraph.errors import UsageError
+from cfgraph.ir.graph import Graph, Node
+from cfgraph.ir.names import node_name
+from cfgraph.options import split_list
+from cfgraph.runtime.feeds import read_feeds
+from cfgraph.runtime.fetches import Fetches
+from cfgraph.runtime.frame_state import MOST_ITERATIONS
 
-MAX_GAPS: Final = 10
-_MAX_FED: Final = 32
+_MAX_SIZE_DIGITS: Final = 10
+
+
+def comparison_options(given: RunInputs, source: Source, quiet: bool) -> ComparisonRunOptions:
+    """What is given, understood. Raises UsageError for what does not fit the graph."""
+    graph = source.graph
+    asked = Fetches(graph)
+    for name in given.fetches:
+        asked.fetch(name)
+    for name in given.targets:
+        asked.target(name)
+    inits = [graph[name.removeprefix("^")] for name in given.inits]
+    named = [*(item.node for item in asked.tensors), *asked.targets]
+    wanted = [*named, *inits] if named else None
+    limit = given.max_iterations
+    setting = SampleOptions(
+        read_feeds(graph, given.feeds, given.archives, given.seed or 0),
+        tuple(given.inits),
+        read_sizes(graph, given.sizes),
+        MOST_ITERATIONS if limit is None else limit,
+        given.timeout,
+        VariableSource(given.variables, quiet).state(source, wanted),
+    )
+    return ComparisonRunOptions(
+        setting,
+        tuple(item.name for item in asked.tensors),
+        tuple(node.name for node in asked.targets),
+        DEFAULT_CASES if given.cases is None else given.cases,
+        given.seed or 0,
+        given.rtol,
+        given.atol,
+    )
+
+
+def read_sizes(graph: Graph, texts: Iterable[str]) -> DimensionSizes:
+    """Sizes for what has none: `4` for all, `x=4` or `x=4,8` for one tensor.
+
+    Raises UsageError for what is neither.
+    """
+    default, of = DimensionSizes().default, {}
+    for text in texts:
+        name, sign, numbers = text.rpartition("=")
+        found = tuple(_parse_size(text, number) for number in split_list(numbers))
+        if sign and found:
+            of[graph.tensor(name).name] = found
+        elif len(found) == 1:
+            (default,) = found
+        else:
+            raise _size_error(text)
+    return DimensionSizes(default, of)
+
+
+def _parse_size(text: str, number: str) -> int:
+    if not (number.isascii() and number.isdigit() and len(number) < _MAX_SIZE_DIGITS):
+        raise _size_error(text)
+    return int(number)
+
+
+def _size_error(text: str) -> UsageError:
+    return UsageError(f"--size {text} is no size", hint="as in --size 4, or --size x=4,8")
+
+
+MAX_DIFFERENCES: Final = 10
+_MAX_FEED_ELEMENTS: Final = 32
 
 
 def print_runs(out: Page, found: RunDiff, graphs: Sequence[Graph], full: bool = False) -> None:
@@ -29,31 +115,31 @@ def print_runs(out: Page, found: RunDiff, graphs: Sequence[Graph], full: bool = 
     for name in found.missing:
         out.line(f"{name}: B does not have it", "red")
     if not found:
-        out.line(f"no differences: {_told(found)}", "green")
+        out.line(f"no differences: {_agreement_text(found)}", "green")
         return
     if not found.gaps and not found.failure:
-        out.line(f"all else is the same: {_told(found)}", "dim")
+        out.line(f"all else is the same: {_agreement_text(found)}", "dim")
         return
-    for gap in found.gaps if full else found.gaps[:MAX_GAPS]:
-        _print_gap(out, gap)
-    if len(found.gaps) > MAX_GAPS and not full:
-        out.line(f"and {len(found.gaps) - MAX_GAPS} more; --full prints them", "dim")
+    for gap in found.gaps if full else found.gaps[:MAX_DIFFERENCES]:
+        _print_difference(out, gap)
+    if len(found.gaps) > MAX_DIFFERENCES and not full:
+        out.line(f"and {len(found.gaps) - MAX_DIFFERENCES} more; --full prints them", "dim")
     if found.failure is not None:
         out.line(f"B fails: {found.failure.message}", "red")
         if where := found.failure.where():
             out.line(f"  at {where}")
-    print_first(out, found.first, graphs)
-    inputs = "".join(f" --feed {shlex.quote(_feed(*item))}" for item in found.inputs.items())
+    print_first_divergence(out, found.first, graphs)
+    inputs = "".join(f" --feed {shlex.quote(_feed_text(*item))}" for item in found.inputs.items())
     out.line(f"seen in case {found.cases}{inputs and ', with'}{inputs}", "dim")
 
 
-def _told(found: RunDiff) -> str:
+def _agreement_text(found: RunDiff) -> str:
     count = len(found.fetches)
     what = f"{count} fetch{'es' * (count != 1)}" if count else "what is run"
     return f"{what} alike in {found.cases} case{'s' * (found.cases != 1)}"
 
 
-def _print_gap(out: Page, gap: ValueMismatch) -> None:
+def _print_difference(out: Page, gap: ValueMismatch) -> None:
     out.line(f"{gap.what}: {gap.message}", "red")
     _print_sides(out, gap.before, gap.after)
 
@@ -69,30 +155,35 @@ def run_side_text(value: Any) -> str:
     return "nothing" if value is None else summary_text(value)
 
 
-def _feed(name: str, value: Any) -> str:
+def _feed_text(name: str, value: Any) -> str:
     """A feed to paste; a large one tells its type alone."""
-    large = np.size(value) > _MAX_FED
+    large = np.size(value) > _MAX_FEED_ELEMENTS
     return f"{name.removesuffix(':0')}={type_text(value) if large else value_text(value)}"
 
 
-def print_first(out: Page, first: Divergence | None, graphs: Sequence[Graph]) -> None:
+def print_first_divergence(out: Page, first: Divergence | None, graphs: Sequence[Graph]) -> None:
     """The first wrong node, and what is different about it in the graphs."""
     if first is None:
         out.line("no node of both graphs differs on the way there", "dim")
         return
     port = "" if first.port is None else f", output {first.port}"
-    out.spans([("first wrong node: ", "bold"), (f"{first.node} ({first.op}){_where(first)}", "")])
+    out.spans(
+        [
+            ("first wrong node: ", "bold"),
+            (f"{first.node} ({first.op}){_divergence_location(first)}", ""),
+        ]
+    )
     out.line(f"  {first.message}{port}")
     _print_sides(out, first.before, first.after)
-    print_parts(out, changes_of(first.node, graphs), "  ")
+    print_changes(out, node_changes(first.node, graphs), "  ")
 
 
-def _where(first: Divergence) -> str:
+def _divergence_location(first: Divergence) -> str:
     inside = first.frame != "/"
     return f" in {first.frame}, iteration {first.iteration}" if inside else ""
 
 
-def changes_of(name: str, graphs: Sequence[Graph]) -> tuple[Change, ...]:
+def node_changes(name: str, graphs: Sequence[Graph]) -> tuple[Change, ...]:
     """What differs about the node of a name in the graphs themselves."""
     changed = diff(*graphs, ignore=["notes", "order", "devices"]).nodes.changed
     return next((item.changes for item in changed if item.before.name == name), ())
@@ -117,8 +208,8 @@ def runs_json(found: RunDiff, graphs: Sequence[Graph], full: bool = False) -> di
             {
                 "what": gap.what,
                 "message": gap.message,
-                "a": _side_json(gap.before, full),
-                "b": _side_json(gap.after, full),
+                "a": _run_side_json(gap.before, full),
+                "b": _run_side_json(gap.after, full),
             }
             for gap in found.gaps
         ],
@@ -127,13 +218,54 @@ def runs_json(found: RunDiff, graphs: Sequence[Graph], full: bool = False) -> di
         if first is None
         else {
             **first.to_json(),
-            "a": _side_json(first.before, full),
-            "b": _side_json(first.after, full),
-            "changes": changes_json(changes_of(first.node, graphs)),
+            "a": _run_side_json(first.before, full),
+            "b": _run_side_json(first.after, full),
+            "changes": changes_json(node_changes(first.node, graphs)),
         },
         "inputs": {name: value_json(value, full) for name, value in found.inputs.items()},
     }
 
 
-def _side_json(value: Any, full: bool) -> Any:
+def _run_side_json(value: Any, full: bool) -> Any:
     return None if value is None else value_json(value, full)
+
+
+def compare_by_run(sources: SourcePair, options: DiffOptions) -> int:
+    """Compare what both compute."""
+    for source in sources:
+        require_single_stdin(source, options.given.feeds)
+    graphs = sources[0].graph, sources[1].graph
+    found = compare_runs(*graphs, _pair_options(sources, options))
+    return print_diff_result(
+        sources,
+        options,
+        DiffResult(
+            differs=bool(found),
+            findings=run_findings(found, run_side_text),
+            document=lambda: {
+                "summary": runs_summary(found),
+                "result": {"structure": None, "runs": runs_json(found, graphs, options.full)},
+            },
+            text=lambda: print_runs(page(options.color), found, graphs, options.full),
+        ),
+    )
+
+
+def _pair_options(sources: SourcePair, options: DiffOptions) -> ComparisonRunOptions:
+    """What is asked for; variables that are beside one graph alone are those of both."""
+    asked = comparison_options(options.given, sources[0], options.quiet)
+    if options.given.variables is not None:
+        return asked
+    graph = sources[1].graph
+    beside = VariableSource(quiet=options.quiet).state(sources[1], _requested_nodes(graph, asked))
+    if asked.setting.state is None:
+        return replace(asked, setting=replace(asked.setting, state=beside))
+    return replace(asked, state_of_b=beside)
+
+
+def _requested_nodes(graph: Graph, asked: ComparisonRunOptions) -> list[Node] | None:
+    """What is run of a graph by name; None for its outputs."""
+    names = [*asked.fetches, *asked.targets, *asked.setting.inits]
+    nodes = [graph.nodes.get(node_name(name)) for name in names]
+    named = asked.fetches or asked.targets
+    return [node for node in nodes if node is not None] if named else None

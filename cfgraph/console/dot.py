@@ -1,6 +1,6 @@
 """A graph in the DOT language of Graphviz: loops as nested boxes, back edges in red.
 
-With deadness, nodes that run together are filled with one colour, and those that never do are grey.
+With deadness, nodes with equal liveness share a fill color, and dead nodes are gray.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Final
 
 from cfgraph.analysis.deadness.deadness import LivenessCondition
 from cfgraph.analysis.loops.frames import Frame
-from cfgraph.console.view import Chosen
+from cfgraph.console.selection import NodeSelection
 from cfgraph.ir.graph import Node
 from cfgraph.ops.op import role
 
@@ -19,10 +19,10 @@ _SHAPES = {"switch": "trapezium", "merge": "invtrapezium", "enter": "cds", "exit
 
 
 # the angle between the hues of two neighbours, as far from those of others as it gets
-_GOLDEN: Final = 0.618
+_GOLDEN_RATIO: Final = 0.618
 
 
-def dot_lines(chosen: Iterable[Chosen], deadness: bool = False) -> Iterator[str]:
+def dot_lines(chosen: Iterable[NodeSelection], deadness: bool = False) -> Iterator[str]:
     """The lines of a digraph of some nodes and the edges among them."""
     parts = list(chosen)
     nodes = [node for some in parts for node in some.nodes]
@@ -31,14 +31,16 @@ def dot_lines(chosen: Iterable[Chosen], deadness: bool = False) -> Iterator[str]
     yield '  node [shape=box, style=rounded, fontname="sans-serif", fontsize=10];'
     boxes = 0
     for some in parts:
-        yield from _frames(some, numbers, boxes, deadness)
+        yield from _frame_boxes(some, numbers, boxes, deadness)
         boxes += len(some.view.found.all)
     for node in nodes:
         yield from _edges(node, numbers)
     yield "}"
 
 
-def _frames(some: Chosen, numbers: dict[Node, str], boxes: int, deadness: bool) -> Iterator[str]:
+def _frame_boxes(
+    some: NodeSelection, numbers: dict[Node, str], boxes: int, deadness: bool
+) -> Iterator[str]:
     """The nodes, those of a loop within its box; so many boxes have been drawn before."""
     found = some.view.found
     members: dict[Frame, list[Node]] = {}
@@ -57,7 +59,7 @@ def _frames(some: Chosen, numbers: dict[Node, str], boxes: int, deadness: bool) 
             continue
         if frame is not found.root:
             yield f"{indent[2:]}subgraph cluster_{box[frame]} {{"
-            yield f"{indent}label={_quoted(frame.name)}; color=gray60; fontcolor=gray40;"
+            yield f"{indent}label={_quote(frame.name)}; color=gray60; fontcolor=gray40;"
             stack.append((frame, True))
         for node in members.get(frame, ()):
             when = some.view.when[node] if deadness else None
@@ -71,16 +73,16 @@ def _node(node: Node, title: str, number: str, when: LivenessCondition | None) -
     more = f", shape={shape}" if shape else ""
     if when is not None and when.how_often != "always":
         label += f"\n{when.text}"
-        more += f', style="rounded,filled", fillcolor="{_fill(when)}"'
-    more += f", tooltip={_quoted(node.device)}" if node.device else ""
-    return f"{number} [label={_quoted(label)}{more}];"
+        more += f', style="rounded,filled", fillcolor="{_liveness_color(when)}"'
+    more += f", tooltip={_quote(node.device)}" if node.device else ""
+    return f"{number} [label={_quote(label)}{more}];"
 
 
-def _fill(when: LivenessCondition) -> str:
+def _liveness_color(when: LivenessCondition) -> str:
     """A light colour of the group, as hue, saturation and value."""
     if when.how_often == "never":
         return "gray85"
-    return f"{when.group * _GOLDEN % 1:.3f} 0.25 1.000"
+    return f"{when.group * _GOLDEN_RATIO % 1:.3f} 0.25 1.000"
 
 
 def _edges(node: Node, numbers: dict[Node, str]) -> Iterator[str]:
@@ -100,5 +102,5 @@ def _edges(node: Node, numbers: dict[Node, str]) -> Iterator[str]:
             yield f"  {numbers[control]} -> {here} [style=dashed, color=gray50];"
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)

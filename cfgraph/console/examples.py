@@ -1,4 +1,4 @@
-"""Graphs to try, made anew: small ones as text, larger ones by the Builder, and what to type."""
+"""The `examples` command: write example graphs and a README."""
 
 from __future__ import annotations
 

@@ -1,11 +1,12 @@
-"""Explain a node of a graph, or a loop."""
+"""The `explain` command for one node, or for one loop and its critical cycle."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from cfgraph.analysis.cost import CostEstimates, Costs
 from cfgraph.analysis.deadness.pretty import describe_assignment
 from cfgraph.analysis.explain import (
     EdgeCondition,
@@ -14,27 +15,176 @@ from cfgraph.analysis.explain import (
     explain_node,
     unconditional_work,
 )
-from cfgraph.analysis.loops.frames import frames
-from cfgraph.console.answer import print_document
-from cfgraph.console.explain_loop import answer_loop
-from cfgraph.console.graphs import Source, read_graph, require_one_stdin
-from cfgraph.console.page import Page, page
-from cfgraph.console.tables import Column, Table
-from cfgraph.console.view import View, find
+from cfgraph.analysis.loops.critical_cycle import CriticalCycle, Item, critical_cycle
+from cfgraph.analysis.loops.frames import Frame, frames
+from cfgraph.console.graph_files import Source, read_graph, require_single_stdin
+from cfgraph.console.json_output import print_document
+from cfgraph.console.output import Column, OutputTable, Page, page
+from cfgraph.console.selection import GraphView, find_node
 from cfgraph.errors import UsageError
-from cfgraph.ir.graph import Graph
+from cfgraph.ir.devices import short_device_name
+from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.names import first_names
+from cfgraph.ir.units import format_duration
 from cfgraph.ops.op import lookup, role
+from cfgraph.ops.shape_inference import infer_shapes
 from cfgraph.options import Color
 from cfgraph.passes.cluster.inline_clusters import called_function, cluster_calls
+from cfgraph.runtime.iterations import Iterations
 
 if TYPE_CHECKING:
-    from cfgraph.console.explain_run import Fate, Run
-
-_MAX_FED: Final = 8
+    from cfgraph.console.explain_run import ExplainRunOptions, NodeOutcome
 
 
-class Answer(Protocol):
+# shares of an iteration's work on the critical cycle
+_NEARLY_ALL: Final = 0.9
+_MOST: Final = 0.6
+_NS_PER_SECOND: Final = 1e9
+
+
+@dataclass(frozen=True, slots=True)
+class LoopExplanation:
+    """A loop's critical cycle with the seconds of each node, and a run in virtual time."""
+
+    found: CriticalCycle
+    cost: Callable[[Node], float]
+    seen: Iterations | None
+
+    def to_json(self) -> dict[str, Any]:
+        """The member `loop` of the document; times are nanoseconds."""
+        seen = self.seen
+        return {
+            "frame": self.found.frame.path,
+            "critical_cycle": [
+                {"name": item_name(item), "ns": round(self._seconds(item) * _NS_PER_SECOND)}
+                for item in self.found.chain
+            ],
+            "iterations_of_the_cycle": self.found.rounds,
+            "cycle_ns": round(self.found.per_iteration * _NS_PER_SECOND),
+            "work_ns": round(self.found.work * _NS_PER_SECOND),
+            "share": round(self.found.share, 4),
+            "parallel_iterations": self.found.parallel,
+            "verdict": self.verdict,
+            "run": seen
+            and {
+                "iterations": len(seen.spans),
+                "period_ns": seen.period and round(seen.period),
+                "at_once": seen.at_once,
+                "busiest": seen.busiest and {"device": seen.busiest[0], "share": seen.busiest[1]},
+            },
+        }
+
+    @property
+    def verdict(self) -> str:
+        """Why iterations overlap no more than they do."""
+        found = self.found
+        if not found.chain:
+            return "no iteration waits for the one before"
+        if found.parallel == 1:
+            return "iterations do not overlap: the loop's parallel_iterations is 1"
+        if found.share >= _NEARLY_ALL:
+            return "iterations do not overlap: nearly all of one waits for the one before"
+        if found.share >= _MOST:
+            return "iterations hardly overlap: most of one waits for the one before"
+        times = min(1 / found.share, found.parallel)
+        return f"iterations can overlap about {times:.1f} times, given enough devices"
+
+    def _seconds(self, item: Item) -> float:
+        return self.cost(item) if isinstance(item, Node) else sum(map(self._seconds, item.order))
+
+    def print(self, out: Page) -> None:
+        """The answer as text."""
+        found = self.found
+        out.heading(found.frame.path, f"a loop of {len(found.frame.nodes)} nodes")
+        out.line(f"  {self.verdict}", "bold")
+        columns = [Column("what", style="dim"), Column("which", style="cyan"), Column("more")]
+        out.table(OutputTable(columns, [*self._rows()], headings=False))
+        if not found.chain:
+            return
+        out.heading("critical cycle", "each node waits for the one above, the first for the last")
+        nodes = [Column("node", style="cyan"), Column("op"), Column("device"), Column("takes")]
+        rows: list[Sequence[Any]] = [
+            (
+                item_name(item),
+                *_op_and_device(item),
+                format_duration(self._seconds(item) * _NS_PER_SECOND),
+            )
+            for item in found.chain
+        ]
+        out.table(OutputTable(nodes, rows))
+
+    def _rows(self) -> list[tuple[str, str, str]]:
+        found = self.found
+        cycle, work = (
+            format_duration(found.per_iteration * _NS_PER_SECOND),
+            format_duration(found.work * _NS_PER_SECOND),
+        )
+        rounds = "" if found.rounds < 2 else f", over {found.rounds} iterations"
+        rows = [
+            (
+                "the cycle takes",
+                cycle,
+                f"an iteration: {_percent(found.share)} of its work{rounds}",
+            ),
+            ("all of an iteration", work, "estimated from ops and shapes, on one device"),
+            ("at most", str(found.parallel), "iterations at once, says parallel_iterations"),
+        ]
+        if self.seen is not None:
+            rows += _iteration_rows(self.seen)
+        return rows
+
+
+def _iteration_rows(seen: Iterations) -> list[tuple[str, str, str]]:
+    if seen.period is None:
+        return [("in a run", str(len(seen.spans)), "iterations: too few to tell")]
+    rows = [
+        ("in a run", format_duration(seen.period), f"an iteration, of {len(seen.spans)}"),
+        ("", str(seen.at_once), "at once"),
+    ]
+    if seen.busiest:
+        device, share = seen.busiest
+        rows.append(("", _percent(share), f"of the time {device} works, the busiest device"))
+    return rows
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %"
+
+
+def explain_loop(
+    graph: Graph,
+    path: str,
+    iterations: Callable[[Frame], Iterations] | None = None,
+) -> LoopExplanation:
+    """Find a loop's critical cycle; `iterations` tells of those in a run in virtual time.
+
+    Raises UsageError where there is no such loop, and what a run raises.
+    """
+    found = frames(graph)
+    estimates, costs = CostEstimates(infer_shapes(graph), found), Costs()
+
+    def cost(node: Node) -> float:
+        kind = costs.kind_of(node.device)
+        waits = costs.link.seconds(estimates.size(Output(node))) if role(node) == "recv" else 0.0
+        return costs.seconds(kind, *estimates.work(node)) + waits
+
+    answer = critical_cycle(graph, path, cost)
+    return LoopExplanation(answer, cost, iterations and iterations(answer.frame))
+
+
+def item_name(item: Item) -> str:
+    """The name of a node, or the path of a loop."""
+    return item.name if isinstance(item, Node) else item.frame.path
+
+
+def _op_and_device(item: Item) -> tuple[str, str]:
+    return (item.op, short_device_name(item.device)) if isinstance(item, Node) else ("a loop", "")
+
+
+_MAX_NAMES: Final = 8
+
+
+class ExplainResult(Protocol):
     """What is said to a question."""
 
     def to_json(self) -> dict[str, Any]:
@@ -45,12 +195,12 @@ class Answer(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class NodeAnswer:
+class NodeExplanation:
     """A node before it runs, what runs regardless if it is a predicate, and its fate in a run."""
 
     told: Explanation
     decides: UnconditionalWork | None
-    fate: Fate | None
+    fate: NodeOutcome | None
     full: bool
 
     def to_json(self) -> dict[str, Any]:
@@ -69,7 +219,7 @@ class NodeAnswer:
 
     def print(self, out: Page) -> None:
         """The answer as text."""
-        _print(out, self.told, [*_rows(self.told, self.full), *self._more()])
+        _print_node(out, self.told, [*_edge_rows(self.told, self.full), *self._more()])
 
     def _more(self) -> Iterator[tuple[str, str, str]]:
         if self.decides is not None:
@@ -77,7 +227,7 @@ class NodeAnswer:
             switches = "1 Switch" if count == 1 else f"{count} Switches"
             yield "decides", f"by {self.decides.predicate.name}", switches
             for side, nodes in self.decides.of.items():
-                names = first_names([node.name for node in nodes], _MAX_FED)
+                names = first_names([node.name for node in nodes], _MAX_NAMES)
                 sides = {0: "where it is false", 1: "where it is true"}
                 serves = sides.get(side, f"on side {side}")
                 yield "regardless", names, f"made outside, read only {serves}"
@@ -86,16 +236,18 @@ class NodeAnswer:
 
 
 def explain_subject(
-    path: str, subject: str, run: Run | None, *, full: bool, json: bool, color: Color
+    path: str, subject: str, run: ExplainRunOptions | None, *, full: bool, json: bool, color: Color
 ) -> None:
     """Explain a node, a tensor or a loop, and what becomes of it in a run."""
     source = read_graph(path, quiet=json)
     if run is not None:
-        require_one_stdin(source, run.feeds)
-    print_answer(source, *_answer(source, subject, run, full), json=json, color=color)
+        require_single_stdin(source, run.feeds)
+    print_explanation(source, *_explain(source, subject, run, full), json=json, color=color)
 
 
-def print_answer(source: Source, kind: str, answer: Answer, *, json: bool, color: Color) -> None:
+def print_explanation(
+    source: Source, kind: str, answer: ExplainResult, *, json: bool, color: Color
+) -> None:
     """Print what is said of a graph; `kind` is the member of the document."""
     if json:
         print_document("explain", inputs=[source.to_json()], result={kind: answer.to_json()})
@@ -103,16 +255,18 @@ def print_answer(source: Source, kind: str, answer: Answer, *, json: bool, color
         answer.print(page(color))
 
 
-def _answer(source: Source, subject: str, run: Run | None, full: bool) -> tuple[str, Answer]:
+def _explain(
+    source: Source, subject: str, run: ExplainRunOptions | None, full: bool
+) -> tuple[str, ExplainResult]:
     graph = source.graph
     if _is_loop(graph, subject):
         seen = None if run is None else run.of(source).iterations
-        return "loop", answer_loop(graph, subject, seen)
+        return "loop", explain_loop(graph, subject, seen)
     require_outside_functions(graph, subject)
     told = explain_node(graph, subject)
     ready = None if run is None else run.of(source, [told.node])
     fate = None if ready is None else ready.fate(told.node, in_root=told.frame == "/")
-    return "node", NodeAnswer(told, _decides(graph, told), fate, full)
+    return "node", NodeExplanation(told, _unconditional_work(graph, told), fate, full)
 
 
 def _is_loop(graph: Graph, subject: str) -> bool:
@@ -122,7 +276,7 @@ def _is_loop(graph: Graph, subject: str) -> bool:
     return named or subject.startswith("/")
 
 
-def _decides(graph: Graph, told: Explanation) -> UnconditionalWork | None:
+def _unconditional_work(graph: Graph, told: Explanation) -> UnconditionalWork | None:
     """What runs regardless of a node that is a predicate outside of loops, or of a Switch's."""
     node = told.node
     if role(node) == "switch":
@@ -132,7 +286,7 @@ def _decides(graph: Graph, told: Explanation) -> UnconditionalWork | None:
 
 def require_outside_functions(graph: Graph, subject: str) -> None:
     """Raise UsageError for what is in a function, of which nothing is known before it is called."""
-    found = find(View(graph), subject.removeprefix("^"))
+    found = find_node(GraphView(graph), subject.removeprefix("^"))
     if found.view.name:
         if graph.functions[found.view.name] in [
             called_function(graph, x) for x in cluster_calls(graph)
@@ -144,12 +298,12 @@ def require_outside_functions(graph: Graph, subject: str) -> None:
         raise UsageError(message, hint=hint)
 
 
-def _print(out: Page, told: Explanation, rows: list[Sequence[Any]]) -> None:
+def _print_node(out: Page, told: Explanation, rows: list[Sequence[Any]]) -> None:
     op = lookup(told.node.op)
     about = (op.__doc__ or "").splitlines()[0] if op else "an op that cfgraph does not know"
     out.heading(f"{told.node.name}  {told.node.op}", about)
     columns = [Column("what", style="dim"), Column("which", style="cyan"), Column("more")]
-    out.table(Table(columns, rows, headings=False))
+    out.table(OutputTable(columns, rows, headings=False))
     if told.mismatched:
         told_of = "its inputs may differ in liveness: one is dead in some run where another is live"
         out.line(f"  {told_of}", "yellow")
@@ -157,18 +311,18 @@ def _print(out: Page, told: Explanation, rows: list[Sequence[Any]]) -> None:
         out.line(f"  {limit}", "yellow")
 
 
-def _rows(told: Explanation, full: bool) -> list[tuple[str, str, str]]:
+def _edge_rows(told: Explanation, full: bool) -> list[tuple[str, str, str]]:
     node = told.runs
     rows = [("frame", told.frame, "" if told.frame == "/" else "inside a loop")]
     rows.append(("live", node.predicate, node.words))
     if told.witness and "|" in node.predicate:
         rows.append(("for example", f"with {describe_assignment(told.witness)}", ""))
-    rows += [("output", edge.name, _when(edge)) for edge in told.outputs]
+    rows += [("output", edge.name, _edge_condition(edge)) for edge in told.outputs]
     rows.append(("waits for", told.waits_for, ""))
-    rows += [("input", edge.name, _when(edge)) for edge in told.inputs]
-    fed = first_names(told.fed_by, None if full else _MAX_FED)
+    rows += [("input", edge.name, _edge_condition(edge)) for edge in told.inputs]
+    fed = first_names(told.fed_by, None if full else _MAX_NAMES)
     rows.append(("fed by", fed or "nothing", ""))
-    read = first_names(told.read_by, None if full else _MAX_FED)
+    read = first_names(told.read_by, None if full else _MAX_NAMES)
     rows.append(("read by", read or "nothing", ""))
     if told.message is not None:
         rows.append(("message", told.message, ""))
@@ -176,7 +330,7 @@ def _rows(told: Explanation, full: bool) -> list[tuple[str, str, str]]:
     return rows
 
 
-def _when(edge: EdgeCondition) -> str:
+def _edge_condition(edge: EdgeCondition) -> str:
     """The condition of an edge: an edge does not run, it is live."""
     if edge.predicate in ("true", "false"):
         return "always live" if edge.predicate == "true" else "never live"
@@ -205,4 +359,4 @@ def _node_json(told: Explanation) -> dict[str, Any]:
 
 
 def _edge_json(edge: EdgeCondition) -> dict[str, str]:
-    return {"tensor": edge.name, "predicate": edge.predicate, "live": _when(edge)}
+    return {"tensor": edge.name, "predicate": edge.predicate, "live": _edge_condition(edge)}

@@ -1,4 +1,4 @@
-"""Explain a code of a finding or an error; loads neither numpy nor protobuf."""
+"""The `explain` command for an error code; loads neither numpy nor protobuf."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import re
 from dataclasses import asdict
 
 from cfgraph.analysis.codes import find_code
-from cfgraph.console.answer import print_document
-from cfgraph.console.page import page
+from cfgraph.console.json_output import print_document
+from cfgraph.console.output import page
 from cfgraph.errors import UsageError
 from cfgraph.options import Color
 

@@ -1,4 +1,4 @@
-"""Explain how two nodes stand to each other: frames, gradient, cluster."""
+"""The `explain` command for a pair of nodes: frames, gradient, and cluster between them."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from typing import Any, Final
 from cfgraph.analysis.gradient_paths import find_gradient_cut, gradient_path_through
 from cfgraph.analysis.loops.frame_path import FramePath, frame_path
 from cfgraph.analysis.loops.frames import frames
-from cfgraph.console.explain import print_answer, require_outside_functions
-from cfgraph.console.graphs import read_graph
-from cfgraph.console.page import Page
-from cfgraph.console.tables import Column, Table
+from cfgraph.console.explain import print_explanation, require_outside_functions
+from cfgraph.console.graph_files import read_graph
+from cfgraph.console.output import Column, OutputTable, Page
 from cfgraph.errors import UsageError
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.library import copy_graph
@@ -21,13 +20,13 @@ from cfgraph.options import Color
 from cfgraph.passes.cluster.cluster import cluster
 
 # nodes of a path that are named
-_SHOWN: Final = 8
+_MAX_PATH_NODES: Final = 8
 # what a loop gives instead
-_NEAR: Final = 4
+_NODES_AT_EACH_END: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
-class PairAnswer:
+class PairExplanation:
     """What stands between a tensor and a node that reads it, or is to; each part in words."""
 
     source: Output
@@ -55,7 +54,7 @@ class PairAnswer:
             ("gradient", self.gradient),
             ("cluster", self.cluster),
         ]
-        out.table(Table(columns, rows, headings=False))
+        out.table(OutputTable(columns, rows, headings=False))
 
 
 def explain_pair(
@@ -67,7 +66,7 @@ def explain_pair(
         raise UsageError("a run tells of one node or loop, not of two", hint=hint)
     source = read_graph(path, quiet=json)
     ends = [_tensor(source.graph, name) for name in (subject, other)]
-    print_answer(source, "pair", _answer(source.graph, *ends), json=json, color=color)
+    print_explanation(source, "pair", _explain_nodes(source.graph, *ends), json=json, color=color)
 
 
 def _tensor(graph: Graph, name: str) -> Output:
@@ -75,20 +74,20 @@ def _tensor(graph: Graph, name: str) -> Output:
     return graph.tensor(name.removeprefix("^"))
 
 
-def _answer(graph: Graph, source: Output, target: Output) -> PairAnswer:
+def _explain_nodes(graph: Graph, source: Output, target: Output) -> PairExplanation:
     """How a tensor gets to another one's node, how a gradient comes back, and if they cluster."""
     found = frames(graph)
     way = frame_path(found, source, target.node)
-    return PairAnswer(
+    return PairExplanation(
         source,
         target,
-        " ".join(_frames(way, source, target.node)),
-        _gradient(source, target),
-        _cluster(graph, source.node, target.node),
+        " ".join(_frame_path_text(way, source, target.node)),
+        _gradient_text(source, target),
+        _cluster_text(graph, source.node, target.node),
     )
 
 
-def _frames(way: FramePath, source: Output, target: Node) -> Iterator[str]:
+def _frame_path_text(way: FramePath, source: Output, target: Node) -> Iterator[str]:
     if not way.leaves and not way.enters:
         yield f"both are in one frame: {target.name} can read {source.name} as it is"
         return
@@ -104,23 +103,25 @@ def _frames(way: FramePath, source: Output, target: Node) -> Iterator[str]:
     steps += [f"a constant Enter into {frame.path}" for frame in way.enters]
     yield f"lead it over {', then '.join(steps)}"
     if way.near:
-        names = first_names([f"{node.name}:0" for node in way.near], _NEAR)
+        names = first_names([f"{node.name}:0" for node in way.near], _NODES_AT_EACH_END)
         yield f"(what the loop gives now: {names})"
 
 
-def _gradient(x: Output, y: Output) -> str:
+def _gradient_text(x: Output, y: Output) -> str:
     cut = find_gradient_cut([y], x)
     if cut is not None:
         return f"none of {y.name} by {x.name}: {cut.reason}"
     path = gradient_path_through([x], x.node, [y])
     names = [node.name for node in path[1:-1]]
-    if len(names) > _SHOWN:
-        names[_SHOWN // 2 : -_SHOWN // 2] = [f"… {len(names) - _SHOWN} more …"]
+    if len(names) > _MAX_PATH_NODES:
+        names[_MAX_PATH_NODES // 2 : -_MAX_PATH_NODES // 2] = [
+            f"… {len(names) - _MAX_PATH_NODES} more …"
+        ]
     over = f", over {' → '.join(names)}" if names else ""
     return f"there is one of {y.name} by {x.name}{over}"
 
 
-def _cluster(graph: Graph, source: Node, target: Node) -> str:
+def _cluster_text(graph: Graph, source: Node, target: Node) -> str:
     report = cluster(copy_graph(graph), explain=True)
     of = {name: one.name for one in report.clusters for name in one.nodes}
     first, second = of.get(source.name), of.get(target.name)

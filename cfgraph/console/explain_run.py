@@ -1,4 +1,4 @@
-"""What became of a node or a loop in one run: how often it ran, what killed it, when it ran."""
+"""Runs made for `explain`: live and dead counts of a node, and iteration times of a loop."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from cfgraph.analysis.feeds_and_fetches import require_feeds
 from cfgraph.analysis.loops.frames import Frame
-from cfgraph.console.graphs import Source
-from cfgraph.console.run_saved import Restoring
+from cfgraph.console.graph_files import Source
+from cfgraph.console.variable_source import VariableSource
 from cfgraph.errors import ExecutionError, UsageError
 from cfgraph.ir import registry
 from cfgraph.ir.graph import Graph, Node
@@ -23,11 +23,11 @@ from cfgraph.runtime.state import State
 from cfgraph.runtime.trace import TraceEvent
 
 # the fetch is dead, or nothing computes it
-_NO_VALUE: Final = ("CFG702", "CFG707")
+_MISSING_VALUE_CODES: Final = ("CFG702", "CFG707")
 
 
 @dataclass
-class Fate:
+class NodeOutcome:
     """An observer that counts a node's live and dead tokens; `why` says what killed its output."""
 
     name: str
@@ -59,17 +59,17 @@ class Fate:
         return {"live": self.live, "dead": self.dead, "why": self.why or None}
 
 
-def _is_of_fetch(error: ExecutionError, fate: Fate) -> bool:
+def _is_fetch_error(error: ExecutionError, fate: NodeOutcome) -> bool:
     """True if all of a run went well but for the value of the fetch.
 
     The output that is fetched may be dead or without a value; that of a node that ran may be the
     reference to a variable that has none.
     """
-    return error.code in _NO_VALUE or (fate.live > 0 and error.node == fate.name)
+    return error.code in _MISSING_VALUE_CODES or (fate.live > 0 and error.node == fate.name)
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class ExplainRunOptions:
     """What is given of a run besides the graph; the devices are for loops alone."""
 
     feeds: Sequence[str]
@@ -78,19 +78,19 @@ class Run:
     max_iterations: int | None = None
     variables: str | None = None
 
-    def of(self, source: Source, wanted: Sequence[Node] | None = None) -> ReadyRun:
+    def of(self, source: Source, wanted: Sequence[Node] | None = None) -> PreparedRun:
         """The run of a graph, for some nodes or for all. Raises UsageError for wrong feeds."""
         graph = source.graph
         limit = MOST_ITERATIONS if self.max_iterations is None else self.max_iterations
         feeds, inits = read_feeds(graph, self.feeds), [graph[name].name for name in self.inits]
         devices = ",".join(self.devices)
         needed = None if wanted is None else [*wanted, *(graph[name] for name in inits)]
-        state = Restoring(self.variables).state(source, needed)
-        return ReadyRun(graph, feeds, state, inits, devices, limit)
+        state = VariableSource(self.variables).state(source, needed)
+        return PreparedRun(graph, feeds, state, inits, devices, limit)
 
 
 @dataclass(frozen=True, slots=True)
-class ReadyRun:
+class PreparedRun:
     """A run of a graph for what is asked of it."""
 
     graph: Graph
@@ -107,11 +107,11 @@ class ReadyRun:
             session.run([], self.feeds, [name], max_iterations=self.max_iterations)
         return session.state
 
-    def fate(self, node: Node, *, in_root: bool) -> Fate:
+    def fate(self, node: Node, *, in_root: bool) -> NodeOutcome:
         """Run the graph for one node. Raises what a run raises, of one that hangs where it does."""
         graph, feeds = self.graph, self.feeds
         fed = {graph.tensor(name) for name in feeds}
-        fate = Fate(node.name, fed=any(item.node is node for item in fed))
+        fate = NodeOutcome(node.name, fed=any(item.node is node for item in fed))
         require_feeds(graph, [], [node], fed)
         fetches = [f"{node.name}:0"] if in_root and registry.output_count(node) else []
         session = Session(graph, state=self.first(), soft_placement=True)
@@ -119,7 +119,7 @@ class ReadyRun:
         try:
             session.run(fetches, feeds, [node.name], trace=fate, max_iterations=limit)
         except ExecutionError as error:
-            if not (fetches and _is_of_fetch(error, fate)):
+            if not (fetches and _is_fetch_error(error, fate)):
                 raise
             fate.why = "" if fate.live else error.message
         return fate

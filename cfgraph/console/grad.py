@@ -1,66 +1,289 @@
-"""Add gradients to a graph from a file, compare them if asked, write it, and say what was added."""
+"""The `grad` command: options, added gradients, and their check against finite differences."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from cfgraph.analysis.summary import sinks
-from cfgraph.analysis.trainable_inputs import default_xs
-from cfgraph.console.answer import print_document
-from cfgraph.console.given import NOT_ASKED
-from cfgraph.console.grad_check import check_table, checked_copy, print_check
-from cfgraph.console.grad_options import Asked, Checked, Written, names_in, values_in
-from cfgraph.console.grad_report import Added, added_to, print_added
-from cfgraph.console.graphs import (
+from cfgraph.analysis.trainable_inputs import default_xs, is_variable, variable_key
+from cfgraph.compare.finite_differences import SlopeComparison
+from cfgraph.compare.gradient_check import GradientCheckOptions, check_gradients
+from cfgraph.console.grad_report import AddedGradients, added_gradients, print_gradients
+from cfgraph.console.graph_files import (
     STDIN,
     Source,
     artifact,
     read_graph,
-    require_apart,
-    require_one_stdin,
+    require_distinct_paths,
+    require_single_stdin,
     write_graph,
 )
-from cfgraph.console.page import note
-from cfgraph.console.verify import Verified
-from cfgraph.document import render
+from cfgraph.console.json_output import print_document, render_json
+from cfgraph.console.output import Column, OutputTable, Styled, note, page
+from cfgraph.console.variable_source import VariableSource
+from cfgraph.console.verify import RunVerification
+from cfgraph.console.verify_options import NO_VERIFICATION, RunInputs
 from cfgraph.errors import UsageError
 from cfgraph.ir.file_io import StagedFiles
 from cfgraph.ir.graph import Graph, Output
-from cfgraph.ir.names import split_tensor_name
+from cfgraph.ir.library import copy_graph
+from cfgraph.ir.names import node_name, split_tensor_name
+from cfgraph.options import split_list
 from cfgraph.passes.derivatives import UNCONNECTED, derivatives
-from cfgraph.runtime.feeds import read_value
+from cfgraph.passes.gradients.checkpointing.policy import AUTO
+from cfgraph.passes.widen import widen
+from cfgraph.runtime.feeds import read_feeds, read_value
+from cfgraph.runtime.state import State
 
 
-def grad_file(path: str, asked: Asked, checked: Checked, written: Written) -> int:
+@dataclass(frozen=True, slots=True)
+class GradOptions:
+    """The gradients that are wanted; names and weights as they were written."""
+
+    ys: Sequence[str] = ()
+    xs: Sequence[str] = ()
+    grad_ys: Sequence[str] = ()
+    stops: Sequence[str] = ()
+    unconnected: str = "none"
+    order: int = 1
+    swap_memory: bool = False
+    ignore_custom: bool = False
+    recompute: str | None = None
+
+    @property
+    def recompute_interval(self) -> int | str | None:
+        """Every how many iterations loops save their state. Raises UsageError for no number."""
+        text = self.recompute
+        if text is None or text == AUTO:
+            return text
+        if not text.isdecimal() or int(text) < 1:
+            message = f"--recompute is {text!r}"
+            raise UsageError(message, hint=f"a number of iterations, 1 or more, or {AUTO}")
+        return int(text)
+
+
+@dataclass(frozen=True, slots=True)
+class GradCheckOptions:
+    """Whether to compare with finite differences, and at which inputs."""
+
+    wanted: bool = False
+    feeds: Sequence[str] = ()
+    archives: Sequence[str] = ()
+    inits: Sequence[str] = ()
+    cases: int | None = None
+    rtol: float | None = None
+    seed: int | None = None
+    timeout: float | None = None
+    max_iterations: int | None = None
+    verify: bool = False
+    variables: str | None = None
+
+    @property
+    def given(self) -> RunInputs:
+        """At which inputs the result is to be run, where it is verified."""
+        return RunInputs(
+            feeds=self.feeds,
+            archives=self.archives,
+            inits=self.inits,
+            cases=self.cases,
+            seed=self.seed,
+            timeout=self.timeout,
+            max_iterations=self.max_iterations,
+            variables=self.variables,
+        )
+
+    @property
+    def has_unused_run_options(self) -> bool:
+        """True if something is said that only matters where something runs."""
+        numbers = (self.cases, self.rtol, self.seed, self.timeout, self.max_iterations)
+        texts = (self.feeds, self.archives, self.inits, self.variables)
+        said = any(texts) or numbers.count(None) < len(numbers)
+        return said and not self.wanted and not self.verify
+
+
+@dataclass(frozen=True, slots=True)
+class GradOutputOptions:
+    """Where the graph goes, where the names go, and how to answer."""
+
+    output: str | None = None
+    to: str | None = None
+    map_out: str | None = None
+    json: bool = False
+    quiet: bool = False
+
+
+def split_names(texts: Iterable[str]) -> list[str]:
+    """The names of repeated lists with commas."""
+    return [name for text in texts for name in split_list(text)]
+
+
+def split_values(texts: Iterable[str]) -> list[str]:
+    """The values of repeated lists; commas inside of brackets and quotes belong to a value."""
+    found: list[str] = []
+    for text in texts:
+        depth, quoted, start = 0, False, 0
+        for place, char in enumerate(text):
+            quoted ^= char == '"'
+            depth += (char in "[(") - (char in ")]") if not quoted else 0
+            if char == "," and not depth and not quoted:
+                found.append(text[start:place].strip())
+                start = place + 1
+        found.append(text[start:].strip())
+    return found
+
+
+Comparisons = Sequence[Mapping[str, SlopeComparison]]
+
+
+@dataclass(frozen=True, slots=True)
+class GradientCheckCopy:
+    """A copy of a graph that computes in double precision, and how to compare its gradients."""
+
+    graph: Graph
+    wish: Mapping[str, Any]
+    options: GradientCheckOptions
+    warnings: tuple[str, ...] = field(default=())
+
+    def compare(self) -> Comparisons:
+        """Add the gradients to the copy and compare them: for each order, by x."""
+        for text in self.warnings:
+            note(f"warning: {text}; compared less closely")
+        return check_gradients(self.graph, derivatives(self.graph, **self.wish), self.options)
+
+
+def prepare_check(
+    source: Source, wish: Mapping[str, Any], checked: GradCheckOptions, quiet: bool
+) -> GradientCheckCopy:
+    """Make the copy, before anything is added to the graph. Raises UsageError for wrong feeds."""
+    graph, copy = source.graph, copy_graph(source.graph)
+    names = [*wish["ys"], *wish["xs"], *checked.inits]
+    wanted = [graph[node_name(name)] for name in names]
+    state = VariableSource(checked.variables, quiet).state(source, wanted)
+    report = widen(copy)
+    limits = {} if checked.max_iterations is None else {"max_iterations": checked.max_iterations}
+    seed = checked.seed or 0
+    options = GradientCheckOptions(
+        feeds=read_feeds(copy, checked.feeds, checked.archives, seed),
+        inits=checked.inits,
+        cases=checked.cases or 1,
+        seed=seed,
+        rtol=checked.rtol,
+        narrow=tuple(report.names),
+        timeout=checked.timeout,
+        state=None if state is None else widened_state(state, copy),
+        **limits,
+    )
+    weights = wish["grad_ys"] and [
+        weight if isinstance(weight, str) else _widened_weight(copy, y, weight)
+        for y, weight in zip(wish["ys"], wish["grad_ys"], strict=True)
+    ]
+    return GradientCheckCopy(copy, {**wish, "grad_ys": weights}, options, report.warnings)
+
+
+def widened_state(state: State, graph: Graph) -> State:
+    """The same values in the types that the variables of a graph have, which was widened."""
+    twin = state.copy()
+    cells = dict(twin.variables())
+    for node in graph:
+        cell = cells.get(variable_key(node)) if is_variable(node) else None
+        if cell is not None and cell.dtype is not node.attr("dtype"):
+            cell.dtype = node.attr("dtype")
+            cell.value = cell.dtype.numpy.type(cell.value)
+    return twin
+
+
+def _widened_weight(graph: Graph, y: str, weight: Any) -> Any:
+    dtype = graph.tensor(y).dtype
+    return weight if dtype is None else np.asarray(weight, dtype.base.numpy)
+
+
+def check_table(comparisons: Comparisons) -> OutputTable:
+    """One row for each order and x."""
+    columns = [
+        Column("order", right=True, optional=True),
+        Column("x"),
+        Column("agrees"),
+        Column("directions", right=True),
+        Column("rough", right=True, optional=True),
+        Column("max_abs", "max abs", right=True),
+        Column("max_rel", "max rel", right=True),
+        Column("index", "worst"),
+        Column("gradient", right=True),
+        Column("differences", right=True),
+        Column("skipped", "", optional=True),
+    ]
+    rows = [
+        tuple({"order": number, **item.to_json()}[column.key] for column in columns)
+        for number, row in enumerate(comparisons, 1)
+        for item in row.values()
+    ]
+    return OutputTable(columns, [*rows])
+
+
+def print_check(comparisons: Comparisons, quiet: bool) -> None:
+    """The comparison as a table, on stderr; nothing where there is no x."""
+    items = [item for row in comparisons for item in row.values()]
+    if not items or quiet:
+        return
+    out = page(stream=sys.stderr)
+    wrong = [item.x for item in items if not item.agrees]
+    compared = [item for item in items if not item.skipped]
+    verdict = "they agree" if compared else "nothing could be compared, so nothing is written"
+    out.heading("gradients and finite differences", f"{len(wrong)} differ" if wrong else verdict)
+    table = check_table(comparisons)
+    several = len(comparisons) > 1
+    table.rows = [
+        tuple(map(_check_cell, row if several else (None, *row[1:]))) for row in table.rows
+    ]
+    out.table(table)
+
+
+def _check_cell(cell: Any) -> Any:
+    if cell is True:
+        return Styled("yes", "green")
+    if cell is False:
+        return Styled("no", "red")
+    if isinstance(cell, float):
+        return f"{cell:.4g}"
+    return str(cell) if isinstance(cell, list) else cell
+
+
+def grad_file(
+    path: str, asked: GradOptions, checked: GradCheckOptions, written: GradOutputOptions
+) -> int:
     """Read a graph, add gradients and write it; returns the exit code.
 
     That is 1, and nothing is written, where gradients do not agree with finite differences or none
     could be compared, and where the result was to be verified and computes something else.
     Raises UsageError for options that do not fit each other or the graph.
     """
-    _require_sense(asked, checked, written)
+    _require_compatible_options(asked, checked, written)
     source = read_graph(path, quiet=written.quiet)
     feeds = [*checked.feeds] * (checked.wanted + checked.verify)  # the check reads wider numbers
-    require_one_stdin(source, [*feeds, *(f"={text}" for text in asked.grad_ys)])
+    require_single_stdin(source, [*feeds, *(f"={text}" for text in asked.grad_ys)])
     inputs, graph = [source.to_json()], source.graph
-    ys, xs = _tensors(graph, asked)
+    ys, xs = _ys_and_xs(graph, asked)
     wish: dict[str, Any] = {
         "ys": [y.name for y in ys],
         "xs": [x.name for x in xs],
-        "grad_ys": _weights(graph, ys, values_in(asked.grad_ys)),
-        "stop_gradients": [graph.tensor(name).name for name in names_in(asked.stops)],
+        "grad_ys": _y_weights(graph, ys, split_values(asked.grad_ys)),
+        "stop_gradients": [graph.tensor(name).name for name in split_names(asked.stops)],
         "order": asked.order,
         "unconnected": asked.unconnected,
         "swap_memory": asked.swap_memory,
         "ignore_custom": asked.ignore_custom,
-        "recompute": asked.interval,
+        "recompute": asked.recompute_interval,
     }
-    copy = checked_copy(source, wish, checked, written.quiet) if checked.wanted else None
-    verification = Verified(checked.given) if checked.verify else NOT_ASKED
+    copy = prepare_check(source, wish, checked, written.quiet) if checked.wanted else None
+    verification = RunVerification(checked.given) if checked.verify else NO_VERIFICATION
     verification.before(source, written.quiet)
     before = set(graph.nodes)
-    added = added_to(graph, before, derivatives(graph, **wish))
+    added = added_gradients(graph, before, derivatives(graph, **wish))
     for text in added.warnings() if asked.xs else ():
         note(f"warning: {text}", written.quiet)
     verdict = verification.after(graph, written.quiet)
@@ -68,9 +291,9 @@ def grad_file(path: str, asked: Asked, checked: Checked, written: Written) -> in
     compared = [item for row in comparisons for item in row.values()]
     told = copy is None or any(not item.skipped for item in compared)
     fine = told and all(item.agrees for item in compared) and (verdict is None or bool(verdict))
-    files = _write(source, added, written, checked) if fine else []
+    files = _write_outputs(source, added, written, checked) if fine else []
     if not written.quiet:
-        print_added(added)
+        print_gradients(added)
     print_check(comparisons, written.quiet and fine)
     if written.json:
         print_document(
@@ -89,44 +312,46 @@ def grad_file(path: str, asked: Asked, checked: Checked, written: Written) -> in
     return int(not fine)
 
 
-def _require_sense(asked: Asked, checked: Checked, written: Written) -> None:
+def _require_compatible_options(
+    asked: GradOptions, checked: GradCheckOptions, written: GradOutputOptions
+) -> None:
     if written.json and written.output in (None, STDIN):
         message = "the JSON answer takes standard output"
         raise UsageError(message, hint="say where the graph goes: -o FILE")
-    require_apart(written.output, written.map_out, "names")
+    require_distinct_paths(written.output, written.map_out, "names")
     if asked.unconnected not in UNCONNECTED:
         message = f"--unconnected is {asked.unconnected!r}"
         raise UsageError(message, hint=f"one of {', '.join(UNCONNECTED)}")
-    if checked.is_idle:
+    if checked.has_unused_run_options:
         message = "feeds and other inputs are for --check, which is not asked for"
         raise UsageError(message, hint="add --check; or `cfgraph run` the graph with gradients")
 
 
-def _tensors(graph: Graph, asked: Asked) -> tuple[list[Output], list[Output]]:
+def _ys_and_xs(graph: Graph, asked: GradOptions) -> tuple[list[Output], list[Output]]:
     """The ys and the xs. Raises UsageError where there are none."""
-    ys = [graph.tensor(name) for name in dict.fromkeys(names_in(asked.ys))]
+    ys = [graph.tensor(name) for name in dict.fromkeys(split_names(asked.ys))]
     if not ys:
         likely = ", ".join(item.name for item in sinks(graph)[:3])
         hint = f"name it with --ys; outputs of the graph are {likely}" if likely else None
         raise UsageError("nothing to differentiate", hint=hint)
-    xs = [graph.tensor(name) for name in dict.fromkeys(names_in(asked.xs))] or default_xs(graph)
+    xs = [graph.tensor(name) for name in dict.fromkeys(split_names(asked.xs))] or default_xs(graph)
     if not xs:
         message = "the graph has no variables and no inputs of floats to differentiate by"
         raise UsageError(message, hint="name tensors with --xs")
     return ys, xs
 
 
-def _weights(graph: Graph, ys: list[Output], texts: list[str]) -> list[Any] | None:
+def _y_weights(graph: Graph, ys: list[Output], texts: list[str]) -> list[Any] | None:
     """A tensor's name or an array for each y. Raises UsageError where their numbers differ."""
     if not texts:
         return None
     if len(texts) != len(ys):
         message = f"{len(texts)} weights (--grad-ys) for {len(ys)} ys"
         raise UsageError(message, hint="one for each y, in their order")
-    return [_weight(graph, y, text) for y, text in zip(ys, texts, strict=True)]
+    return [_y_weight(graph, y, text) for y, text in zip(ys, texts, strict=True)]
 
 
-def _weight(graph: Graph, y: Output, text: str) -> Any:
+def _y_weight(graph: Graph, y: Output, text: str) -> Any:
     if split_tensor_name(text)[0] in graph:
         return graph.tensor(text).name
     try:
@@ -136,8 +361,8 @@ def _weight(graph: Graph, y: Output, text: str) -> Any:
         raise
 
 
-def _write(
-    source: Source, added: Added, written: Written, checked: Checked
+def _write_outputs(
+    source: Source, added: AddedGradients, written: GradOutputOptions, checked: GradCheckOptions
 ) -> list[dict[str, Any]]:
     """Write the graph and the names; the artifacts of the answer."""
     to_terminal = written.output is None and written.to is None and sys.stdout.isatty()
@@ -145,7 +370,7 @@ def _write(
         return []  # the check was the question
     with StagedFiles() as files:
         if written.map_out is not None:
-            files.write(written.map_out, f"{render(added.names())}\n".encode())
+            files.write(written.map_out, f"{render_json(added.names())}\n".encode())
         path = write_graph(source.graph, written.output, written.to, files, written.quiet)
     artifacts = [artifact("graph", path)] if path else []
     return artifacts + ([artifact("names", written.map_out)] if written.map_out else [])

@@ -1,4 +1,4 @@
-"""What `grad` says of the gradients that it added: names, shapes, sizes, and where paths end."""
+"""Report of added gradients: names, types, sizes, and the ops at which gradients end."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from typing import Any
 
 from cfgraph.analysis.feeds_and_fetches import format_type
 from cfgraph.analysis.gradient_paths import GradientCut, find_gradient_cut
-from cfgraph.console.page import page
-from cfgraph.console.tables import Column, Styled, Table
+from cfgraph.console.output import Column, OutputTable, Styled, page
 from cfgraph.ir.graph import Graph, Node
 from cfgraph.ops.op import is_a, role
 from cfgraph.ops.shape_inference import infer_shapes
@@ -19,7 +18,7 @@ from cfgraph.passes.derivatives import Derivative
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class GradientRow:
     """The gradient by one x: its tensor and type, or why there is none."""
 
     order: int
@@ -30,11 +29,11 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Added:
+class AddedGradients:
     """What was added to a graph: gradients, nodes, values saved an iteration, and loops."""
 
     ys: tuple[str, ...]
-    rows: tuple[Row, ...]
+    rows: tuple[GradientRow, ...]
     nodes: int
     accumulators: int
     loops: int
@@ -69,28 +68,30 @@ class Added:
         ]
 
 
-def added_to(graph: Graph, before: Collection[str], found: Sequence[Derivative]) -> Added:
+def added_gradients(
+    graph: Graph, before: Collection[str], found: Sequence[Derivative]
+) -> AddedGradients:
     """What a graph has now, that had nodes of such names before."""
     scopes = {name.split("/", 1)[0] for item in found for name in item.names if name}
-    made = [node for node in graph if node.name not in before and _scope(node) in scopes]
-    return Added(
+    made = [node for node in graph if node.name not in before and _name_scope(node) in scopes]
+    return AddedGradients(
         found[0].ys,
-        tuple(_rows(graph, found)),
+        tuple(_gradient_rows(graph, found)),
         len(made),
-        sum(_saves(node) for node in made),
+        sum(_is_accumulator_push(node) for node in made),
         sum(role(node) == "loop_cond" for node in made),
     )
 
 
-def _scope(node: Node) -> str:
+def _name_scope(node: Node) -> str:
     return node.name.split("/", 1)[0]
 
 
-def _saves(node: Node) -> bool:
+def _is_accumulator_push(node: Node) -> bool:
     return is_a(node, StackPushV2)
 
 
-def _rows(graph: Graph, found: Sequence[Derivative]) -> list[Row]:
+def _gradient_rows(graph: Graph, found: Sequence[Derivative]) -> list[GradientRow]:
     shapes = infer_shapes(graph)
     rows = []
     for item in found:
@@ -99,19 +100,21 @@ def _rows(graph: Graph, found: Sequence[Derivative]) -> list[Row]:
         for x, name in zip(item.xs, item.names, strict=True):
             if name is None:
                 cut = find_gradient_cut(targets, graph.tensor(x), stops)
-                rows.append(Row(item.order, x, None, None, cut))
+                rows.append(GradientRow(item.order, x, None, None, cut))
                 continue
             tensor = graph.tensor(name)
-            rows.append(Row(item.order, x, name, format_type(tensor.dtype, shapes[tensor]), None))
+            rows.append(
+                GradientRow(item.order, x, name, format_type(tensor.dtype, shapes[tensor]), None)
+            )
     return rows
 
 
-def print_added(added: Added) -> None:
+def print_gradients(added: AddedGradients) -> None:
     """The gradients as a table, on stderr."""
     counts = (
-        _counted(added.nodes, "node"),
-        _counted(added.accumulators, "value saved an iteration", "values saved an iteration"),
-        _counted(added.loops, "loop"),
+        _count_text(added.nodes, "node"),
+        _count_text(added.accumulators, "value saved an iteration", "values saved an iteration"),
+        _count_text(added.loops, "loop"),
     )
     out = page(stream=sys.stderr)
     out.heading(f"gradients of {', '.join(added.ys)}", f"added {', '.join(filter(None, counts))}")
@@ -133,10 +136,10 @@ def print_added(added: Added) -> None:
         )
         for row in added.rows
     ]
-    out.table(Table(columns, [*rows]))
+    out.table(OutputTable(columns, [*rows]))
 
 
-def _counted(count: int, one: str, many: str = "") -> str:
+def _count_text(count: int, one: str, many: str = "") -> str:
     if not count and not one.startswith("node"):
         return ""
     return f"{count} {one if count == 1 else many or one + 's'}"

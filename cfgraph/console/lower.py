@@ -1,16 +1,20 @@
-"""Lower a graph from a file to a file, and say what changed."""
+"""The `lower` command: lower a graph and report the ops before and after."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
 
-from cfgraph.console.answer import print_document
-from cfgraph.console.given import NOT_ASKED, Verification
-from cfgraph.console.graphs import STDIN, artifact, read_graph, require_apart, write_graph
-from cfgraph.console.page import note, page
-from cfgraph.console.tables import Column, Table
-from cfgraph.document import render
+from cfgraph.console.graph_files import (
+    STDIN,
+    artifact,
+    read_graph,
+    require_distinct_paths,
+    write_graph,
+)
+from cfgraph.console.json_output import print_document, render_json
+from cfgraph.console.output import Column, OutputTable, note, page
+from cfgraph.console.verify_options import NO_VERIFICATION, Verification
 from cfgraph.errors import UsageError
 from cfgraph.ir.file_io import StagedFiles
 from cfgraph.passes.lower.lower import lower
@@ -26,7 +30,7 @@ def lower_file(
     map_out: str | None,
     json: bool,
     quiet: bool,
-    verification: Verification = NOT_ASKED,
+    verification: Verification = NO_VERIFICATION,
 ) -> int:
     """Read, lower and write a graph; the ops before and after go to stderr. Returns the exit code.
 
@@ -36,7 +40,7 @@ def lower_file(
     if json and output in (None, STDIN):
         message = "the JSON answer takes standard output"
         raise UsageError(message, hint="say where the graph goes: -o FILE")
-    require_apart(output, map_out, "names")
+    require_distinct_paths(output, map_out, "names")
     source = read_graph(path, quiet=quiet)
     inputs = [source.to_json()]  # as it was read, which lowering changes
     verification.before(source, quiet)
@@ -46,7 +50,7 @@ def lower_file(
     written = None
     with StagedFiles() as files:
         if fine and map_out is not None:
-            files.write(map_out, f"{render(report.names)}\n".encode())
+            files.write(map_out, f"{render_json(report.names)}\n".encode())
         if fine:
             written = write_graph(source.graph, output, to, files, quiet)
     for warning in report.warnings:
@@ -54,7 +58,7 @@ def lower_file(
     if not quiet:
         _print_counts(report)
     if json:
-        before, after = _totals(report)
+        before, after = _node_totals(report)
         artifacts = [artifact("graph", written)] if written else []
         artifacts += [artifact("names", map_out)] if map_out and fine else []
         print_document(
@@ -62,7 +66,7 @@ def lower_file(
             inputs=inputs,
             summary={"rewrites": report.rewrites, "before": before, "after": after},
             result={
-                "ops": _counts(report).to_json(),
+                "ops": _op_counts(report).to_json(),
                 "warnings": report.warnings,
                 "verify": verdict,
             },
@@ -79,16 +83,16 @@ def _print_counts(report: Report) -> None:
         return
     nodes = "node" if report.rewrites == 1 else "nodes"
     out.heading(f"lowered {report.rewrites} functional {nodes}")
-    table = _counts(report)
-    table.rows.append(("all", *_totals(report)))
+    table = _op_counts(report)
+    table.rows.append(("all", *_node_totals(report)))
     out.table(table)
 
 
-def _counts(report: Report) -> Table:
+def _op_counts(report: Report) -> OutputTable:
     columns = [Column("op"), Column("before", right=True), Column("after", right=True)]
-    return Table(columns, [*report.changes()])
+    return OutputTable(columns, [*report.changes()])
 
 
-def _totals(report: Report) -> tuple[int, int]:
+def _node_totals(report: Report) -> tuple[int, int]:
     """The nodes before and after."""
     return sum(report.before.values()), sum(report.after.values())

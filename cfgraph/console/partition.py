@@ -1,4 +1,4 @@
-"""Place a graph from a file, cut it at device boundaries, write it, and say what came of it."""
+"""The `partition` command: place a graph, partition it, write it, and report the result."""
 
 from __future__ import annotations
 
@@ -9,11 +9,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from cfgraph.analysis.partitions import Partitions, device_partitions
-from cfgraph.console.answer import print_document
-from cfgraph.console.devices import parts_json, parts_table, routes_table
-from cfgraph.console.given import NOT_ASKED, Verification
-from cfgraph.console.graphs import STDIN, artifact, read_graph, require_apart, write_graph
-from cfgraph.console.page import note, page
+from cfgraph.console.graph_files import (
+    STDIN,
+    artifact,
+    read_graph,
+    require_distinct_paths,
+    write_graph,
+)
+from cfgraph.console.json_output import print_document
+from cfgraph.console.output import note, page
+from cfgraph.console.show_tables import partitions_json, partitions_table, routes_table
+from cfgraph.console.verify_options import NO_VERIFICATION, Verification
 from cfgraph.errors import UsageError
 from cfgraph.ir.devices import short_device_name
 from cfgraph.ir.file_io import StagedFiles
@@ -22,11 +28,11 @@ from cfgraph.passes.partition.partition import Partitioning, partition
 from cfgraph.passes.place.place import Placement, place, placement_toml
 from cfgraph.passes.place.rules import PlacementRules, combined_rules
 
-_TOLD = 3
+_MAX_MOVES_SHOWN = 3
 
 
 @dataclass(frozen=True, slots=True)
-class PlaceOptions:
+class PlacementOptions:
     """Where nodes go: the devices, rules in a file and as texts, and what else decides."""
 
     devices: Sequence[str] = ()
@@ -42,7 +48,7 @@ class PlaceOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class WriteOptions:
+class PartitionOutputOptions:
     """Where the graph goes, where the placement goes, and how to answer."""
 
     output: str | None = None
@@ -50,24 +56,24 @@ class WriteOptions:
     dump: str | None = None
     json: bool = False
     quiet: bool = False
-    verification: Verification = NOT_ASKED
+    verification: Verification = NO_VERIFICATION
 
 
-def partition_file(path: str, placing: PlaceOptions, writing: WriteOptions) -> int:
+def partition_file(path: str, placing: PlacementOptions, writing: PartitionOutputOptions) -> int:
     """Read, place, cut and write a graph; devices and messages go to stderr.
 
     Without devices the graph must be placed already. Returns the exit code: 1, and nothing is
     written, where the result was to be verified and computes something else. Raises UsageError
     where two answers would go to one place, or rules come without devices.
     """
-    _require_places(placing, writing)
+    _require_distinct_outputs(placing, writing)
     rules = combined_rules(placing.rules_file, placing.rules)
     source = read_graph(path, quiet=writing.quiet)
     graph, inputs = source.graph, [source.to_json()]
     writing.verification.before(source, writing.quiet)
     written = None
     with StagedFiles() as files:
-        placed = _placed(graph, placing, rules)
+        placed = _place_graph(graph, placing, rules)
         if writing.dump is not None and placed is not None:
             files.write(writing.dump, placement_toml(graph, placed).encode())
         cut = partition(graph)
@@ -82,17 +88,17 @@ def partition_file(path: str, placing: PlaceOptions, writing: WriteOptions) -> i
     for warning in warnings:
         note(f"warning: {warning}", writing.quiet)
     if not writing.quiet:
-        _print_parts(parts, cut, placed)
+        _print_partitions(parts, cut, placed)
     if writing.json:
         artifacts = [artifact("graph", written)] if written else []
         artifacts += [artifact("placement", writing.dump)] if writing.dump and fine else []
         print_document(
             "partition",
             inputs=inputs,
-            summary=_summary(parts, len(graph)),
+            summary=_summary_json(parts, len(graph)),
             result={
-                **parts_json(parts),
-                **_decisions(cut, placed),
+                **partitions_json(parts),
+                **_decision_counts(cut, placed),
                 "warnings": warnings,
                 "verify": verdict,
             },
@@ -102,17 +108,19 @@ def partition_file(path: str, placing: PlaceOptions, writing: WriteOptions) -> i
     return int(not fine)
 
 
-def _require_places(placing: PlaceOptions, writing: WriteOptions) -> None:
+def _require_distinct_outputs(placing: PlacementOptions, writing: PartitionOutputOptions) -> None:
     if writing.json and writing.output in (None, STDIN):
         message = "the JSON answer takes standard output"
         raise UsageError(message, hint="say where the graph goes: -o FILE")
     if not placing.devices and (placing.any or writing.dump):
         message = "there are rules for placing, and no devices to place on"
         raise UsageError(message, hint="name them: --devices cpu:0,gpu:0")
-    require_apart(writing.output, writing.dump, "placement")
+    require_distinct_paths(writing.output, writing.dump, "placement")
 
 
-def _placed(graph: Graph, placing: PlaceOptions, rules: PlacementRules) -> Placement | None:
+def _place_graph(
+    graph: Graph, placing: PlacementOptions, rules: PlacementRules
+) -> Placement | None:
     if not placing.devices:
         return None
     return place(
@@ -124,12 +132,12 @@ def _placed(graph: Graph, placing: PlaceOptions, rules: PlacementRules) -> Place
     )
 
 
-def _print_parts(parts: Partitions, cut: Partitioning, placed: Placement | None) -> None:
+def _print_partitions(parts: Partitions, cut: Partitioning, placed: Placement | None) -> None:
     out = page(stream=sys.stderr)
     devices = f"{len(parts.parts)} device{'s' * (len(parts.parts) != 1)}"
     messages = sum(route.messages for route in parts.routes)
     out.heading("partitioned", f"{devices}, {messages} message{'s' * (messages != 1)}")
-    out.table(parts_table(parts))
+    out.table(partitions_table(parts))
     if parts.routes:
         out.line()
         out.heading("messages")
@@ -138,9 +146,13 @@ def _print_parts(parts: Partitions, cut: Partitioning, placed: Placement | None)
     if idle:
         out.line(f"nothing is on {', '.join(map(short_device_name, idle))}", "dim")
     if cut.moved:
-        names = list(cut.moved)[:_TOLD]
+        names = list(cut.moved)[:_MAX_MOVES_SHOWN]
         told = [f"{name} to {short_device_name(cut.moved[name][1])}" for name in names]
-        more = f" and {len(cut.moved) - _TOLD} more" if len(cut.moved) > _TOLD else ""
+        more = (
+            f" and {len(cut.moved) - _MAX_MOVES_SHOWN} more"
+            if len(cut.moved) > _MAX_MOVES_SHOWN
+            else ""
+        )
         out.line(f"moved beside their loops: {', '.join(told)}{more}", "dim")
 
 
@@ -148,7 +160,7 @@ def _has_nodes(parts: Partitions, device: str) -> bool:
     return any(part.device == device for part in parts.parts)
 
 
-def _summary(parts: Partitions, nodes: int) -> dict[str, Any]:
+def _summary_json(parts: Partitions, nodes: int) -> dict[str, Any]:
     return {
         "devices": len(parts.parts),
         "nodes": nodes,
@@ -157,7 +169,7 @@ def _summary(parts: Partitions, nodes: int) -> dict[str, Any]:
     }
 
 
-def _decisions(cut: Partitioning, placed: Placement | None) -> dict[str, Any]:
+def _decision_counts(cut: Partitioning, placed: Placement | None) -> dict[str, Any]:
     """What decided how many nodes' devices, and what was moved after that."""
     moved = {name: {"from": old, "to": new} for name, (old, new) in cut.moved.items()}
     decided = Counter(placed.decided.values()) if placed else Counter[str]()

@@ -1,4 +1,4 @@
-"""Run a graph and print what it computes."""
+"""The `run` command: run a graph and print the fetched values."""
 
 from __future__ import annotations
 
@@ -7,16 +7,21 @@ from contextlib import redirect_stdout
 from typing import Any
 
 from cfgraph.compare.value_difference import ValueDifference, value_difference
-from cfgraph.console.graphs import Source, read_graph
-from cfgraph.console.page import note
-from cfgraph.console.run_files import write_array
-from cfgraph.console.run_job import Job, make_job
-from cfgraph.console.run_memory import limits_of, swap_share
-from cfgraph.console.run_options import Expected, RunOptions, Timing
-from cfgraph.console.run_report import Outcome, print_outcome
-from cfgraph.console.run_saved import Restoring
-from cfgraph.console.run_watch import Watching
+from cfgraph.console.graph_files import Source, read_graph
+from cfgraph.console.output import note
+from cfgraph.console.run_memory import memory_limits, swap_threshold
+from cfgraph.console.run_observers import RunObservers
+from cfgraph.console.run_report import RunOutcome, print_outcome
+from cfgraph.console.run_request import (
+    ClockOptions,
+    ExpectedValues,
+    RunOptions,
+    RunRequest,
+    resolve_request,
+    write_array,
+)
 from cfgraph.console.taps import Taps
+from cfgraph.console.variable_source import VariableSource
 from cfgraph.errors import UsageError
 from cfgraph.ir.file_io import StagedFiles
 from cfgraph.ir.graph import Output
@@ -34,11 +39,11 @@ def run(path: str, options: RunOptions) -> int:
     fails is wanted most.
     """
     source = read_graph(path, quiet=options.style.quiet)
-    job = make_job(source, options)
+    job = resolve_request(source, options)
     if options.timing.no_values and (job.places or job.expected):
         message = "without values there is nothing to write or to compare"
         raise UsageError(message, hint="leave out --no-values, or --out and --expect")
-    taps = _taps(source, options)
+    taps = _make_taps(source, options)
     with StagedFiles() as files:
         if options.wanted.out_dir is not None:
             files.make_folder(options.wanted.out_dir)
@@ -52,11 +57,11 @@ def run(path: str, options: RunOptions) -> int:
                 files.drop(file)
             else:
                 write_array(file, item, values[item])
-    _tell_of_silent_rules(session, options)
+    _note_unused_rules(session, options)
     kept = {} if differences else job.places
     written = {item: place for item, place in kept.items() if values[item] is not None}
     trace, html = options.watched.trace_out, options.watched.html
-    outcome = Outcome(
+    outcome = RunOutcome(
         values,
         differences,
         written,
@@ -74,14 +79,14 @@ def run(path: str, options: RunOptions) -> int:
     return outcome.exit_code
 
 
-def _tell_of_silent_rules(session: Session, options: RunOptions) -> None:
+def _note_unused_rules(session: Session, options: RunOptions) -> None:
     """Note the rules for placing that no node of the run matches."""
     if session.rules.rules and session.ran is not None:
         for warning in RuleMatches(session.ran, session.rules).warnings:
             note(f"warning: in this run {warning}", options.style.quiet)
 
 
-def _taps(source: Source, options: RunOptions) -> Taps | None:
+def _make_taps(source: Source, options: RunOptions) -> Taps | None:
     if not options.watched.taps:
         return None
     stream = None if options.style.json else sys.stdout
@@ -89,19 +94,19 @@ def _taps(source: Source, options: RunOptions) -> Taps | None:
 
 
 def _execute(
-    source: Source, job: Job, options: RunOptions, taps: Taps | None
+    source: Source, job: RunRequest, options: RunOptions, taps: Taps | None
 ) -> tuple[dict[Output, Any], Session]:
     """Run the graph, observers listening; what the graph itself prints goes to stderr.
 
     Returns the values, and the session that computed them.
     """
     limits, timing = options.limits, options.timing
-    options.clusters.require_sense()
+    options.clusters.require_jit()
     stop: Any = {"max_iterations": limits.max_iterations, "timeout": limits.timeout}
     wanted = [*(item.node for item in job.fetches), *job.targets, *job.inits]
-    restoring = Restoring(options.wanted.variables, options.style.quiet)
-    session = _session(source, options, restoring.state(source, wanted))
-    watching = Watching(source, job, options, taps)
+    restoring = VariableSource(options.wanted.variables, options.style.quiet)
+    session = _make_session(source, options, restoring.state(source, wanted))
+    watching = RunObservers(source, job, options, taps)
     try:
         with redirect_stdout(sys.stderr):
             for node in job.inits:
@@ -117,7 +122,7 @@ def _execute(
                 **stop,
             )
     except BaseException as error:
-        watching.keep_what_there_is(session, error)
+        watching.flush_partial(session, error)
         raise
     finally:
         watching.close_views()
@@ -126,9 +131,9 @@ def _execute(
     return fetched, session
 
 
-def _session(source: Source, options: RunOptions, state: State | None) -> Session:
+def _make_session(source: Source, options: RunOptions, state: State | None) -> Session:
     """The session that is asked for."""
-    limits, memory = options.limits, limits_of(options.place.memory)
+    limits, memory = options.limits, memory_limits(options.place.memory)
     return Session(
         source.graph,
         state=state,
@@ -138,18 +143,18 @@ def _session(source: Source, options: RunOptions, state: State | None) -> Sessio
         schedule=limits.schedule,
         schedule_seed=limits.schedule_seed,
         seed=limits.seed,
-        costs=_costs(options.timing),
+        costs=_cost_model(options.timing),
         jit=options.clusters.engine if options.clusters.jit else None,
         engine=options.clusters.engine,
         lazy=options.clusters.lazy,
         regions=options.clusters.regions,
         memory=memory,
-        swap_above=swap_share(options.place.swap_above, memory),
+        swap_above=swap_threshold(options.place.swap_above, memory),
         gpu=options.place.gpu,
     )
 
 
-def _costs(timing: Timing) -> CostModel | None:
+def _cost_model(timing: ClockOptions) -> CostModel | None:
     """What the virtual clock goes by; None for the real one."""
     if not timing.virtual:
         return None
@@ -157,7 +162,7 @@ def _costs(timing: Timing) -> CostModel | None:
 
 
 def _differences(
-    values: dict[Output, Any], expected: dict[Output, Any], options: Expected
+    values: dict[Output, Any], expected: dict[Output, Any], options: ExpectedValues
 ) -> dict[Output, ValueDifference]:
     found = {
         item: value_difference(values[item], want, options.rtol, options.atol)

@@ -1,12 +1,11 @@
-"""What a `run` says of memory: what each device held, and what was copied."""
+"""Memory of a run: limits from `--memory`, peaks and copies of each device."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from cfgraph.console.page import Page
-from cfgraph.console.tables import Column, Table
+from cfgraph.console.output import Column, OutputTable, Page
 from cfgraph.errors import UsageError
 from cfgraph.ir.devices import parse_devices, short_device_name
 from cfgraph.ir.units import format_byte_size, format_duration, parse_byte_size
@@ -14,10 +13,10 @@ from cfgraph.runtime.devices.simulated import device_text, is_simulated
 from cfgraph.runtime.memory.meter import Copies, DeviceMemory
 from cfgraph.runtime.memory.swapping import THRESHOLD
 
-Memories = Mapping[str, DeviceMemory]
+MemoryByDevice = Mapping[str, DeviceMemory]
 
 
-def limits_of(texts: Sequence[str]) -> dict[str, int] | None:
+def memory_limits(texts: Sequence[str]) -> dict[str, int] | None:
     """The limits of `gpu:0=4GiB` or `gpu:0-3=1GiB`; a device without one is only counted.
 
     None where nothing is to be counted. Raises UsageError for what is no device or no size.
@@ -38,7 +37,7 @@ def limits_of(texts: Sequence[str]) -> dict[str, int] | None:
     return limits
 
 
-def swap_share(share: float | None, limits: Mapping[str, int] | None) -> float:
+def swap_threshold(share: float | None, limits: Mapping[str, int] | None) -> float:
     """The share of a limit above which stacks swap. Raises UsageError where nothing is limited."""
     if share is None:
         return THRESHOLD
@@ -48,13 +47,13 @@ def swap_share(share: float | None, limits: Mapping[str, int] | None) -> float:
     return share
 
 
-def print_memory(out: Page, memories: Memories) -> None:
+def print_memory(out: Page, memories: MemoryByDevice) -> None:
     """Print a row a device, then what was copied."""
     found = [memories[name] for name in sorted(memories)]
     out.line()
     out.heading("memory")
-    out.table(_held(found))
-    copied = Table(
+    out.table(_usage_table(found))
+    copied = OutputTable(
         [
             Column("device", style="cyan"),
             Column("copies"),
@@ -69,7 +68,7 @@ def print_memory(out: Page, memories: Memories) -> None:
                 format_byte_size(copies.bytes),
             )
             for memory in found
-            for what, copies in _copies(memory)
+            for what, copies in _copies_by_direction(memory)
             if copies.count
         ],
     )
@@ -79,7 +78,7 @@ def print_memory(out: Page, memories: Memories) -> None:
         out.table(copied)
 
 
-def _held(memories: Sequence[DeviceMemory]) -> Table:
+def _usage_table(memories: Sequence[DeviceMemory]) -> OutputTable:
     columns = [
         Column("device", style="cyan"),
         *(Column(name, right=True) for name in ("limit", "peak", "afterwards", "host peak")),
@@ -100,10 +99,10 @@ def _held(memories: Sequence[DeviceMemory]) -> Table:
         )
         for memory in memories
     ]
-    return Table(columns, rows)
+    return OutputTable(columns, rows)
 
 
-def _copies(memory: DeviceMemory) -> Iterator[tuple[str, Copies]]:
+def _copies_by_direction(memory: DeviceMemory) -> Iterator[tuple[str, Copies]]:
     yield "to host", memory.to_host
     yield "to device", memory.to_device
     yield "from devices", memory.from_devices
@@ -111,7 +110,7 @@ def _copies(memory: DeviceMemory) -> Iterator[tuple[str, Copies]]:
     yield "swapped in", memory.swapped_in
 
 
-def memory_json(memories: Memories) -> list[dict[str, Any]]:
+def memory_json(memories: MemoryByDevice) -> list[dict[str, Any]]:
     """The same as a member of a command's JSON document; times in seconds."""
     return [
         {
@@ -124,7 +123,7 @@ def memory_json(memories: Memories) -> list[dict[str, Any]]:
             "host_peak": memory.host_peak if memory.apart else None,
             **{
                 what.replace(" ", "_"): {"count": copies.count, "bytes": copies.bytes}
-                for what, copies in _copies(memory)
+                for what, copies in _copies_by_direction(memory)
             },
             "waits": memory.stalls,
             "waited": memory.stalled,

@@ -1,31 +1,130 @@
-"""What a `run` came to, as text or as JSON."""
+"""Report of a run as text or JSON: values, differences, clusters, and GPUs."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from cfgraph.compare.value_difference import ValueDifference
-from cfgraph.console.answer import print_document
-from cfgraph.console.graphs import Source, artifact
-from cfgraph.console.page import Page, note, page
-from cfgraph.console.run_clusters import cluster_notes, clusters_json, ran
-from cfgraph.console.run_gpu import gpu_json, gpu_notes
-from cfgraph.console.run_memory import Memories, memory_json, print_memory
-from cfgraph.console.run_options import RunOptions
-from cfgraph.console.tables import pad, width
+from cfgraph.console.graph_files import Source, artifact
+from cfgraph.console.json_output import print_document
+from cfgraph.console.output import Page, note, pad, page, width
+from cfgraph.console.run_memory import MemoryByDevice, memory_json, print_memory
+from cfgraph.console.run_request import RunOptions
 from cfgraph.console.taps import Taps
 from cfgraph.console.values import type_text, value_json, value_text
 from cfgraph.ir.graph import Output
+from cfgraph.ir.names import first_names
 from cfgraph.ir.units import format_duration
+from cfgraph.runtime.clusters import Cluster
 from cfgraph.runtime.launch import Launches
 from cfgraph.runtime.session import Session
 
+# recompilations of one cluster that are listed
+_MAX_COMPILATIONS: Final = 3
+
+
+def called_clusters(launches: Launches) -> list[Cluster]:
+    """The clusters that were called."""
+    return [cluster for cluster in launches.clusters.values() if cluster.calls]
+
+
+def cluster_notes(launches: Launches) -> Iterator[str]:
+    """What ran the clusters, how often, and what was compiled again for which argument."""
+    clusters = called_clusters(launches)
+    if not clusters:
+        return
+    calls, fused = sum(one.calls for one in clusters), sum(one.fused for one in clusters)
+    by = "NumPy" if fused == calls else "XLA"
+    parts = [f"{_cluster_count(clusters)} run by {by}: {calls} call{'s' * (calls != 1)}"]
+    if fused and fused != calls:
+        parts.append(f"{fused} of them by NumPy")
+    times = sum(one.compiled_times for one in clusters)
+    if times:
+        seconds = sum(one.seconds for one in clusters)
+        parts.append(f"{times} compilation{'s' * (times != 1)} in {format_duration(seconds * 1e9)}")
+    yield ", ".join(parts)
+    small = [one for one in clusters if one.small]
+    if small:
+        skipped = _cluster_count(small)
+        yield f"{skipped} left to NumPy, too small to gain by XLA; --engine xla takes all"
+    for one in clusters:
+        yield from _compilation_notes(one)
+
+
+def _cluster_count(clusters: Collection[Cluster]) -> str:
+    return f"{len(clusters)} cluster{'s' * (len(clusters) != 1)}"
+
+
+def _compilation_notes(cluster: Cluster) -> Iterator[str]:
+    """What was compiled again or not at all."""
+    if cluster.refused:
+        yield f"{cluster.name} is left to NumPy: {cluster.refused}"
+    told = [item for item in cluster.compilations if item.changed or item.refused]
+    for item in told[:_MAX_COMPILATIONS]:
+        yield str(item)
+    if len(told) > _MAX_COMPILATIONS:
+        yield f"{cluster.name}: {len(told) - _MAX_COMPILATIONS} more"
+
+
+def clusters_json(launches: Launches) -> dict[str, Any]:
+    """The same as a member of a command's JSON document."""
+    return {
+        "engine": launches.engine,
+        "clusters": [
+            {
+                "name": one.name,
+                "calls": one.calls,
+                "fused": one.fused,
+                "small": one.small,
+                "refused": one.refused or None,
+                "compilations": [
+                    {
+                        "node": item.node,
+                        "seconds": item.seconds,
+                        "changed": item.changed or None,
+                        "refused": item.refused or None,
+                    }
+                    for item in one.compilations
+                ],
+            }
+            for one in called_clusters(launches)
+        ],
+    }
+
+
+# ops that a note names
+_MAX_HOST_OPS: Final = 5
+
+
+def gpu_json(session: Session) -> dict[str, Any] | None:
+    """The kind and the devices as a member of a JSON document; None for a run without a gpu."""
+    devices = session.gpus
+    if not devices:
+        return None
+    found, kind = session.on_card, "simulated" if session.on_card is None else "real"
+    told: dict[str, Any] = {"kind": kind, "devices": list(devices)}
+    return told if found is None else {**told, "name": found.card.name, "on_host": found.fallen}
+
+
+def gpu_notes(session: Session) -> list[str]:
+    """The same as notes."""
+    devices, found = ", ".join(session.gpus), session.on_card
+    if not devices:
+        return []
+    if found is None:
+        return [f"{devices}: simulated by NumPy"]
+    notes = [f"{devices}: {found.card.name}"]
+    ops = sorted(found.fallen)
+    if ops:
+        notes.append(f"on the host, for want of a kernel: {first_names(ops, _MAX_HOST_OPS)}")
+    return notes
+
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class RunOutcome:
     """The fetched values, None for a dead one; what differs; and the files that were written."""
 
     values: dict[Output, Any]
@@ -38,7 +137,7 @@ class Outcome:
     elapsed: float | None = None
     launches: Launches | None = None
     html: str | None = None
-    memory: Memories = field(default_factory=dict)
+    memory: MemoryByDevice = field(default_factory=dict)
     session: Session | None = None
 
     @property
@@ -47,7 +146,7 @@ class Outcome:
         return 1 if self.differences else 0
 
 
-def print_outcome(source: Source, outcome: Outcome, options: RunOptions) -> None:
+def print_outcome(source: Source, outcome: RunOutcome, options: RunOptions) -> None:
     """Print the values and the differences."""
     if options.style.json:
         _print_json(source, outcome, options)
@@ -63,10 +162,10 @@ def print_outcome(source: Source, outcome: Outcome, options: RunOptions) -> None
         note(text, options.style.quiet)
 
 
-def _print_values(out: Page, outcome: Outcome, full: bool, absent: str) -> None:
+def _print_values(out: Page, outcome: RunOutcome, full: bool, absent: str) -> None:
     """Print `name  type  = value` for each fetched tensor, or the file that it went to."""
     values = outcome.values
-    kinds = {item: _kind(item, value) for item, value in values.items()}
+    kinds = {item: _value_type(item, value) for item, value in values.items()}
     names = max((width(item.name) for item in values), default=0)
     types = max(map(width, kinds.values()), default=0)
     for item, value in values.items():
@@ -80,7 +179,7 @@ def _print_values(out: Page, outcome: Outcome, full: bool, absent: str) -> None:
             out.spans([*head, ("=\n" if "\n" in text else "= ", "dim"), (text, "")])
 
 
-def _kind(item: Output, value: Any) -> str:
+def _value_type(item: Output, value: Any) -> str:
     return str(item.dtype or "") if value is None else type_text(value)
 
 
@@ -94,7 +193,7 @@ def _print_difference(out: Page, item: Output, gap: ValueDifference) -> None:
         out.line(f"  largest gap {gap.max_abs:g}, relative {gap.max_rel:g} ({limits})")
 
 
-def _notes(outcome: Outcome, options: RunOptions) -> list[str]:
+def _notes(outcome: RunOutcome, options: RunOptions) -> list[str]:
     found = [*outcome.notes]
     until = options.timing.until_iteration
     if outcome.elapsed is not None:
@@ -120,7 +219,7 @@ def _notes(outcome: Outcome, options: RunOptions) -> list[str]:
     return found
 
 
-def _print_json(source: Source, outcome: Outcome, options: RunOptions) -> None:
+def _print_json(source: Source, outcome: RunOutcome, options: RunOptions) -> None:
     result: dict[str, Any] = {
         "values": [
             _value_json(item, value, outcome.files, options.style.full)
@@ -129,7 +228,7 @@ def _print_json(source: Source, outcome: Outcome, options: RunOptions) -> None:
     }
     if outcome.taps:
         result["taps"] = outcome.taps.values
-    if outcome.launches and ran(outcome.launches):
+    if outcome.launches and called_clusters(outcome.launches):
         result["jit"] = clusters_json(outcome.launches)
     gpu = gpu_json(outcome.session) if outcome.session else None
     if gpu:
@@ -152,7 +251,7 @@ def _print_json(source: Source, outcome: Outcome, options: RunOptions) -> None:
             "different": len(outcome.differences),
             **({} if outcome.elapsed is None else {"virtual_seconds": outcome.elapsed}),
         },
-        findings=[_finding(item, gap) for item, gap in outcome.differences.items()],
+        findings=[_difference_finding(item, gap) for item, gap in outcome.differences.items()],
         artifacts=artifacts,
         exit_code=outcome.exit_code,
     )
@@ -167,7 +266,7 @@ def _value_json(
     return {"tensor": item.name, **value_json(value, full), **place}
 
 
-def _finding(item: Output, gap: ValueDifference) -> dict[str, Any]:
+def _difference_finding(item: Output, gap: ValueDifference) -> dict[str, Any]:
     return {
         "code": None,
         "level": "error",

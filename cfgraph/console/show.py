@@ -1,30 +1,214 @@
-"""Show what is in a graph: a summary, or tables of its nodes, ops, loops, functions, devices."""
+"""The `show` command: summary, sections, or one node of a graph."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from cfgraph.analysis.partitions import Partitions, device_partitions
-from cfgraph.analysis.summary import Summary, next_command, summarize
+from cfgraph.analysis.summary import Endpoint, Summary, next_command, summarize
 from cfgraph.analysis.transfers import is_partitioned
 from cfgraph.console import show_tables as tables
-from cfgraph.console.answer import print_document
-from cfgraph.console.devices import parts_json, parts_table
 from cfgraph.console.dot import dot_lines
-from cfgraph.console.graphs import Source, read_graph
-from cfgraph.console.page import Page, note, page
-from cfgraph.console.saved_model import variables_note, variables_of
-from cfgraph.console.show_node import node_json, print_node
-from cfgraph.console.show_summary import print_summary
-from cfgraph.console.tables import Table, tab_separated
-from cfgraph.console.view import Chosen, View, choose, find, near_misses
+from cfgraph.console.graph_files import (
+    Source,
+    read_graph,
+    saved_model_variables,
+    saved_variables_note,
+)
+from cfgraph.console.json_output import print_document
+from cfgraph.console.output import Column, OutputTable, Page, flowed, note, page, tab_separated
+from cfgraph.console.selection import (
+    GraphView,
+    NodeSelection,
+    filter_hint,
+    find_node,
+    nodes_to_show,
+)
+from cfgraph.console.show_tables import (
+    output_types,
+    partitions_json,
+    partitions_table,
+    routes_table,
+)
+from cfgraph.console.values import type_text as value_type
+from cfgraph.console.values import value_json, value_text
 from cfgraph.errors import UsageError
+from cfgraph.ir.attrs import TensorValue
+from cfgraph.ir.graph import Node
+from cfgraph.ir.names import first_names
+from cfgraph.ir.text.printer import AttrPrinter
+from cfgraph.ir.units import format_byte_size
 from cfgraph.ops.functional import is_functional
+from cfgraph.ops.op import lookup
 from cfgraph.options import Color
 
-if TYPE_CHECKING:  # they are dear to load
-    from cfgraph.console.picture.show_files import Pictures
+if TYPE_CHECKING:
+    from cfgraph.console.picture.show_pictures import PictureFiles
+
+
+MAX_LISTED: Final = 20
+
+
+def print_summary(
+    out: Page, source: Source, summary: Summary, command: str, parts: Partitions | None
+) -> None:
+    """Print what a person wants to know first, and what to type next; `parts` if it is cut."""
+    out.heading(source.path, _counts_text(source, summary))
+    _print_ops(out, summary)
+    if summary.frames:
+        _print_section(out, "loops", tables.frames_table(summary.frames))
+    if summary.functions:
+        _print_section(out, "functions", tables.functions_table(summary.functions))
+    if parts is not None:
+        _print_section(out, "devices", partitions_table(parts))
+        _print_section(out, "messages", routes_table(parts))
+    elif any(name for name, _ in summary.devices):
+        _print_section(out, "devices", tables.devices_table(summary))
+    _print_endpoints(out, "inputs", summary.inputs)
+    _print_endpoints(out, "outputs", summary.outputs)
+    if summary.targets:
+        out.line()
+        out.heading("targets", "run for their effect")
+        for line in flowed(summary.targets[:MAX_LISTED]):
+            out.line(line)
+    _print_remarks(out, summary)
+    out.line()
+    out.heading("next")
+    out.line(f"  {command}", "green")
+
+
+def _counts_text(source: Source, summary: Summary) -> str:
+    parts = [_count_text(summary.nodes, "node"), _count_text(summary.edges, "edge")]
+    if summary.control_edges:
+        parts.append(_count_text(summary.control_edges, "control edge"))
+    if summary.constant_bytes >= _KILO:
+        parts.append(f"{format_byte_size(summary.constant_bytes)} of constants")
+    parts.append(f"{source.format}, producer {summary.producer}")
+    return ", ".join(parts)
+
+
+_KILO: Final = 1024
+
+
+def _count_text(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+def _print_ops(out: Page, summary: Summary) -> None:
+    out.line()
+    out.heading("ops", _count_text(len(summary.ops), "kind"))
+    for line in flowed([f"{op} {count}" for op, count in summary.ops]):
+        out.line(line)
+
+
+def _print_section(out: Page, title: str, table: OutputTable) -> None:
+    out.line()
+    hidden = len(table.rows) - MAX_LISTED
+    shown = OutputTable(table.columns, table.rows[:MAX_LISTED], table.headings)
+    out.heading(title)
+    out.table(shown)
+    if hidden > 0:
+        out.line(f"  and {hidden} more", "dim")
+
+
+def _print_endpoints(out: Page, title: str, endpoints: tuple[Endpoint, ...]) -> None:
+    if endpoints:
+        _print_section(out, title, tables.endpoints_table(endpoints))
+
+
+def _print_remarks(out: Page, summary: Summary) -> None:
+    if summary.faults:
+        out.line()
+        out.line(f"{_count_text(summary.faults, 'fault')} in the loops; check tells them", "red")
+    if summary.unrunnable_ops:
+        out.line()
+        out.line(f"cannot be run as it is: {', '.join(summary.unrunnable_ops)}", "yellow")
+
+
+MAX_READERS: Final = 8
+
+NodeRow = tuple[str, str, str]
+
+
+def print_node(page: Page, view: GraphView, node: Node, full: bool, deadness: bool) -> None:
+    """Print all that is known of one node."""
+    op = lookup(node.op)
+    about = (op.__doc__ or "").splitlines()[0] if op else "an op that cfgraph does not know"
+    page.heading(f"{view.title(node)}  {node.op}", about)
+    columns = [Column("what", style="dim"), Column("which", style="cyan"), Column("more")]
+    rows: list[Any] = list(_node_rows(view, node, full, deadness))
+    page.table(OutputTable(columns, rows, headings=False))
+    for name, value in sorted(node.attrs.items()):
+        if isinstance(value, TensorValue):
+            page.line(f"  {name} = {_tensor_text(value, full)}")
+
+
+def _node_rows(view: GraphView, node: Node, full: bool, deadness: bool) -> Iterator[NodeRow]:
+    yield "device", node.device or "(any)", ""
+    frame = view.found.of[node]
+    yield "frame", frame.path, "" if frame is view.found.root else "inside a loop"
+    if deadness:
+        yield "live", view.when[node].text, ""
+    for slot, item in enumerate(node.inputs):
+        yield f"input {slot}", item.name, view.type_text(item)
+    for source in node.controls:
+        yield "after", f"^{source.name}", ""
+    for port, text in enumerate(output_types(view, node)):
+        yield (
+            f"output {port}",
+            f"{node.name}:{port}",
+            _readers_text(text, _reader_names(node, port), full),
+        )
+    for reader in node.control_readers:
+        yield "before", f"^{reader.name}", ""
+    printer = AttrPrinter()
+    for name, value in sorted(node.attrs.items()):
+        if not isinstance(value, TensorValue):
+            yield "attr", name, printer.value_text(value)
+
+
+def _reader_names(node: Node, port: int) -> list[str]:
+    return list(dict.fromkeys(use.node.name for use in node.readers(port)))
+
+
+def _readers_text(text: str, readers: list[str], full: bool) -> str:
+    if not readers:
+        return text
+    return f"{text}  read by {first_names(readers, None if full else MAX_READERS)}"
+
+
+def _tensor_text(tensor: TensorValue, full: bool) -> str:
+    text = value_text(tensor.array, full)
+    return f"{value_type(tensor.array)} {text}" if "\n" not in text else f"\n{text}"
+
+
+def node_json(view: GraphView, node: Node, full: bool, deadness: bool) -> dict[str, Any]:
+    """A node as a member of a JSON document."""
+    printer = AttrPrinter()
+    live = {"live": view.when[node].text} if deadness else {}
+    return {
+        "name": view.title(node),
+        "op": node.op,
+        "device": node.device,
+        "frame": view.found.of[node].path,
+        **live,
+        "inputs": [{"tensor": item.name, "type": view.type_text(item)} for item in node.inputs],
+        "controls": [item.name for item in node.controls],
+        "outputs": [
+            {"tensor": f"{node.name}:{port}", "type": text, "readers": _reader_names(node, port)}
+            for port, text in enumerate(output_types(view, node))
+        ],
+        "control_readers": [reader.name for reader in node.control_readers],
+        "attrs": {
+            name: value_json(value.array, full)
+            if isinstance(value, TensorValue)
+            else printer.value_text(value)
+            for name, value in sorted(node.attrs.items())
+        },
+    }
+
 
 FORMATS: Final = ("text", "json", "tsv", "dot")
 SECTIONS: Final = ("nodes", "ops", "frames", "functions", "devices")
@@ -45,24 +229,24 @@ class ShowOptions:
     full: bool = False
     color: Color = Color.auto
     deadness: bool = False
-    pictures: Pictures | None = None
+    pictures: PictureFiles | None = None
 
 
 def show(path: str, options: ShowOptions) -> None:
     """Print what is in a graph. Raises UsageError for an unknown node, filter or format."""
     if options.format not in FORMATS:
         raise UsageError(f"unknown format {options.format!r}", hint=f"one of {', '.join(FORMATS)}")
-    _Show(read_graph(path), options).print()
+    _ShowCommand(read_graph(path), options).print()
 
 
-class _Show:
+class _ShowCommand:
     """One `show`; what is costly is found out when it is asked for."""
 
     def __init__(self, source: Source, options: ShowOptions) -> None:
         self.source = source
         self.graph = source.graph
         self.options = options
-        self.whole = View(source.graph)
+        self.whole = GraphView(source.graph)
         self._summary: Summary | None = None
         self._parts: Partitions | None = None
 
@@ -105,18 +289,18 @@ class _Show:
         else:
             self.text(page(options.color), chosen)
 
-    def chosen(self) -> list[Chosen]:
+    def chosen(self) -> list[NodeSelection]:
         """The nodes that the filters leave, or the one that is named."""
         if self.options.node is not None:
-            return [find(self.whole, self.options.node)]
-        return choose(self.whole, self.options.filters)
+            return [find_node(self.whole, self.options.node)]
+        return nodes_to_show(self.whole, self.options.filters)
 
     def sections(self) -> tuple[str, ...]:
         """The sections that are asked for; a filter or deadness alone asks for the nodes."""
         asked = self.options.filters or self.options.deadness
         return self.options.sections or (("nodes",) if asked else ())
 
-    def table(self, section: str, chosen: list[Chosen], tree: bool = True) -> Table:
+    def table(self, section: str, chosen: list[NodeSelection], tree: bool = True) -> OutputTable:
         """The table of a section."""
         if section == "nodes":
             return tables.nodes_table(chosen, self.options.deadness)
@@ -126,9 +310,9 @@ class _Show:
             return tables.frames_table(self.summary.frames, tree)
         if section == "functions":
             return tables.functions_table(self.summary.functions)
-        return parts_table(self.parts) if self.parts else tables.devices_table(self.summary)
+        return partitions_table(self.parts) if self.parts else tables.devices_table(self.summary)
 
-    def result(self, chosen: list[Chosen]) -> dict[str, Any]:
+    def result(self, chosen: list[NodeSelection]) -> dict[str, Any]:
         """The `result` member of the JSON document."""
         if self.options.node is not None:
             return {
@@ -144,10 +328,10 @@ class _Show:
         for name in ("ops", "devices"):
             found[name] = dict(found[name])
         if self.parts:
-            found["parts"] = parts_json(self.parts)
+            found["parts"] = partitions_json(self.parts)
         return {**found, "next": self.next_command()}
 
-    def text(self, out: Page, chosen: list[Chosen]) -> None:
+    def text(self, out: Page, chosen: list[NodeSelection]) -> None:
         """Print as text."""
         if self.options.node is not None:
             for some in chosen:
@@ -162,21 +346,21 @@ class _Show:
             command = self.next_command()
             print_summary(out, self.source, self.summary, command, self.parts)
             if self.source.format == "saved_model":
-                note(variables_note(self.source))
+                note(saved_variables_note(self.source))
 
     def next_command(self) -> str:
         """What to type next."""
-        restored = variables_of(self.source) is not None
+        restored = saved_model_variables(self.source) is not None
         return next_command(self.graph, self.source.path, self.summary, restored=restored)
 
-    def section(self, out: Page, section: str, chosen: list[Chosen]) -> None:
+    def section(self, out: Page, section: str, chosen: list[NodeSelection]) -> None:
         """Print one section, or say that there is nothing in it."""
         table = self.table(section, chosen)
         if table.rows:
             out.table(table)
         else:
             note(f"no {section}" + (" pass the filters" if self.options.filters else ""))
-            if hint := near_misses(self.graph, self.options.filters):
+            if hint := filter_hint(self.graph, self.options.filters):
                 note(f"hint: {hint}")
             if self.options.filters and self.graph.functions:
                 note("hint: --filter 'function:*' looks at the nodes of functions")

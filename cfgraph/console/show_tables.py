@@ -1,12 +1,14 @@
-"""The tables that `show` prints of a graph."""
+"""Tables of a graph: nodes, ops, loops, functions, devices, partitions, and messages."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from typing import Final
+from dataclasses import asdict
+from typing import Any, Final
 
 from cfgraph.analysis.deadness.deadness import LivenessCondition
+from cfgraph.analysis.partitions import MessageRoute, Partitions
 from cfgraph.analysis.summary import (
     Endpoint,
     FrameSummary,
@@ -14,16 +16,76 @@ from cfgraph.analysis.summary import (
     Summary,
     op_support,
 )
-from cfgraph.console.tables import Column, Styled, Table
-from cfgraph.console.view import Chosen, View
+from cfgraph.console.output import Column, OutputTable, Styled
+from cfgraph.console.selection import GraphView, NodeSelection
 from cfgraph.ir import registry
+from cfgraph.ir.devices import short_device_name
 from cfgraph.ir.graph import Graph, Node
+from cfgraph.runtime.devices.simulated import device_text, is_simulated
+
+
+def partitions_table(parts: Partitions) -> OutputTable:
+    """A row a device: its nodes, control loops, and what it sends."""
+    columns = [
+        Column("device", style="cyan"),
+        Column("nodes", right=True),
+        Column("control_loops", "control loops", right=True),
+        Column("once", "sends once", right=True),
+        Column("iteration", "sends an iteration", right=True),
+    ]
+    rows: list[Any] = [
+        (device_text(part.device), part.nodes, len(part.control_loops), part.once, part.iteration)
+        for part in parts.parts
+    ]
+    return OutputTable(columns, rows)
+
+
+def routes_table(parts: Partitions) -> OutputTable:
+    """A row for the messages from one device to another in one loop."""
+    columns = [
+        Column("from", style="cyan"),
+        Column("to", style="cyan"),
+        Column("loop"),
+        Column("messages", right=True),
+        Column("bytes", right=True),
+    ]
+    rows: list[Any] = [
+        (
+            short_device_name(route.source),
+            short_device_name(route.target),
+            "once" if route.frame == "/" else route.frame,
+            route.messages,
+            _bytes_text(route),
+        )
+        for route in parts.routes
+    ]
+    return OutputTable(columns, rows)
+
+
+def partitions_json(parts: Partitions) -> dict[str, Any]:
+    """The devices and the routes for a JSON document."""
+    return {
+        "devices": [{**asdict(p), "simulated": is_simulated(p.device)} for p in parts.parts],
+        "routes": [_route_json(route) for route in parts.routes],
+    }
+
+
+def _route_json(route: MessageRoute) -> dict[str, Any]:
+    told = asdict(route)
+    return {"from": told.pop("source"), "to": told.pop("target"), **told}
+
+
+def _bytes_text(route: MessageRoute) -> str:
+    if not route.unknown:
+        return str(route.bytes)
+    return f"{route.bytes} + ?" if route.bytes else "?"
+
 
 # of the classes of nodes that run together
 _COLORS: Final = ("yellow", "magenta", "blue", "green", "cyan")
 
 
-def ops_table(graph: Graph, chosen: Iterable[Chosen]) -> Table:
+def ops_table(graph: Graph, chosen: Iterable[NodeSelection]) -> OutputTable:
     """How often each op occurs, and what becomes of it in a run."""
     counts = Counter(node.op for some in chosen for node in some.nodes)
     ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
@@ -32,10 +94,10 @@ def ops_table(graph: Graph, chosen: Iterable[Chosen]) -> Table:
         Column("nodes", right=True),
         Column("support", optional=True),
     ]
-    return Table(columns, [(op, count, op_support(graph, op)) for op, count in ordered])
+    return OutputTable(columns, [(op, count, op_support(graph, op)) for op, count in ordered])
 
 
-def nodes_table(chosen: Iterable[Chosen], deadness: bool = False) -> Table:
+def nodes_table(chosen: Iterable[NodeSelection], deadness: bool = False) -> OutputTable:
     """One row a node, with when it runs if that is asked for."""
     columns = [
         Column("name", style="cyan"),
@@ -46,29 +108,29 @@ def nodes_table(chosen: Iterable[Chosen], deadness: bool = False) -> Table:
         Column("device", style="dim", optional=True),
         Column("inputs", optional=True, spare=True),
     ]
-    return Table(
+    return OutputTable(
         columns,
         [_node_row(some.view, node, deadness) for some in chosen for node in some.nodes],
     )
 
 
-def _node_row(view: View, node: Node, deadness: bool) -> tuple[object, ...]:
+def _node_row(view: GraphView, node: Node, deadness: bool) -> tuple[object, ...]:
     inputs = [*(item.name for item in node.inputs), *(f"^{item.name}" for item in node.controls)]
     frame = view.found.of[node]
     path = "" if frame is view.found.root else frame.path
-    live = [_live(view.when[node])] if deadness else []
+    live = [_liveness_cell(view.when[node])] if deadness else []
     outputs = output_types(view, node)
     return view.title(node), node.op, *live, outputs, path, node.device, inputs
 
 
-def _live(when: LivenessCondition) -> Styled:
+def _liveness_cell(when: LivenessCondition) -> Styled:
     """When a node runs; those that run together have one colour, and neighbours seldom the same."""
     if when.how_often != "sometimes":
         return Styled(when.text, "" if when.how_often == "always" else "red")
     return Styled(when.text, _COLORS[when.group % len(_COLORS)])
 
 
-def output_types(view: View, node: Node) -> list[str]:
+def output_types(view: GraphView, node: Node) -> list[str]:
     """Type and shape of each output of a node."""
     count = registry.output_count(node)
     if count is None:
@@ -77,7 +139,7 @@ def output_types(view: View, node: Node) -> list[str]:
     return [view.type_text(node.output(port)) for port in range(count)]
 
 
-def frames_table(frames: Iterable[FrameSummary], tree: bool = True) -> Table:
+def frames_table(frames: Iterable[FrameSummary], tree: bool = True) -> OutputTable:
     """One row a loop, the inner ones indented below the outer ones."""
     columns = [
         Column("path" if not tree else "loop", style="cyan"),
@@ -87,7 +149,7 @@ def frames_table(frames: Iterable[FrameSummary], tree: bool = True) -> Table:
         Column("parallel_iterations", "at once", right=True),
         Column("predicate", "runs while", optional=True),
     ]
-    return Table(
+    return OutputTable(
         columns,
         [
             (
@@ -103,19 +165,19 @@ def frames_table(frames: Iterable[FrameSummary], tree: bool = True) -> Table:
     )
 
 
-def functions_table(functions: Iterable[LibraryFunctionSummary]) -> Table:
+def functions_table(functions: Iterable[LibraryFunctionSummary]) -> OutputTable:
     """One row a function of the library."""
     columns = [Column("function", style="cyan"), Column("nodes", right=True), Column("signature")]
-    return Table(columns, [(item.name, item.nodes, item.signature) for item in functions])
+    return OutputTable(columns, [(item.name, item.nodes, item.signature) for item in functions])
 
 
-def devices_table(summary: Summary) -> Table:
+def devices_table(summary: Summary) -> OutputTable:
     """How many nodes ask for each device."""
     columns = [Column("device", style="cyan"), Column("nodes", right=True)]
-    return Table(columns, [(name or "(any)", count) for name, count in summary.devices])
+    return OutputTable(columns, [(name or "(any)", count) for name, count in summary.devices])
 
 
-def endpoints_table(endpoints: Iterable[Endpoint]) -> Table:
+def endpoints_table(endpoints: Iterable[Endpoint]) -> OutputTable:
     """The likely inputs or outputs."""
     columns = [
         Column("name", style="cyan"),
@@ -125,4 +187,4 @@ def endpoints_table(endpoints: Iterable[Endpoint]) -> Table:
     rows = [
         (item.name, item.type, item.default and f"{item.default} unless fed") for item in endpoints
     ]
-    return Table(columns, list(rows), headings=False)
+    return OutputTable(columns, list(rows), headings=False)

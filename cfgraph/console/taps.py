@@ -1,4 +1,4 @@
-"""Print the values inside loops as they come: `--tap`."""
+"""`--tap`: print the outputs of chosen nodes as a run computes them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from typing import Any, TextIO
 
-from cfgraph.console.tables import clean, clean_lines
+from cfgraph.console.output import clean, clean_lines
 from cfgraph.console.values import type_text, value_json, value_text
 from cfgraph.errors import UsageError
 from cfgraph.ir.graph import Graph
@@ -15,7 +15,7 @@ from cfgraph.runtime.fetches import is_glob, matching_nodes
 from cfgraph.runtime.trace import TraceEvent
 
 
-class Pattern:
+class TapPattern:
     """What to tap: `GLOB`, `GLOB:PORT` for one output, or `op:GLOB`."""
 
     def __init__(self, text: str) -> None:
@@ -49,7 +49,7 @@ class Taps:
     def __init__(
         self, graph: Graph, patterns: Iterable[str], stream: TextIO | None, full: bool
     ) -> None:
-        self.patterns = tuple(map(Pattern, dict.fromkeys(patterns)))
+        self.patterns = tuple(map(TapPattern, dict.fromkeys(patterns)))
         if not graph.functions:
             for pattern in self.patterns:
                 pattern.check(graph)

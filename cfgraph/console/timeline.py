@@ -1,4 +1,4 @@
-"""Draw a run on the terminal: a lane a device, time from left to right, messages between lanes."""
+"""`--timeline`: draw one lane per device over time, with messages between lanes."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import Any, Final
 
-from cfgraph.console.page import Page, page
-from cfgraph.console.tables import Column, Table, pad, width
+from cfgraph.console.output import Column, OutputTable, Page, pad, page, width
 from cfgraph.ir.units import format_duration
 from cfgraph.options import Color
 from cfgraph.runtime.devices.simulated import device_text
@@ -19,15 +18,15 @@ from cfgraph.runtime.trace import TraceEvent
 from cfgraph.runtime.trace_lanes import DEAD, OUTSIDE, Lane, Lanes
 
 _PLAIN_COLUMNS: Final = 100
-_FEWEST: Final = 20
+_MIN_COLUMNS: Final = 20
 _IDLE: Final = " "
-_MANY: Final = "*"
+_SEVERAL: Final = "*"
 _APART: Final = 3  # iterations that one column can tell apart
-_STYLES: Final = {DEAD: "dim", OUTSIDE: "green", _IDLE: "", _MANY: "blue"}
+_STYLES: Final = {DEAD: "dim", OUTSIDE: "green", _IDLE: "", _SEVERAL: "blue"}
 _BY_PARITY: Final = ("cyan", "magenta")
 _ARROW: Final = "yellow"
 _LEGEND: Final = (
-    f"{OUTSIDE} outside of loops; 0-9 in an iteration of that last digit, {_MANY} in several; "
+    f"{OUTSIDE} outside of loops; 0-9 in an iteration of that last digit, {_SEVERAL} in several; "
     f"{DEAD} dead; ↓ ↑ a message"
 )
 
@@ -48,16 +47,16 @@ class Timeline:
     def close(self) -> None:
         """Draw what happened so far."""
         if self.lanes.lanes:
-            draw(self.page, self.lanes, _columns())
+            draw_lanes(self.page, self.lanes, _columns())
 
 
-def draw(out: Page, lanes: Lanes, columns: int) -> None:
+def draw_lanes(out: Page, lanes: Lanes, columns: int) -> None:
     """Draw lanes in so many columns, and a table of what each device did."""
     chosen = sorted(lanes.lanes.values(), key=lambda lane: _sort_key(lane.device))
     labels = [device_text(lane.device, real=lane.real) for lane in chosen]
     label = max(map(width, labels)) + 2
-    room = max(_FEWEST, columns - label - 1)
-    picture = _Picture(lanes, chosen, room)
+    room = max(_MIN_COLUMNS, columns - label - 1)
+    picture = _LaneDrawing(lanes, chosen, room)
     out.line()
     out.heading("timeline", format_duration(lanes.end_ns))
     for place, (lane, text) in enumerate(zip(chosen, labels, strict=True)):
@@ -70,7 +69,7 @@ def draw(out: Page, lanes: Lanes, columns: int) -> None:
     out.table(_table(chosen, labels))
 
 
-class _Picture:
+class _LaneDrawing:
     """The characters of lanes and of the gaps between them."""
 
     def __init__(self, lanes: Lanes, chosen: Sequence[Lane], room: int) -> None:
@@ -99,26 +98,26 @@ class _Picture:
         spent: dict[int, Counter[str]] = {}
         for (place, mark), took in lane.marks.items():
             spent.setdefault(self.column(place), Counter())[mark] += took
-        marks = [_most(spent.get(column)) for column in range(self.room)]
-        return [("".join(same), _style(mark)) for mark, same in groupby(marks)]
+        marks = [_busiest_mark(spent.get(column)) for column in range(self.room)]
+        return [("".join(same), _mark_style(mark)) for mark, same in groupby(marks)]
 
     def gap(self, place: int) -> list[tuple[str, str]]:
         """The messages between a lane and the next."""
         crossing = self.gaps[place]
-        text = "".join(_crossed(crossing.get(column)) for column in range(self.room))
+        text = "".join(_message_mark(crossing.get(column)) for column in range(self.room))
         return [(text.rstrip(), _ARROW)]
 
 
-def _most(spent: Counter[str] | None) -> str:
+def _busiest_mark(spent: Counter[str] | None) -> str:
     if not spent:
         return _IDLE
     live = sorted(mark for mark in spent if mark != DEAD)
     if len([mark for mark in live if mark != OUTSIDE]) > _APART:
-        return _MANY
+        return _SEVERAL
     return max(live or spent, key=spent.__getitem__)
 
 
-def _crossed(kinds: set[str] | None) -> str:
+def _message_mark(kinds: set[str] | None) -> str:
     if not kinds:
         return " "
     heads = kinds - {"│"}
@@ -127,7 +126,7 @@ def _crossed(kinds: set[str] | None) -> str:
     return heads.pop() if heads else "│"
 
 
-def _style(mark: str) -> str:
+def _mark_style(mark: str) -> str:
     return _STYLES[mark] if mark in _STYLES else _BY_PARITY[int(mark) % 2]
 
 
@@ -138,7 +137,7 @@ def _axis(room: int, end_ns: int) -> str:
     return pad(left, max(room - len(end) - 1, len(left))) + f"{end}|"
 
 
-def _table(lanes: Sequence[Lane], labels: Sequence[str]) -> Table:
+def _table(lanes: Sequence[Lane], labels: Sequence[str]) -> OutputTable:
     columns = [
         Column("device", style="cyan"),
         *(Column(name, right=True) for name in ("tokens", "dead", "busy", "sent")),
@@ -156,7 +155,7 @@ def _table(lanes: Sequence[Lane], labels: Sequence[str]) -> Table:
         )
         for lane, text in zip(lanes, labels, strict=True)
     ]
-    return Table(columns, rows)
+    return OutputTable(columns, rows)
 
 
 def _sort_key(device: str) -> tuple[str, int]:

@@ -1,4 +1,4 @@
-"""Print values: short enough to read, exact enough to be read back."""
+"""Text and JSON of values: short enough to read, exact enough to read back."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from cfgraph.console.tables import flowed
+from cfgraph.console.output import flowed
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.shapes import Shape
 from cfgraph.ops.optional import Optional
@@ -18,7 +18,7 @@ from cfgraph.ops.tensor_list import TensorList
 from cfgraph.ops.variables import Variable
 
 MAX_ELEMENTS: Final = 1024
-LINE: Final = 78
+LINE_WIDTH: Final = 78
 _EDGE: Final = 3
 _GAP: Final = "…"
 _SMALL: Final = 8
@@ -27,11 +27,11 @@ _VARIANTS: Final = (TensorList, Optional)
 
 def type_text(value: Any) -> str:
     """Type and shape of a value, as in `float32[2,3]`."""
-    array = _array(value)
+    array = _as_array(value)
     return f"{_dtype_name(array)}{Shape(array.shape)}"
 
 
-def _array(value: Any) -> Any:
+def _as_array(value: Any) -> Any:
     """A value as an array, a reference as what it refers to.
 
     NumPy must not look into a resource as if it were a sequence; an outline is no array.
@@ -66,16 +66,16 @@ def value_text(value: Any, full: bool = False) -> str:
 
     More than 1024 elements are elided unless `full`.
     """
-    array = _array(value)
+    array = _as_array(value)
     if isinstance(array, Outline):
         return "not computed"
     element = _element_text(array)
     if array.ndim == 0:
         return element(array[()])
     edge = None if full or array.size <= MAX_ELEMENTS else _EDGE
-    nested = _nested(array, element, edge)
-    line = _on_one_line(nested, array.ndim)
-    return line if len(line) <= LINE else "\n".join(_on_lines(nested, array.ndim))
+    nested = _nested_texts(array, element, edge)
+    line = _single_line(nested, array.ndim)
+    return line if len(line) <= LINE_WIDTH else "\n".join(_multi_line(nested, array.ndim))
 
 
 def _element_text(array: Any) -> Callable[[Any], str]:
@@ -128,7 +128,7 @@ def _extended_text(item: Any) -> str:
     return text if set(text) & set(".e") else f"{text}.0"
 
 
-def _nested(array: Any, element: Callable[[Any], str], edge: int | None) -> list[Any]:
+def _nested_texts(array: Any, element: Callable[[Any], str], edge: int | None) -> list[Any]:
     """The elements as texts in nested lists, the middle of long lists left out."""
     size = array.shape[0]
     places: Sequence[int | None] = range(size)
@@ -136,19 +136,21 @@ def _nested(array: Any, element: Callable[[Any], str], edge: int | None) -> list
         places = [*range(edge), None, *range(size - edge, size)]
     if array.ndim == 1:
         return [_GAP if place is None else element(array[place]) for place in places]
-    return [_GAP if place is None else _nested(array[place], element, edge) for place in places]
+    return [
+        _GAP if place is None else _nested_texts(array[place], element, edge) for place in places
+    ]
 
 
-def _on_one_line(nested: Any, rank: int) -> str:
+def _single_line(nested: Any, rank: int) -> str:
     if isinstance(nested, str):
         return nested
-    return f"[{', '.join(_on_one_line(item, rank - 1) for item in nested)}]"
+    return f"[{', '.join(_single_line(item, rank - 1) for item in nested)}]"
 
 
-def _on_lines(nested: list[Any], rank: int) -> Iterator[str]:
+def _multi_line(nested: list[Any], rank: int) -> Iterator[str]:
     """The innermost lists on lines of their own, which are broken where they are long."""
     if rank == 1:
-        lines = list(flowed(nested, LINE, " ")) or [" "]
+        lines = list(flowed(nested, LINE_WIDTH, " ")) or [" "]
         yield "[" + lines[0][1:] + ("]" if len(lines) == 1 else "")
         yield from lines[1:-1]
         if len(lines) > 1:
@@ -156,7 +158,7 @@ def _on_lines(nested: list[Any], rank: int) -> Iterator[str]:
         return
     for place, item in enumerate(nested):
         last = place == len(nested) - 1
-        lines = [item] if isinstance(item, str) else list(_on_lines(item, rank - 1))
+        lines = [item] if isinstance(item, str) else list(_multi_line(item, rank - 1))
         for number, line in enumerate(lines):
             opened = "[" if place == number == 0 else " "
             ended = number == len(lines) - 1
@@ -165,17 +167,17 @@ def _on_lines(nested: list[Any], rank: int) -> Iterator[str]:
 
 def value_json(value: Any, full: bool = False) -> dict[str, Any]:
     """A value as a member of a JSON document; a large one without its elements unless `full`."""
-    array = _array(value)
+    array = _as_array(value)
     found: dict[str, Any] = {"dtype": _dtype_name(array), "shape": list(array.shape)}
     if isinstance(array, Outline):
         return {**found, "computed": False}
     if array.size > MAX_ELEMENTS and not full:
         return {**found, "elided": True}
-    items = [_element_json(item, array.dtype.kind) for item in _items(array)]
-    return {**found, "data": _shaped(items, array.shape)}
+    items = [_element_json(item, array.dtype.kind) for item in _json_items(array)]
+    return {**found, "data": _reshape(items, array.shape)}
 
 
-def _items(array: Any) -> Iterator[Any]:
+def _json_items(array: Any) -> Iterator[Any]:
     flat = array.reshape(-1)
     return (flat[place] for place in range(flat.size))
 
@@ -191,7 +193,7 @@ def _element_json(item: Any, kind: str) -> Any:
     return json.loads(text) if np.isfinite(float(item)) else text
 
 
-def _shaped(items: list[Any], shape: tuple[int, ...]) -> Any:
+def _reshape(items: list[Any], shape: tuple[int, ...]) -> Any:
     for size in reversed(shape[1:]):
         count = len(items) // size if size else int(np.prod(shape[:-1]))
         items = [items[place * size : (place + 1) * size] for place in range(count)]
@@ -203,7 +205,7 @@ def summary_text(value: Any, limit: int = 40) -> str:
     if isinstance(value, np.generic):  # most values in a loop are, so these are quick
         kind, element = _scalar_printer(value.dtype)
         return f"{kind} {element(value)}"
-    array = _array(value)
+    array = _as_array(value)
     kind = type_text(array)
     if isinstance(array, Outline) or array.size > _SMALL or _is_opaque(array):
         return kind

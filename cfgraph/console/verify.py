@@ -1,4 +1,4 @@
-"""`--verify`: run what a command made and what it was made of, before anything is written."""
+"""`--verify`: run a graph before and after a change, and compare the values."""
 
 from __future__ import annotations
 
@@ -7,18 +7,17 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from cfgraph.compare.equivalence import ComparisonRunOptions, RunDiff, compare_runs
-from cfgraph.console.diff_run import print_runs, runs_json
-from cfgraph.console.given import Given
-from cfgraph.console.graphs import Source, require_one_stdin
-from cfgraph.console.page import page
-from cfgraph.console.run_given import run_options
+from cfgraph.console.diff_run import comparison_options, print_runs, runs_json
+from cfgraph.console.graph_files import Source, require_single_stdin
+from cfgraph.console.output import page
+from cfgraph.console.verify_options import RunInputs
 from cfgraph.ir.files import dumps, loads
 from cfgraph.ir.graph import Graph
 from cfgraph.ir.library import copy_graph
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
+class VerificationResult:
     """How the result compares with the input; true where they compute the same."""
 
     found: RunDiff
@@ -42,24 +41,24 @@ class Compared:
         return runs_json(self.found, self.graphs)
 
 
-class Verified:
+class RunVerification:
     """Keeps the input as it was, and compares the result with it."""
 
-    def __init__(self, given: Given) -> None:
+    def __init__(self, given: RunInputs) -> None:
         self.given = given
         self.kept: Graph | None = None
         self.options: ComparisonRunOptions | None = None
 
     def before(self, source: Source, quiet: bool) -> None:
         """Keep the graph, and read inputs. Raises UsageError for those that do not fit it."""
-        require_one_stdin(source, self.given.feeds)
+        require_single_stdin(source, self.given.feeds)
         self.kept = copy_graph(source.graph)
-        self.options = run_options(self.given, replace(source, graph=self.kept), quiet)
+        self.options = comparison_options(self.given, replace(source, graph=self.kept), quiet)
 
-    def after(self, graph: Graph, quiet: bool) -> Compared:
+    def after(self, graph: Graph, quiet: bool) -> VerificationResult:
         """Compare with the graph as its file will hold it. Raises what `compare_runs` raises."""
         assert self.kept is not None
         made = loads(dumps(graph, "pb"), "pb")
-        verdict = Compared(compare_runs(self.kept, made, self.options), (self.kept, made))
+        verdict = VerificationResult(compare_runs(self.kept, made, self.options), (self.kept, made))
         verdict.show(quiet)
         return verdict

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from benchmarks.gpu import __main__ as program
-from benchmarks.gpu import lstm, page
+from benchmarks.gpu import lstm, report
 from benchmarks.gpu.figures import Figure
 from cfgraph.errors import Unsupported
 
@@ -33,7 +33,7 @@ def takes_figures(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     bench = program.measured("simulated", [name], tiny=True)
     missing = {figure.why for figure in bench.figures if figure.value is None}
     assert missing <= {"no card here", "PyTorch is not installed", "jax is not installed"}
-    told = page.record(bench)
+    told = report.record(bench)
     assert told["simulated"]
     assert told["device"] == "simulated by NumPy"
     assert any(figure["value"] for figure in told["figures"])
@@ -53,26 +53,26 @@ def test_without_a_card_nothing_is_measured_and_nothing_written(
 
     monkeypatch.setattr(program, "card", none)
     monkeypatch.setattr(program, "SECTIONS", {})
-    monkeypatch.setattr(page, "save", pytest.fail)
+    monkeypatch.setattr(report, "save", pytest.fail)
     assert program.main([]) == 4
     assert "--tiny" in capsys.readouterr().err
     assert program.main(["--tiny"]) == 0
     assert "nothing is written" in capsys.readouterr().out
 
 
-def test_tables_go_between_their_marks_and_tell_what_is_missing(tmp_path: Path) -> None:
+def test_tables_go_between_their_marks_and_report_what_is_missing(tmp_path: Path) -> None:
     figures = [
         Figure("LSTM", "one", "ours", 1.25, "ms"),
         Figure("LSTM", "one", "theirs", None, "ms", "not installed"),
     ]
-    text = page.tables(figures)
+    text = report.tables(figures)
     assert "| one | 1.25 ms | - |" in text
     assert "- in theirs: not installed" in text
     told = {"device": "a card", "date": "2026-01-02", "python": "3", "libraries": {"jax": "1"}}
-    whole = page.PAGE.read_text(encoding="utf-8")
-    once = page.filled(whole, told, text)
+    whole = report.PAGE.read_text(encoding="utf-8")
+    once = report.filled(whole, told, text)
     assert "a card, 2026-01-02: Python 3, jax 1." in once
-    assert page.filled(once, told, text) == once
-    assert page.save(told, tmp_path).name == "gpu-2026-01-02.json"
+    assert report.filled(once, told, text) == once
+    assert report.save(told, tmp_path).name == "gpu-2026-01-02.json"
     with pytest.raises(ValueError, match="no place"):
-        page.filled("nothing here", told, text)
+        report.filled("nothing here", told, text)

@@ -10,8 +10,8 @@ import pytest
 
 import cfgraph
 from benchmarks.gpu import __main__ as program
-from benchmarks.gpu import page
-from benchmarks.gpu.overlap import Kept, Overlap, at_once, merged, overlap
+from benchmarks.gpu import report
+from benchmarks.gpu.overlap import EventRecorder, Overlap, at_once, merged, overlap
 from benchmarks.gpu.pipeline import layers
 from cfgraph.runtime.cost_model import CostModel
 from cfgraph.runtime.devices.card import Card
@@ -66,7 +66,7 @@ def test_gpus_share_the_time_of_their_loops() -> None:
 def test_in_virtual_time_eight_gpus_compute_at_once_and_one_does_not() -> None:
     found = []
     for gpus in (1, 8):
-        kept, devices = Kept(), "cpu:0,gpu:0" if gpus == 1 else "cpu:0,gpu:0-7"
+        kept, devices = EventRecorder(), "cpu:0,gpu:0" if gpus == 1 else "cpu:0,gpu:0-7"
         graph = layers(gpus, 4, 10, 8)
         session = cfgraph.Session(graph, devices=devices, costs=CostModel())
         session.run(["out:0"], trace=kept, without_values=True)
@@ -78,20 +78,20 @@ def test_in_virtual_time_eight_gpus_compute_at_once_and_one_does_not() -> None:
     assert one.mean == 1 < eight.mean <= 8
 
 
-def test_the_pipeline_on_a_card_tells_what_each_gpu_did_and_leaves_a_trace(
+def test_the_pipeline_on_a_card_reports_what_each_gpu_did_and_leaves_a_trace(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # collecting takes long in a process that holds much
     monkeypatch.setattr("benchmarks.gpu.figures.gc.collect", int)
     monkeypatch.setattr("benchmarks.gpu.pipeline._GPUS", (2, 8))
     bench = program.measured(Card(library), ["pipeline"], tiny=True)
-    told = page.record(bench)
+    told = report.record(bench)
     assert [(run["clustered"], run["gpus"], len(run["busy"])) for run in told["pipeline"]] == [
         (clustered, gpus, gpus) for clustered in (False, True) for gpus in (2, 8)
     ]
     assert all(0 < run["computing"] <= run["span"] for run in told["pipeline"])
-    assert "time in which two or more compute" in page.tables(bench.figures)
-    path = page.save(told, tmp_path, bench.trace)
+    assert "time in which two or more compute" in report.tables(bench.figures)
+    path = report.save(told, tmp_path, bench.trace)
     with gzip.open(path.with_name(f"{path.stem}-pipeline.json.gz")) as file:
         events = json.load(file)["traceEvents"]
     names = {event["args"].get("name") for event in events if event["ph"] == "M"}

@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 import pytest
 
 from cfgraph.analysis.findings import Finding
-from cfgraph.console.ci_formats import Subject, github, junit, sarif
+from cfgraph.console.ci_formats import FindingSubject, github, junit, sarif
 
 
 @pytest.fixture
@@ -39,14 +39,14 @@ def test_github_gets_a_command_a_finding(command: Any, faulty: Path, counter: Pa
 
 
 def test_what_github_would_take_for_its_own_is_escaped() -> None:
-    (line,) = github("check", [Subject("a,b:c%.pb", [HOSTILE])], "error").splitlines()
+    (line,) = github("check", [FindingSubject("a,b:c%.pb", [HOSTILE])], "error").splitlines()
     assert line.startswith("::error file=a%2Cb%3Ac%25.pb,title=CFG201::100 %25\\x0d%0A<b>]]>\\x00")
     assert not set(line) & set(map(chr, range(32)))
 
 
 @pytest.mark.parametrize("level", ["error", "warning", "note"])
 def test_levels_have_the_names_of_each_service(level: str) -> None:
-    subjects = [Subject("g.pb", [Finding("CFG101", level, "no such op")])]
+    subjects = [FindingSubject("g.pb", [Finding("CFG101", level, "no such op")])]
     word = {"note": "notice"}.get(level, level)
     assert github("check", subjects, "error").startswith(f"::{word} file=g.pb")
     assert json.loads(sarif("check", subjects, "error"))["runs"][0]["results"][0]["level"] == level
@@ -66,7 +66,7 @@ def test_sarif_holds_the_rules_and_where_it_is(command: Any, faulty: Path) -> No
 
 
 def test_sarif_is_sound_where_names_are_not() -> None:
-    document = json.loads(sarif("check", [Subject("a b\udc80#.pb", [HOSTILE])], "error"))
+    document = json.loads(sarif("check", [FindingSubject("a b\udc80#.pb", [HOSTILE])], "error"))
     place = document["runs"][0]["results"][0]["locations"][0]["physicalLocation"]
     assert place["artifactLocation"]["uri"] == "a%20b%80%23.pb"
 
@@ -86,7 +86,7 @@ def test_junit_has_a_case_a_finding_and_one_for_a_sound_file(
 
 
 def test_junit_is_sound_where_names_are_not() -> None:
-    top = ElementTree.fromstring(junit("check", [Subject("a\x00.pb", [HOSTILE])], "error"))
+    top = ElementTree.fromstring(junit("check", [FindingSubject("a\x00.pb", [HOSTILE])], "error"))
     assert top[0].get("name") == "a\\u0000.pb"
     assert "<b>]]>\\u0000\\u001b[31m\\ud800\\uffff" in (top[0][0][0].text or "")
 

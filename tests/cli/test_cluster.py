@@ -64,7 +64,7 @@ def test_explain_takes_the_place_of_the_graph(command: Any, graphs: Path, tmp_pa
     assert command("cluster", graphs / "lstm.pb", "--explain", "-o", "-").code == 2
 
 
-def test_what_if_tells_what_a_kernel_would_gain(command: Any, graphs: Path) -> None:
+def test_what_if_reports_what_a_kernel_would_gain(command: Any, graphs: Path) -> None:
     done = command("cluster", graphs / "lstm_grad.pb", "--what-if", "StackPopV2,StackPushV2")
     assert "if StackPopV2, StackPushV2 compiled  +15 nodes, in 4 clusters" in done.lines
 

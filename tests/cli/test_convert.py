@@ -16,7 +16,7 @@ FORMATS = {"pb": b"\n", "pbtxt": b"node {", "graph": b"versions "}
 
 
 @pytest.mark.parametrize("to", FORMATS)
-def test_a_graph_goes_to_a_pipe_in_the_format_asked_for(
+def test_a_graph_goes_to_a_pipe_in_the_format_requested(
     to: str, command: Any, counter: Path
 ) -> None:
     done = command("convert", counter, "--to", to)
@@ -44,7 +44,7 @@ def test_the_suffix_says_the_format(
     assert len(cfgraph.load(tmp_path / name)) == 15
 
 
-def test_the_format_that_is_asked_for_beats_the_suffix(
+def test_the_format_that_is_requested_beats_the_suffix(
     command: Any, counter: Path, tmp_path: Path
 ) -> None:
     command("convert", counter, "-o", tmp_path / "g.pb", "--to", "graph")

@@ -36,7 +36,7 @@ def test_examples_are_not_written_over_anything(command: Command, tmp_path: Path
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_a_shell_is_taught_to_ask_for_completions(command: Command, shell: str) -> None:
+def test_a_shell_is_taught_to_request_completions(command: Command, shell: str) -> None:
     done = command("completion", shell)
     assert done.code == 0
     assert f"_CFGRAPH_COMPLETE=complete_{shell}" in done.out

@@ -90,7 +90,7 @@ def test_a_graph_without_a_node_and_an_unknown_name_are_usage_errors(
     assert "did you mean 'switch'" in done.err
 
 
-def _said(command: Command, path: Path, name: str) -> dict[str, list[str]]:
+def _last_cells(command: Command, path: Path, name: str) -> dict[str, list[str]]:
     """The last cells of each row, by what the row is about."""
     said: dict[str, list[str]] = {}
     for line in command("explain", path, name).lines[1:]:
@@ -99,9 +99,9 @@ def _said(command: Command, path: Path, name: str) -> dict[str, list[str]]:
     return said
 
 
-def test_a_loop_is_told_by_its_iterations(command: Command, graphs: Path) -> None:
+def test_a_loop_is_reported_by_its_iterations(command: Command, graphs: Path) -> None:
     path = graphs / "counter.pb"
-    merge = _said(command, path, "while/Merge")
+    merge = _last_cells(command, path, "while/Merge")
     assert merge["live"] == ["live:while/Merge  runs when its loop goes on"]
     assert merge["input"] == [
         "while/Enter:0  live in iteration 0",
@@ -110,12 +110,12 @@ def test_a_loop_is_told_by_its_iterations(command: Command, graphs: Path) -> Non
     ]
     assert merge["waits for"] == ["the first live data input"]
     assert not any("may differ" in what for what in merge)
-    entered = _said(command, path, "while/Enter")
+    entered = _last_cells(command, path, "while/Enter")
     assert (entered["frame"], entered["live"]) == (["/"], ["true  always runs"])
     assert entered["output"] == ["while/Enter:0  live in iteration 0"]
-    invariant = _said(command, path, "while/Less/Enter")
+    invariant = _last_cells(command, path, "while/Less/Enter")
     assert invariant["output"] == ["while/Less/Enter:0  live in every iteration"]
-    left = _said(command, path, "while/Exit")
+    left = _last_cells(command, path, "while/Exit")
     words = "runs when `while/Merge` is live and `while/Less` is false"
     assert left["live"] == [f"live:while/Merge & ~while/Less  {words}"]
     assert left["output"] == ["while/Exit:0  always live"]

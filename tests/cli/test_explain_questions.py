@@ -14,7 +14,7 @@ from cfgraph.ir.shapes import Shape
 from tests.cli.conftest import Command
 
 
-def said(lines: list[str]) -> dict[str, str]:
+def cells_by_label(lines: list[str]) -> dict[str, str]:
     """The cells of each row after the first, by the first; rows without one go on."""
     found: dict[str, str] = {}
     for line in lines[1:]:
@@ -34,7 +34,7 @@ def test_why_do_the_iterations_of_a_loop_not_overlap(command: Command, graphs: P
     assert loop["run"] is None
 
 
-def test_a_run_in_virtual_time_tells_how_far_iterations_overlap(
+def test_a_run_in_virtual_time_reports_how_far_iterations_overlap(
     command: Command, graphs: Path, tmp_path: Path
 ) -> None:
     parts = tmp_path / "parts.pb"
@@ -71,7 +71,7 @@ def test_an_unknown_loop_is_a_usage_error_with_its_neighbours(
 def test_why_is_a_fetch_dead(command: Command, graphs: Path) -> None:
     path = graphs / "deadness_mismatch.pb"
     done = command("explain", path, "C", "--feed", "p=false", "--feed", "v=[1, 2]")
-    assert said(done.lines)["in this run"] == (
+    assert cells_by_label(done.lines)["in this run"] == (
         "dead C:0 is dead: Switch 'switch' hands nothing to output 1, as p:0 is false"
     )
     done = command("explain", path, "C", "--feed", "p=true", "--feed", "v=[1, 2]", "--json")
@@ -88,7 +88,9 @@ def test_a_graph_runs_once_for_a_node_that_is_dead(command: Command, tmp_path: P
         "not = LogicalNot(switch:1)\n"
     )
     done = command("explain", file, "not", "--feed", "p=false")
-    assert said(done.lines)["in this run"].startswith("dead not:0 is dead: Switch 'switch' hands")
+    assert cells_by_label(done.lines)["in this run"].startswith(
+        "dead not:0 is dead: Switch 'switch' hands"
+    )
     assert done.err.splitlines() == ["said"]
 
 
@@ -98,12 +100,12 @@ def test_a_node_that_ran_is_explained_though_its_output_cannot_be_fetched(
     file = tmp_path / "empty.graph"
     file.write_text("v = VariableV2() {dtype=float32, shape=[]}\n")
     done = command("explain", file, "v", "--run")
-    assert said(done.lines)["in this run"] == "it ran"
+    assert cells_by_label(done.lines)["in this run"] == "it ran"
 
 
-def test_a_node_in_a_loop_tells_how_often_it_ran(command: Command, counter: Path) -> None:
+def test_a_node_in_a_loop_reports_how_often_it_ran(command: Command, counter: Path) -> None:
     done = command("explain", counter, "while/add", "--feed", "n=3")
-    assert said(done.lines)["in this run"] == "it ran 3 times, and was dead 1 times"
+    assert cells_by_label(done.lines)["in this run"] == "it ran 3 times, and was dead 1 times"
 
 
 OUTSIDE = """
@@ -124,7 +126,7 @@ sum = AddV2(merge, both) {T=float32}
 def test_what_runs_regardless_of_a_conditional(command: Command, tmp_path: Path) -> None:
     file = tmp_path / "outside.graph"
     file.write_text(OUTSIDE)
-    found = said(command("explain", file, "p").lines)
+    found = cells_by_label(command("explain", file, "p").lines)
     assert found["decides"] == "by p:0 2 Switches"
     assert found["regardless"] == "dear, dearer made outside, read only where it is true"
     told = command("explain", file, "a", "--json").json["result"]["node"]["decides"]
@@ -139,18 +141,18 @@ def test_why_is_a_gradient_none(command: Command, tmp_path: Path) -> None:
         "back = Cast(whole) {SrcT=int32, DstT=float32}\n"
         "y = Exp(back) {T=float32}\n"
     )
-    found = said(command("explain", file, "x", "y").lines)
+    found = cells_by_label(command("explain", file, "x", "y").lines)
     assert found["gradient"].startswith("none of y:0 by x:0")
     assert "whole" in found["gradient"]
 
 
 def test_how_is_a_value_read_from_another_frame(command: Command, graphs: Path) -> None:
     path = graphs / "lstm_grad.pb"
-    found = said(command("explain", path, "lstm/mul_2", "loss").lines)
+    found = cells_by_label(command("explain", path, "lstm/mul_2", "loss").lines)
     assert "read lstm/Exit_2:0 instead" in found["frames"]
-    found = said(command("explain", path, "lstm/Sigmoid", "loss").lines)
+    found = cells_by_label(command("explain", path, "lstm/Sigmoid", "loss").lines)
     assert "lead it over an Exit of /lstm/while_context" in found["frames"]
-    found = said(command("explain", path, "x", "lstm/mul").lines)
+    found = cells_by_label(command("explain", path, "x", "lstm/mul").lines)
     assert "a constant Enter into /lstm/while_context" in found["frames"]
 
 
@@ -248,7 +250,7 @@ def test_a_question_on_an_endless_loop_is_answered(command: Command, tmp_path: P
 def test_a_fed_node_is_no_starved_one(command: Command, graphs: Path) -> None:
     feeds = ["--feed", "p=false", "--feed", "v=[1, 2]"]
     done = command("explain", graphs / "deadness_mismatch.pb", "p", *feeds)
-    assert said(done.lines)["in this run"] == "it is fed"
+    assert cells_by_label(done.lines)["in this run"] == "it is fed"
 
 
 def test_an_inner_loop_that_runs_late_is_seen(command: Command, tmp_path: Path) -> None:
@@ -267,7 +269,7 @@ def test_an_inner_loop_that_runs_late_is_seen(command: Command, tmp_path: Path) 
     assert "an iteration, of 4" in command("explain", tmp_path / "late.pb", path, "--run").out
 
 
-def test_a_run_that_is_asked_for_begins_with_the_initializers(
+def test_a_run_that_is_requested_begins_with_the_initializers(
     command: Command, tmp_path: Path
 ) -> None:
     b = Builder()

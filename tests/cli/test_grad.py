@@ -66,7 +66,7 @@ def test_a_functional_graph_is_lowered_on_the_way(command: Any, power: Path) -> 
     assert value(done) == 216.0
 
 
-def test_stderr_tells_gradients_types_and_what_was_added(command: Any, power: Path) -> None:
+def test_stderr_reports_gradients_types_and_what_was_added(command: Any, power: Path) -> None:
     done = command("grad", power, "--ys", "y", "--xs", "w")
     assert "1 value saved an iteration, 1 loop" in done.err
     assert rows(done.err)["w:0"] == ["gradients/w:0", "float32[]"]
@@ -123,7 +123,7 @@ def test_a_weight_that_is_none_is_refused(weight: str, command: Any, line: Path)
     assert done.data == b""
 
 
-def test_gradients_stop_where_they_are_told_to(command: Any, line: Path) -> None:
+def test_gradients_stop_where_they_are_reported_to(command: Any, line: Path) -> None:
     done = command("grad", line, "--ys", "loss", "--xs", "w,y", "--stop", "y")
     assert "warning: no gradient by w:0: y (Mul) stops gradients" in done.err
     assert rows(done.err)["y:0"] == ["gradients/y:0", "float32[2]"]

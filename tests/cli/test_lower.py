@@ -76,7 +76,7 @@ def test_json_says_it_all(command: Any, cond: Path, tmp_path: Path) -> None:
     assert told["artifacts"][0]["path"] == str(tmp_path / "out.pb")
 
 
-def test_one_function_or_no_calls_can_be_asked_for(command: Any, tmp_path: Path) -> None:
+def test_one_function_or_no_calls_can_be_requested(command: Any, tmp_path: Path) -> None:
     text = """
 x = Placeholder() {dtype=float32, shape=[]}
 a = PartitionedCall(x) {Tout=(float32), f=@f}

@@ -58,7 +58,7 @@ def test_the_option_beats_the_environment_and_that_beats_the_terminal(
         ("--feed", "y", "'y' is no feed"),
     ],
 )
-def test_a_value_that_an_option_cannot_take_is_told_in_words(
+def test_a_value_that_an_option_cannot_take_is_reported_in_words(
     command: Any, fixtures: Path, option: str, value: str, said: str
 ) -> None:
     done = command("run", fixtures / "graphs" / "counter.pb", option, value)

@@ -61,7 +61,7 @@ def test_a_device_without_nodes_is_mentioned(command: Any, counter: Path) -> Non
     assert "partitioned  1 device, 0 messages" in done.err
 
 
-def test_what_was_moved_beside_its_loop_is_told(command: Any, counter: Path) -> None:
+def test_what_was_moved_next_to_its_loop_is_reported(command: Any, counter: Path) -> None:
     done = cut(command, counter, *BODY_ON_GPU, "--place", "while/NextIteration=gpu:0")
     assert "moved beside their loops: while/NextIteration to cpu:0" in done.err
 
@@ -262,7 +262,7 @@ def test_rules_without_devices_to_place_on_are_refused(command: Any, counter: Pa
     assert "rules for placing need several devices" in done.err
 
 
-def test_a_rule_that_no_node_of_a_run_matches_is_told(command: Any, counter: Path) -> None:
+def test_a_rule_that_no_node_of_a_run_matches_is_reported(command: Any, counter: Path) -> None:
     asked = ["--devices", "cpu:0-1", "--feed", "n=5", "--place", "while/add=cpu:1"]
     done = command("run", counter, *asked, "--place", "whle/add=cpu:1")
     assert done.code == 0
@@ -279,7 +279,7 @@ def test_run_on_too_few_devices_is_refused_unless_soft(command: Any, graphs: Pat
     assert command(*args, "--soft").code == 0
 
 
-def test_show_tells_devices_and_messages_of_a_partitioned_graph(
+def test_show_reports_devices_and_messages_of_a_partitioned_graph(
     command: Any, counter: Path, tmp_path: Path
 ) -> None:
     cut(command, counter, *BODY_ON_GPU, "-o", tmp_path / "cut.pb")
@@ -324,6 +324,6 @@ def test_a_timeline_of_a_failed_run_shows_how_far_it_came(command: Any, counter:
     assert list(lanes(done.err)) == ["cpu:0"]
 
 
-def test_the_answer_in_json_stays_whole_beside_a_timeline(command: Any, counter: Path) -> None:
+def test_the_answer_in_json_stays_whole_next_to_a_timeline(command: Any, counter: Path) -> None:
     done = command("run", counter, "--feed", "n=2", "--timeline", "--json")
     assert json.loads(done.out)["status"] == "ok"

@@ -8,7 +8,7 @@ import pytest
 
 import cfgraph.ops  # noqa: F401 - fills the registry
 from cfgraph.analysis.loops.frames import frames
-from cfgraph.console.picture.groups import CHUNK, MAX_MEMBERS, Group, group
+from cfgraph.console.picture.boxes import CHUNK, MAX_MEMBERS, PictureBox, group_into_boxes
 from cfgraph.ir import dtypes
 from cfgraph.ir.graph import Graph, Node
 from cfgraph.ir.text.graph_text import parse_graph
@@ -29,13 +29,13 @@ m/next = NextIteration(m/body/c)
 """
 
 
-def boxes(graph: Graph, device_of: Any = None) -> Group:
-    return group(Group("graph", ""), list(graph), frames(graph), device_of)
+def boxes(graph: Graph, device_of: Any = None) -> PictureBox:
+    return group_into_boxes(PictureBox("graph", ""), list(graph), frames(graph), device_of)
 
 
-def outline(box: Group) -> dict[str, Any]:
+def outline(box: PictureBox) -> dict[str, Any]:
     """The boxes as nested dictionaries, each with the number of its nodes under `nodes`."""
-    inner = [one for one in box.members if isinstance(one, Group)]
+    inner = [one for one in box.members if isinstance(one, PictureBox)]
     told: dict[str, Any] = {f"{one.kind} {one.label}": outline(one) for one in inner}
     if len(inner) < len(box.members):
         told["nodes"] = len(box.members) - len(inner)
@@ -72,7 +72,7 @@ def test_scopes_that_say_little_are_left_out() -> None:
 
 def test_a_scope_knows_what_its_names_begin_with() -> None:
     (scope,) = boxes(named("a/b/c/1", "a/b/c/2", "a/b/c/3")).members
-    assert isinstance(scope, Group)
+    assert isinstance(scope, PictureBox)
     assert scope.prefix == "a/b/c/"
 
 
@@ -89,13 +89,13 @@ def test_a_flat_graph_is_chunks_of_neighbours(count: int) -> None:
         seen += [one for one in box.members if isinstance(one, Node)]
     assert seen == list(graph)
     first = top.members[0]
-    assert isinstance(first, Group)
+    assert isinstance(first, PictureBox)
     assert first.label.startswith("n0 … n")
 
 
 def test_chunks_are_of_about_one_size() -> None:
     top = boxes(named(*(f"n{place}" for place in range(MAX_MEMBERS + 1))))
-    sizes = [len(one.members) for one in top.members if isinstance(one, Group)]
+    sizes = [len(one.members) for one in top.members if isinstance(one, PictureBox)]
     assert sum(sizes) == MAX_MEMBERS + 1
     assert max(sizes) <= CHUNK
     assert max(sizes) - min(sizes) <= 1

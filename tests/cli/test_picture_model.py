@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 import cfgraph
-from cfgraph.console.picture.html import SCRIPTS, page_bytes, script_json
-from cfgraph.console.picture.model import picture
-from cfgraph.console.view import Chosen, View, choose
+from cfgraph.console.picture.html_page import SCRIPTS, page_bytes, script_json
+from cfgraph.console.picture.model import picture_model
+from cfgraph.console.selection import GraphView, NodeSelection, nodes_to_show
 from cfgraph.ir.graph import Graph
 from cfgraph.ir.text.graph_text import parse_graph
 
@@ -22,16 +22,16 @@ ASSETS = Path(sys.modules[page_bytes.__module__].__file__ or "").parent / "asset
 
 
 def model(graph: Graph, **more: Any) -> dict[str, Any]:
-    view = View(graph)
-    bodies = choose(view, ["function:*"]) if graph.functions else []
-    return picture("a graph", Chosen(view, list(graph)), bodies, **more)
+    view = GraphView(graph)
+    bodies = nodes_to_show(view, ["function:*"]) if graph.functions else []
+    return picture_model("a graph", NodeSelection(view, list(graph)), bodies, **more)
 
 
 def by_name(told: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return {node["name"]: node for node in told["nodes"]}
 
 
-def around(told: dict[str, Any], node: dict[str, Any]) -> list[str]:
+def enclosing_boxes(told: dict[str, Any], node: dict[str, Any]) -> list[str]:
     """The boxes around a node, innermost first."""
     found, place = [], node["group"]
     while place is not None:
@@ -41,7 +41,7 @@ def around(told: dict[str, Any], node: dict[str, Any]) -> list[str]:
     return found
 
 
-def test_a_node_is_told_with_types_and_sources(graphs: Path) -> None:
+def test_a_node_is_reported_with_types_and_sources(graphs: Path) -> None:
     told = model(cfgraph.load(graphs / "counter.pb"))
     nodes = by_name(told)
     add = nodes["while/add"]
@@ -54,7 +54,7 @@ def test_a_node_is_told_with_types_and_sources(graphs: Path) -> None:
     assert told["whens"][add["when"]][:2] == ["sometimes", "live:while/Merge & while/Less"]
     assert nodes["while/add/y"]["attrs"]["value"] == "int32[] 1"
     assert told["ops"]["Merge"]["role"] == "merge"
-    assert around(told, add) == ["frame while/while_context", "scope while", "graph"]
+    assert enclosing_boxes(told, add) == ["frame while/while_context", "scope while", "graph"]
 
 
 def test_a_message_links_its_ends(command: Any, graphs: Path, tmp_path: Path) -> None:
@@ -64,25 +64,29 @@ def test_a_message_links_its_ends(command: Any, graphs: Path, tmp_path: Path) ->
     told = model(cfgraph.load(path))
     ops = {tuple(told["nodes"][end]["op"] for end in link) for link in told["links"]}
     assert ops == {("_Send", "_Recv")}
-    devices = {around(told, node)[-2] for node in told["nodes"]}
+    devices = {enclosing_boxes(told, node)[-2] for node in told["nodes"]}
     assert devices == {"device cpu:0", "device gpu:0 (simulated)"}
 
 
 def test_the_body_of_a_function_is_where_it_is_called(graphs: Path) -> None:
     told = model(cfgraph.load(graphs / "while_functional.pb"))
     nodes = by_name(told)
-    assert around(told, nodes["while"])[0] == "call while"
+    assert enclosing_boxes(told, nodes["while"])[0] == "call while"
     body = nodes["while_body_591/placeholder"]
-    assert around(told, body) == ["function while_body_591", "call while", "graph"]
+    assert enclosing_boxes(told, body) == ["function while_body_591", "call while", "graph"]
 
 
-def test_functions_that_are_called_twice_are_beside_the_graph() -> None:
+def test_functions_that_are_called_twice_are_next_to_the_graph() -> None:
     graph = parse_graph(
         "x = Placeholder() {dtype=float32, shape=[]}\na = F(x)\nb = F(x)\n"
         "\nfunction F(v: float32) -> (w: float32) {\n  n = Neg(v)\n  return w = n:y:0\n}\n"
     )
     told = model(graph)
-    assert around(told, by_name(told)["F/n"]) == ["function F", "library functions", "graph"]
+    assert enclosing_boxes(told, by_name(told)["F/n"]) == [
+        "function F",
+        "library functions",
+        "graph",
+    ]
 
 
 def test_a_function_that_calls_itself_is_drawn_once() -> None:
@@ -102,11 +106,11 @@ def test_a_cluster_is_a_box_of_what_it_runs(command: Any, graphs: Path, tmp_path
     launches = [node for node in told["nodes"] if node["op"] == "XlaLaunch"]
     assert launches
     for launch in launches:
-        assert around(told, launch)[0] == f"cluster {launch['name']}"
-    assert "cluster cluster_1" in around(told, nodes["cluster_1/lstm/MatMul"])
+        assert enclosing_boxes(told, launch)[0] == f"cluster {launch['name']}"
+    assert "cluster cluster_1" in enclosing_boxes(told, nodes["cluster_1/lstm/MatMul"])
 
 
-def test_findings_are_told_with_what_their_code_means(fixtures: Path) -> None:
+def test_findings_are_reported_with_what_their_code_means(fixtures: Path) -> None:
     graph = cfgraph.load(fixtures / "errors" / "CFG109_cycle.graph")
     told = model(graph)
     (finding, *_) = told["findings"]
@@ -116,9 +120,9 @@ def test_findings_are_told_with_what_their_code_means(fixtures: Path) -> None:
 
 
 def test_a_node_outside_of_the_picture_is_a_name(graphs: Path) -> None:
-    view = View(cfgraph.load(graphs / "counter.pb"))
-    (some,) = choose(view, ["while/add"])
-    (node,) = picture("part", some)["nodes"]
+    view = GraphView(cfgraph.load(graphs / "counter.pb"))
+    (some,) = nodes_to_show(view, ["while/add"])
+    (node,) = picture_model("part", some)["nodes"]
     assert node["in"] == ["while/Identity:0", "while/add/y:0"]
 
 
@@ -159,7 +163,7 @@ def test_viz_is_as_it_was_published() -> None:
         assert hashlib.sha256((ASSETS / name).read_bytes()).hexdigest() == digest
 
 
-def test_the_notice_names_the_versions_that_viz_tells(root: Path) -> None:
+def test_the_notice_names_the_versions_that_viz_reports(root: Path) -> None:
     text = (ASSETS / "viz-global.js").read_text()
     found = re.search(r'graphvizVersion="([\d.]+)"', text), re.search(r"Viz\.js ([\d.]+)", text)
     graphviz, viz = (item[1] for item in found if item)
@@ -171,7 +175,9 @@ def test_the_notice_names_the_versions_that_viz_tells(root: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["lstm_grad", "eight_devices", "cond_functional"])
-def test_every_box_but_the_outermost_comes_after_the_one_around_it(name: str, graphs: Path) -> None:
+def test_every_box_but_the_outermost_comes_after_the_one_enclosing_it(
+    name: str, graphs: Path
+) -> None:
     told = model(cfgraph.load(graphs / f"{name}.pb"))
     assert "parent" not in told["groups"][0]
     for place, box in enumerate(told["groups"][1:], 1):

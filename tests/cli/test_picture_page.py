@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 import cfgraph
-from cfgraph.console.picture.html import page_bytes
-from cfgraph.console.picture.model import picture
-from cfgraph.console.view import Chosen, View
+from cfgraph.console.picture.html_page import page_bytes
+from cfgraph.console.picture.model import picture_model
+from cfgraph.console.selection import GraphView, NodeSelection
 from cfgraph.ir import dtypes
 from cfgraph.ir.graph import Graph
 from tests.cli.chromium import Chromium, program
@@ -115,7 +115,7 @@ def test_the_search_goes_to_a_node_in_closed_boxes(page: Any) -> None:
     assert browser.value("new URLSearchParams(location.hash.slice(1)).get('node')") == name
 
 
-def test_the_panel_tells_all_about_a_node(page: Any) -> None:
+def test_the_panel_reports_all_about_a_node(page: Any) -> None:
     browser = page("show", GRAPHS / "counter.pb", address="#node=while%2Fadd")
     told = text(browser, "#details")
     for part in ("AddV2", "/while/while_context", "live:while/Merge & while/Less", "int32[]",
@@ -202,10 +202,10 @@ def test_lists_as_long_as_a_graph_have_a_least_and_a_greatest(page: Any) -> None
     assert browser.value(f"plot({many}).length") == 1
 
 
-def test_what_fails_before_the_page_is_there_is_told_on_it(
+def test_what_fails_before_the_page_is_there_is_reported_on_it(
     browser: Chromium, tmp_path: Path
 ) -> None:
-    model = picture("odd", Chosen(View(flat(3)), []), [])
+    model = picture_model("odd", NodeSelection(GraphView(flat(3)), []), [])
     file = tmp_path / "page.html"
     file.write_bytes(page_bytes({**model, "run": {}}))
     browser.open(file, drawn="document.readyState === 'complete'")
@@ -239,7 +239,7 @@ def test_a_run_has_a_timeline_values_and_times(page: Any) -> None:
     assert browser.complaints == []
 
 
-def test_a_pointer_on_the_timeline_is_told_the_iteration(page: Any) -> None:
+def test_a_pointer_on_the_timeline_is_reported_the_iteration(page: Any) -> None:
     browser = page("run", GRAPHS / "counter.pb", "--feed", "n=5", "--fetch", "count",
                    "--clock", "virtual", address="#tab=timeline")  # fmt: skip
     browser.value(

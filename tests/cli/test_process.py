@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from cfgraph.examples import EXAMPLES
+from cfgraph.console.help_examples import EXAMPLES
 from tests.shell import run_line
 
 ENDLESS = ["--feed", "n=2000000000", "--tap", "while/add"]
@@ -27,7 +27,7 @@ LINES = [line for lines in EXAMPLES.values() for line in lines]
 
 
 @pytest.fixture(autouse=True)
-def heard() -> Iterator[None]:
+def sigint_enabled() -> Iterator[None]:
     """Let processes hear Ctrl-C also where the tests themselves run in the background."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield

@@ -209,7 +209,9 @@ def test_a_reference_is_read_and_a_handle_is_named(command: Any, tmp_path: Path)
     assert "--target start" in command("run", path, "--fetch", "start").err
 
 
-def test_a_graph_without_outputs_needs_to_be_told_what_to_do(command: Any, tmp_path: Path) -> None:
+def test_a_graph_without_outputs_needs_to_be_reported_what_to_do(
+    command: Any, tmp_path: Path
+) -> None:
     (tmp_path / "g.graph").write_text("a = NoOp()\n")
     done = command("run", tmp_path / "g.graph")
     assert done.code == 2
@@ -252,7 +254,7 @@ def test_a_value_is_printed_so_that_it_can_be_fed_again(
     assert again.data == first.data
 
 
-def test_large_values_are_elided_unless_asked_for(command: Any, tmp_path: Path) -> None:
+def test_large_values_are_elided_unless_requested(command: Any, tmp_path: Path) -> None:
     path = echo(dtypes.float32, tmp_path)
     short = command("run", path, "--feed", "x=f32[40,40]:normal")
     full = command("run", path, "--feed", "x=f32[40,40]:normal", "--full")
@@ -381,7 +383,9 @@ def test_an_expected_value_is_exit_code_zero(command: Any, counter: Path) -> Non
     assert quiet.err == ""
 
 
-def test_another_value_is_exit_code_one_and_told_in_numbers(command: Any, tmp_path: Path) -> None:
+def test_another_value_is_exit_code_one_and_reported_in_numbers(
+    command: Any, tmp_path: Path
+) -> None:
     path = echo(dtypes.float32, tmp_path)
     options = ["--feed", "x=[[1, 2], [4.5, 5]]", "--expect", "y=[[1, 2], [3, 4]]"]
     done = command("run", path, *options)
@@ -513,7 +517,7 @@ def test_a_tap_reaches_into_a_loop_that_is_a_function(command: Any, graphs: Path
     assert [line.rpartition("= ")[2] for line in done.lines[:2]] == ["1", "2"]
 
 
-def test_a_trace_is_told_on_stderr_only(command: Any, counter: Path) -> None:
+def test_a_trace_is_reported_on_stderr_only(command: Any, counter: Path) -> None:
     done = command("run", counter, "--feed", "n=2", "--trace")
     assert done.lines == ["count:0  int32[]  = 2"]
     rows = [line.split() for line in done.err.splitlines()]
@@ -546,7 +550,7 @@ def test_a_trace_of_a_failing_run_shows_what_happened_until_then(
 
 
 @pytest.mark.parametrize("name", ["t.json", "t.json.gz", "t.jsonl", "t.jsonl.gz"])
-def test_a_trace_is_saved_in_the_form_that_the_name_asks_for(
+def test_a_trace_is_saved_in_the_form_that_the_name_requests(
     name: str, command: Any, counter: Path, tmp_path: Path
 ) -> None:
     path = tmp_path / name
@@ -580,7 +584,7 @@ def test_a_limit_that_is_no_number_is_refused(command: Any, counter: Path, optio
     assert "NaN" in done.err
 
 
-def test_an_error_after_loading_tells_what_was_read(command: Any, counter: Path) -> None:
+def test_an_error_after_loading_reports_what_was_read(command: Any, counter: Path) -> None:
     answer = command("run", counter, "--fetch", "nosuch", "--json").json
     assert answer["status"] == "error"
     assert [item["path"] for item in answer["inputs"]] == [str(counter)]

@@ -17,7 +17,7 @@ def two_devices(tmp_path: Path) -> Path:
     return path
 
 
-def test_virtual_time_is_told_on_stderr_and_in_the_document(
+def test_virtual_time_is_reported_on_stderr_and_in_the_document(
     command: Any, two_devices: Path, tmp_path: Path
 ) -> None:
     costs = tmp_path / "costs.toml"
@@ -73,7 +73,7 @@ def test_a_cost_model_that_is_not_there_is_an_input_error(command: Any, two_devi
     assert "no.toml" in done.err
 
 
-def test_without_values_types_and_shapes_are_told(command: Any, graphs: Path) -> None:
+def test_without_values_types_and_shapes_are_reported(command: Any, graphs: Path) -> None:
     asked = ["run", graphs / "eight_devices.pb", "--feed", "n=3", "--fetch", "out0:0"]
     asked += ["--clock", "virtual", "--no-values"]
     done = command(*asked, "--trace", "--tap", "while/add*")

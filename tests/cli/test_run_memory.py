@@ -33,7 +33,7 @@ def training(tmp_path: Path) -> list[Any]:
     return ["run", path, *feeds, *asked, "--devices", "gpu:0", "--memory", "gpu:0=480KiB"]
 
 
-def test_memory_and_copies_are_told_on_stderr(command: Any, chain: Path) -> None:
+def test_memory_and_copies_are_reported_on_stderr(command: Any, chain: Path) -> None:
     asked = ["run", chain, "--devices", "gpu:0", "--feed", "x=f32[1024]:ones", "--fetch", "c"]
     done = command(*asked, "--memory", "gpu:0")
     assert done.code == 0
@@ -44,7 +44,7 @@ def test_memory_and_copies_are_told_on_stderr(command: Any, chain: Path) -> None
     assert "memory" not in command(*asked).err
 
 
-def test_the_document_tells_of_memory(command: Any, training: list[Any]) -> None:
+def test_the_document_mentions_memory(command: Any, training: list[Any]) -> None:
     told = command(*training, "--json")
     assert not told.err
     (memory,) = told.json["result"]["memory"]
@@ -102,7 +102,7 @@ def test_a_limit_that_is_none_is_refused(
     assert message in done.err.splitlines()[0]
 
 
-def test_stacks_swap_above_the_share_that_is_asked_for(command: Any, training: list[Any]) -> None:
+def test_stacks_swap_above_the_share_that_is_requested(command: Any, training: list[Any]) -> None:
     out = []
     for share in (["--swap-above", "0.3"], [], ["--swap-above", "0.9"]):
         done = command(*training, *share, "--json")

@@ -207,7 +207,7 @@ def test_what_was_made_of_a_saved_model_is_compared_with_its_variables(
     assert command("lower", broken, "--verify", "-o", tmp_path / "none.pb").code == 5
 
 
-def test_graphs_are_compared_each_with_the_variables_beside_it(
+def test_graphs_are_compared_each_with_the_variables_next_to_it(
     command: Any, saved: Path, broken: Path, tmp_path: Path
 ) -> None:
     lowered = tmp_path / "lowered.pb"
@@ -225,7 +225,7 @@ def test_graphs_are_compared_each_with_the_variables_beside_it(
 
 
 @pytest.mark.parametrize("place", ["", "saved_model.pb", "variables", "variables/variables.index"])
-def test_variables_travel_beside_a_pipe(command: Any, saved: Path, place: str) -> None:
+def test_variables_travel_next_to_a_pipe(command: Any, saved: Path, place: str) -> None:
     lowered = command("lower", saved).data
     done = command("run", "-", *FEED, "--variables", saved / place, "--expect", Y, stdin=lowered)
     assert (done.code, "begins with 4 variables" in done.err) == (0, True)

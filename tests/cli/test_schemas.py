@@ -10,7 +10,7 @@ import jsonschema
 import pytest
 
 from cfgraph.cli import COMMANDS, CommandFiles
-from cfgraph.console.schemas import schema, schema_names
+from cfgraph.console.json_output import schema, schema_names
 
 WITHOUT = {"completion", "examples"}  # commands that answer with files or a script
 

@@ -146,7 +146,7 @@ def test_a_filter_by_what_there_is_not_is_refused(command: Any, counter: Path) -
     assert "op" in done.err
 
 
-def test_one_node_is_told_in_full(command: Any, counter: Path) -> None:
+def test_one_node_is_reported_in_full(command: Any, counter: Path) -> None:
     done = command("show", counter, "--node", "while/Switch")
     assert done.lines[0].startswith("while/Switch  Switch  Hand the data to output 1")
     text = " ".join(done.out.split())
@@ -181,7 +181,7 @@ def test_an_output_that_the_node_does_not_have_is_a_usage_error(
     assert f"at node '{node.rpartition('572/')[2]}'" in done.err
 
 
-def test_large_constants_are_elided_unless_asked_for(command: Any, tmp_path: Path) -> None:
+def test_large_constants_are_elided_unless_requested(command: Any, tmp_path: Path) -> None:
     graph = Graph()
     value = TensorValue(np.full(2000, 7, np.int32))
     graph.add("Const", name="c", dtype=dtypes.int32, value=value)
@@ -206,7 +206,7 @@ def test_large_constants_are_elided_unless_asked_for(command: Any, tmp_path: Pat
         (["--filter", "op:Const"], "nodes"),
     ],
 )
-def test_the_json_document_has_what_is_asked_for(
+def test_the_json_document_has_what_is_requested(
     options: list[str], key: str, command: Any, counter: Path
 ) -> None:
     answer = command("show", counter, *options, "--json").json
@@ -333,7 +333,7 @@ def test_one_very_wide_row_does_not_widen_all_others(command: Any, tmp_path: Pat
     assert sum(len(line) > 300 for line in done.lines) == 1
 
 
-def test_deadness_tells_when_each_node_runs(command: Any, graphs: Path) -> None:
+def test_deadness_reports_when_each_node_runs(command: Any, graphs: Path) -> None:
     rows = command("show", graphs / "deadness_mismatch.pb", "--deadness", "--json").json
     live = {row["name"]: row["live"] for row in rows["result"]["nodes"]}
     assert (live["B"], live["C"], live["T"]) == ("always", "p", "p")

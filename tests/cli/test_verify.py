@@ -200,7 +200,7 @@ DRAWN = "RandomUniform(shape:output:0) {T=int32, dtype=float32, seed=1, seed2=2}
 @pytest.mark.parametrize(
     ("made", "lowered"), [(DRAWN, True), ("Const() {dtype=float32, value=float32[]:1}", False)]
 )
-def test_it_is_told_where_functions_were_not_called(
+def test_it_is_reported_where_functions_were_not_called(
     made: str, lowered: bool, command: Any, tmp_path: Path
 ) -> None:
     (tmp_path / "g.graph").write_text(RANDOM.replace("MADE", made))

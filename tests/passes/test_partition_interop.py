@@ -6,7 +6,15 @@ from typing import Any
 
 import pytest
 
-from benchmarks.messages import GRAPHS, PLACED, SEEDS, in_loops, ours, placed, theirs
+from benchmarks.messages import (
+    GRAPHS,
+    PLACED,
+    SEEDS,
+    cfgraph_messages,
+    messages_in_loops,
+    placed,
+    tensorflow_messages,
+)
 
 pytestmark = [pytest.mark.interop, pytest.mark.slow]
 
@@ -15,9 +23,11 @@ tf = pytest.importorskip("tensorflow", reason="needs the extra `interop`")
 
 def require_no_more(name: str, seed: int | None, feeds: dict[str, Any], fetches: list[str]) -> None:
     graph = placed(name, seed)
-    want = theirs(tf, graph, feeds, fetches)
-    have = ours(graph, fetches)
-    assert in_loops(have) <= in_loops(want), f"{dict(have)}, TensorFlow {dict(want)}"
+    want = tensorflow_messages(tf, graph, feeds, fetches)
+    have = cfgraph_messages(graph, fetches)
+    assert messages_in_loops(have) <= messages_in_loops(want), (
+        f"{dict(have)}, TensorFlow {dict(want)}"
+    )
 
 
 @pytest.mark.parametrize(("name", "feeds", "fetches"), GRAPHS, ids=lambda value: str(value)[:24])

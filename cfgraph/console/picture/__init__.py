@@ -1,1 +1,1 @@
-"""Pictures of graphs and runs: pages that open from a file, and drawings by Graphviz."""
+"""Pictures of graphs and runs: self-contained HTML pages, and SVG drawings by Graphviz."""

@@ -1,7 +1,6 @@
-"""What a page knows of a graph, as one JSON object; its scripts draw and tell everything from it.
+"""JSON model of a picture: nodes, boxes, edges, functions, and findings.
 
-Nodes and boxes are named by their places in lists; of what most nodes lack, the members are left
-out.
+Nodes and boxes are referred to by their index in a list. Members that most nodes lack are omitted.
 """
 
 from __future__ import annotations
@@ -14,29 +13,69 @@ from typing import Any, Final
 from cfgraph.analysis.check import check
 from cfgraph.analysis.codes import catalog
 from cfgraph.analysis.deadness.deadness import LivenessCondition
+from cfgraph.analysis.feeds_and_fetches import format_type
 from cfgraph.analysis.transfers import is_partitioned, sends_by_recv
 from cfgraph.analysis.verify.function_rules import functions_in_attrs
-from cfgraph.console.picture.attributes import AttributeTexts
-from cfgraph.console.picture.groups import Group, divide, group
+from cfgraph.console.picture.boxes import PictureBox, group_into_boxes, split_into_chunks
+from cfgraph.console.selection import GraphView, NodeSelection
 from cfgraph.console.show_tables import output_types
-from cfgraph.console.view import Chosen, View
+from cfgraph.console.values import value_text
 from cfgraph.errors import CfgraphError
+from cfgraph.ir.attrs import TensorValue
 from cfgraph.ir.graph import Graph, Node, Output
+from cfgraph.ir.text.printer import AttrPrinter
 from cfgraph.ops.functional import Functional, is_launch
 from cfgraph.ops.op import lookup
 from cfgraph.runtime.devices.simulated import device_text
 
+_MAX_ATTR_LENGTH: Final = 240
+# a tensor of more elements is told by its type alone, and not decoded
+_MAX_ATTR_ELEMENTS: Final = 64
+
+
+class AttributeFormatter:
+    """Tells attributes, each different one once."""
+
+    def __init__(self) -> None:
+        self._printer = AttrPrinter()
+
+    def text(self, value: Any) -> str:
+        """The text of a value, cut where it is long."""
+        text = (
+            _tensor_text(value)
+            if isinstance(value, TensorValue)
+            else self._printer.value_text(value)
+        )
+        return text if len(text) <= _MAX_ATTR_LENGTH else f"{text[:_MAX_ATTR_LENGTH]}…"
+
+
+def _tensor_text(tensor: TensorValue) -> str:
+    kind = format_type(tensor.dtype, tensor.shape)
+    size = 1
+    for dim in tensor.shape.dims or ():
+        size *= dim or 0
+    if size > _MAX_ATTR_ELEMENTS:
+        return kind
+    try:
+        return f"{kind} {value_text(tensor.array)}"
+    except CfgraphError:
+        return kind
+
+
 SCHEMA: Final = "cfgraph.picture/1"
 
 
-def picture(
-    title: str, graph: Chosen, functions: Sequence[Chosen] = (), only: str | None = None
+def picture_model(
+    title: str,
+    graph: NodeSelection,
+    functions: Sequence[NodeSelection] = (),
+    only: str | None = None,
 ) -> dict[str, Any]:
     """What a page tells of some nodes of a graph, and of its functions' bodies.
 
     `only` names the device that all nodes run on, whatever they request.
     """
-    drawn = _Picture(graph.view.graph, only)
+    drawn = _PictureBuilder(graph.view.graph, only)
     drawn.add(graph)
     for body in functions:
         drawn.add(body)
@@ -45,7 +84,9 @@ def picture(
         "schema": SCHEMA,
         "title": title,
         "notes": drawn.notes,
-        "ops": {op: _op(op, drawn.graph) for op in sorted({node["op"] for node in drawn.nodes})},
+        "ops": {
+            op: _op_info(op, drawn.graph) for op in sorted({node["op"] for node in drawn.nodes})
+        },
         "whens": [list(when) for when in drawn.whens],
         "groups": drawn.groups,
         "nodes": drawn.nodes,
@@ -54,7 +95,7 @@ def picture(
     }
 
 
-def _op(name: str, graph: Graph) -> dict[str, Any]:
+def _op_info(name: str, graph: Graph) -> dict[str, Any]:
     """What all nodes of an op have in common."""
     op = lookup(name)
     if op is None:
@@ -69,7 +110,7 @@ def _op(name: str, graph: Graph) -> dict[str, Any]:
 
 
 @dataclass
-class _Picture:
+class _PictureBuilder:
     """A picture on its way: nodes in the order in which they are added, boxes once all are."""
 
     graph: Graph
@@ -79,9 +120,9 @@ class _Picture:
     whens: dict[LivenessCondition, int] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     numbers: dict[Node, int] = field(default_factory=dict)
-    texts: AttributeTexts = field(default_factory=AttributeTexts)
+    texts: AttributeFormatter = field(default_factory=AttributeFormatter)
 
-    def add(self, some: Chosen) -> None:
+    def add(self, some: NodeSelection) -> None:
         """Add the nodes of the graph or of a body."""
         start = len(self.nodes)
         self.numbers.update({node: start + place for place, node in enumerate(some.nodes)})
@@ -89,7 +130,7 @@ class _Picture:
         for node in some.nodes:
             self.nodes.append(self._node(some.view, node, when.get(node)))
 
-    def _when(self, view: View) -> Mapping[Node, LivenessCondition]:
+    def _when(self, view: GraphView) -> Mapping[Node, LivenessCondition]:
         try:
             return view.when
         except CfgraphError as error:
@@ -97,7 +138,7 @@ class _Picture:
             self.notes.append(f"when nodes{where} run is not known: {error.message}")
             return {}
 
-    def _node(self, view: View, node: Node, when: LivenessCondition | None) -> dict[str, Any]:
+    def _node(self, view: GraphView, node: Node, when: LivenessCondition | None) -> dict[str, Any]:
         frame = view.found.of[node]
         told: dict[str, Any] = {
             "name": view.title(node),
@@ -121,24 +162,24 @@ class _Picture:
         number = self.numbers.get(item.node)
         return item.name if number is None else [number, item.port]
 
-    def place(self, graph: Chosen, functions: Sequence[Chosen]) -> None:
+    def place(self, graph: NodeSelection, functions: Sequence[NodeSelection]) -> None:
         """Put all nodes into boxes; the body of a function called once is where it is called."""
         devices = {node.device for node in graph.nodes}
         several = len(devices) > 1 or is_partitioned(self.graph)
-        top = _Boxes(graph, functions, self._device if several and not self.only else None).top
-        numbers: dict[Group, int] = {}
+        top = _BoxBuilder(graph, functions, self._device if several and not self.only else None).top
+        numbers: dict[PictureBox, int] = {}
         for box in top.walk():
             numbers[box] = len(self.groups)
             told = {"kind": box.kind, "label": box.label, "prefix": box.prefix}
             self.groups.append({name: value for name, value in told.items() if value})
         for box, number in numbers.items():
             for one in box.members:
-                if isinstance(one, Group):
+                if isinstance(one, PictureBox):
                     self.groups[numbers[one]]["parent"] = number
                 else:
                     self.nodes[self.numbers[one]]["group"] = number
 
-    def links(self, some: Chosen) -> list[list[int]]:
+    def links(self, some: NodeSelection) -> list[list[int]]:
         """Each Send with each Recv of its key."""
         pairs = sends_by_recv(some.nodes).items()
         return [[self.numbers[send], self.numbers[recv]] for recv, send in pairs]
@@ -153,13 +194,13 @@ class _Picture:
         return told
 
 
-class _Boxes:
+class _BoxBuilder:
     """The boxes of a graph, with the bodies of functions in them or beside them."""
 
     def __init__(
         self,
-        graph: Chosen,
-        functions: Sequence[Chosen],
+        graph: NodeSelection,
+        functions: Sequence[NodeSelection],
         device_of: Callable[[Node], str] | None,
     ) -> None:
         self.graph = graph
@@ -173,16 +214,18 @@ class _Boxes:
                 if names:
                     self.called[node] = names
         self.drawn: set[str] = set()
-        self.top = group(Group("graph", ""), graph.nodes, graph.view.found, device_of)
+        self.top = group_into_boxes(
+            PictureBox("graph", ""), graph.nodes, graph.view.found, device_of
+        )
         self.waiting = [self.top]
         self._open_calls()
-        library = Group("library", "functions")
+        library = PictureBox("library", "functions")
         for name in self.bodies:
             if name not in self.drawn:
                 library.members.append(self._body(name))
                 self._open_calls()
         if library.members:
-            divide(library)
+            split_into_chunks(library)
             self.top.members.append(library)
 
     def _called(self, node: Node) -> list[str]:
@@ -193,11 +236,13 @@ class _Boxes:
         ]
         return list(dict.fromkeys(names))
 
-    def _body(self, name: str) -> Group:
+    def _body(self, name: str) -> PictureBox:
         """The box of a body, whose own calls wait to be opened."""
         self.drawn.add(name)
         body = self.bodies[name]
-        box = group(Group("function", name, f"{name}/"), body.nodes, body.view.found, None)
+        box = group_into_boxes(
+            PictureBox("function", name, f"{name}/"), body.nodes, body.view.found, None
+        )
         self.waiting.append(box)
         return box
 
@@ -206,7 +251,7 @@ class _Boxes:
         while self.waiting:
             for box in list(self.waiting.pop().walk()):
                 for place, one in enumerate(box.members):
-                    if isinstance(one, Group) or one not in self.called:
+                    if isinstance(one, PictureBox) or one not in self.called:
                         continue
                     own = [name for name in self.called[one] if self._is_only_here(name)]
                     if own:
@@ -215,14 +260,14 @@ class _Boxes:
     def _is_only_here(self, name: str) -> bool:
         return self.calls[name] == 1 and name not in self.drawn
 
-    def _call(self, box: Group, node: Node, names: list[str]) -> Group:
+    def _call(self, box: PictureBox, node: Node, names: list[str]) -> PictureBox:
         """A node with the bodies that it calls; a cluster's is not boxed again."""
         bodies = [self._body(name) for name in names]
         label = node.name.removeprefix(box.prefix)
-        if _op(node.op, self.graph.view.graph)["role"] == "cluster" and len(bodies) == 1:
+        if _op_info(node.op, self.graph.view.graph)["role"] == "cluster" and len(bodies) == 1:
             cluster = bodies[0]
             cluster.kind, cluster.label = "cluster", label
             del self.called[node]
             cluster.members.insert(0, node)
             return cluster
-        return Group("call", label, box.prefix, [node, *bodies])
+        return PictureBox("call", label, box.prefix, [node, *bodies])

@@ -40,8 +40,8 @@ def _require_handles(node: Node, device: str, other: Node, elsewhere: str) -> No
     name = variable_key(node)[1]
     message = (
         f"'{name}' is one variable for {node.op} '{node.name}' on {short_device_name(device)} and "
-        f"{other.op} '{other.name}' on {short_device_name(elsewhere)}; a reference variable must stay "
-        "on one device when a GPU is real"
+        f"{other.op} '{other.name}' on {short_device_name(elsewhere)}; "
+        "a reference variable must stay on one device when a GPU is real"
     )
     hint = "put both on one device, or take handles (VarHandleOp)"
     raise Unsupported(

@@ -1,0 +1,159 @@
+"""Graphs that commands read and write: files, folders, SavedModels, standard streams."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+from collections.abc import Iterable
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import cfgraph.ops  # noqa: F401 - fills the registry
+from cfgraph.console.json_output import add_member
+from cfgraph.console.output import note
+from cfgraph.errors import InvalidInput, UsageError
+from cfgraph.ir.file_io import StagedFiles, read_file, read_stream
+from cfgraph.ir.files import (
+    FORMATS,
+    SavedVariables,
+    decode_graph,
+    dumps,
+    format_for_path,
+    open_graph,
+    saved_variables,
+    stage_graph,
+    unknown_suffix,
+)
+from cfgraph.ir.graph import Graph
+from cfgraph.ir.partition_folder import MANIFEST, is_partition_folder
+
+STDIN: Final = "-"
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A graph with the name that it was asked for by, its format and its bytes."""
+
+    graph: Graph
+    path: str
+    format: str
+    data: bytes
+
+    def to_json(self) -> dict[str, Any]:
+        """Its entry among the inputs of a JSON document."""
+        return {
+            "path": self.path,
+            "format": self.format,
+            "sha256": hashlib.sha256(self.data).hexdigest(),
+            "nodes": len(self.graph),
+        }
+
+
+def require_single_stdin(source: Source, texts: Iterable[str]) -> None:
+    """Raise UsageError where a graph and `NAME=VALUE` texts read standard input more than once."""
+    readers = sum(text.partition("=")[2].strip() == "@-" for text in texts)
+    if readers + (source.path == STDIN) > 1:
+        raise UsageError("standard input can be read once only", hint="use a file for the other")
+
+
+def read_graph(path: str, format: str | None = None, quiet: bool = False) -> Source:
+    """Read a graph from a file, the folder of a SavedModel or of parts, or standard input.
+
+    Raises InvalidInput where there is none, UsageError where standard input is a terminal.
+    """
+    in_parts = path != STDIN and is_partition_folder(path)
+    data = b"" if in_parts else _read_stdin() if path == STDIN else read_file(path)
+    try:
+        loaded = open_graph(path, format) if in_parts else decode_graph(data, format)
+        data = _digest_bytes(path) if in_parts else data
+    except InvalidInput as error:
+        error.path = error.path or ("standard input" if path == STDIN else path)
+        raise
+    if loaded.format in _WRAPPER_MESSAGES:
+        note(f"note: {path} is a {_WRAPPER_MESSAGES[loaded.format]}; its graph is used", quiet)
+    source = Source(loaded.graph, path, loaded.format, data)
+    add_member("inputs", source)
+    return source
+
+
+_WRAPPER_MESSAGES: Final = {"meta": "MetaGraphDef", "saved_model": "SavedModel"}
+
+
+def _read_stdin() -> bytes:
+    if sys.stdin is None or sys.stdin.isatty():
+        hint = "pipe a graph in, or name a file"
+        raise UsageError("standard input is a terminal, not a graph", hint=hint)
+    return read_stream(sys.stdin.buffer)
+
+
+def require_distinct_paths(output: str | None, beside: str | None, what: str) -> None:
+    """Raise UsageError where a graph and what is written beside it would go to one file."""
+    if output and beside and Path(output).resolve() == Path(beside).resolve():
+        raise UsageError(f"the graph and the {what} go to one file", path=beside)
+
+
+def write_graph(
+    graph: Graph,
+    output: str | None,
+    to: str | None,
+    files: StagedFiles | None = None,
+    quiet: bool = False,
+) -> str | None:
+    """Write a graph to a file, or to standard output if it is no terminal; returns the path.
+
+    The file is there at once, or together with `files`; a note tells of a format that its suffix
+    does not say. Raises UsageError where a binary graph would go to a terminal.
+    """
+    if to is not None and to not in FORMATS:
+        raise UsageError(f"unknown format {to!r}", hint=f"one of {', '.join(FORMATS)}")
+    if output is not None and output != STDIN:
+        with StagedFiles() if files is None else nullcontext(files) as staged:
+            stage_graph(graph, output, staged, to or format_for_path(output))
+        suffix = None if to else unknown_suffix(output)
+        if suffix is not None:
+            named = "; .pb, .pbtxt and .graph do, or --to"
+            note(f"note: {output} is written in binary: {suffix} names no format{named}", quiet)
+        return output
+    kind = to or "pb"
+    if kind == "pb" and output is None and sys.stdout.isatty():
+        hint = "use -o FILE, --to graph to read it here, or -o - to write it all the same"
+        raise UsageError("a binary graph would go to the terminal", hint=hint)
+    sys.stdout.buffer.write(dumps(graph, kind))
+    sys.stdout.buffer.flush()
+    return None
+
+
+def artifact(kind: str, path: str) -> dict[str, Any]:
+    """The entry of a written file in a JSON document."""
+    return {"kind": kind, "path": path, "sha256": hashlib.sha256(_digest_bytes(path)).hexdigest()}
+
+
+def _digest_bytes(path: str) -> bytes:
+    """The bytes of a file; of a folder of parts, those of its manifest and of each part."""
+    place = Path(path)
+    if not is_partition_folder(place):
+        return place.read_bytes()
+    manifest = (place / MANIFEST).read_bytes()
+    names = [part["file"] for part in json.loads(manifest)["parts"]]
+    return manifest + b"".join((place / name).read_bytes() for name in names)
+
+
+def saved_model_variables(source: Source) -> SavedVariables | None:
+    """The variables beside the graph of a SavedModel; None where there are none."""
+    if source.format not in ("saved_model", "pbtxt") or source.path == STDIN:
+        return None
+    return saved_variables(source.path, source.data)
+
+
+def saved_variables_note(source: Source) -> str:
+    """What becomes of the variables in a run, and in one of a graph that is made of this one."""
+    saved = saved_model_variables(source)
+    if saved is None:
+        return "note: no values of variables are beside the graph"
+    return (
+        f"note: run begins with the variables from {saved.prefix}; of a graph made of this one,\n"
+        f"  with --variables {source.path}"
+    )

@@ -1,0 +1,201 @@
+"""The page of `run --html`: the graph that ran, its events, totals, and tapped values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from cfgraph.analysis.transfers import is_partitioned
+from cfgraph.console.picture.html_page import page_bytes
+from cfgraph.console.picture.model import picture_model
+from cfgraph.console.selection import GraphView, NodeSelection, function_bodies
+from cfgraph.console.taps import TapPattern
+from cfgraph.console.values import type_text, value_text
+from cfgraph.errors import CfgraphError
+from cfgraph.ir.file_io import StagedFiles
+from cfgraph.ir.graph import Graph, Output
+from cfgraph.runtime.devices.simulated import device_text
+from cfgraph.runtime.trace import TraceEvent
+from cfgraph.runtime.trace_summary import KEYS, Totals
+
+# of longer runs the first events are drawn, and the first values of each tensor are told
+MAX_EVENTS: Final = 20_000
+MAX_VALUES: Final = 2_000
+# tensors of more elements are plotted by their smallest, mean and largest one
+_MAX_PLOTTED: Final = 6
+_MAX_VALUE_LENGTH: Final = 200
+
+
+class RunRecorder:
+    """An observer whose memory is bounded, except for the names that it meets."""
+
+    def __init__(self, patterns: Iterable[str] = ()) -> None:
+        self.totals = Totals()
+        self._patterns = [TapPattern(text) for text in dict.fromkeys(patterns)]
+        self._devices: dict[str, int] = {}
+        self._real: set[str] = set()
+        self._nodes: dict[str, int] = {}
+        self._frames: dict[str, int] = {}
+        self._slices: list[tuple[int, int, int, int, int, int]] = []
+        self._sent: dict[str, tuple[int, int, int]] = {}
+        self._messages: list[tuple[int, ...]] = []
+        self._known: dict[str, set[int | None]] = {}
+        self._taps: dict[str, list[dict[str, Any]]] = {}
+        self._seen: dict[str, int] = {}
+
+    @property
+    def devices(self) -> list[str]:
+        """The devices that did something, as the trace names them."""
+        return list(self._devices)
+
+    def event(self, event: TraceEvent) -> None:
+        """Keep one event."""
+        self.totals.event(event)
+        if not event.is_token:
+            return
+        self._tap(event)
+        device = self._devices.setdefault(event.device, len(self._devices))
+        if event.real:
+            self._real.add(event.device)
+        if len(self._slices) >= MAX_EVENTS:
+            return
+        node = self._nodes.setdefault(event.node, len(self._nodes))
+        frame = self._frames.setdefault(event.frame, len(self._frames))
+        took = event.end_ns - event.start_ns
+        self._slices.append((device, node, event.start_ns, took, frame, int(event.dead)))
+        if event.flow is not None:
+            self._message(event, len(self._slices) - 1)
+
+    def _message(self, event: TraceEvent, place: int) -> None:
+        """Note a message, by the places of its ends among the slices, once both are known."""
+        assert event.flow is not None
+        mine = (place, event.bytes, int(event.kind == "send"))
+        other = self._sent.pop(event.flow, None)
+        if other is None:
+            self._sent[event.flow] = mine
+            return
+        send, recv = (mine, other) if mine[2] else (other, mine)
+        self._messages.append((send[0], recv[0], max(send[1], recv[1])))
+
+    def _tap(self, event: TraceEvent) -> None:
+        wanted = self._known.get(event.node)
+        if wanted is None:
+            found = [one for one in self._patterns if one.matches(event.node, event.op)]
+            wanted = self._known[event.node] = {one.port for one in found}
+        if not wanted:
+            return
+        for port, value in enumerate(event.outputs):
+            if port in wanted or None in wanted:
+                self._keep(f"{event.node}:{port}", event, value)
+
+    def _keep(self, tensor: str, event: TraceEvent, value: Any) -> None:
+        rows = self._taps.setdefault(tensor, [])
+        self._seen[tensor] = self._seen.get(tensor, 0) + 1
+        if len(rows) < MAX_VALUES:
+            where = {"frame": event.frame, "iteration": event.iteration}
+            rows.append({**where, **(value_model(value) if value is not None else {"dead": True})})
+
+    def model(self) -> dict[str, Any]:
+        """What was kept, for a page; slices as columns, and names by their places in lists."""
+        names = ("device", "node", "start", "took", "frame", "dead")
+        columns = zip(*self._slices, strict=True) if self._slices else ((),) * len(names)
+        return {
+            "devices": [device_text(one, real=one in self._real) for one in self._devices],
+            "names": list(self._nodes),
+            "frames": list(self._frames),
+            "slices": {name: list(column) for name, column in zip(names, columns, strict=True)},
+            "messages": self._messages,
+            "events": self.totals.count,
+            "end": self.totals.end_ns,
+            "totals": {key: self._totals(key) for key in KEYS},
+            "taps": [
+                {"tensor": tensor, "rows": rows, "seen": self._seen[tensor]}
+                for tensor, rows in self._taps.items()
+            ],
+        }
+
+    def _totals(self, key: str) -> list[list[Any]]:
+        return [
+            [total.name, total.count, total.dead, total.total_ns, total.max_ns]
+            for total in self.totals.by(key)
+        ]
+
+
+def value_model(value: Any) -> dict[str, Any]:
+    """A value as a page tells it: type, text, and the numbers to plot, if it has any."""
+    text = value_text(value)
+    text = text if len(text) <= _MAX_VALUE_LENGTH else f"{text[:_MAX_VALUE_LENGTH]}…"
+    return {"type": type_text(value), "text": text, "numbers": _plotted_numbers(value)}
+
+
+def _plotted_numbers(value: Any) -> list[float]:
+    if not isinstance(value, np.ndarray | np.generic | bool | int | float):
+        return []
+    array = np.asarray(value)
+    if array.dtype.kind not in "biuf" or array.size == 0:
+        return []
+    flat = array.reshape(-1).astype(np.float64)
+    if flat.size <= _MAX_PLOTTED:
+        return [float(item) for item in flat]
+    return [float(flat.min()), float(flat.mean()), float(flat.max())]
+
+
+class RunPage:
+    """A page on its way: listens to a run of a graph, and is written when that is over or failed.
+
+    Raises UsageError where the file cannot be written.
+    """
+
+    def __init__(self, path: str, graph: str, taps: Iterable[str], virtual: bool) -> None:
+        self.path = path
+        self._title = page_title(graph)
+        self._virtual = virtual
+        self._recorder = RunRecorder(taps)
+        self.event = self._recorder.event
+        self._files = StagedFiles()
+        self._file = self._files.open(path)
+
+    def flush_partial(self, graph: Graph | None, error: BaseException) -> bool:
+        """Write it in the midst of a run; False, and no file, if nothing has happened yet."""
+        if graph is None or not self._recorder.totals.count:
+            self._files.discard()
+            return False
+        self.write(graph, {}, error)
+        return True
+
+    def write(
+        self, graph: Graph, values: Mapping[Output, Any], error: BaseException | None = None
+    ) -> None:
+        """Write the page about the graph that ran and the values that it gave, or its failure."""
+        with self._files:
+            self._file.write(page_bytes(self._model(graph, values, error)))
+
+    def _model(
+        self, graph: Graph, values: Mapping[Output, Any], error: BaseException | None
+    ) -> dict[str, Any]:
+        whole = GraphView(graph)
+        devices = self._recorder.devices
+        only = None if is_partitioned(graph) or not devices else devices[0]
+        drawn = picture_model(
+            self._title, NodeSelection(whole, list(graph)), function_bodies(whole), only
+        )
+        results = [
+            {"tensor": item.name, **({"dead": True} if value is None else value_model(value))}
+            for item, value in values.items()
+        ]
+        told = {
+            **self._recorder.model(),
+            "clock": "virtual" if self._virtual else "real",
+            "results": results,
+        }
+        if error is not None:
+            told["error"] = error.message if isinstance(error, CfgraphError) else repr(error)
+        return {**drawn, "run": told}
+
+
+def page_title(path: str) -> str:
+    """What a page about the graph of a path is called."""
+    return "graph" if path == "-" else Path(path).name or path

@@ -1,0 +1,99 @@
+"""Pictures written by `show`: an HTML page, or an SVG drawing by Graphviz."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from cfgraph.console.dot import dot_lines
+from cfgraph.console.graph_files import Source, artifact
+from cfgraph.console.output import note
+from cfgraph.console.picture.html_page import page_bytes
+from cfgraph.console.picture.model import picture_model
+from cfgraph.console.picture.run_page import page_title
+from cfgraph.console.selection import GraphView, NodeSelection, function_bodies
+from cfgraph.errors import ExecutionError, Unsupported, UsageError
+from cfgraph.ir.file_io import StagedFiles
+
+GRAPHVIZ_PROGRAM: Final = "dot"
+
+
+def svg_bytes(lines: Iterable[str]) -> bytes:
+    """A digraph as SVG.
+
+    Raises Unsupported where Graphviz is not installed, ExecutionError where it fails.
+    """
+    program = shutil.which(GRAPHVIZ_PROGRAM)
+    if program is None:
+        message = f"Graphviz is not installed: there is no program {GRAPHVIZ_PROGRAM!r}"
+        raise Unsupported(message, hint="install graphviz, or use --html, which does without")
+    text = "\n".join(lines).encode("utf-8", "backslashreplace")
+    done = subprocess.run([program, "-Tsvg"], input=text, capture_output=True, check=False)
+    if done.returncode:
+        said = done.stderr.decode("utf-8", "replace").strip() or f"code {done.returncode}"
+        raise ExecutionError(f"Graphviz failed: {said}", hint="--html does without it")
+    return done.stdout
+
+
+# Graphviz takes minutes for more
+_MANY_NODES: Final = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class PictureFiles:
+    """The files to write, None for what is not wanted; `deadness` fills what SVG draws."""
+
+    html: str | None = None
+    svg: str | None = None
+    deadness: bool = False
+
+    def write(
+        self, source: Source, whole: GraphView, chosen: Sequence[NodeSelection], start: str | None
+    ) -> None:
+        """Write them all, or none: the chosen nodes, or with `start` a page that begins there."""
+        with StagedFiles() as files:
+            made = [(files.open(path), path) for path in self.paths]
+            for file, path in made:
+                if path == self.svg:
+                    file.write(svg_bytes(self._drawing(chosen)))
+                else:
+                    file.write(page_bytes(page_model(source, whole, chosen, start)))
+
+    @property
+    def paths(self) -> list[str]:
+        """The paths of the files."""
+        return [path for path in (self.svg, self.html) if path]
+
+    def _drawing(self, chosen: Sequence[NodeSelection]) -> list[str]:
+        count = sum(len(some.nodes) for some in chosen)
+        if count > _MANY_NODES:
+            note(f"note: Graphviz takes long for {count} nodes; --filter leaves some out")
+        return list(dot_lines(chosen, self.deadness))
+
+    def artifacts(self) -> list[dict[str, Any]]:
+        """The entries of the files in a JSON document."""
+        files = (("svg", self.svg), ("html", self.html))
+        return [artifact(kind, path) for kind, path in files if path]
+
+
+def page_model(
+    source: Source, whole: GraphView, chosen: Sequence[NodeSelection], start: str | None = None
+) -> dict[str, Any]:
+    """What a page tells of a graph: of chosen nodes only where they are in it, else of all."""
+    title = page_title(source.path)
+    everything = NodeSelection(whole, list(whole.graph))
+    functions = function_bodies(whole)
+    if start is not None:
+        (found,) = chosen
+        return {
+            **picture_model(title, everything, functions),
+            "start": found.view.title(found.nodes[0]),
+        }
+    if [some.view for some in chosen] != [whole]:
+        raise UsageError("a page has all functions or none", hint="leave out --filter function:")
+    some = chosen[0]
+    whole_graph = len(some.nodes) == len(everything.nodes)
+    return picture_model(title, some, functions if whole_graph else [])

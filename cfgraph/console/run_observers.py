@@ -1,0 +1,287 @@
+"""Observers of a run: the live trace on stderr, and the files written about the run."""
+
+from __future__ import annotations
+
+import sys
+from collections import deque
+from collections.abc import Iterable, Mapping
+from typing import IO, TYPE_CHECKING, Any, Final
+
+from cfgraph.analysis.loops.frames import frames
+from cfgraph.console.graph_files import Source, artifact
+from cfgraph.console.json_output import add_member
+from cfgraph.console.output import Column, OutputTable, Page, PlainPage, clean, note, pad, page
+from cfgraph.console.run_memory import print_memory
+from cfgraph.console.run_request import RunOptions, RunRequest, TraceFile
+from cfgraph.console.taps import Taps
+from cfgraph.console.timeline import Timeline
+from cfgraph.console.values import summary_text
+from cfgraph.ir.file_io import write_atomically
+from cfgraph.ir.graph import Graph, Output
+from cfgraph.ir.units import format_byte_size, format_duration
+from cfgraph.options import Color
+from cfgraph.runtime.calibrate import Calibration
+from cfgraph.runtime.devices.simulated import device_text
+from cfgraph.runtime.session import Session
+from cfgraph.runtime.trace import ROOT_FRAME, Observer, Tee, TraceEvent
+from cfgraph.runtime.trace_summary import Total, Totals
+
+if TYPE_CHECKING:
+    from cfgraph.console.picture.run_page import RunPage
+
+
+HEAD_EVENTS: Final = 100
+TAIL_EVENTS: Final = 20
+MAX_TOTALS: Final = 10
+PATIENCE_NS: Final = 300_000_000
+_STYLES: Final = ("dim", "dim", "cyan", "", "magenta", "green")
+_COLUMNS: Final = ("ms", "device", "frame", "node", "op", "outputs")
+
+EventRow = tuple[str, str, str, str, str, str]
+
+
+def event_row(event: TraceEvent, short: bool = False) -> EventRow:
+    """An event as the cells of a line; `short` leaves out what TensorFlow adds to loops' names."""
+    frame = "" if event.frame == ROOT_FRAME else clean(event.frame)
+    if short:
+        frame = frame.replace("/while_context[", "[").removeprefix("/")
+    told = clean(_outputs_text(event))
+    return (
+        f"{event.start_ns / 1e6:.3f}",
+        device_text(event.device, real=event.real),
+        frame,
+        clean(event.node),
+        clean(event.op),
+        told,
+    )
+
+
+def _outputs_text(event: TraceEvent) -> str:
+    if event.kind == "copy":
+        duration = format_duration(event.end_ns - event.start_ns)
+        return f"{event.text} {format_byte_size(event.bytes)}, {duration}"
+    if event.text:
+        return event.text
+    if event.kind == "send":
+        return f"{'dead' if event.dead else f'{event.bytes} B'} to {event.peer}"
+    if event.dead or (event.kind == "recv" and event.outputs == (None,)):
+        return "dead"
+    texts = ["dead" if item is None else summary_text(item) for item in event.outputs]
+    return ", ".join(texts) if set(texts) != {"dead"} else "-"
+
+
+class PlainTrace:
+    """Writes every event as a line, for a file or a pipe; the widths are those of the graph."""
+
+    def __init__(self, stream: IO[str], graph: Graph) -> None:
+        self.stream = stream
+        nodes = max((len(node.name) for node in graph), default=4)
+        ops = max((len(node.op) for node in graph), default=2)
+        paths = max(len(frame.path) + 3 * frame.depth for frame in frames(graph).all)
+        self.widths = [12, 6, max(5, paths), nodes, ops]
+        self._write(_COLUMNS)
+
+    def event(self, event: TraceEvent) -> None:
+        """Write one line."""
+        self._write(event_row(event))
+
+    def _write(self, row: Iterable[str]) -> None:
+        *cells, last = row
+        for place, cell in enumerate(cells):
+            self.widths[place] = max(self.widths[place], len(cell))
+        padded = [
+            pad(cell, width, right=place == 0)
+            for place, (cell, width) in enumerate(zip(cells, self.widths, strict=True))
+        ]
+        print("  ".join([*padded, last]).rstrip(), file=self.stream)
+
+    def close(self) -> None:
+        """Nothing is left to write."""
+
+
+class TerminalTrace:
+    """Shows the newest events of a long run, and keeps the first and the last ones to print."""
+
+    def __init__(self, out: Any) -> None:
+        self.console = out
+        self.head: list[TraceEvent] = []
+        self.tail: deque[TraceEvent] = deque(maxlen=TAIL_EVENTS)
+        self.count = 0
+        self._live: Any = None
+
+    def event(self, event: TraceEvent) -> None:
+        """Keep one event."""
+        self.count += 1
+        kept = self.head if len(self.head) < HEAD_EVENTS else self.tail
+        kept.append(event)
+        if self._live is None and event.end_ns > PATIENCE_NS:
+            self._show_newest()
+
+    def _show_newest(self) -> None:
+        from rich.live import Live
+
+        self._live = Live(
+            console=self.console, refresh_per_second=8, transient=True, get_renderable=self._newest
+        )
+        self._live.start()
+
+    def _newest(self) -> Any:
+        newest = list(self.tail) or self.head
+        room = max(4, min(TAIL_EVENTS, self.console.height - 4))
+        return _terminal_table(newest[-room:], fold=False)
+
+    def close(self) -> None:
+        """Print the first and the last events."""
+        if self._live is not None:
+            self._live.stop()
+        hidden = self.count - len(self.head) - len(self.tail)
+        if not hidden:
+            self.console.print(_terminal_table([*self.head, *self.tail]))
+            return
+        self.console.print(_terminal_table(self.head))
+        self.console.print(f"… {hidden} more; --trace-out FILE.json keeps them all …", style="dim")
+        self.console.print(_terminal_table(self.tail))
+
+
+def _terminal_table(events: Iterable[TraceEvent], fold: bool = True) -> Any:
+    """Events in colour, dead ones in grey; what is too wide is folded, or else cut."""
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
+    made = RichTable(box=None, header_style="dim", pad_edge=False, padding=(0, 2, 0, 0))
+    for name in _COLUMNS:
+        right = name == _COLUMNS[0]
+        made.add_column(
+            name,
+            justify="right" if right else "left",
+            no_wrap=right or not fold,
+            overflow="fold" if fold else "ellipsis",
+        )
+    for event in events:
+        row, styles = event_row(event, short=True), ["dim"] * 6 if event.dead else _STYLES
+        made.add_row(*(Text(cell, style) for cell, style in zip(row, styles, strict=True)))
+    return made
+
+
+class LiveTrace:
+    """What `--trace` shows on stderr: the events, then the totals."""
+
+    def __init__(self, graph: Graph, color: Color) -> None:
+        out = page(color, sys.stderr)
+        self.page: Page = out
+        self.totals = Totals()
+        self.lines: PlainTrace | TerminalTrace = (
+            PlainTrace(sys.stderr, graph)
+            if isinstance(out, PlainPage)
+            else TerminalTrace(getattr(out, "console", None))
+        )
+
+    def event(self, event: TraceEvent) -> None:
+        """Show one event."""
+        self.totals.event(event)
+        self.lines.event(event)
+
+    def close(self) -> None:
+        """Show the totals."""
+        self.lines.close()
+        out, totals = self.page, self.totals
+        out.line()
+        dead = f", {totals.dead} dead" if totals.dead else ""
+        out.heading(f"{totals.count} tokens{dead}", f"in {format_duration(totals.end_ns)}")
+        for key, title in (("op", "by op"), ("node", "by node"), ("frame", "by loop")):
+            found = totals.by(key)
+            if key == "frame" and len(found) < 2:
+                continue
+            more = f"the {MAX_TOTALS} longest of {len(found)}" if len(found) > MAX_TOTALS else ""
+            out.line()
+            out.heading(title, more)
+            out.table(totals_table(key, found[:MAX_TOTALS], sum(total.total_ns for total in found)))
+
+
+def totals_table(key: str, found: Iterable[Total], whole_ns: int) -> OutputTable:
+    """Counts and times, the longest first, with each one's share and the shares up to it."""
+    columns = [
+        Column(key, style="cyan"),
+        *(
+            Column(title, right=True)
+            for title in ("count", "dead", "total", "mean", "max", "share", "up to here")
+        ),
+    ]
+    table, sofar = OutputTable(columns), 0
+    for total in found:
+        sofar += total.total_ns
+        table.rows.append(
+            (
+                total.name,
+                total.count,
+                total.dead or None,
+                format_duration(total.total_ns),
+                format_duration(total.mean_ns),
+                format_duration(total.max_ns),
+                _percent_text(total.total_ns, whole_ns),
+                _percent_text(sofar, whole_ns),
+            )
+        )
+    return table
+
+
+def _percent_text(part: int, whole: int) -> str:
+    return f"{100 * part / whole:.1f} %" if whole else ""
+
+
+class RunObservers:
+    """All that is asked for to watch a run. Raises UsageError where a file cannot be written."""
+
+    def __init__(
+        self, source: Source, job: RunRequest, options: RunOptions, taps: Taps | None
+    ) -> None:
+        watched, style = options.watched, options.style
+        self.source, self.options, self.taps = source, options, taps
+        self.measured = Calibration() if options.timing.calibrate else None
+        self.shown = LiveTrace(source.graph, style.color) if watched.trace else None
+        self.drawn = Timeline(style.color) if watched.timeline else None
+        taken = [*job.places.values(), *([watched.html] if watched.html else [])]
+        self.saved = TraceFile(watched.trace_out, taken) if watched.trace_out else None
+        self.told = _open_page(source, options)
+
+    @property
+    def observer(self) -> Observer | None:
+        """All of them as one; None if nobody watches."""
+        all_of = (self.taps, self.saved, self.shown, self.drawn, self.told, self.measured)
+        observers: list[Observer] = [item for item in all_of if item]
+        return Tee(observers) if observers else None
+
+    def flush_partial(self, session: Session, error: BaseException) -> None:
+        """Write, in the midst of a run that failed, what was seen up to there."""
+        saved, told, style = self.saved, self.told, self.options.style
+        if saved and saved.flush_partial():
+            add_member("artifacts", artifact("trace", saved.path))
+            note(f"the trace up to there is in {saved.path}", style.quiet)
+        if told and told.flush_partial(session.ran, error):
+            add_member("artifacts", artifact("html", told.path))
+            note(f"the page about the run up to there is {told.path}", style.quiet)
+        if session.memory and not style.json:
+            print_memory(page(style.color, sys.stderr), session.memory)
+
+    def close_views(self) -> None:
+        """End what is shown on the terminal."""
+        for view in (self.shown, self.drawn):
+            if view:
+                view.close()
+
+    def write(self, session: Session, fetched: Mapping[Output, Any]) -> None:
+        """Write the files about a run that is over."""
+        calibrate = self.options.timing.calibrate
+        if self.saved:
+            self.saved.close()
+        if self.measured and calibrate:
+            write_atomically(calibrate, self.measured.text().encode())
+        if self.told:
+            self.told.write(session.ran or self.source.graph, fetched)
+
+
+def _open_page(source: Source, options: RunOptions) -> RunPage | None:
+    watched = options.watched
+    if watched.html is None or watched.page is None:
+        return None
+    return watched.page(watched.html, source.path, watched.taps, options.timing.virtual)

@@ -1,0 +1,339 @@
+"""The request of a `run`: options, resolved fetches and feeds, and output files."""
+
+from __future__ import annotations
+
+import gzip
+import os
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, Final, Protocol
+
+import numpy as np
+
+from cfgraph.analysis.feeds_and_fetches import require_feeds
+from cfgraph.console.graph_files import Source, require_single_stdin
+from cfgraph.console.values import summary_text
+from cfgraph.errors import UsageError
+from cfgraph.ir.file_io import StagedFiles
+from cfgraph.ir.graph import Node, Output
+from cfgraph.options import Color
+from cfgraph.runtime.feed_grammar import split_feed
+from cfgraph.runtime.feeds import read_feeds, read_value
+from cfgraph.runtime.fetches import Fetches
+from cfgraph.runtime.sight import Sight
+from cfgraph.runtime.trace import TraceEvent
+from cfgraph.runtime.trace_chrome import ChromeWriter
+from cfgraph.runtime.trace_jsonl import JsonlWriter
+
+if TYPE_CHECKING:
+    from cfgraph.console.picture.run_page import RunPage
+
+
+CLOCKS: Final = ("real", "virtual")
+
+
+@dataclass(frozen=True, slots=True)
+class FeedFetchOptions:
+    """What to feed and to fetch, and the files that fetched arrays go to."""
+
+    feeds: Sequence[str] = ()
+    archives: Sequence[str] = ()
+    fetches: Sequence[str] = ()
+    targets: Sequence[str] = ()
+    inits: Sequence[str] = ()
+    outputs: Sequence[str] = ()
+    out_dir: str | None = None
+    variables: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ExpectedValues:
+    """What values should be, and how close is close enough."""
+
+    values: Sequence[str] = ()
+    rtol: float | None = None
+    atol: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ObserverOptions:
+    """What to show of the run itself; with `html`, `page` makes the page."""
+
+    taps: Sequence[str] = ()
+    trace: bool = False
+    trace_out: str | None = None
+    timeline: bool = False
+    html: str | None = None
+    page: Callable[[str, str, Sequence[str], bool], RunPage] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RunLimits:
+    """When to stop, and what chance depends on."""
+
+    timeout: float | None = None
+    max_iterations: int | None = None
+    seed: int = 0
+    schedule: str = "fifo"
+    schedule_seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceOptions:
+    """The devices to run on, whether requests that cannot be met are let go of, and rules; the
+    limits of their memory, above which share of them stacks swap, and what a gpu is.
+    """
+
+    devices: Sequence[str] = ()
+    soft: bool = False
+    rules_file: str | None = None
+    rules: Sequence[str] = ()
+    memory: Sequence[str] = ()
+    swap_above: float | None = None
+    gpu: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ClockOptions:
+    """Which clock, what it goes by, when it stops, and the file that gets the times of kernels."""
+
+    clock: str = "real"
+    costs: str | None = None
+    until_iteration: int | None = None
+    no_values: bool = False
+    calibrate: str | None = None
+
+    @property
+    def virtual(self) -> bool:
+        """True for the virtual clock. Raises UsageError for options that need the other one."""
+        if self.clock not in CLOCKS:
+            message = f"unknown clock {self.clock!r}"
+            raise UsageError(message, hint=f"one of {', '.join(CLOCKS)}")
+        virtual = self.clock == "virtual"
+        for option, given, wanted in (
+            ("--costs", self.costs, True),
+            ("--until-iteration", self.until_iteration, True),
+            ("--no-values", self.no_values or None, True),
+            ("--calibrate", self.calibrate, False),
+        ):
+            if given is not None and virtual is not wanted:
+                hint = f"add --clock {CLOCKS[wanted]}"
+                raise UsageError(f"{option} goes with the {CLOCKS[wanted]} clock", hint=hint)
+        return virtual
+
+
+@dataclass(frozen=True, slots=True)
+class ClusteringOptions:
+    """Whether to cluster on the way, with whole regions or not, and what runs clusters how."""
+
+    jit: bool = False
+    engine: str = "auto"
+    lazy: bool = False
+    regions: bool = False
+
+    def require_jit(self) -> None:
+        """Raise UsageError for regions where nothing is clustered."""
+        if self.regions and not self.jit:
+            raise UsageError("--regions says what --jit clusters", hint="add --jit")
+
+
+@dataclass(frozen=True, slots=True)
+class PrintOptions:
+    """How to print."""
+
+    json: bool = False
+    full: bool = False
+    quiet: bool = False
+    color: Color = Color.auto
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """All of it."""
+
+    wanted: FeedFetchOptions = field(default_factory=FeedFetchOptions)
+    expected: ExpectedValues = field(default_factory=ExpectedValues)
+    watched: ObserverOptions = field(default_factory=ObserverOptions)
+    limits: RunLimits = field(default_factory=RunLimits)
+    place: DeviceOptions = field(default_factory=DeviceOptions)
+    style: PrintOptions = field(default_factory=PrintOptions)
+    timing: ClockOptions = field(default_factory=ClockOptions)
+    clusters: ClusteringOptions = field(default_factory=ClusteringOptions)
+
+
+class TraceWriter(Protocol):
+    """An observer with an end."""
+
+    def event(self, event: TraceEvent) -> None:
+        """Write one event."""
+
+    def close(self) -> None:
+        """Write what is left."""
+
+
+_TRACE_WRITERS: Final[dict[str, Callable[[IO[bytes], Callable[[Any], str]], TraceWriter]]] = {
+    ".json": ChromeWriter,
+    ".jsonl": JsonlWriter,
+}
+
+
+class TraceFile:
+    """A trace on its way into a file; the suffix says the form, `.gz` compresses.
+
+    Raises UsageError for a name that says none, and for one that is `taken` by another file.
+    """
+
+    deferred = True
+
+    def __init__(self, path: str, taken: Iterable[str] = ()) -> None:
+        self.path = path
+        kind = Path(path.removesuffix(".gz")).suffix
+        if kind not in _TRACE_WRITERS:
+            hint = "write to FILE.json (Perfetto, Chrome) or FILE.jsonl, each also .gz"
+            raise UsageError(f"{path!r} is no name for a trace", hint=hint)
+        if os.path.realpath(path) in map(os.path.realpath, taken):
+            raise UsageError("the file is to be written twice", path=path)
+        self._files = StagedFiles()
+        file = self._files.open(path)
+        self._gzip: gzip.GzipFile | None = None
+        target: Any = file
+        if path.endswith(".gz"):
+            self._gzip = target = gzip.GzipFile("", "wb", 6, file, mtime=0)
+        self._writer = _TRACE_WRITERS[kind](target, summary_text)
+        self._target, self._head = target, target.tell()
+        self.event = self._writer.event
+
+    def close(self) -> None:
+        """Write what is left, and let the file be seen."""
+        with self._files:
+            self._writer.close()
+            if self._gzip is not None:
+                self._gzip.close()
+
+    def flush_partial(self) -> bool:
+        """Close it in the midst of a run; False, and no file, if nothing has happened yet."""
+        if self._target.tell() == self._head:
+            self._files.discard()
+            return False
+        self.close()
+        return True
+
+
+def output_paths(outputs: Iterable[str], tensor: Callable[[str], Output]) -> dict[Output, str]:
+    """Where `--out NAME=@FILE.npy` sends each tensor. Raises UsageError for what is not that."""
+    places: dict[Output, str] = {}
+    for text in outputs:
+        name, value = split_feed(text)
+        if not value.startswith("@") or not value.endswith(".npy"):
+            raise UsageError(
+                f"{text!r} is no place for an output", hint=f"write {name}=@{name}.npy"
+            )
+        places[tensor(name)] = value[1:]
+    return places
+
+
+def folder_paths(folder: str, tensors: Iterable[Output]) -> dict[Output, str]:
+    """A file in a folder for each tensor: `a/b:0` in `a_b.npy`, `a/b:1` in `a_b_1.npy`."""
+    taken: dict[str, Output] = {}
+    for item in tensors:
+        # a name must not lead out of the folder, whatever the graph says
+        name = base = item.node.name.replace("/", "_") + (f"_{item.port}" if item.port else "")
+        number = 1
+        while name in taken:
+            number += 1
+            name = f"{base}_{number}"
+        taken[name] = item
+    return {item: str(Path(folder) / f"{name}.npy") for name, item in taken.items()}
+
+
+def write_array(file: IO[bytes], item: Output, value: Any) -> None:
+    """Write an array as .npy, strings as bytes. Raises UsageError for what is no array."""
+    array = np.asarray(value)
+    if array.dtype == object:
+        if not all(isinstance(entry, bytes) for entry in array.flat):
+            raise UsageError(f"{item.name} is no array that a file could hold")
+        array = _bytes_array(array)
+    elif array.dtype.kind == "V" or array.dtype.name.startswith("float8"):
+        array = array.view(f"V{array.dtype.itemsize}")  # NumPy has no name for them in a file
+    np.save(file, array, allow_pickle=False)
+
+
+def _bytes_array(array: Any) -> Any:
+    """Strings of one length each; NumPy drops zero bytes at the end, so these are refused."""
+    fixed = array.astype(np.bytes_) if array.size else np.zeros(array.shape, "S1")
+    if any(have != want for have, want in zip(fixed.flat, array.flat, strict=True)):
+        message = "a string that ends in zero bytes cannot be kept in .npy"
+        raise UsageError(message, hint="print it with --json")
+    return fixed
+
+
+@dataclass(frozen=True, slots=True)
+class RunRequest:
+    """What to fetch, run and feed, what to expect, and the file for each array that is kept.
+
+    `inits` run before, one after the other; `notes` are remarks on what was understood.
+
+    Where nothing was named the graph's outputs are fetched, and a dead one is no error.
+    """
+
+    fetches: tuple[Output, ...]
+    targets: tuple[Node, ...]
+    inits: tuple[Node, ...]
+    feeds: dict[str, Any]
+    expected: dict[Output, Any]
+    places: dict[Output, str]
+    allow_dead: bool
+    notes: tuple[str, ...] = ()
+
+
+def resolve_request(source: Source, options: RunOptions) -> RunRequest:
+    """Understand the options. Raises UsageError where they do not fit the graph."""
+    wanted, seed = options.wanted, options.limits.seed
+    require_single_stdin(source, [*wanted.feeds, *options.expected.values])
+    graph = Sight(source.graph).of(_requested_names(options)).graph
+    asked = Fetches(graph)
+    for name in wanted.fetches:
+        asked.fetch(name)
+    for name in wanted.targets:
+        asked.target(name)
+    places = output_paths(wanted.outputs, asked.outside_loops)
+    texts = dict(split_feed(text, "expected value") for text in options.expected.values)
+    compared = {asked.outside_loops(name): text for name, text in texts.items()}
+    asked.tensors.update(dict.fromkeys((*places, *compared)))
+    _require_arrays([*places, *compared])
+    nothing_named = not (asked.tensors or asked.targets)
+    if nothing_named:
+        asked.default()
+    if wanted.out_dir is not None:
+        places = {**folder_paths(wanted.out_dir, asked.tensors), **places}
+    feeds = read_feeds(graph, wanted.feeds, wanted.archives, seed)
+    require_feeds(graph, asked.tensors, asked.targets, {graph.tensor(name) for name in feeds})
+    expected = {
+        item: read_value(text, graph, item, f"expected value of {item.name}", seed)
+        for item, text in compared.items()
+    }
+    fetches, targets = tuple(asked.tensors), tuple(asked.targets)
+    inits = tuple(graph[name.removeprefix("^")] for name in wanted.inits)
+    notes = tuple(asked.notes)
+    return RunRequest(fetches, targets, inits, feeds, expected, places, nothing_named, notes)
+
+
+def _requested_names(options: RunOptions) -> list[str]:
+    """All names of tensors and nodes that are given."""
+    wanted = options.wanted
+    texts = [*wanted.feeds, *wanted.outputs, *options.expected.values]
+    return [
+        *(text.partition("=")[0] for text in texts),
+        *wanted.fetches,
+        *wanted.targets,
+        *wanted.inits,
+    ]
+
+
+def _require_arrays(tensors: list[Output]) -> None:
+    for item in tensors:
+        if item.dtype is not None and item.dtype.kind in ("resource", "variant"):
+            message = f"{item.name} is a {item.dtype}, which no file and no value can hold"
+            hint = "name a tensor that is read from it"
+            raise UsageError(message, node=item.node, hint=hint, code="CFG034")

@@ -1,0 +1,158 @@
+"""Selection of nodes by name and filter, in a graph or in function bodies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from functools import cached_property
+from typing import Final
+
+from cfgraph.analysis.deadness.deadness import HOW_OFTEN, LivenessCondition, liveness_conditions
+from cfgraph.analysis.feeds_and_fetches import format_type
+from cfgraph.analysis.loops.frames import Frames, frames
+from cfgraph.analysis.node_filter import select_nodes, split_filter
+from cfgraph.analysis.verify.body_graph import body_graph
+from cfgraph.analysis.verify.context import NodeTypes, Signatures
+from cfgraph.errors import UsageError
+from cfgraph.ir.graph import Graph, Node, Output
+from cfgraph.ir.names import did_you_mean
+from cfgraph.ops.shape_inference import Shapes, infer_shapes
+
+SHOW_FILTERS: Final = ("op", "device", "frame", "live", "function")
+
+
+@dataclass
+class GraphView:
+    """A graph or the body of the function `name`; what is costly is found when it is asked for.
+
+    `arguments` are the nodes that stand for a function's arguments, with their types.
+    """
+
+    graph: Graph
+    name: str = ""
+    arguments: Mapping[Node, NodeTypes] = field(default_factory=dict)
+
+    @cached_property
+    def found(self) -> Frames:
+        """The frames."""
+        return frames(self.graph)
+
+    @cached_property
+    def shapes(self) -> Shapes:
+        """The static shapes."""
+        return infer_shapes(self.graph)
+
+    @cached_property
+    def when(self) -> Mapping[Node, LivenessCondition]:
+        """When each node runs."""
+        return liveness_conditions(self.graph)
+
+    def type_text(self, item: Output) -> str:
+        """Type and shape of a tensor."""
+        types = self.arguments[item.node].outputs if item.node in self.arguments else None
+        return format_type(types[item.port] if types else item.dtype, self.shapes[item])
+
+    def title(self, node: Node) -> str:
+        """The name of a node as people give it: with that of the function before it."""
+        return f"{self.name}/{node.name}" if self.name else node.name
+
+
+@dataclass(frozen=True)
+class NodeSelection:
+    """Some nodes of a view."""
+
+    view: GraphView
+    nodes: Sequence[Node]
+
+
+def nodes_to_show(whole: GraphView, filters: Iterable[str]) -> list[NodeSelection]:
+    """The nodes that pass all filters: of the graph, or of the functions that filters name.
+
+    Raises UsageError for a filter by something that there is not.
+    """
+    split = [(text, *split_filter(text, SHOW_FILTERS)) for text in filters]
+    functions = [pattern for _, kind, pattern in split if kind == "function"]
+    rest = [text for text, kind, _ in split if kind != "function"]
+    views = list(_matching_bodies(whole.graph, functions)) if functions else [whole]
+    return [NodeSelection(view, _passing_nodes(view, rest)) for view in views]
+
+
+def filter_hint(graph: Graph, filters: Iterable[str]) -> str | None:
+    """A hint with what filters by a word may have meant that nothing passes; or None."""
+    for text in filters:
+        kind, pattern = split_filter(text, SHOW_FILTERS)
+        if kind == "live" and pattern.isalpha() and pattern not in HOW_OFTEN:
+            return f"live:X takes {', '.join(HOW_OFTEN)}, or a formula as it is shown"
+        known = {"op": graph.ops, "function": graph.functions}.get(kind, ())
+        hint = did_you_mean(pattern, sorted(known))
+        if hint is not None and pattern not in known:
+            return f"{text}: {hint}"
+    return None
+
+
+def function_bodies(whole: GraphView) -> list[NodeSelection]:
+    """All nodes of all functions of a graph."""
+    return nodes_to_show(whole, ("function:*",)) if whole.graph.functions else []
+
+
+def _passing_nodes(view: GraphView, filters: Iterable[str]) -> list[Node]:
+    """The nodes of a view that pass; what costs most is asked last."""
+    plain, live = list[str](), list[str]()
+    for text in filters:
+        kind, pattern = split_filter(text, SHOW_FILTERS)
+        (live if kind == "live" else plain).append(pattern if kind == "live" else text)
+    chosen = select_nodes(view.graph, view.found, plain)
+    return [node for node in chosen if all(view.when[node].matches(pattern) for pattern in live)]
+
+
+def _matching_bodies(graph: Graph, patterns: Sequence[str]) -> Iterator[GraphView]:
+    """The functions whose names pass all patterns."""
+    signatures = Signatures(graph.functions)
+    for name in sorted(graph.functions):
+        if all(fnmatchcase(name, pattern) for pattern in patterns):
+            yield _body_view(graph, name, signatures)
+
+
+def _body_view(graph: Graph, name: str, signatures: Signatures) -> GraphView:
+    subject = body_graph(graph.functions[name], signatures).subject
+    return GraphView(subject.graph, name, subject.arguments)
+
+
+def find_node(whole: GraphView, name: str) -> NodeSelection:
+    """The node of a name, or of a tensor's: in the graph, or `FUNCTION/NODE` in a function.
+
+    Raises UsageError where there is none, and for an output that the node does not have.
+    """
+    base, _, port = name.rpartition(":")
+    if not base or not port.isdigit():
+        return _find_by_name(whole, name)
+    found = _find_by_name(whole, base)
+    if found.nodes[0] not in found.view.arguments:
+        found.view.graph.tensor(f"{found.nodes[0].name}:{port}")
+    return found
+
+
+def _find_by_name(whole: GraphView, name: str) -> NodeSelection:
+    if name in whole.graph:
+        return NodeSelection(whole, [whole.graph[name]])
+    function, slash, inner = name.partition("/")
+    if not slash or function not in whole.graph.functions:
+        raise _unknown_node_error(whole.graph, name)
+    view = _body_view(whole.graph, function, Signatures(whole.graph.functions))
+    if inner not in view.graph:
+        message = f"no node {inner!r} in the function {function!r}"
+        raise UsageError(message, hint=did_you_mean(inner, view.graph.nodes))
+    return NodeSelection(view, [view.graph[inner]])
+
+
+def _unknown_node_error(graph: Graph, name: str) -> UsageError:
+    """No such node; a function has one of that name or is it, or some node has one like it."""
+    if name in graph.functions:
+        hint = f"{name!r} is a function: show --filter function:{name} lists its nodes"
+        return UsageError(f"no node {name!r} in the graph", hint=hint)
+    for function in graph.functions.values():
+        if any(body.name == name for body in function.definition.nodes):
+            hint = f"the function {function.name!r} has one: {function.name + '/' + name!r}"
+            return UsageError(f"no node {name!r} in the graph", hint=hint)
+    return UsageError(f"no node {name!r} in the graph", hint=did_you_mean(name, graph.nodes))

@@ -1,0 +1,65 @@
+"""Initial variables of a run: from the SavedModel itself, or from `--variables`."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from cfgraph.console.graph_files import Source, saved_model_variables
+from cfgraph.console.output import note
+from cfgraph.errors import Unsupported, UsageError
+from cfgraph.ir.graph import Graph, Node
+from cfgraph.ir.names import first_names
+from cfgraph.runtime.restore import restored_for, restored_state
+from cfgraph.runtime.restore_needed import variables_needed
+from cfgraph.runtime.state import State
+
+_MAX_NAMES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class VariableSource:
+    """Where variables come from: `path` where it is given, else the SavedModel that is run."""
+
+    path: str | None = None
+    quiet: bool = False
+
+    def state(self, source: Source, wanted: Collection[Node] | None = None) -> State | None:
+        """The variables of a graph, or those that `wanted` needs, with a note that says so.
+
+        None where there are none. Raises UsageError where none of them are at `path`.
+        """
+        keys = None if wanted is None else variables_needed(source.graph, wanted)
+        if self.path is not None:
+            place, state = self.path, _restore_from(source.graph, self.path, keys)
+        else:
+            saved = saved_model_variables(source)
+            if saved is None or keys == set():
+                return None
+            try:
+                place, state = saved.prefix, restored_state(source.graph, saved, keys)
+            except Unsupported as error:
+                note(f"warning: the variables are not restored: {error.message}")
+                return None
+        told = "a variable" if len(state) == 1 else f"{len(state)} variables"
+        note(f"note: begins with {told} from {place}", self.quiet)
+        return state
+
+
+def _restore_from(graph: Graph, path: str, keys: Collection[tuple[str, str]] | None) -> State:
+    """The variables of a graph that are at a path.
+
+    Raises UsageError where none of them are.
+    """
+    if keys is None:
+        keys = variables_needed(graph, tuple(graph))
+    if keys == set():
+        message = "no variable is needed, and some are given"
+        raise UsageError(message, path=path, hint="leave --variables out")
+    state = restored_for(graph, path, keys)
+    if keys and not len(state):
+        wanted = first_names([name for _, name in sorted(keys)], _MAX_NAMES)
+        message = f"it has none of the variables that are needed: {wanted}"
+        hint = "a checkpoint of a SavedModel has other names: name the folder of the SavedModel"
+        raise UsageError(message, path=path, hint=hint)
+    return state

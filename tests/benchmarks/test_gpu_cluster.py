@@ -1,0 +1,48 @@
+"""The figures in docs/devices.md are what the virtual clock says."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from benchmarks.gpu_cluster import DEVICES, DOCS, PARALLEL, files, growth, pipeline
+
+
+def column(page: str, name: str, place: int) -> list[str]:
+    """A column of the table that a comment of this name ends."""
+    table = page.partition(f"\n\n<!-- {name} -->")[0].rpartition("\n\n")[2]
+    return [row.split(" | ")[place].strip("| ") for row in table.splitlines()[2:]]
+
+
+@pytest.fixture(scope="module")
+def page() -> str:
+    return (DOCS / "devices.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.slow
+def test_the_pictures_and_tables_are_drawn_anew_as_they_are(update: bool) -> None:
+    for name, text in files().items():
+        if update:
+            (DOCS / name).write_text(text, encoding="utf-8")
+        assert text == (DOCS / name).read_text(encoding="utf-8"), name
+
+
+def test_a_few_points_of_the_first_picture_are_what_the_clock_says(page: str) -> None:
+    few = DEVICES[:4]
+    for place, barrier in ((1, False), (2, True)):
+        told = [f"{value:.1f}" for value in growth(barrier=barrier, devices=few)]
+        assert told == column(page, "growth", place)[: len(few)]
+
+
+def test_what_runs_at_once_is_what_the_clock_says(page: str) -> None:
+    told = [f"{value:.1f}" for value in pipeline((1, 4))]
+    rows = dict(zip(map(str, PARALLEL), column(page, "pipeline", 1), strict=True))
+    assert told == [rows["1"], rows["4"]]
+
+
+def test_every_picture_is_shown_and_described() -> None:
+    pages = "".join(path.read_text(encoding="utf-8") for path in DOCS.glob("*.md"))
+    shown = re.findall(r"!\[[^\]]{10,}\]\((\S+)\)", pages)
+    drawn = [path.name for kind in ("*.svg", "*.png") for path in DOCS.glob(kind)]
+    assert sorted(shown) == sorted(drawn)

@@ -1,0 +1,42 @@
+"""Errors for arguments that are not a graph or not fetches."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import cfgraph
+from cfgraph.errors import UsageError
+from cfgraph.ir import dtypes
+from cfgraph.ir.graph import Graph
+from cfgraph.runtime.session import Session
+
+
+def test_what_is_no_graph_and_what_is_no_list_of_fetches_is_said() -> None:
+    with pytest.raises(UsageError, match=r"'g\.pb' is no Graph"):
+        Session("g.pb")  # type: ignore[arg-type]
+    graph = Graph()
+    graph.add("Placeholder", name="x", dtype=dtypes.float32)
+    with pytest.raises(UsageError, match=r"this is a mapping") as caught:
+        Session(graph).run({"value": "x:0"}, {"x": 1})
+    assert caught.value.hint == "fetches=['x:0']"
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        cfgraph.lower,
+        cfgraph.partition,
+        cfgraph.cluster,
+        cfgraph.check,
+        cfgraph.dumps,
+        lambda graph: cfgraph.gradients(graph, "y", "x"),
+        lambda graph: cfgraph.place(graph, devices="cpu:0"),
+        lambda graph: cfgraph.diff(graph, graph),
+    ],
+)
+def test_the_name_of_a_file_in_the_place_of_a_graph_is_said(call: Any) -> None:
+    with pytest.raises(UsageError, match=r"'g\.pb' is no Graph") as caught:
+        call("g.pb")
+    assert caught.value.hint == "cfgraph.load(path) reads one from a file"
