@@ -18,8 +18,8 @@ from benchmarks.measurement import Row, alternating_times, best_time, single_tim
 from benchmarks.peer import runner
 from benchmarks.running import GRAPHS, Work, works
 from cfgraph.ir.serde import graph_def
-from cfgraph.runtime.compiled import has_jax
-from cfgraph.runtime.launch import Launches
+from cfgraph.runtime.cluster_runner import ClusterRunner
+from cfgraph.runtime.jax.compile import has_jax
 from cfgraph.runtime.session import Session
 
 ENGINES: Final = (None, "numpy", "auto", "xla")
@@ -53,7 +53,7 @@ def measure(tf: ModuleType | None, *, tiny: bool) -> Iterator[Row]:
 def call(engine: str | None, repeats: int) -> float:
     """The seconds that one call of a cluster takes, without the executor around it."""
     graph = cfgraph.loads(SMALL, "graph")
-    launches = Launches(engine)
+    launches = ClusterRunner(engine)
     kernel = launches.kernel(graph, graph["y"], "cpu:0")
     inputs = (np.int32(1), np.ones((32, 32), np.float32))
     count = 100

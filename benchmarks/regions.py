@@ -16,7 +16,7 @@ from benchmarks.measurement import Row, alternating_times, single_time
 from benchmarks.peer import runner
 from benchmarks.running import GRAPHS, Work, works
 from cfgraph.ir.serde import graph_def
-from cfgraph.runtime.compiled import has_jax, jax
+from cfgraph.runtime.jax.compile import has_jax, load_jax
 from cfgraph.runtime.session import Session
 
 UNIT: Final = "µs an iteration"
@@ -64,7 +64,7 @@ def handwritten_jax(work: Work) -> Callable[[], object]:
         "lstm.pb": _lstm,
         "lstm_grad.pb": _lstm_with_gradient,
     }[work.file]
-    call, inputs = written(jax()), list(work.feeds.values())
+    call, inputs = written(load_jax()), list(work.feeds.values())
 
     def run() -> Any:
         return [np.asarray(item) for item in call(*inputs)]

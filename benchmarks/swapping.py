@@ -20,7 +20,7 @@ from cfgraph.build.builder import Builder
 from cfgraph.ir.graph import Graph
 from cfgraph.ir.units import format_byte_size, parse_byte_size
 from cfgraph.runtime.cost_model import CostModel, read_costs
-from cfgraph.runtime.memory.meter import DeviceMemory
+from cfgraph.runtime.memory.accounting import DeviceMemory
 
 COSTS: Final = Path(__file__).parents[1] / "docs" / "cluster.toml"
 DEVICE: Final = "gpu:0"

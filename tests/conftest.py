@@ -163,10 +163,10 @@ def real_card(request: pytest.FixtureRequest) -> Any:
 def require_gpu(expression: str) -> Any:
     """The card, for tests that a `-m` has selected."""
     from cfgraph.errors import Unsupported
-    from cfgraph.runtime.devices import card
+    from cfgraph.runtime.gpu import context
 
     try:
-        return card.card()
+        return context.gpu_context()
     except Unsupported as error:
         if selects_gpu(expression):
             pytest.fail(error.message, pytrace=False)

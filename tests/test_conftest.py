@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cfgraph.runtime.devices import card
+from cfgraph.runtime.gpu import context
 from tests import sampled
 from tests.conftest import is_chosen, is_sweep, require_gpu, selects_gpu
 from tests.shell import run
@@ -30,8 +30,8 @@ def test_a_run_that_requests_a_gpu_and_finds_none_fails(
     expression: str, outcome: type[BaseException], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    monkeypatch.setattr(card, "present", lambda: False)
-    monkeypatch.setattr(card, "card", card.card.__wrapped__)
+    monkeypatch.setattr(context, "has_gpu", lambda: False)
+    monkeypatch.setattr(context, "gpu_context", context.gpu_context.__wrapped__)
     with pytest.raises(outcome, match="CUDA_VISIBLE_DEVICES is empty"):
         require_gpu(expression)
 

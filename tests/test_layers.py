@@ -23,9 +23,7 @@ HEAVY = {
 LIGHT_INSIDE = {"cfgraph/cli.py": {"traceback"}}
 
 # the passes inside a function: a run loads those that it needs, and begins a quarter sooner
-PASSES_INSIDE = {
-    f"cfgraph/runtime/{name}.py" for name in ("clustered", "divided", "lowered", "sight")
-}
+PASSES_INSIDE = {f"cfgraph/runtime/{name}.py" for name in ("prepare", "cluster_members")}
 
 Import = tuple[str, int, bool]
 

@@ -15,8 +15,8 @@ from pathlib import Path
 from benchmarks.gpu import lstm, overhead, pipeline, report, swapping
 from benchmarks.gpu.figures import Bench
 from cfgraph.errors import Unsupported
-from cfgraph.runtime.compiled import has_jax, jax
-from cfgraph.runtime.devices.card import Card, card
+from cfgraph.runtime.gpu.context import GpuContext, gpu_context
+from cfgraph.runtime.jax.compile import has_jax, load_jax
 
 SECTIONS = {"lstm": lstm, "overhead": overhead, "pipeline": pipeline, "swapping": swapping}
 # all of it, on a card; and how much a section may take of what is left
@@ -28,9 +28,9 @@ RESULTS = Path(__file__).parents[1] / "results"
 def main(words: list[str]) -> int:
     """Measure the sections that are named, or all; the exit code."""
     tiny = "--tiny" in words
-    gpu: Card | str = "simulated"
+    gpu: GpuContext | str = "simulated"
     try:
-        gpu = card()
+        gpu = gpu_context()
     except Unsupported as error:
         if not tiny:
             print(f"{error.message}; --tiny tries the code without", file=sys.stderr)
@@ -48,7 +48,9 @@ def main(words: list[str]) -> int:
     return 0
 
 
-def measured(gpu: Card | str, names: list[str], *, tiny: bool, seconds: float = SECONDS) -> Bench:
+def measured(
+    gpu: GpuContext | str, names: list[str], *, tiny: bool, seconds: float = SECONDS
+) -> Bench:
     """The figures of some sections."""
     began = time.monotonic()
     bench = Bench(gpu, tiny, began)
@@ -72,5 +74,5 @@ if __name__ == "__main__":
     # the peers share the card's memory
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     if has_jax():
-        jax().config.update("jax_default_matmul_precision", "highest")
+        load_jax().config.update("jax_default_matmul_precision", "highest")
     sys.exit(main(sys.argv[1:]))

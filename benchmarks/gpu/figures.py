@@ -9,8 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from cfgraph.runtime.devices.card import Card
-from cfgraph.runtime.trace import TraceEvent
+from cfgraph.runtime.gpu.context import GpuContext
+from cfgraph.runtime.trace.events import TraceEvent
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Bench:
     the events of the one with the greatest part, `most`, in which several gpus compute.
     """
 
-    gpu: Card | str
+    gpu: GpuContext | str
     tiny: bool
     ends: float
     figures: list[Figure] = field(default_factory=list)

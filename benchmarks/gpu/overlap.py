@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from cfgraph.ops.op import lookup
-from cfgraph.runtime.devices.simulated import has_own_memory
-from cfgraph.runtime.trace import ROOT_FRAME, TraceEvent
-from cfgraph.runtime.trace_chrome import ChromeWriter
+from cfgraph.runtime.device_kinds import has_own_memory
+from cfgraph.runtime.trace.events import ROOT_FRAME, TraceEvent
+from cfgraph.runtime.trace.export import ChromeWriter
 
 # begins and ends, in nanoseconds
 Span = tuple[int, int]

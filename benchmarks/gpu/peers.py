@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from cfgraph.runtime.compiled import has_jax
-from cfgraph.runtime.compiled import jax as jax_module
+from cfgraph.runtime.jax.compile import has_jax
+from cfgraph.runtime.jax.compile import load_jax as jax_module
 
 Peer = Callable[[], object] | str
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from benchmarks.gpu.figures import Bench, Figure
 from benchmarks.gpu.overlap import save as save_trace
-from cfgraph.runtime.trace import TraceEvent
+from cfgraph.runtime.trace.events import TraceEvent
 
 ROOT: Final = Path(__file__).parents[2]
 PAGE: Final = ROOT / "docs" / "performance.md"

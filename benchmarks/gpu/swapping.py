@@ -15,7 +15,7 @@ import cfgraph
 from benchmarks.gpu.figures import Bench
 from benchmarks.swapping import DEVICE, PAPER, TINY, Experiment, training_step
 from cfgraph.ir.graph import Graph
-from cfgraph.runtime.memory.meter import DeviceMemory
+from cfgraph.runtime.memory.accounting import DeviceMemory
 
 FURTHEST: Final = "Training in little memory: how far"
 TABLE: Final = "Training in little memory: time and copies"

@@ -18,8 +18,8 @@ from cfgraph.compare.evaluation_point import EvaluationPoint
 from cfgraph.compare.value_difference import value_difference
 from cfgraph.errors import CfgraphError
 from cfgraph.ops.variables import Variable
-from cfgraph.runtime.trace import TraceEvent
-from cfgraph.runtime.tracing import size_of
+from cfgraph.runtime.engine.tracing import message_bytes
+from cfgraph.runtime.trace.events import TraceEvent
 
 RunFunction = Callable[[EvaluationPoint, Any], object]
 TokenKey = tuple[str, str]
@@ -114,7 +114,7 @@ class _RecordedTokens:
             self.before.add((event.node, event.frame))
             return
         self.tokens[event.node, event.frame] = event
-        self.room -= _TOKEN_OVERHEAD + sum(size_of(value) for value in event.outputs)
+        self.room -= _TOKEN_OVERHEAD + sum(message_bytes(value) for value in event.outputs)
         if self.room < 0:
             self.stopped = self.seen
 

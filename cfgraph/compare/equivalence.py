@@ -21,7 +21,7 @@ from cfgraph.errors import CfgraphError, ExecutionError, RunTimeout, UsageError
 from cfgraph.ir.graph import Graph
 from cfgraph.ops.functional import is_functional
 from cfgraph.runtime.state import State
-from cfgraph.runtime.trace import Observer
+from cfgraph.runtime.trace.events import Observer
 
 DEFAULT_CASES = 4
 

@@ -12,11 +12,11 @@ from cfgraph.errors import Unsupported
 from cfgraph.ir.graph import Graph, Node
 from cfgraph.ops.op import lookup
 from cfgraph.ops.variables import Variable
-from cfgraph.runtime.fed import as_fed
+from cfgraph.runtime.engine.step import RunStep
+from cfgraph.runtime.feeds.feeds import feed_value
 from cfgraph.runtime.session import Session
 from cfgraph.runtime.state import State
-from cfgraph.runtime.step import RunStep
-from cfgraph.runtime.trace import Observer
+from cfgraph.runtime.trace.events import Observer
 
 
 class EvaluationPoint:
@@ -105,7 +105,7 @@ class EvaluationPoint:
             graph,
             [graph.tensor(name) for name in fetches],
             [graph[name.removeprefix("^")] for name in targets],
-            {item: as_fed(graph, item, value) for item, value in fed},
+            {item: feed_value(graph, item, value) for item, value in fed},
             RunStep(self._state, self._seed),
             **self._limits,
         )

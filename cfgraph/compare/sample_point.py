@@ -12,8 +12,8 @@ from cfgraph.compare.evaluation_point import EvaluationPoint
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.shapes import Shape
-from cfgraph.runtime.feed_generators import generate
-from cfgraph.runtime.frame_state import MOST_ITERATIONS
+from cfgraph.runtime.engine.frame_state import DEFAULT_MAX_ITERATIONS
+from cfgraph.runtime.feeds.generators import generate
 from cfgraph.runtime.state import State
 
 # what is drawn, by the kind of the type; integers are often sizes, counts or places in small axes
@@ -115,7 +115,7 @@ class SampleOptions:
     feeds: Mapping[str, Any] = field(default_factory=dict)
     inits: Sequence[str] = ()
     sizes: DimensionSizes = field(default_factory=DimensionSizes)
-    max_iterations: int | None = MOST_ITERATIONS
+    max_iterations: int | None = DEFAULT_MAX_ITERATIONS
     timeout: float | None = None
     state: State | None = None
 

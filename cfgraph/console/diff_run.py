@@ -37,9 +37,9 @@ from cfgraph.errors import UsageError
 from cfgraph.ir.graph import Graph, Node
 from cfgraph.ir.names import node_name
 from cfgraph.options import split_list
-from cfgraph.runtime.feeds import read_feeds
+from cfgraph.runtime.engine.frame_state import DEFAULT_MAX_ITERATIONS
+from cfgraph.runtime.feeds.feeds import read_feeds
 from cfgraph.runtime.fetches import Fetches
-from cfgraph.runtime.frame_state import MOST_ITERATIONS
 
 _MAX_SIZE_DIGITS: Final = 10
 
@@ -60,7 +60,7 @@ def comparison_options(given: RunInputs, source: Source, quiet: bool) -> Compari
         read_feeds(graph, given.feeds, given.archives, given.seed or 0),
         tuple(given.inits),
         read_sizes(graph, given.sizes),
-        MOST_ITERATIONS if limit is None else limit,
+        DEFAULT_MAX_ITERATIONS if limit is None else limit,
         given.timeout,
         VariableSource(given.variables, quiet).state(source, wanted),
     )

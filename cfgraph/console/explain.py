@@ -30,7 +30,7 @@ from cfgraph.ops.op import lookup, role
 from cfgraph.ops.shape_inference import infer_shapes
 from cfgraph.options import Color
 from cfgraph.passes.cluster.inline_clusters import called_function, cluster_calls
-from cfgraph.runtime.iterations import Iterations
+from cfgraph.runtime.trace.summary import IterationTimes
 
 if TYPE_CHECKING:
     from cfgraph.console.explain_run import ExplainRunOptions, NodeOutcome
@@ -48,7 +48,7 @@ class LoopExplanation:
 
     found: CriticalCycle
     cost: Callable[[Node], float]
-    seen: Iterations | None
+    seen: IterationTimes | None
 
     def to_json(self) -> dict[str, Any]:
         """The member `loop` of the document; times are nanoseconds."""
@@ -134,7 +134,7 @@ class LoopExplanation:
         return rows
 
 
-def _iteration_rows(seen: Iterations) -> list[tuple[str, str, str]]:
+def _iteration_rows(seen: IterationTimes) -> list[tuple[str, str, str]]:
     if seen.period is None:
         return [("in a run", str(len(seen.spans)), "iterations: too few to tell")]
     rows = [
@@ -154,7 +154,7 @@ def _percent(share: float) -> str:
 def explain_loop(
     graph: Graph,
     path: str,
-    iterations: Callable[[Frame], Iterations] | None = None,
+    iterations: Callable[[Frame], IterationTimes] | None = None,
 ) -> LoopExplanation:
     """Find a loop's critical cycle; `iterations` tells of those in a run in virtual time.
 

@@ -14,13 +14,13 @@ from cfgraph.errors import ExecutionError, UsageError
 from cfgraph.ir import registry
 from cfgraph.ir.graph import Graph, Node
 from cfgraph.runtime.cost_model import CostModel
-from cfgraph.runtime.feeds import read_feeds
+from cfgraph.runtime.engine.frame_state import DEFAULT_MAX_ITERATIONS
+from cfgraph.runtime.feeds.feeds import read_feeds
 from cfgraph.runtime.fetches import Fetches
-from cfgraph.runtime.frame_state import MOST_ITERATIONS
-from cfgraph.runtime.iterations import Iterations
 from cfgraph.runtime.session import Session
 from cfgraph.runtime.state import State
-from cfgraph.runtime.trace import TraceEvent
+from cfgraph.runtime.trace.events import TraceEvent
+from cfgraph.runtime.trace.summary import IterationTimes
 
 # the fetch is dead, or nothing computes it
 _MISSING_VALUE_CODES: Final = ("CFG702", "CFG707")
@@ -81,7 +81,7 @@ class ExplainRunOptions:
     def of(self, source: Source, wanted: Sequence[Node] | None = None) -> PreparedRun:
         """The run of a graph, for some nodes or for all. Raises UsageError for wrong feeds."""
         graph = source.graph
-        limit = MOST_ITERATIONS if self.max_iterations is None else self.max_iterations
+        limit = DEFAULT_MAX_ITERATIONS if self.max_iterations is None else self.max_iterations
         feeds, inits = read_feeds(graph, self.feeds), [graph[name].name for name in self.inits]
         devices = ",".join(self.devices)
         needed = None if wanted is None else [*wanted, *(graph[name] for name in inits)]
@@ -124,12 +124,12 @@ class PreparedRun:
             fate.why = "" if fate.live else error.message
         return fate
 
-    def iterations(self, frame: Frame) -> Iterations:
+    def iterations(self, frame: Frame) -> IterationTimes:
         """Run the graph in virtual time, and see when the iterations of a loop begin and end."""
         chain = [frame]
         while chain[0].parent is not None and chain[0].parent.parent is not None:
             chain.insert(0, chain[0].parent)
-        seen = Iterations([item.name for item in chain])
+        seen = IterationTimes([item.name for item in chain])
         asked = Fetches(self.graph)
         asked.default()
         require_feeds(

@@ -37,7 +37,7 @@ from cfgraph.options import split_list
 from cfgraph.passes.derivatives import UNCONNECTED, derivatives
 from cfgraph.passes.gradients.checkpointing.policy import AUTO
 from cfgraph.passes.widen import widen
-from cfgraph.runtime.feeds import read_feeds, read_value
+from cfgraph.runtime.feeds.feeds import read_feeds, read_value
 from cfgraph.runtime.state import State
 
 

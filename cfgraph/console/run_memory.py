@@ -9,9 +9,9 @@ from cfgraph.console.output import Column, OutputTable, Page
 from cfgraph.errors import UsageError
 from cfgraph.ir.devices import parse_devices, short_device_name
 from cfgraph.ir.units import format_byte_size, format_duration, parse_byte_size
-from cfgraph.runtime.devices.simulated import device_text, is_simulated
-from cfgraph.runtime.memory.meter import Copies, DeviceMemory
-from cfgraph.runtime.memory.swapping import THRESHOLD
+from cfgraph.runtime.device_kinds import device_label, is_simulated
+from cfgraph.runtime.memory.accounting import CopyTotals, DeviceMemory
+from cfgraph.runtime.memory.swapping import DEFAULT_SWAP_ABOVE
 
 MemoryByDevice = Mapping[str, DeviceMemory]
 
@@ -40,7 +40,7 @@ def memory_limits(texts: Sequence[str]) -> dict[str, int] | None:
 def swap_threshold(share: float | None, limits: Mapping[str, int] | None) -> float:
     """The share of a limit above which stacks swap. Raises UsageError where nothing is limited."""
     if share is None:
-        return THRESHOLD
+        return DEFAULT_SWAP_ABOVE
     if not limits:
         message = "--swap-above is a share of a limit of memory, and none is given"
         raise UsageError(message, hint="add --memory gpu:0=4GiB")
@@ -62,7 +62,7 @@ def print_memory(out: Page, memories: MemoryByDevice) -> None:
         ],
         [
             (
-                device_text(memory.device, real=memory.real),
+                device_label(memory.device, real=memory.real),
                 what,
                 copies.count,
                 format_byte_size(copies.bytes),
@@ -88,7 +88,7 @@ def _usage_table(memories: Sequence[DeviceMemory]) -> OutputTable:
     ]
     rows: list[Any] = [
         (
-            device_text(memory.device, real=memory.real),
+            device_label(memory.device, real=memory.real),
             None if memory.limit is None else format_byte_size(memory.limit),
             format_byte_size(memory.peak),
             format_byte_size(memory.used),
@@ -102,7 +102,7 @@ def _usage_table(memories: Sequence[DeviceMemory]) -> OutputTable:
     return OutputTable(columns, rows)
 
 
-def _copies_by_direction(memory: DeviceMemory) -> Iterator[tuple[str, Copies]]:
+def _copies_by_direction(memory: DeviceMemory) -> Iterator[tuple[str, CopyTotals]]:
     yield "to host", memory.to_host
     yield "to device", memory.to_device
     yield "from devices", memory.from_devices

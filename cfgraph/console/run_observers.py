@@ -20,11 +20,11 @@ from cfgraph.ir.file_io import write_atomically
 from cfgraph.ir.graph import Graph, Output
 from cfgraph.ir.units import format_byte_size, format_duration
 from cfgraph.options import Color
-from cfgraph.runtime.calibrate import Calibration
-from cfgraph.runtime.devices.simulated import device_text
+from cfgraph.runtime.cost_model import Calibration
+from cfgraph.runtime.device_kinds import device_label
 from cfgraph.runtime.session import Session
-from cfgraph.runtime.trace import ROOT_FRAME, Observer, Tee, TraceEvent
-from cfgraph.runtime.trace_summary import Total, Totals
+from cfgraph.runtime.trace.events import ROOT_FRAME, Observer, Tee, TraceEvent
+from cfgraph.runtime.trace.summary import Total, Totals
 
 if TYPE_CHECKING:
     from cfgraph.console.picture.run_page import RunPage
@@ -48,7 +48,7 @@ def event_row(event: TraceEvent, short: bool = False) -> EventRow:
     told = clean(_outputs_text(event))
     return (
         f"{event.start_ns / 1e6:.3f}",
-        device_text(event.device, real=event.real),
+        device_label(event.device, real=event.real),
         frame,
         clean(event.node),
         clean(event.op),

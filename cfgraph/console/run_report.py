@@ -18,20 +18,19 @@ from cfgraph.console.values import type_text, value_json, value_text
 from cfgraph.ir.graph import Output
 from cfgraph.ir.names import first_names
 from cfgraph.ir.units import format_duration
-from cfgraph.runtime.clusters import Cluster
-from cfgraph.runtime.launch import Launches
+from cfgraph.runtime.cluster_runner import ClusterRunner, CompiledCluster
 from cfgraph.runtime.session import Session
 
 # recompilations of one cluster that are listed
 _MAX_COMPILATIONS: Final = 3
 
 
-def called_clusters(launches: Launches) -> list[Cluster]:
+def called_clusters(launches: ClusterRunner) -> list[CompiledCluster]:
     """The clusters that were called."""
     return [cluster for cluster in launches.clusters.values() if cluster.calls]
 
 
-def cluster_notes(launches: Launches) -> Iterator[str]:
+def cluster_notes(launches: ClusterRunner) -> Iterator[str]:
     """What ran the clusters, how often, and what was compiled again for which argument."""
     clusters = called_clusters(launches)
     if not clusters:
@@ -54,11 +53,11 @@ def cluster_notes(launches: Launches) -> Iterator[str]:
         yield from _compilation_notes(one)
 
 
-def _cluster_count(clusters: Collection[Cluster]) -> str:
+def _cluster_count(clusters: Collection[CompiledCluster]) -> str:
     return f"{len(clusters)} cluster{'s' * (len(clusters) != 1)}"
 
 
-def _compilation_notes(cluster: Cluster) -> Iterator[str]:
+def _compilation_notes(cluster: CompiledCluster) -> Iterator[str]:
     """What was compiled again or not at all."""
     if cluster.refused:
         yield f"{cluster.name} is left to NumPy: {cluster.refused}"
@@ -69,7 +68,7 @@ def _compilation_notes(cluster: Cluster) -> Iterator[str]:
         yield f"{cluster.name}: {len(told) - _MAX_COMPILATIONS} more"
 
 
-def clusters_json(launches: Launches) -> dict[str, Any]:
+def clusters_json(launches: ClusterRunner) -> dict[str, Any]:
     """The same as a member of a command's JSON document."""
     return {
         "engine": launches.engine,
@@ -106,7 +105,11 @@ def gpu_json(session: Session) -> dict[str, Any] | None:
         return None
     found, kind = session.on_card, "simulated" if session.on_card is None else "real"
     told: dict[str, Any] = {"kind": kind, "devices": list(devices)}
-    return told if found is None else {**told, "name": found.card.name, "on_host": found.fallen}
+    return (
+        told
+        if found is None
+        else {**told, "name": found.card.name, "on_host": found.host_fallbacks}
+    )
 
 
 def gpu_notes(session: Session) -> list[str]:
@@ -117,7 +120,7 @@ def gpu_notes(session: Session) -> list[str]:
     if found is None:
         return [f"{devices}: simulated by NumPy"]
     notes = [f"{devices}: {found.card.name}"]
-    ops = sorted(found.fallen)
+    ops = sorted(found.host_fallbacks)
     if ops:
         notes.append(f"on the host, for want of a kernel: {first_names(ops, _MAX_HOST_OPS)}")
     return notes
@@ -135,7 +138,7 @@ class RunOutcome:
     compared: int
     notes: tuple[str, ...] = ()
     elapsed: float | None = None
-    launches: Launches | None = None
+    launches: ClusterRunner | None = None
     html: str | None = None
     memory: MemoryByDevice = field(default_factory=dict)
     session: Session | None = None

@@ -18,13 +18,12 @@ from cfgraph.errors import UsageError
 from cfgraph.ir.file_io import StagedFiles
 from cfgraph.ir.graph import Node, Output
 from cfgraph.options import Color
-from cfgraph.runtime.feed_grammar import split_feed
-from cfgraph.runtime.feeds import read_feeds, read_value
+from cfgraph.runtime.cluster_members import ClusterMembers
+from cfgraph.runtime.feeds.feeds import read_feeds, read_value
+from cfgraph.runtime.feeds.grammar import split_feed
 from cfgraph.runtime.fetches import Fetches
-from cfgraph.runtime.sight import Sight
-from cfgraph.runtime.trace import TraceEvent
-from cfgraph.runtime.trace_chrome import ChromeWriter
-from cfgraph.runtime.trace_jsonl import JsonlWriter
+from cfgraph.runtime.trace.events import TraceEvent
+from cfgraph.runtime.trace.export import ChromeWriter, JsonlWriter
 
 if TYPE_CHECKING:
     from cfgraph.console.picture.run_page import RunPage
@@ -291,7 +290,7 @@ def resolve_request(source: Source, options: RunOptions) -> RunRequest:
     """Understand the options. Raises UsageError where they do not fit the graph."""
     wanted, seed = options.wanted, options.limits.seed
     require_single_stdin(source, [*wanted.feeds, *options.expected.values])
-    graph = Sight(source.graph).of(_requested_names(options)).graph
+    graph = ClusterMembers(source.graph).of(_requested_names(options)).graph
     asked = Fetches(graph)
     for name in wanted.fetches:
         asked.fetch(name)

@@ -21,7 +21,7 @@ from cfgraph.console.selection import GraphView, NodeSelection
 from cfgraph.ir import registry
 from cfgraph.ir.devices import short_device_name
 from cfgraph.ir.graph import Graph, Node
-from cfgraph.runtime.devices.simulated import device_text, is_simulated
+from cfgraph.runtime.device_kinds import device_label, is_simulated
 
 
 def partitions_table(parts: Partitions) -> OutputTable:
@@ -34,7 +34,7 @@ def partitions_table(parts: Partitions) -> OutputTable:
         Column("iteration", "sends an iteration", right=True),
     ]
     rows: list[Any] = [
-        (device_text(part.device), part.nodes, len(part.control_loops), part.once, part.iteration)
+        (device_label(part.device), part.nodes, len(part.control_loops), part.once, part.iteration)
         for part in parts.parts
     ]
     return OutputTable(columns, rows)

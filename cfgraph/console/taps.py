@@ -12,7 +12,7 @@ from cfgraph.errors import UsageError
 from cfgraph.ir.graph import Graph
 from cfgraph.ir.names import did_you_mean, split_tensor_name
 from cfgraph.runtime.fetches import is_glob, matching_nodes
-from cfgraph.runtime.trace import TraceEvent
+from cfgraph.runtime.trace.events import TraceEvent
 
 
 class TapPattern:

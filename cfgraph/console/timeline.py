@@ -13,9 +13,9 @@ from typing import Any, Final
 from cfgraph.console.output import Column, OutputTable, Page, pad, page, width
 from cfgraph.ir.units import format_duration
 from cfgraph.options import Color
-from cfgraph.runtime.devices.simulated import device_text
-from cfgraph.runtime.trace import TraceEvent
-from cfgraph.runtime.trace_lanes import DEAD, OUTSIDE, Lane, Lanes
+from cfgraph.runtime.device_kinds import device_label
+from cfgraph.runtime.trace.events import TraceEvent
+from cfgraph.runtime.trace.summary import DEAD, OUTSIDE, TraceLane, TraceLanes
 
 _PLAIN_COLUMNS: Final = 100
 _MIN_COLUMNS: Final = 20
@@ -37,7 +37,7 @@ class Timeline:
     deferred = True
 
     def __init__(self, color: Color) -> None:
-        self.lanes = Lanes()
+        self.lanes = TraceLanes()
         self.page: Page = page(color, sys.stderr)
 
     def event(self, event: TraceEvent) -> None:
@@ -50,10 +50,10 @@ class Timeline:
             draw_lanes(self.page, self.lanes, _columns())
 
 
-def draw_lanes(out: Page, lanes: Lanes, columns: int) -> None:
+def draw_lanes(out: Page, lanes: TraceLanes, columns: int) -> None:
     """Draw lanes in so many columns, and a table of what each device did."""
     chosen = sorted(lanes.lanes.values(), key=lambda lane: _sort_key(lane.device))
-    labels = [device_text(lane.device, real=lane.real) for lane in chosen]
+    labels = [device_label(lane.device, real=lane.real) for lane in chosen]
     label = max(map(width, labels)) + 2
     room = max(_MIN_COLUMNS, columns - label - 1)
     picture = _LaneDrawing(lanes, chosen, room)
@@ -72,7 +72,7 @@ def draw_lanes(out: Page, lanes: Lanes, columns: int) -> None:
 class _LaneDrawing:
     """The characters of lanes and of the gaps between them."""
 
-    def __init__(self, lanes: Lanes, chosen: Sequence[Lane], room: int) -> None:
+    def __init__(self, lanes: TraceLanes, chosen: Sequence[TraceLane], room: int) -> None:
         self.lanes = lanes
         self.room = room
         self.bins = lanes.end_ns // lanes.step_ns + 1
@@ -93,7 +93,7 @@ class _LaneDrawing:
             kind = ("↓" if down else "↑") if gap == head else "│"
             self.gaps[gap].setdefault(column, set()).add(kind)
 
-    def lane(self, lane: Lane) -> list[tuple[str, str]]:
+    def lane(self, lane: TraceLane) -> list[tuple[str, str]]:
         """What a device did: in each column what took most of the time there."""
         spent: dict[int, Counter[str]] = {}
         for (place, mark), took in lane.marks.items():
@@ -137,7 +137,7 @@ def _axis(room: int, end_ns: int) -> str:
     return pad(left, max(room - len(end) - 1, len(left))) + f"{end}|"
 
 
-def _table(lanes: Sequence[Lane], labels: Sequence[str]) -> OutputTable:
+def _table(lanes: Sequence[TraceLane], labels: Sequence[str]) -> OutputTable:
     columns = [
         Column("device", style="cyan"),
         *(Column(name, right=True) for name in ("tokens", "dead", "busy", "sent")),

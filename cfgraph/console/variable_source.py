@@ -10,8 +10,7 @@ from cfgraph.console.output import note
 from cfgraph.errors import Unsupported, UsageError
 from cfgraph.ir.graph import Graph, Node
 from cfgraph.ir.names import first_names
-from cfgraph.runtime.restore import restored_for, restored_state
-from cfgraph.runtime.restore_needed import variables_needed
+from cfgraph.runtime.restore import required_variables, restore_for_graph, saved_model_state
 from cfgraph.runtime.state import State
 
 _MAX_NAMES = 4
@@ -29,7 +28,7 @@ class VariableSource:
 
         None where there are none. Raises UsageError where none of them are at `path`.
         """
-        keys = None if wanted is None else variables_needed(source.graph, wanted)
+        keys = None if wanted is None else required_variables(source.graph, wanted)
         if self.path is not None:
             place, state = self.path, _restore_from(source.graph, self.path, keys)
         else:
@@ -37,7 +36,7 @@ class VariableSource:
             if saved is None or keys == set():
                 return None
             try:
-                place, state = saved.prefix, restored_state(source.graph, saved, keys)
+                place, state = saved.prefix, saved_model_state(source.graph, saved, keys)
             except Unsupported as error:
                 note(f"warning: the variables are not restored: {error.message}")
                 return None
@@ -52,11 +51,11 @@ def _restore_from(graph: Graph, path: str, keys: Collection[tuple[str, str]] | N
     Raises UsageError where none of them are.
     """
     if keys is None:
-        keys = variables_needed(graph, tuple(graph))
+        keys = required_variables(graph, tuple(graph))
     if keys == set():
         message = "no variable is needed, and some are given"
         raise UsageError(message, path=path, hint="leave --variables out")
-    state = restored_for(graph, path, keys)
+    state = restore_for_graph(graph, path, keys)
     if keys and not len(state):
         wanted = first_names([name for _, name in sorted(keys)], _MAX_NAMES)
         message = f"it has none of the variables that are needed: {wanted}"

@@ -1,1 +1,1 @@
-"""Runs graphs on simulated devices, and shows what happened."""
+"""Execution of graphs on simulated or real devices, with tracing."""

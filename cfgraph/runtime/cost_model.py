@@ -1,4 +1,4 @@
-"""What a run would take on other machines: speeds of devices and links, and times of kernels.
+"""Cost model of the virtual clock: speeds of devices and links, kernel times, and calibration.
 
     schema = "cfgraph.costs/1"
 
@@ -21,20 +21,25 @@ Names are patterns; of those that match, the last one counts, key by key.
 
 from __future__ import annotations
 
+import json
 import tomllib
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
+from statistics import median
 from typing import Any, Final
 
 import numpy as np
 
 from cfgraph.analysis.cost import Costs, DeviceSpeed
 from cfgraph.errors import InvalidInput
+from cfgraph.ir.devices import DeviceName
 from cfgraph.ir.names import did_you_mean
 from cfgraph.ops.op import Op
+from cfgraph.runtime.trace.events import TraceEvent
 
 SCHEMA: Final = "cfgraph.costs/1"
 _TABLES: Final = ("schema", "devices", "links", "kernels")
@@ -42,11 +47,11 @@ _DEVICE_KEYS: Final = ("flops", "bytes", "launch", "control")
 _LINK_KEYS: Final = ("latency", "bandwidth", "duplex")
 _DUPLEX: Final = ("full", "half")
 
-Table = Mapping[str, Mapping[str, Any]]
+CostTable = Mapping[str, Mapping[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
-class Wire:
+class LinkCost:
     """How messages go one way: latency, bytes a second, and whether both ways share the wire."""
 
     latency: float
@@ -58,9 +63,9 @@ class Wire:
 class CostModel:
     """Tables by patterns of device names; what they leave open is taken from `Costs`."""
 
-    devices: Table = field(default_factory=dict)
-    links: Table = field(default_factory=dict)
-    kernels: Table = field(default_factory=dict)
+    devices: CostTable = field(default_factory=dict)
+    links: CostTable = field(default_factory=dict)
+    kernels: CostTable = field(default_factory=dict)
 
     def __hash__(self) -> int:
         return id(self)
@@ -84,11 +89,11 @@ class CostModel:
         return speed.launch + max(work / speed.flops, moved / speed.bytes)
 
     @cache  # noqa: B019 - a model lives as long as its run
-    def wire(self, source: str, destination: str) -> Wire:
+    def wire(self, source: str, destination: str) -> LinkCost:
         """How messages go from one device to another."""
-        told = _matching(self.links, f"{source}>{destination}")
+        told = _matching_entries(self.links, f"{source}>{destination}")
         link = Costs().link
-        return Wire(
+        return LinkCost(
             float(told.get("latency", link.latency)),
             float(told.get("bandwidth", link.bytes)),
             told.get("duplex") == "half",
@@ -96,7 +101,7 @@ class CostModel:
 
     @cache  # noqa: B019
     def _speed(self, device: str) -> tuple[DeviceSpeed, float]:
-        told = _matching(self.devices, device)
+        told = _matching_entries(self.devices, device)
         costs = Costs()
         usual = costs.speeds[costs.kind_of(device)]
         speed = DeviceSpeed(
@@ -108,11 +113,11 @@ class CostModel:
 
     @cache  # noqa: B019
     def _kernel(self, device: str, op: str) -> float | None:
-        known = _matching(self.kernels, device).get(op)
+        known = _matching_entries(self.kernels, device).get(op)
         return None if known is None else float(known)
 
 
-def _matching(table: Table, name: str) -> dict[str, Any]:
+def _matching_entries(table: CostTable, name: str) -> dict[str, Any]:
     """The entries whose pattern matches a name, the later ones over the earlier ones."""
     found: dict[str, Any] = {}
     for pattern, entries in table.items():
@@ -139,7 +144,7 @@ def _faults(told: Mapping[str, Any]) -> Iterator[str]:
     """What is wrong with a file."""
     if told.get("schema", SCHEMA) != SCHEMA:
         yield f"schema is {told['schema']!r}, not {SCHEMA!r}"
-    yield from _unknown(told, _TABLES, "")
+    yield from _unknown_entries(told, _TABLES, "")
     for name, keys in (("devices", _DEVICE_KEYS), ("links", _LINK_KEYS), ("kernels", None)):
         table = told.get(name, {})
         if not isinstance(table, dict):
@@ -153,18 +158,18 @@ def _faults(told: Mapping[str, Any]) -> Iterator[str]:
             if name == "links" and ">" not in pattern:
                 yield f"{where} does not say from where to where, as in cpu:*>gpu:*"
             if keys:
-                yield from _unknown(entries, keys, f"{where}.")
-            yield from _wrong(entries, where)
+                yield from _unknown_entries(entries, keys, f"{where}.")
+            yield from _invalid_entries(entries, where)
 
 
-def _unknown(entries: Mapping[str, Any], known: Sequence[str], where: str) -> Iterator[str]:
+def _unknown_entries(entries: Mapping[str, Any], known: Sequence[str], where: str) -> Iterator[str]:
     for key in entries:
         if key not in known:
             guess = did_you_mean(key, known) or f"one of {', '.join(known)}"
             yield f"{where}{key} is unknown; {guess}"
 
 
-def _wrong(entries: Mapping[str, Any], where: str) -> Iterator[str]:
+def _invalid_entries(entries: Mapping[str, Any], where: str) -> Iterator[str]:
     for key, value in entries.items():
         if key == "duplex":
             if value not in _DUPLEX:
@@ -176,3 +181,40 @@ def _wrong(entries: Mapping[str, Any], where: str) -> Iterator[str]:
             value == 0 and key in ("flops", "bytes", "bandwidth")
         ):
             yield f"{where}.{key} is {value}, which no machine has"
+
+
+# times of one op that are kept; a long loop says no more
+MAX_SAMPLES = 10_000
+
+
+class Calibration:
+    """An observer that collects how long each op takes on each kind of device."""
+
+    deferred = True
+
+    def __init__(self) -> None:
+        self._times: defaultdict[str, defaultdict[str, list[int]]] = defaultdict(
+            lambda: defaultdict(list)
+        )
+
+    def event(self, event: TraceEvent) -> None:
+        """Take the time of a live token."""
+        if event.dead or not event.is_token:
+            return
+        parts = DeviceName.parse(event.device)
+        kind = (parts.kind if parts and parts.kind else "CPU").lower()
+        times = self._times[f"*{kind}:*"][event.op]
+        if len(times) < MAX_SAMPLES:
+            times.append(event.end_ns - event.start_ns)
+
+    def text(self) -> str:
+        """The medians, as TOML in seconds."""
+        lines = [f'schema = "{SCHEMA}"', ""]
+        for pattern, ops in sorted(self._times.items()):
+            lines.append(f'[kernels."{pattern}"]')
+            lines += [
+                f"{json.dumps(op)} = {median(times) / 1e9!r}  # of {len(times)}"
+                for op, times in sorted(ops.items())
+            ]
+            lines.append("")
+        return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""From the names that a person asks for to tensors: globs, operations, values inside loops."""
+"""Resolution of fetch names: globs, operations, and tensors inside loops."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Fetches:
         frame = self.frames.of_outputs.get(item.node)
         if frame is not None and frame is not self.frames.root:
             message = f"{item.name} is inside the loop {frame.path} and has a value an iteration"
-            raise UsageError(message, node=item.node, hint=_instead(item, frame), code="CFG703")
+            raise UsageError(message, node=item.node, hint=_fetch_hint(item, frame), code="CFG703")
         return item
 
     def _tensor(self, name: str) -> Output:
@@ -123,7 +123,7 @@ def matching_nodes(graph: Graph, pattern: str) -> list[Node]:
     return found
 
 
-def _instead(item: Output, frame: Frame) -> str:
+def _fetch_hint(item: Output, frame: Frame) -> str:
     tap = f"see all of them with --tap {item.node.name}"
     exits = [f"{node.name}:0" for node in frame.exits[:MAX_EXITS]]
     if not exits:

@@ -1,22 +1,158 @@
-"""The variables of a SavedModel, brought in by the node of its graph that restores them."""
+"""Variables restored from a SavedModel or a checkpoint.
+
+Of the graph that restores a SavedModel, only the part that restores the requested variables runs:
+
+    RestoreV2 [w, b, slot] ─▶ Assign w, Assign b, Assign slot     ──▶     RestoreV2 [w] ─▶ Assign w
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any, Final
 
+from cfgraph.analysis.effects import Effects
+from cfgraph.analysis.reachability import ancestors
+from cfgraph.analysis.trainable_inputs import is_variable, variable_key
 from cfgraph.errors import CfgraphError, InvalidInput, UsageError
+from cfgraph.ir.attrs import TensorValue
 from cfgraph.ir.file_io import read_file
 from cfgraph.ir.files import VARIABLES_PREFIX, SavedVariables, decode_graph, saved_variables
-from cfgraph.ir.graph import Graph
+from cfgraph.ir.graph import Graph, Node, Output
+from cfgraph.ir.library import copy_graph
 from cfgraph.ir.names import split_tensor_name
-from cfgraph.runtime.checkpoint_state import checkpoint_prefix, named_state
-from cfgraph.runtime.restore_needed import RestoringPart, restoring_part, variables_needed
+from cfgraph.ir.serde.checkpoint import Checkpoint
+from cfgraph.ops.checkpoints import RestoreV2
+from cfgraph.ops.op import is_a
+from cfgraph.ops.resource_variables import VarHandleOp
+from cfgraph.ops.variables import Variable, Variable_
+from cfgraph.passes.lower.plan import constant_value
+from cfgraph.runtime.prepare import lower_run
 from cfgraph.runtime.session import Session
 from cfgraph.runtime.state import State
 
-Keys = Collection[tuple[str, str]]
+_INDEX_SUFFIX: Final = ".index"
+
+
+def checkpoint_prefix(path: str | os.PathLike[str]) -> str | None:
+    """The prefix of a checkpoint's files: the path, that of its index, or the one in a folder.
+
+    None where there is no checkpoint, and where a folder holds several.
+    """
+    place = Path(path)
+    prefix = str(place).removesuffix(_INDEX_SUFFIX)
+    if Path(prefix + _INDEX_SUFFIX).is_file():
+        return prefix
+    found = [str(item) for item in place.glob(f"*{_INDEX_SUFFIX}")] if place.is_dir() else []
+    return found[0].removesuffix(_INDEX_SUFFIX) if len(found) == 1 else None
+
+
+def checkpoint_state(graph: Graph, prefix: str, keys: Collection[tuple[str, str]] | None) -> State:
+    """The variables of a graph, all or those of some keys, that a checkpoint has by their names.
+
+    Raises InvalidInput where the checkpoint is broken or has another type or shape for one.
+    """
+    checkpoint, state = Checkpoint(prefix), State()
+    for node in graph:
+        if not is_variable(node):
+            continue
+        container, name = variable_key(node)
+        if name in checkpoint.entries and (keys is None or (container, name) in keys):
+            value = _checked_value(node, checkpoint.read(name), prefix)
+            state.get_or_make(container, name, partial(_restored_variable, node, value))
+    return state
+
+
+def _restored_variable(node: Node, value: Any) -> Variable:
+    container, name = variable_key(node)
+    return Variable(
+        node.attr("dtype"),
+        node.attr("shape"),
+        name,
+        container=container,
+        resource=is_a(node, VarHandleOp),
+        value=value if value.ndim or value.dtype.hasobject else value[()],
+    )
+
+
+def _checked_value(node: Node, value: Any, prefix: str) -> Any:
+    dtype, shape = node.attr("dtype"), node.attr("shape")
+    told = not is_a(node, Variable_) or shape.rank
+    if value.dtype != dtype.numpy or (told and not shape.accepts(value.shape)):
+        message = f"{variable_key(node)[1]!r} is {value.dtype}{list(value.shape)} in the checkpoint"
+        raise InvalidInput(f"{message}, not {dtype}{shape}", node=node, path=prefix, code="CFG038")
+    return value
+
+
+VariableKeys = Collection[tuple[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class RestoreSubgraph:
+    """What to run of which graph, and the tensor that is fed the checkpoint's prefix."""
+
+    graph: Graph
+    prefix: str
+    targets: tuple[str, ...]
+
+
+def required_variables(graph: Graph, wanted: Collection[Node]) -> set[tuple[str, str]] | None:
+    """The variables that some nodes need; None where functions may have some of their own."""
+    for function in graph.functions.values():
+        if any(map(is_variable, function.definition.nodes)):
+            return None
+    return {variable_key(node) for node in ancestors(graph, wanted) if is_variable(node)}
+
+
+def restore_subgraph(
+    graph: Graph, restore: str, prefix: str, keys: VariableKeys
+) -> RestoreSubgraph:
+    """The part that brings in the variables of these keys, of what the node `restore` does.
+
+    What it writes to besides variables is written to all the same.
+    """
+    fed = graph.tensor(prefix)
+    lowered, _, (target,), (item,) = lower_run(graph, (), (graph[restore],), (fed,))
+    writers = [node.name for node in _variable_writers(lowered, ancestors(lowered, [target]), keys)]
+    nodes = ancestors(lowered, [*(lowered[name] for name in writers), item.node])
+    part = copy_graph(lowered, nodes)
+    for node in nodes:
+        if is_a(node, RestoreV2):
+            _read_only_used(part, part[node.name])
+    return RestoreSubgraph(part, item.name, tuple(writers))
+
+
+def _variable_writers(graph: Graph, nodes: Collection[Node], keys: VariableKeys) -> Iterator[Node]:
+    """Those of some nodes that write to a resource, but not to a variable of another key."""
+    effects = Effects()
+    for access in effects.accesses(nodes):
+        written = graph[access.name]
+        if access.writes and not (is_variable(written) and variable_key(written) not in keys):
+            yield access.node
+
+
+def _read_only_used(graph: Graph, node: Node) -> None:
+    """Let a node read only those tensors of a checkpoint that something reads from it."""
+    prefix, names, slices = node.inputs
+    lists = [constant_value(names), constant_value(slices)]
+    dtypes = node.attr("dtypes")
+    read = sorted({use.node.inputs[use.slot].port for use in node.uses if use.slot >= 0})
+    if not read or any(item is None or item.size != len(dtypes) for item in lists):
+        return
+    constants = [_subset_constant(graph, item, read) for item in lists]
+    fewer = graph.add(
+        node.op, prefix, *constants, name=node.name, dtypes=tuple(dtypes[port] for port in read)
+    )
+    for place, port in enumerate(read):
+        graph.replace_uses(node.output(port), fewer.output(place))
+
+
+def _subset_constant(graph: Graph, texts: Any, places: list[int]) -> Output:
+    value = TensorValue(texts.reshape(-1)[places])
+    return graph.add("Const", dtype=value.dtype, value=value).output()
 
 
 def restore(path: str | os.PathLike[str], graph: Graph | None = None) -> State:
@@ -28,11 +164,13 @@ def restore(path: str | os.PathLike[str], graph: Graph | None = None) -> State:
     variables, and with a graph where there is neither, ExecutionError where their files are broken.
     """
     if graph is None:
-        return restored_state(*_saved_model(path))
-    return restored_for(graph, path, variables_needed(graph, tuple(graph)))
+        return saved_model_state(*_saved_model(path))
+    return restore_for_graph(graph, path, required_variables(graph, tuple(graph)))
 
 
-def restored_for(graph: Graph, path: str | os.PathLike[str], keys: Keys | None) -> State:
+def restore_for_graph(
+    graph: Graph, path: str | os.PathLike[str], keys: VariableKeys | None
+) -> State:
     """The variables of a graph, all or those of some keys, from a SavedModel or a checkpoint.
 
     Raises as `restore` does.
@@ -47,11 +185,11 @@ def restored_for(graph: Graph, path: str | os.PathLike[str], keys: Keys | None) 
             message = "there is no SavedModel with variables, and no checkpoint"
             hint = "name the folder of a SavedModel, or the prefix of a checkpoint's files"
             raise UsageError(message, path=error.path, hint=hint) from error
-        return restored_state(*found, keys)
+        return saved_model_state(*found, keys)
     around = Path(prefix).parent.parent
     if str(around / VARIABLES_PREFIX) == prefix and (around / "saved_model.pb").exists():
-        return restored_state(*_saved_model(around), keys)
-    return named_state(graph, prefix, keys)
+        return saved_model_state(*_saved_model(around), keys)
+    return checkpoint_state(graph, prefix, keys)
 
 
 def _saved_model(path: str | os.PathLike[str]) -> tuple[Graph, SavedVariables]:
@@ -63,7 +201,9 @@ def _saved_model(path: str | os.PathLike[str]) -> tuple[Graph, SavedVariables]:
     return decode_graph(data).graph, found
 
 
-def restored_state(graph: Graph, saved: SavedVariables, keys: Keys | None = None) -> State:
+def saved_model_state(
+    graph: Graph, saved: SavedVariables, keys: VariableKeys | None = None
+) -> State:
     """The variables of a graph with their saved values: all, or those of some keys.
 
     Raises InvalidInput where the SavedModel names no node of the graph, and what a run raises.
@@ -74,9 +214,9 @@ def restored_state(graph: Graph, saved: SavedVariables, keys: Keys | None = None
             message = f"its variables are to be restored by {name!r}, which its graph does not have"
             raise InvalidInput(message, path=saved.path, code="CFG038")
     if keys is None:
-        part = RestoringPart(graph, saver.prefix, (saver.restore,))
+        part = RestoreSubgraph(graph, saver.prefix, (saver.restore,))
     else:
-        part = restoring_part(graph, saver.restore, saver.prefix, keys)
+        part = restore_subgraph(graph, saver.restore, saver.prefix, keys)
     session = Session(part.graph, soft_placement=True)
     if part.targets:
         session.run([], {part.prefix: saved.prefix}, part.targets)

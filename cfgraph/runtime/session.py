@@ -1,4 +1,4 @@
-"""A session: runs of one graph that share variables."""
+"""Sessions: runs of one graph that share variables."""
 
 from __future__ import annotations
 
@@ -17,35 +17,31 @@ from cfgraph.ir.devices import parse_devices
 from cfgraph.ir.gc_pause import paused_gc
 from cfgraph.ir.graph import Graph, Node, Output, require_graph
 from cfgraph.passes.place.rules import PlacementRules, PlacementRulesLike
-from cfgraph.runtime.clustered import clustered_run
+from cfgraph.runtime.abstract_run import use_abstract_values
+from cfgraph.runtime.cluster_members import ClusterMembers, InlinedClusters, recluster_run
+from cfgraph.runtime.cluster_runner import ClusterRunner
 from cfgraph.runtime.cost_model import CostModel
-from cfgraph.runtime.devices.card import Card
-from cfgraph.runtime.devices.on_card import OnCard
-from cfgraph.runtime.devices.real import require_kind
-from cfgraph.runtime.diagnose import dead_fetch, starved_fetch
-from cfgraph.runtime.divided import divided_run
-from cfgraph.runtime.executor import MISSING
-from cfgraph.runtime.fed import as_fed
-from cfgraph.runtime.launch import Launches
-from cfgraph.runtime.lowered import lowered_run
-from cfgraph.runtime.memory.meter import DeviceMemory, Meter
-from cfgraph.runtime.memory.swapping import THRESHOLD
-from cfgraph.runtime.memory.trace import MemoryTrace
-from cfgraph.runtime.plan import make_plans
-from cfgraph.runtime.references import value_of
-from cfgraph.runtime.sight import Opened, Sight, regrouped_run
+from cfgraph.runtime.deadlock import explain_dead_fetch, explain_missing_fetch
+from cfgraph.runtime.engine.executor import MISSING
+from cfgraph.runtime.engine.plan import make_plans
+from cfgraph.runtime.engine.references import dereference
+from cfgraph.runtime.engine.step import RunStep
+from cfgraph.runtime.feeds.feeds import feed_value
+from cfgraph.runtime.gpu.context import GpuContext
+from cfgraph.runtime.gpu.plan import GpuPlan
+from cfgraph.runtime.memory.accounting import DeviceMemory, MemoryMeter, MemoryTrace
+from cfgraph.runtime.memory.swapping import DEFAULT_SWAP_ABOVE
+from cfgraph.runtime.prepare import cluster_run, lower_run, partition_run
 from cfgraph.runtime.simulator import Simulator
-from cfgraph.runtime.simulators import make_simulator
+from cfgraph.runtime.simulator_choice import make_simulator, resolve_gpu
 from cfgraph.runtime.state import State
-from cfgraph.runtime.step import RunStep
-from cfgraph.runtime.trace import Observer
+from cfgraph.runtime.trace.events import Observer
 from cfgraph.runtime.virtual import VirtualSimulator
-from cfgraph.runtime.without_values import leave_out_values
 
 SCHEDULES = ("fifo", "random")
 DEFAULT_DEVICE = "cpu:0"
 # simulators of fetch-sets that a session keeps; the oldest goes first
-KEPT = 32
+MAX_SIMULATORS = 32
 
 
 class Session:
@@ -97,8 +93,8 @@ class Session:
         regions: bool = False,
         rules: PlacementRulesLike | None = None,
         memory: Mapping[str, int] | None = None,
-        swap_above: float = THRESHOLD,
-        gpu: str | Card | None = None,
+        swap_above: float = DEFAULT_SWAP_ABOVE,
+        gpu: str | GpuContext | None = None,
     ) -> None:
         require_graph(graph)
         if costs is not None and schedule != "fifo":
@@ -119,17 +115,17 @@ class Session:
         self.state = State() if state is None else state
         self.jit = jit is not None
         self.regions = regions
-        self.launches = Launches(jit or engine, lazy=lazy)
-        self._meter = None if memory is None else Meter(memory, swap_above)
+        self.launches = ClusterRunner(jit or engine, lazy=lazy)
+        self._meter = None if memory is None else MemoryMeter(memory, swap_above)
         if self._meter is not None:
-            self._meter.require(self.devices or _named(graph))
-        self.gpu = require_kind(gpu, costs)
-        self.on_card: OnCard | None = None
+            self._meter.require(self.devices or _graph_devices(graph))
+        self.gpu = resolve_gpu(gpu, costs)
+        self.on_card: GpuPlan | None = None
         self.gpus: tuple[str, ...] = ()
         self._random = random.Random(schedule_seed) if schedule == "random" else None
         self._step = RunStep(self.state, seed)
         self._simulators: dict[Any, Simulator] = {}
-        self._sight = Sight(graph)
+        self._cluster_members = ClusterMembers(graph)
         self._planned: Any = None  # the state of the graph that the simulators are for
 
     def run(
@@ -158,10 +154,10 @@ class Session:
         cannot run, Unsupported for ops without a kernel, ExecutionError when the run fails (also
         when a fetch is dead or gets no value), RunTimeout after `timeout` seconds.
         """
-        names, targets = _names(fetches), list(targets)
-        seen = self._sight.of([*names, *targets, *(feeds or ())])
-        wanted, nodes = _resolved(seen.graph, names, targets)
-        fed = _fed(seen.graph, feeds or {})
+        names, targets = _fetch_names(fetches), list(targets)
+        seen = self._cluster_members.of([*names, *targets, *(feeds or ())])
+        wanted, nodes = _resolve_names(seen.graph, names, targets)
+        fed = _feed_values(seen.graph, feeds or {})
         if self.costs is None and (without_values or until_iteration is not None):
             message = "only a run in virtual time may leave out values and iterations"
             raise UsageError(message, hint="costs=CostModel()")
@@ -179,7 +175,9 @@ class Session:
                 if until_iteration is not None:
                     return [None if value is MISSING else value for value in simulator.results]
                 return [
-                    _own(fed[item]) if item in fed else _fetched(simulator, place, allow_dead)
+                    _caller_copy(fed[item])
+                    if item in fed
+                    else _fetch_result(simulator, place, allow_dead)
                     for place, item in enumerate(wanted)
                 ]
             except CfgraphError as error:
@@ -208,7 +206,7 @@ class Session:
 
     def _simulator(
         self,
-        seen: Opened,
+        seen: InlinedClusters,
         wanted: tuple[Output, ...],
         nodes: tuple[Node, ...],
         fed: tuple[Output, ...],
@@ -225,26 +223,29 @@ class Session:
             return self._simulators[key]
         with paused_gc():
             run = seen.graph, wanted, nodes, fed
-            run = lowered_run(*(regrouped_run(seen.groups, run) if seen.groups else run))
+            run = lower_run(*(recluster_run(seen.groups, run) if seen.groups else run))
             device: str | None = self.devices[0] if self.devices else DEFAULT_DEVICE
             if len(self.devices) > 1 or (self.devices and is_partitioned(run[0])):
-                run, device = divided_run(run, self.devices, self.soft_placement, self.rules), None
+                run, device = (
+                    partition_run(run, self.devices, self.soft_placement, self.rules),
+                    None,
+                )
             if self.jit:
-                run = clustered_run(run, regions=self.regions)
+                run = cluster_run(run, regions=self.regions)
             plans = make_plans(*run, device, self.launches)
             if without_values:
-                leave_out_values(run[0], plans, apart=self._meter is not None)
+                use_abstract_values(run[0], plans, apart=self._meter is not None)
             simulator = make_simulator(
                 run, plans, self._step, trace, self._meter, costs=self.costs, gpu=self.gpu
             )
         if trace is None:
-            while len(self._simulators) >= KEPT:
+            while len(self._simulators) >= MAX_SIMULATORS:
                 del self._simulators[next(iter(self._simulators))]
             self._simulators[key] = simulator
         return simulator
 
 
-def _names(fetches: str | Iterable[str]) -> list[str]:
+def _fetch_names(fetches: str | Iterable[str]) -> list[str]:
     """What is fetched, as a list. Raises UsageError for a mapping, whose order nobody sees."""
     if isinstance(fetches, Mapping):
         message = "fetches are names in a list, and the values come in its order; this is a mapping"
@@ -252,7 +253,7 @@ def _names(fetches: str | Iterable[str]) -> list[str]:
     return [fetches] if isinstance(fetches, str) else list(fetches)
 
 
-def _resolved(
+def _resolve_names(
     graph: Graph, names: Iterable[str], targets: Iterable[str]
 ) -> tuple[tuple[Output, ...], tuple[Node, ...]]:
     """The tensors and the nodes that are asked for. Raises UsageError where there are none."""
@@ -265,7 +266,7 @@ def _resolved(
     return wanted, nodes
 
 
-def _fed(graph: Graph, feeds: Mapping[str, Any]) -> dict[Output, Any]:
+def _feed_values(graph: Graph, feeds: Mapping[str, Any]) -> dict[Output, Any]:
     """What is fed. Raises UsageError for names that there are not, and for values that misfit."""
     fed: dict[Output, Any] = {}
     for name, value in feeds.items():
@@ -273,36 +274,36 @@ def _fed(graph: Graph, feeds: Mapping[str, Any]) -> dict[Output, Any]:
         if item in fed:
             message = f"{item.name} is fed more than once"
             raise UsageError(message, node=item.node)
-        fed[item] = as_fed(graph, item, value)
+        fed[item] = feed_value(graph, item, value)
     return fed
 
 
-def _named(graph: Graph) -> Sequence[str]:
+def _graph_devices(graph: Graph) -> Sequence[str]:
     """The devices that a partitioned graph runs on, or the one that any other does."""
     return sorted({node.device for node in graph}) if is_partitioned(graph) else [DEFAULT_DEVICE]
 
 
-def _fetched(simulator: Simulator, place: int, allow_dead: bool) -> Any:
+def _fetch_result(simulator: Simulator, place: int, allow_dead: bool) -> Any:
     """What a fetch got, or the error that says why it got nothing."""
     item, value = simulator.fetches[place], simulator.results[place]
     if value is MISSING:
-        raise starved_fetch(simulator.at_rest(), item)
+        raise explain_missing_fetch(simulator.quiescent_state(), item)
     if value is None and allow_dead:
         return None
     if value is None:
-        raise dead_fetch(simulator.at_rest(), item)
-    return _own(simulator.at_home(place, _read(item, value)))
+        raise explain_dead_fetch(simulator.quiescent_state(), item)
+    return _caller_copy(simulator.fetched_to_host(place, _read_reference(item, value)))
 
 
-def _read(item: Output, value: Any) -> Any:
+def _read_reference(item: Output, value: Any) -> Any:
     """A value that is fetched; what a variable that is fetched by reference holds in the end."""
     try:
-        return value_of(value)
+        return dereference(value)
     except CfgraphError as error:
         message, hint = error.message, error.hint
         raise ExecutionError(message, node=item.node, hint=hint, code="CFG705") from None
 
 
-def _own(value: Any) -> Any:
+def _caller_copy(value: Any) -> Any:
     """A value that the caller may write to: no variable or constant shares it."""
     return value.copy() if isinstance(value, np.ndarray) else value

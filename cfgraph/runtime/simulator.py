@@ -1,4 +1,4 @@
-"""One run on all its devices: each in turn fires what it has ready, until nobody has anything."""
+"""Simulator of a run: each device in turn fires its ready tokens until no device has any."""
 
 from __future__ import annotations
 
@@ -11,22 +11,20 @@ from cfgraph.analysis.transfers import sends_by_key
 from cfgraph.errors import RunTimeout
 from cfgraph.ir.devices import short_device_name
 from cfgraph.ir.graph import Graph, Output
-from cfgraph.runtime.at_rest import AtRest
-from cfgraph.runtime.devices.on_card import OnCard
-from cfgraph.runtime.devices.simulated import has_own_memory
-from cfgraph.runtime.executor import MISSING, Executor
-from cfgraph.runtime.link import Wrap
-from cfgraph.runtime.memory.counting import Counting
-from cfgraph.runtime.memory.holders import holders
-from cfgraph.runtime.memory.meter import DeviceMemory, Meter
-from cfgraph.runtime.memory.out_of_memory import Holder
-from cfgraph.runtime.memory.times import AtOnce, Times
-from cfgraph.runtime.plan import Plan
-from cfgraph.runtime.rendezvous import Rendezvous
-from cfgraph.runtime.step import RunStep
-from cfgraph.runtime.stuck import stuck
-from cfgraph.runtime.trace import Observer
-from cfgraph.runtime.tracing import traced
+from cfgraph.runtime.deadlock import explain_deadlock
+from cfgraph.runtime.device_kinds import has_own_memory
+from cfgraph.runtime.engine.executor import MISSING, Executor
+from cfgraph.runtime.engine.link import FireWrapper
+from cfgraph.runtime.engine.plan import Plan
+from cfgraph.runtime.engine.rendezvous import Rendezvous
+from cfgraph.runtime.engine.step import RunStep
+from cfgraph.runtime.engine.tracing import trace_wrapper
+from cfgraph.runtime.gpu.plan import GpuPlan
+from cfgraph.runtime.memory.accounting import DeviceMemory, MemoryMeter, MemoryOwner
+from cfgraph.runtime.memory.instrument import MemoryInstrumentation
+from cfgraph.runtime.memory.owners import memory_owners
+from cfgraph.runtime.quiescent_state import QuiescentState
+from cfgraph.runtime.trace.events import CopyTimer, InstantCopyTimer, Observer
 
 # tokens of a turn, between two looks at the clock; fewer where there is a deadline
 BATCH: Final = 512
@@ -41,7 +39,7 @@ class Simulator:
     """
 
     elapsed: float | None = None
-    on_card: OnCard | None = None
+    on_card: GpuPlan | None = None
 
     def __init__(
         self,
@@ -50,11 +48,13 @@ class Simulator:
         step: RunStep,
         fetches: Sequence[Output],
         observer: Observer | None = None,
-        meter: Meter | None = None,
+        meter: MemoryMeter | None = None,
     ) -> None:
         self.graph = graph
         self.meter, self.step = meter, step
-        self.counting = [Counting(plan, meter) for plan in plans] if meter else []
+        self.instrumentation = (
+            [MemoryInstrumentation(plan, meter) for plan in plans] if meter else []
+        )
         self.fetches = tuple(fetches)
         self.results: list[Any] = []
         self._observer, self.began = observer, time.perf_counter_ns()
@@ -63,17 +63,17 @@ class Simulator:
             self.make_executor(plan, wrap)
             for plan, wrap in zip(plans, self._wraps(plans), strict=True)
         ]
-        for executor, counting in zip(self.executors, self.counting, strict=False):
+        for executor, counting in zip(self.executors, self.instrumentation, strict=False):
             feeds = executor.linked.feeds
             for place, item in executor.plan.feeds.items():
                 feeds[place] = counting.feed(feeds[place], item)
 
-    def _wraps(self, plans: Sequence[Plan]) -> list[Wrap | None]:
+    def _wraps(self, plans: Sequence[Plan]) -> list[FireWrapper | None]:
         """What is put around the closures of each device, the counting of memory outermost."""
         inner = [self.make_wrap(plan) for plan in plans]
-        if not self.counting:
+        if not self.instrumentation:
             return inner
-        return [one.wrap(wrap) for one, wrap in zip(self.counting, inner, strict=True)]
+        return [one.wrap(wrap) for one, wrap in zip(self.instrumentation, inner, strict=True)]
 
     def make_rendezvous(self) -> Rendezvous:
         """Where the devices meet."""
@@ -85,24 +85,24 @@ class Simulator:
         found = (one.device for one in self.executors if has_own_memory(one.plan.device))
         return tuple(sorted(found))
 
-    def make_executor(self, plan: Plan, wrap: Wrap | None) -> Executor:
+    def make_executor(self, plan: Plan, wrap: FireWrapper | None) -> Executor:
         """What runs the part of a device."""
         return Executor(plan, self.step, self.rendezvous, self.results, wrap)
 
-    def make_wrap(self, plan: Plan) -> Wrap | None:
+    def make_wrap(self, plan: Plan) -> FireWrapper | None:
         """What is put around the closures of a device."""
         if self._observer is None:
             return None
-        return traced(self._observer, short_device_name(plan.device), self.began)
+        return trace_wrapper(self._observer, short_device_name(plan.device), self.began)
 
-    def make_times(self) -> Times:
+    def make_copy_timer(self) -> CopyTimer:
         """What dates the copies between devices and their hosts."""
-        return AtOnce(self._observer, self.began)
+        return InstantCopyTimer(self._observer, self.began)
 
-    def holders(self, memory: DeviceMemory) -> list[Holder]:
+    def holders(self, memory: DeviceMemory) -> list[MemoryOwner]:
         """Who holds the memory of a device."""
         assert self.meter is not None
-        return holders(self.meter, memory, self.executors, self.step.state)
+        return memory_owners(self.meter, memory, self.executors, self.step.state)
 
     def forget(self) -> None:
         """Let go of what the run left: values in flight, and what was fetched."""
@@ -116,23 +116,25 @@ class Simulator:
 
         Raises ExecutionError where a kernel fails or a Recv waits for what never comes, RunTimeout.
         """
-        self.settle_state()
+        self.prepare_variables()
         self.results[:] = [MISSING] * len(self.fetches)
         self.rendezvous.clear()
         if self.meter is not None:
-            self.meter.begin(self.make_times(), self.holders)
+            self.meter.begin(self.make_copy_timer(), self.holders)
         for executor in self.executors:
             executor.begin(feeds)
         if self.go_on(deadline, pick) and any(self.rendezvous.waiting()):
-            raise stuck(self.at_rest(), self.rendezvous, sends_by_key(self.graph))
-        for counting in self.counting:
+            raise explain_deadlock(
+                self.quiescent_state(), self.rendezvous, sends_by_key(self.graph)
+            )
+        for counting in self.instrumentation:
             counting.fetched(self.results)
 
-    def settle_state(self) -> None:
+    def prepare_variables(self) -> None:
         """Have variables where the run looks for them."""
-        self.step.state.come_home()
+        self.step.state.move_to_host()
 
-    def at_home(self, place: int, value: Any) -> Any:
+    def fetched_to_host(self, place: int, value: Any) -> Any:
         """What fetch `place` got, in the host's memory."""
         return value
 
@@ -146,9 +148,9 @@ class Simulator:
                 raise self.timeout()
         return True
 
-    def at_rest(self) -> AtRest:
+    def quiescent_state(self) -> QuiescentState:
         """The run as those who explain it see it."""
-        return AtRest(self.executors, self.rendezvous)
+        return QuiescentState(self.executors, self.rendezvous)
 
     def _in_turn(self, batch: int) -> bool:
         """Let each device fire a batch of tokens; false if none had any."""

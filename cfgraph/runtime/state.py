@@ -1,4 +1,4 @@
-"""What outlives a run: variables and other resources, by container and name."""
+"""State that outlives a run: variables and other resources, by container and name."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class State:
         """Drop an object, if it is there."""
         self._objects.pop((container, name), None)
 
-    def come_home(self) -> None:
+    def move_to_host(self) -> None:
         """Bring the values of all variables to the host's memory."""
         home, self.home = self.home, None
         if home is None:

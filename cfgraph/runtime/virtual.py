@@ -1,9 +1,8 @@
-"""A run in virtual time: the same executors, driven by events that a cost model dates.
+"""Discrete-event simulation of a run in virtual time, driven by a cost model.
 
-A device does one token after the other, first come, first served. What a token makes ready, and
-what it sends, is there when it ends; a message takes its wire for as long as its bytes need, and
-arrives later by the latency. Dead tokens take no time. Nothing is measured, so that a run of the
-same graph, feeds and model has the same events at the same times.
+A device executes one token at a time, first come, first served. What a token makes ready or sends
+is available when it ends; a message occupies its link for as long as its bytes need and arrives
+after the latency. Dead tokens take no time. Nothing is measured, so equal inputs give equal times.
 """
 
 from __future__ import annotations
@@ -11,34 +10,78 @@ from __future__ import annotations
 import heapq
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from cfgraph.analysis.transfers import RendezvousKey
 from cfgraph.ir.devices import short_device_name
 from cfgraph.ir.graph import Graph, Output
 from cfgraph.runtime.cost_model import CostModel
-from cfgraph.runtime.deliver import Edges
-from cfgraph.runtime.executor import Executor
-from cfgraph.runtime.frame_state import Fire, Iteration
-from cfgraph.runtime.link import Wrap
-from cfgraph.runtime.memory.meter import Meter
-from cfgraph.runtime.memory.times import Times
-from cfgraph.runtime.plan import NodePlan, Plan
-from cfgraph.runtime.rendezvous import Channel, Rendezvous, Tag, tag_of
+from cfgraph.runtime.device_kinds import host_device
+from cfgraph.runtime.engine.executor import Executor
+from cfgraph.runtime.engine.frame_state import Fire, Iteration
+from cfgraph.runtime.engine.link import FireWrapper
+from cfgraph.runtime.engine.plan import NodePlan, Plan
+from cfgraph.runtime.engine.propagate import Consumers
+from cfgraph.runtime.engine.rendezvous import Channel, Rendezvous, Tag, iteration_tag
+from cfgraph.runtime.engine.step import RunStep
+from cfgraph.runtime.engine.tracing import message_bytes, trace_wrapper
+from cfgraph.runtime.memory.accounting import MemoryMeter
 from cfgraph.runtime.simulator import Simulator
-from cfgraph.runtime.step import RunStep
-from cfgraph.runtime.trace import Observer, TraceEvent
-from cfgraph.runtime.tracing import size_of, traced
-from cfgraph.runtime.wires import Wires, WireTimes
+from cfgraph.runtime.trace.events import CopyTimer, Observer, TraceEvent, record_copy
+
+_NS: Final = 1e9
+
+
+class LinkSchedule:
+    """When each wire is free again. A wire goes one way, or both ways where it is half duplex."""
+
+    def __init__(self, model: CostModel) -> None:
+        self.model = model
+        self._free: dict[tuple[str, str], float] = {}
+
+    def clear(self) -> None:
+        """All are free."""
+        self._free.clear()
+
+    def send(self, source: str, destination: str, size: int, now: float) -> tuple[float, float]:
+        """Send so many bytes as soon as the wire is free; when they go, and when they are there."""
+        wire = self.model.wire(source, destination)
+        ends = (source, destination)
+        if wire.half and destination < source:
+            ends = (destination, source)
+        begin = max(now, self._free.get(ends, 0.0))
+        free = begin + size / wire.bandwidth
+        self._free[ends] = free
+        return begin, free + wire.latency
+
+
+class LinkCopyTimer:
+    """Copies between a device and its host in virtual time, beside what the device computes."""
+
+    def __init__(
+        self, wires: LinkSchedule, clock: Callable[[], float], observer: Observer | None = None
+    ) -> None:
+        self.wires = wires
+        self.now = clock
+        self.observer = observer
+
+    def copy(self, device: str, node: str, size: int, *, out: bool) -> float:
+        """Copy bytes on the wire that messages take too; when they are there."""
+        host = host_device(device)
+        source, destination = (device, host) if out else (host, device)
+        begin, end = self.wires.send(source, destination, size, self.now())
+        span = round(begin * _NS), round(end * _NS)
+        record_copy(self.observer, device, node, size, span, out=out)
+        return end
+
 
 Token = tuple[Fire, Iteration]
 # tokens between two looks at the real clock
 _BATCH: Final = 64
-_NS: Final = 1e9
 
 
-class _Fired:
+class _FiredToken:
     """What the last token was, as its wrapper saw it: the node, what it read and what it told."""
 
     def __init__(self) -> None:
@@ -54,11 +97,13 @@ class _Fired:
         """Keep the event until its times are known."""
         self.told = event
 
-    def wrap(self, device: str) -> Wrap:
+    def wrap(self, device: str) -> FireWrapper:
         """Note every token of a device."""
-        tell = traced(self, device, time.perf_counter_ns())
+        tell = trace_wrapper(self, device, time.perf_counter_ns())
 
-        def wrap(plan: NodePlan, ports: list[Edges], live: Fire, dead: Fire) -> tuple[Fire, Fire]:
+        def wrap(
+            plan: NodePlan, ports: list[Consumers], live: Fire, dead: Fire
+        ) -> tuple[Fire, Fire]:
             fire, fire_dead = tell(plan, ports, live, dead)
             base, end = plan.base, plan.end
 
@@ -71,18 +116,18 @@ class _Fired:
         return wrap
 
 
-class _Posted(Channel):
+class _DelayedChannel(Channel):
     """A channel whose messages are on their way for a time."""
 
     __slots__ = ("outbox",)
 
-    def __init__(self, key: RendezvousKey, outbox: list[tuple[_Posted, Tag, Any]]) -> None:
+    def __init__(self, key: RendezvousKey, outbox: list[tuple[_DelayedChannel, Tag, Any]]) -> None:
         super().__init__(key)
         self.outbox = outbox
 
     def put(self, it: Iteration, value: Any) -> None:
         """Send; `arrive` is called when the message is there."""
-        self.outbox.append((self, tag_of(it), value))
+        self.outbox.append((self, iteration_tag(it), value))
 
 
 class VirtualSimulator(Simulator):
@@ -96,15 +141,15 @@ class VirtualSimulator(Simulator):
         fetches: Sequence[Output],
         model: CostModel,
         observer: Observer | None = None,
-        meter: Meter | None = None,
+        meter: MemoryMeter | None = None,
     ) -> None:
         self.model = model
-        self._wires = Wires(model)
+        self._link_schedule = LinkSchedule(model)
         self.observer = observer
         self.now = 0.0
         self.until: int | None = None
-        self._fired = _Fired()
-        self._outbox: list[tuple[_Posted, Tag, Any]] = []
+        self._fired = _FiredToken()
+        self._outbox: list[tuple[_DelayedChannel, Tag, Any]] = []
         self._events: list[tuple[float, int, Any]] = []
         self._count = 0
         super().__init__(graph, plans, step, fetches, meter=meter)
@@ -120,20 +165,20 @@ class VirtualSimulator(Simulator):
 
     def make_rendezvous(self) -> Rendezvous:
         """One whose messages take time."""
-        return Rendezvous(lambda key: _Posted(key, self._outbox))
+        return Rendezvous(lambda key: _DelayedChannel(key, self._outbox))
 
-    def make_wrap(self, plan: Plan) -> Wrap | None:
+    def make_wrap(self, plan: Plan) -> FireWrapper | None:
         """Note every token; the observer is told when its times are known."""
         return self._fired.wrap(short_device_name(plan.device))
 
-    def make_times(self) -> Times:
+    def make_copy_timer(self) -> CopyTimer:
         """Copies take the wires that messages take."""
-        return WireTimes(self._wires, lambda: self.now, self.observer)
+        return LinkCopyTimer(self._link_schedule, lambda: self.now, self.observer)
 
     def go_on(self, deadline: float | None, pick: Any) -> bool:
         """Take events in the order of their times until there are none, or enough iterations."""
         self._clear()
-        self._wires.clear()
+        self._link_schedule.clear()
         self._count, self.now = 0, 0.0
         self._busy[:] = [False] * len(self.executors)
         for place in range(len(self.executors)):
@@ -202,7 +247,11 @@ class VirtualSimulator(Simulator):
         return waited + cost
 
     def _end(
-        self, place: int, made: list[Token], sent: list[tuple[_Posted, Tag, Any]], now: float
+        self,
+        place: int,
+        made: list[Token],
+        sent: list[tuple[_DelayedChannel, Tag, Any]],
+        now: float,
     ) -> None:
         """A token ended: what it made is ready, what it sent is on its way."""
         self._busy[place] = False
@@ -220,11 +269,13 @@ class VirtualSimulator(Simulator):
             )
             arrival = now
             if source != destination:
-                _, arrival = self._wires.send(source, destination, size_of(value), now)
+                _, arrival = self._link_schedule.send(
+                    source, destination, message_bytes(value), now
+                )
             self._at(arrival, lambda then, c=channel, t=tag, v=value: self._arrive(c, t, v, then))
         self._outbox.clear()
 
-    def _arrive(self, channel: _Posted, tag: Tag, value: Any, now: float) -> None:
+    def _arrive(self, channel: _DelayedChannel, tag: Tag, value: Any, now: float) -> None:
         """A message is there; its Recv may have waited for it."""
         waiting = channel.arrive(tag, value)
         if waiting is not None:

@@ -9,10 +9,10 @@ from typing import Any
 
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ops.op import role
-from cfgraph.runtime.lowered import lowered_run
-from cfgraph.runtime.plan import Plan, make_plans
+from cfgraph.runtime.engine.plan import Plan, make_plans
+from cfgraph.runtime.prepare import lower_run
 from cfgraph.runtime.session import Session
-from cfgraph.runtime.trace import Recorder, TraceEvent
+from cfgraph.runtime.trace.events import Recorder, TraceEvent
 from tests.analysis.liveness_oracle import Liveness, Tag, liveness, tag_path
 
 # a node's name and the path it ran in
@@ -82,7 +82,7 @@ def observe_run(
     names, wanted_nodes, given = list(fetches), list(targets), dict(feeds or {})
     session.run(names, given, wanted_nodes, trace=recorder, allow_dead=True, timeout=60)
     graph = session.graph
-    run = lowered_run(
+    run = lower_run(
         graph,
         tuple(graph.tensor(name) for name in names),
         tuple(graph[name] for name in wanted_nodes),

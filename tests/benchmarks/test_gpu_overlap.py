@@ -14,9 +14,9 @@ from benchmarks.gpu import report
 from benchmarks.gpu.overlap import EventRecorder, Overlap, at_once, merged, overlap
 from benchmarks.gpu.pipeline import layers
 from cfgraph.runtime.cost_model import CostModel
-from cfgraph.runtime.devices.card import Card
-from cfgraph.runtime.trace import ROOT_FRAME, TraceEvent
-from tests.runtime.card.stand_in import library
+from cfgraph.runtime.gpu.context import GpuContext
+from cfgraph.runtime.trace.events import ROOT_FRAME, TraceEvent
+from tests.runtime.gpu.stand_in import library
 
 FRAME = "/loop[0]"
 
@@ -84,7 +84,7 @@ def test_the_pipeline_on_a_card_reports_what_each_gpu_did_and_leaves_a_trace(
     # collecting takes long in a process that holds much
     monkeypatch.setattr("benchmarks.gpu.figures.gc.collect", int)
     monkeypatch.setattr("benchmarks.gpu.pipeline._GPUS", (2, 8))
-    bench = program.measured(Card(library), ["pipeline"], tiny=True)
+    bench = program.measured(GpuContext(library), ["pipeline"], tiny=True)
     told = report.record(bench)
     assert [(run["clustered"], run["gpus"], len(run["busy"])) for run in told["pipeline"]] == [
         (clustered, gpus, gpus) for clustered in (False, True) for gpus in (2, 8)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.runtime.devices import counting
+from tests.runtime.partitioned_graphs import counting
 
 
 @pytest.fixture

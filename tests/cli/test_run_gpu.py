@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from cfgraph.runtime.devices import real
-from cfgraph.runtime.devices.card import Card
-from tests.runtime.card.stand_in import library
+from cfgraph.runtime import simulator_choice
+from cfgraph.runtime.gpu.context import GpuContext
+from tests.runtime.gpu.stand_in import library
 
 TEXT = """
 x = Placeholder() {dtype=float32, shape=[?]} @"/gpu:0"
@@ -29,7 +29,7 @@ def graph(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(real, "card", lambda: Card(library))
+    monkeypatch.setattr(simulator_choice, "card", lambda: GpuContext(library))
 
 
 def line(graph: Path, *more: str) -> list[Any]:

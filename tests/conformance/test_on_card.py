@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from cfgraph.runtime.devices.card import Card
+from cfgraph.runtime.gpu.context import GpuContext
 from tests.conformance import recorded
 from tests.conformance import recorded_gradients as gradients
 from tests.conformance.test_partitioned import CASES, GPUS, cut
-from tests.runtime.card.stand_in import library
+from tests.runtime.gpu.stand_in import library
 from tests.sampled import sampled
 
 GRADIENTS = [
@@ -33,21 +33,21 @@ def agree_in_gradients(case: dict[str, Any], **options: Any) -> None:
 
 @pytest.mark.parametrize("case", sampled(CASES[2::4], 6))
 def test_a_session_on_a_stand_in_card_agrees(case: dict[str, Any]) -> None:
-    agree(case, gpu=Card(library))
+    agree(case, gpu=GpuContext(library))
 
 
 @pytest.mark.parametrize("case", sampled(GRADIENTS[3::4], 9))
 def test_a_gradient_on_a_stand_in_card_agrees(case: dict[str, Any]) -> None:
-    agree_in_gradients(case, gpu=Card(library))
+    agree_in_gradients(case, gpu=GpuContext(library))
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("case", sampled(CASES, 40))
-def test_a_session_on_a_card_agrees(case: dict[str, Any], real_card: Card) -> None:
+def test_a_session_on_a_card_agrees(case: dict[str, Any], real_card: GpuContext) -> None:
     agree(case, gpu=real_card)
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("case", sampled(GRADIENTS, 40))
-def test_a_gradient_on_a_card_agrees(case: dict[str, Any], real_card: Card) -> None:
+def test_a_gradient_on_a_card_agrees(case: dict[str, Any], real_card: GpuContext) -> None:
     agree_in_gradients(case, gpu=real_card)

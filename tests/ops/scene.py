@@ -21,7 +21,7 @@ from cfgraph.ir.serde.graph_def import graph_to_bytes
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
 from cfgraph.ops.inference import InferenceContext
 from cfgraph.ops.op import lookup
-from cfgraph.runtime.references import value_of
+from cfgraph.runtime.engine.references import dereference
 from tests.ops import harness
 
 FOLDER = Path(__file__).parent / "scenarios"
@@ -173,7 +173,7 @@ def _constant(node: Node, slot: int) -> Any:
 
 def _read(item: Output, value: Any) -> Any:
     dtype = item.dtype
-    return value_of(value) if dtype is not None and dtype.is_ref else value
+    return dereference(value) if dtype is not None and dtype.is_ref else value
 
 
 # -- TensorFlow's ----------------------------------------------------------------------------------

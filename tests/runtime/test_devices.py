@@ -9,9 +9,9 @@ import pytest
 
 from cfgraph.errors import ExecutionError, UsageError
 from cfgraph.runtime.state import State
-from cfgraph.runtime.trace import Recorder, TraceEvent
-from tests.runtime.devices import counting, nesting, partitioned
+from cfgraph.runtime.trace.events import Recorder, TraceEvent
 from tests.runtime.graphs import session
+from tests.runtime.partitioned_graphs import counting, nesting, partitioned
 
 
 @pytest.mark.parametrize("parallel", [1, 2, 10])

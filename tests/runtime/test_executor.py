@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from cfgraph.errors import ExecutionError, InvalidInput, RunTimeout, Unsupported, UsageError
-from cfgraph.runtime.session import KEPT
+from cfgraph.runtime.session import MAX_SIMULATORS
 from cfgraph.runtime.state import State
-from cfgraph.runtime.trace import Recorder
+from cfgraph.runtime.trace.events import Recorder
 from tests.runtime.graphs import loop, session
 
 CONDITIONAL = """
@@ -445,12 +445,12 @@ def test_what_killed_a_fetch_is_found_through_many_loops() -> None:
 
 def test_a_session_keeps_a_bounded_number_of_plans() -> None:
     text = "x = Placeholder() {dtype=int32, shape=[]}\n" + "".join(
-        f"y{place} = Neg(x)\n" for place in range(KEPT + 5)
+        f"y{place} = Neg(x)\n" for place in range(MAX_SIMULATORS + 5)
     )
     many = session(text)
-    for place in range(KEPT + 5):
+    for place in range(MAX_SIMULATORS + 5):
         assert many.run([f"y{place}:0"], {"x": place}) == [-place]
-    assert len(many._simulators) == KEPT
+    assert len(many._simulators) == MAX_SIMULATORS
 
 
 def test_finished_iterations_are_let_go() -> None:

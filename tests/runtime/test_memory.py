@@ -10,7 +10,7 @@ import pytest
 import cfgraph
 from cfgraph.errors import ExecutionError, UsageError
 from cfgraph.runtime.cost_model import CostModel
-from cfgraph.runtime.memory.meter import Copies
+from cfgraph.runtime.memory.accounting import CopyTotals
 
 KIB = 1024
 CHAIN = """
@@ -54,7 +54,7 @@ def test_a_value_is_held_until_its_last_reader_has_it() -> None:
         run.run("c:0", {"x:0": np.ones(1024, np.float32)})
         memory = run.memory["gpu:0"]
         assert (memory.peak, memory.peak_node, memory.used) == (8 * KIB, "a", 0)
-        assert memory.to_device == memory.to_host == Copies(1, 4 * KIB)
+        assert memory.to_device == memory.to_host == CopyTotals(1, 4 * KIB)
 
 
 def test_nothing_is_counted_unless_it_is_asked_for() -> None:
@@ -110,8 +110,8 @@ def test_messages_are_copies_into_the_memory_of_the_device_that_gets_them() -> N
     run = session(HOP, devices="cpu:0,gpu:0,gpu:1")
     run.run("c:0", {"x:0": np.full(256, 2, np.float32)})
     cpu, first, second = (run.memory[name] for name in ("cpu:0", "gpu:0", "gpu:1"))
-    assert (first.to_device, first.to_host) == (Copies(1, KIB), Copies())
-    assert (second.from_devices, second.to_host) == (Copies(1, KIB), Copies(1, KIB))
+    assert (first.to_device, first.to_host) == (CopyTotals(1, KIB), CopyTotals())
+    assert (second.from_devices, second.to_host) == (CopyTotals(1, KIB), CopyTotals(1, KIB))
     assert not cpu.to_host.count
     assert not cpu.to_device.count
     assert first.peak == second.peak == 2 * KIB

@@ -13,7 +13,7 @@ from cfgraph.ir.graph import Graph
 from cfgraph.ir.partition_folder import join_partitions
 from cfgraph.ir.serde import graph_def
 from cfgraph.passes.place.place import place
-from cfgraph.runtime.trace import Recorder
+from cfgraph.runtime.trace.events import Recorder
 from tests.passes.random_programs import random_programs
 
 pytestmark = [pytest.mark.interop, pytest.mark.slow]

@@ -11,11 +11,11 @@ import cfgraph
 from benchmarks.swapping import TINY, furthest, train, training_step
 from cfgraph.errors import ExecutionError, UsageError
 from cfgraph.runtime.cost_model import CostModel
-from cfgraph.runtime.devices.card import Card
-from cfgraph.runtime.memory.meter import Meter
-from cfgraph.runtime.memory.swapping import Parked
-from cfgraph.runtime.trace import Recorder
-from tests.runtime.card.stand_in import library
+from cfgraph.runtime.gpu.context import GpuContext
+from cfgraph.runtime.memory.accounting import MemoryMeter
+from cfgraph.runtime.memory.swapping import StackEntry
+from cfgraph.runtime.trace.events import Recorder
+from tests.runtime.gpu.stand_in import library
 from tests.runtime.test_memory import KIB, growing
 
 MATRIX = 16 * KIB
@@ -51,7 +51,7 @@ def test_swapping_changes_no_value_and_goes_where_memory_ran_out(options: dict[s
 
 def test_swapping_on_a_stand_in_card_is_as_on_a_simulated_gpu() -> None:
     told = []
-    for gpu in ("simulated", Card(library)):
+    for gpu in ("simulated", GpuContext(library)):
         session, values = step(40, 30 * MATRIX, gpu=gpu)
         memory = session.memory["gpu:0"]
         told.append((memory.peak, memory.swapped_out, memory.swapped_in, memory.host_peak))
@@ -60,7 +60,7 @@ def test_swapping_on_a_stand_in_card_is_as_on_a_simulated_gpu() -> None:
 
 
 @pytest.mark.gpu
-def test_swapping_on_a_card_changes_no_value(real_card: Card) -> None:
+def test_swapping_on_a_card_changes_no_value(real_card: GpuContext) -> None:
     session, values = step(40, 30 * MATRIX, gpu=real_card)
     _, plain = step(40, None, gpu=real_card)
     np.testing.assert_array_equal(values[1], plain[1])
@@ -177,9 +177,9 @@ class At:
 def test_what_was_waited_for_is_there_however_the_times_are_rounded() -> None:
     now, then = 2.7, 11.1
     assert now + (then - now) < then
-    memory = Meter({"gpu:0": MATRIX}).memory("gpu:0")
+    memory = MemoryMeter({"gpu:0": MATRIX}).memory("gpu:0")
     memory.swapper.times = At(now)
-    memory.swapper.leaving.append((then, Parked(np.zeros(1), 8, "push")))
+    memory.swapper.leaving.append((then, StackEntry(np.zeros(1), 8, "push")))
     memory.wait(then)
     memory.swapper.settle()
     assert not memory.swapper.leaving

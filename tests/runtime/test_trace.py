@@ -10,12 +10,11 @@ from typing import Any
 import pytest
 
 import cfgraph
-from cfgraph.runtime.trace import Observer, Recorder, Tee, TraceEvent
-from cfgraph.runtime.trace_chrome import ChromeWriter
-from cfgraph.runtime.trace_jsonl import JsonlWriter
-from cfgraph.runtime.trace_summary import Totals, loop_of
-from tests.runtime.devices import counting
+from cfgraph.runtime.trace.events import Observer, Recorder, Tee, TraceEvent
+from cfgraph.runtime.trace.export import ChromeWriter, JsonlWriter
+from cfgraph.runtime.trace.summary import Totals, loop_of
 from tests.runtime.graphs import session
+from tests.runtime.partitioned_graphs import counting
 
 FRAME = "/while/while_context"
 

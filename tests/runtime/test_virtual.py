@@ -13,9 +13,9 @@ from benchmarks.devices import loop_text
 from cfgraph.errors import ExecutionError, InvalidInput, UsageError
 from cfgraph.ops.outline import Outline
 from cfgraph.runtime.cost_model import CostModel, read_costs
-from cfgraph.runtime.trace import Recorder
-from tests.runtime.devices import counting, partitioned
+from cfgraph.runtime.trace.events import Recorder
 from tests.runtime.graphs import session
+from tests.runtime.partitioned_graphs import counting, partitioned
 
 COSTS = """
 schema = "cfgraph.costs/1"

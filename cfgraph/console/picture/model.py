@@ -26,7 +26,7 @@ from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.text.printer import AttrPrinter
 from cfgraph.ops.functional import Functional, is_launch
 from cfgraph.ops.op import lookup
-from cfgraph.runtime.devices.simulated import device_text
+from cfgraph.runtime.device_kinds import device_label
 
 _MAX_ATTR_LENGTH: Final = 240
 # a tensor of more elements is told by its type alone, and not decoded
@@ -155,7 +155,7 @@ class _PictureBuilder:
 
     def _device(self, node: Node) -> str:
         device = self.only or node.device
-        return device_text(device) if device else ""
+        return device_label(device) if device else ""
 
     def _source(self, item: Output) -> list[int] | str:
         """The number of the node and the port; the tensor's name if it is not in the picture."""

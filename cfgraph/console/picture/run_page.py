@@ -17,9 +17,9 @@ from cfgraph.console.values import type_text, value_text
 from cfgraph.errors import CfgraphError
 from cfgraph.ir.file_io import StagedFiles
 from cfgraph.ir.graph import Graph, Output
-from cfgraph.runtime.devices.simulated import device_text
-from cfgraph.runtime.trace import TraceEvent
-from cfgraph.runtime.trace_summary import KEYS, Totals
+from cfgraph.runtime.device_kinds import device_label
+from cfgraph.runtime.trace.events import TraceEvent
+from cfgraph.runtime.trace.summary import KEYS, Totals
 
 # of longer runs the first events are drawn, and the first values of each tensor are told
 MAX_EVENTS: Final = 20_000
@@ -103,7 +103,7 @@ class RunRecorder:
         names = ("device", "node", "start", "took", "frame", "dead")
         columns = zip(*self._slices, strict=True) if self._slices else ((),) * len(names)
         return {
-            "devices": [device_text(one, real=one in self._real) for one in self._devices],
+            "devices": [device_label(one, real=one in self._real) for one in self._devices],
             "names": list(self._nodes),
             "frames": list(self._frames),
             "slices": {name: list(column) for name, column in zip(names, columns, strict=True)},

@@ -1,1 +1,1 @@
-"""What the devices of a run hold, within which limits, and what is copied between them."""
+"""Memory of devices: accounting, limits, swapping, and placement of tensors."""

@@ -1,9 +1,8 @@
-"""Stacks that swap: what was pushed first goes to the host, and comes back ahead of its pop.
+"""Swapping of stacks: the oldest entries move to the host and return before their pop.
 
-A push that is marked `swap_memory` lets the device move what is on its stacks to host memory when
-more than a part of its limit is in use. Small values stay, and so does what shares its bytes with
-the bottom of the stack, an invariant of the loop that would be copied each time. The rules are
-TensorFlow's, but for the order: oldest first, over all stacks, as those are popped last.
+A push marked `swap_memory` lets the device move entries of its stacks to host memory while more
+than a fraction of its limit is in use. Small values stay, and so do values that share their buffer
+with the bottom of the stack: a loop invariant would be copied each time.
 """
 
 from __future__ import annotations
@@ -13,23 +12,23 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
 from cfgraph.ops.stacks import Stack
-from cfgraph.runtime.memory.buffers import buffer_of, copy_of_value
-from cfgraph.runtime.memory.times import AtOnce, Times
+from cfgraph.runtime.memory.placement import buffer_of, copy_of_value
+from cfgraph.runtime.trace.events import CopyTimer, InstantCopyTimer
 
 if TYPE_CHECKING:
-    from cfgraph.runtime.memory.meter import DeviceMemory, Meter
+    from cfgraph.runtime.memory.accounting import DeviceMemory, MemoryMeter
 
 # the part of a limit above which values go to the host, and below which they come back
-THRESHOLD: Final = 0.7
+DEFAULT_SWAP_ABOVE: Final = 0.7
 # bytes of what is not worth a copy
-SMALL: Final = 2048
+SMALL_VALUE: Final = 2048
 # how far below the top of a stack values come back ahead of their pops
-AHEAD: Final = 64
+PREFETCH_DEPTH: Final = 64
 # those of one stack that come back in one go: more would delay what other stacks need sooner
-AT_ONCE: Final = 2
+MAX_PREFETCHES: Final = 2
 
 
-class Parked:
+class StackEntry:
     """A value on a stack: on the device, in host memory, or on its way; it is `ready` at a time."""
 
     __slots__ = ("__weakref__", "away", "bytes", "node", "ready", "value")
@@ -42,7 +41,7 @@ class Parked:
         self.ready = 0.0
 
 
-class Mover:
+class SwapCopier:
     """How values move; this one copies them at once. On a card, copies go on by themselves."""
 
     def out(self, value: Any) -> Any:
@@ -64,16 +63,16 @@ class Mover:
 class Swapper:
     """What one device moves to the host and back."""
 
-    def __init__(self, memory: DeviceMemory, meter: Meter, above: float) -> None:
+    def __init__(self, memory: DeviceMemory, meter: MemoryMeter, above: float) -> None:
         self.memory = memory
         self.meter = meter
         self.above = above
-        self.times: Times = AtOnce()
-        self.mover = Mover()
+        self.times: CopyTimer = InstantCopyTimer()
+        self.mover = SwapCopier()
         # those on the device, oldest first
-        self.waiting: deque[weakref.ref[Parked]] = deque()
+        self.waiting: deque[weakref.ref[StackEntry]] = deque()
         # those on their way to the host, and when they are there; till then they are on the device
-        self.leaving: deque[tuple[float, Parked]] = deque()
+        self.leaving: deque[tuple[float, StackEntry]] = deque()
         self.leaving_bytes = 0
 
     def begin(self) -> None:
@@ -93,9 +92,9 @@ class Swapper:
         if buffer is None or held is None or held.host or held.memory is not memory:
             return
         first = stack.items[0]
-        if value.nbytes > SMALL and len(stack.items) > 1 and buffer_of(first) is not buffer:
+        if value.nbytes > SMALL_VALUE and len(stack.items) > 1 and buffer_of(first) is not buffer:
             node = memory.running.node.name if memory.running else ""
-            parked = stack.items[-1] = Parked(value, held.bytes, node)
+            parked = stack.items[-1] = StackEntry(value, held.bytes, node)
             while self.waiting and self.waiting[-1]() is None:
                 self.waiting.pop()
             self.waiting.append(weakref.ref(parked))
@@ -106,7 +105,7 @@ class Swapper:
 
     def popped(self, value: Any, stack: Stack) -> Any:
         """What was popped, back on the device; those below it follow."""
-        if isinstance(value, Parked):
+        if isinstance(value, StackEntry):
             if value.value is None:
                 self._fetch(value)
             self.memory.wait(value.ready)
@@ -124,9 +123,9 @@ class Swapper:
         if limit is None:
             return
         fetched, part = 0, (1 + self.above) / 2
-        for item in reversed(stack.items[-AHEAD:]):
-            if isinstance(item, Parked) and item.value is None:
-                if fetched == AT_ONCE or self.memory.used + item.bytes > part * limit:
+        for item in reversed(stack.items[-PREFETCH_DEPTH:]):
+            if isinstance(item, StackEntry) and item.value is None:
+                if fetched == MAX_PREFETCHES or self.memory.used + item.bytes > part * limit:
                     return
                 self._fetch(item)
                 # it may go again: where others need the room, and before those above it
@@ -155,7 +154,7 @@ class Swapper:
 
     def settle(self) -> None:
         """Let go of what has arrived in host memory."""
-        now = max(self.times.now(), self.memory.awaited)
+        now = max(self.times.now(), self.memory.waits_until)
         arrived = self.mover.arrived
         while self.leaving and self.leaving[0][0] <= now and arrived(self.leaving[0][1].away):
             _, parked = self.leaving.popleft()
@@ -178,7 +177,7 @@ class Swapper:
             return True
         return False
 
-    def _fetch(self, parked: Parked) -> None:
+    def _fetch(self, parked: StackEntry) -> None:
         """Bring a value back."""
         memory = self.memory
         value = self.mover.back(parked.away)

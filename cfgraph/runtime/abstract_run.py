@@ -1,0 +1,135 @@
+"""Runs without values: only what decides the flow of tokens is computed.
+
+Predicates, stateful ops, resources, and shapes need values, and so does what they depend on,
+through messages between devices too. Every other kernel returns abstract tensors: dtype and shape
+alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from cfgraph.analysis.resource_handles import stacks
+from cfgraph.analysis.transfers import sends_by_recv
+from cfgraph.ir import registry
+from cfgraph.ir.graph import Graph, Node, Output
+from cfgraph.ir.shapes import Shape
+from cfgraph.ops.inference import InferenceContext
+from cfgraph.ops.op import OpError
+from cfgraph.ops.outline import Outline
+from cfgraph.runtime.engine.plan import NodePlan, Plan
+
+
+def use_abstract_values(graph: Graph, plans: Sequence[Plan], *, apart: bool = False) -> None:
+    """Give the nodes whose values decide nothing kernels that only tell outlines.
+
+    They are objects `apart` where each is to be counted.
+    """
+    nodes = {node: plan for part in plans for node, plan in part.nodes.items()}
+    kept = _nodes_with_values(graph, nodes)
+    for node, plan in nodes.items():
+        if node not in kept and node.inputs and not (plan.op.role or plan.op.stateful):
+            plan.kernel = _distinct_abstract_kernel(plan) if apart else _abstract_kernel(plan)
+
+
+def _nodes_with_values(graph: Graph, nodes: dict[Node, NodePlan]) -> set[Node]:
+    """The nodes that compute: their values are needed, or they handle what has no outline."""
+    sends, uses = sends_by_recv(nodes), stacks(graph)
+    opaque = [node for node in nodes if _is_opaque(node)]
+    queue = [item.node for plan in nodes.values() for item in _required_inputs(plan)]
+    queue += [item.node for node in opaque for item in _inspected_inputs(nodes[node])]
+    found: set[Node] = set()
+    while queue:
+        node = queue.pop()
+        if node in found or node not in nodes:
+            continue
+        found.add(node)
+        queue += [item.node for item in node.inputs]
+        op = nodes[node].op
+        if node in sends:
+            queue.append(sends[node])
+        if op.parks == "pop" and node in uses:
+            queue += uses[node].pushes
+    return found.union(opaque)
+
+
+def _required_inputs(plan: NodePlan) -> Iterator[Output]:
+    """The inputs whose values a node needs whoever reads it."""
+    node, op = plan.node, plan.op
+    if op.role in ("switch", "loop_cond"):
+        yield node.inputs[-1]
+    elif op.stateful and not op.role:
+        yield from _inspected_inputs(plan)
+    else:
+        yield from (node.inputs[slot] for slot in op.slots_of(node, op.constant_inputs))
+
+
+def _inspected_inputs(plan: NodePlan) -> Sequence[Output]:
+    """The inputs of a node, but for what it puts on a stack."""
+    return plan.node.inputs[:1] if plan.op.parks == "push" else plan.node.inputs
+
+
+def _is_opaque(node: Node) -> bool:
+    """True where a resource, a variant, a text or a reference is handled."""
+    types = [*(registry.input_types(node) or []), *(registry.output_types(node) or [])]
+    return any(dtype.is_ref or dtype.is_object for dtype in types)
+
+
+def _abstract_kernel(plan: NodePlan) -> Callable[..., Any]:
+    """A kernel that tells the outlines of its outputs; those of outlines are worked out once."""
+    node, op = plan.node, plan.op
+    types = [dtype.base.numpy for dtype in registry.output_types(node) or []]
+    known: dict[tuple[tuple[int, ...], ...], Any] = {}
+
+    def tell(*inputs: Any) -> Any:
+        if op.forwards:
+            return inputs[0] if len(types) == 1 else inputs[: len(types)]
+        shapes = tuple(item.shape for item in inputs)
+        whole = all(isinstance(item, Outline) for item in inputs)
+        if whole and shapes in known:
+            return known[shapes]
+        made = _abstract_outputs(node, op.shape(_shape_context(node, inputs)), types)
+        result = made[0] if len(made) == 1 else made
+        if whole:
+            known[shapes] = result
+        return result
+
+    return tell
+
+
+def _distinct_abstract_kernel(plan: NodePlan) -> Callable[..., Any]:
+    """A kernel whose outlines are new ones each time, unless an input is handed on."""
+    tell, shares = _abstract_kernel(plan), plan.op.shares_bytes
+    if plan.op.forwards:
+        return tell
+
+    def tell_apart(*inputs: Any) -> Any:
+        result = tell(*inputs)
+        if isinstance(result, tuple):
+            return tuple(Outline(item.dtype, item.shape) for item in result)
+        source = inputs[0] if shares and isinstance(inputs[0], Outline) else None
+        return Outline(result.dtype, result.shape, source and (source.base or source))
+
+    return tell_apart
+
+
+def _shape_context(node: Node, inputs: tuple[Any, ...]) -> InferenceContext:
+    def value(slot: int) -> Any | None:
+        return None if isinstance(inputs[slot], Outline) else inputs[slot]
+
+    return InferenceContext(node, tuple(Shape(item.shape) for item in inputs), value)
+
+
+def _abstract_outputs(
+    node: Node, shapes: Sequence[Shape], types: Sequence[np.dtype[Any]]
+) -> tuple[Outline, ...]:
+    made = []
+    for port, (shape, dtype) in enumerate(zip(shapes, types, strict=True)):
+        if shape.dims is None or None in shape.dims:
+            message = f"the shape of {node.name}:{port} depends on values, which are left out"
+            raise OpError(message, hint="run it with values")
+        made.append(Outline(dtype, tuple(size for size in shape.dims if size is not None)))
+    return tuple(made)

@@ -1,0 +1,342 @@
+"""Execution of clusters: each `XlaLaunch` is one call of its function, compiled by XLA or fused."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from cfgraph.errors import Unsupported, UsageError
+from cfgraph.ir.dtypes import DType
+from cfgraph.ir.function_graph import FunctionGraph, FunctionInstances
+from cfgraph.ir.graph import Graph, Node
+from cfgraph.ir.shapes import Shape
+from cfgraph.ir.units import format_duration
+from cfgraph.ops.evaluate import StraightLine, numpy_kernel
+from cfgraph.ops.evaluate_control import numpy_line
+from cfgraph.ops.op import Kernel, Op, lookup
+from cfgraph.ops.variables import Variable
+from cfgraph.runtime.gpu.kernels import gpu_line
+from cfgraph.runtime.jax.compile import (
+    CompiledFunction,
+    TraceableFunction,
+    first_occurrence,
+    gpu_transfer,
+    has_jax,
+    load_jax,
+    xla_context,
+)
+from cfgraph.runtime.jax.dlpack import HostTransfer
+
+if TYPE_CHECKING:
+    from cfgraph.runtime.gpu.stream import GpuStream
+
+
+InputSignature = tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Compilation:
+    """One compilation of a cluster; `changed` says what differs from the signature before.
+
+    `refused` is why it was not to be had, and the fused call stands for it; `` where it was.
+    """
+
+    cluster: str
+    node: str
+    seconds: float
+    changed: str
+    refused: str
+
+    def __str__(self) -> str:
+        again = f", as {self.changed}" if self.changed else ""
+        if self.refused:
+            return f"{self.cluster} runs as one call of NumPy{again}: {self.refused}"
+        return f"{self.cluster} compiled in {format_duration(self.seconds * 1e9)}{again}"
+
+
+@dataclass(slots=True)
+class CompiledCluster:
+    """A function that launches call, and how it ran so far.
+
+    `refused` is why XLA cannot have it. `fused` of the `calls` ran as one call of NumPy kernels:
+    as nothing was compiled yet, or it was `small`, or `given_up` after too many compilations.
+    """
+
+    name: str
+    function: FunctionGraph
+    line: StraightLine
+    traceable: TraceableFunction | None
+    refused: str = ""
+    calls: int = 0
+    fused: int = 0
+    small: bool = False
+    gave_up_compiling: bool = False
+    compiled: dict[InputSignature, CompiledFunction | None] = field(default_factory=dict)
+    seen: dict[InputSignature, None] = field(default_factory=dict)
+    last: InputSignature | None = None
+    compilations: list[Compilation] = field(default_factory=list)
+
+    @property
+    def seconds(self) -> float:
+        """The time that all compilations took."""
+        return sum(item.seconds for item in self.compilations)
+
+    @property
+    def compiled_times(self) -> int:
+        """How often it was compiled."""
+        return sum(not item.refused for item in self.compilations)
+
+    def difference(self, now: InputSignature) -> str:
+        """What differs between the last signature that was compiled and another one, in words."""
+        before = self.last
+        if before is None or self.traceable is None:
+            return ""
+        arguments, told = self.function.arguments, list[str]()
+        for argument, old, new in zip(arguments, before[0], now[0], strict=False):
+            if old != new:
+                told.append(f"{argument.name} is {_shape_text(new)}, was {_shape_text(old)}")
+        constant = sorted(self.traceable.constant)
+        for place, old, new in zip(constant, before[1], now[1], strict=True):
+            if old != new and before[0][place] == now[0][place]:
+                told.append(f"constant {arguments[place].name} has another value")
+        return "; ".join(told) or "variables are shared otherwise"
+
+
+def _shape_text(shape: Any) -> str:
+    if len(shape) == len(("type", "shape")) and isinstance(shape[0], DType):
+        return f"{shape[0]}{Shape(shape[1])}" if shape[1] is not None else "without a value"
+    return str(Shape(shape))
+
+
+AUTO: Final = "auto"
+ENGINES: Final = ("numpy", "xla")
+# signatures of one cluster that stay compiled; the oldest goes first
+MAX_SIGNATURES: Final = 64
+# a cluster that was compiled more often than this, and ran fewer times for each, is not any more
+_MAX_COMPILATIONS: Final = 10
+_MIN_RUNS_PER_COMPILATION: Final = 50
+# a call of a compiled function takes as long as so many calls of kernels, on so many elements each
+_CALL_COST_IN_KERNELS: Final = 20
+_CALL_COST_IN_ELEMENTS: Final = 1000
+_UNKNOWN_SIZE: Final = 1 << 30
+
+
+class ClusterRunner:
+    """The clusters of a session: `engine` runs them, `lazy` compiles on a signature's second use.
+
+    Without an engine XLA is taken where jax is installed, for what is large enough to gain by it.
+    Raises UsageError for an engine that is none, Unsupported for XLA without jax.
+    """
+
+    def __init__(self, engine: str | None = None, *, lazy: bool = False) -> None:
+        if engine not in (None, AUTO, *ENGINES):
+            message = f"unknown engine {engine!r}"
+            raise UsageError(message, hint=f"one of {', '.join((AUTO, *ENGINES))}")
+        if engine == "xla":
+            load_jax()
+        self.auto_engine = engine in (None, AUTO)
+        self.engine = ("xla" if has_jax() else "numpy") if self.auto_engine else str(engine)
+        self.lazy = lazy
+        self.clusters: dict[Any, CompiledCluster] = {}
+        self._instances: FunctionInstances | None = None
+
+    def kernel(
+        self, graph: Graph, node: Node, device: str, lane: GpuStream | None = None
+    ) -> Kernel:
+        """What a launch does: a callable over a step and the inputs.
+
+        `lane` is the stream of a real GPU, None on the host.
+        """
+        cluster = self._cluster(graph, node, lane)
+        line, name = cluster.line, node.name
+
+        def fused(step: Any, *inputs: Any) -> Any:
+            cluster.calls += 1
+            cluster.fused += 1
+            try:
+                return line.run(step, *inputs)
+            except Exception as error:
+                raise line.located(error, name) from error.__cause__
+
+        if cluster.traceable is None:
+            return fused
+        call = _XlaCall(cluster, node, fused, self, device)
+        return call.run
+
+    def running(self) -> AbstractContextManager[None]:
+        """Where launches run."""
+        used = any(cluster.traceable for cluster in self.clusters.values())
+        return xla_context() if used else nullcontext()
+
+    def _cluster(self, graph: Graph, node: Node, lane: GpuStream | None) -> CompiledCluster:
+        """The cluster of a launch; one for all launches of a function on the host, or on a gpu."""
+        if self._instances is None or self._instances.library != graph.functions:
+            self._instances = FunctionInstances(dict(graph.functions))
+        func, constants = node.attr("function"), len(node.attr("Tconstants"))
+        function = self._instances.get(func.name, func.attrs)
+        key = function, constants, lane
+        if key not in self.clusters:
+            self.clusters[key] = self._made(func.name, function, constants, self._instances, lane)
+        return self.clusters[key]
+
+    def _made(
+        self,
+        name: str,
+        function: FunctionGraph,
+        constants: int,
+        instances: FunctionInstances,
+        lane: GpuStream | None,
+    ) -> CompiledCluster:
+        if lane is None:
+            line = numpy_line(function, instances, _fused_kernel)
+        else:
+            line = gpu_line(function, instances, _fused_kernel, lane)
+        cluster = CompiledCluster(name, function, line, None)
+        if self.engine == "xla" and not (lane and self.auto_engine):
+            try:
+                handover = gpu_transfer(lane) if lane else None
+                cluster.traceable = TraceableFunction(function, constants, instances, handover)
+            except Unsupported as error:
+                cluster.refused = f"{error.node}: {error.message}" if error.node else error.message
+        return cluster
+
+
+class _RandomOp(NamedTuple):
+    """The random op that runs, as its numbers are keyed: by the launch that it is in, too."""
+
+    name: str
+    launch: Node
+
+
+def _fused_kernel(node: Node, op: type[Op]) -> Kernel:
+    """The kernel of a node in a fused call; a random one draws as itself, not as the launch."""
+    kernel = numpy_kernel(node, op)
+    if not (op.stateful and op.random):
+        return kernel
+
+    def draw(step: Any, *inputs: Any) -> Any:
+        launch = getattr(step.node, "launch", step.node)
+        step.node = _RandomOp(f"{launch.name}/{node.name}", launch)
+        return kernel(step, *inputs)
+
+    return draw
+
+
+class _XlaCall:
+    """One launch that XLA runs: it finds the compiled body of a signature, or has it made."""
+
+    def __init__(
+        self, cluster: CompiledCluster, node: Node, fused: Kernel, owner: ClusterRunner, device: str
+    ) -> None:
+        assert cluster.traceable is not None
+        self.cluster, self.node, self.fused, self.device = cluster, node, fused, device
+        self.lazy, self.auto_engine = owner.lazy, owner.auto_engine
+        self.body = cluster.traceable
+        self.constant = sorted(self.body.constant)
+        # on a card, what must be known to the host
+        self.by_value = (
+            set() if isinstance(self.body.transfer, HostTransfer) else self.body.constant
+        )
+        types = cluster.function.input_types
+        handles = [place for place, dtype in enumerate(types) if dtype.kind == "resource"]
+        # several handles may be of one variable
+        self.handles = handles if len(handles) > 1 else []
+        # the constants of the last run, and what they are in a signature
+        self.known: tuple[Any, ...] = ()
+        self.told: InputSignature = ()
+
+    def run(self, step: Any, *inputs: Any) -> Any:
+        """Run the cluster."""
+        cluster = self.cluster
+        if self.by_value:
+            inputs = tuple(
+                self.body.transfer.known(item) if place in self.by_value else item
+                for place, item in enumerate(inputs)
+            )
+        key = self.signature(inputs)
+        try:
+            compiled = cluster.compiled[key]
+        except KeyError:
+            compiled = self.compile(step, key, inputs)
+        if compiled is None:
+            return self.fused(step, *inputs)
+        cluster.calls += 1
+        return compiled.run(inputs)
+
+    def signature(self, inputs: Sequence[Any]) -> InputSignature:
+        """What a compiled body is for: shapes, the values of constants, the variables' types."""
+        shapes = tuple([_input_signature(item) for item in inputs])
+        if self.handles:
+            shapes += tuple([first_occurrence(inputs, place) for place in self.handles])
+        if not self.constant:
+            return shapes, ()
+        known = tuple([inputs[place] for place in self.constant])
+        if len(known) != len(self.known) or any(
+            one is not other for one, other in zip(known, self.known, strict=True)
+        ):
+            self.known, self.told = known, tuple([item.tobytes() for item in known])
+        return shapes, self.told
+
+    def compile(
+        self, step: Any, key: InputSignature, inputs: Sequence[Any]
+    ) -> CompiledFunction | None:
+        """The body compiled for a signature that is new; None where the fused call is to run."""
+        cluster = self.cluster
+        if cluster.gave_up_compiling:
+            return None
+        if self.auto_engine and _is_small(cluster, inputs):
+            cluster.small = True
+            _remember(cluster.compiled, key, None)
+            return None
+        if self.lazy and key not in cluster.seen:
+            _remember(cluster.seen, key, None)
+            return None
+        made: CompiledFunction | None = None
+        refused, began = "", time.perf_counter()
+        if _changes_too_often(cluster):
+            refused, cluster.gave_up_compiling = "its signature changes too often", True
+        else:
+            try:
+                made = self.body.compile(inputs)
+            except Exception as error:
+                refused = self.body.explain_failure(error)
+        seconds = time.perf_counter() - began
+        done = Compilation(cluster.name, self.node.name, seconds, cluster.difference(key), refused)
+        cluster.compilations.append(done)
+        step.tell(self.device, str(done))
+        cluster.last = key
+        _remember(cluster.compiled, key, made)
+        return made
+
+
+def _remember(known: dict[InputSignature, Any], key: InputSignature, made: Any) -> None:
+    """Remember something of a signature; the oldest goes where there are too many."""
+    while len(known) >= MAX_SIGNATURES:
+        del known[next(iter(known))]
+    known[key] = made
+
+
+def _input_signature(item: Any) -> Any:
+    """What a signature says of one input; its type is the function's."""
+    if isinstance(item, Variable):
+        return item.dtype, None if item.value is None else item.value.shape
+    return item.shape
+
+
+def _is_small(cluster: CompiledCluster, inputs: Sequence[Any]) -> bool:
+    """True where the kernels are done before a compiled function is called.
+
+    What goes round in a loop is never small: nobody knows how often.
+    """
+    if any(getattr(lookup(node.op), "functional", "") == "while" for node in cluster.line.order):
+        return False
+    largest = max((int(getattr(item, "size", _UNKNOWN_SIZE)) for item in inputs), default=0)
+    return len(cluster.line.order) * (1 + largest / _CALL_COST_IN_ELEMENTS) < _CALL_COST_IN_KERNELS
+
+
+def _changes_too_often(cluster: CompiledCluster) -> bool:
+    count = len(cluster.compilations)
+    return count >= _MAX_COMPILATIONS and cluster.calls < _MIN_RUNS_PER_COMPILATION * count

@@ -1,1 +1,0 @@
-"""The devices that a run may use."""

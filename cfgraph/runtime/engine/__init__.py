@@ -1,0 +1,1 @@
+"""The token executor: plans, linked closures, frames, and rendezvous."""

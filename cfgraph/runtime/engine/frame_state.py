@@ -1,0 +1,173 @@
+"""Run state of frames and iterations: input values, pending counts, and their end.
+
+The pending count of a node is one integer: the low bits count the inputs that have not arrived,
+the bits from DEAD on the dead ones. A Merge counts 2 for each missing control input; from its
+first live input on, or once it is dead, the lowest bit is 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from cfgraph.errors import ExecutionError
+
+if TYPE_CHECKING:
+    from cfgraph.runtime.engine.plan import FramePlan
+
+DEAD: Final = 1 << 24
+PENDING_MASK: Final = DEAD - 1
+# the limit of runs that are to answer also where a loop does not end
+DEFAULT_MAX_ITERATIONS: Final = 100_000
+
+Fire = Callable[["Iteration"], None]
+Send = Callable[["Iteration", Any], int]
+Kill = Callable[["Iteration"], int]
+
+
+class Iteration:
+    """One iteration of one frame: input values by slot, counters by node.
+
+    `outstanding` counts tokens that are ready and frames that run inside.
+    """
+
+    __slots__ = ("children", "frame", "index", "next", "outstanding", "pending", "values")
+
+    def __init__(self, frame: FrameState, index: int) -> None:
+        self.frame = frame
+        self.index = index
+        self.values = frame.values.copy()
+        self.pending = frame.pending.copy()
+        self.outstanding = 0
+        self.next: Iteration | None = None
+        self.children: dict[FramePlan, FrameState] | None = None
+
+    @property
+    def path(self) -> str:
+        """The path of loops with the iteration of each: `/while[3]/inner[0]`; `/` for the root."""
+        parts: list[str] = []
+        iteration: Iteration | None = self
+        while iteration is not None and iteration.frame.parent is not None:
+            parts.append(f"/{iteration.frame.plan.name}[{iteration.index}]")
+            iteration = iteration.frame.parent
+        return "".join(reversed(parts)) or "/"
+
+
+class FrameState:
+    """One instance of a loop (or the root): its iterations, and what new ones start from.
+
+    `values`, `pending` and `roots` are the state that each new iteration begins with; constant
+    Enters write into them, so that an invariant costs nothing per iteration.
+    """
+
+    __slots__ = (
+        "alive",
+        "dead_exits",
+        "deferred",
+        "ended",
+        "entering",
+        "exited",
+        "first",
+        "limit",
+        "newest",
+        "parent",
+        "pending",
+        "plan",
+        "ready",
+        "roots",
+        "tag",
+        "values",
+    )
+
+    def __init__(
+        self, plan: FramePlan, parent: Iteration | None, ready: list[Any], limit: int | None
+    ) -> None:
+        self.plan = plan
+        self.parent = parent
+        self.ready = ready
+        self.limit = limit
+        self.values: list[Any] = [None] * plan.slots
+        self.pending = plan.pending.copy()
+        self.roots: list[Fire] = []
+        self.entering = plan.enters
+        self.deferred: list[tuple[Send, Any]] = []
+        self.dead_exits: dict[str, Kill] = {}
+        self.exited: set[str] = set()
+        # the last iteration of each loop inside that ended; only messages tell of it
+        self.ended: dict[FramePlan, int] | None = None
+        self.tag: Any = None  # set by the rendezvous, which compares frames across devices
+        self.alive = 1
+        self.newest = Iteration(self, 0)
+        self.first: Iteration | None = self.newest
+
+    def start(self) -> Iteration:
+        """Begin the next iteration; what was deferred for it is delivered."""
+        newest = self.newest
+        index = newest.index + 1
+        if self.limit is not None and index > self.limit:
+            raise iteration_limit_error(newest, self.limit)
+        fresh = Iteration(self, index)
+        newest.next = fresh
+        self.newest = fresh
+        if self.first is None:
+            self.first = fresh
+        self.alive += 1
+        if self.dead_exits:
+            self.dead_exits = {}
+        if self.roots:
+            self.ready.extend([(fire, fresh) for fire in self.roots])
+            fresh.outstanding = len(self.roots)
+        if self.deferred:
+            waiting, self.deferred = self.deferred, []
+            for send, value in waiting:
+                fresh.outstanding += send(fresh, value)
+        return fresh
+
+
+def iteration_limit_error(iteration: Iteration, limit: int) -> ExecutionError:
+    """The error of a loop that runs on."""
+    message = f"the loop {iteration.frame.plan.name!r} began more than {limit} iterations"
+    hint = "is its condition ever false? a larger --max-iterations lets it go on"
+    return ExecutionError(message, frame=iteration.path, hint=hint, code="CFG704")
+
+
+def finish_iteration(iteration: Iteration) -> None:
+    """Collect an iteration without outstanding tokens, and what ends with it.
+
+    Iterations end in order, and none before every Enter of its frame has arrived. Where a frame
+    ends, its dead Exits are delivered, and the iteration around it may end in turn.
+    """
+    frame = iteration.frame
+    while frame.parent is not None:
+        while (done := frame.first) is not None:
+            if done.outstanding or frame.entering:
+                return
+            frame.first = done.next
+            frame.alive -= 1
+            if frame.deferred:
+                frame.start()
+        around = frame.parent
+        _remove_frame(frame, around)
+        if around.outstanding:
+            return
+        frame = around.frame
+        if frame.first is not around:
+            return
+
+
+def _remove_frame(frame: FrameState, around: Iteration) -> None:
+    """Remove a finished frame from the iteration around it."""
+    for name, kill in frame.dead_exits.items():
+        if name not in frame.exited:
+            around.outstanding += kill(around)
+    outer = around.frame
+    if outer.ended is None:
+        outer.ended = {}
+    outer.ended[frame.plan] = frame.newest.index
+    # the frame and its iteration hold each other; what they hold is to go at once
+    frame.values.clear()
+    frame.roots.clear()
+    frame.newest.values.clear()
+    assert around.children is not None
+    del around.children[frame.plan]
+    around.outstanding -= 1

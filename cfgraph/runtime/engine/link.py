@@ -1,0 +1,218 @@
+"""Linking of a plan: one closure per node for a live token, and one for a dead one.
+
+A closure takes the iteration in which it fires. It knows its kernel, slots, and consumers; what it
+makes ready goes to the queue of the executor. No name or attribute is looked up during a run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from cfgraph.analysis.transfers import rendezvous_key
+from cfgraph.ir.graph import CONTROL, Node, Output
+from cfgraph.runtime.engine.control_flow_nodes import CONTROL_FLOW_NODES, NodeContext
+from cfgraph.runtime.engine.frame_state import Fire, Iteration, Send
+from cfgraph.runtime.engine.kernel_nodes import TRANSFER_NODES, kernel_node, recv_gates
+from cfgraph.runtime.engine.plan import NodePlan, Plan
+from cfgraph.runtime.engine.propagate import (
+    Consumers,
+    merge_control_input,
+    merge_data_input,
+    value_sender,
+)
+from cfgraph.runtime.engine.references import dereference
+from cfgraph.runtime.engine.rendezvous import Channel, Rendezvous
+from cfgraph.runtime.engine.step import RunStep
+
+# their control edges may be live while an output is dead
+_OWN_CONTROL: Final = ("switch", "merge", "recv")
+_NODE_MAKERS: Final = {**CONTROL_FLOW_NODES, **TRANSFER_NODES}
+
+Ready = list[tuple[Fire, Iteration]]
+FireWrapper = Callable[[NodePlan, list[Consumers], Fire, Fire], tuple[Fire, Fire]]
+
+
+@dataclass(slots=True)
+class LinkedPlan:
+    """The closures of a plan, and how fed values come in."""
+
+    fires: dict[Node, tuple[Fire, Fire]] = field(default_factory=dict)
+    owners: dict[Fire, NodePlan] = field(default_factory=dict)
+    feeds: dict[int, Send] = field(default_factory=dict)
+    roots: list[Fire] = field(default_factory=list)
+
+
+def link(
+    plan: Plan,
+    ready: Ready,
+    step: RunStep,
+    rendezvous: Rendezvous,
+    fetched: dict[int, Send],
+    wrap: FireWrapper | None = None,
+) -> LinkedPlan:
+    """Make the closures of a plan. `fetched[i]` takes the value of fetch i, None where it is dead.
+
+    `wrap` may put something around the two closures of each node (tracing does).
+    """
+    linker = _Linker(plan, ready, step, rendezvous, traced=wrap is not None)
+    linked = LinkedPlan()
+    for node, node_plan in plan.nodes.items():
+        live, dead = linker.fire(node_plan, wrap)
+        linked.owners[live] = linked.owners[dead] = node_plan
+        if node_plan.op.role == "recv":
+            live, dead = recv_gates(linker.channel(node), ready, live, dead)
+            linked.owners[live] = linked.owners[dead] = node_plan
+        linked.fires[node] = live, dead
+        if not node.inputs and not node.controls:
+            linked.roots.append(live)
+    linker.connect(linked)
+    for place, item in plan.fetches.items():
+        linker.edges(item.node, item.port).others.append(fetched[place])
+    linked.feeds = {place: linker.feed(item.node, item.port) for place, item in plan.feeds.items()}
+    return linked
+
+
+class _Linker:
+    def __init__(
+        self, plan: Plan, ready: Ready, step: RunStep, rendezvous: Rendezvous, *, traced: bool
+    ) -> None:
+        self.plan = plan
+        self.traced = traced
+        self.ready = ready
+        self.step = step
+        self.rendezvous = rendezvous
+        self.fed = frozenset(plan.feeds.values())
+        self.readers: dict[tuple[Node, int], Consumers] = {}
+        self.has_consumers: set[tuple[Node, int]] = {*plan.fetches.values()}
+        for node in plan.nodes:
+            self.has_consumers.update(node.inputs)
+            self.has_consumers.update(
+                (source, self.control_port(source)) for source in node.controls
+            )
+
+    def channel(self, node: Node) -> Channel:
+        """Where a Send and its Recv meet."""
+        return self.rendezvous.channel(rendezvous_key(node))
+
+    def edges(self, node: Node, port: int) -> Consumers:
+        """The readers of one output of a node, or of its control edges."""
+        key = (node, port)
+        found = self.readers.get(key)
+        if found is None:
+            found = self.readers[key] = Consumers(self.traced or key in self.has_consumers)
+        return found
+
+    def control_port(self, node: Node) -> int:
+        """Where the readers of a node's control edges are listed.
+
+        Among those of output 0 where that is the node's only token: one delivery serves both.
+        """
+        plan = self.plan.nodes.get(node)
+        shared = plan is not None and plan.outputs == 1 and plan.op.role not in _OWN_CONTROL
+        return 0 if shared and Output(node, 0) not in self.fed else CONTROL
+
+    def control(self, node: Node) -> Consumers:
+        """The readers of a node's control edges."""
+        return self.edges(node, self.control_port(node))
+
+    def fire(self, plan: NodePlan, wrap: FireWrapper | None) -> tuple[Fire, Fire]:
+        """The two closures of a node; its readers are filled in later."""
+        ports = [self._port(plan, port) for port in range(plan.outputs)]
+        control = self.control(plan.node)
+        extra = None if ports and control is ports[0] else control
+        transfers = plan.op.role in TRANSFER_NODES
+        channel = self.channel(plan.node) if transfers else None
+        links = NodeContext(self.ready, self.step, ports, extra, channel)
+        make = _NODE_MAKERS.get(plan.op.role, kernel_node)
+        live, dead = make(plan, links)
+        live = _dereferencing(plan, _moving_inputs(plan, live))
+        return wrap(plan, ports, live, dead) if wrap else (live, dead)
+
+    def _port(self, plan: NodePlan, port: int) -> Consumers:
+        """The readers of an output; nobody where it is fed."""
+        if Output(plan.node, port) in self.fed:
+            return Consumers(self.traced)
+        return self.edges(plan.node, port)
+
+    def feed(self, node: Node, port: int) -> Send:
+        """Deliver a fed value, with the control edges of a placeholder that is fed."""
+        send = value_sender(self.edges(node, port), self.ready)
+        if node not in self.plan.fed_nodes:
+            return send
+        control = value_sender(self.control(node), self.ready)
+        return lambda it, value: send(it, value) + control(it, value)
+
+    def connect(self, linked: LinkedPlan) -> None:
+        """Fill in the readers of everything."""
+        enters, recvs = self.plan.of_role("enter"), self.plan.of_role("recv")
+        for node, plan in self.plan.nodes.items():
+            live, dead = linked.fires[node]
+            merge = plan.op.role == "merge"
+            if plan.op.role == "trigger":
+                dead = live
+            for slot, item in enumerate(node.inputs):
+                edges = self.edges(item.node, item.port)
+                place = plan.base + slot
+                if merge:
+                    entered = item.node in enters and item not in self.fed
+                    received = item.node in recvs and item not in self.fed
+                    (edges.merges if received else edges.others).append(
+                        merge_data_input(
+                            place,
+                            plan.counter,
+                            len(node.inputs),
+                            live,
+                            dead,
+                            self.ready,
+                            from_enter=entered,
+                        )
+                    )
+                else:
+                    edges.plain.append((place, plan.counter, live, dead))
+            for source in node.controls:
+                edges = self.control(source)
+                if merge:
+                    count = len(node.inputs)
+                    edges.others.append(
+                        merge_control_input(plan.counter, count, live, dead, self.ready)
+                    )
+                else:
+                    edges.plain.append((0, plan.counter, live, dead))
+
+
+def _dereferencing(plan: NodePlan, live: Fire) -> Fire:
+    """A closure that first reads the references whose values are wanted.
+
+    Who hands a reference on looks only whether the variable has a value.
+    """
+    if not plan.reads:
+        return live
+    slots = tuple((plan.base + slot, slot in plan.shares) for slot in plan.reads)
+
+    def fire(it: Iteration) -> None:
+        values = it.values
+        for slot, shares in slots:
+            value = dereference(values[slot])
+            if not shares:
+                values[slot] = value
+        live(it)
+
+    return fire
+
+
+def _moving_inputs(plan: NodePlan, live: Fire) -> Fire:
+    """A closure that first brings inputs to the memory that wants them."""
+    moves = plan.moves
+    if not moves:
+        return live
+
+    def fire(it: Iteration) -> None:
+        values = it.values
+        for slot, move in moves:
+            if values[slot] is not None:
+                values[slot] = move(values[slot])
+        live(it)
+
+    return fire

@@ -1,0 +1,91 @@
+"""Variables that are read through references.
+
+A reference is the memory of the variable itself until a kernel computes with it. Identity and the
+control-flow primitives forward the reference, and its reader gets the value at that time: an
+invariant of a loop that assigns to the variable changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import Any
+
+from cfgraph.errors import UsageError
+from cfgraph.ir import registry
+from cfgraph.ir.graph import Node, Output
+from cfgraph.ops.array import Identity
+from cfgraph.ops.op import HANDS_ON, lookup, role
+from cfgraph.ops.stacks import Stack
+from cfgraph.ops.variables import Variable
+
+
+class References:
+    """The references of a run, among them the outputs of other types that are handed on ones."""
+
+    def __init__(self, nodes: Iterable[Node], fed: Collection[Output]) -> None:
+        self.fed = fed
+        self.forwarded: set[Output] = set()
+        todo = [node for node in nodes if self.kept(node)]
+        while todo:
+            node = todo.pop()
+            for port in range(_forwarded_outputs(node)):
+                item = node.output(port)
+                if item in fed or item in self.forwarded:
+                    continue
+                self.forwarded.add(item)
+                todo.extend(use.node for use in node.readers(port) if self.kept(use.node))
+
+    def kept(self, node: Node) -> tuple[int, ...]:
+        """The slots whose references a node hands on: not that of its predicate."""
+        if not _forwards_references(node):
+            return ()
+        return tuple(slot for slot in self.reads(node) if slot == 0 or role(node) != "switch")
+
+    def reads(self, node: Node) -> tuple[int, ...]:
+        """The slots that may get a reference where the op wants its value; what is fed is a value.
+
+        Raises UsageError where a value is fed to what wants the reference.
+        """
+        return tuple(slot for slot in range(len(node.inputs)) if self._is_wanted(node, slot))
+
+    def _is_wanted(self, node: Node, slot: int) -> bool:
+        item = node.inputs[slot]
+        if item in self.forwarded:
+            return True
+        if not _is_reference(item):
+            return False
+        wants = registry.input_types(node) or []
+        if wants[slot].is_ref and item in self.fed:
+            message = (
+                f"{item.name} is fed a value, but {node.name!r} ({node.op}) wants the variable"
+            )
+            raise UsageError(message, node=node, hint=f"feed what reads {item.node.name!r} instead")
+        return not wants[slot].is_ref and item not in self.fed
+
+
+def dereference(item: Any) -> Any:
+    """The value that a reference gives: a variable's, or a legacy stack's names.
+
+    Anything else is given as it is. Raises OpError while the variable has none.
+    """
+    if type(item) is Variable:
+        return item if item.resource else item.read()
+    return item.names if type(item) is Stack and item.names is not None else item
+
+
+def _forwards_references(node: Node) -> bool:
+    op = lookup(node.op)
+    return op is Identity or (op is not None and op.role in HANDS_ON)
+
+
+def _forwarded_outputs(node: Node) -> int:
+    """How many outputs, from the first, give what a node hands on; a Merge's second does not."""
+    return registry.output_count(node) or 0 if role(node) == "switch" else 1
+
+
+def _is_reference(item: Output) -> bool:
+    definition = registry.lookup(item.node.op)
+    if definition is None or not definition.parsed().has_references:
+        return False
+    dtype = item.dtype
+    return dtype is not None and dtype.is_ref

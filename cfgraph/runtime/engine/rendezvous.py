@@ -1,0 +1,109 @@
+"""Rendezvous of Send and Recv: a message waits here for its Recv, or the Recv for its message.
+
+Each pair has one channel. Its messages are distinguished by the tag of the sending token, the path
+of frames and iterations, which is equal on both devices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Final, NamedTuple
+
+from cfgraph.analysis.transfers import RendezvousKey
+from cfgraph.runtime.engine.frame_state import Fire, FrameState, Iteration
+
+Tag = tuple[Any, int]
+
+
+class _NoMessage:
+    def __repr__(self) -> str:
+        return "<no message yet>"
+
+
+NO_MESSAGE: Final = _NoMessage()
+
+
+class PendingRecv(NamedTuple):
+    """A Recv that fired before its message came: what to do then, where, on whose queue."""
+
+    take: Fire
+    iteration: Iteration
+    ready: list[tuple[Fire, Iteration]]
+
+
+class Channel:
+    """The messages of one pair of Send and Recv: a value, or None for a dead token."""
+
+    __slots__ = ("key", "messages", "waiting")
+
+    def __init__(self, key: RendezvousKey) -> None:
+        self.key = key
+        self.messages: dict[Tag, Any] = {}
+        self.waiting: dict[Tag, PendingRecv] = {}
+
+    def put(self, it: Iteration, value: Any) -> None:
+        """Leave the message of a Send; a Recv that waits for it becomes ready."""
+        self.arrive(iteration_tag(it), value)
+
+    def arrive(self, tag: Tag, value: Any) -> PendingRecv | None:
+        """Have a message there; who waited for it, and is ready now."""
+        self.messages[tag] = value
+        waiting = self.waiting.pop(tag, None) if self.waiting else None
+        if waiting is not None:
+            waiting.ready.append((waiting.take, waiting.iteration))
+        return waiting
+
+    def expect(self, it: Iteration, take: Fire, ready: list[tuple[Fire, Iteration]]) -> bool:
+        """True if the message is there; otherwise the Recv becomes ready when it comes."""
+        tag = iteration_tag(it)
+        if tag in self.messages:
+            return True
+        self.waiting[tag] = PendingRecv(take, it, ready)
+        return False
+
+    def take(self, it: Iteration) -> Any:
+        """The message, which is gone from here then."""
+        return self.messages.pop(iteration_tag(it))
+
+
+class Rendezvous:
+    """The channels of a run, by key."""
+
+    def __init__(self, make: Callable[[RendezvousKey], Channel] = Channel) -> None:
+        self._make = make
+        self._channels: dict[RendezvousKey, Channel] = {}
+
+    def channel(self, key: RendezvousKey) -> Channel:
+        """The channel of a pair; both ends get the same one."""
+        found = self._channels.get(key)
+        if found is None:
+            found = self._channels[key] = self._make(key)
+        return found
+
+    def __iter__(self) -> Iterator[Channel]:
+        return iter(self._channels.values())
+
+    def clear(self) -> None:
+        """Forget what an earlier run left."""
+        for channel in self._channels.values():
+            channel.messages.clear()
+            channel.waiting.clear()
+
+    def waiting(self) -> Iterator[tuple[RendezvousKey, PendingRecv]]:
+        """Every Recv that waits, in the order of the channels and of the arrival there."""
+        for key, channel in self._channels.items():
+            for waiting in channel.waiting.values():
+                yield key, waiting
+
+
+def iteration_tag(it: Iteration) -> Tag:
+    """What identifies an iteration on all devices."""
+    frame = it.frame
+    return frame.tag or _frame_tag(frame), it.index
+
+
+def _frame_tag(frame: FrameState) -> Any:
+    """The names and iterations of the frames around, made once for an instance of a frame."""
+    parent = frame.parent
+    frame.tag = ("",) if parent is None else (*iteration_tag(parent), frame.plan.name)
+    return frame.tag

@@ -1,0 +1,75 @@
+"""Run step: a run as the kernels of stateful ops see it."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from cfgraph.ir.graph import Node
+from cfgraph.runtime.engine.frame_state import Iteration
+from cfgraph.runtime.state import State
+from cfgraph.runtime.trace.events import Observer, TraceEvent
+
+
+class RunStep:
+    """Implements `cfgraph.ops.step.Step` for one executor; `node` and `iteration` are set before
+    each stateful kernel runs.
+    """
+
+    __slots__ = (
+        "began",
+        "iteration",
+        "max_iterations",
+        "node",
+        "observer",
+        "run",
+        "seed",
+        "state",
+    )
+
+    def __init__(self, state: State, seed: int) -> None:
+        self.state = state
+        self.seed = seed
+        self.run = 0
+        self.max_iterations: int | None = None
+        self.node: Node | None = None
+        self.iteration: Iteration | None = None
+        self.observer: Observer | None = None
+        self.began = 0
+
+    def resource(self, container: str, name: str, make: Callable[[], Any]) -> Any:
+        """The session's object of this container and name; made if it is not there."""
+        return self.state.get_or_make(container, name, make)
+
+    def forget(self, container: str, name: str) -> None:
+        """Drop an object from the session's state."""
+        self.state.forget(container, name)
+
+    def generator(self, seed: int, seed2: int) -> np.random.Generator:
+        """A generator for this execution of the running node, whatever ran before it.
+
+        It is keyed by all seeds, the node, its frame path and iteration, and the number of the run.
+        """
+        assert self.node is not None
+        assert self.iteration is not None
+        key = (self.seed, seed, seed2, self.node.name, self.iteration.path, self.run)
+        digest = hashlib.blake2b(repr(key).encode(), digest_size=16).digest()
+        return np.random.Generator(np.random.Philox(key=int.from_bytes(digest, "little")))
+
+    def tell(self, device: str, text: str) -> None:
+        """Put a note into the trace, of the running node."""
+        if self.observer is None or self.node is None or self.iteration is None:
+            return
+        now, node, it = time.perf_counter_ns() - self.began, self.node, self.iteration
+        note = TraceEvent(device, node.name, node.op, it.path, it.index, False, now, now)
+        self.observer.event(note._replace(kind="note", text=text))
+
+    def print(self, text: str, stream: str = "stderr") -> None:
+        """Show what the graph prints, on stderr whatever it asks for: stdout is for results."""
+        sys.stderr.write(text)
+        sys.stderr.flush()

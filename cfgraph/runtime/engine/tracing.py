@@ -1,0 +1,99 @@
+"""Attachment of observers to the closures of nodes."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+
+from cfgraph.analysis.transfers import rendezvous_key
+from cfgraph.ir.devices import short_device_name
+from cfgraph.ir.graph import Node
+from cfgraph.runtime.engine.frame_state import Fire, Iteration, Send
+from cfgraph.runtime.engine.kernel_nodes import TRANSFER_NODES
+from cfgraph.runtime.engine.link import FireWrapper
+from cfgraph.runtime.engine.plan import NodePlan
+from cfgraph.runtime.engine.propagate import Consumers
+from cfgraph.runtime.engine.references import dereference
+from cfgraph.runtime.trace.events import Observer, TraceEvent
+
+
+def trace_wrapper(observer: Observer, device: str, began: int) -> FireWrapper:
+    """A wrapper for `link` that tells `observer` every token that fires, and when since `began`."""
+
+    def wrap(plan: NodePlan, ports: list[Consumers], live: Fire, dead: Fire) -> tuple[Fire, Fire]:
+        node, role, none = plan.node, plan.op.role, (None,) * plan.outputs
+        outputs: list[Any] = list(none)
+        forwards = role in ("enter", "exit", "next_iteration")
+        for port, edges in enumerate(() if forwards else ports):
+            edges.others.insert(0, _capture(outputs, port, shares=bool(plan.shares)))
+        pair = _transfer_name(node) if role in TRANSFER_NODES else ""
+        kind = role if pair else "op"
+
+        def fire(it: Iteration) -> None:
+            size = message_bytes(it.values[plan.base]) if role == "send" else 0
+            if forwards:
+                value = it.values[plan.base]
+                outputs[0] = dereference(value) if plan.shares else value
+            start = time.perf_counter_ns() - began
+            live(it)
+            told = tuple(outputs)
+            outputs[:] = none
+            tell(it, False, start, told, size)
+
+        def fire_dead(it: Iteration) -> None:
+            size = message_bytes(it.values[plan.base]) if role == "send" else 0
+            start = time.perf_counter_ns() - began
+            dead(it)
+            tell(it, True, start, none, size)
+
+        def tell(
+            it: Iteration, is_dead: bool, start: int, values: tuple[Any, ...], size: int
+        ) -> None:
+            end = time.perf_counter_ns() - began
+            flow = f"{pair} {it.path}" if pair else None
+            if role == "recv":
+                size = message_bytes(values[0])
+            observer.event(
+                TraceEvent(
+                    device,
+                    node.name,
+                    node.op,
+                    it.path,
+                    it.index,
+                    is_dead,
+                    start,
+                    end,
+                    values,
+                    kind,
+                    flow,
+                    size,
+                )
+            )
+
+        return fire, fire_dead
+
+    return wrap
+
+
+def _transfer_name(node: Node) -> str:
+    """What both ends of a transfer are called, but for the tag of each message."""
+    key = rendezvous_key(node)
+    sender, receiver = short_device_name(key.send_device), short_device_name(key.recv_device)
+    return f"{sender}>{receiver} {key.tensor_name}"
+
+
+def message_bytes(value: Any) -> int:
+    """The bytes of a message; 0 for deadness, and for what is no array."""
+    if isinstance(value, np.ndarray) and value.dtype == object:
+        return sum(len(item) for item in value.flat if isinstance(item, bytes))
+    return int(getattr(value, "nbytes", 0))
+
+
+def _capture(outputs: list[Any], port: int, *, shares: bool) -> Send:
+    def capture(it: Iteration, value: Any) -> int:
+        outputs[port] = dereference(value) if shares else value
+        return 0
+
+    return capture

@@ -1,0 +1,1 @@
+"""Compilation of clusters by XLA, through jax."""

@@ -1,0 +1,160 @@
+"""Lowering of a function body, with the loops and conditionals in it, to jax."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NoReturn
+
+from cfgraph.errors import Unsupported
+from cfgraph.ir import registry
+from cfgraph.ir.function_graph import FunctionGraph, FunctionInstances
+from cfgraph.ir.graph import Node
+from cfgraph.ops.evaluate import (
+    Bind,
+    StraightLine,
+    is_known,
+    numpy_kernel,
+    ordered,
+    static_nodes,
+    traced_kernels,
+)
+from cfgraph.ops.evaluate_control import (
+    called,
+    constant_slots,
+    invariant,
+    numpy_control,
+    numpy_line,
+    pure,
+)
+from cfgraph.ops.op import Kernel, Op
+from cfgraph.runtime.jax.tensor_list import JaxTensorList, list_kernel
+
+
+class _TracingStep:
+    """What a kernel finds in place of the step while it is traced: nothing that it may ask."""
+
+    def __getattr__(self, name: str) -> NoReturn:
+        message = "it needs the run itself"
+        raise Unsupported(message)
+
+
+TRACING_STEP: Final[Any] = _TracingStep()
+
+
+def jax_line(jax: Any, function: FunctionGraph, instances: FunctionInstances) -> StraightLine:
+    """A function's body for jax to trace. Raises Unsupported, with the node, for what cannot be."""
+    order = ordered(function)
+    static = static_nodes(order, lambda node, op: constant_slots(node, op, instances))
+    plain = _without_stateful_ops(traced_kernels(jax.numpy, static))
+
+    def bind(node: Node, op: type[Op]) -> Kernel:
+        inner = called(node, op, instances)
+        if not inner:
+            return list_kernel(jax, node, op) or plain(node, op)
+        lines = [jax_line(jax, _without_effects(one), instances) for one in inner]
+        known = numpy_control(op, [numpy_line(one, instances, pure(numpy_kernel)) for one in inner])
+        if getattr(op, "functional", "") == "while":
+            traced = _while_loop(jax, lines, invariant(inner[1]))
+        else:
+            traced = _conditional(jax, lines)
+        if node not in static:
+            return traced
+        return lambda *values: known(*values) if all(map(is_known, values)) else traced(*values)
+
+    return StraightLine(function, bind)
+
+
+def _without_effects(function: FunctionGraph) -> FunctionGraph:
+    """The function. Raises Unsupported where it has effects: it may run more than once."""
+    refuse = pure(lambda node, op: lambda: None)
+    for node in ordered(function):
+        op = registry.lookup(node.op)
+        if op is not None:
+            refuse(node, op)
+    return function
+
+
+def _without_stateful_ops(bind: Bind) -> Bind:
+    """Refuse a stateful op unless all that it does it does to variables."""
+
+    def bound(node: Node, op: type[Op]) -> Kernel:
+        types = registry.input_types(node) or []
+        if op.stateful and not any(dtype.kind == "resource" for dtype in types):
+            message = f"{node.op} has effects and cannot be compiled"
+            raise Unsupported(message, node=node)
+        handed = op.forwards and not any(dtype.kind == "string" for dtype in types)
+        if not handed and any(dtype.kind in ("string", "variant") for dtype in types):
+            message = f"{node.op} on {types[0]} cannot be compiled"
+            raise Unsupported(message, node=node)
+        return bind(node, op)
+
+    return bound
+
+
+def _while_loop(jax: Any, lines: Sequence[StraightLine], same: Sequence[bool]) -> Kernel:
+    """A loop; what it does not change is no part of what goes round, and stays known if it was."""
+    holds, step = (_as_tuple(line) for line in lines)
+    moving = [place for place, kept in enumerate(same) if not kept]
+
+    def run(*values: Any) -> Any:
+        def filled(state: Sequence[Any]) -> list[Any]:
+            every = list(values)
+            for place, value in zip(moving, state, strict=True):
+                every[place] = value
+            return every
+
+        def cond(state: Any) -> Any:
+            return jax.numpy.asarray(holds(*filled(state))[0])
+
+        def body(state: Any) -> Any:
+            after = step(*filled(state))
+            return tuple(_as_jax(jax, after[place]) for place in moving)
+
+        start = tuple(_as_jax(jax, values[place]) for place in moving)
+        if any(isinstance(value, JaxTensorList) and value.data is None for value in start):
+            after = jax.eval_shape(body, start)
+            start = tuple(
+                one.shaped(jax, other) if isinstance(one, JaxTensorList) else one
+                for one, other in zip(start, after, strict=True)
+            )
+        result = filled(jax.lax.while_loop(cond, body, start) if moving else start)
+        return result[0] if len(result) == 1 else tuple(result) if result else None
+
+    return run
+
+
+def _conditional(jax: Any, lines: Sequence[StraightLine]) -> Kernel:
+    """A conditional; where the predicate is known, the branch that it takes."""
+    then, other = (_as_tuple(line) for line in lines)
+
+    def run(pred: Any, *values: Any) -> Any:
+        if is_known(pred):
+            result = (then if pred else other)(*values)
+        else:
+            branches = [_on_arrays(jax, branch, values) for branch in (then, other)]
+            result = jax.lax.cond(pred, *branches)
+        return result[0] if len(result) == 1 else tuple(result) if result else None
+
+    return run
+
+
+def _on_arrays(
+    jax: Any, branch: Callable[..., tuple[Any, ...]], values: Sequence[Any]
+) -> Callable[[], Any]:
+    return lambda: tuple(_as_jax(jax, item) for item in branch(*values))
+
+
+def _as_jax(jax: Any, value: Any) -> Any:
+    """A value as one that jax hands round."""
+    return value if isinstance(value, JaxTensorList) else jax.numpy.asarray(value)
+
+
+def _as_tuple(line: StraightLine) -> Callable[..., tuple[Any, ...]]:
+    """The callable of a line, whose result is always a tuple."""
+    run, count = line.run, len(line.returned)
+
+    def call(*values: Any) -> tuple[Any, ...]:
+        result = run(TRACING_STEP, *values)
+        return result if count > 1 else (result,) if count else ()
+
+    return call

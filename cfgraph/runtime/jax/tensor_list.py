@@ -1,0 +1,184 @@
+"""Tensor lists under jax tracing: the rows of one array of fixed size.
+
+The size is known when the list is compiled. The fact `as_rows` of an op states what it does to the
+rows. The first element determines their shape if nothing else does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any, Final
+
+from cfgraph.errors import Unsupported
+from cfgraph.ir.dtypes import DType
+from cfgraph.ir.graph import Node
+from cfgraph.ir.shapes import Shape
+from cfgraph.ops.op import Kernel, Op
+from cfgraph.ops.tensor_list import shape_of_input
+
+
+class JaxTensorList:
+    """So many rows, of which `length` are in use; no data as long as their shape is not known."""
+
+    __slots__ = ("data", "dtype", "length", "most")
+
+    def __init__(self, dtype: DType, most: int, data: Any, length: Any) -> None:
+        self.dtype = dtype
+        self.most = most
+        self.data = data
+        self.length = length
+
+    ndim = 0
+
+    def shaped(self, jax: Any, like: JaxTensorList) -> JaxTensorList:
+        """These rows, with the shape that others have if they have none yet."""
+        if self.data is not None or like.data is None:
+            return self
+        data = jax.numpy.zeros(like.data.shape, like.data.dtype)
+        return JaxTensorList(self.dtype, self.most, data, self.length)
+
+
+def list_kernel(jax: Any, node: Node, op: type[Op]) -> Kernel | None:
+    """The kernel of an op on lists; None for any other op, or one that rows cannot do."""
+    name: str = getattr(op, "as_rows", "")
+    if not name:
+        return None
+    _register(jax)
+    return _KERNELS[name](jax, node)
+
+
+@cache
+def _register(jax: Any) -> None:
+    jax.tree_util.register_pytree_node(
+        JaxTensorList,
+        lambda rows: ((rows.data, rows.length), (rows.dtype, rows.most)),
+        lambda known, parts: JaxTensorList(*known, *parts),
+    )
+
+
+def _blank(jax: Any, dtype: DType, most: Any, shape: Any) -> Any:
+    """Rows of zeros, where the shape is known."""
+    wanted = shape_of_input(shape)
+    if wanted.dims is None or not wanted.is_full:
+        return None
+    return _zeros(jax, dtype, most, wanted)
+
+
+def _zeros(jax: Any, dtype: DType, most: int, shape: Shape) -> Any:
+    # a loop that never runs is compiled too, and no index is within no rows
+    return jax.numpy.zeros((max(most, 1), *shape), dtype.numpy)
+
+
+def _empty(jax: Any, node: Node) -> Kernel:
+    dtype = node.attr("element_dtype")
+
+    def empty(shape: Any, most: Any) -> JaxTensorList:
+        if most < 0:
+            message = "how many elements the list may have is not known when it is compiled"
+            raise Unsupported(message)
+        data = _blank(jax, dtype, int(most), shape)
+        return JaxTensorList(dtype, int(most), data, jax.numpy.int32(0))
+
+    return empty
+
+
+def _reserve(jax: Any, node: Node) -> Kernel:
+    dtype = node.attr("element_dtype")
+
+    def reserve(shape: Any, count: Any) -> JaxTensorList:
+        data = _blank(jax, dtype, int(count), shape)
+        return JaxTensorList(dtype, int(count), data, jax.numpy.int32(count))
+
+    return reserve
+
+
+def _from_tensor(jax: Any, node: Node) -> Kernel:
+    dtype = node.attr("element_dtype")
+
+    def of(tensor: Any, shape: Any) -> JaxTensorList:
+        tensor, count = jax.numpy.asarray(tensor), len(tensor)
+        if not count:
+            tensor = _zeros(jax, dtype, 1, Shape(tensor.shape[1:]))
+        return JaxTensorList(dtype, count, tensor, jax.numpy.int32(count))
+
+    return of
+
+
+def _push(jax: Any, node: Node) -> Kernel:
+    def push(rows: JaxTensorList, value: Any) -> JaxTensorList:
+        data = _put_row(jax, rows, rows.length, value)
+        return JaxTensorList(rows.dtype, rows.most, data, rows.length + 1)
+
+    return push
+
+
+def _pop(jax: Any, node: Node) -> Kernel:
+    def pop(rows: JaxTensorList, shape: Any) -> tuple[JaxTensorList, Any]:
+        last = rows.length - 1
+        value = _row(jax, rows, last, shape)
+        return JaxTensorList(rows.dtype, rows.most, rows.data, last), value
+
+    return pop
+
+
+def _put(jax: Any, node: Node) -> Kernel:
+    def put(rows: JaxTensorList, index: Any, value: Any) -> JaxTensorList:
+        return JaxTensorList(rows.dtype, rows.most, _put_row(jax, rows, index, value), rows.length)
+
+    return put
+
+
+def _get(jax: Any, node: Node) -> Kernel:
+    return lambda rows, index, shape: _row(jax, rows, index, shape)
+
+
+def _take(jax: Any, node: Node) -> Kernel:
+    return lambda rows, indices, shape: _data(jax, rows, shape)[indices]
+
+
+def _all(jax: Any, node: Node) -> Kernel:
+    return lambda rows, shape: _data(jax, rows, shape)[: rows.most]
+
+
+def _count(jax: Any, node: Node) -> Kernel:
+    return lambda rows: rows.length
+
+
+def _put_row(jax: Any, rows: JaxTensorList, index: Any, value: Any) -> Any:
+    value = jax.numpy.asarray(value)
+    data = rows.data
+    if data is None:
+        data = _zeros(jax, rows.dtype, rows.most, Shape(value.shape))
+    if data.shape[1:] != value.shape:
+        message = f"an element of the list is {Shape(value.shape)}, another {Shape(data.shape[1:])}"
+        raise Unsupported(message)
+    return jax.lax.dynamic_update_index_in_dim(data, value, index, 0)
+
+
+def _row(jax: Any, rows: JaxTensorList, index: Any, shape: Any) -> Any:
+    return jax.lax.dynamic_index_in_dim(_data(jax, rows, shape), index, 0, keepdims=False)
+
+
+def _data(jax: Any, rows: JaxTensorList, shape: Any) -> Any:
+    data = rows.data
+    if data is None:
+        data = _blank(jax, rows.dtype, rows.most, shape)
+    if data is None:
+        message = "what shape the elements of the list have is not known when it is compiled"
+        raise Unsupported(message)
+    return data
+
+
+_KERNELS: Final[Mapping[str, Callable[[Any, Node], Kernel]]] = {
+    "empty": _empty,
+    "reserve": _reserve,
+    "of": _from_tensor,
+    "push": _push,
+    "pop": _pop,
+    "put": _put,
+    "get": _get,
+    "take": _take,
+    "all": _all,
+    "count": _count,
+}

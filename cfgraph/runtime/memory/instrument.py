@@ -1,0 +1,178 @@
+"""Instrumentation of a plan for memory accounting: its kernels, messages, and feeds.
+
+A run without accounting has none of this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from cfgraph.analysis.transfers import rendezvous_key
+from cfgraph.ir.graph import Node, Output
+from cfgraph.ops.array import same
+from cfgraph.ops.stacks import Stack
+from cfgraph.ops.tensor_array import TensorArray
+from cfgraph.ops.variables import Variable
+from cfgraph.runtime.device_kinds import has_own_memory
+from cfgraph.runtime.engine.frame_state import Fire, Iteration, Send
+from cfgraph.runtime.engine.link import FireWrapper
+from cfgraph.runtime.engine.plan import NodePlan, Plan
+from cfgraph.runtime.engine.propagate import Consumers
+from cfgraph.runtime.engine.tracing import message_bytes
+from cfgraph.runtime.memory.accounting import DeviceMemory, MemoryMeter
+from cfgraph.runtime.memory.placement import MemoryPlacement, copy_of_value, is_gpu_array
+
+Kernel = Callable[..., Any]
+
+
+class MemoryInstrumentation:
+    """What counts the memory of one device in a run."""
+
+    def __init__(self, plan: Plan, meter: MemoryMeter) -> None:
+        self.plan = plan
+        self.meter = meter
+        self.memory: DeviceMemory = meter.memory(plan.device)
+        self.homes = MemoryPlacement(plan.nodes)
+        self.crossing: dict[Node, list[tuple[int, bool]]] = {}
+        if self.memory.apart:
+            for node, slot, out in self.homes.crossings():
+                place = plan.nodes[node].base + slot
+                self.crossing.setdefault(node, []).append((place, out))
+        for node_plan in plan.nodes.values():
+            self._count(node_plan)
+
+    def _host(self, item: Output) -> bool:
+        return self.memory.apart and self.homes.is_host(item)
+
+    def _count(self, plan: NodePlan) -> None:
+        """Give a node a kernel that counts what it makes."""
+        op = plan.op
+        if op.role == "recv":
+            plan.kernel = self._landing(plan)
+        elif op.parks == "push" and plan.node.attr("swap_memory") and self.memory.apart:
+            plan.kernel = self._pushing(plan.kernel)
+        elif op.parks == "pop":
+            plan.kernel = self._popping(plan.kernel)
+        elif not op.role:
+            plan.kernel = self._making(plan)
+
+    def _making(self, plan: NodePlan) -> Kernel:
+        kernel, memory, keep = plan.kernel, self.memory, self.meter.keep
+        makers = self.meter.makers
+        hosts = [self._host(Output(plan.node, port)) for port in range(plan.outputs)]
+
+        def run(*inputs: Any) -> Any:
+            result = kernel(*inputs)
+            if len(hosts) == 1:
+                keep(result, memory, host=hosts[0])
+            else:
+                for value, host in zip(result or (), hosts, strict=True):
+                    keep(value, memory, host=host)
+            return result
+
+        def run_stateful(*inputs: Any) -> Any:
+            result = run(*inputs)
+            for item in inputs:
+                if isinstance(item, Variable):
+                    keep(item.value, memory)
+            if isinstance(result, Stack | TensorArray):
+                makers[id(result)] = plan.node.name
+            return result
+
+        return run_stateful if plan.op.stateful else run
+
+    def _pushing(self, kernel: Kernel) -> Kernel:
+        swapper = self.memory.swapper
+
+        def push(step: Any, stack: Stack, value: Any) -> Any:
+            result = kernel(step, stack, value)
+            swapper.pushed(stack)
+            return result
+
+        return push
+
+    def _popping(self, kernel: Kernel) -> Kernel:
+        swapper = self.memory.swapper
+        return lambda step, stack: swapper.popped(kernel(step, stack), stack)
+
+    def _landing(self, plan: NodePlan) -> Kernel:
+        """A message is a copy, but for one from the same device, or one that came by itself."""
+        receive, key = plan.kernel, rendezvous_key(plan.node)
+        source = self.meter.memory(key.send_device)
+        if source is self.memory:
+            return receive
+        memory, host = self.memory, self._host(plan.node.output())
+        crosses, peer = memory.apart and not host, source.apart
+        keep = self._land if receive is same else self._kept
+
+        def land(message: Any) -> Any:
+            if message is None:
+                return None
+            if crosses:
+                (memory.from_devices if peer else memory.to_device).add(message_bytes(message))
+            return keep(receive(message), host)
+
+        return land
+
+    def _land(self, value: Any, host: bool) -> Any:
+        return self._kept(copy_of_value(value), host)
+
+    def wrap(self, inner: FireWrapper | None) -> FireWrapper:
+        """Note what runs, and count what crosses, before what `inner` puts around a node."""
+        memory, cross = self.memory, self.meter.cross
+
+        def wrap(
+            plan: NodePlan, ports: list[Consumers], live: Fire, dead: Fire
+        ) -> tuple[Fire, Fire]:
+            if inner is not None:
+                live, dead = inner(plan, ports, live, dead)
+            slots = self.crossing.get(plan.node, ())
+            sent = plan.base if self._copies_out(plan) else -1
+
+            def fire(it: Iteration) -> None:
+                memory.running = plan
+                for place, out in slots:
+                    value = it.values[place]
+                    cross(value, memory, message_bytes(value), out=out)
+                if sent >= 0:
+                    memory.to_host.add(message_bytes(it.values[sent]))
+                live(it)
+                if it.values:
+                    # what only control edges read
+                    it.values[0] = None
+
+            return fire, dead
+
+        return wrap
+
+    def _copies_out(self, plan: NodePlan) -> bool:
+        """True for a Send from this device's own memory to a host."""
+        if plan.op.role != "send" or not self.memory.apart:
+            return False
+        if has_own_memory(rendezvous_key(plan.node).recv_device):
+            return False
+        return not self.homes.is_host(plan.node.inputs[0])
+
+    def feed(self, send: Send, item: Output) -> Send:
+        """Deliver a fed value, which comes from the host."""
+        memory, host = self.memory, self._host(item)
+        if not memory.apart or host:
+            return lambda it, value: send(it, self._kept(value, host))
+
+        def deliver(it: Iteration, value: Any) -> int:
+            memory.to_device.add(message_bytes(value))
+            keep = self._kept if is_gpu_array(value) else self._land
+            return send(it, keep(value, host))
+
+        return deliver
+
+    def _kept(self, value: Any, host: bool) -> Any:
+        self.meter.keep(value, self.memory, host=host)
+        return value
+
+    def fetched(self, results: Sequence[Any]) -> None:
+        """Count the copies of fetched values to the host."""
+        for place, item in self.plan.fetches.items():
+            if self.memory.apart and not self._host(item) and hasattr(results[place], "nbytes"):
+                self.memory.to_host.add(message_bytes(results[place]))

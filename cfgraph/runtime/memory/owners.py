@@ -1,0 +1,106 @@
+"""Owners of the memory of a device, found by a search through the state of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from cfgraph.ir.devices import short_device_name
+from cfgraph.ops.stacks import Stack
+from cfgraph.ops.tensor_array import TensorArray
+from cfgraph.ops.tensor_list import TensorList
+from cfgraph.ops.variables import Variable
+from cfgraph.runtime.engine.executor import Executor
+from cfgraph.runtime.engine.frame_state import FrameState, Iteration
+from cfgraph.runtime.memory.accounting import (
+    ITERATIONS,
+    STACK,
+    CountedBuffer,
+    DeviceMemory,
+    MemoryMeter,
+    MemoryOwner,
+)
+from cfgraph.runtime.memory.placement import buffer_of
+from cfgraph.runtime.memory.swapping import StackEntry
+from cfgraph.runtime.state import State
+
+
+@dataclass(slots=True)
+class _OwnerSearch:
+    """What was found so far: a buffer belongs to whoever is looked at first."""
+
+    meter: MemoryMeter
+    memory: DeviceMemory
+    seen: set[int] = field(default_factory=set)
+    totals: dict[tuple[str, str], list[int]] = field(default_factory=dict)
+
+    def add(self, kind: str, name: str, values: Iterable[Any]) -> None:
+        """Count what is on the device, and was not seen before, for a holder."""
+        for value in values:
+            buffer = buffer_of(value)
+            held = None if buffer is None else self.meter.held.get(id(buffer))
+            if held is not None:
+                self.take(kind, name, id(buffer), held)
+
+    def take(self, kind: str, name: str, key: int, held: CountedBuffer) -> None:
+        """Count one buffer."""
+        if held.memory is not self.memory or key in self.seen or (held.host and not held.also):
+            return
+        self.seen.add(key)
+        total = self.totals.setdefault((kind, name), [0, 0])
+        total[0] += held.bytes
+        total[1] += 1
+
+
+def memory_owners(
+    meter: MemoryMeter, memory: DeviceMemory, executors: Sequence[Executor], state: State
+) -> list[MemoryOwner]:
+    """All that hold something on a device, the greatest first."""
+    search = _OwnerSearch(meter, memory)
+    for cell in state.objects():
+        if isinstance(cell, Variable):
+            search.add("variable", cell.name, [cell.value])
+    here = [one for one in executors if short_device_name(one.plan.device) == memory.device]
+    slots = [slot for one in here if one.root is not None for slot in _waiting_values(one.root)]
+    for _, value in slots:
+        found = _container_contents(value, meter.makers.get(id(value), ""))
+        if found is not None:
+            search.add(*found)
+    for path, value in slots:
+        kind = ITERATIONS if path else "values outside of"
+        search.add(kind, path or "loops", [value])
+    for key, held in meter.held.items():
+        plan = held.plan
+        constant = plan is not None and not plan.node.inputs and not plan.op.is_input
+        search.take(*(("", "constants") if constant else ("", "others")), key, held)
+    made = (MemoryOwner(kind, name, *total) for (kind, name), total in search.totals.items())
+    return sorted(made, key=lambda holder: (-holder.bytes, holder.kind, holder.name))
+
+
+def _waiting_values(root: FrameState) -> Iterator[tuple[str, Any]]:
+    """The values that wait for a reader, with the loop they are in; the root is ``."""
+    frames = [(root, "")]
+    while frames:
+        frame, path = frames.pop()
+        for value in frame.values:
+            yield path, value
+        iteration: Iteration | None = frame.first
+        while iteration is not None:
+            for value in iteration.values:
+                yield path, value
+            for plan, child in (iteration.children or {}).items():
+                frames.append((child, f"{path}/{plan.name}"))
+            iteration = iteration.next
+
+
+def _container_contents(value: Any, maker: str) -> tuple[str, str, list[Any]] | None:
+    """What a container holds on the device; None for what is none."""
+    if isinstance(value, Stack):
+        items = [item.value if isinstance(item, StackEntry) else item for item in value.items]
+        return STACK, maker or value.name, items
+    if isinstance(value, TensorArray):
+        return "tensor array", maker or value.name, value.kept()
+    if isinstance(value, TensorList):
+        return "tensor list", f"of {value.element_dtype}{value.element_shape}", value.all()
+    return None

@@ -1,0 +1,153 @@
+"""Placement of tensors in host or device memory, and the buffers behind values.
+
+As in TensorFlow's GPU kernels, host memory holds int32 arithmetic (shapes and counters), handles,
+strings, and what the `host_inputs` and `host_outputs` of an op name. Control flow forwards a
+tensor where it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
+
+import numpy as np
+
+from cfgraph.ir import dtypes, registry
+from cfgraph.ir.dtypes import DType
+from cfgraph.ir.graph import Node, Output
+from cfgraph.ops.functional import is_launch
+from cfgraph.ops.op import HANDS_ON, Op
+from cfgraph.ops.outline import Outline
+
+if TYPE_CHECKING:
+    from cfgraph.runtime.engine.plan import NodePlan
+
+
+Buffer: TypeAlias = np.ndarray | Outline
+
+
+def buffer_of(value: Any) -> Buffer | None:
+    """What owns the bytes of a value; views share them. None where there is nothing to count."""
+    if isinstance(value, np.ndarray):
+        if not value.ndim or value.dtype == object:
+            return None
+        while isinstance(value.base, np.ndarray):
+            value = value.base
+        return cast(Buffer, value)
+    if isinstance(value, Outline) and value.shape:
+        return value.base or value
+    if is_gpu_array(value) and value.shape:
+        return cast(Buffer, value if value.base is None else value.base)
+    return None
+
+
+def is_gpu_array(value: Any) -> bool:
+    """True for an array in the memory of a card, whatever library it is of."""
+    return hasattr(type(value), "__cuda_array_interface__")
+
+
+def copy_of_value(value: Any) -> Any:
+    """The same value in bytes of its own."""
+    if isinstance(value, np.ndarray):
+        return value.copy() if value.dtype != object else value
+    if isinstance(value, Outline):
+        return Outline(value.dtype, value.shape)
+    return value.copy() if is_gpu_array(value) else value
+
+
+class MemoryPlacement:
+    """Where the tensors of one device's nodes are: `is_host` of an output, `crossings` of all."""
+
+    def __init__(self, nodes: Mapping[Node, NodePlan]) -> None:
+        self._nodes = nodes
+        self._known: dict[Output, bool] = {}
+        self._readers: dict[Output, list[tuple[Node, int]]] = {}
+        for node in nodes:
+            for slot, item in enumerate(node.inputs):
+                self._readers.setdefault(item, []).append((node, slot))
+
+    def is_host(self, item: Output) -> bool:
+        """True for an output in host memory."""
+        known = self._known.get(item)
+        if known is not None:
+            return known
+        way = [item]
+        # what a loop hands round is where it came from
+        while (source := self._source(way[-1])) is not None and source not in way:
+            way.append(source)
+        found = self._known.get(way[-1])
+        if found is None:
+            found = self._made(way[-1])
+        self._known.update(dict.fromkeys(way, found))
+        return found
+
+    def crossings(self) -> Iterator[tuple[Node, int, bool]]:
+        """The inputs that need a copy, with their slots; true for a copy to the host.
+
+        One copy serves all that read an output there.
+        """
+        for item, readers in self._readers.items():
+            served: set[bool] = set()
+            for node, slot in readers:
+                wanted = self.wanted(node, slot)
+                if wanted is not None and wanted is not self.is_host(item) and wanted not in served:
+                    served.add(wanted)
+                    yield node, slot, wanted
+
+    def wanted(self, node: Node, slot: int) -> bool | None:
+        """True for an input that must be in host memory, False on the device, None for any."""
+        op = self._nodes[node].op
+        if slot in op.slots_of(node, op.host_inputs):
+            return True
+        types = registry.input_types(node)
+        if types is None or types[slot].is_object or types[slot].is_ref:
+            return True
+        if op.role or op.forwards or op.of_shapes or op.parks or is_launch(op):
+            return None
+        return op.host_only or is_host_arithmetic(node, op)
+
+    def _source(self, item: Output) -> Output | None:
+        """The output that is handed on as this one; None for what a node makes."""
+        plan = self._nodes.get(item.node)
+        if plan is None or not item.node.inputs:
+            return None
+        op = plan.op
+        if op.role == "merge":
+            return item.node.inputs[0] if item.port == 0 else None
+        if op.role in HANDS_ON:
+            return item.node.inputs[0]
+        if op.forwards:
+            return item.node.inputs[item.port]
+        return item.node.inputs[-1] if op.parks == "push" else None
+
+    def _made(self, item: Output) -> bool:
+        """True for what a node makes in host memory."""
+        plan, dtype = self._nodes.get(item.node), item.dtype
+        if dtype is None or dtype.is_ref or dtype.is_object:
+            return True
+        if plan is None or not (item.node.inputs or plan.op.role):
+            return dtype is dtypes.int32
+        op = plan.op
+        if op.role == "recv" or is_launch(op):
+            readers = self._readers.get(item, [])
+            wanted = bool(readers) and all(self.wanted(*reader) is True for reader in readers)
+            return wanted or dtype is dtypes.int32
+        if op.role == "merge" or item.port in op.host_outputs or op.of_shapes or op.host_only:
+            return True
+        return is_host_arithmetic(item.node, op)
+
+
+def is_host_arithmetic(node: Node, op: type[Op]) -> bool:
+    """True for arithmetic of int32, which is the host's: all that it reads, and all it gives."""
+    host = op.slots_of(node, op.host_inputs)
+    reads = [t for slot, t in enumerate(registry.input_types(node) or []) if slot not in host]
+    gives = registry.output_types(node) or []
+    return (
+        bool(gives or reads)
+        and all(map(_is_host_dtype, reads))
+        and all(_is_host_dtype(dtype) or dtype is dtypes.bool_ for dtype in gives)
+    )
+
+
+def _is_host_dtype(dtype: DType) -> bool:
+    return dtype.is_ref or dtype.is_object or dtype is dtypes.int32

@@ -1,0 +1,218 @@
+"""Summaries of a run: totals, times of loop iterations, and device activity in bins of time."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Hashable, MutableMapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from cfgraph.runtime.trace.events import ROOT_FRAME, TraceEvent
+
+# the iteration of each loop in a frame's path
+_ITERATION: Final = re.compile(r"\[\d+\](?=/|\Z)")
+KEYS: Final = ("op", "node", "frame")
+
+
+@dataclass(slots=True)
+class Total:
+    """What all events of one op, node or loop come to; times in nanoseconds."""
+
+    name: str
+    count: int = 0
+    dead: int = 0
+    total_ns: int = 0
+    max_ns: int = 0
+
+    @property
+    def mean_ns(self) -> float:
+        """The time of one event."""
+        return self.total_ns / self.count if self.count else 0.0
+
+
+class Totals:
+    """An observer that adds up events; its memory does not grow with the run."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.dead = 0
+        self.end_ns = 0
+        self._by: dict[str, dict[str, Total]] = {key: {} for key in KEYS}
+
+    def event(self, event: TraceEvent) -> None:
+        """Add one event."""
+        if not event.is_token:
+            return
+        self.count += 1
+        self.dead += event.dead
+        self.end_ns = max(self.end_ns, event.end_ns)
+        spent = event.end_ns - event.start_ns
+        for key, name in zip(KEYS, (event.op, event.node, loop_of(event.frame)), strict=True):
+            total = self._by[key].get(name)
+            if total is None:
+                total = self._by[key][name] = Total(name)
+            total.count += 1
+            total.dead += event.dead
+            total.total_ns += spent
+            total.max_ns = max(total.max_ns, spent)
+
+    def by(self, key: str) -> list[Total]:
+        """The totals by `op`, `node` or `frame`, the longest first."""
+        return sorted(self._by[key].values(), key=lambda total: (-total.total_ns, total.name))
+
+
+def loop_of(frame: str) -> str:
+    """The path of a frame without the iterations."""
+    return _ITERATION.sub("", frame)
+
+
+@dataclass
+class IterationTimes:
+    """An observer that keeps the time of each iteration of a loop: of the frames, outer ones first.
+
+    Of a loop in a loop, they are those of the first time that it runs. Times are nanoseconds.
+    """
+
+    frames: Sequence[str]
+    spans: dict[int, tuple[int, int]] = field(default_factory=dict)
+    busy: dict[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._inside = re.compile(_iteration_pattern(self.frames)).match
+        self._outer: str | None = None
+
+    def event(self, event: TraceEvent) -> None:
+        """Take one event of a run."""
+        found = self._inside(event.frame) if event.is_token and not event.dead else None
+        if found is None:
+            return
+        if self._outer is None:
+            self._outer = found[1]
+        if found[1] != self._outer:
+            return
+        number = int(found[2])
+        first, last = self.spans.get(number, (event.start_ns, event.end_ns))
+        self.spans[number] = min(first, event.start_ns), max(last, event.end_ns)
+        took = event.end_ns - event.start_ns
+        self.busy[event.device] = self.busy.get(event.device, 0) + took
+
+    @property
+    def period(self) -> float | None:
+        """The time from the end of an iteration to that of the next; None for fewer than two."""
+        ends = sorted(last for _, last in self.spans.values())
+        return (ends[-1] - ends[0]) / (len(ends) - 1) if len(ends) > 1 else None
+
+    @property
+    def at_once(self) -> int:
+        """The most iterations that run at the same time."""
+        steps = [
+            step for first, last in self.spans.values() for step in ((first, 1), (last + 1, -1))
+        ]
+        most = now = 0
+        for _, step in sorted(steps):
+            now += step
+            most = max(most, now)
+        return most
+
+    @property
+    def busiest(self) -> tuple[str, float] | None:
+        """The device that works most in the loop, and the part of the loop's time that it does."""
+        if not self.busy:
+            return None
+        device = max(self.busy, key=self.busy.__getitem__)
+        first = min(first for first, _ in self.spans.values())
+        last = max(last for _, last in self.spans.values())
+        return device, self.busy[device] / (last - first) if last > first else 1.0
+
+
+def _iteration_pattern(frames: Sequence[str]) -> str:
+    """Of what runs in a loop, and in those in it: the iterations around it, and its own."""
+    outer = "".join(rf"/{re.escape(name)}\[\d+\]" for name in frames[:-1])
+    return rf"({outer})/{re.escape(frames[-1])}\[(\d+)\](?:/|$)"
+
+
+BINS: Final = 4096
+_FIRST_STEP_NS: Final = 256
+# what fills a bin, besides the last digit of an iteration
+OUTSIDE: Final = "#"
+DEAD: Final = "."
+
+
+@dataclass(slots=True)
+class TraceLane:
+    """One device: its events in numbers, and in each bin the time of what ran there."""
+
+    device: str
+    real: bool = False
+    tokens: int = 0
+    dead: int = 0
+    busy_ns: int = 0
+    sent: int = 0
+    received: int = 0
+    bytes: int = 0
+    marks: Counter[tuple[int, str]] = field(default_factory=Counter)
+
+
+class TraceLanes:
+    """An observer with a lane a device; its memory does not grow with the run.
+
+    `arrivals` counts messages by the lanes that they come from and go to, and the bin in which they
+    are taken. A bin is `step_ns` long; when the run outgrows the bins, two become one.
+    """
+
+    def __init__(self) -> None:
+        self.lanes: dict[str, TraceLane] = {}
+        self.arrivals: Counter[tuple[int, str, str]] = Counter()
+        self.step_ns = _FIRST_STEP_NS
+        self.end_ns = 0
+
+    def event(self, event: TraceEvent) -> None:
+        """Take one event."""
+        if not event.is_token:
+            return
+        lane = self.lane(event.device)
+        lane.real = event.real
+        lane.tokens += 1
+        lane.dead += event.dead
+        took = event.end_ns - event.start_ns
+        lane.busy_ns += took
+        self.end_ns = max(self.end_ns, event.end_ns)
+        while self.end_ns >= self.step_ns * BINS:
+            self._widen()
+        for place in range(event.start_ns // self.step_ns, event.end_ns // self.step_ns + 1):
+            lane.marks[place, _mark(event)] += min(max(took, 1), self.step_ns)
+        if event.kind == "send":
+            self.lane(event.peer)
+            lane.sent += 1
+            lane.bytes += event.bytes
+        elif event.kind == "recv":
+            lane.received += 1
+            self.arrivals[event.end_ns // self.step_ns, event.peer, event.device] += 1
+
+    def lane(self, device: str) -> TraceLane:
+        """The lane of a device, made when it is first named."""
+        found = self.lanes.get(device)
+        if found is None:
+            found = self.lanes[device] = TraceLane(device)
+        return found
+
+    def _widen(self) -> None:
+        self.step_ns *= 2
+        for lane in self.lanes.values():
+            lane.marks = _halved(lane.marks)
+        self.arrivals = _halved(self.arrivals)
+
+
+def _halved(counts: MutableMapping[Any, int]) -> Counter[Any]:
+    """The counts of bins twice as long; a key begins with its bin."""
+    found: Counter[Hashable] = Counter()
+    for (place, *rest), count in counts.items():
+        found[place // 2, *rest] += count
+    return found
+
+
+def _mark(event: TraceEvent) -> str:
+    if event.dead:
+        return DEAD
+    return OUTSIDE if event.frame == ROOT_FRAME else str(event.iteration % 10)

@@ -1,0 +1,17 @@
+"""The cards that the tests of this folder run on."""
+
+from __future__ import annotations
+
+import pytest
+
+from cfgraph.runtime.gpu.context import GpuContext
+from tests.runtime.gpu.stand_in import library
+
+
+@pytest.fixture(params=["stand-in", pytest.param("real", marks=pytest.mark.gpu)])
+def card(request: pytest.FixtureRequest) -> GpuContext:
+    """A stand-in, and the real one where there is one."""
+    if request.param == "stand-in":
+        return GpuContext(library)
+    found: GpuContext = request.getfixturevalue("real_card")
+    return found

@@ -1,0 +1,133 @@
+"""Kernels bound to the card's namespace give there what they give on NumPy."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cfgraph.ir import registry
+from cfgraph.ops.op import lookup
+from cfgraph.runtime.gpu.context import GpuContext
+from cfgraph.runtime.gpu.kernels import with_bfloat16_outputs
+from tests.ops import harness
+from tests.ops.harness import Case, assert_same, node_of, run_ours
+from tests.runtime.gpu.stand_in import Array, library
+from tests.sampled import sampled
+
+CARD = GpuContext(library)
+# ops that some types, or all, have no kernel for on the card: a run takes the host's
+ON_HOST = {
+    **dict.fromkeys(["Unique", "UniqueV2", "UniqueWithCounts", "UniqueWithCountsV2"], "hash table"),
+    **dict.fromkeys(["SparseConcat", "SparseFillEmptyRows", "SparseFillEmptyRowsGrad"], "rows"),
+    **dict.fromkeys(["SparseTensorDenseAdd", "SparseTensorDenseMatMul", "SparseToDense"], "rows"),
+    **dict.fromkeys(["DynamicStitch", "ParallelDynamicStitch"], "the last of equal places stays"),
+    **dict.fromkeys(["LowerBound", "UpperBound", "StatelessMultinomial"], "row by row"),
+    **dict.fromkeys(["MatrixTriangularSolve", "BatchMatrixTriangularSolve"], "broadcast batches"),
+    **dict.fromkeys(["Dawsn", "FresnelCos", "FresnelSin", "Spence"], "not in cupyx.scipy.special"),
+    **dict.fromkeys(["IgammaGradA", "RandomGammaGrad"], "a series whose length differs"),
+    **dict.fromkeys(["SegmentProd", "UnsortedSegmentProd"], "no atomic product"),
+    "CumulativeLogsumexp": "no accumulate",
+}
+# ops for whose kernels the host waits: a size or an error depends on values, or the host computes
+WAITS = {
+    *("BandedTriangularSolve", "Eig", "Lu", "TridiagonalSolve"),
+    *("MatrixExponential", "MatrixLogarithm", "MatrixSquareRoot"),
+    *("Bincount", "DenseBincount", "DynamicPartition", "DynamicStitch", "ParallelDynamicStitch"),
+    *("ListDiff", "MaxPoolGradWithArgmax", "SparseTensorDenseAdd"),
+    *("IgammaGradA", "RandomGammaGrad", "SparseFillEmptyRows"),
+    *("SegmentMax", "SegmentMean", "SegmentMin", "SegmentProd", "SegmentSum"),
+}
+_SORTING = "Sorting arrays with dtype"
+_WAIT_TOO = ("SparseSegment", "Stateless")
+
+
+def inputs_of(item: Case, xp: Any) -> list[Any] | None:
+    """The inputs as the card gets them; None for what never runs there."""
+    op = lookup(item.op)
+    if op is None or op.stateful or op.role or op.forwards or op.host_only or op.of_shapes:
+        return None
+    node = node_of(item)
+    reads, gives = registry.input_types(node) or [], registry.output_types(node) or []
+    if not reads or item.error or not all(map(held, (*reads, *gives))):
+        return None
+    host = op.slots_of(node, op.host_inputs)
+    if all(dtype.name == "int32" for slot, dtype in enumerate(reads) if slot not in host) and all(
+        dtype.name in ("int32", "bool") for dtype in gives
+    ):
+        return None
+    arrays = [array if array.ndim else array[()] for array in item.inputs]
+    return [a if slot in host else xp.asarray(a) for slot, a in enumerate(arrays)]
+
+
+def held(dtype: Any) -> bool:
+    return not dtype.is_object and CARD.holds(np.dtype(dtype.numpy))
+
+
+@cache
+def by_op() -> dict[str, list[Case]]:
+    found: dict[str, list[Case]] = {}
+    for item in harness.all_cases():
+        found.setdefault(item.op, []).append(item)
+    return dict(sorted(found.items()))
+
+
+def compares_nan(item: Case) -> bool:
+    """True for extremes of segments with NaN: which one stays depends on the order."""
+    return "Segment" in item.op and any(
+        array.dtype.kind == "f" and np.isnan(array).any() for array in item.inputs
+    )
+
+
+@pytest.mark.parametrize("name", sampled(by_op(), 4))
+def test_a_kernel_on_the_card_gives_what_numpys_gives(name: str) -> None:
+    agree(name, CARD)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", sampled(by_op(), 20))
+def test_a_kernel_on_a_real_card_gives_what_numpys_gives(name: str, real_card: GpuContext) -> None:
+    agree(name, real_card)
+
+
+def agree(name: str, card: GpuContext) -> None:
+    """Hold the kernel to what NumPy gives, in all cases that run on a card."""
+    op = lookup(name)
+    for item in by_op()[name]:
+        inputs = inputs_of(item, card.xp)
+        if inputs is None or op is None:
+            continue
+        waited = Array.waits
+        with np.errstate(all="ignore"):
+            ours = run_ours(item)
+            try:
+                result = with_bfloat16_outputs(node_of(item), op.bind(node_of(item), card.xp))(
+                    *inputs
+                )
+            except Exception as error:
+                # atomic instructions and sorting are for few types
+                if name in ON_HOST or "only supports" in str(error) or _SORTING in str(error):
+                    continue
+                raise
+        waits = name in WAITS or name.startswith(_WAIT_TOO)
+        assert waits or Array.waits == waited, f"the host waits for {item.label}"
+        many = result if isinstance(result, tuple | list) else () if result is None else (result,)
+        for mine, theirs in zip(many, ours, strict=True):
+            if not compares_nan(item):
+                assert_same(item, card.to_host(mine), theirs)
+
+
+def test_what_is_said_to_have_no_kernel_on_the_card_has_none() -> None:
+    for name in ON_HOST:
+        op, broken = lookup(name), 0
+        assert op is not None
+        for item in by_op()[name]:
+            inputs = inputs_of(item, library)
+            if inputs is not None:
+                try:
+                    op.bind(node_of(item), library)(*inputs)
+                except Exception:
+                    broken += 1
+        assert broken, f"{name} works now"

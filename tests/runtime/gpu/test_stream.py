@@ -1,0 +1,175 @@
+"""The streams of a gpu: who waits for whom, and how long memory is kept."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+
+import numpy as np
+import pytest
+
+from benchmarks.gpu.pipeline import layers
+from cfgraph import Session
+from cfgraph.ir.dtypes import float32
+from cfgraph.ir.shapes import Shape
+from cfgraph.ops.variables import Variable
+from cfgraph.runtime.gpu.context import GpuContext
+from cfgraph.runtime.gpu.shared_variables import SharedVariables
+from cfgraph.runtime.gpu.stream import SMALL_COPY, GpuMessage, GpuStream
+from tests.runtime.gpu import cuda
+from tests.runtime.gpu.stand_in import library
+
+LARGE = np.arange(2 * SMALL_COPY, dtype=np.float32)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        np.float32(3),
+        np.float32(-0.0),
+        np.zeros((0, 2)),
+        np.arange(6).reshape(2, 3),
+        LARGE,
+        np.array(True),
+    ],
+    ids=["scalar", "minus 0", "empty", "small", "large", "bool"],
+)
+def test_a_value_comes_back_as_it_went(value: np.ndarray) -> None:
+    lane = GpuContext(library).lane("gpu:0")
+    with lane.current():
+        there = lane.to_device(value)
+        assert type(there) is library.ndarray
+        assert lane.to_device(there) is there
+        for turned in (there, there.T):
+            back = lane.to_host(turned)
+            assert back.dtype == value.dtype
+            assert back.tobytes() == (value if turned is there else value.T).tobytes()
+    assert isinstance(back, np.ndarray if value.ndim else np.generic)
+
+
+def test_what_the_card_does_not_compute_with_stays_on_the_host() -> None:
+    lane = GpuContext(library).lane("gpu:0")
+    text = np.array([b"text"], object)
+    with lane.current():
+        assert lane.to_device(text) is text
+        assert lane.to_host(text) is text
+
+
+def test_another_gpu_reads_a_message_without_a_copy_and_gives_it_back_when_it_is_past_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    past = False
+    monkeypatch.setattr(cuda.Event, "done", property(lambda event: past))
+    card = GpuContext(library)
+    one, other = card.lane("gpu:0"), card.lane("gpu:1")
+    with one.current():
+        value = library.asarray(LARGE)
+        message = one.post(value, to_host=False)
+    assert isinstance(message, GpuMessage)
+    with other.current():
+        read = other.collect(message, one, to_host=False)
+        assert np.shares_memory(read._a, value._a)
+    kept = weakref.ref(value)
+    del message, value
+    part = read[1:]
+    del read
+    gc.collect()
+    assert kept() is not None
+    del part
+    gc.collect()
+    assert kept() is not None
+    past = True
+    other.let_go()
+    assert kept() is None
+
+
+def test_a_gpu_that_makes_no_copies_lets_go_of_what_it_has_read() -> None:
+    card = GpuContext(library)
+    one, other = card.lane("gpu:0"), card.lane("gpu:1")
+    kept: list[weakref.ref[object]] = []
+    for _ in range(5):
+        with one.current():
+            value = library.asarray(LARGE)
+            message = one.post(value, to_host=False)
+        with other.current():
+            other.collect(message, one, to_host=False)
+        kept.append(weakref.ref(value))
+        del message, value
+    gc.collect()
+    assert sum(ref() is not None for ref in kept) <= 1
+
+
+def test_a_longer_run_holds_no_more_of_what_gpus_send_each_other() -> None:
+    peaks = []
+    for steps in (5, 30):
+        graph = layers(2, 1, steps, 8)
+        run = Session(graph, devices="cpu:0,gpu:0-1", gpu=GpuContext(library), memory={})
+        run.run(["out:0"])
+        peaks.append({device: memory.peak for device, memory in run.memory.items()})
+    assert peaks[0] == peaks[1]
+
+
+def test_a_variable_of_two_gpus_is_kept_until_both_are_past_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    past = False
+    monkeypatch.setattr(cuda.Event, "done", property(lambda event: past))
+    card = GpuContext(library)
+    lanes = {name: card.lane(name) for name in ("gpu:0", "gpu:1")}
+    followed: list[str] = []
+    monkeypatch.setattr(GpuStream, "follow", lambda lane, others: followed.append(lane.device))
+    cells = SharedVariables(card, lanes)
+    cell = Variable(float32, Shape([None]), "v", value=library.asarray(LARGE))
+    kept = weakref.ref(cell.value)
+    for name in ("gpu:0", "gpu:1", "gpu:1", "gpu:0", "gpu:1"):
+        cells.use(cell, lanes[name])
+    assert followed == ["gpu:1", "gpu:0", "gpu:1"]
+    np.testing.assert_array_equal(cell.value.get(), LARGE)
+    cell.value = library.asarray(LARGE)
+    cells.use(cell, lanes["gpu:0"])
+    gc.collect()
+    assert kept() is not None
+    past = True
+    for lane in lanes.values():
+        lane.let_go()
+    gc.collect()
+    assert kept() is None
+
+
+def test_memory_of_the_host_that_copies_held_is_given_up_before_there_is_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    card, asked, gives = GpuContext(library), list[int](), [False, True, False, False]
+
+    def alloc(size: int) -> np.ndarray:
+        asked.append(size)
+        if gives.pop(0):
+            return np.zeros(size, np.uint8)
+        message = "cudaErrorMemoryAllocation: out of memory"
+        raise RuntimeError(message)
+
+    monkeypatch.setattr(cuda, "alloc_pinned_memory", alloc)
+    lane = card.lane("gpu:0")
+    assert lane._pinned((2,), np.dtype(np.float32)).shape == (2,)
+    assert asked == [8, 8]
+    with pytest.raises(MemoryError, match="that the card can copy from or to: cudaError"):
+        lane._pinned((2,), np.dtype(np.float32))
+
+
+def test_memory_that_nobody_uses_is_given_up_before_there_is_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    card = GpuContext(library)
+    one, other = card.lane("gpu:0"), card.lane("gpu:1")
+    asked: list[object] = []
+
+    def malloc(size: int) -> str:
+        asked.append(size)
+        if len(asked) == 1:
+            raise MemoryError
+        return "memory"
+
+    monkeypatch.setattr(one.pool.blocks, "malloc", malloc)
+    monkeypatch.setattr(other.pool.blocks, "free_all_blocks", lambda: asked.append("freed"))
+    assert one.pool.malloc(8) == "memory"
+    assert asked == [8, "freed", 8]

@@ -1,0 +1,110 @@
+"""A run in which a Recv waits for ever says which, and what keeps its Send back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cfgraph.errors import ExecutionError, InvalidInput
+from tests.runtime.graphs import session
+from tests.runtime.partitioned_graphs import A, B, counting, nesting, partitioned
+
+
+def without(text: str, *names: str) -> str:
+    lines = text.splitlines()
+    return "\n".join(line for line in lines if line.partition(" ")[0] not in names) + "\n"
+
+
+def told(text: str, feeds: dict[str, Any], fetch: str = "out:0") -> ExecutionError:
+    with pytest.raises(ExecutionError) as caught:
+        session(text).run([fetch], feeds)
+    assert caught.value.code == "CFG708"
+    return caught.value
+
+
+def test_a_recv_whose_send_is_not_in_the_graph() -> None:
+    error = told(without(counting(), "s_sum"), {"n": 3})
+    assert "'add' on cpu:0, frame /loop[0], waits for 'sum' from cpu:1" in error.message
+    assert "the graph has no such _Send" in error.message
+    assert (error.node, error.frame, error.device) == ("add", "/loop[0]", "cpu:0")
+    assert "a _Send and its _Recv" in (error.hint or "")
+
+
+def test_a_send_of_that_name_between_other_devices_is_named() -> None:
+    text = counting().replace(
+        f'tensor_name="sum", send_device="{B}"', 'tensor_name="sum", send_device="C"', 1
+    )
+    assert f"the one of that name goes from {B} to {A}" in told(text, {"n": 3}).message
+
+
+def test_a_device_without_a_control_loop_stays_in_its_first_iteration() -> None:
+    text = without(counting(), "cn_B").replace("Merge(ce_B, cn_B)", "Merge(ce_B)")
+    error = told(text, {"n": 3})
+    assert (
+        "frame /loop[1], waits for 'sum' from cpu:1: the loop 'loop' ended there at iteration 0"
+        in error.message
+    )
+    assert "control loop" in (error.hint or "")
+
+
+def test_a_loop_that_never_begins_on_the_device_that_should_send() -> None:
+    text = counting().replace("Enter(c_B)", "Enter(c_late)") + partitioned(
+        B="""
+c_late = Const(^never) {dtype=float32, value=float32[0]:[]}
+never = _Recv() {RECV A->B never float32}
+"""
+    )
+    first, second = told(text, {"n": 3}).message.splitlines()[1:]
+    assert "'never' on cpu:1, frame /, waits for 'never' from cpu:0: the graph has no such" in first
+    assert "did not begin there: 'ce_B' did not run, as 'never' waits for its message" in second
+
+
+def test_a_send_that_waits_for_an_input_that_never_comes() -> None:
+    text = partitioned(
+        A="x = _Recv() {RECV B->A x float32}\ny = Neg(x)\ns_y = _Send(y) {SEND A->B y}",
+        B="z = _Recv() {RECV A->B y float32}\nout = Neg(z)\ns_x = _Send(out) {SEND B->A x}",
+    )
+    first, second = told(text, {}).message.splitlines()[1:]
+    assert (
+        "'x' on cpu:0, frame /, waits for 'x' from cpu:1: 's_x' did not run there, as 'z' waits"
+        in first
+    )
+    assert (
+        "'z' on cpu:1, frame /, waits for 'y' from cpu:0: 's_y' did not run there, as 'x' waits"
+        in second
+    )
+
+
+def test_a_recv_outside_of_the_loop_that_its_send_is_in() -> None:
+    text = counting().replace("r_body = _Recv(^cm_B)", "r_body = _Recv()")
+    text = text.replace("one = Const(^cm_B)", "one = Const()")
+    message = told(text, {"n": 3}).message
+    assert "'s_body' is in the loop 'loop', the Recv is not" in message
+    assert "'s_sum' is not in the loop 'loop'" in message
+
+
+def test_the_frame_path_of_nested_loops_is_told() -> None:
+    text = nesting().replace("i_j = Enter(b_zero)", "i_j = Enter(o_one)")
+    error = told(text, {"n_outer": 2, "n_inner": 2})
+    assert error.frame == "/outer[2]/inner[1]"
+    assert "'next_in' handed nothing on to /outer[2]/inner[1]" in error.message
+
+
+def test_two_transfers_of_one_key_are_refused() -> None:
+    text = counting().replace('tensor_name="body"', 'tensor_name="cond"')
+    with pytest.raises(InvalidInput, match=r"'r_cond' has the same key: 'cond' from .*CPU:0 to"):
+        session(text).run(["out:0"], {"n": 3})
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "message"),
+    [
+        (f'Identity(exit) @"{A}"', f'Identity(exit) @"{B}"', "crosses devices: 'exit' is on"),
+        (f'Identity(exit) @"{A}"', "Identity(exit)", "'out' of a partitioned graph has no device"),
+    ],
+)
+def test_a_partitioned_graph_is_cut_everywhere(before: str, after: str, message: str) -> None:
+    with pytest.raises(InvalidInput, match=message) as caught:
+        session(counting().replace(before, after)).run(["out:0"], {"n": 3})
+    assert caught.value.code == "CFG430"

@@ -1,0 +1,89 @@
+"""Arrays go to what XLA compiled, and come back, over the same memory: DLPack, here on the host."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import cfgraph
+from cfgraph.ir.function_graph import FunctionInstances
+from cfgraph.runtime.jax.compile import CompiledFunction, TraceableFunction, load_jax, xla_context
+from cfgraph.runtime.jax.dlpack import DlpackTransfer
+
+pytest.importorskip("jax", reason="the extra `xla` is not installed")
+
+TEXT = b"""
+function f(x: float32, y: float32, axis: int32) -> (a: float32, x_out: float32, s: float32) {
+  a = AddV2(x, y) {T=float32}
+  s = Sum(a:z:0, axis) {T=float32, Tidx=int32, keep_dims=false}
+  return a = a:z:0
+  return x_out = x
+  return s = s:output:0
+}
+"""
+
+
+class Foreign(np.ndarray):
+    """An array of another library, with the protocol."""
+
+    @property
+    def data(self) -> Any:
+        """Where its elements are, as CuPy tells it."""
+        return SimpleNamespace(ptr=self.ctypes.data)
+
+
+def foreign(value: Any) -> Foreign:
+    return np.from_dlpack(value).view(Foreign)
+
+
+def of_card(value: np.ndarray) -> Foreign:
+    """An array that lies as those of a card do: at a multiple of 256."""
+    room = np.empty(value.nbytes + 256, np.uint8)
+    start = -room.ctypes.data % 256
+    made = room[start : start + value.nbytes].view(value.dtype).reshape(value.shape)
+    made[...] = value
+    return made.view(Foreign)
+
+
+def shared() -> DlpackTransfer:
+    device = load_jax().local_devices(backend="cpu")[0]
+    return DlpackTransfer(load_jax(), device, Foreign, foreign, np.asarray)
+
+
+def address(value: Any) -> int:
+    return int(value.__array_interface__["data"][0])
+
+
+def test_an_array_crosses_both_ways_without_a_copy() -> None:
+    way, there = shared(), of_card(np.arange(6, dtype=np.float32).reshape(2, 3))
+    with xla_context():
+        given = way.give(there)
+        back = way.take(given, False)
+    assert given.unsafe_buffer_pointer() == address(there) == address(back)
+    assert type(back) is Foreign
+
+
+def test_a_body_takes_and_gives_arrays_of_the_library() -> None:
+    library = cfgraph.loads(TEXT, "graph").functions
+    instances = FunctionInstances(dict(library))
+    function = instances.get("f", {})
+    x, y = (of_card(np.full((4, 3), value, np.float32)) for value in (1, 2))
+    with xla_context():
+        body = TraceableFunction(function, 0, instances, shared())
+        inputs = [x, y[:, ::-1], np.int32(0)]  # what lies otherwise is put in order first
+        a, x_out, s = CompiledFunction(body, inputs).run(inputs)
+    assert type(a) is type(s) is Foreign
+    assert x_out is x
+    assert np.array_equal(a, np.full((4, 3), 3))
+    assert np.array_equal(s, np.full(3, 12))
+
+
+def test_what_holds_nothing_and_what_the_host_has_crosses_too() -> None:
+    way = shared()
+    with xla_context():
+        empty = way.give(of_card(np.zeros((0, 2), np.float32)))
+        assert way.take(empty, False).shape == (0, 2)
+        assert way.take(way.give(np.float32(3)), True) == 3
