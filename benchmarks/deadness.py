@@ -15,7 +15,7 @@ from cfgraph.analysis.deadness.deadness import Deadness, deadness
 from cfgraph.analysis.deadness_tf import TfDeadness, deadness_tf
 from cfgraph.ir.dtypes import DType, bool_, float32
 from cfgraph.ir.graph import CONTROL, Graph, Node, Output
-from cfgraph.ops.op import role
+from cfgraph.ops.opdef.op import role_of
 from tests.analysis.deadness_oracle import ObservedLiveness, seen_in_runs, seen_in_tables
 from tests.analysis.random_graphs import RECIPES, WITHOUT_LOOPS, Recipe, random_graph
 
@@ -112,7 +112,7 @@ def _count_edges(
 ) -> None:
     """All edges of equal ends into ordinary nodes, and how many each mode finds."""
     for place, cases in live.items():
-        if isinstance(place, Output) or role(place):
+        if isinstance(place, Output) or role_of(place):
             continue
         for item in place.inputs:
             if live.get(item) == cases:

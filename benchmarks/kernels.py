@@ -16,7 +16,7 @@ from cfgraph.ir.attrs import TensorValue
 from cfgraph.ir.dtypes import DType, float32, int32
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.shapes import Shape
-from cfgraph.ops.op import Kernel, lookup
+from cfgraph.ops.opdef.op import Kernel, lookup
 
 CALLS = 10_000
 TINY = 10

@@ -113,7 +113,7 @@ def test_only_serde_imports_the_bindings() -> None:
 @pytest.mark.parametrize(
     ("module", "source"),
     [
-        ("cfgraph.ir.graph", "from cfgraph.ops.op import Op"),
+        ("cfgraph.ir.graph", "from cfgraph.ops.opdef.op import Op"),
         ("cfgraph.ir.graph", "from cfgraph import passes"),
         ("cfgraph.ir.graph", "def f():\n    import cfgraph.runtime.session"),
         ("cfgraph.ir.graph", "if x:\n    import cfgraph.cli"),
@@ -134,7 +134,7 @@ def test_the_reader_sees_what_is_forbidden(module: str, source: str) -> None:
         ("cfgraph.passes.lower", "from cfgraph.ir.graph import Graph"),
         ("cfgraph.passes.lower", "from cfgraph.passes.report import Report"),
         ("cfgraph.ir.files", "def f():\n    import numpy as np"),
-        ("cfgraph.ir.graph", "if TYPE_CHECKING:\n    from cfgraph.ops.op import Op"),
+        ("cfgraph.ir.graph", "if TYPE_CHECKING:\n    from cfgraph.ops.opdef.op import Op"),
         ("cfgraph.commands.show", "from cfgraph import load\nfrom cfgraph.options import Graph"),
         # a command imports the library when it runs: its help and its usage errors do without
         ("cfgraph.commands.show", "def main():\n    from cfgraph.console.show import show"),

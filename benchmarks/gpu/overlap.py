@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from cfgraph.ops.op import lookup
+from cfgraph.ops.opdef.op import lookup
 from cfgraph.runtime.device_kinds import has_own_memory
 from cfgraph.runtime.trace.events import ROOT_FRAME, TraceEvent
 from cfgraph.runtime.trace.export import ChromeWriter
@@ -100,7 +100,7 @@ def computes(event: TraceEvent) -> bool:
     if event.kind != "op" or event.dead or op is None:
         return False
     return bool(op.signature.partition("->")[0].strip()) and not (
-        op.role or op.forwards or op.of_shapes
+        op.role or op.is_identity or op.shape_only
     )
 
 

@@ -18,9 +18,9 @@ from cfgraph.ir.devices import DeviceName
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
-from cfgraph.ops.comparison import Less, LessEqual, LogicalAnd
-from cfgraph.ops.op import Dims, lookup
-from cfgraph.ops.shape_inference import Shapes
+from cfgraph.ops.families.comparison import Less, LessEqual, LogicalAnd
+from cfgraph.ops.opdef.op import Dims, lookup
+from cfgraph.ops.shape_inference import StaticShapes
 
 SIZE: Final = 32
 ELEMENTS: Final = 1024
@@ -85,7 +85,7 @@ class _Size:
 class CostEstimates:
     """The work of each node, the bytes of each output, and the runs of each frame."""
 
-    def __init__(self, shapes: Shapes, found: Frames) -> None:
+    def __init__(self, shapes: StaticShapes, found: Frames) -> None:
         self._shapes = shapes
         self._frames = found
         self._known: dict[tuple[tuple[int | None, ...] | None, DType | None], _Size] = {}
@@ -100,7 +100,7 @@ class CostEstimates:
     def work(self, node: Node) -> tuple[float, int]:
         """Operations, and bytes read and written; nothing for what only hands on."""
         op = lookup(node.op)
-        if op is not None and (op.role or op.forwards or not node.inputs):
+        if op is not None and (op.role or op.is_identity or not node.inputs):
             return 0.0, 0
         made, read = self._made(node), tuple([self._size(item) for item in node.inputs])
         key = (node.op, read, made)

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.signature import ArgDef
-from cfgraph.ops.op import HANDS_ON, Op, lookup
+from cfgraph.ops.opdef.op import FORWARDING_ROLES, Op, lookup
 
 _FLOW: Final = "flow_in"
 
@@ -113,7 +113,7 @@ def _forwarded_handle(item: Output) -> Output | None:
         # one that closes a loop hands round what has entered
         entering = [one for one in node.inputs if not _is_next_iteration(one.node)]
         return entering[0] if len(set(entering)) == 1 else None
-    if op.role in HANDS_ON or op.forwards:
+    if op.role in FORWARDING_ROLES or op.is_identity:
         return node.inputs[0]
     return node.inputs[0] if _forwards_updated_ref(op, item) else None
 

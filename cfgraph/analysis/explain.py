@@ -19,7 +19,7 @@ from cfgraph.analysis.transfers import sends_by_recv
 from cfgraph.ir.devices import short_device_name
 from cfgraph.ir.graph import CONTROL, Graph, Node, Output
 from cfgraph.ir.topological_order import topological_order
-from cfgraph.ops.op import lookup, role
+from cfgraph.ops.opdef.op import lookup, role_of
 
 _COLOCATED: Final = b"loc:@"
 _ALL: Final = "all of its inputs"
@@ -82,7 +82,7 @@ def explain_node(graph: Graph, subject: str) -> Explanation:
         tuple(_outputs(found, node, runs)),
         _waits(node),
         _inputs(found, node),
-        role(node) != "merge" and found.has_mismatched_inputs(node),
+        role_of(node) != "merge" and found.has_mismatched_inputs(node),
         tuple(item.name for item in ancestors(graph, [node]) if is_input(item)),
         tuple(dict.fromkeys(_readers(node))),
         _message(graph, node),
@@ -100,7 +100,7 @@ def _readers(node: Node) -> Iterator[str]:
 
 def _message(graph: Graph, node: Node) -> str | None:
     """Where the message of a Recv comes from, or that of a Send goes to."""
-    if role(node) not in ("send", "recv"):
+    if role_of(node) not in ("send", "recv"):
         return None
     for recv, send in sends_by_recv(graph).items():
         if node is recv:
@@ -126,9 +126,9 @@ def _inputs(found: Deadness, node: Node) -> tuple[EdgeCondition, ...]:
 
 def _source_iteration(found: Deadness, source: Node, name: str, predicate: int) -> EdgeCondition:
     edge = _edge(found, name, predicate)
-    if role(source) == "enter":
+    if role_of(source) == "enter":
         return replace(edge, words=_enter_inputs(found, source))
-    if role(source) == "next_iteration":
+    if role_of(source) == "next_iteration":
         return replace(edge, words=f"{edge.words}, in the iteration before")
     return edge
 
@@ -140,13 +140,13 @@ def _enter_inputs(found: Deadness, enter: Node) -> str:
 
 def _outputs(found: Deadness, node: Node, runs: int) -> list[EdgeCondition]:
     """The outputs that are not live whenever the node is, or not in its frame."""
-    if role(node) == "enter":
+    if role_of(node) == "enter":
         predicate = found.text(found.of_control(node))
         return [EdgeCondition(f"{node.name}:0", predicate, _enter_inputs(found, node))]
     read = {use.node.inputs[use.slot].port for use in node.uses if use.slot >= 0}
-    ports = sorted(read | {0, 1} if role(node) == "switch" else read)
+    ports = sorted(read | {0, 1} if role_of(node) == "switch" else read)
     outputs = [Output(node, port) for port in ports]
-    leaves = role(node) == "exit"
+    leaves = role_of(node) == "exit"
     return [
         _edge(found, item.name, found.of(item))
         for item in outputs
@@ -156,9 +156,9 @@ def _outputs(found: Deadness, node: Node, runs: int) -> list[EdgeCondition]:
 
 def _waits(node: Node) -> str:
     if not node.inputs and not node.controls:
-        return "nothing" if role(node) != "recv" else "the message"
+        return "nothing" if role_of(node) != "recv" else "the message"
     late = ", and its control inputs, dead or live" if node.controls else ""
-    return _WAITS.get(role(node), _ALL) + (late if role(node) == "merge" else "")
+    return _WAITS.get(role_of(node), _ALL) + (late if role_of(node) == "merge" else "")
 
 
 def _device(node: Node) -> tuple[str, str]:
@@ -197,7 +197,7 @@ def unconditional_work(graph: Graph, predicate: Output) -> UnconditionalWork | N
     switches = [
         node
         for node in graph
-        if role(node) == "switch" and guards.source(node.inputs[1])[0] == source
+        if role_of(node) == "switch" and guards.source(node.inputs[1])[0] == source
     ]
     if not switches:
         return None
@@ -229,7 +229,11 @@ def _exclusive_branch(
 def _branch_of_reader(
     reader: Node, slot: int, guards: PathConditions, source: Output, known: int | None
 ) -> int | None:
-    if role(reader) != "switch" or slot == CONTROL or guards.source(reader.inputs[1])[0] != source:
+    if (
+        role_of(reader) != "switch"
+        or slot == CONTROL
+        or guards.source(reader.inputs[1])[0] != source
+    ):
         return known
     if slot != 0:
         return None
@@ -246,4 +250,4 @@ def _is_pure(node: Node) -> bool:
 
 def _is_work(node: Node) -> bool:
     op = lookup(node.op)
-    return bool(node.inputs) and op is not None and not op.forwards
+    return bool(node.inputs) and op is not None and not op.is_identity

@@ -20,7 +20,7 @@ from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.names import split_tensor_name
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
 from cfgraph.ir.topological_order import OpRoles
-from cfgraph.ops.op import lookup
+from cfgraph.ops.opdef.op import lookup
 
 # up to this version of the producer a Placeholder says shape [] where it means any shape
 _LAST_LOOSE_PRODUCER: Final = 21

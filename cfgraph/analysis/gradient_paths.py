@@ -14,8 +14,8 @@ from typing import Any, Final
 from cfgraph.analysis.trainable_inputs import is_same_variable
 from cfgraph.ir import registry
 from cfgraph.ir.graph import Node, Output
-from cfgraph.ops.adjoint import stop
-from cfgraph.ops.op import lookup
+from cfgraph.ops.opdef.gradient_api import no_gradient
+from cfgraph.ops.opdef.op import lookup
 
 _MAX_PATH_NODES: Final = 7
 _MAX_LISTED: Final = 3
@@ -112,7 +112,7 @@ def carries_gradient(x: Output) -> bool:
 def stops_gradients(op: str) -> bool:
     """True for an op whose gradient is that nothing flows through it."""
     found = lookup(op)
-    return found is not None and found.gradient is stop
+    return found is not None and found.gradient is no_gradient
 
 
 # from where each tensor was reached; None where it is a start

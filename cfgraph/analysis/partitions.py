@@ -11,7 +11,7 @@ from cfgraph.analysis.transfers import is_transfer, rendezvous_key, sends_by_rec
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.library import copy_graph
 from cfgraph.ir.topological_order import OpRoles
-from cfgraph.ops.shape_inference import Shapes, infer_shapes
+from cfgraph.ops.shape_inference import StaticShapes, infer_shapes
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ def _routes(sizes: Mapping[Node, int | None], found: Frames) -> tuple[MessageRou
     )
 
 
-def _bytes(item: Output, shapes: Shapes) -> int | None:
+def _bytes(item: Output, shapes: StaticShapes) -> int | None:
     elements, dtype = shapes[item].elements, item.dtype
     if elements is None or dtype is None or dtype.base.is_object:
         return None

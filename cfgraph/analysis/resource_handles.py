@@ -13,13 +13,13 @@ from cfgraph.ir.functions import BodyNode
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.registry import output_count
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
-from cfgraph.ops.array import Identity
-from cfgraph.ops.control_flow import Forward
-from cfgraph.ops.functional import Functional
-from cfgraph.ops.identity import Same
-from cfgraph.ops.op import HANDS_ON, is_a, lookup, role
-from cfgraph.ops.resource_variables import ReadVariableOp, declared_shape
-from cfgraph.ops.stacks import NewStack, StackPopV2, StackPushV2
+from cfgraph.ops.families.constants import Identity
+from cfgraph.ops.families.control_flow import ForwardingOp
+from cfgraph.ops.families.functional import FunctionalOp
+from cfgraph.ops.families.identity import ForwardingIdentity
+from cfgraph.ops.families.resource_variables import ReadVariableOp, declared_shape
+from cfgraph.ops.families.stacks import StackHandle, StackPopV2, StackPushV2
+from cfgraph.ops.opdef.op import FORWARDING_ROLES, is_a, lookup, role_of
 
 
 def variable_of_handle(graph: Graph, handle: Output) -> tuple[DType | None, Shape]:
@@ -50,7 +50,7 @@ class _VariableReadTypes:
             if use.slot < 0 or node.inputs[use.slot] != handle:
                 continue
             found = self.by(node, use.slot)
-            ahead = _outputs(node) if is_a(node, Forward, Same, Identity) else []
+            ahead = _outputs(node) if is_a(node, ForwardingOp, ForwardingIdentity, Identity) else []
             for output in ahead:
                 if found is None and output not in self.seen:
                     found = self.of(output)
@@ -64,7 +64,7 @@ class _VariableReadTypes:
         if op is not None and issubclass(op, ReadVariableOp):
             dtype = node.attrs.get("dtype")
             return dtype if isinstance(dtype, DType) else None
-        if op is None or not issubclass(op, Functional):
+        if op is None or not issubclass(op, FunctionalOp):
             return None
         funcs = [node.attrs.get(key) for key in op.functions]
         names = [part.name for func in funcs for part in _funcs(func)]
@@ -110,7 +110,7 @@ def stacks(graph: Graph) -> dict[Node, StackAccesses]:
     """The stack of every push and pop; handles are followed to where they are used."""
     found: dict[Node, StackAccesses] = {}
     for node in graph:
-        if not is_a(node, NewStack):
+        if not is_a(node, StackHandle):
             continue
         use = StackAccesses(node)
         for reader in _handle_readers(node.output()):
@@ -133,7 +133,7 @@ def _handle_readers(handle: Output) -> Iterator[Node]:
                 yield use.node
                 continue
             count = registry.output_count(use.node) or 1
-            for made in map(use.node.output, range(count if role(use.node) == "switch" else 1)):
+            for made in map(use.node.output, range(count if role_of(use.node) == "switch" else 1)):
                 if made not in seen:
                     seen.add(made)
                     todo.append(made)
@@ -141,4 +141,4 @@ def _handle_readers(handle: Output) -> Iterator[Node]:
 
 def _forwards_handle(node: Node) -> bool:
     op = lookup(node.op)
-    return op is not None and (op.forwards or op.role in HANDS_ON)
+    return op is not None and (op.is_identity or op.role in FORWARDING_ROLES)

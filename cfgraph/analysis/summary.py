@@ -25,8 +25,8 @@ from cfgraph.ir.functions import BodyNode, Function
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.signature import ArgDef
 from cfgraph.ir.topological_order import OpRoles
-from cfgraph.ops.functional import Functional
-from cfgraph.ops.op import lookup, role
+from cfgraph.ops.families.functional import FunctionalOp
+from cfgraph.ops.opdef.op import lookup, role_of
 from cfgraph.ops.shape_inference import infer_shapes
 
 
@@ -53,7 +53,7 @@ def _io_functions(graph: Graph) -> set[str]:
 
 def _does_io(node: Node | BodyNode, functions: Iterable[str]) -> bool:
     op = lookup(node.op)
-    if op is not None and op.of_files:
+    if op is not None and op.does_io:
         return True
     if op is not None and not any("func" in attr.kind for attr in op.parsed().attrs.values()):
         return False
@@ -180,7 +180,7 @@ def _outputs_of(graph: Graph, found: Frames) -> Iterator[Endpoint]:
     """The likely outputs: values that leave a loop unused stand behind the others."""
     shapes = infer_shapes(graph)
     items = sinks(graph, found)
-    for item in sorted(items, key=lambda item: role(item.node) == "exit"):
+    for item in sorted(items, key=lambda item: role_of(item.node) == "exit"):
         yield Endpoint(item.name, format_type(item.dtype, shapes[item]))
 
 
@@ -232,7 +232,7 @@ def next_command(graph: Graph, path: str, summary: Summary, *, restored: bool = 
     items = without_io_nodes(graph, [item for item in items if item.node not in stuck])
     if summary.faults or not items:
         return shlex.join(["cfgraph", "check", path])
-    fetched = [item for item in items if role(item.node) != "exit"]
+    fetched = [item for item in items if role_of(item.node) != "exit"]
     fetched = [item for item in fetched if not _assigns(item.node)] or fetched
     fetched = _by_ancestor_count(graph, fetched)[:_MAX_FETCHES]
     wanted = ancestors(graph, [item.node for item in fetched or items])
@@ -267,7 +267,7 @@ def _by_ancestor_count(graph: Graph, items: list[Output]) -> list[Output]:
 def op_support(graph: Graph, op: str) -> str:
     """What becomes of an op in a run: `` where it has a kernel, else `lowered` or why it cannot."""
     definition = lookup(op)
-    if op in graph.functions or (definition and issubclass(definition, Functional)):
+    if op in graph.functions or (definition and issubclass(definition, FunctionalOp)):
         return "lowered"
     if definition is None:
         return "unknown"

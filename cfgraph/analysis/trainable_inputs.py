@@ -6,9 +6,9 @@ from cfgraph.analysis.feeds_and_fetches import is_input
 from cfgraph.analysis.resource_handles import variable_of_handle
 from cfgraph.ir.functions import BodyNode
 from cfgraph.ir.graph import Graph, Node, Output
-from cfgraph.ops.op import is_a
-from cfgraph.ops.resource_variables import VarHandleOp
-from cfgraph.ops.variables import VariableV2
+from cfgraph.ops.families.resource_variables import VarHandleOp
+from cfgraph.ops.families.variables import VariableV2
+from cfgraph.ops.opdef.op import is_a
 
 
 def default_xs(graph: Graph) -> list[Output]:

@@ -14,9 +14,9 @@ from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.library import function_from_nodes
 from cfgraph.ir.names import NODE_NAME
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
-from cfgraph.ops.op import lookup
-from cfgraph.ops.shape_inference import infer_node
-from cfgraph.ops.static_values import Known
+from cfgraph.ops.opdef.op import lookup
+from cfgraph.ops.shape_inference import infer_node_shapes
+from cfgraph.ops.static_values import StaticValue
 
 if TYPE_CHECKING:
     from cfgraph.build.builder import Builder
@@ -38,7 +38,7 @@ class BodyBuilder:
         self.line = user_line()
         self.graph = Graph()
         self.shapes: dict[Output, Shape] = {}
-        self.values: dict[Output, Known] = {}
+        self.values: dict[Output, StaticValue] = {}
         self.arguments: list[Output] = []
         self.captures: dict[Output, Output] = {}
         self.effects = SideEffectOrder()
@@ -102,7 +102,7 @@ class BodyBuilder:
     def _infer(self, node: Node) -> None:
         shapes = [self.shapes.get(item, UNKNOWN_SHAPE) for item in node.inputs]
         values = [self.values.get(item) for item in node.inputs]
-        found, known = infer_node(node, shapes, values)
+        found, known = infer_node_shapes(node, shapes, values)
         for port, (shape, value) in enumerate(zip(found, known, strict=True)):
             output = Output(node, port)
             self.shapes[output] = shape

@@ -22,7 +22,7 @@ from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.names import did_you_mean
 from cfgraph.ir.signature import ArgDef, Signature
-from cfgraph.ops.op import lookup
+from cfgraph.ops.opdef.op import lookup
 
 if TYPE_CHECKING:
     from cfgraph.build.body import BodyBuilder

@@ -17,7 +17,7 @@ import numpy as np
 from cfgraph.compare.evaluation_point import EvaluationPoint
 from cfgraph.compare.value_difference import value_difference
 from cfgraph.errors import CfgraphError
-from cfgraph.ops.variables import Variable
+from cfgraph.ops.families.variables import Variable
 from cfgraph.runtime.engine.tracing import message_bytes
 from cfgraph.runtime.trace.events import TraceEvent
 

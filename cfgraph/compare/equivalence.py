@@ -19,7 +19,7 @@ from cfgraph.compare.evaluation_point import EvaluationPoint
 from cfgraph.compare.sample_point import NORMAL_FLOATS, POSITIVE_FLOATS, SampleOptions, sample_point
 from cfgraph.errors import CfgraphError, ExecutionError, RunTimeout, UsageError
 from cfgraph.ir.graph import Graph
-from cfgraph.ops.functional import is_functional
+from cfgraph.ops.families.functional import is_functional
 from cfgraph.runtime.state import State
 from cfgraph.runtime.trace.events import Observer
 

@@ -10,8 +10,8 @@ from cfgraph.analysis.trainable_inputs import is_variable, variable_key
 from cfgraph.compare.functional_interpreter import run_functional
 from cfgraph.errors import Unsupported
 from cfgraph.ir.graph import Graph, Node
-from cfgraph.ops.op import lookup
-from cfgraph.ops.variables import Variable
+from cfgraph.ops.families.variables import Variable
+from cfgraph.ops.opdef.op import lookup
 from cfgraph.runtime.engine.step import RunStep
 from cfgraph.runtime.feeds.feeds import feed_value
 from cfgraph.runtime.session import Session

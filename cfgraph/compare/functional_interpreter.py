@@ -20,9 +20,9 @@ from cfgraph.ir.attrs import Func
 from cfgraph.ir.function_graph import FunctionGraph, FunctionInstances
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.topological_order import topological_order
-from cfgraph.ops.functional import Functional, is_functional
-from cfgraph.ops.op import KERNEL_FAILURES, Op, lookup
-from cfgraph.ops.step import Step
+from cfgraph.ops.families.functional import FunctionalOp, is_functional
+from cfgraph.ops.opdef.op import KERNEL_FAILURES, Op, lookup
+from cfgraph.ops.opdef.step import Step
 
 OutputValues = dict[Output, Any]
 
@@ -95,11 +95,11 @@ class _FunctionalInterpreter:
         if node.op in self.instances.library:
             return self.call(Func(node.op, node.attrs), inputs)
         op = lookup(node.op)
-        if op is not None and issubclass(op, Functional):
+        if op is not None and issubclass(op, FunctionalOp):
             return self.functional(node, op, inputs)
         return _run_kernel(node, op, inputs, self.step)
 
-    def functional(self, node: Node, op: type[Functional], inputs: list[Any]) -> tuple[Any, ...]:
+    def functional(self, node: Node, op: type[FunctionalOp], inputs: list[Any]) -> tuple[Any, ...]:
         """What the functions of a node give."""
         first = inputs[: op.first_argument]
         rest = inputs[op.first_argument :]

@@ -13,7 +13,7 @@ from cfgraph.analysis.deadness.deadness import LivenessCondition
 from cfgraph.analysis.loops.frames import Frame
 from cfgraph.console.selection import NodeSelection
 from cfgraph.ir.graph import Node
-from cfgraph.ops.op import role
+from cfgraph.ops.opdef.op import role_of
 
 _SHAPES = {"switch": "trapezium", "merge": "invtrapezium", "enter": "cds", "exit": "cds"}
 
@@ -69,7 +69,7 @@ def _frame_boxes(
 
 def _node(node: Node, title: str, number: str, when: LivenessCondition | None) -> str:
     label = title if title == node.op else f"{title}\n{node.op}"
-    shape = _SHAPES.get(role(node))
+    shape = _SHAPES.get(role_of(node))
     more = f", shape={shape}" if shape else ""
     if when is not None and when.how_often != "always":
         label += f"\n{when.text}"
@@ -92,7 +92,7 @@ def _edges(node: Node, numbers: dict[Node, str]) -> Iterator[str]:
         if source is None:
             continue
         style = []
-        if role(item.node) == "next_iteration" and role(node) == "merge":
+        if role_of(item.node) == "next_iteration" and role_of(node) == "merge":
             style.append("color=red, constraint=false")
         if item.port:
             style.append(f'taillabel="{item.port}"')

@@ -17,7 +17,7 @@ from cfgraph.analysis.verify.context import NodeTypes, Signatures
 from cfgraph.errors import UsageError
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.names import did_you_mean
-from cfgraph.ops.shape_inference import Shapes, infer_shapes
+from cfgraph.ops.shape_inference import StaticShapes, infer_shapes
 
 SHOW_FILTERS: Final = ("op", "device", "frame", "live", "function")
 
@@ -39,7 +39,7 @@ class GraphView:
         return frames(self.graph)
 
     @cached_property
-    def shapes(self) -> Shapes:
+    def shapes(self) -> StaticShapes:
         """The static shapes."""
         return infer_shapes(self.graph)
 

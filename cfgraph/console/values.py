@@ -12,17 +12,17 @@ import numpy as np
 from cfgraph.console.output import flowed
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.shapes import Shape
-from cfgraph.ops.optional import Optional
-from cfgraph.ops.outline import Outline
-from cfgraph.ops.tensor_list import TensorList
-from cfgraph.ops.variables import Variable
+from cfgraph.ops.families.optional import OptionalVariant
+from cfgraph.ops.families.tensor_list import TensorList
+from cfgraph.ops.families.variables import Variable
+from cfgraph.ops.opdef.abstract_tensor import AbstractTensor
 
 MAX_ELEMENTS: Final = 1024
 LINE_WIDTH: Final = 78
 _EDGE: Final = 3
 _GAP: Final = "…"
 _SMALL: Final = 8
-_VARIANTS: Final = (TensorList, Optional)
+_VARIANTS: Final = (TensorList, OptionalVariant)
 
 
 def type_text(value: Any) -> str:
@@ -36,7 +36,7 @@ def _as_array(value: Any) -> Any:
 
     NumPy must not look into a resource as if it were a sequence; an outline is no array.
     """
-    if isinstance(value, Outline):
+    if isinstance(value, AbstractTensor):
         return value
     if isinstance(value, Variable) and not value.resource and value.initialized:
         value = value.read()
@@ -67,7 +67,7 @@ def value_text(value: Any, full: bool = False) -> str:
     More than 1024 elements are elided unless `full`.
     """
     array = _as_array(value)
-    if isinstance(array, Outline):
+    if isinstance(array, AbstractTensor):
         return "not computed"
     element = _element_text(array)
     if array.ndim == 0:
@@ -169,7 +169,7 @@ def value_json(value: Any, full: bool = False) -> dict[str, Any]:
     """A value as a member of a JSON document; a large one without its elements unless `full`."""
     array = _as_array(value)
     found: dict[str, Any] = {"dtype": _dtype_name(array), "shape": list(array.shape)}
-    if isinstance(array, Outline):
+    if isinstance(array, AbstractTensor):
         return {**found, "computed": False}
     if array.size > MAX_ELEMENTS and not full:
         return {**found, "elided": True}
@@ -207,7 +207,7 @@ def summary_text(value: Any, limit: int = 40) -> str:
         return f"{kind} {element(value)}"
     array = _as_array(value)
     kind = type_text(array)
-    if isinstance(array, Outline) or array.size > _SMALL or _is_opaque(array):
+    if isinstance(array, AbstractTensor) or array.size > _SMALL or _is_opaque(array):
         return kind
     text = value_text(array)
     return f"{kind} {text}" if len(text) <= limit else kind

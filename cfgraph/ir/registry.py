@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class OpDefinition(Protocol):
-    """What the graph itself asks of an op; the whole class is `cfgraph.ops.op.Op`."""
+    """What the graph itself asks of an op; the whole class is `cfgraph.ops.opdef.op.Op`."""
 
     @classmethod
     def parsed(cls) -> Signature:

@@ -1,4 +1,4 @@
-"""Static shapes of a whole graph, loops included."""
+"""Static shape inference over a graph, including loops."""
 
 from __future__ import annotations
 
@@ -13,12 +13,19 @@ from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.names import split_tensor_name
 from cfgraph.ir.shapes import SCALAR_SHAPE, UNKNOWN_SHAPE, Shape
 from cfgraph.ir.signature import MAX_COUNT
-from cfgraph.ops.inference import LARGEST_RANK, InferenceContext
-from cfgraph.ops.op import Op, lookup
-from cfgraph.ops.static_values import Known, Value, compute, decoded, join, same_value
+from cfgraph.ops.opdef.op import Op, lookup
+from cfgraph.ops.opdef.shape_functions import LARGEST_RANK, InferenceContext
+from cfgraph.ops.static_values import (
+    PartialArray,
+    StaticValue,
+    decode_value,
+    infer_values,
+    join_values,
+    same_value,
+)
 
 
-class Shapes:
+class StaticShapes:
     """What is known of every output of a graph before it runs.
 
     `errors` lists the nodes whose inputs cannot fit, with what their shape function says.
@@ -27,7 +34,7 @@ class Shapes:
     def __init__(
         self,
         outputs: dict[Node, Sequence[Shape]],
-        values: dict[Output, Known],
+        values: dict[Output, StaticValue],
         errors: dict[Node, str],
     ) -> None:
         self._outputs = outputs
@@ -44,31 +51,31 @@ class Shapes:
 
     def value(self, output: Output) -> Any | None:
         """The value of an output as an array where it is known, else None."""
-        value = decoded(self._values.get(output))
+        value = decode_value(self._values.get(output))
         return None if value is None or value.known is not None else value.array
 
 
-def infer_shapes(graph: Graph, feeds: Mapping[str, Any] | None = None) -> Shapes:
+def infer_shapes(graph: Graph, feeds: Mapping[str, Any] | None = None) -> StaticShapes:
     """The static shapes of a graph; `feeds` are shapes, or arrays, by tensor name.
 
     A loop's Merge has the shape that comes in until another comes around; then each size that
     differs becomes unknown, and what depends on it is looked at again. A size is given up once,
     so that this ends, in time that grows with the graph.
     """
-    return _Inference(graph, feeds or {}).run()
+    return _ShapePropagation(graph, feeds or {}).run()
 
 
 # roles whose nodes hand a token on as it is
-_HAND_ON: Final = ("switch", "enter", "exit", "next_iteration")
+_TOKEN_FORWARDING_ROLES: Final = ("switch", "enter", "exit", "next_iteration")
 
 
-class _Context(InferenceContext):
+class _PartialContext(InferenceContext):
     """A node whose shape-valued inputs may be known in part."""
 
     __slots__ = ("_partial",)
 
     def __init__(
-        self, node: Node, inputs: tuple[Shape, ...], values: Sequence[Known], count: int
+        self, node: Node, inputs: tuple[Shape, ...], values: Sequence[StaticValue], count: int
     ) -> None:
         # not the base's own, which would count the outputs once more
         self.node = node
@@ -77,11 +84,11 @@ class _Context(InferenceContext):
         self._partial = values
 
     def value(self, slot: int) -> Any | None:
-        value = decoded(self._partial[slot])
+        value = decode_value(self._partial[slot])
         return None if value is None or value.known is not None else value.array
 
     def shape_value(self, slot: int) -> Shape:
-        value = decoded(self._partial[slot])
+        value = decode_value(self._partial[slot])
         if value is None or value.known is None or value.array.ndim != 1:
             return super().shape_value(slot)
         return Shape(
@@ -91,7 +98,7 @@ class _Context(InferenceContext):
 
 
 @dataclass(frozen=True, slots=True)
-class _OpFacts:
+class _InferenceFacts:
     """What inference asks of an op for each of its nodes; `count` where all have as many outputs.
 
     `tells`: something may be known of what it gives though nothing is known of what it reads.
@@ -101,42 +108,44 @@ class _OpFacts:
     role: str
     hands_on: bool
     count: int | None
-    tells: bool
+    always_infers: bool
 
 
-class _Facts(dict[str, _OpFacts]):
+class _InferenceFactsByOp(dict[str, _InferenceFacts]):
     """The facts of ops, by op name."""
 
-    def __missing__(self, name: str) -> _OpFacts:
+    def __missing__(self, name: str) -> _InferenceFacts:
         op = lookup(name)
         role = op.role if op else ""
         count = op.parsed().simple_outputs if op else None
-        tells = op is not None and (op.of_shapes or not op.parsed().inputs)
-        facts = self[name] = _OpFacts(op, role, role in _HAND_ON, count, tells)
+        tells = op is not None and (op.shape_only or not op.parsed().inputs)
+        facts = self[name] = _InferenceFacts(
+            op, role, role in _TOKEN_FORWARDING_ROLES, count, tells
+        )
         return facts
 
 
-class _Inference:
+class _ShapePropagation:
     """The work list: nodes never looked at in order of arrival, changed ones before them."""
 
     def __init__(self, graph: Graph, feeds: Mapping[str, Any]) -> None:
         self.graph = graph
         self.shapes: dict[Node, Sequence[Shape]] = {}
-        self.values: dict[Output, Known] = {}
+        self.values: dict[Output, StaticValue] = {}
         self.errors: dict[Node, str] = {}
         self.rank: dict[Node, int] = {}
         self.waiting: dict[Node, int] = {}
         self.fresh: deque[Node] = deque()
         self.changed: list[tuple[int, Node]] = []
         self.queued: set[Node] = set()
-        self.facts = _Facts()
-        self.fed: dict[Output, tuple[Shape, Known]] = {}
+        self.facts = _InferenceFactsByOp()
+        self.fed: dict[Output, tuple[Shape, StaticValue]] = {}
         for name, feed in feeds.items():
             base, port = split_tensor_name(name)
             if base in graph and port is not None:
                 self.fed[Output(graph[base], port)] = _read_feed(feed)
 
-    def run(self) -> Shapes:
+    def run(self) -> StaticShapes:
         for node in self.graph:
             count = len(node.inputs)
             if count > 1 and self.facts[node.op].role == "merge":
@@ -155,14 +164,14 @@ class _Inference:
                 self._look_first(self.fresh.popleft())
         for node in self.graph:
             if node not in self.shapes:
-                self.shapes[node] = [UNKNOWN_SHAPE] * _count(node)
+                self.shapes[node] = [UNKNOWN_SHAPE] * _output_count(node)
         for output, (shape, value) in self.fed.items():
             shapes = list(self.shapes[output.node])
             if output.port < len(shapes):
                 shapes[output.port] = shape
                 self.shapes[output.node] = shapes
                 self.values[output] = value
-        return Shapes(self.shapes, self.values, self.errors)
+        return StaticShapes(self.shapes, self.values, self.errors)
 
     def _look_first(self, node: Node) -> None:
         """Infer a node's outputs; readers for which they were the last inputs come next."""
@@ -190,7 +199,7 @@ class _Inference:
         for port in range(len(shapes)):
             output = Output(node, port)
             old = self.values.get(output)
-            new = join(old, values[port] if values else None)
+            new = join_values(old, values[port] if values else None)
             if not same_value(old, new):
                 ports.add(port)
                 if new is None:
@@ -207,7 +216,7 @@ class _Inference:
             self.queued.add(node)
             heapq.heappush(self.changed, (self.rank[node], node))
 
-    def _infer(self, node: Node) -> tuple[Sequence[Shape], Sequence[Known]]:
+    def _infer(self, node: Node) -> tuple[Sequence[Shape], Sequence[StaticValue]]:
         """The shapes of a node's outputs, and their values, or no value at all."""
         if self.errors:
             self.errors.pop(node, None)
@@ -215,7 +224,7 @@ class _Inference:
         if fed is not None:
             return [shape for shape, _ in fed], [value for _, value in fed]
         facts = self.facts[node.op]
-        count = _count(node) if facts.count is None else facts.count
+        count = _output_count(node) if facts.count is None else facts.count
         if facts.role == "merge":
             return self._merge(node, count)
         have = self.shapes
@@ -237,7 +246,7 @@ class _Inference:
             shapes = [UNKNOWN_SHAPE] * count
         if self.fed:
             return self._partly_fed(node, inputs, values, shapes)
-        if not (facts.tells or any(values)):
+        if not (facts.always_infers or any(values)):
             return shapes, ()
         return shapes, _values_of(node, inputs, values, shapes)
 
@@ -245,9 +254,9 @@ class _Inference:
         self,
         node: Node,
         inputs: Sequence[Shape],
-        values: Sequence[Known],
+        values: Sequence[StaticValue],
         shapes: Sequence[Shape],
-    ) -> tuple[Sequence[Shape], Sequence[Known]]:
+    ) -> tuple[Sequence[Shape], Sequence[StaticValue]]:
         """Shapes and values with those that are fed in their places."""
         shapes = list(shapes)
         for port in range(len(shapes)):
@@ -261,42 +270,42 @@ class _Inference:
                 found[port] = here[1]
         return shapes, found
 
-    def _fed_outputs(self, node: Node) -> list[tuple[Shape, Known]] | None:
+    def _fed_outputs(self, node: Node) -> list[tuple[Shape, StaticValue]] | None:
         """The feeds of a node if all that it gives is fed."""
-        ports = range(_count(node)) if self.fed else range(0)
+        ports = range(_output_count(node)) if self.fed else range(0)
         fed = [self.fed[output] for port in ports if (output := Output(node, port)) in self.fed]
         return fed if ports and len(fed) == len(ports) else None
 
-    def _merge(self, node: Node, count: int) -> tuple[list[Shape], Sequence[Known]]:
+    def _merge(self, node: Node, count: int) -> tuple[list[Shape], Sequence[StaticValue]]:
         """The join of what has come so far."""
         data = [item for item in node.inputs if item.node in self.shapes]
         shape, value = self._shape(data[0]), self._value(data[0])
         for item in data[1:]:
             shape = shape.join(self._shape(item))
-            value = join(value, self._value(item))
+            value = join_values(value, self._value(item))
         return [shape, *[SCALAR_SHAPE] * (count - 1)], [value, *[None] * (count - 1)]
 
     def _shape(self, output: Output) -> Shape:
         outputs = self.shapes[output.node]
         return outputs[output.port] if output.port < len(outputs) else UNKNOWN_SHAPE
 
-    def _value(self, output: Output) -> Known:
+    def _value(self, output: Output) -> StaticValue:
         return self.values.get(output)
 
 
-def infer_node(
-    node: Node, inputs: Sequence[Shape], values: Sequence[Known]
-) -> tuple[Sequence[Shape], Sequence[Known]]:
+def infer_node_shapes(
+    node: Node, inputs: Sequence[Shape], values: Sequence[StaticValue]
+) -> tuple[Sequence[Shape], Sequence[StaticValue]]:
     """What is known of one node's outputs, from what is known of its inputs.
 
     Of a Merge nothing is: other values may come around a loop. Raises ValueError where the inputs
     cannot fit.
     """
-    count = _count(node)
-    role = _role(node)
+    count = _output_count(node)
+    role = _role_of_node(node)
     if role == "merge":
         return [UNKNOWN_SHAPE, *[SCALAR_SHAPE] * (count - 1)], [None] * count
-    if role in _HAND_ON and inputs:
+    if role in _TOKEN_FORWARDING_ROLES and inputs:
         return [inputs[0]] * count, [None] * count
     shapes = _shapes_of(lookup(node.op), node, tuple(inputs), values, count)
     return shapes, _values_of(node, inputs, values, shapes)
@@ -306,14 +315,14 @@ def _shapes_of(
     op: type[Op] | None,
     node: Node,
     inputs: tuple[Shape, ...],
-    values: Sequence[Known],
+    values: Sequence[StaticValue],
     count: int,
 ) -> Sequence[Shape]:
     """What the op says of its outputs. Raises ValueError where the inputs cannot fit."""
     found: Sequence[Shape] = ()
     try:
         if op is not None:
-            found = op.shape(_Context(node, inputs, values, count))
+            found = op.shape(_PartialContext(node, inputs, values, count))
     except ValueError:
         raise
     except Exception:
@@ -323,21 +332,21 @@ def _shapes_of(
 
 
 def _values_of(
-    node: Node, inputs: Sequence[Shape], values: Sequence[Known], shapes: Sequence[Shape]
-) -> list[Known]:
+    node: Node, inputs: Sequence[Shape], values: Sequence[StaticValue], shapes: Sequence[Shape]
+) -> list[StaticValue]:
     try:
-        found = list(compute(node, inputs, values, shapes))
+        found = list(infer_values(node, inputs, values, shapes))
     except Exception:
         return [None] * len(shapes)
     return found if len(found) == len(shapes) else [None] * len(shapes)
 
 
-def _role(node: Node) -> str:
+def _role_of_node(node: Node) -> str:
     op: type[Op] | None = lookup(node.op)
     return op.role if op else ""
 
 
-def _count(node: Node) -> int:
+def _output_count(node: Node) -> int:
     """The number of outputs; of an op that is not known, those that are read."""
     count = registry.output_count(node)
     if count is None:
@@ -346,11 +355,11 @@ def _count(node: Node) -> int:
     return count
 
 
-def _read_feed(feed: Any) -> tuple[Shape, Known]:
+def _read_feed(feed: Any) -> tuple[Shape, StaticValue]:
     if isinstance(feed, Shape):
         return feed, None
     import numpy as np
 
     array = np.asarray(feed)
     small = array.dtype != object and array.size <= LARGEST_RANK
-    return Shape(array.shape), Value(array) if small else None
+    return Shape(array.shape), PartialArray(array) if small else None

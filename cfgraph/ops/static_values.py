@@ -1,4 +1,4 @@
-"""Values that are known before the run: of constants, and of small integers computed from them."""
+"""Values known before the run: constants, and small integers computed from them."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from cfgraph.ir import registry
 from cfgraph.ir.attrs import TensorValue
 from cfgraph.ir.graph import Node
 from cfgraph.ir.shapes import Shape
-from cfgraph.ops.array import Const, PlaceholderWithDefault
-from cfgraph.ops.cast import Cast
-from cfgraph.ops.op import Op, lookup
-from cfgraph.ops.shape_query import Rank, Size
+from cfgraph.ops.families.cast import Cast
+from cfgraph.ops.families.constants import Const, PlaceholderWithDefault
+from cfgraph.ops.families.shape_query import Rank, Size
+from cfgraph.ops.opdef.op import Op, lookup
 
 # a constant beyond this is not decoded, a result beyond this not computed, and of a vector beyond
 # this not each element is told apart: shapes and axes are smaller, and inference stays linear
@@ -23,58 +23,62 @@ _LARGEST_RESULT: Final = 64
 _LARGEST_PARTIAL: Final = 8
 
 
-class Value(NamedTuple):
+class PartialArray(NamedTuple):
     """A value; where `known` is an array, only the elements that it marks are known."""
 
     array: Any
     known: Any | None = None
 
 
-class Encoded(NamedTuple):
+class EncodedConstant(NamedTuple):
     """A constant that nobody has asked for yet."""
 
     tensor: TensorValue
 
 
-Known = Value | Encoded | None
+StaticValue = PartialArray | EncodedConstant | None
 
 
-def decoded(value: Known) -> Value | None:
+def decode_value(value: StaticValue) -> PartialArray | None:
     """The value itself."""
-    return Value(np.asarray(value.tensor.array)) if isinstance(value, Encoded) else value
+    return (
+        PartialArray(np.asarray(value.tensor.array))
+        if isinstance(value, EncodedConstant)
+        else value
+    )
 
 
-def join(one: Known, other: Known) -> Known:
+def join_values(one: StaticValue, other: StaticValue) -> StaticValue:
     """What holds for either."""
     if one is other or one is None or other is None:
         return one if one is other else None
-    a, b = decoded(one), decoded(other)
+    a, b = decode_value(one), decode_value(other)
     if a is None or b is None or a.array.shape != b.array.shape or a.array.dtype != b.array.dtype:
         return None
-    same = np.asarray(a.array == b.array) & _mask(a) & _mask(b)
+    same = np.asarray(a.array == b.array) & _known_mask(a) & _known_mask(b)
     if same.all():
         return a
     partial = a.array.dtype.kind in "iu" and a.array.ndim == 1 and same.size <= _LARGEST_PARTIAL
-    return Value(a.array, same) if partial and same.any() else None
+    return PartialArray(a.array, same) if partial and same.any() else None
 
 
-def same_value(one: Known, other: Known) -> bool:
+def same_value(one: StaticValue, other: StaticValue) -> bool:
     """True if both know the same."""
     if one is other or one is None or other is None:
         return one is other
-    a, b = decoded(one), decoded(other)
+    a, b = decode_value(one), decode_value(other)
     if a is None or b is None:
         return False
-    return np.array_equal(_mask(a), _mask(b)) and np.array_equal(a.array, b.array)
+    return np.array_equal(_known_mask(a), _known_mask(b)) and np.array_equal(a.array, b.array)
 
 
-def _mask(value: Value) -> Any:
+def _known_mask(value: PartialArray) -> Any:
     return np.ones(value.array.shape, bool) if value.known is None else value.known
 
 
-def compute(
-    node: Node, inputs: Sequence[Shape], values: Sequence[Known], outputs: Sequence[Shape]
-) -> Sequence[Known]:
+def infer_values(
+    node: Node, inputs: Sequence[Shape], values: Sequence[StaticValue], outputs: Sequence[Shape]
+) -> Sequence[StaticValue]:
     """What is known of a node's outputs, from what is known of its inputs."""
     op = lookup(node.op)
     nothing = [None] * len(outputs)
@@ -84,58 +88,62 @@ def compute(
         tensor = node.attrs.get("value")
         size = tensor.shape.elements if isinstance(tensor, TensorValue) else None
         small = size is not None and size <= _LARGEST_CONSTANT
-        return [Encoded(tensor)] if small and isinstance(tensor, TensorValue) else nothing
-    if op.of_shapes:
-        return [_asked(op, of, node) for of in inputs[: len(outputs)]]
+        return [EncodedConstant(tensor)] if small and isinstance(tensor, TensorValue) else nothing
+    if op.shape_only:
+        return [_shape_op_value(op, of, node) for of in inputs[: len(outputs)]]
     missing = None in values
     if missing and (not op.moves or all(value is None for value in values)):
         return nothing
     if not _is_foldable(op, node, outputs):
         return nothing
     if missing:
-        values = _with_unknown(op, node, inputs, values)
+        values = _fill_unknown(op, node, inputs, values)
         if any(value is None for value in values):
             return nothing
-    return _folded(op, node, values) or nothing
+    return _fold(op, node, values) or nothing
 
 
-def _with_unknown(
-    op: type[Op], node: Node, inputs: Sequence[Shape], values: Sequence[Known]
-) -> Sequence[Known]:
+def _fill_unknown(
+    op: type[Op], node: Node, inputs: Sequence[Shape], values: Sequence[StaticValue]
+) -> Sequence[StaticValue]:
     """The values, small ones of which nothing is known made up where their elements just move."""
     dtype = registry.output_types(node) or []
-    moved = _moved(op, node)
+    moved = _preserved_slots(op, node)
     return [
-        _unknown(of, dtype[0].numpy) if value is None and slot in moved else value
+        _unknown_elements(of, dtype[0].numpy) if value is None and slot in moved else value
         for slot, (of, value) in enumerate(zip(inputs, values, strict=True))
     ]
 
 
-def _unknown(of: Shape, dtype: Any) -> Known:
+def _unknown_elements(of: Shape, dtype: Any) -> StaticValue:
     size = of.elements
     if of.dims is None or size is None or size > _LARGEST_PARTIAL:
         return None
-    return Value(np.zeros(of.dims, dtype), np.zeros(of.dims, bool))
+    return PartialArray(np.zeros(of.dims, dtype), np.zeros(of.dims, bool))
 
 
-def _asked(op: type[Op], of: Shape, node: Node) -> Known:
+def _shape_op_value(op: type[Op], of: Shape, node: Node) -> StaticValue:
     """The result of a question for the shape, as far as the shape is known."""
     if of.dims is None:
         return None
     dtype = np.int32 if issubclass(op, Rank) else node.attr("out_type").numpy
     if issubclass(op, Rank):
-        return Value(np.array(len(of.dims), dtype))
+        return PartialArray(np.array(len(of.dims), dtype))
     if issubclass(op, Size):
         size = of.elements
-        return None if size is None or size > np.iinfo(dtype).max else Value(np.array(size, dtype))
+        return (
+            None
+            if size is None or size > np.iinfo(dtype).max
+            else PartialArray(np.array(size, dtype))
+        )
     if any(dim is not None and dim > np.iinfo(dtype).max for dim in of.dims):
         return None
     array = np.array([dim or 0 for dim in of.dims], dtype)
     if of.is_full:
-        return Value(array)
+        return PartialArray(array)
     if len(of.dims) > _LARGEST_PARTIAL:
         return None
-    return Value(array, np.array([dim is not None for dim in of.dims], bool))
+    return PartialArray(array, np.array([dim is not None for dim in of.dims], bool))
 
 
 def _is_foldable(op: type[Op], node: Node, outputs: Sequence[Shape]) -> bool:
@@ -149,18 +157,18 @@ def _is_foldable(op: type[Op], node: Node, outputs: Sequence[Shape]) -> bool:
     return bool(types) and all(t.kind in ("int", "uint", "bool") for t in types or ())
 
 
-def _folded(op: type[Op], node: Node, values: Sequence[Known]) -> list[Known] | None:
-    whole = [decoded(value) for value in values]
+def _fold(op: type[Op], node: Node, values: Sequence[StaticValue]) -> list[StaticValue] | None:
+    whole = [decode_value(value) for value in values]
     if any(item is None or item.array.size > _LARGEST_RESULT for item in whole):
         return None
     arrays = [item.array for item in whole if item is not None]
     masks = [None if item is None else item.known for item in whole]
     if all(mask is None for mask in masks):
-        found = _run(op, node, arrays)
-        return None if found is None else [Value(array) for array in found]
+        found = _run_kernel(op, node, arrays)
+        return None if found is None else [PartialArray(array) for array in found]
     if not op.moves:
-        return _cast(op, node, arrays[0], masks[0])
-    moved = _moved(op, node)
+        return _fold_cast(op, node, arrays[0], masks[0])
+    moved = _preserved_slots(op, node)
     if any(mask is not None and slot not in moved for slot, mask in enumerate(masks)):
         return None
     # what happens to the elements happens to the marks of what is known
@@ -172,29 +180,29 @@ def _folded(op: type[Op], node: Node, values: Sequence[Known]) -> list[Known] | 
         else mask.astype(array.dtype)
         for slot, (array, mask) in enumerate(zip(arrays, masks, strict=True))
     ]
-    found, known = _run(op, node, arrays), _run(op, node, marks)
+    found, known = _run_kernel(op, node, arrays), _run_kernel(op, node, marks)
     if found is None or known is None:
         return None
-    return [_partial(array, mark != 0) for array, mark in zip(found, known, strict=True)]
+    return [_partial_value(array, mark != 0) for array, mark in zip(found, known, strict=True)]
 
 
-def _partial(array: Any, known: Any) -> Known:
+def _partial_value(array: Any, known: Any) -> StaticValue:
     if known.all():
-        return Value(array)
-    return Value(array, known) if known.any() and array.ndim <= 1 else None
+        return PartialArray(array)
+    return PartialArray(array, known) if known.any() and array.ndim <= 1 else None
 
 
-def _cast(op: type[Op], node: Node, array: Any, known: Any) -> list[Known] | None:
+def _fold_cast(op: type[Op], node: Node, array: Any, known: Any) -> list[StaticValue] | None:
     """A cast between integers changes no element that is known, for sizes fit either."""
     if not issubclass(op, Cast) or array.dtype.kind not in "iu":
         return None
-    found = _run(op, node, [array])
+    found = _run_kernel(op, node, [array])
     if found is None or found[0].dtype.kind not in "iu":
         return None
-    return [Value(found[0], known)]
+    return [PartialArray(found[0], known)]
 
 
-def _moved(op: type[Op], node: Node) -> set[int]:
+def _preserved_slots(op: type[Op], node: Node) -> set[int]:
     """The slots whose elements become those of the outputs."""
     signature, slots, slot = op.parsed(), set[int](), 0
     for arg in signature.inputs:
@@ -205,7 +213,7 @@ def _moved(op: type[Op], node: Node) -> set[int]:
     return slots
 
 
-def _run(op: type[Op], node: Node, arrays: Sequence[Any]) -> list[Any] | None:
+def _run_kernel(op: type[Op], node: Node, arrays: Sequence[Any]) -> list[Any] | None:
     try:
         with np.errstate(all="ignore"):
             result = op.bind(node, np)(*arrays)

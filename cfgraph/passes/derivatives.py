@@ -20,7 +20,7 @@ from cfgraph.ir import dtypes
 from cfgraph.ir.gc_pause import paused_gc
 from cfgraph.ir.graph import Graph, Output, require_graph
 from cfgraph.ir.library import copy_graph
-from cfgraph.ops.op import lookup
+from cfgraph.ops.opdef.op import lookup
 from cfgraph.passes.gradients.activity import ActivityAnalysis
 from cfgraph.passes.gradients.checkpointing.policy import AUTO
 from cfgraph.passes.gradients.differentiate import GradientRequest, differentiate

@@ -19,8 +19,8 @@ from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.names import first_names
 from cfgraph.ir.signature import AttrDef
-from cfgraph.ops.op import lookup
-from cfgraph.ops.tensor_array_ops import ArrayOp
+from cfgraph.ops.families.tensor_array_ops import TensorArrayOp
+from cfgraph.ops.opdef.op import lookup
 from cfgraph.passes.lower.lower import lower
 from cfgraph.passes.report import Report, op_counts
 
@@ -88,7 +88,7 @@ def _widened_value(value: Any) -> Any:
 def _keeps_type(node: Node, attrs: Mapping[str, Any]) -> bool:
     op = lookup(node.op)
     assert op is not None
-    if op.reads_bits:
+    if op.bitwise:
         return True
     declared = op.parsed().attrs
     return any(_is_disallowed(declared[key], value) for key, value in attrs.items())
@@ -105,7 +105,7 @@ def _reads_narrow(node: Node, attrs: Mapping[str, Any]) -> bool:
     The flow of TensorArrays is a float that only orders what is done with them.
     """
     op = lookup(node.op)
-    if op is None or issubclass(op, ArrayOp):
+    if op is None or issubclass(op, TensorArrayOp):
         return False
     types = [*_types(node, attrs, inputs=True), *_types(node, attrs, inputs=False)]
     return any(wide(dtype) is not dtype for dtype in types)

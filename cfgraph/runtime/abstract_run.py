@@ -17,9 +17,9 @@ from cfgraph.analysis.transfers import sends_by_recv
 from cfgraph.ir import registry
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.shapes import Shape
-from cfgraph.ops.inference import InferenceContext
-from cfgraph.ops.op import OpError
-from cfgraph.ops.outline import Outline
+from cfgraph.ops.opdef.abstract_tensor import AbstractTensor
+from cfgraph.ops.opdef.op import OpError
+from cfgraph.ops.opdef.shape_functions import InferenceContext
 from cfgraph.runtime.engine.plan import NodePlan, Plan
 
 
@@ -51,7 +51,7 @@ def _nodes_with_values(graph: Graph, nodes: dict[Node, NodePlan]) -> set[Node]:
         op = nodes[node].op
         if node in sends:
             queue.append(sends[node])
-        if op.parks == "pop" and node in uses:
+        if op.swap_role == "pop" and node in uses:
             queue += uses[node].pushes
     return found.union(opaque)
 
@@ -69,7 +69,7 @@ def _required_inputs(plan: NodePlan) -> Iterator[Output]:
 
 def _inspected_inputs(plan: NodePlan) -> Sequence[Output]:
     """The inputs of a node, but for what it puts on a stack."""
-    return plan.node.inputs[:1] if plan.op.parks == "push" else plan.node.inputs
+    return plan.node.inputs[:1] if plan.op.swap_role == "push" else plan.node.inputs
 
 
 def _is_opaque(node: Node) -> bool:
@@ -85,10 +85,10 @@ def _abstract_kernel(plan: NodePlan) -> Callable[..., Any]:
     known: dict[tuple[tuple[int, ...], ...], Any] = {}
 
     def tell(*inputs: Any) -> Any:
-        if op.forwards:
+        if op.is_identity:
             return inputs[0] if len(types) == 1 else inputs[: len(types)]
         shapes = tuple(item.shape for item in inputs)
-        whole = all(isinstance(item, Outline) for item in inputs)
+        whole = all(isinstance(item, AbstractTensor) for item in inputs)
         if whole and shapes in known:
             return known[shapes]
         made = _abstract_outputs(node, op.shape(_shape_context(node, inputs)), types)
@@ -102,34 +102,34 @@ def _abstract_kernel(plan: NodePlan) -> Callable[..., Any]:
 
 def _distinct_abstract_kernel(plan: NodePlan) -> Callable[..., Any]:
     """A kernel whose outlines are new ones each time, unless an input is handed on."""
-    tell, shares = _abstract_kernel(plan), plan.op.shares_bytes
-    if plan.op.forwards:
+    tell, shares = _abstract_kernel(plan), plan.op.aliases_input
+    if plan.op.is_identity:
         return tell
 
     def tell_apart(*inputs: Any) -> Any:
         result = tell(*inputs)
         if isinstance(result, tuple):
-            return tuple(Outline(item.dtype, item.shape) for item in result)
-        source = inputs[0] if shares and isinstance(inputs[0], Outline) else None
-        return Outline(result.dtype, result.shape, source and (source.base or source))
+            return tuple(AbstractTensor(item.dtype, item.shape) for item in result)
+        source = inputs[0] if shares and isinstance(inputs[0], AbstractTensor) else None
+        return AbstractTensor(result.dtype, result.shape, source and (source.base or source))
 
     return tell_apart
 
 
 def _shape_context(node: Node, inputs: tuple[Any, ...]) -> InferenceContext:
     def value(slot: int) -> Any | None:
-        return None if isinstance(inputs[slot], Outline) else inputs[slot]
+        return None if isinstance(inputs[slot], AbstractTensor) else inputs[slot]
 
     return InferenceContext(node, tuple(Shape(item.shape) for item in inputs), value)
 
 
 def _abstract_outputs(
     node: Node, shapes: Sequence[Shape], types: Sequence[np.dtype[Any]]
-) -> tuple[Outline, ...]:
+) -> tuple[AbstractTensor, ...]:
     made = []
     for port, (shape, dtype) in enumerate(zip(shapes, types, strict=True)):
         if shape.dims is None or None in shape.dims:
             message = f"the shape of {node.name}:{port} depends on values, which are left out"
             raise OpError(message, hint="run it with values")
-        made.append(Outline(dtype, tuple(size for size in shape.dims if size is not None)))
+        made.append(AbstractTensor(dtype, tuple(size for size in shape.dims if size is not None)))
     return tuple(made)

@@ -14,10 +14,9 @@ from cfgraph.ir.function_graph import FunctionGraph, FunctionInstances
 from cfgraph.ir.graph import Graph, Node
 from cfgraph.ir.shapes import Shape
 from cfgraph.ir.units import format_duration
-from cfgraph.ops.evaluate import StraightLine, numpy_kernel
-from cfgraph.ops.evaluate_control import numpy_line
-from cfgraph.ops.op import Kernel, Op, lookup
-from cfgraph.ops.variables import Variable
+from cfgraph.ops.families.variables import Variable
+from cfgraph.ops.opdef.evaluation import StraightLine, compile_numpy, numpy_kernel
+from cfgraph.ops.opdef.op import Kernel, Op, lookup
 from cfgraph.runtime.gpu.kernels import gpu_line
 from cfgraph.runtime.jax.compile import (
     CompiledFunction,
@@ -191,7 +190,7 @@ class ClusterRunner:
         lane: GpuStream | None,
     ) -> CompiledCluster:
         if lane is None:
-            line = numpy_line(function, instances, _fused_kernel)
+            line = compile_numpy(function, instances, _fused_kernel)
         else:
             line = gpu_line(function, instances, _fused_kernel, lane)
         cluster = CompiledCluster(name, function, line, None)

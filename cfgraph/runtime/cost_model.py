@@ -38,7 +38,7 @@ from cfgraph.analysis.cost import Costs, DeviceSpeed
 from cfgraph.errors import InvalidInput
 from cfgraph.ir.devices import DeviceName
 from cfgraph.ir.names import did_you_mean
-from cfgraph.ops.op import Op
+from cfgraph.ops.opdef.op import Op
 from cfgraph.runtime.trace.events import TraceEvent
 
 SCHEMA: Final = "cfgraph.costs/1"
@@ -80,9 +80,9 @@ class CostModel:
         speed, control = self._speed(device)
         if op.role:
             return control
-        if op.forwards or not inputs:
+        if op.is_identity or not inputs:
             return speed.launch
-        if op.takes_part:
+        if op.reads_region:
             inputs = outputs
         work = op.flops([np.shape(item) for item in inputs], [np.shape(item) for item in outputs])
         moved = sum(int(getattr(item, "nbytes", 0)) for item in (*inputs, *outputs))

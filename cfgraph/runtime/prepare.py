@@ -12,7 +12,7 @@ from cfgraph.ir.function_graph import OutputPorts
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.library import copy_graph, remove_uncalled_functions
 from cfgraph.ir.shapes import UNKNOWN_SHAPE
-from cfgraph.ops.functional import is_functional
+from cfgraph.ops.families.functional import is_functional
 from cfgraph.passes.place.rules import PlacementRules
 from cfgraph.runtime.engine.plan import is_replaced_by_feed
 

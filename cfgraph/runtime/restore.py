@@ -25,10 +25,10 @@ from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.library import copy_graph
 from cfgraph.ir.names import split_tensor_name
 from cfgraph.ir.serde.checkpoint import Checkpoint
-from cfgraph.ops.checkpoints import RestoreV2
-from cfgraph.ops.op import is_a
-from cfgraph.ops.resource_variables import VarHandleOp
-from cfgraph.ops.variables import Variable, Variable_
+from cfgraph.ops.families.checkpoints import RestoreV2
+from cfgraph.ops.families.resource_variables import VarHandleOp
+from cfgraph.ops.families.variables import Variable, VariableV1
+from cfgraph.ops.opdef.op import is_a
 from cfgraph.passes.lower.plan import constant_value
 from cfgraph.runtime.prepare import lower_run
 from cfgraph.runtime.session import Session
@@ -80,7 +80,7 @@ def _restored_variable(node: Node, value: Any) -> Variable:
 
 def _checked_value(node: Node, value: Any, prefix: str) -> Any:
     dtype, shape = node.attr("dtype"), node.attr("shape")
-    told = not is_a(node, Variable_) or shape.rank
+    told = not is_a(node, VariableV1) or shape.rank
     if value.dtype != dtype.numpy or (told and not shape.accepts(value.shape)):
         message = f"{variable_key(node)[1]!r} is {value.dtype}{list(value.shape)} in the checkpoint"
         raise InvalidInput(f"{message}, not {dtype}{shape}", node=node, path=prefix, code="CFG038")

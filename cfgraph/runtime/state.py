@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from cfgraph.ops.variables import Variable
+from cfgraph.ops.families.variables import Variable
 
 
 class State:

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from cfgraph.ir.graph import Graph, Node, Output
-from cfgraph.ops.op import role
+from cfgraph.ops.opdef.op import role_of
 from cfgraph.runtime.engine.plan import Plan, make_plans
 from cfgraph.runtime.prepare import lower_run
 from cfgraph.runtime.session import Session
@@ -35,7 +35,7 @@ class ExecutorRun:
 
     def sent(self) -> dict[tuple[str, str], bool]:
         """For each output, by name and path, whether it was live."""
-        moved = {node.name for node in self.plan.nodes if role(node) in _OUT_OF_FRAME}
+        moved = {node.name for node in self.plan.nodes if role_of(node) in _OUT_OF_FRAME}
         return {
             (f"{event.node}:{port}", event.frame): value is not None
             for event in self.events
@@ -51,7 +51,7 @@ class ExecutorRun:
         found: dict[tuple[Output, str], int] = {}
         for event in self.events:
             node = self.node(event.node)
-            if not event.dead and role(node) == "switch":
+            if not event.dead and role_of(node) == "switch":
                 taken = [port for port, value in enumerate(event.outputs) if value is not None]
                 key = node.inputs[1], event.frame
                 found[key] = max(taken[0], found.get(key, 0))

@@ -51,7 +51,7 @@ def test_without_a_card_nothing_is_measured_and_nothing_written(
         message = "no real GPU can be used"
         raise Unsupported(message)
 
-    monkeypatch.setattr(program, "card", none)
+    monkeypatch.setattr(program, "gpu_context", none)
     monkeypatch.setattr(program, "SECTIONS", {})
     monkeypatch.setattr(report, "save", pytest.fail)
     assert program.main([]) == 4

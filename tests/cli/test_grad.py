@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import cfgraph
-from cfgraph.ops.op import lookup
+from cfgraph.ops.opdef.op import lookup
 
 LINE = """
 x = Placeholder() {dtype=float32, shape=[2]}

@@ -29,7 +29,7 @@ def graph(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(simulator_choice, "card", lambda: GpuContext(library))
+    monkeypatch.setattr(simulator_choice, "gpu_context", lambda: GpuContext(library))
 
 
 def line(graph: Path, *more: str) -> list[Any]:

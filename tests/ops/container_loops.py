@@ -54,7 +54,7 @@ def list_filled_and_read_by_index(b: Builder, x: Any, y: Any) -> list[Any]:
     return [b.TensorListStack(made, [3], element_dtype=float64), state]
 
 
-def list_pushed_in_one_loop_and_popped_in_another(b: Builder, x: Any, y: Any) -> list[Any]:
+def list_pushed_and_popped_in_two_loops(b: Builder, x: Any, y: Any) -> list[Any]:
     empty = b.TensorListPushBack(b.EmptyTensorList([3], -1, element_dtype=float64), x[0])
 
     def push(i: Any, state: Any, made: Any) -> tuple[Any, Any, Any]:
@@ -88,6 +88,6 @@ LOOPS = [
     rows_read_and_written_in_turn,
     element_written_by_the_iteration_before,
     list_filled_and_read_by_index,
-    list_pushed_in_one_loop_and_popped_in_another,
+    list_pushed_and_popped_in_two_loops,
     list_changed_now_and_then,
 ]

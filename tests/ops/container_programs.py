@@ -10,7 +10,7 @@ import numpy as np
 from cfgraph.ir.dtypes import float64, int32, variant
 from cfgraph.ir.graph import Output, Versions
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
-from tests.ops.scene import Sketch
+from tests.ops.scenario import Sketch
 
 Program = Callable[[Sketch, Output, Output], list[Output]]
 LONGS = np.int64
@@ -134,7 +134,7 @@ def item_behind_the_end_of_a_list(g: Sketch, x: Output, y: Output) -> list[Outpu
     return [stacked(g, after), stacked(g, before)]
 
 
-def list_of_other_lengths(g: Sketch, x: Output, y: Output) -> list[Output]:
+def list_of_varying_lengths(g: Sketch, x: Output, y: Output) -> list[Output]:
     before = rows(g, square(g, x))
     return [stacked(g, g("TensorListResize", before, size)) for size in (2, 6)]
 
@@ -218,7 +218,7 @@ PROGRAMS: list[Program] = [
     list_as_a_stack,
     items_of_a_list,
     item_behind_the_end_of_a_list,
-    list_of_other_lengths,
+    list_of_varying_lengths,
     rows_of_a_list,
     rows_of_a_list_taken_twice,
     rows_put_into_a_list,

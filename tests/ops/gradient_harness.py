@@ -33,8 +33,8 @@ from cfgraph.ir.attrs import TensorValue
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Graph
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
-from cfgraph.ops.adjoint import no_gradient, stop
-from cfgraph.ops.op import lookup
+from cfgraph.ops.opdef.gradient_api import no_gradient, zero_gradient
+from cfgraph.ops.opdef.op import lookup
 from cfgraph.passes.derivatives import gradients
 from cfgraph.runtime.session import Session
 from tests.ops import harness
@@ -99,7 +99,7 @@ def is_ours(item: Case, ys: Sequence[int]) -> bool:
 def is_flat(op: str) -> bool:
     """True for an op that says it has no gradient."""
     found = lookup(op)
-    return found is not None and found.gradient in (no_gradient, stop)
+    return found is not None and found.gradient in (zero_gradient, no_gradient)
 
 
 def is_random(op: str) -> bool:

@@ -21,8 +21,8 @@ from cfgraph.ir.attrs import Func, TensorValue
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
-from cfgraph.ops.inference import InferenceContext
-from cfgraph.ops.op import lookup
+from cfgraph.ops.opdef.op import lookup
+from cfgraph.ops.opdef.shape_functions import InferenceContext
 
 FOLDER = Path(__file__).parent / "cases"
 TOLERANCES = {"float16": 1e-2, "bfloat16": 2e-2, "float32": 2e-5, "float64": 1e-9}

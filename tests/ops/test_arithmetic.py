@@ -8,7 +8,7 @@ import pytest
 
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Graph
-from cfgraph.ops.op import OpError, lookup
+from cfgraph.ops.opdef.op import OpError, lookup
 
 
 class Count:
@@ -73,7 +73,7 @@ def test_the_sigmoid_is_accurate_far_below_zero() -> None:
     np.testing.assert_allclose(bound("Sigmoid", "float32")(x), wanted, rtol=1e-6)
 
 
-def test_a_choice_between_scalars_hands_on_one_of_them() -> None:
+def test_a_choice_between_scalars_returns_one_of_them() -> None:
     t, e = np.float32(1), np.float32(2)
     for op in ("Select", "SelectV2"):
         choose = bound(op, "bool", "float32", "float32")

@@ -9,7 +9,7 @@ import pytest
 
 from cfgraph.ir import registry
 from cfgraph.ir.dtypes import DType
-from cfgraph.ops.op import Op, lookup
+from cfgraph.ops.opdef.op import Op, lookup
 
 pytestmark = [pytest.mark.interop, pytest.mark.slow]
 

@@ -21,9 +21,9 @@ from cfgraph.runtime.state import State
 from tests.ops import harness
 from tests.ops.container_loops import LOOPS
 from tests.ops.container_programs import NO_SECOND, OURS, PROGRAMS, Program
+from tests.ops.finite_differences import slope
 from tests.ops.gradient_harness import random_like
-from tests.ops.gradient_slopes import slope
-from tests.ops.scene import Sketch
+from tests.ops.scenario import Sketch
 
 every = pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
 known_or_not = pytest.mark.parametrize("known", [True, False], ids=["known", "unknown"])

@@ -14,6 +14,7 @@ from cfgraph.ir.shapes import SCALAR_SHAPE
 from cfgraph.passes.derivatives import gradients
 from cfgraph.runtime.session import Session
 from tests.ops import gradient_harness, harness
+from tests.ops.finite_differences import assert_slope, forward, smooth
 from tests.ops.gradient_harness import (
     derive,
     feeds_of,
@@ -26,8 +27,7 @@ from tests.ops.gradient_harness import (
     weight,
     weights_of,
 )
-from tests.ops.gradient_slopes import assert_slope, forward, smooth
-from tests.ops.gradient_theirs import Theirs, assert_gradients
+from tests.ops.gradient_tf import TensorFlowGradients, assert_gradients
 from tests.ops.harness import Case, run_ours
 from tests.ops.test_ops import check
 
@@ -53,7 +53,7 @@ def outputs_to_try(item: Case) -> list[list[int]]:
 def test_gradients_agree_with_tensorflow(cases: list[Case]) -> None:
     if harness.tensorflow() is None:
         pytest.skip(SKIPPED)
-    with Theirs() as theirs:
+    with TensorFlowGradients() as theirs:
 
         def agree(item: Case) -> None:
             for ys in outputs_to_try(item):
@@ -76,7 +76,7 @@ def failing(item: Case) -> Iterator[None]:
             raise
 
 
-def agree_by(theirs: Theirs, item: Case, ys: Sequence[int]) -> None:
+def agree_by(theirs: TensorFlowGradients, item: Case, ys: Sequence[int]) -> None:
     feeds = feeds_of(item, ys, run_ours(item))
     wanted = theirs.add(item, ys)
     if isinstance(wanted.first, LookupError):
@@ -145,7 +145,7 @@ def test_an_output_through_which_no_gradient_comes_back_says_so(cases: list[Case
 def test_second_gradients_agree_with_tensorflow(cases: list[Case]) -> None:
     if harness.tensorflow() is None:
         pytest.skip(SKIPPED)
-    with Theirs() as theirs:
+    with TensorFlowGradients() as theirs:
 
         def agree(item: Case) -> None:
             point = smooth(item)
@@ -157,7 +157,7 @@ def test_second_gradients_agree_with_tensorflow(cases: list[Case]) -> None:
         check(cases[:2], agree)
 
 
-def agree_twice(theirs: Theirs, point: Case) -> None:
+def agree_twice(theirs: TensorFlowGradients, point: Case) -> None:
     ys = float_outputs(point)
     feeds = feeds_of(point, ys, run_ours(point))
     wanted = theirs.add(point, ys, second=True)
@@ -182,7 +182,7 @@ def test_a_prevented_gradient_is_refused_with_its_reason() -> None:
     assert caught.value.code == "CFG509"
 
 
-def test_an_input_without_a_formula_is_refused_only_where_it_is_asked_for() -> None:
+def test_an_input_without_a_formula_is_rejected_only_when_requested() -> None:
     graph = Graph()
     a, b, x = (
         graph.add("Placeholder", name=name, dtype=float32, shape=SCALAR_SHAPE) for name in "abx"
@@ -220,7 +220,7 @@ def test_tensorflow_has_no_gradient_where_we_have_none() -> None:
     if harness.tensorflow() is None:
         pytest.skip(SKIPPED)
     refused = notes("NO_GRADIENT")
-    with Theirs() as theirs:
+    with TensorFlowGradients() as theirs:
         for items in gradient_harness.float_cases(refused.__contains__).values():
             found = theirs.add(items[0], float_outputs(items[0])).first
             assert isinstance(found, LookupError) or not any(x is not None for x in found.values())

@@ -8,7 +8,7 @@ import pytest
 from cfgraph.errors import CfgraphError
 from cfgraph.ir import registry
 from cfgraph.ir.shapes import Shape
-from cfgraph.ops.op import lookup
+from cfgraph.ops.opdef.op import lookup
 from tests.ops import harness
 from tests.ops.harness import Case, assert_agrees, assert_same, infer, knowledge, run_ours
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cfgraph.ops.op import OpError, lookup
+from cfgraph.ops.opdef.op import OpError, lookup
 from tests.ops.harness import LocalStep, case, node_of
 
 ROWS = np.arange(24).reshape(2, 3, 4)
@@ -47,7 +47,7 @@ def test_print_stops_after_the_first_times() -> None:
     assert len(printed("Print", np.float32(1), times=5, first_n=2)) == 2
 
 
-def test_print_v2_ends_as_it_is_told() -> None:
+def test_print_v2_uses_the_end_attribute() -> None:
     assert printed("PrintV2", "hello") == ["hello\n"]
     assert printed("PrintV2", "hello", end="|") == ["hello|"]
 

@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cfgraph.ops import philox
-from cfgraph.ops.stateless_random import seeded
+from cfgraph.ops.families.stateless_random import stream_of_seed
+from cfgraph.ops.opdef import philox
 from tests.ops.harness import case, run_ours
 
 COUNT = 20_000
@@ -22,20 +22,20 @@ def shape(*sizes: int) -> Any:
 
 def test_philox_gives_the_numbers_of_its_authors() -> None:
     # the vectors of Salmon et al.'s Random123
-    zeros = philox.Stream(0, 0, 0).words([0])[0]
+    zeros = philox.PhiloxStream(0, 0, 0).words([0])[0]
     assert [f"{word:08x}" for word in zeros] == ["6627e8d5", "e169c58d", "bc57ac4c", "9b00dbd8"]
-    ones = philox.Stream(2**64 - 1, 2**64 - 1, 2**64 - 1).words([0])[0]
+    ones = philox.PhiloxStream(2**64 - 1, 2**64 - 1, 2**64 - 1).words([0])[0]
     assert [f"{word:08x}" for word in ones] == ["408f276d", "41c83b0e", "a20bc7c6", "6d5451fd"]
 
 
 def test_a_stream_goes_on_where_it_is_skipped_to() -> None:
-    stream = philox.Stream(7, 2**64 - 3, 5)
+    stream = philox.PhiloxStream(7, 2**64 - 3, 5)
     assert np.array_equal(stream.sequence(40)[20:], stream.skip(5).sequence(20))
 
 
 def test_every_bit_of_a_seed_counts() -> None:
     seeds = [np.array([1 << k, 0]) for k in range(63)] + [np.array([0, 1 << k]) for k in range(63)]
-    assert len({seeded(seed) for seed in seeds}) == len(seeds)
+    assert len({stream_of_seed(seed) for seed in seeds}) == len(seeds)
 
 
 @pytest.mark.parametrize(

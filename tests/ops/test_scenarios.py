@@ -7,7 +7,7 @@ import pytest
 
 from cfgraph.errors import CfgraphError
 from tests.ops import harness
-from tests.ops.scene import Kernels, Run, Scenario, Sketch, run_tensorflow, scenarios
+from tests.ops.scenario import Kernels, Run, Scenario, Sketch, run_tensorflow, scenarios
 
 every = pytest.mark.parametrize("scene", scenarios().values(), ids=scenarios().keys())
 ANY = harness.case("Identity", [0])

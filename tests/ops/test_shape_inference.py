@@ -276,13 +276,13 @@ def test_work_grows_with_the_graph_in_loops_too(monkeypatch: pytest.MonkeyPatch)
     from cfgraph.ops import shape_inference
 
     looks = []
-    original = shape_inference._Inference._infer
+    original = shape_inference._ShapePropagation._infer
 
     def count(self: Any, node: Node) -> Any:
         looks.append(node)
         return original(self, node)
 
-    monkeypatch.setattr(shape_inference._Inference, "_infer", count)
+    monkeypatch.setattr(shape_inference._ShapePropagation, "_infer", count)
     graph = Graph()
     [(merge, value, _)] = loop(graph, placeholder(graph, 2, 3, 5, 7))
     for _ in range(500):

@@ -13,7 +13,7 @@ from cfgraph.ir import registry
 from cfgraph.ir.files import loads
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import Shape
-from cfgraph.ops.shape_inference import Shapes, infer_shapes
+from cfgraph.ops.shape_inference import StaticShapes, infer_shapes
 from tests.ops import harness
 
 assert cfgraph.ops
@@ -58,7 +58,7 @@ def test_no_shape_contradicts_tensorflow() -> None:
                 assert is_handle(node, port) or agree(inferred, node, port, sizes), (name, node)
 
 
-def agree(inferred: Shapes, node: Node, port: int, sizes: list[int | None] | None) -> bool:
+def agree(inferred: StaticShapes, node: Node, port: int, sizes: list[int | None] | None) -> bool:
     try:
         inferred[Output(node, port)].merge(Shape(sizes))
     except ValueError:

@@ -9,8 +9,8 @@ import cfgraph.ops
 from cfgraph.ir.dtypes import float32, int32, resource
 from cfgraph.ir.graph import Graph
 from cfgraph.ir.shapes import Shape
-from cfgraph.ops.op import OpError, lookup
-from cfgraph.ops.variables import Variable
+from cfgraph.ops.families.variables import Variable
+from cfgraph.ops.opdef.op import OpError, lookup
 
 assert cfgraph.ops
 

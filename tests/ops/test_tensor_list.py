@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cfgraph.ops.op import OpError
-from cfgraph.ops.tensor_list import Items
-from tests.ops.scene import Kernels, Sketch
+from cfgraph.ops.families.tensor_list import PersistentList
+from cfgraph.ops.opdef.op import OpError
+from tests.ops.scenario import Kernels, Sketch
 
 
 def test_every_version_stays_what_it_was() -> None:
     draw = random.Random(1)
-    versions: list[tuple[Items, list[Any]]] = [(Items([]), [])]
+    versions: list[tuple[PersistentList, list[Any]]] = [(PersistentList([]), [])]
     for step in range(5000):
         # mostly the newest, at times any older one: histories branch
         items, wanted = versions[-1] if draw.random() < 0.8 else draw.choice(versions)
@@ -33,7 +33,7 @@ def test_every_version_stays_what_it_was() -> None:
 
 def test_an_edit_of_the_newest_version_does_not_copy() -> None:
     size = 200_000
-    items = Items(list(range(size)))
+    items = PersistentList(list(range(size)))
     start = time.process_time()
     for place in range(10_000):
         items = items.set(place, None)
@@ -41,7 +41,7 @@ def test_an_edit_of_the_newest_version_does_not_copy() -> None:
 
 
 def test_an_old_version_that_stays_does_not_keep_all_later_ones() -> None:
-    first = Items([0])
+    first = PersistentList([0])
     items = first
     for step in range(10_000):
         items = items.set(0, step)
@@ -54,7 +54,7 @@ def test_an_old_version_that_stays_does_not_keep_all_later_ones() -> None:
 
 
 def test_a_long_history_can_be_dropped() -> None:
-    first = Items([0] * 100_000)
+    first = PersistentList([0] * 100_000)
     items = first
     for step in range(100_000):
         items = items.set(0, step)

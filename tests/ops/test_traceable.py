@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from cfgraph.ir import registry
-from cfgraph.ops.op import Op, lookup
+from cfgraph.ops.opdef.op import Op, lookup
 from tests.ops import harness
 from tests.ops.harness import Case, assert_same, node_of, run_ours
 from tests.ops.test_ops import check

@@ -8,7 +8,7 @@ import pytest
 
 import cfgraph
 from cfgraph.errors import Unsupported, UsageError
-from cfgraph.ops.stacks import Stack
+from cfgraph.ops.families.stacks import Stack
 from cfgraph.passes.derivatives import derivatives
 from tests.passes.differentiable_programs import SmoothProgram
 from tests.sampled import in_sweep

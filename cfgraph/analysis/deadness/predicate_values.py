@@ -19,7 +19,7 @@ from cfgraph.analysis.loops.frames import Frames
 from cfgraph.ir.attrs import TensorValue
 from cfgraph.ir.dtypes import bool_
 from cfgraph.ir.graph import Node, Output
-from cfgraph.ops.op import Op, lookup
+from cfgraph.ops.opdef.op import Op, lookup
 
 _MAX_STEPS: Final = 200
 _CARRYING_ROLES: Final = ("switch", "enter", "exit", "next_iteration", "loop_cond")
@@ -82,7 +82,7 @@ def _forwarded_inputs(item: Output) -> tuple[Output, ...]:
         return () if port else node.inputs
     if op.role in _CARRYING_ROLES:
         return node.inputs[:1]
-    return (node.inputs[min(port, len(node.inputs) - 1)],) if op.forwards and node.inputs else ()
+    return (node.inputs[min(port, len(node.inputs) - 1)],) if op.is_identity and node.inputs else ()
 
 
 _MAX_ELEMENTS: Final = 64  # a constant of more elements is told from all others
@@ -191,7 +191,7 @@ class PredicateValues:
                 return ()
             closes = self._closes(node)
             return entered_value(node, self.frames, self.cut) if closes else node.inputs
-        if op.forwards:
+        if op.is_identity:
             return (node.inputs[min(output.port, len(node.inputs) - 1)],)
         return node.inputs if _is_function(op) else ()
 
@@ -210,11 +210,14 @@ class PredicateValues:
                 return needs[0]
             chosen = self._chosen(output, needs)
             return self._own(output) if chosen is None else self._bool(chosen)
-        if op.role in _FORWARDING_ROLES or op.forwards or output.node in self.senders:
+        if op.role in _FORWARDING_ROLES or op.is_identity or output.node in self.senders:
             return needs[0]
         if not _is_function(op):
             return self._own(output)
-        if op.logic and (formula := self._logic(op.logic, output.node, needs)) is not None:
+        if (
+            op.boolean_semantics
+            and (formula := self._logic(op.boolean_semantics, output.node, needs)) is not None
+        ):
             return self._bool(formula)
         key = _value_key(output, op, needs)
         return (
@@ -295,21 +298,25 @@ class PredicateValues:
         symbol = Symbol(name, "predicate", depth, shown, number + 1)
         return self.formulas.symbol(("is", number, constant), symbol)
 
-    def _logic(self, logic: str, node: Node, needs: list[ValueNumber]) -> int | None:
+    def _logic(self, boolean_semantics: str, node: Node, needs: list[ValueNumber]) -> int | None:
         """The formula of a logical op; None where it is not one of Booleans or constants."""
-        if logic in ("not", "and", "or"):
+        if boolean_semantics in ("not", "and", "or"):
             truths = [self._truth_of(number) for number in needs]
-            if logic == "not":
+            if boolean_semantics == "not":
                 return -truths[0]
-            return self.formulas.all_of(truths) if logic == "and" else self.formulas.any_of(truths)
+            return (
+                self.formulas.all_of(truths)
+                if boolean_semantics == "and"
+                else self.formulas.any_of(truths)
+            )
         dtype = node.inputs[0].dtype
-        if logic == "truth":
+        if boolean_semantics == "truth":
             if dtype is bool_:
                 return self._truth_of(needs[0])
             numeric = dtype is not None and dtype.kind in ("int", "uint", "float")
             return -self._is(needs[0], 0) if numeric else None
         same = self._same(needs, is_bool=dtype is bool_)
-        return -same if same is not None and logic == "differ" else same
+        return -same if same is not None and boolean_semantics == "differ" else same
 
     def _same(self, needs: list[ValueNumber], *, is_bool: bool) -> int | None:
         if is_bool:

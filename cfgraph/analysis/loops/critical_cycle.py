@@ -23,7 +23,7 @@ from cfgraph.analysis.transfers import sends_by_recv
 from cfgraph.errors import UsageError
 from cfgraph.ir.graph import Graph, Node
 from cfgraph.ir.names import did_you_mean
-from cfgraph.ops.op import handed_back, role
+from cfgraph.ops.opdef.op import back_edge_of, role_of
 
 # loop variables, times the nodes of the body
 _MAX_SIZE: Final = 5_000_000
@@ -81,7 +81,7 @@ def critical_cycle(graph: Graph, path: str, cost: Cost) -> CriticalCycle:
     found = regions(graph, links)
     frame = _frame_of_path(found.frames.all, path)
     region = found.of[frame]
-    pairs = [(m, back) for m in frame.merges if (back := handed_back(m)) is not None]
+    pairs = [(m, back) for m in frame.merges if (back := back_edge_of(m)) is not None]
     if not pairs:
         message = f"{frame.path!r} is no loop: no variable of it goes around"
         raise UsageError(message)
@@ -135,7 +135,7 @@ def _readers(region: Region, links: Mapping[Node, list[Node]]) -> dict[Item, lis
 
 def _add_reader(found: dict[Item, list[Item]], item: Item, sources: Iterable[Node]) -> None:
     for source in sources:
-        if source in found and role(source) != "next_iteration":
+        if source in found and role_of(source) != "next_iteration":
             found[source].append(item)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from cfgraph.analysis.loops.frames import Frame, Frames
 from cfgraph.ir.graph import Node, Output
-from cfgraph.ops.op import behind_identities, role
+from cfgraph.ops.opdef.op import role_of, strip_identities
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ def enter_carries(enter: Node, x: Output) -> bool:
 
 def exit_carries(leave: Node, x: Output) -> bool:
     """True if an Exit gives the last value of a tensor in its loop."""
-    return behind_identities(x) in map(behind_identities, _final_values(leave))
+    return strip_identities(x) in map(strip_identities, _final_values(leave))
 
 
 def _final_values(leave: Node) -> Iterator[Output]:
@@ -61,12 +61,12 @@ def _final_values(leave: Node) -> Iterator[Output]:
     """
     switch = leave.inputs[0].node
     yield leave.inputs[0]
-    if role(switch) != "switch":
+    if role_of(switch) != "switch":
         return
-    merge = behind_identities(switch.inputs[0]).node
-    if role(merge) != "merge":
+    merge = strip_identities(switch.inputs[0]).node
+    if role_of(merge) != "merge":
         return
     yield merge.output()
     for item in merge.inputs:
-        if role(item.node) == "next_iteration":
+        if role_of(item.node) == "next_iteration":
             yield item.node.inputs[0]

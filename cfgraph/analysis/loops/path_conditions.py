@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 from cfgraph.ir import registry
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.topological_order import OpRoles
-from cfgraph.ops.op import handed_back, lookup
+from cfgraph.ops.opdef.op import back_edge_of, lookup
 
 # cases that are looked at to see whether the inputs of a Merge exhaust their predicates
 _MAX_CASES: Final = 1000
@@ -252,10 +252,10 @@ def _forwarded_input(x: Output) -> Output | None:
     op = lookup(node.op)
     if op is None or not node.inputs:
         return None
-    if op.forwards:
+    if op.is_identity:
         return node.inputs[x.port]
     constant = op.role == "enter" and bool(node.attrs.get("is_constant"))
-    if constant or op.role == "loop_cond" or op.logic == "not":
+    if constant or op.role == "loop_cond" or op.boolean_semantics == "not":
         return node.inputs[0]
     return None
 
@@ -267,7 +267,7 @@ def _condition_sources(node: Node, kind: str) -> list[Node]:
     """
     sources = [item[0] for item in node.inputs]
     if kind == "merge":
-        return sources if handed_back(node) is None else []
+        return sources if back_edge_of(node) is None else []
     if kind in _ALWAYS_LIVE_ROLES:
         return []
     sources += node.controls
@@ -276,4 +276,4 @@ def _condition_sources(node: Node, kind: str) -> list[Node]:
 
 def _is_negation(node: Node) -> bool:
     op = lookup(node.op)
-    return op is not None and op.logic == "not"
+    return op is not None and op.boolean_semantics == "not"

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any, Final, NamedTuple
 
 from cfgraph.ir.graph import Node, Output
-from cfgraph.ops.arithmetic import Add, AddV2, Sub
-from cfgraph.ops.comparison import Greater, GreaterEqual, Less, LessEqual
-from cfgraph.ops.op import Op, behind_identities, lookup, role
-from cfgraph.ops.shape_inference import Shapes
+from cfgraph.ops.families.arithmetic import Add, AddV2, Sub
+from cfgraph.ops.families.comparison import Greater, GreaterEqual, Less, LessEqual
+from cfgraph.ops.opdef.op import Op, lookup, role_of, strip_identities
+from cfgraph.ops.shape_inference import StaticShapes
 
 # by how much a comparison holds longer where both sides are equal, and which way it counts
 _COMPARISONS: Final[dict[type[Op], tuple[int, int]]] = {
@@ -26,7 +26,7 @@ class InductionVariable(NamedTuple):
     step: int
 
 
-def static_trip_count(cond: Node, shapes: Shapes) -> int | None:
+def static_trip_count(cond: Node, shapes: StaticShapes) -> int | None:
     """The most iterations that a LoopCond lets begin; None where no constants say so."""
     return _max_trip_count(cond.inputs[0], shapes)
 
@@ -40,23 +40,25 @@ class AffineBound(NamedTuple):
     step: int
 
 
-def affine_bound(cond: Node, shapes: Shapes) -> AffineBound | None:
+def affine_bound(cond: Node, shapes: StaticShapes) -> AffineBound | None:
     """The most iterations by a limit that the loop does not change; None where there is none.
 
     Where that number is negative, the loop does not go around.
     """
     todo = [cond.inputs[0]]
     for pred in todo:
-        node = behind_identities(pred).node
+        node = strip_identities(pred).node
         op = lookup(node.op)
-        if op is not None and op.logic == "and":
+        if op is not None and op.boolean_semantics == "and":
             todo += node.inputs
         elif op in _COMPARISONS and (found := _comparison_bound(node, _COMPARISONS[op], shapes)):
             return found
     return None
 
 
-def _comparison_bound(node: Node, compared: tuple[int, int], shapes: Shapes) -> AffineBound | None:
+def _comparison_bound(
+    node: Node, compared: tuple[int, int], shapes: StaticShapes
+) -> AffineBound | None:
     equal, way = compared
     left, right = node.inputs
     for item, limit, sign in ((left, right, way), (right, left, -way)):
@@ -66,11 +68,11 @@ def _comparison_bound(node: Node, compared: tuple[int, int], shapes: Shapes) -> 
     return None
 
 
-def _max_trip_count(pred: Output, shapes: Shapes) -> int | None:
+def _max_trip_count(pred: Output, shapes: StaticShapes) -> int | None:
     """How often a predicate holds, at most."""
-    here = behind_identities(pred)
+    here = strip_identities(pred)
     op = lookup(here.node.op)
-    if op is not None and op.logic == "and":
+    if op is not None and op.boolean_semantics == "and":
         known = [_max_trip_count(item, shapes) for item in here.node.inputs]
         return min((count for count in known if count is not None), default=None)
     compared = None if op is None else _COMPARISONS.get(op)
@@ -94,20 +96,20 @@ def _iterations_to(counter: InductionVariable, end: int, equal: int, sign: int) 
     return None if step <= 0 else -(-distance // step)
 
 
-def _induction_variable(x: Output, shapes: Shapes) -> InductionVariable | None:
-    merge = behind_identities(x).node
-    if role(merge) != "merge" or len(merge.inputs) != 2:
+def _induction_variable(x: Output, shapes: StaticShapes) -> InductionVariable | None:
+    merge = strip_identities(x).node
+    if role_of(merge) != "merge" or len(merge.inputs) != 2:
         return None
     enter, back = (item.node for item in merge.inputs)
-    if (role(enter), role(back)) != ("enter", "next_iteration"):
+    if (role_of(enter), role_of(back)) != ("enter", "next_iteration"):
         return None
     start, step = _static_integer(enter.inputs[0], shapes), _step_of(back.inputs[0], merge, shapes)
     return None if start is None or step is None else InductionVariable(start, step)
 
 
-def _step_of(after: Output, merge: Node, shapes: Shapes) -> int | None:
+def _step_of(after: Output, merge: Node, shapes: StaticShapes) -> int | None:
     """By how much a variable grows in an iteration, if by a constant."""
-    node = behind_identities(after).node
+    node = strip_identities(after).node
     op = lookup(node.op)
     if op not in (Add, AddV2, Sub):
         return None
@@ -120,13 +122,13 @@ def _step_of(after: Output, merge: Node, shapes: Shapes) -> int | None:
 
 def _merge_of(x: Output) -> Node:
     """What a value of the body is in the condition."""
-    here = behind_identities(x)
-    if role(here.node) == "switch":
-        here = behind_identities(here.node.inputs[0])
+    here = strip_identities(x)
+    if role_of(here.node) == "switch":
+        here = strip_identities(here.node.inputs[0])
     return here.node
 
 
-def _static_integer(x: Output, shapes: Shapes) -> int | None:
+def _static_integer(x: Output, shapes: StaticShapes) -> int | None:
     """The value of a tensor that is one integer known before the run."""
     value: Any = shapes.value(x)
     return (

@@ -24,8 +24,8 @@ from cfgraph.errors import CfgraphError
 from cfgraph.ir.attrs import TensorValue
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.text.printer import AttrPrinter
-from cfgraph.ops.functional import Functional, is_launch
-from cfgraph.ops.op import lookup
+from cfgraph.ops.families.functional import FunctionalOp, is_cluster_call
+from cfgraph.ops.opdef.op import lookup
 from cfgraph.runtime.device_kinds import device_label
 
 _MAX_ATTR_LENGTH: Final = 240
@@ -104,8 +104,8 @@ def _op_info(name: str, graph: Graph) -> dict[str, Any]:
         return {"about": about, "role": "call" if calls else ""}
     about = (op.__doc__ or "").partition("\n")[0]
     role = op.role
-    if issubclass(op, Functional):
-        role = "cluster" if is_launch(op) else "call"
+    if issubclass(op, FunctionalOp):
+        role = "cluster" if is_cluster_call(op) else "call"
     return {"about": about, "role": role}
 
 

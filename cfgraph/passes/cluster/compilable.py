@@ -15,8 +15,8 @@ from cfgraph.ir.devices import DeviceName
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.function_graph import FunctionInstances
 from cfgraph.ir.graph import Graph, Node, Output
-from cfgraph.ops.evaluate_control import constant_slots
-from cfgraph.ops.op import Op, lookup, role
+from cfgraph.ops.opdef.evaluation import constant_slots
+from cfgraph.ops.opdef.op import Op, lookup, role_of
 from cfgraph.passes.cluster.rejection_reasons import RejectionReason
 
 _DEVICE_KINDS: Final = (None, "CPU", "GPU")
@@ -146,10 +146,10 @@ def _device_rejection(node: Node, op: type[Op]) -> RejectionReason | None:
 
 def _pivot_rejection(node: Node, op: type[Op]) -> RejectionReason | None:
     """What the body of a loop hangs on: with it, a cluster would come before all the body."""
-    if not (op.forwards and node.inputs and node.control_readers):
+    if not (op.is_identity and node.inputs and node.control_readers):
         return None
     switch = node.inputs[0].node
-    if role(switch) == "switch" and role(switch.inputs[1].node) == "loop_cond":
+    if role_of(switch) == "switch" and role_of(switch.inputs[1].node) == "loop_cond":
         return RejectionReason("pivot", "the body of its loop hangs on it by control edges")
     return None
 
@@ -201,7 +201,7 @@ def _value_inputs(item: Output, found: Frames) -> Iterator[Output] | None:
         return iter(node.inputs) if node.attr("is_constant") else None
     if op.role or op.stateful or hasattr(op, "functional"):
         return None
-    return iter(()) if op.of_shapes else iter(node.inputs)
+    return iter(()) if op.shape_only else iter(node.inputs)
 
 
 def _role_of_op(node: Node) -> str:

@@ -16,8 +16,8 @@ from cfgraph.ir.function_graph import FunctionInstances
 from cfgraph.ir.functions import BodyNode, Function
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.library import function_from_nodes
-from cfgraph.ops.evaluate_control import constant_slots
-from cfgraph.ops.op import lookup
+from cfgraph.ops.opdef.evaluation import constant_slots
+from cfgraph.ops.opdef.op import lookup
 from cfgraph.passes.cluster.cycle_graph import skip_transparent
 from cfgraph.passes.cluster.function_body import ArgumentNames
 
@@ -113,7 +113,7 @@ def _constant_values(
     seen = set(todo)
     for item in todo:
         op = lookup(item.node.op)
-        if item.node in inside and not (op is not None and op.of_shapes):
+        if item.node in inside and not (op is not None and op.shape_only):
             new = [source for source in item.node.inputs if source not in seen]
             seen.update(new)
             todo.extend(new)

@@ -13,9 +13,9 @@ from cfgraph.analysis.loops.frames import Frame
 from cfgraph.ir.attrs import TensorValue
 from cfgraph.ir.devices import DeviceName
 from cfgraph.ir.graph import Node
-from cfgraph.ops.array import Const
-from cfgraph.ops.control_flow import NoOp
-from cfgraph.ops.op import is_a, lookup, role
+from cfgraph.ops.families.constants import Const
+from cfgraph.ops.families.control_flow import NoOp
+from cfgraph.ops.opdef.op import is_a, lookup, role_of
 from cfgraph.passes.cluster.compilable import CompilationRules
 from cfgraph.passes.cluster.cycle_graph import CycleGraph, Vertex
 from cfgraph.passes.cluster.liveness_rules import LivenessRule
@@ -68,7 +68,7 @@ class ClusterGrowth:
         }
         self.waiting = CycleGraph(liveness.frames, self.cheap_constants)
         self.groups: dict[Vertex, ClusterCandidate] = {}
-        self._transfers = {n for n in liveness.frames.order if role(n) in ("send", "recv")}
+        self._transfers = {n for n in liveness.frames.order if role_of(n) in ("send", "recv")}
         effects = Effects()
         # what is fetched runs together
         tied = FetchEffects(
@@ -250,7 +250,7 @@ def _resource_handles(access: ResourceAccess) -> set[object]:
 
 def _is_shape_only(node: Node) -> bool:
     op = lookup(node.op)
-    return op is not None and op.of_shapes
+    return op is not None and op.shape_only
 
 
 def is_cheap_constant(node: Node) -> bool:
@@ -265,7 +265,7 @@ def is_cheap_constant(node: Node) -> bool:
 def node_weight(node: Node) -> int:
     """1 for a node that does something, 0 for one that only holds or hands on."""
     op = lookup(node.op)
-    return int(op is None or not (op.forwards or issubclass(op, Const | NoOp)))
+    return int(op is None or not (op.is_identity or issubclass(op, Const | NoOp)))
 
 
 def _parsed_device(node: Node) -> DeviceName:

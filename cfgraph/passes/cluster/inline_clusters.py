@@ -15,8 +15,8 @@ from cfgraph.ir.attrs import Func
 from cfgraph.ir.function_graph import FunctionGraph, FunctionInstances
 from cfgraph.ir.functions import Function
 from cfgraph.ir.graph import Graph, Node, Output
-from cfgraph.ops.functional import is_launch
-from cfgraph.ops.op import lookup
+from cfgraph.ops.families.functional import is_cluster_call
+from cfgraph.ops.opdef.op import lookup
 
 InlinedNodes = dict[str, tuple[Node, ...]]
 _FUNCTION_ATTR: Final = "function"
@@ -24,7 +24,7 @@ _FUNCTION_ATTR: Final = "function"
 
 def cluster_calls(graph: Graph) -> list[Node]:
     """The nodes that run clusters."""
-    ops = {op for op in graph.ops if is_launch(lookup(op))}
+    ops = {op for op in graph.ops if is_cluster_call(lookup(op))}
     return [node for node in graph if node.op in ops] if ops else []
 
 

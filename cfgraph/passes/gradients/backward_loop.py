@@ -25,7 +25,7 @@ from cfgraph.ir import dtypes
 from cfgraph.ir.attrs import TensorValue
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node, Output
-from cfgraph.ops.op import behind_identities, role
+from cfgraph.ops.opdef.op import role_of, strip_identities
 from cfgraph.passes.gradients.context import GradientContext
 from cfgraph.passes.gradients.loop_form import GradientLoop, enter_and_back_edge, is_loop_switch
 from cfgraph.passes.gradients.scope import GradientScope
@@ -185,7 +185,7 @@ class BackwardLoop(GradientScope):
         """A value of the forward loop as it was in the iteration that is run back over."""
         if x.node in self.work.made:
             return x
-        plain = behind_identities(x)
+        plain = strip_identities(x)
         found = self._values.get(plain)
         if found is None:
             found = self._values[plain] = self._invariant(plain) or self._accumulated_value(plain)
@@ -206,21 +206,21 @@ class BackwardLoop(GradientScope):
     def _source(self, origin: Output) -> Output | None:
         """What comes into the loop and stays the same, or None."""
         node = origin.node
-        if role(node) == "enter":
+        if role_of(node) == "enter":
             return node.inputs[0]
-        if role(node) != "merge" or origin.port or len(node.inputs) != 2:
+        if role_of(node) != "merge" or origin.port or len(node.inputs) != 2:
             return None
         enter, back = enter_and_back_edge(node)
-        if role(enter) == "enter" and role(back) == "next_iteration":
+        if role_of(enter) == "enter" and role_of(back) == "next_iteration":
             around = self._origin(back.inputs[0])
             return enter.inputs[0] if around == origin else None
         return None
 
     def _origin(self, x: Output) -> Output:
         """Where a value comes from, through what hands it on within an iteration."""
-        here = behind_identities(x)
-        while role(here.node) == "switch":
-            here = behind_identities(here.node.inputs[0])
+        here = strip_identities(x)
+        while role_of(here.node) == "switch":
+            here = strip_identities(here.node.inputs[0])
         return here
 
     def _accumulated_value(self, x: Output) -> Output:
@@ -285,7 +285,7 @@ class BackwardLoop(GradientScope):
         if any(item.source == source for item in self.guards.of(x).decisions()):
             return x
         for use in x.node.readers(x.port):
-            if role(use.node) == "switch" and is_loop_switch(self.form.region, use.node):
+            if role_of(use.node) == "switch" and is_loop_switch(self.form.region, use.node):
                 return use.node.output(1)
         return self.work.add_forward("Switch", (x, cond), "in_body").output(1)
 
@@ -336,7 +336,7 @@ class BackwardLoop(GradientScope):
         source = self._source(self._origin(x))
         if source is not None:
             return self.enter(self.outer.shape(source, dtype))
-        key = ("Shape", behind_identities(x), dtype)
+        key = ("Shape", strip_identities(x), dtype)
         found = self._same.get(key)
         if found is None:
             node = self.work.add_forward("Shape", (x,), "f_shape", out_type=dtype)

@@ -10,10 +10,10 @@ from cfgraph.analysis.loops.frames import Frame, Frames
 from cfgraph.ir import registry
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.shapes import Shape
-from cfgraph.ops.adjoint import Partials
-from cfgraph.ops.op import role
-from cfgraph.ops.shape_inference import infer_node, infer_shapes
-from cfgraph.ops.static_values import Known, Value, decoded
+from cfgraph.ops.opdef.gradient_api import InputGradients
+from cfgraph.ops.opdef.op import role_of
+from cfgraph.ops.shape_inference import infer_node_shapes, infer_shapes
+from cfgraph.ops.static_values import PartialArray, StaticValue, decode_value
 from cfgraph.passes.gradients.function_gradients import call_gradient
 
 
@@ -24,7 +24,7 @@ class StaticInfo:
         self._inferred = infer_shapes(graph)
         self._new: set[Node] = set()
         self._shapes: dict[Output, Shape] = {}
-        self._values: dict[Output, Known] = {}
+        self._values: dict[Output, StaticValue] = {}
 
     def shape(self, x: Output) -> Shape:
         """What is known of a tensor's shape."""
@@ -65,7 +65,7 @@ class StaticInfo:
             before = [item.node for item in node.inputs if item.node in self._new]
             self._new.discard(node)
             todo = [source for source in before if source is not node]
-            if todo and role(node) != "merge":
+            if todo and role_of(node) != "merge":
                 trail.extend(todo)
                 continue
             trail.pop()
@@ -74,7 +74,7 @@ class StaticInfo:
     def _take(self, node: Node) -> None:
         inputs = [self._shapes.get(item) or self._inferred[item] for item in node.inputs]
         try:
-            shapes, values = infer_node(node, inputs, [self._known(i) for i in node.inputs])
+            shapes, values = infer_node_shapes(node, inputs, [self._known(i) for i in node.inputs])
         except ValueError:
             return
         for port, (shape, value) in enumerate(zip(shapes, values, strict=True)):
@@ -82,13 +82,13 @@ class StaticInfo:
             if value is not None:
                 self._values[node.output(port)] = value
 
-    def _known(self, x: Output) -> Value | None:
+    def _known(self, x: Output) -> PartialArray | None:
         if x.node in self._new:
             self._infer(x.node)
         if x in self._values:
-            return decoded(self._values[x])
+            return decode_value(self._values[x])
         array = self._inferred.value(x)
-        return None if array is None else Value(array)
+        return None if array is None else PartialArray(array)
 
 
 class GradientContext:
@@ -184,7 +184,7 @@ class GradientContext:
         self.twins.append(twin)
         return twin
 
-    def call_gradient(self, node: Node) -> Callable[..., Partials] | None:
+    def call_gradient(self, node: Node) -> Callable[..., InputGradients] | None:
         """The gradient of a call whose function has one in the library."""
         return call_gradient(self.graph, node) if self.graph.gradient_functions else None
 

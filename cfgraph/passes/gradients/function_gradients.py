@@ -15,7 +15,7 @@ from cfgraph.ir.attrs import Func
 from cfgraph.ir.function_graph import FunctionInstances
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.library import called_functions
-from cfgraph.ops.adjoint import Adjoint, Partials
+from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients
 
 CALL_OP: Final = "StatefulPartitionedCall"
 
@@ -42,7 +42,7 @@ def rewrite_as_calls(graph: Graph, functions: Container[str]) -> None:
         graph.set_op(node, CALL_OP, attrs)
 
 
-def call_gradient(graph: Graph, node: Node) -> Callable[..., Partials] | None:
+def call_gradient(graph: Graph, node: Node) -> Callable[..., InputGradients] | None:
     """The gradient hook of a call; None for any other node."""
     called = node.attrs.get("f")
     if not isinstance(called, Func) or called.name not in graph.gradient_functions:
@@ -50,7 +50,9 @@ def call_gradient(graph: Graph, node: Node) -> Callable[..., Partials] | None:
     return partial(_call_gradient_function, graph.gradient_functions[called.name])
 
 
-def _call_gradient_function(name: str, g: Adjoint, node: Node, *grads: Output | None) -> Partials:
+def _call_gradient_function(
+    name: str, g: GradientBuilder, node: Node, *grads: Output | None
+) -> InputGradients:
     """Call the gradient function."""
     given = [g.zeros_like(node.output(port)) if dy is None else dy for port, dy in enumerate(grads)]
     types = tuple(registry.input_types(node) or ())

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from cfgraph.analysis.loops.regions import Region
 from cfgraph.errors import Unsupported
 from cfgraph.ir.graph import Node, Output
-from cfgraph.ops.op import behind_identities, handed_back, role
+from cfgraph.ops.opdef.op import back_edge_of, role_of, strip_identities
 
 IsActive = Callable[[Output], bool]
 
@@ -45,7 +45,7 @@ def recognize_gradient_loop(region: Region, wanted: IsActive) -> GradientLoop:
         message = f"the loop {frame.path} has {len(frame.loop_conds)} LoopConds"
         raise Unsupported(message, node=frame.enters[0], frame=frame.path, code="CFG504")
     merges = [
-        node for node in frame.merges if handed_back(node) is not None and wanted(node.output())
+        node for node in frame.merges if back_edge_of(node) is not None and wanted(node.output())
     ]
     exits: dict[Node, list[Node]] = {merge: [] for merge in merges}
     for node in frame.exits:
@@ -65,12 +65,12 @@ def recognize_gradient_loop(region: Region, wanted: IsActive) -> GradientLoop:
 def enter_and_back_edge(merge: Node) -> tuple[Node, Node]:
     """The two nodes that a Merge joins, one that comes around last."""
     first, second = (item.node for item in merge.inputs[:2])
-    return (second, first) if role(first) == "next_iteration" else (first, second)
+    return (second, first) if role_of(first) == "next_iteration" else (first, second)
 
 
 def _read_variable(region: Region, merge: Node, exits: list[Node]) -> GradientLoopVariable:
     enter, back = enter_and_back_edge(merge)
-    if len(merge.inputs) != 2 or (role(enter), role(back)) != ("enter", "next_iteration"):
+    if len(merge.inputs) != 2 or (role_of(enter), role_of(back)) != ("enter", "next_iteration"):
         raise _unsupported_form(
             region, merge, "joins something else than an Enter and a NextIteration"
         )
@@ -79,15 +79,19 @@ def _read_variable(region: Region, merge: Node, exits: list[Node]) -> GradientLo
 
 def _exit_merge(leaving: Node, region: Region) -> Node | None:
     """The Merge whose last value an Exit hands out."""
-    switch = behind_identities(leaving.inputs[0])
-    if role(switch.node) != "switch" or switch.port != 0 or not is_loop_switch(region, switch.node):
+    switch = strip_identities(leaving.inputs[0])
+    if (
+        role_of(switch.node) != "switch"
+        or switch.port != 0
+        or not is_loop_switch(region, switch.node)
+    ):
         return None
-    return behind_identities(switch.node.inputs[0]).node
+    return strip_identities(switch.node.inputs[0]).node
 
 
 def is_loop_switch(region: Region, switch: Node) -> bool:
     """True for a Switch on the loop's own LoopCond."""
-    return behind_identities(switch.inputs[1]).node is region.loop_cond
+    return strip_identities(switch.inputs[1]).node is region.loop_cond
 
 
 def _require_known_enters(

@@ -20,8 +20,8 @@ from cfgraph.analysis.loops.regions import Region, Regions
 from cfgraph.errors import Unsupported
 from cfgraph.ir import registry
 from cfgraph.ir.graph import Node, Output
-from cfgraph.ops.adjoint import Partial
-from cfgraph.ops.op import handed_back, lookup, role
+from cfgraph.ops.opdef.gradient_api import InputGradient
+from cfgraph.ops.opdef.op import back_edge_of, lookup, role_of
 from cfgraph.passes.gradients.activity import ActivityAnalysis
 from cfgraph.passes.gradients.gradient_stacks import GradientStacks
 from cfgraph.passes.gradients.loop_form import is_loop_switch
@@ -145,7 +145,7 @@ class ReverseMode:
             if isinstance(item, Region):
                 reverse_loop(self, item)
                 continue
-            kind = role(item)
+            kind = role_of(item)
             if kind == "switch":
                 self._switch(item)
             elif kind == "merge":
@@ -192,7 +192,7 @@ class ReverseMode:
             self.accumulate(data, dx, guards.of_node(node))
 
     def _merge(self, node: Node) -> None:
-        if handed_back(node) is not None:
+        if back_edge_of(node) is not None:
             return
         dz = self.arrived(node)[0]
         if dz is None:
@@ -219,7 +219,7 @@ class ReverseMode:
         _require_known_types(node)
         work.at(node)
         hook = work.call_gradient(node) or _gradient_hook(node, ignore_custom=work.ignore_custom)
-        partials: Sequence[Partial] = hook(self.site, node, *arrived)
+        partials: Sequence[InputGradient] = hook(self.site, node, *arrived)
         if len(partials) != len(inputs):
             message = f"{len(partials)} gradients for the {len(inputs)} inputs of {node!r}"
             raise AssertionError(message)

@@ -16,8 +16,8 @@ from cfgraph.ir.attrs import TensorValue
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import Shape
-from cfgraph.ops.op import lookup, role
-from cfgraph.ops.resource_variables import declared_shape
+from cfgraph.ops.families.resource_variables import declared_shape
+from cfgraph.ops.opdef.op import lookup, role_of
 from cfgraph.passes.gradients.context import GradientContext
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 class GradientScope:
     """The top of the graph: tensors of the graph are read as they are.
 
-    Implements `cfgraph.ops.adjoint.Adjoint`. Equal nodes are made once.
+    Implements `cfgraph.ops.opdef.gradient_api.GradientBuilder`. Equal nodes are made once.
     """
 
     def __init__(self, work: GradientContext) -> None:
@@ -240,7 +240,7 @@ def _is_stateful(op: str) -> bool:
 def _variable_node(handle: Output) -> Node:
     """The node that made a variable's handle. Raises Unsupported where it is not known."""
     here = handle
-    while role(here.node) or not here.node.attrs.get("dtype"):
+    while role_of(here.node) or not here.node.attrs.get("dtype"):
         if not here.node.inputs:
             raise _unknown_variable(handle)
         here = here.node.inputs[0]

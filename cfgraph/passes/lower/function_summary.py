@@ -16,9 +16,9 @@ from cfgraph.ir.dtypes import resource
 from cfgraph.ir.function_graph import ARG_OP, FunctionGraph
 from cfgraph.ir.graph import CONTROL, Node, Output
 from cfgraph.ir.topological_order import OpRoles, topological_order
-from cfgraph.ops.array import Identity
-from cfgraph.ops.identity import IdentityN
-from cfgraph.ops.op import is_a, lookup
+from cfgraph.ops.families.constants import Identity
+from cfgraph.ops.families.identity import IdentityN
+from cfgraph.ops.opdef.op import is_a, lookup
 from cfgraph.passes.lower.functional_node import FunctionalNode
 
 

@@ -10,7 +10,7 @@ from cfgraph.ir.attrs import Func
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.function_graph import FunctionGraph, FunctionInstances
 from cfgraph.ir.graph import Node, Output
-from cfgraph.ops.op import lookup
+from cfgraph.ops.opdef.op import lookup
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -17,7 +17,7 @@ from cfgraph.ir.gc_pause import paused_gc
 from cfgraph.ir.graph import Graph, Node
 from cfgraph.ir.library import called_functions, remove_uncalled_functions
 from cfgraph.ir.topological_order import OpRoles, topological_order
-from cfgraph.ops.op import lookup
+from cfgraph.ops.opdef.op import lookup
 from cfgraph.passes.gradients.symbolic_gradient import expand_symbolic_gradients
 from cfgraph.passes.lower.functional_node import CallSite, InlineScope
 from cfgraph.passes.lower.inline import COLOCATION_PREFIX, lower_call

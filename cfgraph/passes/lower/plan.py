@@ -11,8 +11,8 @@ from cfgraph.ir.function_graph import ARG_OP, FunctionGraph, FunctionInstances
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.names import did_you_mean
 from cfgraph.ir.topological_order import topological_order
-from cfgraph.ops.array import Const, Identity
-from cfgraph.ops.op import lookup
+from cfgraph.ops.families.constants import Const, Identity
+from cfgraph.ops.opdef.op import lookup
 from cfgraph.passes.lower.function_summary import (
     BodySummary,
     downstream_of_primitives,

@@ -13,7 +13,7 @@ from cfgraph.analysis.loops.frames import Frames
 from cfgraph.ir import registry
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.topological_order import OpRoles
-from cfgraph.ops.op import Op, lookup
+from cfgraph.ops.opdef.op import Op, lookup
 
 
 class BranchSide(NamedTuple):
@@ -117,4 +117,4 @@ def _forwarded_input(item: Output) -> Output | None:
         return None
     if op.role == "enter":
         return node.inputs[0] if node.attr("is_constant") else None
-    return node.inputs[item.port] if op.forwards or op.role == "loop_cond" else None
+    return node.inputs[item.port] if op.is_identity or op.role == "loop_cond" else None

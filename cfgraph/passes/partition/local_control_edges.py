@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from cfgraph.analysis.loops.frames import Frame
 from cfgraph.ir import registry
 from cfgraph.ir.graph import Graph, Node, Output
-from cfgraph.ops.op import lookup
+from cfgraph.ops.opdef.op import lookup
 from cfgraph.passes.partition.branch_conditions import ALWAYS_LIVE
 from cfgraph.passes.partition.control_loops import AddedNodes, ControlLoops
 from cfgraph.passes.partition.distributed_loops import DistributedLoops

@@ -22,7 +22,7 @@ from cfgraph.analysis.verify.verify import require_valid
 from cfgraph.ir.gc_pause import paused_gc
 from cfgraph.ir.graph import Graph, Node
 from cfgraph.ir.library import copy_graph
-from cfgraph.ops.functional import is_functional
+from cfgraph.ops.families.functional import is_functional
 from cfgraph.passes.lower.lower import lower
 from cfgraph.passes.partition.cut import EdgeCutter
 from cfgraph.passes.partition.device_crossings import (

@@ -10,7 +10,7 @@ from cfgraph.ir import registry
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Graph, Node, Use
 from cfgraph.ir.signature import ArgDef
-from cfgraph.ops.op import HANDS_ON, Op, lookup, role
+from cfgraph.ops.opdef.op import FORWARDING_ROLES, Op, lookup, role_of
 
 NodePort = tuple[Node, int]  # a node and one of its outputs
 
@@ -91,7 +91,7 @@ class PlacementFacts:
         """What drives a loop with a Merge, Switch or Exit: it had better be beside it."""
         for node, facts in self.special.items():
             for item in node.inputs if facts.driver_roles else ():
-                if role(item.node) in facts.driver_roles:
+                if role_of(item.node) in facts.driver_roles:
                     yield ColocationEdge(item.node, node, "a loop", loose=True)
 
     def _colocation_edges(self, node: Node, facts: OpPlacement) -> Iterator[ColocationEdge]:
@@ -148,7 +148,7 @@ class PlacementFacts:
 
 def _enters_loop(node: Node, port: int) -> bool:
     """True for a reference that goes into a loop, where it can be written."""
-    return any(role(use.node) == "enter" and _takes_reference(use) for use in node.readers(port))
+    return any(role_of(use.node) == "enter" and _takes_reference(use) for use in node.readers(port))
 
 
 def _takes_reference(use: Use) -> bool:
@@ -163,7 +163,7 @@ def _is_not_reference(dtype: DType) -> bool:
 
 def _is_identity(node: Node) -> bool:
     op = lookup(node.op)
-    return op is not None and op.forwards
+    return op is not None and op.is_identity
 
 
 class _TypeAttrs(dict[str, tuple[str, ...]]):
@@ -181,7 +181,7 @@ def _op_placement(node: Node) -> OpPlacement:
     if op is None:
         return OpPlacement(ties=True, handles=(), driver_roles=(), on_host=False, hands_on=False)
     signature = op.parsed()
-    hands_on = op.role in HANDS_ON or op.forwards
+    hands_on = op.role in FORWARDING_ROLES or op.is_identity
     # a text that lies in host memory anyway binds nobody
     inputs = [arg for place, arg in enumerate(signature.inputs) if place not in op.host_inputs]
     outputs = [arg for place, arg in enumerate(signature.outputs) if place not in op.handles]

@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from cfgraph.errors import ExecutionError
-from cfgraph.ops.op import OpError
+from cfgraph.ops.opdef.op import OpError
 from cfgraph.runtime.engine.frame_state import (
     DEAD,
     PENDING_MASK,

@@ -9,8 +9,8 @@ from typing import Any, Final
 from cfgraph.errors import CfgraphError, ExecutionError
 from cfgraph.ir.devices import short_device_name
 from cfgraph.ir.graph import Output
-from cfgraph.ops.op import KERNEL_FAILURES
-from cfgraph.ops.referents import wrong_handle
+from cfgraph.ops.opdef.op import KERNEL_FAILURES
+from cfgraph.ops.opdef.resource import explain_wrong_handle
 from cfgraph.runtime.engine.frame_state import Fire, FrameState, Iteration, Send
 from cfgraph.runtime.engine.link import FireWrapper, link
 from cfgraph.runtime.engine.plan import Plan
@@ -138,7 +138,7 @@ class Executor:
         if isinstance(error, KERNEL_FAILURES):
             text = str(error) or type(error).__name__
             return ExecutionError(text, node=name, frame=it.path, device=self.device, code="CFG705")
-        if isinstance(error, AttributeError) and (text := wrong_handle(error)):
+        if isinstance(error, AttributeError) and (text := explain_wrong_handle(error)):
             return ExecutionError(text, node=name, frame=it.path, device=self.device, code="CFG705")
         error.add_note(f"while running node '{name}' in frame {it.path}")
         return error

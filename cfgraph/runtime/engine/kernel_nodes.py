@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from cfgraph.ops.array import same
+from cfgraph.ops.families.constants import identity
 from cfgraph.runtime.engine.control_flow_nodes import (
     NodeContext,
     NodeMaker,
@@ -183,7 +183,7 @@ def recv(plan: NodePlan, links: NodeContext) -> tuple[Fire, Fire]:
 def _receive(plan: NodePlan, channel: Channel) -> Callable[[Iteration], Any]:
     """What takes a message; where memory is counted, the kernel makes a copy of it here."""
     take, land = channel.take, plan.kernel
-    return take if land is same else lambda it: land(take(it))
+    return take if land is identity else lambda it: land(take(it))
 
 
 def recv_gates(

@@ -20,8 +20,8 @@ from cfgraph.errors import InvalidInput, Unsupported, UsageError
 from cfgraph.ir import registry
 from cfgraph.ir.devices import short_device_name
 from cfgraph.ir.graph import Graph, Node, Output
-from cfgraph.ops.array import same
-from cfgraph.ops.op import Op, lookup
+from cfgraph.ops.families.constants import identity
+from cfgraph.ops.opdef.op import Op, lookup
 from cfgraph.runtime.cluster_runner import ClusterRunner
 from cfgraph.runtime.engine.references import References
 
@@ -306,5 +306,5 @@ def _plan_node(
 def _kernel(node: Node, op: type[Op]) -> Callable[..., Any]:
     """The bound kernel; what a node with a role does is the executor's."""
     if op.role:
-        return same
+        return identity
     return op.prepare(node, np) if op.stateful else op.bind(node, np)

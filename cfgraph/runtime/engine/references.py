@@ -13,10 +13,10 @@ from typing import Any
 from cfgraph.errors import UsageError
 from cfgraph.ir import registry
 from cfgraph.ir.graph import Node, Output
-from cfgraph.ops.array import Identity
-from cfgraph.ops.op import HANDS_ON, lookup, role
-from cfgraph.ops.stacks import Stack
-from cfgraph.ops.variables import Variable
+from cfgraph.ops.families.constants import Identity
+from cfgraph.ops.families.stacks import Stack
+from cfgraph.ops.families.variables import Variable
+from cfgraph.ops.opdef.op import FORWARDING_ROLES, lookup, role_of
 
 
 class References:
@@ -39,7 +39,7 @@ class References:
         """The slots whose references a node hands on: not that of its predicate."""
         if not _forwards_references(node):
             return ()
-        return tuple(slot for slot in self.reads(node) if slot == 0 or role(node) != "switch")
+        return tuple(slot for slot in self.reads(node) if slot == 0 or role_of(node) != "switch")
 
     def reads(self, node: Node) -> tuple[int, ...]:
         """The slots that may get a reference where the op wants its value; what is fed is a value.
@@ -75,12 +75,12 @@ def dereference(item: Any) -> Any:
 
 def _forwards_references(node: Node) -> bool:
     op = lookup(node.op)
-    return op is Identity or (op is not None and op.role in HANDS_ON)
+    return op is Identity or (op is not None and op.role in FORWARDING_ROLES)
 
 
 def _forwarded_outputs(node: Node) -> int:
     """How many outputs, from the first, give what a node hands on; a Merge's second does not."""
-    return registry.output_count(node) or 0 if role(node) == "switch" else 1
+    return registry.output_count(node) or 0 if role_of(node) == "switch" else 1
 
 
 def _is_reference(item: Output) -> bool:

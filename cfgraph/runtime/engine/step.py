@@ -17,9 +17,7 @@ from cfgraph.runtime.trace.events import Observer, TraceEvent
 
 
 class RunStep:
-    """Implements `cfgraph.ops.step.Step` for one executor; `node` and `iteration` are set before
-    each stateful kernel runs.
-    """
+    """The `Step` of one executor; `node` and `iteration` are set before each stateful kernel."""
 
     __slots__ = (
         "began",

@@ -17,7 +17,7 @@ from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Graph, Output
 from cfgraph.ir.names import first_names
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
-from cfgraph.ops.variables import Variable
+from cfgraph.ops.families.variables import Variable
 from cfgraph.runtime.feeds import npy
 from cfgraph.runtime.feeds.generators import generate
 from cfgraph.runtime.feeds.grammar import ValueSpec, parse_value, split_feed

@@ -15,10 +15,9 @@ from cfgraph.ir import registry
 from cfgraph.ir.dtypes import bfloat16
 from cfgraph.ir.function_graph import FunctionGraph, FunctionInstances
 from cfgraph.ir.graph import Node
-from cfgraph.ops.array import same
-from cfgraph.ops.evaluate import Bind, StraightLine, is_known
-from cfgraph.ops.evaluate_control import numpy_line
-from cfgraph.ops.op import Kernel, Op, OpError
+from cfgraph.ops.families.constants import identity
+from cfgraph.ops.opdef.evaluation import KernelBinder, StraightLine, compile_numpy, is_known
+from cfgraph.ops.opdef.op import Kernel, Op, OpError
 from cfgraph.runtime.gpu.memory_pool import fatal_error
 from cfgraph.runtime.gpu.stream import GpuStream
 from cfgraph.runtime.memory.placement import is_host_arithmetic
@@ -47,14 +46,14 @@ def _rounded(value: Any, wanted: Any) -> Any:
 
 
 def gpu_line(
-    function: FunctionGraph, instances: FunctionInstances, on_host: Bind, lane: GpuStream
+    function: FunctionGraph, instances: FunctionInstances, on_host: KernelBinder, lane: GpuStream
 ) -> StraightLine:
     """A function's body on a gpu; `on_host` binds a node's kernel over NumPy arrays."""
 
     def bind(node: Node, op: type[Op]) -> Kernel:
         return _GpuNode(node, op, on_host(node, op), lane).kernel()
 
-    return numpy_line(function, instances, bind)
+    return compile_numpy(function, instances, bind)
 
 
 class _GpuNode:
@@ -66,7 +65,7 @@ class _GpuNode:
     def kernel(self) -> Kernel:
         """What the node does with values that are where they are."""
         op = self.op
-        if op.forwards or op.of_shapes or op.in_line:
+        if op.is_identity or op.shape_only or op.inlined:
             return self.host
         if not self.node.inputs and not op.stateful:
             return self._constant()
@@ -104,7 +103,7 @@ class _GpuNode:
         # a stateful kernel has the step before the inputs
         moves = [lane.to_host if slot in hosts else self._over for slot in range(len(node.inputs))]
         if op.stateful:
-            moves.insert(0, same)
+            moves.insert(0, identity)
         # of numbers that the host has it makes others, or an array, which is the card's
         fills = op.stateful or bool(op.host_inputs)
         works = True

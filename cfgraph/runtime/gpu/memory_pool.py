@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from cfgraph.ops.op import OpError
+from cfgraph.ops.opdef.op import OpError
 
 # what the runtime, the driver and the libraries over them call it
 _OUT_OF_MEMORY_CODES: Final = (

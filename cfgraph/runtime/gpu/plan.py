@@ -15,12 +15,12 @@ from cfgraph.ir import registry
 from cfgraph.ir.devices import DeviceName, short_device_name
 from cfgraph.ir.dtypes import DType, int32
 from cfgraph.ir.graph import Node, Output
-from cfgraph.ops.array import same
-from cfgraph.ops.elements import each
-from cfgraph.ops.op import Kernel, OpError
-from cfgraph.ops.optional import Optional
-from cfgraph.ops.tensor_list import TensorList
-from cfgraph.ops.variables import Variable
+from cfgraph.ops.families.constants import identity
+from cfgraph.ops.families.optional import OptionalVariant
+from cfgraph.ops.families.tensor_list import TensorList
+from cfgraph.ops.families.variables import Variable
+from cfgraph.ops.opdef.op import Kernel, OpError
+from cfgraph.ops.opdef.variant_math import map_objects
 from cfgraph.runtime.engine.plan import NodePlan, Plan
 from cfgraph.runtime.gpu.context import GpuContext
 from cfgraph.runtime.gpu.kernels import with_bfloat16_outputs
@@ -35,13 +35,15 @@ def map_contained(value: Any, move: Callable[[Any], Any]) -> Any:
     if isinstance(value, TensorList):
         items = [None if item is None else map_contained(item, move) for item in value.all()]
         return value.replaced(items)
-    if isinstance(value, Optional):
+    if isinstance(value, OptionalVariant):
         held = value.values
         return (
-            value if held is None else Optional(tuple(map_contained(item, move) for item in held))
+            value
+            if held is None
+            else OptionalVariant(tuple(map_contained(item, move) for item in held))
         )
     if isinstance(value, np.ndarray) and value.dtype == object:
-        return each(lambda item: map_contained(item, move), value) if value.size else value
+        return map_objects(lambda item: map_contained(item, move), value) if value.size else value
     return value if isinstance(value, bytes) else move(value)
 
 
@@ -49,7 +51,7 @@ def is_container(value: Any) -> bool:
     """True for a value that holds others."""
     if isinstance(value, np.ndarray):
         return bool(value.dtype.hasobject)
-    return isinstance(value, TensorList | Optional)
+    return isinstance(value, TensorList | OptionalVariant)
 
 
 Move = Callable[[Any], Any]
@@ -107,7 +109,7 @@ class GpuPlan:
 
         other = lane or sender
         if other is None:
-            return same
+            return identity
 
         def land(message: Any) -> Any:
             if message is None or not is_container(message):
@@ -172,7 +174,7 @@ class _GpuBinding:
         node, op = plan.node, plan.op
         if op.role == "recv":
             return self.owner.receiving(node, self.lane)
-        if op.role or op.forwards:
+        if op.role or op.is_identity:
             return plan.kernel
         if not node.inputs and not op.stateful:
             return self._constant(plan)
@@ -180,7 +182,7 @@ class _GpuBinding:
             kernel = _with_local_variables(plan.on_card(self.lane), self._settle)
         elif getattr(op, "functional", "") or not self._computes(plan):
             kernel = self._on_host(plan, plan.kernel)
-        elif op.of_shapes or op.host_only or op.parks:
+        elif op.shape_only or op.host_only or op.swap_role:
             kernel = plan.kernel
         else:
             kernel = self._guarded(plan)

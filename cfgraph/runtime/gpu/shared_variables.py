@@ -13,7 +13,7 @@ from cfgraph.analysis.trainable_inputs import is_variable, variable_key
 from cfgraph.errors import Unsupported
 from cfgraph.ir.devices import short_device_name
 from cfgraph.ir.graph import Node
-from cfgraph.ops.variables import Variable
+from cfgraph.ops.families.variables import Variable
 from cfgraph.runtime.engine.plan import Plan
 from cfgraph.runtime.gpu.context import GpuContext
 from cfgraph.runtime.gpu.stream import GpuStream

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from typing import Any, NamedTuple
 
-from cfgraph.ops.outline import Outline
+from cfgraph.ops.opdef.abstract_tensor import AbstractTensor
 from cfgraph.runtime.engine.frame_state import Fire, Iteration
 from cfgraph.runtime.engine.link import FireWrapper
 from cfgraph.runtime.engine.plan import NodePlan
@@ -182,7 +182,9 @@ def _deferred_value(lane: GpuStream | None, value: Any) -> Any:
     """What is kept of a value until the run is over: a copy on its way, or an outline."""
     if lane is None or type(value) is not lane.card.array:
         return value
-    return lane.copy(value) if value.nbytes <= SMALL_COPY else Outline(value.dtype, value.shape)
+    return (
+        lane.copy(value) if value.nbytes <= SMALL_COPY else AbstractTensor(value.dtype, value.shape)
+    )
 
 
 def _copy_event(token: TraceEvent, lane: GpuStream, copy: TimedCopy) -> _DeferredEvent:

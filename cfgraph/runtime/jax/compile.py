@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from cfgraph.errors import CfgraphError, Unsupported, install_hint
 from cfgraph.ir.function_graph import FunctionGraph, FunctionInstances
-from cfgraph.ops.evaluate import is_known
-from cfgraph.ops.evaluate_control import constant_arguments
-from cfgraph.ops.variables import Variable
+from cfgraph.ops.families.variables import Variable
+from cfgraph.ops.opdef.evaluation import constant_arguments, is_known
 from cfgraph.runtime.gpu.context import has_gpu
 from cfgraph.runtime.jax.dlpack import ArrayTransfer, DlpackTransfer, HostTransfer
 from cfgraph.runtime.jax.lowering import TRACING_STEP, jax_line

@@ -9,24 +9,22 @@ from cfgraph.errors import Unsupported
 from cfgraph.ir import registry
 from cfgraph.ir.function_graph import FunctionGraph, FunctionInstances
 from cfgraph.ir.graph import Node
-from cfgraph.ops.evaluate import (
-    Bind,
+from cfgraph.ops.opdef.evaluation import (
+    KernelBinder,
     StraightLine,
+    called_functions,
+    compile_numpy,
+    compile_time_nodes,
+    constant_slots,
+    execution_order,
     is_known,
+    loop_invariant_arguments,
+    numpy_control_kernel,
     numpy_kernel,
-    ordered,
-    static_nodes,
+    pure_kernels,
     traced_kernels,
 )
-from cfgraph.ops.evaluate_control import (
-    called,
-    constant_slots,
-    invariant,
-    numpy_control,
-    numpy_line,
-    pure,
-)
-from cfgraph.ops.op import Kernel, Op
+from cfgraph.ops.opdef.op import Kernel, Op
 from cfgraph.runtime.jax.tensor_list import JaxTensorList, list_kernel
 
 
@@ -43,18 +41,20 @@ TRACING_STEP: Final[Any] = _TracingStep()
 
 def jax_line(jax: Any, function: FunctionGraph, instances: FunctionInstances) -> StraightLine:
     """A function's body for jax to trace. Raises Unsupported, with the node, for what cannot be."""
-    order = ordered(function)
-    static = static_nodes(order, lambda node, op: constant_slots(node, op, instances))
+    order = execution_order(function)
+    static = compile_time_nodes(order, lambda node, op: constant_slots(node, op, instances))
     plain = _without_stateful_ops(traced_kernels(jax.numpy, static))
 
     def bind(node: Node, op: type[Op]) -> Kernel:
-        inner = called(node, op, instances)
+        inner = called_functions(node, op, instances)
         if not inner:
             return list_kernel(jax, node, op) or plain(node, op)
         lines = [jax_line(jax, _without_effects(one), instances) for one in inner]
-        known = numpy_control(op, [numpy_line(one, instances, pure(numpy_kernel)) for one in inner])
+        known = numpy_control_kernel(
+            op, [compile_numpy(one, instances, pure_kernels(numpy_kernel)) for one in inner]
+        )
         if getattr(op, "functional", "") == "while":
-            traced = _while_loop(jax, lines, invariant(inner[1]))
+            traced = _while_loop(jax, lines, loop_invariant_arguments(inner[1]))
         else:
             traced = _conditional(jax, lines)
         if node not in static:
@@ -66,15 +66,15 @@ def jax_line(jax: Any, function: FunctionGraph, instances: FunctionInstances) ->
 
 def _without_effects(function: FunctionGraph) -> FunctionGraph:
     """The function. Raises Unsupported where it has effects: it may run more than once."""
-    refuse = pure(lambda node, op: lambda: None)
-    for node in ordered(function):
+    refuse = pure_kernels(lambda node, op: lambda: None)
+    for node in execution_order(function):
         op = registry.lookup(node.op)
         if op is not None:
             refuse(node, op)
     return function
 
 
-def _without_stateful_ops(bind: Bind) -> Bind:
+def _without_stateful_ops(bind: KernelBinder) -> KernelBinder:
     """Refuse a stateful op unless all that it does it does to variables."""
 
     def bound(node: Node, op: type[Op]) -> Kernel:
@@ -82,7 +82,7 @@ def _without_stateful_ops(bind: Bind) -> Bind:
         if op.stateful and not any(dtype.kind == "resource" for dtype in types):
             message = f"{node.op} has effects and cannot be compiled"
             raise Unsupported(message, node=node)
-        handed = op.forwards and not any(dtype.kind == "string" for dtype in types)
+        handed = op.is_identity and not any(dtype.kind == "string" for dtype in types)
         if not handed and any(dtype.kind in ("string", "variant") for dtype in types):
             message = f"{node.op} on {types[0]} cannot be compiled"
             raise Unsupported(message, node=node)

@@ -14,8 +14,8 @@ from cfgraph.errors import Unsupported
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node
 from cfgraph.ir.shapes import Shape
-from cfgraph.ops.op import Kernel, Op
-from cfgraph.ops.tensor_list import shape_of_input
+from cfgraph.ops.families.tensor_list import element_shape_of
+from cfgraph.ops.opdef.op import Kernel, Op
 
 
 class JaxTensorList:
@@ -59,7 +59,7 @@ def _register(jax: Any) -> None:
 
 def _blank(jax: Any, dtype: DType, most: Any, shape: Any) -> Any:
     """Rows of zeros, where the shape is known."""
-    wanted = shape_of_input(shape)
+    wanted = element_shape_of(shape)
     if wanted.dims is None or not wanted.is_full:
         return None
     return _zeros(jax, dtype, most, wanted)

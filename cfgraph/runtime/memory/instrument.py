@@ -10,10 +10,10 @@ from typing import Any
 
 from cfgraph.analysis.transfers import rendezvous_key
 from cfgraph.ir.graph import Node, Output
-from cfgraph.ops.array import same
-from cfgraph.ops.stacks import Stack
-from cfgraph.ops.tensor_array import TensorArray
-from cfgraph.ops.variables import Variable
+from cfgraph.ops.families.constants import identity
+from cfgraph.ops.families.stacks import Stack
+from cfgraph.ops.families.tensor_array import TensorArray
+from cfgraph.ops.families.variables import Variable
 from cfgraph.runtime.device_kinds import has_own_memory
 from cfgraph.runtime.engine.frame_state import Fire, Iteration, Send
 from cfgraph.runtime.engine.link import FireWrapper
@@ -50,9 +50,9 @@ class MemoryInstrumentation:
         op = plan.op
         if op.role == "recv":
             plan.kernel = self._landing(plan)
-        elif op.parks == "push" and plan.node.attr("swap_memory") and self.memory.apart:
+        elif op.swap_role == "push" and plan.node.attr("swap_memory") and self.memory.apart:
             plan.kernel = self._pushing(plan.kernel)
-        elif op.parks == "pop":
+        elif op.swap_role == "pop":
             plan.kernel = self._popping(plan.kernel)
         elif not op.role:
             plan.kernel = self._making(plan)
@@ -104,7 +104,7 @@ class MemoryInstrumentation:
             return receive
         memory, host = self.memory, self._host(plan.node.output())
         crosses, peer = memory.apart and not host, source.apart
-        keep = self._land if receive is same else self._kept
+        keep = self._land if receive is identity else self._kept
 
         def land(message: Any) -> Any:
             if message is None:

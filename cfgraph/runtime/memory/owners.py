@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cfgraph.ir.devices import short_device_name
-from cfgraph.ops.stacks import Stack
-from cfgraph.ops.tensor_array import TensorArray
-from cfgraph.ops.tensor_list import TensorList
-from cfgraph.ops.variables import Variable
+from cfgraph.ops.families.stacks import Stack
+from cfgraph.ops.families.tensor_array import TensorArray
+from cfgraph.ops.families.tensor_list import TensorList
+from cfgraph.ops.families.variables import Variable
 from cfgraph.runtime.engine.executor import Executor
 from cfgraph.runtime.engine.frame_state import FrameState, Iteration
 from cfgraph.runtime.memory.accounting import (

@@ -15,15 +15,15 @@ import numpy as np
 from cfgraph.ir import dtypes, registry
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node, Output
-from cfgraph.ops.functional import is_launch
-from cfgraph.ops.op import HANDS_ON, Op
-from cfgraph.ops.outline import Outline
+from cfgraph.ops.families.functional import is_cluster_call
+from cfgraph.ops.opdef.abstract_tensor import AbstractTensor
+from cfgraph.ops.opdef.op import FORWARDING_ROLES, Op
 
 if TYPE_CHECKING:
     from cfgraph.runtime.engine.plan import NodePlan
 
 
-Buffer: TypeAlias = np.ndarray | Outline
+Buffer: TypeAlias = np.ndarray | AbstractTensor
 
 
 def buffer_of(value: Any) -> Buffer | None:
@@ -34,7 +34,7 @@ def buffer_of(value: Any) -> Buffer | None:
         while isinstance(value.base, np.ndarray):
             value = value.base
         return cast(Buffer, value)
-    if isinstance(value, Outline) and value.shape:
+    if isinstance(value, AbstractTensor) and value.shape:
         return value.base or value
     if is_gpu_array(value) and value.shape:
         return cast(Buffer, value if value.base is None else value.base)
@@ -50,8 +50,8 @@ def copy_of_value(value: Any) -> Any:
     """The same value in bytes of its own."""
     if isinstance(value, np.ndarray):
         return value.copy() if value.dtype != object else value
-    if isinstance(value, Outline):
-        return Outline(value.dtype, value.shape)
+    if isinstance(value, AbstractTensor):
+        return AbstractTensor(value.dtype, value.shape)
     return value.copy() if is_gpu_array(value) else value
 
 
@@ -102,7 +102,7 @@ class MemoryPlacement:
         types = registry.input_types(node)
         if types is None or types[slot].is_object or types[slot].is_ref:
             return True
-        if op.role or op.forwards or op.of_shapes or op.parks or is_launch(op):
+        if op.role or op.is_identity or op.shape_only or op.swap_role or is_cluster_call(op):
             return None
         return op.host_only or is_host_arithmetic(node, op)
 
@@ -114,11 +114,11 @@ class MemoryPlacement:
         op = plan.op
         if op.role == "merge":
             return item.node.inputs[0] if item.port == 0 else None
-        if op.role in HANDS_ON:
+        if op.role in FORWARDING_ROLES:
             return item.node.inputs[0]
-        if op.forwards:
+        if op.is_identity:
             return item.node.inputs[item.port]
-        return item.node.inputs[-1] if op.parks == "push" else None
+        return item.node.inputs[-1] if op.swap_role == "push" else None
 
     def _made(self, item: Output) -> bool:
         """True for what a node makes in host memory."""
@@ -128,11 +128,11 @@ class MemoryPlacement:
         if plan is None or not (item.node.inputs or plan.op.role):
             return dtype is dtypes.int32
         op = plan.op
-        if op.role == "recv" or is_launch(op):
+        if op.role == "recv" or is_cluster_call(op):
             readers = self._readers.get(item, [])
             wanted = bool(readers) and all(self.wanted(*reader) is True for reader in readers)
             return wanted or dtype is dtypes.int32
-        if op.role == "merge" or item.port in op.host_outputs or op.of_shapes or op.host_only:
+        if op.role == "merge" or item.port in op.host_outputs or op.shape_only or op.host_only:
             return True
         return is_host_arithmetic(item.node, op)
 

@@ -11,7 +11,7 @@ import weakref
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
-from cfgraph.ops.stacks import Stack
+from cfgraph.ops.families.stacks import Stack
 from cfgraph.runtime.memory.placement import buffer_of, copy_of_value
 from cfgraph.runtime.trace.events import CopyTimer, InstantCopyTimer
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.ops.scene import covered
+from tests.ops.scenario import covered
 
 CASES: list[object] = []
 WITHOUT_CASE = covered()

@@ -7,7 +7,7 @@ from pathlib import Path
 from cfgraph.ir.dtypes import float32, int32, string
 from cfgraph.ir.graph import Output
 from cfgraph.ir.shapes import Shape
-from tests.ops.scene import Runs, Sketch
+from tests.ops.scenario import Runs, Sketch
 
 PREFIX = str(Path(__file__).parents[3] / "fixtures" / "saved_model" / "variables" / "variables")
 VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
@@ -20,7 +20,7 @@ def restore(g: Sketch) -> Runs:
     return [[Output(found.node, port) for port in range(3)], [one]]
 
 
-def restore_what_is_not_there(g: Sketch) -> Runs:
+def restore_missing(g: Sketch) -> Runs:
     no_name = g("RestoreV2", PREFIX, ["nothing"], [""], dtypes=(float32,))
     no_file = g("RestoreV2", f"{PREFIX}_", [f"w{VALUE}"], [""], dtypes=(float32,))
     other_type = g("RestoreV2", PREFIX, [f"w{VALUE}"], [""], dtypes=(int32,))
@@ -33,4 +33,4 @@ def copies_on_read(g: Sketch) -> Runs:
     return [[init], [g("DisableCopyOnRead", v).node], [g("ReadVariableOp", v, dtype=float32)]]
 
 
-SCENES = [restore, restore_what_is_not_there, copies_on_read]
+SCENES = [restore, restore_missing, copies_on_read]

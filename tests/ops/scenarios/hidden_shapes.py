@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from cfgraph.ir.dtypes import float32
-from tests.ops.scene import Runs, Sketch
+from tests.ops.scenario import Runs, Sketch
 
 
 def a_number_for_the_sizes_of_a_fill(g: Sketch) -> Runs:

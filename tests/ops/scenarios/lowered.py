@@ -9,7 +9,7 @@ import numpy as np
 from cfgraph.ir.dtypes import bool_, float32, int32, string, variant
 from cfgraph.ir.graph import Output
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
-from tests.ops.scene import Runs, Scenario, Sketch
+from tests.ops.scenario import Runs, Scenario, Sketch
 
 
 def value_of(g: Sketch, optional: Output, *types: Any, shapes: Any = None) -> list[Output]:

@@ -10,8 +10,8 @@ from cfgraph.ir import registry
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Output
 from cfgraph.ir.shapes import Shape
-from cfgraph.ops.op import lookup
-from tests.ops.scene import Runs, Scenario, Sketch
+from cfgraph.ops.opdef.op import lookup
+from tests.ops.scenario import Runs, Scenario, Sketch
 
 PREFIXES = ("ResourceSparseApply", "ResourceApply", "SparseApply", "Apply")
 SCALARS = {

@@ -9,7 +9,7 @@ import numpy as np
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Output
 from cfgraph.ir.shapes import Shape
-from tests.ops.scene import Runs, Scenario, Sketch
+from tests.ops.scenario import Runs, Scenario, Sketch
 
 ROWS = ("Update", "Add", "Sub", "Mul", "Div", "Min", "Max")
 PLACES = ("Update", "Add", "Sub", "Min", "Max")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cfgraph.ir.dtypes import float32, int32, string
-from tests.ops.scene import Runs, Scenario, Sketch
+from tests.ops.scenario import Runs, Scenario, Sketch
 
 
 def push_and_pop(g: Sketch) -> Runs:

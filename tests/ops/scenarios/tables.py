@@ -9,7 +9,7 @@ import numpy as np
 from cfgraph.ir.dtypes import float32, int32, int64, string
 from cfgraph.ir.graph import Output
 from cfgraph.ir.shapes import Shape
-from tests.ops.scene import Runs, Scenario, Sketch
+from tests.ops.scenario import Runs, Scenario, Sketch
 
 
 def words(*texts: str) -> Any:

@@ -9,7 +9,7 @@ import numpy as np
 from cfgraph.ir.dtypes import float32, float64, int32, string
 from cfgraph.ir.graph import Output, Versions
 from cfgraph.ir.shapes import SCALAR_SHAPE, UNKNOWN_SHAPE, Shape
-from tests.ops.scene import Runs, Scenario, Sketch
+from tests.ops.scenario import Runs, Scenario, Sketch
 
 
 class Array:
@@ -344,7 +344,7 @@ def identical_shapes(g: Sketch) -> Runs:
     return [[zeros], [a.write(2, [1.0, 2.0])]]
 
 
-def other_types(g: Sketch) -> Runs:
+def several_types(g: Sketch) -> Runs:
     a = Array(g, 2, "V3", dtype=string, element_shape=Shape([]))
     a.scatter([0], ["x"])
     both = a.gather([0, 1])
@@ -408,7 +408,7 @@ SCENES: list[Scenario] = [
     ),
     gradient_with_shape,
     identical_shapes,
-    other_types,
+    several_types,
     pack_and_unpack,
     bad_sizes,
 ]

@@ -9,7 +9,7 @@ import numpy as np
 from cfgraph.ir.dtypes import float32, float64, int32, int64, string, variant
 from cfgraph.ir.graph import Output
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
-from tests.ops.scene import Runs, Scenario, Sketch
+from tests.ops.scenario import Runs, Scenario, Sketch
 
 
 def empty(g: Sketch, shape: Any, limit: int = -1, dtype: Any = float32) -> Output:
@@ -360,7 +360,7 @@ def zeros_and_sums(g: Sketch) -> Runs:
     ]
 
 
-def other_types(g: Sketch) -> Runs:
+def several_types(g: Sketch) -> Runs:
     doubles = push(g, empty(g, [], dtype=float64), np.float64(1.5))
     texts = push(g, empty(g, [1], dtype=string), ["a"])
     return [
@@ -390,5 +390,5 @@ SCENES: list[Scenario] = [
     batches,
     nested,
     zeros_and_sums,
-    other_types,
+    several_types,
 ]

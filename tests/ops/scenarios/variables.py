@@ -6,7 +6,7 @@ import numpy as np
 
 from cfgraph.ir.dtypes import DType, float32, float64, int32, int64, string
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
-from tests.ops.scene import Runs, Scenario, Sketch
+from tests.ops.scenario import Runs, Scenario, Sketch
 
 
 def assign_and_update(g: Sketch) -> Runs:

@@ -160,7 +160,7 @@ def test_an_lstm_that_xla_compiled_for_a_card_gives_what_the_host_gives(file: st
 @needs_jax
 @pytest.mark.usefixtures("shared")
 def test_a_row_is_handed_over_wherever_it_begins() -> None:
-    way = cluster_runner.on_card(GpuContext(library).lane("gpu:0"))
+    way = cluster_runner.gpu_transfer(GpuContext(library).lane("gpu:0"))
     rows = library.asarray(np.arange(6, dtype=np.float32).reshape(2, 3))
     assert rows[1].data.ptr % 16
     np.testing.assert_array_equal(np.asarray(way.give(rows[1])), [3, 4, 5])
@@ -170,7 +170,7 @@ def test_a_row_is_handed_over_wherever_it_begins() -> None:
 @pytest.mark.usefixtures("shared")
 def test_products_on_a_card_keep_all_bits_of_float32() -> None:
     way, one = (
-        cluster_runner.on_card(GpuContext(library).lane("gpu:0")),
+        cluster_runner.gpu_transfer(GpuContext(library).lane("gpu:0")),
         np.ones((2, 2), np.float32),
     )
     with way.place():

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from cfgraph.ir import registry
-from cfgraph.ops.op import lookup
+from cfgraph.ops.opdef.op import lookup
 from cfgraph.runtime.gpu.context import GpuContext
 from cfgraph.runtime.gpu.kernels import with_bfloat16_outputs
 from tests.ops import harness
@@ -47,7 +47,7 @@ _WAIT_TOO = ("SparseSegment", "Stateless")
 def inputs_of(item: Case, xp: Any) -> list[Any] | None:
     """The inputs as the card gets them; None for what never runs there."""
     op = lookup(item.op)
-    if op is None or op.stateful or op.role or op.forwards or op.host_only or op.of_shapes:
+    if op is None or op.stateful or op.role or op.is_identity or op.host_only or op.shape_only:
         return None
     node = node_of(item)
     reads, gives = registry.input_types(node) or [], registry.output_types(node) or []

@@ -12,7 +12,7 @@ import pytest
 
 import cfgraph
 from cfgraph.errors import ExecutionError, Unsupported, UsageError
-from cfgraph.ops.outline import Outline
+from cfgraph.ops.opdef.abstract_tensor import AbstractTensor
 from cfgraph.runtime import simulator_choice
 from cfgraph.runtime.cost_model import CostModel
 from cfgraph.runtime.gpu import context as card_module
@@ -250,7 +250,7 @@ def test_a_deferred_observer_has_the_cards_times_and_outlines_of_what_is_large(
     recorder.deferred = True  # type: ignore[attr-defined]
     session(CROSSING, card).run(["d:0"], {"x": np.ones(50_000, np.float32)}, trace=recorder)
     (square,) = (event for event in recorder.events if event.node == "a")
-    assert isinstance(square.outputs[0], Outline)
+    assert isinstance(square.outputs[0], AbstractTensor)
     assert 0 < square.start_ns < square.end_ns
 
 
@@ -379,7 +379,7 @@ def test_a_card_is_taken_where_there_is_one_but_not_in_virtual_time(
 
     assert runs_on() is None
     monkeypatch.setattr(simulator_choice, "has_gpu", lambda: True)
-    monkeypatch.setattr(simulator_choice, "card", lambda: found)
+    monkeypatch.setattr(simulator_choice, "gpu_context", lambda: found)
     assert runs_on() is found
     assert runs_on(gpu="simulated") is None
     assert runs_on(costs=CostModel()) is None
@@ -387,7 +387,7 @@ def test_a_card_is_taken_where_there_is_one_but_not_in_virtual_time(
     def broken() -> GpuContext:
         raise Unsupported("CuPy is not there")
 
-    monkeypatch.setattr(simulator_choice, "card", broken)
+    monkeypatch.setattr(simulator_choice, "gpu_context", broken)
     assert runs_on() is None
     with pytest.raises(Unsupported):
         runs_on(gpu="real")

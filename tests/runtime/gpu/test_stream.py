@@ -12,7 +12,7 @@ from benchmarks.gpu.pipeline import layers
 from cfgraph import Session
 from cfgraph.ir.dtypes import float32
 from cfgraph.ir.shapes import Shape
-from cfgraph.ops.variables import Variable
+from cfgraph.ops.families.variables import Variable
 from cfgraph.runtime.gpu.context import GpuContext
 from cfgraph.runtime.gpu.shared_variables import SharedVariables
 from cfgraph.runtime.gpu.stream import SMALL_COPY, GpuMessage, GpuStream

@@ -21,7 +21,7 @@ from cfgraph.ir.attrs import Func, TensorValue
 from cfgraph.ir.dtypes import int32
 from cfgraph.ir.functions import Function
 from cfgraph.ir.graph import Graph, Node, Output
-from cfgraph.ops.op import role
+from cfgraph.ops.opdef.op import role_of
 from cfgraph.passes.cluster.function_body import ArgumentNames, FunctionBodyWriter, base_dtypes
 from cfgraph.passes.cluster.grow import is_cheap_constant
 from cfgraph.passes.cluster.liveness_rules import LivenessRule
@@ -221,7 +221,7 @@ def predicate_sides(frame: Frame, order: Iterable[Node]) -> PredicatesByNode:
     signs: dict[Output, bool] = {}
     members = set(frame.nodes)
     for node in order:
-        if node not in members or role(node) != "switch" or not _is_value_switch(node):
+        if node not in members or role_of(node) != "switch" or not _is_value_switch(node):
             continue
         source, negated = guards.source(node.inputs[1])
         if source in loops:
@@ -258,7 +258,7 @@ def _reached_readers(
     one: PredicateSides, node: Node, side: int | None, members: set[Node]
 ) -> Iterator[tuple[Node, int]]:
     for reader, slot in node.uses:
-        if reader not in members or role(reader) or (slot < 0 and side is None):
+        if reader not in members or role_of(reader) or (slot < 0 and side is None):
             continue
         found = one.side(reader.inputs[slot]) if side is None else side
         if found is not None:

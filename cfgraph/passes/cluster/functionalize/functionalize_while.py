@@ -21,9 +21,9 @@ from cfgraph.ir.function_graph import FunctionGraph, FunctionInstances
 from cfgraph.ir.functions import Function
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.shapes import Shape
-from cfgraph.ops.evaluate_control import constant_arguments, invariant
-from cfgraph.ops.op import behind_identities, role
-from cfgraph.ops.shape_inference import Shapes, infer_shapes
+from cfgraph.ops.opdef.evaluation import constant_arguments, loop_invariant_arguments
+from cfgraph.ops.opdef.op import role_of, strip_identities
+from cfgraph.ops.shape_inference import StaticShapes, infer_shapes
 from cfgraph.passes.cluster.function_body import ArgumentNames, FunctionBodyWriter, base_dtypes
 from cfgraph.passes.cluster.grow import is_cheap_constant
 from cfgraph.passes.cluster.liveness_rules import LivenessRule
@@ -118,13 +118,13 @@ def _loop_function(
     return body.function(name, dict(zip(labels, taken, strict=True)))
 
 
-def require_static_shapes(graph: Graph, call: LoopCall, shapes: Shapes) -> None:
+def require_static_shapes(graph: Graph, call: LoopCall, shapes: StaticShapes) -> None:
     """Raise Refused where a variable changes its shape, or a constant is wanted that varies."""
     new = {call.cond.name: call.cond, call.body.name: call.body}
     library = ChainMap(new, graph.functions)
     instances = FunctionInstances(library)
     cond, body = (instances.get(one.name, {}) for one in (call.cond, call.body))
-    same = invariant(body)
+    same = loop_invariant_arguments(body)
     for function in (cond, body):
         for place in sorted(constant_arguments(function, instances)):
             if not same[place]:
@@ -223,7 +223,7 @@ def recognize_loop(frame: Frame, found: Frames) -> FunctionalizableLoop:
 
 def value_in_iteration(form: FunctionalizableLoop, item: Output) -> Output:
     """What a tensor of the loop is while an iteration runs: a Switch hands on what it reads."""
-    while role(item.node) == "switch":
+    while role_of(item.node) == "switch":
         item = item.node.inputs[0]
     return item
 
@@ -231,7 +231,7 @@ def value_in_iteration(form: FunctionalizableLoop, item: Output) -> Output:
 def _loop_carried_values(frame: Frame) -> Iterator[LoopCarriedValue]:
     starts = set()
     for merge in frame.merges:
-        ends = {role(item.node): item for item in merge.inputs}
+        ends = {role_of(item.node): item for item in merge.inputs}
         if len(merge.inputs) != 2 or set(ends) != {"enter", "next_iteration"}:
             raise not_functionalizable(
                 "form", f"{merge.name} joins something else than a loop", node=merge.name
@@ -248,7 +248,7 @@ def _loop_carried_values(frame: Frame) -> Iterator[LoopCarriedValue]:
     for enter in frame.enters:
         if enter.attr("is_constant"):
             continue
-        others = [use.node for use in enter.uses if role(use.node) != "merge"]
+        others = [use.node for use in enter.uses if role_of(use.node) != "merge"]
         if others:
             text = f"{others[0].name} reads {enter.name}, which comes in the first iteration alone"
             raise not_functionalizable("form", text, node=others[0].name)
@@ -257,7 +257,7 @@ def _loop_carried_values(frame: Frame) -> Iterator[LoopCarriedValue]:
 def _iteration_phases(frame: Frame, found: Frames, cond: Node) -> dict[Node, str]:
     """In which iterations each node of a loop runs."""
     inside = set(frame.nodes)
-    holds = {behind_identities(cond.inputs[0]), cond.output()}
+    holds = {strip_identities(cond.inputs[0]), cond.output()}
     phases: dict[Node, str] = {}
 
     def of_output(item: Output) -> str:
@@ -266,19 +266,19 @@ def _iteration_phases(frame: Frame, found: Frames, cond: Node) -> dict[Node, str
         phase = phases.get(item.node, EVERY_ITERATION)
         return (
             _common_phase(phase, (LAST_ITERATION, BODY_ITERATIONS)[item.port])
-            if role(item.node) == "switch"
+            if role_of(item.node) == "switch"
             else phase
         )
 
     for node in found.order:
         if node not in inside:
             continue
-        kind = role(node)
+        kind = role_of(node)
         if kind in ("merge", "trigger"):
             phases[node] = EVERY_ITERATION
             continue
         if kind == "switch" and not (
-            len(node.inputs) == 2 and behind_identities(node.inputs[1]) in holds
+            len(node.inputs) == 2 and strip_identities(node.inputs[1]) in holds
         ):
             raise not_functionalizable("conditional", f"{node.name} branches in it", node=node.name)
         phase = EVERY_ITERATION
@@ -304,7 +304,7 @@ _REQUIRED_PHASES: Final = {
 
 
 def _require_phase(node: Node, phase: str) -> None:
-    wanted = _REQUIRED_PHASES.get(role(node), phase)
+    wanted = _REQUIRED_PHASES.get(role_of(node), phase)
     if phase != wanted or phase == NO_ITERATION:
         text = f"{node.name} does not run when it should"
         raise not_functionalizable("form", text, node=node.name, runs=phase)
@@ -312,11 +312,11 @@ def _require_phase(node: Node, phase: str) -> None:
 
 def _exit_source(leaving: Node, variables: tuple[LoopCarriedValue, ...]) -> Node:
     """The Merge or constant Enter whose value an Exit hands out."""
-    item = behind_identities(leaving.inputs[0])
-    if role(item.node) == "switch":
-        item = behind_identities(item.node.inputs[0])
+    item = strip_identities(leaving.inputs[0])
+    if role_of(item.node) == "switch":
+        item = strip_identities(item.node.inputs[0])
         source = item.node
-        if role(source) == "enter" or any(source is variable.merge for variable in variables):
+        if role_of(source) == "enter" or any(source is variable.merge for variable in variables):
             return source
     text = f"{leaving.name} hands out what is computed when the loop has ended"
     raise not_functionalizable("form", text, node=leaving.name)

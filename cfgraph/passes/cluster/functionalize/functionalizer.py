@@ -18,8 +18,8 @@ from cfgraph.analysis.reachability import ancestors
 from cfgraph.ir.devices import DeviceName
 from cfgraph.ir.graph import Graph, Node
 from cfgraph.ir.library import copy_graph
-from cfgraph.ops.op import handed_back, lookup, role
-from cfgraph.ops.shape_inference import Shapes, infer_shapes
+from cfgraph.ops.opdef.op import back_edge_of, lookup, role_of
+from cfgraph.ops.shape_inference import StaticShapes, infer_shapes
 from cfgraph.passes.cluster.cluster_plan import ClusterPlan, plan_clusters
 from cfgraph.passes.cluster.compilable import ClusterConstraints, CompilationRules
 from cfgraph.passes.cluster.cycle_graph import CycleGraph
@@ -133,7 +133,7 @@ class Functionalizer:
         self.kept: dict[str, RegionReport] = {}
         self.lists = FunctionalizedLists()
         self._names = 0
-        self._shapes: Shapes | None = None
+        self._shapes: StaticShapes | None = None
         self._given = set(graph)
         self._kept = [node.name for node in constraints.kept]
 
@@ -197,7 +197,7 @@ class Functionalizer:
         self, frame: Frame, liveness: LivenessRule, rules: CompilationRules, waiting: CycleGraph
     ) -> bool:
         """Raise the conditionals of a frame in which no other is; true if there were any."""
-        merges = [node for node in frame.merges if handed_back(node) is None]
+        merges = [node for node in frame.merges if back_edge_of(node) is None]
         if not merges:
             return False
         every = predicate_sides(frame, liveness.frames.order)
@@ -277,7 +277,7 @@ class Functionalizer:
         ops.update(self._unread(copied))
         self.raised[node] = RegionReport("loop", frame.path, ops, node)
 
-    def _known_shapes(self) -> Shapes:
+    def _known_shapes(self) -> StaticShapes:
         """The shapes of the graph as the round found it."""
         if self._shapes is None:
             self._shapes = infer_shapes(self.graph)
@@ -323,7 +323,7 @@ class Functionalizer:
             raise not_functionalizable("several devices", "its nodes are not on one device")
         for node in chosen:
             asked = self.constraints.needed is not None and node in self.constraints.kept
-            if node in self.constraints.fed or (asked and role(node) != "merge"):
+            if node in self.constraints.fed or (asked and role_of(node) != "merge"):
                 raise not_functionalizable("fed", f"{node.name} is fed or fetched", node=node.name)
             op = lookup(node.op)
             if op is not None and op.role:

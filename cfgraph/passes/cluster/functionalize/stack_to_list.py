@@ -17,9 +17,9 @@ from cfgraph.analysis.loops.frames import Frame, Frames
 from cfgraph.analysis.loops.trip_count import AffineBound, affine_bound, static_trip_count
 from cfgraph.ir.dtypes import variant
 from cfgraph.ir.graph import Graph, Node, Output
-from cfgraph.ops.op import Op, is_a, lookup
-from cfgraph.ops.shape_inference import Shapes
-from cfgraph.ops.stacks import StackPopV2, StackPushV2, StackV2
+from cfgraph.ops.families.stacks import StackPopV2, StackPushV2, StackV2
+from cfgraph.ops.opdef.op import Op, is_a, lookup
+from cfgraph.ops.shape_inference import StaticShapes
 from cfgraph.passes.cluster.functionalize.handle_uses import (
     anchored_constant,
     detach_handle,
@@ -34,7 +34,7 @@ from cfgraph.passes.cluster.rejection_reasons import not_functionalizable
 ReplacedNodes = dict[Node, dict[str, str]]
 
 
-def stack_to_list(graph: Graph, form: StackUse, shapes: Shapes) -> ReplacedNodes:
+def stack_to_list(graph: Graph, form: StackUse, shapes: StaticShapes) -> ReplacedNodes:
     """Replace a stack by a list; the nodes that handle it now, and what they stand for.
 
     Raises Refused, with nothing changed, where no bound on its length is known.
@@ -45,7 +45,7 @@ def stack_to_list(graph: Graph, form: StackUse, shapes: Shapes) -> ReplacedNodes
 class _StackReplacement:
     """Replaces one stack."""
 
-    def __init__(self, graph: Graph, form: StackUse, shapes: Shapes) -> None:
+    def __init__(self, graph: Graph, form: StackUse, shapes: StaticShapes) -> None:
         self.graph = graph
         self.form = form
         self.made = form.made
@@ -74,7 +74,7 @@ class _StackReplacement:
 
     # -- how many --------------------------------------------------------------------------------
 
-    def _count(self, frame: Frame, shapes: Shapes) -> int | AffineBound:
+    def _count(self, frame: Frame, shapes: StaticShapes) -> int | AffineBound:
         """How often a loop goes round, as the frame in which the stack is made can say it."""
         cond = frame.loop_conds[0]
         known = static_trip_count(cond, shapes)
@@ -92,7 +92,7 @@ class _StackReplacement:
         depth = 0
         while True:
             op = lookup(limit.node.op)
-            if op is not None and op.forwards:
+            if op is not None and op.is_identity:
                 limit = limit.node.inputs[limit.port]
             elif op is not None and op.role == "enter" and limit.node.attr("is_constant"):
                 limit, depth = limit.node.inputs[0], depth + 1

@@ -20,16 +20,17 @@ from cfgraph.ir import registry
 from cfgraph.ir.dtypes import variant
 from cfgraph.ir.graph import Graph, Node, Output, Use
 from cfgraph.ir.shapes import Shape
-from cfgraph.ops.op import behind_identities, is_a, lookup, role
-from cfgraph.ops.ranges import Range
-from cfgraph.ops.shape_inference import Shapes
-from cfgraph.ops.tensor_array_bulk import TensorArrayGatherV3, TensorArrayScatterV3
-from cfgraph.ops.tensor_array_ops import (
+from cfgraph.ops.families.ranges import Range
+from cfgraph.ops.families.tensor_array_ops import (
+    TensorArrayGatherV3,
     TensorArrayReadV3,
+    TensorArrayScatterV3,
     TensorArraySizeV3,
     TensorArrayV3,
     TensorArrayWriteV3,
 )
+from cfgraph.ops.opdef.op import is_a, lookup, role_of, strip_identities
+from cfgraph.ops.shape_inference import StaticShapes
 from cfgraph.passes.cluster.functionalize.handle_uses import (
     detach_handle,
     element_shape_constant,
@@ -72,7 +73,7 @@ def tensor_arrays(graph: Graph) -> Iterator[Node]:
 
 
 def tensor_array_use(
-    made: Node, liveness: LivenessRule, kept: Collection[Node], shapes: Shapes
+    made: Node, liveness: LivenessRule, kept: Collection[Node], shapes: StaticShapes
 ) -> TensorArrayUse:
     """Who uses an array. Raises Refused where it cannot be a value."""
     use = TensorArrayUse(made)
@@ -107,7 +108,7 @@ def tensor_array_use(
     return use
 
 
-def _complete_fill(use: TensorArrayUse, shapes: Shapes) -> Node | None:
+def _complete_fill(use: TensorArrayUse, shapes: StaticShapes) -> Node | None:
     """The one node that writes, if it is the first on the flow and writes all elements."""
     writers = [node for node in use.users if is_a(node, *_WRITE_OPS)]
     if len(writers) != 1 or not is_a(writers[0], TensorArrayScatterV3):
@@ -153,7 +154,7 @@ def _trace_flow(use: TensorArrayUse) -> None:
 def _forwards_flow(node: Node) -> bool:
     op = lookup(node.op)
     roles = ("enter", "switch", "exit", "next_iteration")
-    return op is not None and (op.role in roles or (op.forwards and len(node.inputs) == 1))
+    return op is not None and (op.role in roles or (op.is_identity and len(node.inputs) == 1))
 
 
 def _is_merge(node: Node) -> bool:
@@ -236,19 +237,19 @@ def _use_as_list_op(
 
 
 def covers_all_indices(
-    indices: Output, made: Node, sizes: Collection[Node], shapes: Shapes
+    indices: Output, made: Node, sizes: Collection[Node], shapes: StaticShapes
 ) -> bool:
     """True for 0, 1, 2, … up to the size of an array; `sizes` are the nodes that ask for that."""
-    node = behind_identities(indices).node
+    node = strip_identities(indices).node
     if not is_a(node, Range):
         return False
-    start, limit, step = (behind_identities(item) for item in node.inputs)
+    start, limit, step = (strip_identities(item) for item in node.inputs)
     if (_constant_int(start, shapes), _constant_int(step, shapes)) != (0, 1):
         return False
-    return limit.node in sizes or _is_same_number(limit, behind_identities(made.inputs[0]), shapes)
+    return limit.node in sizes or _is_same_number(limit, strip_identities(made.inputs[0]), shapes)
 
 
-def _is_same_number(one: Output, other: Output, shapes: Shapes) -> bool:
+def _is_same_number(one: Output, other: Output, shapes: StaticShapes) -> bool:
     """True if two numbers are equal: known ones, or computed alike from the same tensors."""
     todo = [(one, other)]
     seen = set(todo)
@@ -275,14 +276,14 @@ def _is_same_computation(one: Node, other: Node) -> bool:
     return mine == theirs
 
 
-def _is_same_constant(one: Output, other: Output, shapes: Shapes) -> bool:
+def _is_same_constant(one: Output, other: Output, shapes: StaticShapes) -> bool:
     mine, theirs = shapes.value(one), shapes.value(other)
     if mine is None or theirs is None or mine.shape != theirs.shape:
         return False
     return mine.dtype == theirs.dtype and bool((mine == theirs).all())
 
 
-def _constant_int(item: Output, shapes: Shapes) -> int | None:
+def _constant_int(item: Output, shapes: StaticShapes) -> int | None:
     value = shapes.value(item)
     return None if value is None or value.ndim else int(value)
 
@@ -298,7 +299,7 @@ def require_linear_flow(
         later = [use for use in readers if use.node in writers or use.node in leading]
         if not later:
             continue
-        if role(item.node) == "enter" and item.node.attr("is_constant"):
+        if role_of(item.node) == "enter" and item.node.attr("is_constant"):
             text = f"each iteration writes on what {item.node.name} brings"
             raise not_functionalizable("list", text, node=item.node.name)
         for use in readers:
@@ -347,7 +348,7 @@ def _transitive_predecessors(node: Node, *, within: bool) -> set[Node]:
     """A node with all that it waits for; `within` one iteration, or in those before as well."""
     found, queue = {node}, [node]
     for here in queue:
-        if within and role(here) == "next_iteration":
+        if within and role_of(here) == "next_iteration":
             continue
         near = {*(item.node for item in here.inputs), *here.controls} - found
         found |= near

@@ -11,8 +11,8 @@ from typing import Final
 
 from cfgraph.ir import registry
 from cfgraph.ir.graph import Graph, Node, Output
-from cfgraph.ops.op import lookup, role
-from cfgraph.ops.shape_inference import Shapes, infer_shapes
+from cfgraph.ops.opdef.op import lookup, role_of
+from cfgraph.ops.shape_inference import StaticShapes, infer_shapes
 from cfgraph.passes.cluster.functionalize.stack_to_list import is_stack, stack_to_list, stack_use
 from cfgraph.passes.cluster.functionalize.tensor_array_to_list import (
     tensor_array_to_list,
@@ -52,7 +52,7 @@ class FunctionalizedLists:
     def computing(self, graph: Graph) -> list[Node]:
         """The nodes that handle lists outside of regions, and are no control flow."""
         groups = self.live_nodes(graph).values()
-        return [node for nodes in groups for node in nodes if not role(node)]
+        return [node for nodes in groups for node in nodes if not role_of(node)]
 
 
 def functionalize_lists(
@@ -114,13 +114,13 @@ def tensor_list_groups(graph: Graph) -> Iterator[list[Node]]:
         yield list(group)
 
 
-def require_static_size(group: list[Node], shapes: Shapes, kept: Collection[Node]) -> None:
+def require_static_size(group: list[Node], shapes: StaticShapes, kept: Collection[Node]) -> None:
     """Raise Refused unless each node of a group does to lists what a compiler can."""
     done = set()
     for node in group:
         op = lookup(node.op)
         does: str = getattr(op, "as_rows", "")
-        carries = op is not None and (op.role in _FORWARDING_ROLES or op.forwards)
+        carries = op is not None and (op.role in _FORWARDING_ROLES or op.is_identity)
         if not does and not carries:
             raise not_functionalizable(
                 "list", f"{node.name} ({node.op}) handles it", node=node.name
@@ -155,7 +155,7 @@ def list_readers(node: Node) -> Iterator[Node]:
 
 def _node_outputs(node: Node) -> list[Output]:
     count = registry.output_count(node) or 0
-    return [node.output(port) for port in range(min(count, 2) if role(node) else count)]
+    return [node.output(port) for port in range(min(count, 2) if role_of(node) else count)]
 
 
 def _is_tensor_list(item: Output) -> bool:

@@ -10,7 +10,7 @@ from cfgraph.analysis.loops.regions import Region, Regions, regions
 from cfgraph.analysis.loops.trip_count import static_trip_count
 from cfgraph.errors import Unsupported
 from cfgraph.ir.graph import Graph
-from cfgraph.ops.shape_inference import Shapes, infer_shapes
+from cfgraph.ops.shape_inference import StaticShapes, infer_shapes
 from cfgraph.passes.gradients.activity import ActivityAnalysis
 from cfgraph.passes.gradients.checkpointing.purity import CLEAR_AFTER_READ, Purity
 from cfgraph.passes.gradients.checkpointing.segment_loop import SegmentedLoop
@@ -79,7 +79,7 @@ def _segment_lengths(graph: Graph, loops: list[Region], every: int | str) -> lis
     return [_square_root_length(region, shapes) for region in loops]
 
 
-def _square_root_length(region: Region, shapes: Shapes) -> int:
+def _square_root_length(region: Region, shapes: StaticShapes) -> int:
     """The root of the number of iterations, rounded up. Raises Unsupported where it is unknown."""
     count = None if region.loop_cond is None else static_trip_count(region.loop_cond, shapes)
     if count is None:

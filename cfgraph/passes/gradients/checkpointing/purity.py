@@ -15,8 +15,8 @@ from cfgraph.analysis.effects import Effects
 from cfgraph.analysis.loops.regions import Region
 from cfgraph.errors import Unsupported
 from cfgraph.ir.graph import Node
-from cfgraph.ops.op import lookup
-from cfgraph.ops.tensor_array_ops import ArrayOp
+from cfgraph.ops.families.tensor_array_ops import TensorArrayOp
+from cfgraph.ops.opdef.op import lookup
 
 # the attribute of an array that gives each element once
 CLEAR_AFTER_READ: Final = "clear_after_read"
@@ -87,7 +87,7 @@ class Purity:
 def array_access(node: Node) -> str:
     """What a node does to elements of an array of tensors: `read`, `write`, or nothing."""
     op = lookup(node.op)
-    return op.access if op is not None and issubclass(op, ArrayOp) else ""
+    return op.access if op is not None and issubclass(op, TensorArrayOp) else ""
 
 
 def _creates_array(node: Node) -> bool:

@@ -25,7 +25,7 @@ from cfgraph.ir import dtypes
 from cfgraph.ir.attrs import TensorValue
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Graph, Node, Output
-from cfgraph.ops.op import behind_identities, role
+from cfgraph.ops.opdef.op import role_of, strip_identities
 from cfgraph.passes.gradients.loop_form import (
     GradientLoop,
     GradientLoopVariable,
@@ -182,9 +182,9 @@ class SegmentedLoop:
 
 def _is_invariant(variable: GradientLoopVariable) -> bool:
     """True for a variable that the body hands on as it is."""
-    here = behind_identities(variable.back.inputs[0])
-    while role(here.node) == "switch":
-        here = behind_identities(here.node.inputs[0])
+    here = strip_identities(variable.back.inputs[0])
+    while role_of(here.node) == "switch":
+        here = strip_identities(here.node.inputs[0])
     return here == variable.merge.output()
 
 
@@ -211,7 +211,7 @@ def _unsupported_form(form: GradientLoop, node: Node, what: str) -> Unsupported:
 
 
 def _unique_frame_name(graph: Graph, base: str) -> str:
-    taken = {node.attrs.get("frame_name") for node in graph if role(node) == "enter"}
+    taken = {node.attrs.get("frame_name") for node in graph if role_of(node) == "enter"}
     name, number = base, 0
     while name.encode() in taken:
         number += 1

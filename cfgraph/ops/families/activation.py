@@ -1,0 +1,294 @@
+"""Activation functions of neural networks and their gradient ops."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any, Final
+
+import numpy as np
+
+from cfgraph.ir.graph import Node, Output
+from cfgraph.ir.shapes import Shape
+from cfgraph.ops.opdef.elementwise import (
+    SameShape,
+    gradient_from_input,
+    gradient_from_output,
+    select_gradient,
+)
+from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients
+from cfgraph.ops.opdef.op import Kernel, OpError
+from cfgraph.ops.opdef.precision import computed_in_float32
+from cfgraph.ops.opdef.shape_functions import InferenceContext
+from cfgraph.ops.opdef.type_sets import COMPLEX, FLOATS, REAL, one_of
+
+# Klambauer et al. 2017, Self-Normalizing Neural Networks
+SCALE: Final = 1.0507009873554804934193349852946
+SCALE_ALPHA: Final = 1.7580993408473768599402175208123
+
+
+class Activation(SameShape, abstract=True):
+    """A nonlinear function of each feature."""
+
+    signature = "features: T -> activations: T"
+    attrs = one_of(FLOATS)
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        return computed_in_float32(super().bind(node, xp), node.attr("T"))
+
+
+class Sigmoid(Activation):
+    """1 / (1 + exp(-x))."""
+
+    signature = "x: T -> y: T"
+    attrs = one_of(FLOATS, COMPLEX)
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        if xp is np and not node.attr("T").is_complex:
+            return computed_in_float32(_logistic, node.attr("T"))
+        return super().bind(node, xp)
+
+    @staticmethod
+    def kernel(xp: ModuleType, x: Any) -> Any:
+        return xp.reciprocal(1 + xp.exp(-x))
+
+    gradient = gradient_from_output(lambda g, dy, y: g.SigmoidGrad(y, dy))
+
+
+def _logistic(x: Any) -> Any:
+    result = -x
+    if not isinstance(result, np.ndarray):
+        return 1 / (1 + np.exp(result))
+    np.exp(result, out=result)
+    result += 1
+    return np.reciprocal(result, out=result)
+
+
+class Softplus(Activation):
+    """log(1 + exp(x))."""
+
+    @staticmethod
+    def kernel(xp: ModuleType, x: Any) -> Any:
+        return xp.logaddexp(x, x.dtype.type(0))
+
+    gradient = gradient_from_input(lambda g, dy, x: g.SoftplusGrad(dy, x))
+
+
+class Softsign(Activation):
+    """x / (1 + |x|)."""
+
+    @staticmethod
+    def kernel(xp: ModuleType, x: Any) -> Any:
+        return x / (1 + xp.abs(x))
+
+    gradient = gradient_from_input(lambda g, dy, x: g.SoftsignGrad(dy, x))
+
+
+class Elu(Activation):
+    """x, or exp(x) - 1 where it is negative."""
+
+    @staticmethod
+    def kernel(xp: ModuleType, x: Any) -> Any:
+        return xp.where(x < 0, xp.expm1(x), x)
+
+    gradient = gradient_from_output(lambda g, dy, y: g.EluGrad(dy, y))
+
+
+class Selu(Activation):
+    """Elu, scaled so that layers keep their variance."""
+
+    @staticmethod
+    def kernel(xp: ModuleType, x: Any) -> Any:
+        return xp.where(x < 0, SCALE_ALPHA * xp.expm1(x), SCALE * x)
+
+    gradient = gradient_from_output(lambda g, dy, y: g.SeluGrad(dy, y))
+
+
+class Relu(Activation):
+    """x, or 0 where it is negative."""
+
+    attrs = one_of(REAL, "qint8")
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        maximum, zero = xp.maximum, node.attr("T").numpy.type(0)
+        return lambda x: maximum(x, zero)
+
+    gradient = gradient_from_output(lambda g, dy, y: g.ReluGrad(dy, y))
+
+
+class Relu6(Activation):
+    """x, at least 0 and at most 6."""
+
+    attrs = one_of(REAL)
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        kind = node.attr("T").numpy.type
+        zero, six = kind(0), kind(6)
+        return lambda x: xp.minimum(xp.maximum(x, zero), six)
+
+    gradient = gradient_from_output(lambda g, dy, y: g.Relu6Grad(dy, y))
+
+
+class LeakyRelu(Activation):
+    """x, or alpha times x where it is negative."""
+
+    attrs = f"alpha: float = 0.2, {one_of(FLOATS)} = float32"
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        alpha = node.attr("alpha")
+        return computed_in_float32(lambda x: xp.where(x > 0, x, alpha * x), node.attr("T"))
+
+    @staticmethod
+    def gradient(g: GradientBuilder, node: Node, dy: Output) -> InputGradients:
+        return [g.LeakyReluGrad(dy, node.inputs[0], alpha=node.attr("alpha"))]
+
+
+class ActivationGrad(SameShape, abstract=True):
+    """The gradient of an activation, from its features."""
+
+    signature = "gradients: T, features: T -> backprops: T"
+    attrs = one_of(FLOATS)
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        kernel = cls.formula(node, xp)
+
+        def checked(gradients: Any, features: Any) -> Any:
+            if gradients.shape != features.shape:
+                message = (
+                    "Inputs to Operation must have the same number of elements: "
+                    f"{list(gradients.shape)} against {list(features.shape)}"
+                )
+                raise OpError(message)
+            return kernel(gradients, features)
+
+        return checked
+
+    @classmethod
+    def formula(cls, node: Node, xp: ModuleType) -> Kernel:
+        """The kernel, once shapes are checked."""
+        kernel: Any = cls.kernel
+        return computed_in_float32(lambda dy, x: kernel(xp, dy, x), node.attr("T"))
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        return [context.inputs[0].merge(context.inputs[1])]
+
+    @classmethod
+    def gradient(cls, g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
+        return lambda: cls.again(g, node, dz), lambda: cls.bend(g, dz, *node.inputs)
+
+    @classmethod
+    def again(cls, g: GradientBuilder, node: Node, dz: Output) -> Output:
+        """The gradient by the gradients, in which the op is linear."""
+        made: Output = getattr(g, cls.name)(dz, node.inputs[1])
+        return made
+
+    @staticmethod
+    def bend(g: GradientBuilder, dz: Output, dy: Output, x: Output) -> Output | None:
+        """The gradient by the features; none where the activation is made of straight lines."""
+        return None
+
+
+def _masked_gradients(xp: ModuleType, gradients: Any, where: Any) -> Any:
+    """The gradients in some places, elsewhere zero times them: NaN stays NaN."""
+    if xp is np:
+        return gradients * where
+    # compilers take a product with a mask for a choice, and would lose the NaN
+    return xp.where(where, gradients, gradients * gradients.dtype.type(0))
+
+
+class ReluGrad(ActivationGrad):
+    """Gradient of Relu."""
+
+    attrs = one_of(REAL)
+
+    @staticmethod
+    def kernel(xp: ModuleType, gradients: Any, features: Any) -> Any:
+        return _masked_gradients(xp, gradients, features > 0)
+
+
+class Relu6Grad(ActivationGrad):
+    """Gradient of Relu6."""
+
+    attrs = one_of(REAL)
+
+    @staticmethod
+    def kernel(xp: ModuleType, gradients: Any, features: Any) -> Any:
+        return _masked_gradients(xp, gradients, (features > 0) & (features < 6))
+
+
+class LeakyReluGrad(ActivationGrad):
+    """Gradient of LeakyRelu."""
+
+    attrs = f"alpha: float = 0.2, {one_of(FLOATS)} = float32"
+
+    @classmethod
+    def formula(cls, node: Node, xp: ModuleType) -> Kernel:
+        alpha = node.attr("alpha")
+        return computed_in_float32(lambda dy, x: xp.where(x > 0, dy, alpha * dy), node.attr("T"))
+
+    @classmethod
+    def again(cls, g: GradientBuilder, node: Node, dz: Output) -> Output:
+        return g.LeakyReluGrad(dz, node.inputs[1], alpha=node.attr("alpha"))
+
+
+def _second_gradient_below_zero(g: GradientBuilder, dz: Output, dy: Output, x: Output) -> Output:
+    return select_gradient(g, g.Mul(dz, dy), g.Less(x, 0))
+
+
+class EluGrad(ActivationGrad):
+    """Gradient of Elu, from its result."""
+
+    signature = "gradients: T, outputs: T -> backprops: T"
+
+    @staticmethod
+    def kernel(xp: ModuleType, gradients: Any, outputs: Any) -> Any:
+        return xp.where(outputs < 0, (outputs + 1) * gradients, gradients)
+
+    bend = staticmethod(_second_gradient_below_zero)
+
+
+class SeluGrad(ActivationGrad):
+    """Gradient of Selu, from its result."""
+
+    signature = "gradients: T, outputs: T -> backprops: T"
+
+    @staticmethod
+    def kernel(xp: ModuleType, gradients: Any, outputs: Any) -> Any:
+        return gradients * xp.where(outputs < 0, outputs + SCALE_ALPHA, SCALE)
+
+    bend = staticmethod(_second_gradient_below_zero)
+
+
+class SoftplusGrad(ActivationGrad):
+    """Gradient of Softplus."""
+
+    @classmethod
+    def formula(cls, node: Node, xp: ModuleType) -> Kernel:
+        one = node.attr("T").numpy.type(1)
+        # half-width floats overflow here as in TensorFlow, so they are not widened
+        return lambda dy, x: dy / (xp.exp(-x) + one)
+
+    @staticmethod
+    def bend(g: GradientBuilder, dz: Output, dy: Output, x: Output) -> Output:
+        width = g.AddV2(g.AddV2(g.Exp(g.Neg(x)), 2), g.Exp(x))
+        return g.RealDiv(g.Mul(dz, dy), width)
+
+
+class SoftsignGrad(ActivationGrad):
+    """Gradient of Softsign."""
+
+    @staticmethod
+    def kernel(xp: ModuleType, gradients: Any, features: Any) -> Any:
+        return gradients / xp.square(1 + xp.abs(features))
+
+    @staticmethod
+    def bend(g: GradientBuilder, dz: Output, dy: Output, x: Output) -> Output:
+        along = g.Mul(g.SoftsignGrad(g.Mul(dz, dy), x), g.Mul(g.Sign(x), -2))
+        return g.RealDiv(along, g.AddV2(g.Abs(x), 1))

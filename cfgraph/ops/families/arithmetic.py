@@ -1,0 +1,309 @@
+"""Binary arithmetic: sums, differences, products, powers, extremes; sums of many tensors."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from functools import reduce
+from types import ModuleType
+from typing import Any, ClassVar
+
+import numpy as np
+
+from cfgraph.ir.graph import Node, Output
+from cfgraph.ir.shapes import Shape
+from cfgraph.ops.opdef.array_namespace import is_gpu_namespace
+from cfgraph.ops.opdef.elementwise import (
+    Elementwise,
+    binary_gradients,
+    constant_like,
+    select_gradient,
+)
+from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, conjugate, sum_to_shape
+from cfgraph.ops.opdef.op import Kernel, Op, OpError
+from cfgraph.ops.opdef.precision import computed_in_float32
+from cfgraph.ops.opdef.shape_functions import InferenceContext
+from cfgraph.ops.opdef.type_sets import ALL_NUMBERS, COMPLEX, FLOATS, NUMBERS, REAL, SIGNED, one_of
+from cfgraph.ops.opdef.variant_math import add_values
+
+
+class BinaryOp(Elementwise, abstract=True):
+    """A function of two tensors that broadcast."""
+
+    signature = "x: T, y: T -> z: T"
+    attrs = one_of(NUMBERS)
+
+
+class Add(BinaryOp):
+    """The sum; of strings, one after the other."""
+
+    attrs = one_of(FLOATS, SIGNED, "uint8", COMPLEX, "string")
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        return concatenate_strings if node.attr("T").kind == "string" else operator.add
+
+    @staticmethod
+    def gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
+        return binary_gradients(g, node, lambda: dz, lambda: dz)
+
+
+def concatenate_strings(x: Any, y: Any) -> Any:
+    """Strings joined elementwise."""
+    return np.asarray(x + y, object)
+
+
+class AddV2(BinaryOp):
+    """The sum."""
+
+    commutes = True
+    function = operator.add
+    gradient = staticmethod(Add.gradient)
+
+
+class Sub(BinaryOp):
+    """The difference."""
+
+    function = operator.sub
+
+    @staticmethod
+    def gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
+        x, y = node.inputs
+        return lambda: sum_to_shape(g, dz, x, y), lambda: g.Neg(sum_to_shape(g, dz, y, x))
+
+
+class Mul(BinaryOp):
+    """The product."""
+
+    commutes = True
+    function = operator.mul
+
+    @staticmethod
+    def gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
+        x, y = node.inputs
+        return binary_gradients(
+            g, node, lambda: g.Mul(dz, conjugate(g, y)), lambda: g.Mul(conjugate(g, x), dz)
+        )
+
+
+class SquaredDifference(BinaryOp):
+    """The square of the difference; of complex numbers, its squared length."""
+
+    attrs = one_of(FLOATS, "int32, int64", COMPLEX)
+    commutes = True
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        if node.attr("T").is_complex:
+            return _squared_distance
+        return lambda x, y: xp.square(x - y)
+
+    @staticmethod
+    def gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
+        x, y = node.inputs
+        if node.attr("T").is_complex:  # the square is real, so the imaginary part is of no account
+            real = g.Real(dz, Tout=node.attr("T").real)
+            dz = g.Complex(real, 0, Tout=node.attr("T"))
+        along = g.Mul(g.Mul(dz, 2), g.Sub(x, y))
+        return lambda: sum_to_shape(g, along, x, y), lambda: g.Neg(sum_to_shape(g, along, y, x))
+
+
+def _squared_distance(x: Any, y: Any) -> Any:
+    distance = x - y
+    return distance * distance.conj()
+
+
+class Pow(BinaryOp):
+    """A power; integers wrap around, and none has a negative power."""
+
+    attrs = one_of(FLOATS, SIGNED, COMPLEX)
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        dtype = node.attr("T")
+        if not dtype.is_integer:
+            return computed_in_float32(xp.power, dtype)
+        if xp is not np:
+            power: Kernel = xp.power
+            return power
+        return _integer_power
+
+    @staticmethod
+    def gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
+        x, y = (conjugate(g, item) for item in node.inputs)
+        return binary_gradients(
+            g,
+            node,
+            lambda: g.Mul(g.Mul(dz, y), _power_minus_one(g, x, y)),
+            lambda: g.Mul(g.Mul(dz, conjugate(g, node.output())), _safe_log(g, x)),
+        )
+
+
+def _power_minus_one(g: GradientBuilder, x: Output, y: Output) -> Output:
+    """x to the power of y - 1."""
+    known = g.known_value(y)
+    if known is None or y.dtype is None:
+        return g.Pow(x, g.Sub(y, 1))
+    return x if np.all(known == 2) and not known.ndim else g.Pow(x, g.const(known - 1, y.dtype))
+
+
+def _safe_log(g: GradientBuilder, x: Output) -> Output:
+    """The logarithm; 0 where there is none."""
+    is_complex = x.dtype is not None and x.dtype.is_complex
+    there = g.NotEqual(x, 0) if is_complex else g.Greater(x, 0)
+    return select_gradient(g, g.Log(g.SelectV2(there, x, constant_like(g, 1, x))), there)
+
+
+def _integer_power(x: Any, y: Any) -> Any:
+    if np.any(y < 0):
+        message = "Integers to negative integer powers are not allowed"
+        raise OpError(message)
+    return np.power(x, y)
+
+
+class BinaryExtreme(BinaryOp, abstract=True):
+    """The one of two that `better` prefers; NaN where one is NaN."""
+
+    attrs = one_of(REAL)
+    function: ClassVar[str]
+    better: ClassVar[Callable[[Any, Any], Any]]
+    wins: ClassVar[str]  # the op that says where the first one is taken, of equal ones too
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        if xp is not np:
+            return super().bind(node, xp)
+        ufunc, better = getattr(np, cls.function), cls.better
+
+        def extreme(x: Any, y: Any) -> Any:
+            if x.ndim or y.ndim:
+                return ufunc(x, y)
+            # of scalars, in a third of the time; NaN is what differs from itself
+            return x if better(x, y) or x != x else y  # noqa: PLR0124
+
+        return extreme
+
+    @classmethod
+    def gradient(cls, g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
+        wins = getattr(g, cls.wins)(*node.inputs)
+        return binary_gradients(
+            g,
+            node,
+            lambda: select_gradient(g, dz, wins),
+            lambda: select_gradient(g, dz, wins, negated=True),
+        )
+
+
+class Maximum(BinaryExtreme):
+    """The larger of two; NaN where one is NaN."""
+
+    function = "maximum"
+    better = operator.ge
+    wins = "GreaterEqual"
+
+
+class Minimum(BinaryExtreme):
+    """The smaller of two; NaN where one is NaN."""
+
+    function = "minimum"
+    better = operator.le
+    wins = "LessEqual"
+
+
+class Atan2(BinaryOp):
+    """The angle of the point (x, y)."""
+
+    signature = "y: T, x: T -> z: T"
+    attrs = one_of(FLOATS)
+    function = "arctan2"
+
+    @staticmethod
+    def gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
+        y, x = node.inputs
+        along = g.RealDiv(dz, g.AddV2(g.Square(y), g.Square(x)))
+        return binary_gradients(g, node, lambda: g.Mul(x, along), lambda: g.Mul(g.Neg(y), along))
+
+
+def _next_after_by_bits(xp: ModuleType) -> Kernel:
+    """The next number found by its bits: to a card's own functions the least numbers are 0."""
+
+    def next_after(x: Any, y: Any) -> Any:
+        kind = np.dtype(f"i{x.dtype.itemsize}")
+        lowest = np.iinfo(kind).min
+        # integers in the order of the numbers; -0.0 and 0.0 are 0
+        places = [item.view(kind) for item in (x, y)]
+        mine, theirs = (xp.where(place < 0, lowest - place, place) for place in places)
+        there = mine + (mine < theirs).astype(kind) - (mine > theirs).astype(kind)
+        down = (there < 0) | ((there == 0) & (mine < 0))
+        made = xp.where(down, lowest - there, there).view(x.dtype)
+        made = xp.where(mine == theirs, y, made)
+        return xp.where(xp.isnan(x) | xp.isnan(y), x + y, made)
+
+    return next_after
+
+
+class NextAfter(BinaryOp):
+    """The number that can be represented next to x1, towards x2."""
+
+    signature = "x1: T, x2: T -> output: T"
+    attrs = "T: {float64, float32} = float32"
+    function = "nextafter"
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        return _next_after_by_bits(xp) if is_gpu_namespace(xp) else super().bind(node, xp)
+
+    @staticmethod
+    def gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
+        x, y = node.inputs
+        return lambda: sum_to_shape(g, dz, x, y), None
+
+
+class AddN(Op):
+    """The sum of tensors of one shape, or of variants."""
+
+    signature = "inputs: N*T -> sum: T"
+    attrs = one_of(ALL_NUMBERS, "variant")
+    commutes = True
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        if node.attr("T").is_object:
+            return lambda *values: reduce(add_values, values)
+        return _add_pair if len(node.inputs) == 2 else _sum_inputs
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        return [reduce(Shape.merge, context.inputs)]
+
+    @staticmethod
+    def gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
+        return [dz] * len(node.inputs)
+
+
+def _add_pair(one: Any, other: Any) -> Any:
+    return one + other if one.shape == other.shape else _shape_mismatch((one, other))
+
+
+def _sum_inputs(*values: Any) -> Any:
+    shape = values[0].shape
+    if any(value.shape != shape for value in values):
+        _shape_mismatch(values)
+    return reduce(operator.add, values)
+
+
+def _shape_mismatch(values: Sequence[Any]) -> None:
+    shapes = ", ".join(str(list(value.shape)) for value in values)
+    message = f"Inputs to operation must have the same size and shape: {shapes}"
+    raise OpError(message)
+
+
+class AccumulateNV2(AddN):
+    """The sum of tensors of one shape."""
+
+    attrs = f"{one_of(ALL_NUMBERS)}, shape: shape"
+    compiled = False
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        return [reduce(Shape.merge, context.inputs, context.attr("shape"))]

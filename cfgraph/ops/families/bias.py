@@ -1,0 +1,108 @@
+"""Biases: one number per channel, added to every value of the channel."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any, ClassVar
+
+from cfgraph.ir.graph import Node, Output
+from cfgraph.ir.shapes import Shape, vector_shape
+from cfgraph.ops.opdef.elementwise import SameShape
+from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, int32_constant
+from cfgraph.ops.opdef.op import Kernel, Op, OpError
+from cfgraph.ops.opdef.precision import computed_in_float32
+from cfgraph.ops.opdef.shape_functions import InferenceContext, require_rank_at_least
+
+_TYPES = (
+    "T: {float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8, qint32, "
+    "bfloat16, qint16, quint16, uint16, complex128, float16, uint32, uint64}"
+)
+_FORMAT = ", data_format: {'NHWC', 'NCHW'} = 'NHWC'"
+
+
+class BiasAddV1(SameShape):
+    """Add a vector to the last dimension."""
+
+    signature = "value: T, bias: T -> output: T"
+    attrs = _TYPES
+    formatted: ClassVar[bool] = False
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        first = cls.formatted and node.attr("data_format") == b"NCHW"
+
+        def add(value: Any, bias: Any) -> Any:
+            if value.ndim < 2:
+                message = f"Input tensor must be at least 2D: {list(value.shape)}"
+                raise OpError(message)
+            axis = 1 if first else value.ndim - 1
+            if bias.shape != (value.shape[axis],):
+                message = (
+                    "Must provide as many biases as the last dimension of the input tensor: "
+                    f"{list(bias.shape)} vs. {list(value.shape)}"
+                )
+                raise OpError(message)
+            return value + (bias.reshape((-1, *(1,) * (value.ndim - 2))) if first else bias)
+
+        return add
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        first = cls.formatted and context.attr("data_format") == b"NCHW"
+        return [require_rank_at_least(context.inputs[0], 3 if first else 2)]
+
+    @classmethod
+    def gradient(cls, g: GradientBuilder, node: Node, dy: Output) -> InputGradients:
+        layout = node.attr("data_format") if cls.formatted else b"NHWC"
+        return dy, lambda: g.BiasAddGrad(dy, data_format=layout)
+
+
+class BiasAdd(BiasAddV1):
+    """Add a vector to the channels."""
+
+    signature = "value: T, bias: T -> output: T"
+    attrs = _TYPES + _FORMAT
+    formatted = True
+
+
+class BiasAddGrad(Op):
+    """Sum over all but the channels."""
+
+    signature = "out_backprop: T -> output: T"
+    attrs = _TYPES + _FORMAT
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        first = node.attr("data_format") == b"NCHW"
+
+        def total(dy: Any) -> Any:
+            if dy.ndim < 2:
+                message = f"Input tensor must be at least 2D: {list(dy.shape)}"
+                raise OpError(message)
+            axis = 1 if first else dy.ndim - 1
+            return xp.sum(dy, axis=tuple(d for d in range(dy.ndim) if d != axis), dtype=dy.dtype)
+
+        return computed_in_float32(total, node.attr("T"))
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        first = context.attr("data_format") == b"NCHW"
+        dims = require_rank_at_least(context.inputs[0], 3 if first else 2).dims
+        return [vector_shape(dims[1 if first else -1] if dims else None)]
+
+    @staticmethod
+    def gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
+        dy = node.inputs[0]
+        if node.attr("data_format") == b"NCHW":
+            dz = g.Reshape(dz, _channels_first_shape(g, dy))
+        return [g.BroadcastTo(dz, g.shape(dy))]
+
+
+def _channels_first_shape(g: GradientBuilder, dy: Output) -> Output:
+    """The shape of a vector of channels that broadcasts to channels first: [-1, 1, 1, ...]."""
+    rank = g.known_shape(dy).rank
+    if rank is not None:
+        return int32_constant(g, [-1, *[1] * (rank - 2)])
+    within = g.Slice(g.shape(dy), int32_constant(g, [2]), int32_constant(g, [-1]))
+    return g.ConcatV2(int32_constant(g, [-1]), g.OnesLike(within), int32_constant(g, 0))

@@ -1,0 +1,85 @@
+"""Bitwise operations on integers."""
+
+from __future__ import annotations
+
+import operator
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from cfgraph.ir.graph import Node
+from cfgraph.ops.families.arithmetic import BinaryOp
+from cfgraph.ops.opdef.elementwise import Elementwise
+from cfgraph.ops.opdef.op import Kernel
+from cfgraph.ops.opdef.type_sets import INTEGERS, one_of
+
+
+class BitwiseAnd(BinaryOp):
+    """The bits that are set in both."""
+
+    attrs = one_of(INTEGERS)
+    commutes = True
+    function = operator.and_
+
+
+class BitwiseOr(BinaryOp):
+    """The bits that are set in either."""
+
+    attrs = one_of(INTEGERS)
+    commutes = True
+    function = operator.or_
+
+
+class BitwiseXor(BinaryOp):
+    """The bits that are set in one of the two."""
+
+    attrs = one_of(INTEGERS)
+    commutes = True
+    function = operator.xor
+
+
+class BitShift(BinaryOp, abstract=True):
+    """Bits moved; by at most one less than there are."""
+
+    attrs = one_of(INTEGERS)
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        dtype = node.attr("T").numpy
+        zero, most = dtype.type(0), dtype.type(8 * dtype.itemsize - 1)
+        move: Any = cls.function
+        return lambda x, y: move(x, xp.clip(y, zero, most))
+
+
+class LeftShift(BitShift):
+    """Bits moved up, zeros coming in."""
+
+    function = operator.lshift
+
+
+class RightShift(BitShift):
+    """Bits moved down, the sign coming in."""
+
+    function = operator.rshift
+
+
+class Invert(Elementwise):
+    """Every bit changed."""
+
+    signature = "x: T -> y: T"
+    attrs = one_of(INTEGERS)
+    function = operator.invert
+
+
+class PopulationCount(Elementwise):
+    """The number of bits that are set."""
+
+    signature = "x: T -> y: uint8"
+    attrs = one_of(INTEGERS)
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        dtype = node.attr("T")
+        bits = np.dtype(f"u{dtype.numpy.itemsize}")
+        return lambda x: xp.bitwise_count(x.view(bits)).astype(np.uint8)

@@ -1,0 +1,274 @@
+"""Broadcasting and tiling, and the axes that a broadcast repeats."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from cfgraph.ir import dtypes
+from cfgraph.ir.graph import Node, Output
+from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape, vector_shape
+from cfgraph.ops.opdef.gradient_api import (
+    GradientBuilder,
+    InputGradients,
+    int32_constant,
+    sum_to_shape,
+)
+from cfgraph.ops.opdef.op import Kernel, Op, OpError
+from cfgraph.ops.opdef.shape_functions import (
+    InferenceContext,
+    require_rank,
+    shape_of_rank,
+    static_ints,
+)
+
+
+class BroadcastTo(Op):
+    """The tensor repeated along dimensions of size 1 until it has a given shape."""
+
+    signature = "input: T, shape: Tidx -> output: T"
+    attrs = "Tidx: {int32, int64} = int32"
+    host_inputs = (1,)
+    constant_inputs = (1,)
+    moves = True
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        def broadcast_to(value: Any, shape: Any) -> Any:
+            sizes = tuple(shape.tolist())
+            if value.shape == sizes:
+                return value
+            try:
+                return xp.broadcast_to(value, sizes)
+            except ValueError:
+                message = f"Incompatible shapes: {list(value.shape)} vs. {list(sizes)}"
+                raise OpError(message) from None
+
+        return broadcast_to
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        require_rank(context.inputs[1], 1)
+        data, to = context.inputs[0], context.shape_value(1)
+        if data.rank is not None and to.rank is not None and data.rank > to.rank:
+            message = f"the rank of {data} is greater than that of {to}"
+            raise ValueError(message)
+        if data.is_full and to.is_full and data.broadcast(to) != to:
+            message = f"{data} does not broadcast to {to}"
+            raise ValueError(message)
+        return [to]
+
+    @staticmethod
+    def gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
+        return sum_to_shape(g, dz, node.inputs[0], dz), None
+
+
+class BroadcastArgs(Op):
+    """The shape that two shapes broadcast to."""
+
+    signature = "s0: T, s1: T -> r0: T"
+    attrs = "T: {int32, int64} = int32"
+    host_inputs = (0, 1)
+    constant_inputs = (0, 1)
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        dtype = node.attr("T").numpy
+
+        def broadcast_args(s0: Any, s1: Any) -> Any:
+            one, other = _static_sizes(s0, 0), _static_sizes(s1, 1)
+            try:
+                return np.array(np.broadcast_shapes(one, other), dtype)
+            except ValueError:
+                raise OpError(_broadcast_mismatch(one, other)) from None
+
+        return broadcast_args
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        ranks = [require_rank(of, 1).dims for of in context.inputs]
+        sizes = [dims[0] if dims else None for dims in ranks]
+        if sizes[0] is None or sizes[1] is None:
+            return [vector_shape()]
+        return [vector_shape(max(sizes[0], sizes[1]))]
+
+
+class BroadcastGradientArgs(Op):
+    """For each of two shapes the axes of their broadcast along which it was repeated.
+
+    An axis where both are 1 is listed for both; equal shapes have none.
+    """
+
+    signature = "s0: T, s1: T -> r0: T, r1: T"
+    attrs = "T: {int32, int64} = int32"
+    host_inputs = (0, 1)
+    constant_inputs = (0, 1)
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        dtype = node.attr("T").numpy
+        none = np.array((), dtype)
+        last: tuple[Any, Any] = (None, ())
+
+        def gradient_args(s0: Any, s1: Any) -> Any:
+            # in most loops the shapes are the same in all iterations
+            nonlocal last
+            key, known = (_static_sizes(s0, 0), _static_sizes(s1, 1)), last
+            if key[0] == key[1]:
+                return none, none
+            if key != known[0]:
+                axes = tuple(np.array(axes, dtype) for axes in repeated_axes(*key))
+                last = known = key, axes
+            return known[1]
+
+        return gradient_args
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        for of in context.inputs:
+            require_rank(of, 1)
+        one, other = static_ints(context, 0), static_ints(context, 1)
+        if one is None or other is None:
+            return [vector_shape(), vector_shape()]
+        try:
+            first, second = ([], []) if one == other else repeated_axes(one, other)
+        except OpError as error:
+            raise ValueError(str(error)) from None
+        return [vector_shape(len(first)), vector_shape(len(second))]
+
+
+def repeated_axes(one: Sequence[int], other: Sequence[int]) -> tuple[list[int], list[int]]:
+    """The axes that each of two shapes is repeated along. Raises OpError where they do not fit."""
+    rank = max(len(one), len(other))
+    mine = [1] * (rank - len(one)) + list(one)
+    theirs = [1] * (rank - len(other)) + list(other)
+    first, second = [], []
+    for axis, (a, b) in enumerate(zip(mine, theirs, strict=True)):
+        if a == b != 1:
+            continue
+        if a != 1 and b != 1:
+            raise OpError(_broadcast_mismatch(one, other))
+        if a == 1:
+            first.append(axis)
+        if b == 1:
+            second.append(axis)
+    return first, second
+
+
+def _static_sizes(shape: Any, slot: int) -> list[int]:
+    if shape.ndim != 1:
+        message = f"In[{slot}] must be a vector, it has the shape {list(shape.shape)}"
+        raise OpError(message)
+    sizes: list[int] = shape.tolist()
+    return sizes
+
+
+def _broadcast_mismatch(one: Sequence[int], other: Sequence[int]) -> str:
+    return f"Incompatible shapes: {list(one)} vs. {list(other)}"
+
+
+class Tile(Op):
+    """The tensor repeated a number of times along each dimension."""
+
+    signature = "input: T, multiples: Tmultiples -> output: T"
+    attrs = "Tmultiples: {int32, int64} = int32"
+    host_inputs = (1,)
+    constant_inputs = (1,)
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        def tile(value: Any, multiples: Any) -> Any:
+            counts = _multiples(value, multiples)
+            return value if all(count == 1 for count in counts) else xp.tile(value, counts)
+
+        return tile
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        data, counts = context.inputs[0], context.value(1)
+        of = require_rank(context.inputs[1], 1)
+        size = of.dims[0] if of.dims else None
+        if data.dims is None:
+            return [shape_of_rank(size)]
+        if size is not None and size != len(data.dims):
+            message = f"{size} multiples given for a tensor of shape {data}"
+            raise ValueError(message)
+        if counts is None:
+            return [shape_of_rank(len(data.dims))]
+        if counts.size and counts.min() < 0:
+            message = "multiples must not be negative"
+            raise ValueError(message)
+        return [
+            Shape(
+                0 if count == 0 else None if dim is None else dim * count
+                for dim, count in zip(data.dims, counts.tolist(), strict=True)
+            )
+        ]
+
+    @staticmethod
+    def gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
+        x, multiples = node.inputs
+        counts, dims = g.known_value(multiples), g.known_shape(x).dims
+        if counts is None or dims is None or None in dims:
+            sizes = g.shape(x, multiples.dtype or dtypes.int32)
+            both = g.Reshape(g.Pack(multiples, sizes, axis=1), int32_constant(g, [-1]))
+            axes = g.Range(int32_constant(g, 0), g.Size(both), int32_constant(g, 2))
+            return g.Sum(g.Reshape(dz, both), axes), None
+        split = [size for pair in zip(counts.tolist(), dims, strict=True) for size in pair]
+        axes = int32_constant(g, range(0, len(split), 2))
+        return g.Sum(g.Reshape(dz, int32_constant(g, split)), axes), None
+
+
+def _multiples(value: Any, multiples: Any) -> tuple[int, ...]:
+    if multiples.shape != (value.ndim,):
+        message = (
+            f"Expected multiples argument to be a vector of length {value.ndim} "
+            f"but got length {multiples.size}"
+        )
+        raise OpError(message)
+    counts = tuple(multiples.tolist())
+    for place, count in enumerate(counts):
+        if count < 0:
+            message = f"Expected multiples[{place}] >= 0, but got {count}"
+            raise OpError(message)
+    return counts
+
+
+class TileGrad(Op):
+    """The sum of the tiles that Tile made: its gradient in graphs of old."""
+
+    signature = "input: T, multiples: int32 -> output: T"
+    host_inputs = (1,)
+    constant_inputs = (1,)
+    compiled = False
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        dtype = node.attr("T").numpy
+
+        def tile_grad(value: Any, multiples: Any) -> Any:
+            counts = _multiples(value, multiples)
+            split = [
+                part
+                for size, count in zip(value.shape, counts, strict=True)
+                for part in (count, size // count)
+            ]
+            tiles = value.reshape(split)
+            return tiles.sum(axis=tuple(range(0, 2 * len(counts), 2)), dtype=dtype)
+
+        return tile_grad
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        return [
+            UNKNOWN_SHAPE
+            if context.inputs[0].rank is None
+            else shape_of_rank(context.inputs[0].rank)
+        ]
+
+    @staticmethod
+    def gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
+        return g.Tile(dz, node.inputs[1]), None

@@ -1,0 +1,115 @@
+"""Conversion of values and of bits to another element type."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from cfgraph.ir.graph import Node, Output
+from cfgraph.ir.shapes import Shape, vector_shape
+from cfgraph.ops.families.constants import identity
+from cfgraph.ops.opdef.array_namespace import is_gpu_namespace
+from cfgraph.ops.opdef.elementwise import SameShape
+from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients
+from cfgraph.ops.opdef.op import Kernel, Op, OpError
+from cfgraph.ops.opdef.shape_functions import InferenceContext, require_rank_at_least
+from cfgraph.ops.opdef.type_sets import ALL_NUMBERS, one_of
+
+
+class Cast(SameShape):
+    """The values as another type; floats to integers towards zero, complex to real parts."""
+
+    signature = "x: SrcT -> y: DstT"
+    attrs = "Truncate: bool = false"
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        source, target = node.attr("SrcT"), node.attr("DstT")
+        if source is target:
+            return identity
+        if source.is_object or target.is_object:
+            message = f"Cast {source} to {target} is not supported"
+            raise OpError(message)
+        wanted = target.numpy
+        inexact = source.is_floating or source.is_complex
+        if is_gpu_namespace(xp) and inexact and target.is_integer and wanted.isbuiltin:
+            return lambda x: _float_to_integer(xp, x.real, wanted)
+        if source.is_complex and not target.is_complex:
+            return lambda x: x.real.astype(wanted)
+        builtin = source.numpy.isbuiltin and target.numpy.isbuiltin
+        if xp is np and builtin and target.is_floating:
+            return _to_float(target.numpy.type)
+        return lambda x: x.astype(wanted)
+
+    @staticmethod
+    def gradient(g: GradientBuilder, node: Node, dy: Output) -> InputGradients:
+        source = node.attr("SrcT")
+        return [g.Cast(dy, DstT=source) if source.is_differentiable else None]
+
+
+def _float_to_integer(xp: ModuleType, x: Any, wanted: np.dtype[Any]) -> Any:
+    """Floats of a card towards zero; beyond the range as on an x86 host, where a card has its ends.
+
+    There the least number of 32 or 64 bits comes of it, of which narrow types keep the low bits.
+    """
+    wide = np.dtype(np.int64 if wanted.itemsize > 4 else np.int32)
+    least = -(2.0 ** (8 * wide.itemsize - 1))
+    x = x.astype(np.float64)
+
+    def signed(x: Any) -> Any:
+        inside = (x > least - (wide.itemsize < 8)) & (x < -least) | (x == least)
+        return xp.where(inside, x, least).astype(wide)
+
+    if wanted.kind == "i" or wanted.itemsize < 4:
+        return signed(x).astype(wanted, copy=False)
+    half = wanted.type(1 << 8 * wide.itemsize - 1)
+    over = signed(x + least).astype(wanted) ^ half
+    return xp.where(x >= -least, over, signed(x).astype(wanted))
+
+
+def _to_float(kind: Any) -> Kernel:
+    """A scalar is converted by its type, which takes half as long."""
+    return lambda x: x.astype(kind) if x.ndim else kind(x)
+
+
+class Bitcast(Op):
+    """The same bits as another type; a last dimension goes or comes where the widths differ."""
+
+    signature = "input: T -> output: type"
+    attrs = f"{one_of(ALL_NUMBERS)}, {one_of(ALL_NUMBERS, attr='type')}"
+    bitwise = True
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        source, target = node.attr("T").numpy, node.attr("type").numpy
+        if source.itemsize == target.itemsize:
+            return lambda x: x.view(target)
+        if source.itemsize > target.itemsize:
+            return lambda x: x.copy().reshape((*x.shape, 1)).view(target)
+        parts = target.itemsize // source.itemsize
+
+        def joined(x: Any) -> Any:
+            if x.ndim == 0 or x.shape[-1] != parts:
+                message = (
+                    f"Cannot bitcast from {node.attr('T')} to {node.attr('type')}: "
+                    f"the last dimension of {list(x.shape)} must be {parts}"
+                )
+                raise OpError(message)
+            return x.copy().view(target).reshape(x.shape[:-1])
+
+        return joined
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        have = context.inputs[0]
+        source, target = context.attr("T").numpy, context.attr("type").numpy
+        if source.itemsize == target.itemsize or have.dims is None:
+            return [have]
+        if source.itemsize > target.itemsize:
+            return [have + vector_shape(source.itemsize // target.itemsize)]
+        require_rank_at_least(have, 1)
+        have[-1:].merge(vector_shape(target.itemsize // source.itemsize))
+        return [have[:-1]]

@@ -1,0 +1,103 @@
+"""Checkpoint ops. Those that write are declared but do not run: a run writes no files."""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any
+
+from cfgraph.errors import InvalidInput, UsageError
+from cfgraph.ir.graph import Node
+from cfgraph.ir.serde.checkpoint import Checkpoint
+from cfgraph.ops.opdef.op import Kernel, Op, OpError
+from cfgraph.ops.opdef.step import Step
+
+
+class RestoreV2(Op):
+    """The tensors of a checkpoint that have these names."""
+
+    signature = "prefix: string, tensor_names: string, shape_and_slices: string -> tensors: dtypes"
+    attrs = "dtypes: list(type) >= 1"
+    stateful = True
+    reads_only = True
+    host_only = True
+    does_io = True
+
+    @classmethod
+    def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
+        dtypes = node.attr("dtypes")
+
+        def restore(step: Step, prefix: Any, names: Any, slices: Any) -> Any:
+            if not names.size == slices.size == len(dtypes):
+                said = f"{names.size} names, {slices.size} slices and {len(dtypes)} types"
+                raise OpError(f"as many of each are wanted: {said}")
+            found = _read_slices(prefix, names, slices)
+            for name, value, dtype in zip(names.flat, found, dtypes, strict=True):
+                if value.dtype != dtype.numpy:
+                    message = f"{name.decode()} is {value.dtype} in the checkpoint, not {dtype}"
+                    raise OpError(message)
+            values = [
+                value if value.ndim or value.dtype.hasobject else value[()] for value in found
+            ]
+            return values[0] if len(values) == 1 else tuple(values)
+
+        return restore
+
+
+def _read_slices(prefix: Any, names: Any, slices: Any) -> list[Any]:
+    if any(slices.flat):
+        raise OpError("slices of variables in a checkpoint are not read")
+    try:
+        checkpoint = Checkpoint(prefix.item().decode())
+        return [checkpoint.read(name.decode()) for name in names.flat]
+    except (InvalidInput, UsageError) as error:
+        place = f"{error.path}: " if error.path else ""
+        raise OpError(f"{place}{error.message}", hint=error.hint, code=error.code) from None
+
+
+class SaveV2(Op):
+    """Write tensors to a checkpoint."""
+
+    signature = "prefix: string, tensor_names: string, shape_and_slices: string, tensors: dtypes ->"
+    attrs = "dtypes: list(type) >= 1"
+    stateful = True
+    host_only = True
+    does_io = True
+    runnable = False
+
+
+class MergeV2Checkpoints(Op):
+    """Make one checkpoint of several."""
+
+    signature = "checkpoint_prefixes: string, destination_prefix: string ->"
+    attrs = "delete_old_dirs: bool = true, allow_missing_files: bool = false"
+    stateful = True
+    host_only = True
+    does_io = True
+    runnable = False
+
+
+class ShardedFilename(Op):
+    """The name of a part of a checkpoint."""
+
+    signature = "basename: string, shard: int32, num_shards: int32 -> filename: string"
+    host_only = True
+    traceable = False
+
+    @classmethod
+    def kernel(cls, xp: ModuleType, basename: Any, shard: Any, count: Any) -> Any:
+        """The basename with the number of the part, and of how many."""
+        made = basename.copy()
+        made[()] = b"%s-%05d-of-%05d" % (basename.item(), shard, count)
+        return made
+
+
+class DisableCopyOnRead(Op):
+    """A note on a variable, of which nothing follows here."""
+
+    signature = "resource: resource ->"
+    stateful = True
+    reads_only = True
+
+    @classmethod
+    def run(cls, step: Step, node: Node, *inputs: Any) -> None:
+        """Do nothing."""

@@ -1,0 +1,305 @@
+"""Image colors: color spaces, contrast, hue, and saturation.
+
+Gradients follow TensorFlow: of equal channels the first counts as the largest and the last as the
+smallest, and the saturation does not depend on a channel that is zero.
+"""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any
+
+from cfgraph.ir import dtypes
+from cfgraph.ir.graph import Node, Output
+from cfgraph.ops.opdef.elementwise import SameShape
+from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, int32_constant
+from cfgraph.ops.opdef.op import Kernel, OpError
+from cfgraph.ops.opdef.precision import computed_in_float32
+
+
+def rgb_to_hsv_gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
+    """Of RGBToHSV."""
+    return [_gradient_by_rgb(g, node.inputs[0], dz)]
+
+
+def hsv_to_rgb_gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
+    """Of HSVToRGB."""
+    return [_gradient_by_hsv(g, node.inputs[0], dz)]
+
+
+def contrast_gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
+    """Of AdjustContrastv2, which is its own transpose; the factor scales distances from a mean."""
+    images, factor = node.inputs
+
+    def by_factor() -> Output:
+        mean = g.AdjustContrastv2(images, g.const(0, dtypes.float32))
+        return _sum_like(g, g.Mul(dz, g.Sub(images, mean)))
+
+    return lambda: g.AdjustContrastv2(dz, factor), by_factor
+
+
+def hue_gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
+    """Of AdjustHue: back through the colours that it turns."""
+    rgb, delta = node.inputs
+    h, s, v = _split_channels(g, g.RGBToHSV(rgb))
+    turned = g.FloorMod(g.AddV2(h, _cast_like(g, delta, rgb)), 1)
+    back = _gradient_by_hsv(g, _stack_channels(g, turned, s, v), dz)
+    return lambda: _gradient_by_rgb(g, rgb, back), lambda: _sum_like(g, _split_channels(g, back)[0])
+
+
+def saturation_gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
+    """Of AdjustSaturation: back through the colours that it scales."""
+    rgb, scale = node.inputs
+    h, s, v = _split_channels(g, g.RGBToHSV(rgb))
+    rate = _cast_like(g, scale, rgb)
+    scaled = g.Mul(s, rate)
+    back = _gradient_by_hsv(g, _stack_channels(g, h, _clip_to_unit(g, scaled), v), dz)
+    dh, ds, dv = _split_channels(g, back)
+    ds = g.Mul(ds, _inside_unit(g, scaled))
+    return (
+        lambda: _gradient_by_rgb(g, rgb, _stack_channels(g, dh, g.Mul(ds, rate), dv)),
+        lambda: _sum_like(g, g.Mul(ds, s)),
+    )
+
+
+def _gradient_by_rgb(g: GradientBuilder, rgb: Output, dz: Output) -> Output:
+    """Back from hue, saturation and value.
+
+    With the largest channel x and the spread d, the value is x, the saturation d / x, and the hue
+    grows by a sixth with what the next channel is above the one after that, over d.
+    """
+    largest, smallest = _largest_channel(g, rgb), _smallest_channel(g, rgb)
+    edges = g.Sub(largest, smallest)
+    turns = g.Sub(*(g.Roll(largest, int32_constant(g, by), int32_constant(g, -1)) for by in (1, 2)))
+    value, spread, turn = (_sum_over_channels(g, rgb, way) for way in (largest, edges, turns))
+    dh, ds, dv = _split_channels(g, dz)
+    by_hue = _quotient_gradient(g, turns, turn, edges, spread)
+    lit = g.Cast(g.Greater(rgb, 0), DstT=rgb.dtype)
+    by_saturation = g.Mul(_quotient_gradient(g, edges, spread, largest, value), lit)
+    rest = g.AddV2(g.Mul(ds, by_saturation), g.Mul(dv, largest))
+    return g.AddV2(g.Mul(g.Mul(dh, 1 / 6), by_hue), rest)
+
+
+def _quotient_gradient(g: GradientBuilder, dx: Output, x: Output, dy: Output, y: Output) -> Output:
+    """The derivative of x / y, which is 0 where y is."""
+    return g.DivNoNan(g.Sub(dx, g.Mul(g.DivNoNan(x, y), dy)), y)
+
+
+def _largest_channel(g: GradientBuilder, rgb: Output) -> Output:
+    return _one_hot_channel(g, g.ArgMax(rgb, int32_constant(g, -1)), rgb)
+
+
+def _smallest_channel(g: GradientBuilder, rgb: Output) -> Output:
+    last = int32_constant(g, [-1])
+    place = g.ArgMin(g.ReverseV2(rgb, last), int32_constant(g, -1))
+    return g.ReverseV2(_one_hot_channel(g, place, rgb), last)
+
+
+def _one_hot_channel(g: GradientBuilder, place: Output, like: Output) -> Output:
+    return g.OneHot(
+        place, int32_constant(g, 3), _constant_like(g, 1, like), _constant_like(g, 0, like)
+    )
+
+
+def _gradient_by_hsv(g: GradientBuilder, hsv: Output, dz: Output) -> Output:
+    """Back from red, green and blue: v (1 + s (pure - 1)), where `pure` is what the hue says."""
+    h, s, v = _split_channels(g, hsv)
+    ways = _constant_like(g, [1, -1, -1], hsv)
+    distance = g.Sub(g.Mul(h, 6), _constant_like(g, [3, 2, 4], hsv))
+    ramp = g.AddV2(g.Mul(g.Abs(distance), ways), _constant_like(g, [-1, 2, 2], hsv))
+    tint = g.Sub(_clip_to_unit(g, ramp), 1)
+    slope = g.Mul(g.Mul(g.Sign(distance), g.Mul(ways, 6)), _inside_unit(g, ramp))
+    dv = _sum_over_channels(g, dz, g.AddV2(g.Mul(s, tint), 1))
+    dz = g.Mul(dz, v)
+    return _stack_channels(
+        g, _sum_over_channels(g, dz, g.Mul(s, slope)), _sum_over_channels(g, dz, tint), dv
+    )
+
+
+def _clip_to_unit(g: GradientBuilder, x: Output) -> Output:
+    return g.Minimum(g.Maximum(x, 0), 1)
+
+
+def _inside_unit(g: GradientBuilder, x: Output) -> Output:
+    """One where x is neither below 0 nor above 1, else zero."""
+    return g.Cast(g.Equal(x, _clip_to_unit(g, x)), DstT=x.dtype)
+
+
+def _sum_over_channels(g: GradientBuilder, x: Output, way: Output) -> Output:
+    """The sum over the channels of a product, as one channel."""
+    return g.Sum(g.Mul(x, way), int32_constant(g, [-1]), keep_dims=True)
+
+
+def _split_channels(g: GradientBuilder, pixels: Output) -> list[Output]:
+    """The three channels, each with a last dimension of one."""
+    node = g.Split(int32_constant(g, -1), pixels, num_split=3).node
+    return [node.output(port) for port in range(3)]
+
+
+def _stack_channels(g: GradientBuilder, *channels: Output) -> Output:
+    return g.ConcatV2(channels, int32_constant(g, -1))
+
+
+def _constant_like(g: GradientBuilder, value: Any, like: Output) -> Output:
+    assert like.dtype is not None
+    return g.const(value, like.dtype)
+
+
+def _cast_like(g: GradientBuilder, x: Output, like: Output) -> Output:
+    return x if x.dtype is like.dtype else g.Cast(x, DstT=like.dtype)
+
+
+def _sum_like(g: GradientBuilder, x: Output) -> Output:
+    """The sum of all, in the type of a factor."""
+    total = g.Sum(g.Reshape(x, int32_constant(g, [-1])), int32_constant(g, [0]))
+    return total if total.dtype is dtypes.float32 else g.Cast(total, DstT=dtypes.float32)
+
+
+_FLOATS = "T: {float16, bfloat16, float32, float64} = float32"
+
+
+def check_color_channels(images: Any) -> None:
+    """Refuse what has not three channels."""
+    if images.ndim < 1 or images.shape[-1] != 3:
+        message = f"input must have 3 channels but instead has shape {list(images.shape)}"
+        raise OpError(message)
+
+
+def rgb_to_hsv(xp: ModuleType, rgb: Any) -> tuple[Any, Any, Any]:
+    """Hue, saturation and value."""
+    red, green, blue = rgb[..., 0], rgb[..., 1], rgb[..., 2]
+    value = xp.max(rgb, axis=-1)
+    spread = value - xp.min(rgb, axis=-1)
+    none, one = xp.zeros_like(value), xp.ones_like(value)
+    saturation = xp.where(value > 0, spread / xp.where(value > 0, value, one), none)
+    norm = 1 / (6 * xp.where(spread > 0, spread, one))
+    hue = xp.where(
+        red == value,
+        norm * (green - blue),
+        xp.where(
+            green == value,
+            norm * (blue - red) + value.dtype.type(2 / 6),
+            norm * (red - green) + value.dtype.type(4 / 6),
+        ),
+    )
+    hue = xp.where(spread > 0, hue, none)
+    return xp.where(hue < 0, hue + 1, hue), saturation, value
+
+
+def hsv_to_rgb(xp: ModuleType, hue: Any, saturation: Any, value: Any) -> Any:
+    """Red, green and blue in the last dimension."""
+    sixfold = hue * 6
+    red = xp.abs(sixfold - 3) - 1
+    green = 2 - xp.abs(sixfold - 2)
+    blue = 2 - xp.abs(sixfold - 4)
+    pure = xp.clip(xp.stack([red, green, blue], axis=-1), 0, 1)
+    return (1 + saturation[..., None] * (pure - 1)) * value[..., None]
+
+
+class ColorOp(SameShape, abstract=True):
+    """A function of each pixel."""
+
+    attrs = _FLOATS
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        return computed_in_float32(super().bind(node, xp), node.attr("T"))
+
+
+class RGBToHSV(ColorOp):
+    """Hue, saturation and value of red, green and blue."""
+
+    gradient = staticmethod(rgb_to_hsv_gradient)
+
+    signature = "images: T -> output: T"
+
+    @staticmethod
+    def kernel(xp: ModuleType, images: Any) -> Any:
+        check_color_channels(images)
+        if images.size == 0:
+            return images
+        return xp.stack(rgb_to_hsv(xp, images), axis=-1)
+
+
+class HSVToRGB(ColorOp):
+    """Red, green and blue of hue, saturation and value."""
+
+    gradient = staticmethod(hsv_to_rgb_gradient)
+
+    signature = "images: T -> output: T"
+
+    @staticmethod
+    def kernel(xp: ModuleType, images: Any) -> Any:
+        check_color_channels(images)
+        return hsv_to_rgb(xp, images[..., 0], images[..., 1], images[..., 2])
+
+
+class AdjustContrastv2(ColorOp):
+    """Each channel's distance from its mean over the image, scaled."""
+
+    gradient = staticmethod(contrast_gradient)
+
+    signature = "images: T, contrast_factor: float32 -> output: T"
+    attrs = "T: {float16, float32} = float32"
+
+    @staticmethod
+    def kernel(xp: ModuleType, images: Any, factor: Any) -> Any:
+        if images.ndim < 3:
+            message = f"input must be at least 3-D, got shape {list(images.shape)}"
+            raise OpError(message)
+        check_color_scalar(factor, "contrast_factor")
+        if images.size == 0:
+            return images
+        mean = xp.mean(images, axis=(-3, -2), keepdims=True, dtype=images.dtype)
+        return (images - mean) * factor + mean
+
+
+class AdjustHue(ColorOp):
+    """The hue of each pixel, turned."""
+
+    gradient = staticmethod(hue_gradient)
+
+    signature = "images: T, delta: float32 -> output: T"
+    attrs = "T: {float16, float32} = float32"
+
+    @staticmethod
+    def kernel(xp: ModuleType, images: Any, delta: Any) -> Any:
+        check_rgb_image(images)
+        check_color_scalar(delta, "delta")
+        if images.size == 0:
+            return images
+        hue, saturation, value = rgb_to_hsv(xp, images)
+        return hsv_to_rgb(xp, (hue + delta) % 1, saturation, value)
+
+
+class AdjustSaturation(ColorOp):
+    """The saturation of each pixel, scaled."""
+
+    gradient = staticmethod(saturation_gradient)
+
+    signature = "images: T, scale: float32 -> output: T"
+    attrs = "T: {float16, float32} = float32"
+
+    @staticmethod
+    def kernel(xp: ModuleType, images: Any, scale: Any) -> Any:
+        check_rgb_image(images)
+        check_color_scalar(scale, "scale")
+        if images.size == 0:
+            return images
+        hue, saturation, value = rgb_to_hsv(xp, images)
+        return hsv_to_rgb(xp, hue, xp.clip(saturation * scale, 0, 1), value)
+
+
+def check_rgb_image(images: Any) -> None:
+    """Refuse what is no image of three channels."""
+    if images.ndim < 3:
+        message = f"input must be at least 3-D, got shape {list(images.shape)}"
+        raise OpError(message)
+    check_color_channels(images)
+
+
+def check_color_scalar(value: Any, name: str) -> None:
+    """Refuse what is no scalar."""
+    if value.ndim:
+        message = f"{name} must be scalar: {list(value.shape)}"
+        raise OpError(message)

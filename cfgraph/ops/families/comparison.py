@@ -1,0 +1,230 @@
+"""Comparisons of two tensors, logical ops, and selection."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any, ClassVar
+
+import numpy as np
+
+from cfgraph.ir.graph import Node, Output
+from cfgraph.ir.shapes import SCALAR_SHAPE, UNKNOWN_SHAPE, Shape
+from cfgraph.ops.opdef.elementwise import Elementwise, select_gradient
+from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, sum_to_shape
+from cfgraph.ops.opdef.op import Kernel, Op, OpError
+from cfgraph.ops.opdef.shape_functions import InferenceContext
+from cfgraph.ops.opdef.type_sets import ALL_NUMBERS, REAL, one_of
+
+
+class ComparisonOp(Elementwise, abstract=True):
+    """What two numbers are to each other; NaN is nothing to any."""
+
+    signature = "x: T, y: T -> z: bool"
+    attrs = one_of(REAL)
+
+
+class Less(ComparisonOp):
+    """x < y."""
+
+    function = operator.lt
+
+
+class LessEqual(ComparisonOp):
+    """x <= y."""
+
+    function = operator.le
+
+
+class Greater(ComparisonOp):
+    """x > y."""
+
+    function = operator.gt
+
+
+class GreaterEqual(ComparisonOp):
+    """x >= y."""
+
+    function = operator.ge
+
+
+class EqualityOp(ComparisonOp, abstract=True):
+    """Equal or not. Shapes that do not broadcast are an error, or say that it is not equal."""
+
+    attrs = "incompatible_shape_error: bool = true"
+    commutes = True
+    misfit: ClassVar[bool]
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        compare = super().bind(node, xp)
+        if node.attr("incompatible_shape_error"):
+            return compare
+        otherwise = np.bool_(cls.misfit)
+        return lambda x, y: compare(x, y) if _broadcast_equality(x, y) else otherwise
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        if context.attr("incompatible_shape_error"):
+            return super().shape(context)
+        if not all(shape.is_full for shape in context.inputs):
+            return [UNKNOWN_SHAPE]
+        try:
+            return super().shape(context)
+        except ValueError:
+            return [SCALAR_SHAPE]
+
+
+def _broadcast_equality(x: Any, y: Any) -> bool:
+    sizes = zip(reversed(x.shape), reversed(y.shape), strict=False)
+    return all(a == b or 1 in (a, b) for a, b in sizes)
+
+
+class Equal(EqualityOp):
+    """x == y."""
+
+    boolean_semantics = "equal"
+    function = operator.eq
+    misfit = False
+
+
+class NotEqual(EqualityOp):
+    """x != y."""
+
+    boolean_semantics = "differ"
+    function = operator.ne
+    misfit = True
+
+
+class ApproximateEqual(Elementwise):
+    """Whether two tensors of one shape differ by no more than the tolerance."""
+
+    signature = "x: T, y: T -> z: bool"
+    attrs = f"{one_of(ALL_NUMBERS)}, tolerance: float = 1e-05"
+    commutes = False  # TensorFlow says it does, but the difference of unsigned numbers wraps
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        dtype = node.attr("T").numpy
+        tolerance = dtype.type(node.attr("tolerance"))
+
+        def close(x: Any, y: Any) -> Any:
+            if x.shape != y.shape:
+                message = (
+                    "x and y must be of the same shape. "
+                    f"x shape: {list(x.shape)}. y shape: {list(y.shape)}"
+                )
+                raise OpError(message)
+            return xp.abs(x - y) <= tolerance
+
+        return close
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        return [context.inputs[0].merge(context.inputs[1])]
+
+
+class LogicalAnd(Elementwise):
+    """Whether both hold."""
+
+    signature = "x: bool, y: bool -> z: bool"
+    commutes = True
+    boolean_semantics = "and"
+    function = operator.and_
+
+
+class LogicalOr(Elementwise):
+    """Whether either holds."""
+
+    signature = "x: bool, y: bool -> z: bool"
+    commutes = True
+    boolean_semantics = "or"
+    function = operator.or_
+
+
+class LogicalNot(Elementwise):
+    """The opposite."""
+
+    signature = "x: bool -> y: bool"
+    boolean_semantics = "not"
+    function = "logical_not"
+
+
+class Select(Op):
+    """t where the condition holds, else e; a scalar or vector condition chooses whole rows."""
+
+    signature = "condition: bool, t: T, e: T -> output: T"
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        return _select if xp is np else super().bind(node, xp)
+
+    @staticmethod
+    def kernel(xp: ModuleType, condition: Any, t: Any, e: Any) -> Any:
+        if t.shape != e.shape:
+            message = f"'then' and 'else' must be of one shape: {list(t.shape)}, {list(e.shape)}"
+            raise OpError(message)
+        if condition.ndim and condition.shape != t.shape:
+            if condition.ndim != 1 or t.ndim == 0 or condition.shape[0] != t.shape[0]:
+                message = (
+                    "'condition' must be a scalar, of the shape of 't', or a vector of its rows: "
+                    f"{list(condition.shape)} against {list(t.shape)}"
+                )
+                raise OpError(message)
+            condition = condition.reshape((-1, *(1,) * (t.ndim - 1)))
+        return xp.where(condition, t, e)
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        return [context.inputs[1].merge(context.inputs[2])]
+
+    @staticmethod
+    def gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
+        condition = node.inputs[0]
+        rank = g.known_shape(condition).rank
+        if rank is not None and rank in (0, g.known_shape(node.output()).rank):
+            return (
+                None,
+                lambda: select_gradient(g, dz, condition),
+                lambda: select_gradient(g, dz, condition, negated=True),
+            )
+        return (
+            None,
+            lambda: g.Select(condition, dz, g.ZerosLike(dz)),
+            lambda: g.Select(condition, g.ZerosLike(dz), dz),
+        )
+
+
+def _select(condition: Any, t: Any, e: Any) -> Any:
+    if condition.ndim or t.shape != e.shape:
+        return Select.kernel(np, condition, t, e)
+    return t if condition else e
+
+
+class SelectV2(Elementwise):
+    """t where the condition holds, else e; all three broadcast."""
+
+    signature = "condition: bool, t: T, e: T -> output: T"
+    function = "where"
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        return _select_broadcast if xp is np else super().bind(node, xp)
+
+    @staticmethod
+    def gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
+        condition, t, e = node.inputs
+        return (
+            None,
+            lambda: sum_to_shape(g, select_gradient(g, dz, condition), t, node.output()),
+            lambda: sum_to_shape(
+                g, select_gradient(g, dz, condition, negated=True), e, node.output()
+            ),
+        )
+
+
+def _select_broadcast(condition: Any, t: Any, e: Any) -> Any:
+    if condition.ndim or t.shape != e.shape:
+        return np.where(condition, t, e)
+    return t if condition else e

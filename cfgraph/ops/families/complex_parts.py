@@ -1,0 +1,112 @@
+"""Complex numbers and their parts."""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any
+
+from cfgraph.ir.graph import Node, Output
+from cfgraph.ops.families.constants import identity
+from cfgraph.ops.opdef.elementwise import Elementwise, binary_gradients
+from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, conjugate
+from cfgraph.ops.opdef.op import Kernel
+from cfgraph.ops.opdef.type_sets import COMPLEX, one_of
+
+
+class ComplexPart(Elementwise, abstract=True):
+    """A real number from each complex one."""
+
+    signature = "input: T -> output: Tout"
+    attrs = f"{one_of(COMPLEX)} = complex64, {one_of('float32', 'float64', attr='Tout')} = float32"
+
+
+class Real(ComplexPart):
+    """The real part."""
+
+    function = "real"
+
+    @staticmethod
+    def gradient(g: GradientBuilder, node: Node, dy: Output) -> InputGradients:
+        return [g.Complex(dy, 0, Tout=node.attr("T"))]
+
+
+class Imag(ComplexPart):
+    """The imaginary part."""
+
+    function = "imag"
+
+    @staticmethod
+    def gradient(g: GradientBuilder, node: Node, dy: Output) -> InputGradients:
+        return [_times_imaginary_unit(g, node, dy)]
+
+
+def _times_imaginary_unit(g: GradientBuilder, node: Node, dy: Output) -> Output:
+    """A real gradient times the imaginary unit."""
+    return g.Complex(g.const(0, node.attr("Tout")), dy, Tout=node.attr("T"))
+
+
+class Angle(ComplexPart):
+    """The angle to the real axis."""
+
+    function = "angle"
+
+    @staticmethod
+    def gradient(g: GradientBuilder, node: Node, dy: Output) -> InputGradients:
+        return [g.RealDiv(_times_imaginary_unit(g, node, dy), g.Conj(node.inputs[0]))]
+
+
+class ComplexAbs(ComplexPart):
+    """The length."""
+
+    signature = "x: T -> y: Tout"
+    function = "abs"
+
+    @staticmethod
+    def gradient(g: GradientBuilder, node: Node, dy: Output) -> InputGradients:
+        along = g.Mul(g.Complex(dy, 0, Tout=node.attr("T")), node.inputs[0])
+        return [g.DivNoNan(along, g.Complex(node.output(), 0, Tout=node.attr("T")))]
+
+
+class Conj(Elementwise):
+    """The number with its imaginary part negated; variants as they are."""
+
+    signature = "input: T -> output: T"
+    attrs = f"{one_of(COMPLEX, 'variant')} = complex64"
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        if node.attr("T").is_object:
+            return identity
+        conjugate: Kernel = xp.conj
+        return conjugate
+
+    @staticmethod
+    def gradient(g: GradientBuilder, node: Node, dy: Output) -> InputGradients:
+        return [conjugate(g, dy)]
+
+
+class Complex(Elementwise):
+    """A complex number from its two parts."""
+
+    signature = "real: T, imag: T -> out: Tout"
+    attrs = f"{one_of('float32', 'float64')} = float32, {one_of(COMPLEX, attr='Tout')} = complex64"
+
+    # a product with 1j would make NaN of infinities, so the parts are laid side by side
+    traceable = False
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        wanted = node.attr("Tout").numpy
+
+        def join(real: Any, imag: Any) -> Any:
+            parts = xp.stack(xp.broadcast_arrays(real, imag), axis=-1)
+            return parts.view(wanted)[..., 0]
+
+        return join
+
+    @staticmethod
+    def gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
+        part = node.attr("T")
+        return binary_gradients(
+            g, node, lambda: g.Real(dz, Tout=part), lambda: g.Imag(dz, Tout=part)
+        )

@@ -1,0 +1,287 @@
+"""Concatenation and stacking along a dimension: Concat, ConcatV2, ConcatOffset, Pack."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from functools import partial, reduce
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from cfgraph.ir import dtypes
+from cfgraph.ir.graph import Node, Output
+from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
+from cfgraph.ops.families.split import as_outputs
+from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradient, InputGradients
+from cfgraph.ops.opdef.op import Kernel, Op, OpError
+from cfgraph.ops.opdef.shape_functions import (
+    InferenceContext,
+    require_rank,
+    require_rank_at_least,
+    runtime_axis,
+    shape_of_rank,
+    static_axis,
+    static_int,
+    with_dim,
+)
+
+
+class ConcatV2(Op):
+    """Tensors one after the other along an axis that they have."""
+
+    signature = "values: N*T, axis: Tidx -> output: T"
+    attrs = "N: int >= 2, Tidx: {int32, int64} = int32"
+    host_inputs = (1,)
+    constant_inputs = (1,)
+    moves = True
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        concatenate, index = xp.concatenate, operator.index
+
+        def concat(*values: Any) -> Any:
+            parts = values[:-1]
+            try:
+                return concatenate(parts, index(values[-1]))
+            except (ValueError, TypeError, IndexError):
+                raise OpError(_concat_error(parts, values[-1])) from None
+
+        return concat
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        return [_concat_shape(context.inputs[:-1], static_int(context, len(context.inputs) - 1))]
+
+    @staticmethod
+    def gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
+        return [*_split_gradient(g, node.inputs[:-1], node.inputs[-1], dz), None]
+
+
+class Concat(Op):
+    """Tensors one after the other along a dimension that they have."""
+
+    signature = "concat_dim: int32, values: N*T -> output: T"
+    attrs = "N: int >= 2"
+    host_inputs = (0,)
+    constant_inputs = (0,)
+    moves = True
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        concat = ConcatV2.bind(node, xp)
+
+        def axis_first(axis: Any, *values: Any) -> Any:
+            return concat(*values, axis)
+
+        return axis_first
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        return [_concat_shape(context.inputs[1:], static_int(context, 0))]
+
+    @staticmethod
+    def gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
+        return [None, *_split_gradient(g, node.inputs[1:], node.inputs[0], dz)]
+
+
+def _split_gradient(
+    g: GradientBuilder, parts: Sequence[Output], axis: Output, dz: Output
+) -> Sequence[InputGradient]:
+    """What belongs to each of the parts that were put together along an axis."""
+    place, sizes = _static_part_sizes(g, parts, axis)
+    if axis.dtype != dtypes.int32:
+        axis = g.Cast(axis, DstT=dtypes.int32)
+
+    def split(number: int) -> Output:
+        lengths = g.const(sizes, dtypes.int32)
+        return g.SplitV(dz, lengths, axis, num_split=len(parts)).node.output(number)
+
+    def measured(number: int) -> Output:
+        shapes = [g.shape(part) for part in parts]
+        starts = g.ConcatOffset(axis, shapes).node
+        return g.Slice(dz, starts.output(number), shapes[number])
+
+    def part(number: int) -> Output:
+        ends = _part_bounds(sizes, number)
+        return measured(number) if ends is None else _slice_between(g, dz, place, *ends)
+
+    return [partial(part if None in sizes else split, number) for number in range(len(parts))]
+
+
+def _static_part_sizes(
+    g: GradientBuilder, parts: Sequence[Output], axis: Output
+) -> tuple[int, list[int | None]]:
+    """The place of an axis and the sizes of all parts along it, None where they are not known."""
+    given, shapes = g.known_value(axis), [g.known_shape(part).dims for part in parts]
+    rank = next((len(dims) for dims in shapes if dims is not None), None)
+    if given is None or rank is None:
+        return 0, [None] * len(parts)
+    place = int(given) % rank
+    return place, [None if dims is None else dims[place] for dims in shapes]
+
+
+def _part_bounds(sizes: Sequence[int | None], number: int) -> tuple[int, int] | None:
+    """Where a part begins and ends, counted from either end; None if that is not known."""
+    size, before, after = sizes[number], 0, 0
+    for item in sizes[:number]:
+        if item is None:
+            break
+        before += item
+    else:
+        return None if size is None else (before, before + size)
+    for item in sizes[number + 1 :]:
+        if item is None:
+            return None
+        after += item
+    # counted from the end, an empty part could not be told from a whole one
+    return (-after - size, -after) if size else None
+
+
+def _slice_between(g: GradientBuilder, x: Output, place: int, begin: int, end: int) -> Output:
+    """The slice of a tensor along an axis; an end of 0 is the end of the tensor."""
+    whole = (1 << place) - 1
+    first, last, step = (
+        g.const([*[other] * place, bound], dtypes.int32)
+        for other, bound in ((0, begin), (0, end), (1, 1))
+    )
+    end_mask = whole if end else whole | 1 << place
+    return g.StridedSlice(x, first, last, step, begin_mask=whole, end_mask=end_mask)
+
+
+def _concat_error(parts: Sequence[Any], axis: Any) -> str:
+    if axis.ndim:
+        return f"Concat axis tensor should be a scalar, but got shape {list(axis.shape)}"
+    rank = parts[0].ndim
+    if not -rank <= axis < rank:
+        return (
+            "ConcatOp : Expected concatenating dimensions in the range "
+            f"[{-rank}, {rank}), but got {axis}"
+        )
+    shapes = " vs. ".join(str(list(part.shape)) for part in parts[:8])
+    return f"ConcatOp : Dimensions of inputs should match: {shapes}"
+
+
+def _concat_shape(parts: Sequence[Shape], axis: int | None) -> Shape:
+    known = [part for part in parts if part.dims is not None]
+    if not known:
+        return UNKNOWN_SHAPE
+    rank = require_rank_at_least(known[0], 1).rank or 0
+    if axis is None:
+        for part in known:
+            require_rank(part, rank)
+        return shape_of_rank(rank)
+    place = static_axis(axis, rank)
+    around = reduce(Shape.merge, (with_dim(part, place, None) for part in known))
+    size = 0
+    for part in parts:
+        here = None if part.dims is None else part.dims[place]
+        if here is None:
+            return around
+        size += here
+    return with_dim(around, place, size)
+
+
+class ConcatOffset(Op):
+    """Where each of several tensors of given shapes starts in their concatenation."""
+
+    signature = "concat_dim: int32, shape: N*shape_type -> offset: N*shape_type"
+    attrs = "N: int >= 2, shape_type: {int32, int64} = int32"
+    host_inputs = (0, 1)
+    constant_inputs = (0, 1)
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        return _concat_offsets
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        return list(context.inputs[1 : 1 + context.output_count])
+
+
+def _concat_offsets(concat_dim: Any, *shapes: Any) -> Any:
+    first = shapes[0]
+    axis = runtime_axis(concat_dim, len(first), "Concat dim")
+    expected, offsets, reached = first.tolist(), [], 0
+    for number, shape in enumerate(shapes):
+        sizes = shape.tolist()
+        expected[axis] = sizes[axis] if len(sizes) > axis else None
+        if sizes != expected:
+            message = (
+                f"All dimensions except {axis} must match. Input {number} has shape {sizes} "
+                f"and doesn't match input 0 with shape {first.tolist()}."
+            )
+            raise OpError(message)
+        offset = np.zeros(len(sizes), shape.dtype)
+        offset[axis] = reached
+        offsets.append(offset)
+        reached += sizes[axis]
+    return as_outputs(offsets)
+
+
+class Pack(Op):
+    """Tensors of one shape, put along a new axis."""
+
+    signature = "values: N*T -> output: T"
+    attrs = "axis: int = 0"
+    moves = True
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        axis, dtype = node.attr("axis"), node.attr("T")
+        if dtype.is_object:
+            return lambda *values: _stack(np, [object_array(item) for item in values], axis)
+        if xp is not np or axis != 0:
+            return lambda *values: _stack(xp, values, axis)
+        array, kind = np.array, dtype.numpy
+
+        def pack(*values: Any) -> Any:
+            # for scalars, which loops pack all the time, np.stack takes five times as long
+            for value in values:
+                if value.shape:
+                    return _stack(np, values, 0)
+            return array(values, kind)
+
+        return pack
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        item = reduce(Shape.merge, context.inputs, UNKNOWN_SHAPE)
+        if item.dims is None:
+            return [UNKNOWN_SHAPE]
+        axis = static_axis(context.attr("axis"), len(item.dims) + 1)
+        return [Shape((*item.dims[:axis], len(context.inputs), *item.dims[axis:]))]
+
+    @staticmethod
+    def gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
+        count, axis = len(node.inputs), node.attr("axis")
+
+        def part(number: int) -> Output:
+            return g.Unpack(dz, num=count, axis=axis).node.output(number)
+
+        return [partial(part, number) for number in range(count)]
+
+
+def _stack(xp: ModuleType, values: Sequence[Any], axis: int) -> Any:
+    rank, first = values[0].ndim, values[0].shape
+    if not -rank - 1 <= axis <= rank:
+        message = f"axis = {axis} not in [{-rank - 1}, {rank + 1})"
+        raise OpError(message)
+    for number, value in enumerate(values):
+        if value.shape != first:
+            message = (
+                "Shapes of all inputs must match: "
+                f"values[0].shape = {list(first)} != values[{number}].shape = {list(value.shape)}"
+            )
+            raise OpError(message)
+    return xp.stack(values, axis)
+
+
+def object_array(value: Any) -> Any:
+    """A resource or variant as an array, so that it can be put together with others."""
+    if isinstance(value, np.ndarray):
+        return value
+    array = np.empty((), object)
+    array[()] = value
+    return array

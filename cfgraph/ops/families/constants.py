@@ -1,0 +1,95 @@
+"""Constants, placeholders, and Identity."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any
+
+from cfgraph.ir.graph import Node
+from cfgraph.ir.shapes import Shape
+from cfgraph.ops.opdef.elementwise import SameShape
+from cfgraph.ops.opdef.gradient_api import identity_gradient
+from cfgraph.ops.opdef.op import Kernel, Op, OpError
+from cfgraph.ops.opdef.shape_functions import InferenceContext
+
+
+class Const(Op):
+    """A constant tensor."""
+
+    signature = "-> output: dtype"
+    attrs = "value: tensor, dtype: type"
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        value = node.attr("value").array
+        if value.ndim == 0 and value.dtype != object:
+            value = value[()]
+        return lambda: value
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        shape: Shape = context.attr("value").shape
+        return [shape]
+
+
+class Placeholder(Op):
+    """A tensor that must be fed."""
+
+    signature = "-> output: dtype"
+    attrs = "dtype: type, shape: shape = ?"
+    is_input = True
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        def unfed() -> Any:
+            message = f"You must feed a value for placeholder tensor '{node.name}'"
+            raise OpError(message)
+
+        return unfed
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        return [context.attr("shape")]
+
+
+class PlaceholderV2(Placeholder):
+    """A tensor that must be fed, its shape strict."""
+
+    signature = "-> output: dtype"
+    attrs = "dtype: type, shape: shape"
+
+
+class PlaceholderWithDefault(SameShape):
+    """Its input, unless it is fed."""
+
+    signature = "input: dtype -> output: dtype"
+    attrs = "shape: shape"
+    is_input = True
+    gradient = staticmethod(identity_gradient)
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        return identity
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        return [context.attr("shape")]
+
+
+class Identity(SameShape):
+    """Its input."""
+
+    signature = "input: T -> output: T"
+    moves = True
+    is_identity = True
+    gradient = staticmethod(identity_gradient)
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        return identity
+
+
+def identity(value: Any) -> Any:
+    """Its argument."""
+    return value

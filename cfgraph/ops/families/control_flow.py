@@ -1,0 +1,184 @@
+"""The primitives of control flow: signatures and facts. The executor implements them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+from types import ModuleType
+from typing import Any
+
+from cfgraph.ir.graph import Node
+from cfgraph.ir.shapes import SCALAR_SHAPE, UNKNOWN_SHAPE, Shape
+from cfgraph.ops.families.constants import identity
+from cfgraph.ops.opdef.elementwise import SameShape
+from cfgraph.ops.opdef.op import Kernel, Op, OpError
+from cfgraph.ops.opdef.shape_functions import InferenceContext
+
+
+class ForwardingOp(SameShape, abstract=True):
+    """Outputs are input 0 itself."""
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        return identity
+
+
+class Switch(ForwardingOp):
+    """Hand the data to output 1 if the predicate is true, else to output 0; the other is dead."""
+
+    signature = "data: T, pred: bool -> output_false: T, output_true: T"
+    role = "switch"
+    host_inputs = (1,)
+
+
+class RefSwitch(ForwardingOp):
+    """Switch of a reference."""
+
+    signature = "data: Ref(T), pred: bool -> output_false: Ref(T), output_true: Ref(T)"
+    role = "switch"
+    host_inputs = (1,)
+
+
+class _SwitchN(ForwardingOp):
+    """Hand the data to the output that the index says; the last one where it is out of range."""
+
+    signature = "data: T, output_index: int32 -> outputs: num_outs*T"
+    role = "switch"
+    host_inputs = (1,)
+
+
+class MergeOp(Op, abstract=True):
+    """The one input that is live, and its slot."""
+
+    role = "merge"
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        return [reduce(Shape.join, context.inputs, context.inputs[0]), SCALAR_SHAPE]
+
+
+class Merge(MergeOp):
+    """Hand on the first input that is live, and its slot as `value_index`."""
+
+    signature = "inputs: N*T -> output: T, value_index: int32"
+
+
+class RefMerge(MergeOp):
+    """Merge of references."""
+
+    signature = "inputs: N*Ref(T) -> output: Ref(T), value_index: int32"
+
+
+class _XlaMerge(SameShape):
+    """Merge of a compiled cluster and its fallback; TensorFlow makes it around clusters."""
+
+    signature = "partitioned_call: T, xla_run: T -> output: T"
+    role = "merge"
+    runnable = False
+
+
+class EnterOp(ForwardingOp, abstract=True):
+    """Hand a value into a loop: to iteration 0, or to all iterations where it is constant."""
+
+    attrs = "frame_name: string, is_constant: bool = false, parallel_iterations: int = 10"
+    role = "enter"
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        return [context.inputs[0] if context.attr("is_constant") else UNKNOWN_SHAPE]
+
+
+class Enter(EnterOp):
+    """Hand a value into a loop: to iteration 0, or to all iterations where it is constant."""
+
+    signature = "data: T -> output: T"
+
+
+class RefEnter(EnterOp):
+    """Enter of a reference."""
+
+    signature = "data: Ref(T) -> output: Ref(T)"
+
+
+class Exit(ForwardingOp):
+    """Hand a value out of a loop, to the iteration that the loop runs in."""
+
+    signature = "data: T -> output: T"
+    role = "exit"
+
+
+class RefExit(ForwardingOp):
+    """Exit of a reference."""
+
+    signature = "data: Ref(T) -> output: Ref(T)"
+    role = "exit"
+
+
+class NextIteration(ForwardingOp):
+    """Hand a value to the next iteration of the loop."""
+
+    signature = "data: T -> output: T"
+    role = "next_iteration"
+
+
+class RefNextIteration(ForwardingOp):
+    """NextIteration of a reference."""
+
+    signature = "data: Ref(T) -> output: Ref(T)"
+    role = "next_iteration"
+
+
+class LoopCond(ForwardingOp):
+    """The predicate of a loop, handed on unchanged."""
+
+    signature = "input: bool -> output: bool"
+    role = "loop_cond"
+    host_inputs = (0,)
+    host_outputs = (0,)
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        return [SCALAR_SHAPE]
+
+
+class ControlTrigger(Op):
+    """Wait for the control inputs; live even if they are dead."""
+
+    signature = "->"
+    role = "trigger"
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        return _no_outputs
+
+
+class NoOp(Op):
+    """Do nothing; it orders what its control edges connect."""
+
+    signature = "->"
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        return _no_outputs
+
+
+def _no_outputs() -> None:
+    return None
+
+
+class RefSelect(Op):
+    """The reference that the index says. Not control flow: all inputs must be live."""
+
+    signature = "index: int32, inputs: N*Ref(T) -> output: Ref(T)"
+    compiled = False
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        return _ref_select
+
+
+def _ref_select(index: Any, *references: Any) -> Any:
+    if not 0 <= index < len(references):
+        message = f"Index must be in the range [0, {len(references)}) but got {index}"
+        raise OpError(message)
+    return references[index]

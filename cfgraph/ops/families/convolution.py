@@ -1,0 +1,428 @@
+"""Convolutions in 2 and 3 dimensions and their transposes, one matrix product each."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from math import prod
+from types import ModuleType
+from typing import Any, ClassVar
+
+from cfgraph.ir.graph import Node, Output
+from cfgraph.ir.shapes import Shape
+from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, same_attrs
+from cfgraph.ops.opdef.op import Dims, Kernel, Op, OpError
+from cfgraph.ops.opdef.precision import computed_in_float32
+from cfgraph.ops.opdef.shape_functions import InferenceContext, require_rank
+from cfgraph.ops.opdef.sliding_window import (
+    ImageLayout,
+    SlidingWindow,
+    WindowGrid,
+    image_layout,
+    sliding_window,
+    windowed_shape,
+)
+
+
+def convolve(xp: ModuleType, fit: WindowGrid, x: Any, w: Any) -> Any:
+    """The image, channels last, convolved with a grouped filter."""
+    depth, filters = w.shape[-2:]
+    product = _patches_by_group(xp, fit.patches(xp, x), depth) @ _filter_by_group(
+        w, x.shape[-1] // max(depth, 1)
+    )
+    return xp.moveaxis(product, 0, 1).reshape((x.shape[0], *fit.out, filters))
+
+
+def convolve_input(xp: ModuleType, fit: WindowGrid, channels: int, w: Any, dy: Any) -> Any:
+    """The transpose of `convolve` in its image."""
+    depth = w.shape[-2]
+    groups = channels // max(depth, 1)
+    product = _outputs_by_group(xp, dy, groups) @ xp.swapaxes(_filter_by_group(w, groups), 1, 2)
+    places = math.prod(fit.window)
+    patches = product.reshape((groups, -1 if dy.size else 0, places, depth))
+    patches = xp.moveaxis(patches, 0, 2)
+    return fit.spread(xp, patches.reshape((*dy.shape[:-1], places, channels)))
+
+
+def convolve_filter(xp: ModuleType, fit: WindowGrid, x: Any, depth: int, dy: Any) -> Any:
+    """The transpose of `convolve` in its filter."""
+    groups = x.shape[-1] // depth
+    patches = _patches_by_group(xp, fit.patches(xp, x), depth)
+    product = xp.swapaxes(patches, 1, 2) @ _outputs_by_group(xp, dy, groups)
+    filters = dy.shape[-1]
+    places = math.prod(fit.window)
+    split = product.reshape((groups, places, depth, filters // max(groups, 1)))
+    return xp.moveaxis(split, 0, 2).reshape((*fit.window, depth, filters))
+
+
+def _patches_by_group(xp: ModuleType, patches: Any, depth: int) -> Any:
+    """The patches as one matrix a group: windows by places and depth."""
+    places, channels = patches.shape[-2:]
+    groups, windows = channels // max(depth, 1), math.prod(patches.shape[:-2])
+    split = patches.reshape((windows, places, groups, depth))
+    return xp.moveaxis(split, 2, 0).reshape((groups, windows, places * depth))
+
+
+def _filter_by_group(w: Any, groups: int) -> Any:
+    """The filter as one matrix a group: places and depth by outputs."""
+    rows, filters = math.prod(w.shape[:-1]), w.shape[-1]
+    return w.reshape((rows, groups, filters // max(groups, 1))).transpose((1, 0, 2))
+
+
+def _outputs_by_group(xp: ModuleType, dy: Any, groups: int) -> Any:
+    """The outputs as one matrix a group: windows by outputs."""
+    windows = math.prod(dy.shape[:-1])
+    return xp.moveaxis(dy.reshape((windows, groups, dy.shape[-1] // max(groups, 1))), 1, 0)
+
+
+def check_convolution_ranks(rank: int, *arrays: Any) -> None:
+    """Refuse arrays of another rank."""
+    for array in arrays:
+        if array.ndim != rank:
+            message = f"inputs must be {rank}-dimensional: {list(array.shape)}"
+            raise OpError(message)
+
+
+def check_filter_depths(channels: int, w: Any) -> None:
+    """Refuse a filter whose depth or number does not divide into the image's channels."""
+    depth, filters = w.shape[-2:]
+    if w.size == 0:
+        message = "filter must not have zero elements (i.e. all dimensions must be non-zero)"
+        raise OpError(message)
+    if channels % depth:
+        message = f"input depth must be evenly divisible by filter depth: {channels} vs {depth}"
+        raise OpError(message)
+    if channels and filters % (channels // depth):
+        message = (
+            "output depth must be evenly divisible by number of groups: "
+            f"{filters} vs {channels // depth}"
+        )
+        raise OpError(message)
+
+
+def check_output_gradient(dy: Any, want: tuple[int, ...]) -> None:
+    """Refuse an output gradient of another shape than the output's (channels last)."""
+    if tuple(dy.shape) != want:
+        message = f"out_backprop has shape {list(dy.shape)}, the output has {list(want)}"
+        raise OpError(message)
+
+
+class Convolution(Op, abstract=True):
+    """The frame of a convolution: the input channels fall into groups, each with its filters."""
+
+    rank: ClassVar[int] = 4
+    depthwise: ClassVar[bool] = False
+    # the op itself is the stem, its gradients the stem with BackpropInput or BackpropFilter
+    stem: ClassVar[str] = "Conv2D"
+    version: ClassVar[str] = ""
+
+    @classmethod
+    def forward(cls, g: GradientBuilder, node: Node, x: Output, w: Output) -> Output:
+        """The convolution that a node is, or is a gradient of."""
+        return same_attrs(g, cls.stem, node, x, w)
+
+    @classmethod
+    def by_image(cls, g: GradientBuilder, node: Node, x: Output, w: Output, dy: Output) -> Output:
+        """Its gradient with respect to the image."""
+        return same_attrs(g, f"{cls.stem}BackpropInput{cls.version}", node, g.shape(x), w, dy)
+
+    @classmethod
+    def by_filter(cls, g: GradientBuilder, node: Node, x: Output, w: Output, dy: Output) -> Output:
+        """Its gradient with respect to the filter."""
+        return same_attrs(g, f"{cls.stem}BackpropFilter{cls.version}", node, x, g.shape(w), dy)
+
+    @classmethod
+    def layout(cls, node: Node) -> ImageLayout:
+        """Where the image keeps its channels."""
+        has_format = "data_format" in cls.parsed().attrs
+        return image_layout(node) if has_format else ImageLayout(cls.rank, cls.rank - 1)
+
+    @classmethod
+    def move(cls, node: Node) -> SlidingWindow:
+        """How the filter moves over the image."""
+        return sliding_window(node, cls.layout(node), dilations=node.attr("dilations"))
+
+    @classmethod
+    def grouped(cls, w: Any) -> Any:
+        """The filter with the depth of one group before its outputs."""
+        return w.reshape((*w.shape[:-2], 1, w.shape[-2] * w.shape[-1])) if cls.depthwise else w
+
+    @classmethod
+    def flops(cls, inputs: Sequence[Dims], outputs: Sequence[Dims]) -> float:
+        # an image or its gradient, and a filter, which is the smallest: all ways do the same work
+        tensors = [dims for dims in (*inputs, *outputs) if len(dims) == cls.rank]
+        window = min(tensors, key=prod, default=())
+        return 2.0 * max(map(prod, tensors), default=0) * prod(window[:-1])
+
+
+class ConvolutionForward(Convolution, abstract=True):
+    """Slide a filter over an image."""
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        layout, move = cls.layout(node), cls.move(node)
+
+        def convolution(x: Any, w: Any) -> Any:
+            check_convolution_ranks(layout.rank, x, w)
+            x, w = layout.channels_last(xp, x), cls.grouped(w)
+            check_filter_depths(x.shape[-1], w)
+            return layout.restore(xp, convolve(xp, move.fit(x.shape[1:-1], w.shape[:-2]), x, w))
+
+        return computed_in_float32(convolution, node.attr("T"))
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        image, w = context.inputs
+        layout, move = cls.layout(context.node), cls.move(context.node)
+        image, w = require_rank(image, layout.rank), require_rank(w, layout.rank)
+        window = tuple(w)
+        channels = window[-1]
+        if cls.depthwise:
+            channels = None if None in window[-2:] else window[-1] * window[-2]  # type: ignore[operator]
+        return [windowed_shape(layout, move, image, window, channels)]
+
+    @classmethod
+    def gradient(cls, g: GradientBuilder, node: Node, dy: Output) -> InputGradients:
+        x, w = node.inputs
+        return lambda: cls.by_image(g, node, x, w, dy), lambda: cls.by_filter(g, node, x, w, dy)
+
+
+class ConvolutionInputGradient(Convolution, abstract=True):
+    """The gradient of a convolution with respect to its image."""
+
+    explicit_sizes: ClassVar[bool] = True
+    host_inputs: ClassVar[tuple[int, ...]] = (0,)
+    constant_inputs: ClassVar[tuple[int, ...]] = (0,)
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        layout, move = cls.layout(node), cls.move(node)
+
+        def transposed(sizes: Any, w: Any, dy: Any) -> Any:
+            check_convolution_ranks(layout.rank, dy, w)
+            shape = cls.image_shape(layout, sizes, w, dy)
+            w, dy = cls.grouped(w), layout.channels_last(xp, dy)
+            depth = shape[layout.channel]
+            check_filter_depths(depth, w)
+            fit = move.fit([shape[d] for d in layout.spatial], w.shape[:-2])
+            check_output_gradient(dy, (shape[0], *fit.out, w.shape[-1]))
+            return layout.restore(xp, convolve_input(xp, fit, depth, w, dy))
+
+        return computed_in_float32(transposed, node.attr("T"))
+
+    @classmethod
+    def image_shape(cls, layout: ImageLayout, sizes: Any, w: Any, dy: Any) -> tuple[int, ...]:
+        """The whole shape of the image."""
+        if not cls.explicit_sizes:
+            return tuple(sizes.shape)
+        if sizes.ndim == 1 and sizes.size == len(layout.spatial):
+            return layout.place([int(n) for n in sizes], dy.shape[0], w.shape[-2])
+        if sizes.shape != (layout.rank,):
+            message = f"input_sizes must hold {layout.rank} sizes, got shape {list(sizes.shape)}"
+            raise OpError(message)
+        return tuple(int(n) for n in sizes)
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        if not cls.explicit_sizes:
+            return [context.inputs[0]]
+        known = context.shape_value(0)
+        if known.rank == cls.rank:
+            return [known]
+        return [Shape([None] * cls.rank)]
+
+    @classmethod
+    def gradient(cls, g: GradientBuilder, node: Node, dx: Output) -> InputGradients:
+        _, w, dy = node.inputs
+        return None, lambda: cls.by_filter(g, node, dx, w, dy), lambda: cls.forward(g, node, dx, w)
+
+
+class ConvolutionFilterGradient(Convolution, abstract=True):
+    """The gradient of a convolution with respect to its filter."""
+
+    explicit_sizes: ClassVar[bool] = True
+    host_inputs: ClassVar[tuple[int, ...]] = (1,)
+    constant_inputs: ClassVar[tuple[int, ...]] = (1,)
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        layout, move = cls.layout(node), cls.move(node)
+
+        def correlated(x: Any, sizes: Any, dy: Any) -> Any:
+            check_convolution_ranks(layout.rank, x, dy)
+            shape = tuple(int(n) for n in sizes) if cls.explicit_sizes else tuple(sizes.shape)
+            if len(shape) != layout.rank:
+                message = f"filter_sizes must hold {layout.rank} sizes, got {len(shape)}"
+                raise OpError(message)
+            x, dy = layout.channels_last(xp, x), layout.channels_last(xp, dy)
+            fit = move.fit(x.shape[1:-1], shape[:-2])
+            depth, filters = shape[-2:]
+            if cls.depthwise:
+                depth, filters = 1, depth * filters
+            if depth == 0 or x.shape[-1] % depth:
+                message = (
+                    "input depth must be evenly divisible by filter depth: "
+                    f"{x.shape[-1]} vs {depth}"
+                )
+                raise OpError(message)
+            check_output_gradient(dy, (x.shape[0], *fit.out, filters))
+            return convolve_filter(xp, fit, x, depth, dy).reshape(shape)
+
+        return computed_in_float32(correlated, node.attr("T"))
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        if not cls.explicit_sizes:
+            return [context.inputs[1]]
+        known = context.shape_value(1)
+        return [known if known.rank == cls.rank else Shape([None] * cls.rank)]
+
+    @classmethod
+    def gradient(cls, g: GradientBuilder, node: Node, dw: Output) -> InputGradients:
+        x, _, dy = node.inputs
+        return lambda: cls.by_image(g, node, x, dw, dy), None, lambda: cls.forward(g, node, x, dw)
+
+
+_ATTRS_2D = (
+    "T: {float16, bfloat16, float32, float64}, strides: list(int), use_cudnn_on_gpu: bool = true, "
+    "padding: {'SAME', 'VALID', 'EXPLICIT'}, explicit_paddings: list(int) = [], "
+    "data_format: {'NHWC', 'NCHW'} = 'NHWC', dilations: list(int) = [1, 1, 1, 1]"
+)
+_ATTRS_2D_INT = _ATTRS_2D.replace("float64}", "float64, int32}")
+
+
+class Conv2D(ConvolutionForward):
+    """Convolution of images with filters."""
+
+    signature = "input: T, filter: T -> output: T"
+    attrs = _ATTRS_2D_INT
+
+
+class Conv2DBackpropInput(ConvolutionInputGradient):
+    """Gradient of Conv2D with respect to the image."""
+
+    signature = "input_sizes: int32, filter: T, out_backprop: T -> output: T"
+    attrs = _ATTRS_2D_INT
+
+
+class Conv2DBackpropInputV2(ConvolutionInputGradient):
+    """Gradient of Conv2D with respect to the image, which is there for its shape."""
+
+    signature = "input: T, filter: T, out_backprop: T -> output: T"
+    attrs = _ATTRS_2D_INT
+    explicit_sizes = False
+    host_inputs = ()
+    constant_inputs = ()
+    compiled = False
+
+
+class Conv2DBackpropFilter(ConvolutionFilterGradient):
+    """Gradient of Conv2D with respect to the filter."""
+
+    signature = "input: T, filter_sizes: int32, out_backprop: T -> output: T"
+    attrs = _ATTRS_2D
+
+
+class Conv2DBackpropFilterV2(ConvolutionFilterGradient):
+    """Gradient of Conv2D with respect to the filter, which is there for its shape."""
+
+    signature = "input: T, filter: T, out_backprop: T -> output: T"
+    attrs = _ATTRS_2D
+    explicit_sizes = False
+    host_inputs = ()
+    constant_inputs = ()
+    compiled = False
+
+
+_ATTRS_DEPTHWISE = _ATTRS_2D.replace("use_cudnn_on_gpu: bool = true, ", "")
+
+
+class DepthwiseConv2dNative(ConvolutionForward):
+    """Convolution of each channel with its own filters."""
+
+    signature = "input: T, filter: T -> output: T"
+    attrs = _ATTRS_DEPTHWISE
+    depthwise = True
+    stem = "DepthwiseConv2dNative"
+
+
+class DepthwiseConv2dNativeBackpropInput(ConvolutionInputGradient):
+    """Gradient of DepthwiseConv2dNative with respect to the image."""
+
+    signature = "input_sizes: int32, filter: T, out_backprop: T -> output: T"
+    attrs = _ATTRS_DEPTHWISE
+    depthwise = True
+    stem = "DepthwiseConv2dNative"
+
+
+class DepthwiseConv2dNativeBackpropFilter(ConvolutionFilterGradient):
+    """Gradient of DepthwiseConv2dNative with respect to the filters."""
+
+    signature = "input: T, filter_sizes: int32, out_backprop: T -> output: T"
+    attrs = _ATTRS_DEPTHWISE
+    depthwise = True
+    stem = "DepthwiseConv2dNative"
+
+
+_ATTRS_3D_LAST = (
+    "T: {float16, float32, float64}, strides: list(int) >= 5, "
+    "padding: {'SAME', 'VALID'}, dilations: list(int) = [1, 1, 1, 1, 1]"
+)
+_ATTRS_3D = (
+    "T: {float16, bfloat16, float32, float64}, strides: list(int) >= 5, "
+    "padding: {'SAME', 'VALID'}, data_format: {'NDHWC', 'NCDHW'} = 'NDHWC', "
+    "dilations: list(int) = [1, 1, 1, 1, 1]"
+)
+
+
+class Conv3D(ConvolutionForward):
+    """Convolution of volumes with filters."""
+
+    signature = "input: T, filter: T -> output: T"
+    attrs = _ATTRS_3D
+    rank = 5
+    stem, version = "Conv3D", "V2"
+
+
+class Conv3DBackpropInput(ConvolutionInputGradient):
+    """Gradient of Conv3D with respect to the volume, which is there for its shape."""
+
+    signature = "input: T, filter: T, out_backprop: T -> output: T"
+    attrs = _ATTRS_3D_LAST
+    rank = 5
+    stem, version = "Conv3D", "V2"
+    explicit_sizes = False
+    host_inputs = ()
+    constant_inputs = ()
+    compiled = False
+
+
+class Conv3DBackpropInputV2(ConvolutionInputGradient):
+    """Gradient of Conv3D with respect to the volume."""
+
+    signature = "input_sizes: Tshape, filter: T, out_backprop: T -> output: T"
+    attrs = _ATTRS_3D + ", Tshape: {int32, int64} = int32"
+    rank = 5
+    stem, version = "Conv3D", "V2"
+
+
+class Conv3DBackpropFilter(ConvolutionFilterGradient):
+    """Gradient of Conv3D with respect to the filter, which is there for its shape."""
+
+    signature = "input: T, filter: T, out_backprop: T -> output: T"
+    attrs = _ATTRS_3D_LAST
+    rank = 5
+    stem, version = "Conv3D", "V2"
+    explicit_sizes = False
+    host_inputs = ()
+    constant_inputs = ()
+    compiled = False
+
+
+class Conv3DBackpropFilterV2(ConvolutionFilterGradient):
+    """Gradient of Conv3D with respect to the filter."""
+
+    signature = "input: T, filter_sizes: int32, out_backprop: T -> output: T"
+    attrs = _ATTRS_3D
+    rank = 5
+    stem, version = "Conv3D", "V2"

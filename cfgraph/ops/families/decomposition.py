@@ -1,0 +1,281 @@
+"""Matrix decompositions: Cholesky, QR, LU, singular values, eigenvalues."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from cfgraph.ir.graph import Node
+from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape, vector_shape
+from cfgraph.ops.families import matrix_calculus
+from cfgraph.ops.families.matmul import conjugate_transpose
+from cfgraph.ops.families.matrix_functions import (
+    MATRIX_TYPES,
+    REAL_MATRIX_TYPES,
+    MatrixOp,
+    SquareMatrixOp,
+    matrix_dims,
+    square_dims,
+)
+from cfgraph.ops.opdef.array_namespace import run_on_host
+from cfgraph.ops.opdef.op import Kernel, OpError
+from cfgraph.ops.opdef.shape_functions import InferenceContext
+from cfgraph.ops.opdef.type_sets import COMPLEX, INDEX, one_of
+
+
+class Cholesky(SquareMatrixOp):
+    """The lower triangle whose product with its adjoint is the matrix."""
+
+    @staticmethod
+    def kernel(xp: ModuleType, x: Any) -> Any:
+        try:
+            return xp.linalg.cholesky(x if xp is np else _mirror_lower(xp, x))
+        except np.linalg.LinAlgError:
+            if x.shape[-1] != x.shape[-2]:
+                message = f"Input matrix must be square, not {list(x.shape)}"
+                raise OpError(message) from None
+            if x.ndim == 2:  # as in TensorFlow, no error but no numbers
+                return xp.tril(xp.full(x.shape, xp.nan, x.dtype))
+            return xp.stack([Cholesky.kernel(xp, each) for each in x])
+
+    gradient = staticmethod(matrix_calculus.cholesky_gradient)
+
+
+def _mirror_lower(xp: ModuleType, x: Any) -> Any:
+    """The lower triangle on both sides: not every namespace leaves the upper one unread."""
+    return xp.tril(x) + conjugate_transpose(xp.tril(x, -1))
+
+
+class BatchCholesky(Cholesky):
+    """The lower triangle whose product with its adjoint is the matrix."""
+
+    attrs = REAL_MATRIX_TYPES
+    compiled = False
+
+
+class CholeskyGrad(SquareMatrixOp):
+    """Gradient of Cholesky, from its result."""
+
+    signature = "l: T, grad: T -> output: T"
+    attrs = one_of("float16", "float32", "float64")
+    compiled = False
+
+    @staticmethod
+    def kernel(xp: ModuleType, l: Any, grad: Any) -> Any:  # noqa: E741
+        l = xp.tril(l)  # noqa: E741
+        middle = xp.tril(conjugate_transpose(l) @ xp.tril(grad))
+        diagonal = xp.eye(l.shape[-1], dtype=l.dtype)
+        middle = middle * (1 - 0.5 * diagonal).astype(l.dtype)
+        inverse = xp.linalg.inv(l)
+        result = conjugate_transpose(inverse) @ middle @ inverse
+        return (result + conjugate_transpose(result)) * l.dtype.type(0.5)
+
+
+class BatchCholeskyGrad(CholeskyGrad):
+    """Gradient of Cholesky, from its result."""
+
+    attrs = one_of("float32", "float64")
+    compiled = False
+
+
+class Qr(MatrixOp):
+    """An orthogonal and an upper triangular factor."""
+
+    signature = "input: T -> q: T, r: T"
+    attrs = f"full_matrices: bool = false, {MATRIX_TYPES}"
+
+    @classmethod
+    def function(cls, node: Node, xp: ModuleType) -> Kernel:
+        mode = "complete" if node.attr("full_matrices") else "reduced"
+        return lambda x: tuple(xp.linalg.qr(x, mode=mode))
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        batch, rows, columns = matrix_dims(context.inputs[0])
+        inner = rows if context.attr("full_matrices") else smaller_size(rows, columns)
+        return [batch + Shape((rows, inner)), batch + Shape((inner, columns))]
+
+    gradient = staticmethod(matrix_calculus.qr_gradient)
+
+
+def smaller_size(rows: int | None, columns: int | None) -> int | None:
+    """The smaller of two sizes, if both are known."""
+    return None if rows is None or columns is None else min(rows, columns)
+
+
+class Svd(MatrixOp):
+    """Singular values, and the two orthogonal factors that go with them."""
+
+    signature = "input: T -> s: T, u: T, v: T"
+    attrs = f"compute_uv: bool = true, full_matrices: bool = false, {MATRIX_TYPES}"
+    uncompiled_types = COMPLEX
+
+    @classmethod
+    def function(cls, node: Node, xp: ModuleType) -> Kernel:
+        full, factors = node.attr("full_matrices"), node.attr("compute_uv")
+
+        def svd(x: Any) -> Any:
+            if not factors:
+                nothing = xp.zeros(0, x.dtype)
+                return xp.linalg.svd(x, compute_uv=False).astype(x.dtype), nothing, nothing
+            u, s, vh = xp.linalg.svd(x, full_matrices=full)
+            return s.astype(x.dtype), u, conjugate_transpose(vh)
+
+        return svd
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        batch, rows, columns = matrix_dims(context.inputs[0])
+        inner = smaller_size(rows, columns)
+        values = batch + vector_shape(inner)
+        if not context.attr("compute_uv"):
+            return [values, vector_shape(0), vector_shape(0)]
+        full = context.attr("full_matrices")
+        u = batch + Shape((rows, rows if full else inner))
+        return [values, u, batch + Shape((columns, columns if full else inner))]
+
+    gradient = staticmethod(matrix_calculus.svd_gradient)
+
+
+class BatchSvd(Svd):
+    """Singular values, and the two orthogonal factors that go with them."""
+
+    attrs = (
+        "compute_uv: bool = true, full_matrices: bool = false, "
+        f"{one_of('float64', 'float32', COMPLEX)}"
+    )
+    compiled = False
+
+
+class Eigendecomposition(MatrixOp, abstract=True):
+    """Eigenvalues, and eigenvectors where `compute_v` asks for them."""
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        batch, size = square_dims(context.inputs[0])
+        values = batch + vector_shape(size)
+        return [
+            values,
+            batch + Shape((size, size)) if context.attr("compute_v") else vector_shape(0),
+        ]
+
+
+class SelfAdjointEigV2(Eigendecomposition):
+    """Eigenvalues in ascending order and eigenvectors of self-adjoint matrices."""
+
+    signature = "input: T -> e: T, v: T"
+    attrs = f"compute_v: bool = true, {MATRIX_TYPES}"
+
+    @classmethod
+    def function(cls, node: Node, xp: ModuleType) -> Kernel:
+        vectors = node.attr("compute_v")
+
+        def eigen(x: Any) -> Any:
+            x = x if xp is np else _mirror_lower(xp, x)
+            if not vectors:
+                return xp.linalg.eigvalsh(x).astype(x.dtype), xp.zeros(0, x.dtype)
+            e, v = xp.linalg.eigh(x)
+            return e.astype(x.dtype), v
+
+        return eigen
+
+    gradient = staticmethod(matrix_calculus.self_adjoint_eigen_gradient)
+
+
+class BatchSelfAdjointEigV2(SelfAdjointEigV2):
+    """Eigenvalues in ascending order and eigenvectors of self-adjoint matrices."""
+
+    attrs = f"compute_v: bool = true, {REAL_MATRIX_TYPES}"
+    compiled = False
+
+
+class SelfAdjointEig(MatrixOp):
+    """Eigenvalues in the first row, eigenvectors below, of self-adjoint matrices."""
+
+    signature = "input: T -> output: T"
+    attrs = one_of("float64", "float32", "float16")
+    compiled = False
+
+    @staticmethod
+    def kernel(xp: ModuleType, x: Any) -> Any:
+        e, v = xp.linalg.eigh(x if xp is np else _mirror_lower(xp, x))
+        return xp.concatenate((e[..., None, :], v), axis=-2)
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        batch, size = square_dims(context.inputs[0])
+        return [batch + Shape((None if size is None else size + 1, size))]
+
+
+class BatchSelfAdjointEig(SelfAdjointEig):
+    """Eigenvalues in the first row, eigenvectors below, of self-adjoint matrices."""
+
+    attrs = REAL_MATRIX_TYPES
+    compiled = False
+
+
+class Eig(Eigendecomposition):
+    """Eigenvalues and eigenvectors of square matrices."""
+
+    signature = "input: T -> e: Tout, v: Tout"
+    attrs = (
+        f"compute_v: bool = true, {one_of('float32', 'float64', COMPLEX)}, "
+        f"{one_of(COMPLEX, attr='Tout')}"
+    )
+    traceable = False
+
+    @classmethod
+    def function(cls, node: Node, xp: ModuleType) -> Kernel:
+        vectors, wanted = node.attr("compute_v"), node.attr("Tout").numpy
+
+        def eigen(x: Any) -> Any:
+            if not vectors:
+                return np.linalg.eigvals(x).astype(wanted), np.zeros(0, wanted)
+            e, v = np.linalg.eig(x)
+            return e.astype(wanted), v.astype(wanted)
+
+        return run_on_host(xp, eigen)
+
+    gradient = staticmethod(matrix_calculus.eigen_gradient)
+
+
+class Lu(MatrixOp):
+    """Both triangular factors in one matrix, and the permutation of the rows."""
+
+    signature = "input: T -> lu: T, p: output_idx_type"
+    attrs = f"{MATRIX_TYPES}, output_idx_type: {INDEX} = int32"
+    traceable = False
+
+    @classmethod
+    def function(cls, node: Node, xp: ModuleType) -> Kernel:
+        index = node.attr("output_idx_type").numpy
+
+        def lu(x: Any) -> Any:
+            factors = np.empty(x.shape, x.dtype)
+            rows = np.empty(x.shape[:-1], index)
+            for place in np.ndindex(x.shape[:-2]):
+                factors[place], rows[place] = _lu_factors(x[place])
+            return factors, rows
+
+        return run_on_host(xp, lu)
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        batch, size = square_dims(context.inputs[0])
+        if batch.dims is None:
+            return [UNKNOWN_SHAPE, UNKNOWN_SHAPE]
+        return [batch + Shape((size, size)), batch + vector_shape(size)]
+
+    gradient = staticmethod(matrix_calculus.lu_gradient)
+
+
+def _lu_factors(x: Any) -> tuple[Any, Any]:
+    from scipy.linalg import lu
+
+    rows, lower, upper = lu(x, p_indices=True)
+    if not np.all(np.diagonal(upper)):
+        raise np.linalg.LinAlgError
+    return np.tril(lower, -1) + upper, np.argsort(rows)

@@ -1,0 +1,449 @@
+"""Diagonals of tensors and matrices: extracted, inserted, replaced; bands and triangles."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from cfgraph.ir.graph import Node, Output
+from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
+from cfgraph.ops.opdef.elementwise import SameShape
+from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, int32_constant, sum_all
+from cfgraph.ops.opdef.op import Kernel, Op, OpError
+from cfgraph.ops.opdef.shape_functions import InferenceContext, require_rank_at_least, shape_of_rank
+from cfgraph.ops.opdef.type_sets import COMPLEX, FLOATS, INDEX, one_of
+
+
+def diag_part_gradient(g: GradientBuilder, node: Node, dz: Output, align: bytes) -> InputGradients:
+    """Zeros with the gradients of the diagonals in their places."""
+    zeros = g.zeros_like(node.inputs[0])
+    return _with_padding_gradient(
+        g, node, dz, g.MatrixSetDiagV3(zeros, dz, _band_input(g, node, 1), align=align)
+    )
+
+
+def matrix_diag_gradient(
+    g: GradientBuilder, node: Node, dz: Output, align: bytes
+) -> InputGradients:
+    """The same diagonals of the gradient."""
+    return _with_padding_gradient(
+        g, node, dz, _take_diagonals(g, node, dz, _band_input(g, node, 1), align)
+    )
+
+
+def set_diag_gradient(g: GradientBuilder, node: Node, dz: Output, align: bytes) -> InputGradients:
+    """The gradient without these diagonals, and these."""
+    diagonal, k = node.inputs[1], _band_input(g, node, 2)
+    return [
+        lambda: g.MatrixSetDiagV3(dz, g.zeros_like(diagonal), k, align=align),
+        lambda: _take_diagonals(g, node, dz, k, align),
+        *[None] * (len(node.inputs) - 2),
+    ]
+
+
+def _take_diagonals(g: GradientBuilder, node: Node, x: Output, k: Output, align: bytes) -> Output:
+    return g.MatrixDiagPartV3(x, k, g.const(0, node.attr("T")), align=align)
+
+
+def _with_padding_gradient(
+    g: GradientBuilder, node: Node, dz: Output, dx: Output
+) -> InputGradients:
+    """What is not the gradient of the first input is that of the padding, the last input."""
+    count = len(node.inputs)
+    if count == 1:
+        return [dx]
+    return [dx, *[None] * (count - 2), lambda: g.Sub(sum_all(g, dz), sum_all(g, dx))]
+
+
+def _band_input(g: GradientBuilder, node: Node, slot: int) -> Output:
+    return node.inputs[slot] if len(node.inputs) > slot else int32_constant(g, 0)
+
+
+_DIAGONAL_TYPES = one_of(FLOATS, "int32", "int64", COMPLEX)
+
+
+class Diag(Op):
+    """A tensor of twice the rank, zero but on the diagonal."""
+
+    signature = "diagonal: T -> output: T"
+    attrs = _DIAGONAL_TYPES
+
+    @staticmethod
+    def kernel(xp: ModuleType, diagonal: Any) -> Any:
+        if diagonal.ndim < 1:
+            message = "Input must be at least rank 1, got 0"
+            raise OpError(message)
+        return xp.diag(diagonal.reshape(-1)).reshape(diagonal.shape * 2)
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        have = require_rank_at_least(context.inputs[0], 1)
+        return [have + have]
+
+    @staticmethod
+    def gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
+        return [g.DiagPart(dz)]
+
+
+class DiagPart(Op):
+    """The diagonal of a tensor whose first half of dimensions is like its second."""
+
+    signature = "input: T -> diagonal: T"
+    attrs = _DIAGONAL_TYPES
+
+    @staticmethod
+    def kernel(xp: ModuleType, value: Any) -> Any:
+        half = value.ndim // 2
+        sizes = value.shape[:half]
+        if value.ndim == 0 or sizes != value.shape[half:]:
+            message = f"The first and second half of the shape must agree: {list(value.shape)}"
+            raise OpError(message)
+        rows = 1
+        for size in sizes:
+            rows *= size
+        return xp.diagonal(value.reshape((rows, rows))).reshape(sizes)
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        have = context.inputs[0]
+        if have.dims is None:
+            return [UNKNOWN_SHAPE]
+        if not have.dims or len(have.dims) % 2:
+            message = f"input must have an even and positive rank, not {have}"
+            raise ValueError(message)
+        half = len(have.dims) // 2
+        return [have[:half].merge(have[half:])]
+
+    @staticmethod
+    def gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
+        return [g.Diag(dz)]
+
+
+class MatrixBandPart(SameShape):
+    """Matrices with zeros outside of a band around the diagonal; negative: a whole triangle."""
+
+    signature = "input: T, num_lower: Tindex, num_upper: Tindex -> band: T"
+    attrs = f"Tindex: {INDEX} = int64"
+    host_inputs = (1, 2)
+    constant_inputs = (1, 2)
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        def band(value: Any, lower: Any, upper: Any) -> Any:
+            if value.ndim < 2:
+                message = f"input must be at least 2-dim, received shape: {list(value.shape)}"
+                raise OpError(message)
+            rows, columns = value.shape[-2:]
+            _check_band_width("lower", lower, rows)
+            _check_band_width("upper", upper, columns)
+            away = xp.arange(columns) - xp.arange(rows)[:, None]
+            inside = ((away >= -lower) | (lower < 0)) & ((away <= upper) | (upper < 0))
+            return xp.where(inside, value, xp.zeros((), value.dtype))
+
+        return band
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        return [require_rank_at_least(context.inputs[0], 2)]
+
+    @staticmethod
+    def gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
+        return g.MatrixBandPart(dz, *node.inputs[1:]), None, None
+
+
+def _check_band_width(name: str, width: Any, most: int) -> None:
+    if width.ndim:
+        message = f"num_{name} must be scalar, got shape {list(width.shape)}"
+        raise OpError(message)
+    if width > most:
+        message = f"num_{name} must be negative or at most {most}, got: {width}"
+        raise OpError(message)
+
+
+class BatchMatrixBandPart(MatrixBandPart):
+    """Matrices with zeros outside of a band around the diagonal; negative: a whole triangle."""
+
+    signature = "input: T, num_lower: int64, num_upper: int64 -> band: T"
+    attrs = ""
+    compiled = False
+
+
+_ALIGN_ATTR = "align: {'LEFT_RIGHT', 'RIGHT_LEFT', 'LEFT_LEFT', 'RIGHT_RIGHT'} = 'RIGHT_LEFT'"
+_LEFT_ALIGN = b"LEFT_LEFT"
+
+
+class DiagonalBand(NamedTuple):
+    """A band of diagonals of matrices of some size."""
+
+    low: int
+    high: int
+    rows: int
+    columns: int
+
+    @property
+    def length(self) -> int:
+        """The length of the longest diagonal."""
+        return min(self.rows + min(self.high, 0), self.columns - max(self.low, 0))
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of the diagonals: a vector where it is one, else a row for each."""
+        count = self.high - self.low + 1
+        return (self.length,) if count == 1 else (count, self.length)
+
+    def places(self, align: bytes) -> tuple[Any, Any, Any]:
+        """For each place among the diagonals its row and column, and whether it is in use."""
+        superdiagonal, subdiagonal = (side == b"LEFT" for side in align.split(b"_"))
+        number = np.arange(self.high, self.low - 1, -1)[:, None]
+        sizes = np.minimum(self.rows + np.minimum(number, 0), self.columns - np.maximum(number, 0))
+        left = ((number >= 0) & superdiagonal) | ((number <= 0) & subdiagonal)
+        place = np.arange(self.length) - np.where(left, 0, self.length - sizes)
+        used = (place >= 0) & (place < sizes)
+        row = np.where(used, place + np.maximum(-number, 0), 0)
+        column = np.where(used, place + np.maximum(number, 0), 0)
+        return row.reshape(self.shape), column.reshape(self.shape), used.reshape(self.shape)
+
+
+def band_from_input(k: Any, rows: int, columns: int) -> DiagonalBand:
+    """The band that an input `k` says. Raises OpError where matrices have none such."""
+    ends = [int(end) for end in k.reshape(-1)]
+    if k.ndim > 1 or not 1 <= len(ends) <= 2:
+        message = f"diag_index must be a scalar or vector of one or two, got {list(k.shape)}"
+        raise OpError(message)
+    low, high = ends[0], ends[-1]
+    if low > high:
+        message = f"lower_diag_index must not be larger than upper_diag_index: {low} > {high}"
+        raise OpError(message)
+    for end in (low, high):
+        if end and not -rows < end < columns:
+            message = f"diag_index {end} is out of bound: it must be between {-rows} and {columns}"
+            raise OpError(message)
+    return DiagonalBand(low, high, rows, columns)
+
+
+class DiagonalOp(Op, abstract=True):
+    """An op over a band of diagonals; where there is no `k`, over the main one."""
+
+    traceable = False
+    aligned: ClassVar[bytes | None] = _LEFT_ALIGN
+
+    @classmethod
+    def alignment(cls, node: Node) -> bytes:
+        """How short diagonals lie in their rows."""
+        return cls.aligned or node.attr("align")
+
+
+_MAIN_DIAGONAL: Any = np.zeros((), np.int32)
+
+
+class MatrixDiagPart(DiagonalOp):
+    """The main diagonal of each matrix."""
+
+    signature = "input: T -> diagonal: T"
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        align = cls.alignment(node)
+
+        def part(value: Any, k: Any = _MAIN_DIAGONAL, padding: Any = None) -> Any:
+            check_matrix_rank(value)
+            band = band_from_input(k, *value.shape[-2:])
+            rows, columns, used = band.places(align)
+            taken = value[..., rows, columns]
+            return taken if padding is None else xp.where(xp.asarray(used), taken, padding)
+
+        return part
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        have = require_rank_at_least(context.inputs[0], 2)
+        k = context.value(1) if len(context.inputs) > 1 else _MAIN_DIAGONAL
+        if have.dims is None or k is None:
+            return [UNKNOWN_SHAPE]
+        rows, columns = have.dims[-2:]
+        if rows is None or columns is None:
+            return [shape_of_rank(len(have.dims) - (k.size == 1 or k[0] == k[-1]))]
+        return [have[:-2] + Shape(band_from_input(k, rows, columns).shape)]
+
+    @classmethod
+    def gradient(cls, g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
+        return diag_part_gradient(g, node, dz, cls.alignment(node))
+
+
+def check_matrix_rank(value: Any) -> None:
+    """Raises OpError where there are no two dimensions."""
+    if value.ndim < 2:
+        message = f"input must be at least 2-dim, received shape: {list(value.shape)}"
+        raise OpError(message)
+
+
+class BatchMatrixDiagPart(MatrixDiagPart):
+    """The main diagonal of each matrix."""
+
+
+class MatrixDiagPartV2(MatrixDiagPart):
+    """A band of diagonals of each matrix, short ones padded at the right."""
+
+    signature = "input: T, k: int32, padding_value: T -> diagonal: T"
+    host_inputs = (1,)
+    constant_inputs = (1,)
+
+
+class MatrixDiagPartV3(MatrixDiagPartV2):
+    """A band of diagonals of each matrix, short ones padded as `align` says."""
+
+    attrs = _ALIGN_ATTR
+    aligned = None
+
+
+class MatrixDiag(DiagonalOp):
+    """Matrices with the given main diagonals."""
+
+    signature = "diagonal: T -> output: T"
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        align = cls.alignment(node)
+        zero = b"" if node.attr("T").kind == "string" else node.attr("T").numpy.type(0)
+
+        def lay(
+            diagonal: Any,
+            k: Any = _MAIN_DIAGONAL,
+            rows: Any = -1,
+            columns: Any = -1,
+            padding: Any = zero,
+        ) -> Any:
+            if diagonal.ndim < 1:
+                message = "diagonal must be at least 1-dim, received a scalar"
+                raise OpError(message)
+            band = band_of_diagonals(k, diagonal.shape, int(rows), int(columns))
+            batch = diagonal.shape[: diagonal.ndim - len(band.shape)]
+            result = xp.full((*batch, band.rows, band.columns), padding, diagonal.dtype)
+            row, column, used = band.places(align)
+            result[..., row[used], column[used]] = diagonal[..., used]
+            return result
+
+        return lay
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        have = require_rank_at_least(context.inputs[0], 1)
+        k: Any = _MAIN_DIAGONAL
+        rows = columns = None
+        if len(context.inputs) > 1:
+            k, rows, columns = (context.value(slot) for slot in (1, 2, 3))
+            if k is None or rows is None or columns is None:
+                return [UNKNOWN_SHAPE]
+        if have.dims is None:
+            return [UNKNOWN_SHAPE]
+        taken = 1 if k.size == 1 or k[0] == k[-1] else 2
+        require_rank_at_least(have, taken)
+        last = have.dims[-taken:]
+        if None in last:
+            return [have[:-taken] + shape_of_rank(2)]
+        wanted = (-1, -1) if rows is None or columns is None else (int(rows), int(columns))
+        band = band_of_diagonals(k, last, *wanted)
+        return [have[:-taken] + Shape((band.rows, band.columns))]
+
+    @classmethod
+    def gradient(cls, g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
+        return matrix_diag_gradient(g, node, dz, cls.alignment(node))
+
+
+def band_of_diagonals(k: Any, diagonals: Sequence[Any], rows: int, columns: int) -> DiagonalBand:
+    """The band that diagonals of this shape are, sizes of -1 as small as they can be."""
+    low, high = int(k.reshape(-1)[0]), int(k.reshape(-1)[-1])
+    if low > high:
+        message = f"lower_diag_index must not be larger than upper_diag_index: {low} > {high}"
+        raise OpError(message)
+    count, length = high - low + 1, diagonals[-1]
+    if count > 1 and (len(diagonals) < 2 or diagonals[-2] != count):
+        message = f"The number of diagonals in the input does not match {count}: {diagonals}"
+        raise OpError(message)
+    least_rows, least_columns = length - min(high, 0), length + max(low, 0)
+    if rows == -1 and columns == -1:
+        rows = columns = max(least_rows, least_columns)
+    rows = least_rows if rows == -1 else rows
+    columns = least_columns if columns == -1 else columns
+    short = rows < least_rows or columns < least_columns
+    if short or (rows != least_rows and columns != least_columns):
+        message = f"{rows} rows and {columns} columns do not fit diagonals of length {length}"
+        raise OpError(message)
+    return DiagonalBand(low, high, rows, columns)
+
+
+class BatchMatrixDiag(MatrixDiag):
+    """Matrices with the given main diagonals."""
+
+
+class MatrixDiagV2(MatrixDiag):
+    """Matrices with the given band of diagonals, and padding elsewhere."""
+
+    signature = (
+        "diagonal: T, k: int32, num_rows: int32, num_cols: int32, padding_value: T -> output: T"
+    )
+    host_inputs = (1, 2, 3)
+    constant_inputs = (1, 2, 3)
+
+
+class MatrixDiagV3(MatrixDiagV2):
+    """Matrices with the given band of diagonals, aligned as `align` says, and padding elsewhere."""
+
+    attrs = _ALIGN_ATTR
+    aligned = None
+
+
+class MatrixSetDiag(DiagonalOp):
+    """Matrices with their main diagonal replaced."""
+
+    signature = "input: T, diagonal: T -> output: T"
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        align = cls.alignment(node)
+
+        def replace(value: Any, diagonal: Any, k: Any = _MAIN_DIAGONAL) -> Any:
+            check_matrix_rank(value)
+            band = band_from_input(k, *value.shape[-2:])
+            if diagonal.shape != value.shape[:-2] + band.shape:
+                message = (
+                    f"Diagonals of shape {list(diagonal.shape)} do not fit matrices "
+                    f"of shape {list(value.shape)}"
+                )
+                raise OpError(message)
+            rows, columns, used = band.places(align)
+            result = value.copy()
+            result[..., rows[used], columns[used]] = diagonal[..., used]
+            return result
+
+        return replace
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        return [require_rank_at_least(context.inputs[0], 2)]
+
+    @classmethod
+    def gradient(cls, g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
+        return set_diag_gradient(g, node, dz, cls.alignment(node))
+
+
+class BatchMatrixSetDiag(MatrixSetDiag):
+    """Matrices with their main diagonal replaced."""
+
+
+class MatrixSetDiagV2(MatrixSetDiag):
+    """Matrices with a band of diagonals replaced."""
+
+    signature = "input: T, diagonal: T, k: int32 -> output: T"
+    host_inputs = (2,)
+    constant_inputs = (2,)
+
+
+class MatrixSetDiagV3(MatrixSetDiagV2):
+    """Matrices with a band of diagonals replaced, which lie as `align` says."""
+
+    attrs = _ALIGN_ATTR
+    aligned = None

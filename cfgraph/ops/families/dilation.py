@@ -1,0 +1,150 @@
+"""Grayscale dilation: the maximum over each window of image plus filter."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any
+
+from cfgraph.ir.graph import Node, Output
+from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
+from cfgraph.ops.families.max_pooling import lowest_finite
+from cfgraph.ops.families.pooling import check_pooled_shape
+from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, same_attrs
+from cfgraph.ops.opdef.op import Kernel, Op, OpError
+from cfgraph.ops.opdef.shape_functions import InferenceContext
+from cfgraph.ops.opdef.sliding_window import (
+    ImageLayout,
+    SlidingWindow,
+    WindowGrid,
+    add_at,
+    sliding_window,
+    windowed_shape,
+)
+
+_DILATION_ATTRS = (
+    "T: {float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16, "
+    "uint32, uint64}, strides: list(int) >= 4, rates: list(int) >= 4, padding: {'SAME', 'VALID'}"
+)
+_DILATION_LAYOUT = ImageLayout(4, 3)
+
+
+class Dilation(Op, abstract=True):
+    """The frame of a dilation."""
+
+    @classmethod
+    def move(cls, node: Node) -> SlidingWindow:
+        """How the filter moves over the image."""
+        return sliding_window(node, _DILATION_LAYOUT, dilations=node.attr("rates"))
+
+
+def dilation_windows(move: SlidingWindow, x: Any, w: Any) -> WindowGrid:
+    """The windows of a filter over an image."""
+    if x.ndim != 4 or w.ndim != 3:
+        message = f"input must be 4-dimensional and filter 3: {list(x.shape)}, {list(w.shape)}"
+        raise OpError(message)
+    if x.shape[3] != w.shape[2]:
+        message = f"input and filter must have the same depth: {x.shape[3]} vs {w.shape[2]}"
+        raise OpError(message)
+    return move.fit(x.shape[1:3], w.shape[:2])
+
+
+def window_maxima(xp: ModuleType, fit: WindowGrid, x: Any, w: Any) -> tuple[Any, Any]:
+    """The greatest sum of each window, and the first place that gives it."""
+    padded = fit.pad(xp, x)
+    inside = fit.pad(xp, xp.ones((1, *fit.sizes, 1), dtype=bool), value=False)
+    best = xp.full((x.shape[0], *fit.out, x.shape[-1]), lowest_finite(x.dtype), dtype=x.dtype)
+    where = xp.full(best.shape, -1, dtype="int32")
+    for number, (place, view) in enumerate(fit.views()):
+        value = padded[view] + w[place]
+        better = (value > best) & inside[view]
+        best, where = xp.where(better, value, best), xp.where(better, number, where)
+    return best, where
+
+
+class Dilation2D(Dilation):
+    """Greatest sum of image and filter in each window."""
+
+    signature = "input: T, filter: T -> output: T"
+    attrs = _DILATION_ATTRS
+    compiled = False
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        move = cls.move(node)
+        return lambda x, w: window_maxima(xp, dilation_windows(move, x, w), x, w)[0]
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        image, w = context.inputs
+        if image.dims is None or len(image.dims) != 4:
+            return [UNKNOWN_SHAPE]
+        window = w.dims if w.dims is not None else (None,) * 3
+        return [
+            windowed_shape(_DILATION_LAYOUT, cls.move(context.node), image, window, image.dims[3])
+        ]
+
+    @staticmethod
+    def gradient(g: GradientBuilder, node: Node, dy: Output) -> InputGradients:
+        x, w = node.inputs
+        return (
+            lambda: same_attrs(g, "Dilation2DBackpropInput", node, x, w, dy),
+            lambda: same_attrs(g, "Dilation2DBackpropFilter", node, x, w, dy),
+        )
+
+
+class Dilation2DBackpropInput(Dilation):
+    """Gradient of Dilation2D with respect to the image."""
+
+    signature = "input: T, filter: T, out_backprop: T -> in_backprop: T"
+    attrs = _DILATION_ATTRS
+    compiled = False
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        move = cls.move(node)
+
+        def gradient(x: Any, w: Any, dy: Any) -> Any:
+            fit = dilation_windows(move, x, w)
+            check_pooled_shape("out_backprop", dy, (x.shape[0], *fit.out, x.shape[-1]))
+            _, where = window_maxima(xp, fit, x, w)
+            padded = fit.pad(xp, xp.zeros(x.shape, dtype=x.dtype))
+            for number, (_, view) in enumerate(fit.views()):
+                share = xp.where(where == number, dy, xp.zeros((), dtype=dy.dtype))
+                padded = add_at(padded, view, share)
+            return fit.crop(padded)
+
+        return gradient
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        return [context.inputs[0]]
+
+
+class Dilation2DBackpropFilter(Dilation):
+    """Gradient of Dilation2D with respect to the filter."""
+
+    signature = "input: T, filter: T, out_backprop: T -> filter_backprop: T"
+    attrs = _DILATION_ATTRS
+    compiled = False
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        move = cls.move(node)
+
+        def gradient(x: Any, w: Any, dy: Any) -> Any:
+            fit = dilation_windows(move, x, w)
+            check_pooled_shape("out_backprop", dy, (x.shape[0], *fit.out, x.shape[-1]))
+            _, where = window_maxima(xp, fit, x, w)
+            none = xp.zeros((), dtype=dy.dtype)
+            shares = [
+                xp.sum(xp.where(where == number, dy, none), axis=(0, 1, 2), dtype=dy.dtype)
+                for number in range(len(list(fit.views())))
+            ]
+            return xp.stack(shares).reshape(w.shape) if shares else xp.zeros_like(w)
+
+        return gradient
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        return [context.inputs[1]]

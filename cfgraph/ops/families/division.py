@@ -1,0 +1,240 @@
+"""Quotients and remainders, and the NoNan ops, which are 0 where one factor is 0."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any, ClassVar, cast
+
+import numpy as np
+
+from cfgraph.ir.graph import Node, Output
+from cfgraph.ops.families.arithmetic import BinaryOp
+from cfgraph.ops.opdef.array_namespace import is_gpu_namespace
+from cfgraph.ops.opdef.elementwise import binary_gradients
+from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, conjugate, zero_gradient
+from cfgraph.ops.opdef.op import Kernel, OpError
+from cfgraph.ops.opdef.precision import computed_in_float32
+from cfgraph.ops.opdef.type_sets import COMPLEX, FLOATS, REAL, one_of
+
+
+class Division(BinaryOp, abstract=True):
+    """A quotient or remainder: `function` or `kernel` of floats, `whole` of integers."""
+
+    whole: ClassVar[str | Kernel]
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        dtype = node.attr("T")
+        if not dtype.is_integer:
+            return computed_in_float32(super().bind(node, xp), dtype)
+        whole: Any = getattr(xp, cls.whole) if isinstance(cls.whole, str) else cls.whole
+        if xp is not np:
+            return cast(Kernel, whole)
+
+        def divide(x: Any, y: Any) -> Any:
+            if not (y.all() if y.ndim else y) and x.size:
+                message = "Integer division by zero"
+                raise OpError(message)
+            return whole(x, y)
+
+        return divide
+
+
+def truncated_quotient(x: Any, y: Any) -> Any:
+    """The quotient of integers, rounded towards zero."""
+    quotient = x // y
+    behind = (x < 0) ^ (y < 0)
+    return quotient + (behind & (quotient * y != x)).astype(quotient.dtype)
+
+
+def _quotient_gradient(
+    g: GradientBuilder, node: Node, dz: Output, divide: Callable[..., Output]
+) -> InputGradients:
+    y, z = conjugate(g, node.inputs[1]), conjugate(g, node.output())
+    return binary_gradients(g, node, lambda: divide(dz, y), lambda: g.Mul(dz, divide(g.Neg(z), y)))
+
+
+class RealDiv(Division):
+    """The quotient; of integers, towards zero."""
+
+    function = operator.truediv
+    whole = staticmethod(truncated_quotient)
+
+    @staticmethod
+    def gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
+        return _quotient_gradient(g, node, dz, g.RealDiv)
+
+
+class Div(RealDiv):
+    """The quotient; of integers, towards zero."""
+
+
+class TruncateDiv(Division):
+    """The quotient, rounded towards zero."""
+
+    gradient = staticmethod(zero_gradient)
+
+    @staticmethod
+    def kernel(xp: ModuleType, x: Any, y: Any) -> Any:
+        return xp.trunc(x / y)
+
+    whole = staticmethod(truncated_quotient)
+
+
+class FloorDiv(Division):
+    """The quotient, rounded down."""
+
+    gradient = staticmethod(zero_gradient)
+
+    @staticmethod
+    def kernel(xp: ModuleType, x: Any, y: Any) -> Any:
+        return xp.floor(x / y)
+
+    whole = operator.floordiv
+
+
+def _remainder_gradient(
+    g: GradientBuilder, node: Node, dz: Output, divide: Callable[..., Output]
+) -> InputGradients:
+    x, y = node.inputs
+    return binary_gradients(g, node, lambda: dz, lambda: g.Mul(dz, g.Neg(divide(x, y))))
+
+
+def _exact_remainder(xp: ModuleType, x: Any, y: Any) -> Any:
+    """The exact remainder with the sign of y; a card's own is x - floor(x / y) * y, rounded."""
+    rest = xp.fmod(x, y)
+    rest = xp.where((rest != 0) & ((rest < 0) ^ (y < 0)), rest + y, rest)
+    return xp.where(rest == 0, xp.copysign(rest, y), rest)
+
+
+class FloorMod(Division):
+    """The remainder of the quotient rounded down: it has the sign of y."""
+
+    attrs = one_of(REAL)
+    function = operator.mod
+    whole = operator.mod
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        if is_gpu_namespace(xp) and not node.attr("T").is_integer:
+            return lambda x, y: _exact_remainder(xp, x, y)
+        return super().bind(node, xp)
+
+    @staticmethod
+    def gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
+        return _remainder_gradient(g, node, dz, g.FloorDiv)
+
+
+class TruncateMod(Division):
+    """The remainder of the quotient rounded towards zero: it has the sign of x."""
+
+    attrs = one_of("int32, int64", FLOATS)
+    function = "fmod"
+    whole = "fmod"
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        if is_gpu_namespace(xp) and node.attr("T").is_integer:  # a card's own goes through float64
+            return lambda x, y: x - truncated_quotient(x, y) * y
+        return super().bind(node, xp)
+
+    @staticmethod
+    def gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
+        return _remainder_gradient(g, node, dz, g.TruncateDiv)
+
+
+class Mod(TruncateMod):
+    """The remainder of the quotient rounded towards zero: it has the sign of x."""
+
+
+class DivNoNan(Division):
+    """The quotient, which is 0 where y is 0."""
+
+    attrs = one_of(FLOATS, COMPLEX)
+
+    @staticmethod
+    def kernel(xp: ModuleType, x: Any, y: Any) -> Any:
+        return xp.where(y == 0, xp.zeros((), y.dtype), x / y)
+
+    @staticmethod
+    def gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
+        return _quotient_gradient(g, node, dz, g.DivNoNan)
+
+
+class MulNoNan(BinaryOp):
+    """The product, which is 0 where y is 0, whatever x is."""
+
+    attrs = one_of(FLOATS, COMPLEX)
+
+    @staticmethod
+    def kernel(xp: ModuleType, x: Any, y: Any) -> Any:
+        return xp.where(y == 0, xp.zeros((), y.dtype), x * y)
+
+    @staticmethod
+    def gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
+        x, y = (conjugate(g, item) for item in node.inputs)
+        return binary_gradients(g, node, lambda: g.MulNoNan(dz, y), lambda: g.MulNoNan(x, dz))
+
+
+class NoNanProduct(BinaryOp, abstract=True):
+    """x times a function of y, which is 0 where x is 0."""
+
+    attrs = one_of(FLOATS, COMPLEX)
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        return computed_in_float32(super().bind(node, xp), node.attr("T"))
+
+    @classmethod
+    def gradient(cls, g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
+        x, y = (conjugate(g, item) for item in node.inputs)
+        same = getattr(g, cls.name)
+        return binary_gradients(
+            g,
+            node,
+            lambda: g.Mul(dz, same(g.Cast(g.NotEqual(x, 0), DstT=node.attr("T")), y)),
+            lambda: g.Mul(dz, cls.by_second(g, x, y)),
+        )
+
+    @staticmethod
+    def by_second(g: GradientBuilder, x: Output, y: Output) -> Output:
+        """The derivative by y."""
+        raise NotImplementedError
+
+
+class Xlogy(NoNanProduct):
+    """x log(y), which is 0 where x is 0."""
+
+    @staticmethod
+    def kernel(xp: ModuleType, x: Any, y: Any) -> Any:
+        return xp.where(x == 0, xp.zeros((), x.dtype), x * xp.log(y))
+
+    @staticmethod
+    def by_second(g: GradientBuilder, x: Output, y: Output) -> Output:
+        return g.Xdivy(x, y)
+
+
+class Xlog1py(NoNanProduct):
+    """x log(1 + y), which is 0 where x is 0."""
+
+    @staticmethod
+    def kernel(xp: ModuleType, x: Any, y: Any) -> Any:
+        return xp.where(x == 0, xp.zeros((), x.dtype), x * xp.log1p(y))
+
+    @staticmethod
+    def by_second(g: GradientBuilder, x: Output, y: Output) -> Output:
+        return g.Xdivy(x, g.AddV2(y, 1))
+
+
+class Xdivy(NoNanProduct):
+    """x / y, which is 0 where x is 0."""
+
+    @staticmethod
+    def kernel(xp: ModuleType, x: Any, y: Any) -> Any:
+        return xp.where(x == 0, xp.zeros((), x.dtype), x / y)
+
+    @staticmethod
+    def by_second(g: GradientBuilder, x: Output, y: Output) -> Output:
+        return g.Xdivy(g.Neg(x), g.Square(y))

@@ -1,0 +1,204 @@
+"""Sums of products in Einstein notation, with their gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from types import ModuleType
+from typing import Any
+
+from cfgraph.ir.graph import Node, Output
+from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
+from cfgraph.ops.families.matmul import matmul_flops
+from cfgraph.ops.opdef.array_namespace import updated_at
+from cfgraph.ops.opdef.gradient_api import (
+    GradientBuilder,
+    InputGradients,
+    conjugate,
+    int32_constant,
+    sum_to_shape,
+)
+from cfgraph.ops.opdef.op import Dims, Kernel, Op, OpError
+from cfgraph.ops.opdef.precision import computed_in_float32
+from cfgraph.ops.opdef.shape_functions import InferenceContext
+
+ELLIPSIS = "..."
+
+
+def operand_gradient(
+    g: GradientBuilder, node: Node, dz: Output, terms: Sequence[str], result: str, number: int
+) -> Output:
+    """The gradient of one operand: `ij,jk->ik` becomes `ik,jk->ij`.
+
+    A label that only this operand has is one that was summed: the gradient is repeated along it.
+    Dimensions under dots that were broadcast are summed.
+    """
+    x, term, dtype = node.inputs[number], terms[number], node.attr("T")
+    others = [
+        (t, conjugate(g, y))
+        for i, (t, y) in enumerate(zip(terms, node.inputs, strict=True))
+        if i != number
+    ]
+    known = result + "".join(t for t, _ in others)
+    labels = term.replace(ELLIPSIS, "")
+    dots = ELLIPSIS if ELLIPSIS in known else ""
+    shared = "".join(dict.fromkeys(label for label in labels if label in known))
+    alone = "".join(dict.fromkeys(label for label in labels if label not in known))
+    # TensorFlow takes two operands at most
+    left = ",".join([result, *(t for t, _ in others)])
+    broadcasts = any(ELLIPSIS in t for t, _ in others)
+    whole = dots + labels if broadcasts else term
+    first = dots + shared if alone else whole
+    dx = dz
+    if left != first:
+        dx = _einsum(g, f"{left}->{first}", [dz, *(y for _, y in others)])
+    if alone:
+        ones = g.Fill(_label_sizes(g, x, term, alone), g.const(1, dtype))
+        dx = _einsum(g, f"{dots}{shared},{alone}->{whole}", [dx, ones])
+    if not broadcasts:
+        return dx
+    if ELLIPSIS not in term or term.startswith(ELLIPSIS):
+        return sum_to_shape(g, dx, x, dx, fixed=len(labels))
+    x = _einsum(g, f"{term}->{ELLIPSIS}{labels}", [x])
+    return _einsum(
+        g, f"{ELLIPSIS}{labels}->{term}", [sum_to_shape(g, dx, x, dx, fixed=len(labels))]
+    )
+
+
+def _einsum(g: GradientBuilder, equation: str, inputs: Sequence[Output]) -> Output:
+    return g.Einsum(inputs, equation=equation)
+
+
+def _label_sizes(g: GradientBuilder, x: Output, term: str, labels: str) -> Output:
+    """The sizes of an operand at some labels of its term."""
+    before, _, after = term.partition(ELLIPSIS)
+    places = [
+        before.index(label) if label in before else after.index(label) - len(after)
+        for label in labels
+    ]
+    dims = g.known_shape(x).dims
+    if dims is not None and None not in (known := [dims[place] for place in places]):
+        return int32_constant(g, known)
+    shape = g.shape(x)
+    bounds = [tuple(int32_constant(g, item) for item in ([p], [p + 1], [1])) for p in places]
+    parts = [
+        g.StridedSlice(shape, *b, end_mask=int(p == -1))
+        for p, b in zip(places, bounds, strict=True)
+    ]
+    return parts[0] if len(parts) == 1 else g.ConcatV2(parts, int32_constant(g, 0))
+
+
+class Einsum(Op):
+    """The sum of products that the equation says, such as `ij,jk->ik`."""
+
+    signature = "inputs: N*T -> output: T"
+    attrs = "equation: string"
+    uncompiled_types = "bool, int8, int16, uint8, uint16, uint32"
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        terms, result = parse_equation(node.attr("equation").decode(), len(node.inputs))
+        labels = result.replace("...", "")
+        once = "".join(dict.fromkeys(labels))
+        repeats, dots = len(labels) > len(once), "..." if "..." in result else ""
+        equation = f"{','.join(terms)}->{dots + once if repeats else result}"
+        spread = _spread_diagonals(xp, result) if repeats else None
+
+        def einsum(*inputs: Any) -> Any:
+            _check_label_sizes(terms, inputs)
+            value = xp.einsum(equation, *inputs, optimize=len(inputs) > 1)
+            return spread(value) if spread else value
+
+        return computed_in_float32(einsum, node.attr("T"))
+
+    @classmethod
+    def flops(cls, inputs: Sequence[Dims], outputs: Sequence[Dims]) -> float:
+        return matmul_flops(inputs, outputs) if len(inputs) > 1 else super().flops(inputs, outputs)
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        terms, result = parse_equation(context.attr("equation").decode(), len(context.inputs))
+        sizes: dict[str, int | None] = {}
+        batch: Shape | None = Shape(())
+        for term, have in zip(terms, context.inputs, strict=True):
+            if have.dims is None:
+                batch = None if "..." in term else batch
+                continue
+            labels = term.replace("...", "")
+            middle = len(have.dims) - len(labels)
+            if middle < 0 or (middle and "..." not in term):
+                message = f"shape {have} does not fit the labels {term!r}"
+                raise ValueError(message)
+            start = term.find("...") if "..." in term else len(labels)
+            dims = have.dims[:start] + have.dims[start + middle :]
+            for label, size in zip(labels, dims, strict=True):
+                known = Shape((sizes.get(label),)).merge(Shape((size,)))
+                sizes[label] = (known.dims or (None,))[0]
+            if batch is not None:
+                batch = batch.broadcast(Shape(have.dims[start : start + middle]))
+        start = result.find("...")
+        if start < 0:
+            return [Shape(sizes.get(label) for label in result)]
+        if batch is None:
+            return [UNKNOWN_SHAPE]
+        before, after = result[:start], result[start + 3 :]
+        head, tail = (Shape(sizes.get(label) for label in part) for part in (before, after))
+        return [head + batch + tail]
+
+    @staticmethod
+    def gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
+        terms, result = parse_equation(node.attr("equation").decode(), len(node.inputs))
+        return [partial(operand_gradient, g, node, dz, terms, result, i) for i in range(len(terms))]
+
+
+def parse_equation(equation: str, count: int) -> tuple[list[str], str]:
+    """The labels of each input and of the result. Raises OpError where it is no equation."""
+    left, arrow, result = equation.partition("->")
+    terms = left.split(",")
+    if not arrow or len(terms) != count:
+        message = f"Expecting {count} labels in input subscript and one arrow in {equation!r}"
+        raise OpError(message)
+    for part in (*terms, result):
+        labels = part.replace("...", "", 1)
+        if not labels.isalpha() and labels:
+            message = f"Invalid characters in einsum equation {equation!r}"
+            raise OpError(message)
+    for label in result.replace("...", ""):
+        if not any(label in term for term in terms):
+            message = f"Einsum output label {label!r} is in no input of {equation!r}"
+            raise OpError(message)
+    return terms, result
+
+
+def _check_label_sizes(terms: Sequence[str], inputs: Sequence[Any]) -> None:
+    """NumPy lets a size of 1 broadcast under a label; an einsum of TensorFlow does not."""
+    sizes: dict[str, int] = {}
+    for term, value in zip(terms, inputs, strict=True):
+        labels = term.replace("...", "")
+        start = term.find("...") if "..." in term else len(labels)
+        middle = value.ndim - len(labels)
+        if middle < 0 or (middle and "..." not in term):
+            message = f"Expected input of {len(labels)} dimensions for {term!r}, has {value.ndim}"
+            raise OpError(message)
+        dims = value.shape[:start] + value.shape[start + middle :]
+        for label, size in zip(labels, dims, strict=True):
+            if sizes.setdefault(label, size) != size:
+                message = f"Expected dimension {sizes[label]} at label {label!r} but got {size}"
+                raise OpError(message)
+
+
+def _spread_diagonals(xp: ModuleType, result: str) -> Kernel:
+    """Lay a value along the diagonal of every label that the result repeats."""
+    once = "".join(dict.fromkeys(result.replace("...", "")))
+
+    def spread(value: Any) -> Any:
+        batch = value.shape[: value.ndim - len(once)]
+        sizes = dict(zip(once, value.shape[len(batch) :], strict=True))
+        places = dict(zip(once, xp.indices(value.shape[len(batch) :]), strict=True))
+        start = max(result.find("..."), 0)
+        labels = result.replace("...", "")
+        full = xp.zeros(batch + tuple(sizes[label] for label in labels), value.dtype)
+        full = updated_at(full, (..., *(places[label] for label in labels)), value)
+        return xp.moveaxis(full, range(len(batch)), range(start, start + len(batch)))
+
+    return spread

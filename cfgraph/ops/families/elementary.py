@@ -1,0 +1,344 @@
+"""Elementary functions (powers, exponentials, trigonometry) and their gradient ops."""
+
+from __future__ import annotations
+
+import operator
+from types import ModuleType
+from typing import Any
+
+from cfgraph.ir.graph import Node, Output
+from cfgraph.ops.opdef.elementwise import (
+    Elementwise,
+    gradient_from_input,
+    gradient_from_op,
+    gradient_from_output,
+)
+from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, conjugate
+from cfgraph.ops.opdef.op import Kernel
+from cfgraph.ops.opdef.precision import computed_in_float32
+from cfgraph.ops.opdef.type_sets import COMPLEX, FLOATS, SIGNED, UNSIGNED, one_of
+
+
+class ElementaryFunction(Elementwise, abstract=True):
+    """A function of a real or complex number."""
+
+    signature = "x: T -> y: T"
+    attrs = one_of(FLOATS, COMPLEX)
+
+
+class Neg(ElementaryFunction):
+    """The number with its sign changed."""
+
+    attrs = one_of(FLOATS, SIGNED, COMPLEX)
+    function = operator.neg
+    gradient = gradient_from_input(lambda g, dy, x: g.Neg(dy))
+
+
+class Abs(ElementaryFunction):
+    """The absolute value; that of the least integer is itself."""
+
+    attrs = one_of(FLOATS, SIGNED)
+    function = operator.abs
+    gradient = gradient_from_input(lambda g, dy, x: g.Mul(dy, g.Sign(x)))
+
+
+class Sign(ElementaryFunction):
+    """-1, 0 or 1; of a complex number the direction."""
+
+    attrs = one_of(FLOATS, SIGNED, COMPLEX)
+    function = "sign"
+
+    @staticmethod
+    def gradient(g: GradientBuilder, node: Node, dy: Output) -> InputGradients:
+        dtype, x, y = node.attr("T"), node.inputs[0], node.output()
+        if not dtype.is_complex:
+            return [None]
+        outward = g.Real(g.Mul(dy, g.Conj(y)), Tout=dtype.real)  # a change of length does not count
+        around = g.Sub(dy, g.Mul(y, g.Complex(outward, 0, Tout=dtype)))
+        return [g.DivNoNan(around, g.Complex(g.ComplexAbs(x, Tout=dtype.real), 0, Tout=dtype))]
+
+
+class Square(ElementaryFunction):
+    """The number times itself."""
+
+    attrs = one_of(FLOATS, SIGNED, UNSIGNED, COMPLEX)
+    function = "square"
+    gradient = gradient_from_input(lambda g, dy, x: g.Mul(dy, g.Mul(x, 2)))
+
+
+class Sqrt(ElementaryFunction):
+    """The square root."""
+
+    function = "sqrt"
+    gradient = gradient_from_op("SqrtGrad")
+
+
+class Rsqrt(ElementaryFunction):
+    """One over the square root."""
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        return computed_in_float32(super().bind(node, xp), node.attr("T"))
+
+    @staticmethod
+    def kernel(xp: ModuleType, x: Any) -> Any:
+        return xp.reciprocal(xp.sqrt(x))
+
+    gradient = gradient_from_op("RsqrtGrad")
+
+
+class Reciprocal(ElementaryFunction):
+    """One over the number."""
+
+    attrs = one_of(FLOATS, SIGNED, COMPLEX)
+    function = "reciprocal"
+    gradient = gradient_from_op("ReciprocalGrad")
+
+
+class Inv(Reciprocal):
+    """One over the number."""
+
+
+class Exp(ElementaryFunction):
+    """The exponential."""
+
+    function = "exp"
+    gradient = gradient_from_output(lambda g, dy, y: g.Mul(dy, y))
+
+
+class Expm1(ElementaryFunction):
+    """The exponential, less one."""
+
+    function = "expm1"
+    gradient = gradient_from_input(lambda g, dy, x: g.Mul(dy, g.Exp(x)))
+
+
+class Log(ElementaryFunction):
+    """The natural logarithm."""
+
+    function = "log"
+    gradient = gradient_from_input(lambda g, dy, x: g.RealDiv(dy, x))
+
+
+class Log1p(ElementaryFunction):
+    """The natural logarithm of one more than the number."""
+
+    function = "log1p"
+    gradient = gradient_from_input(lambda g, dy, x: g.RealDiv(dy, g.AddV2(x, 1)))
+
+
+class Sin(ElementaryFunction):
+    """The sine."""
+
+    function = "sin"
+    gradient = gradient_from_input(lambda g, dy, x: g.Mul(dy, g.Cos(x)))
+
+
+class Cos(ElementaryFunction):
+    """The cosine."""
+
+    function = "cos"
+    gradient = gradient_from_input(lambda g, dy, x: g.Mul(dy, g.Neg(g.Sin(x))))
+
+
+class Tan(ElementaryFunction):
+    """The tangent."""
+
+    function = "tan"
+    gradient = gradient_from_output(lambda g, dy, y: g.Mul(dy, g.AddV2(g.Square(y), 1)))
+
+
+class Asin(ElementaryFunction):
+    """The inverse sine."""
+
+    function = "arcsin"
+    gradient = gradient_from_input(lambda g, dy, x: g.RealDiv(dy, _root_of_one_minus_square(g, x)))
+
+
+class Acos(ElementaryFunction):
+    """The inverse cosine."""
+
+    function = "arccos"
+    gradient = gradient_from_input(
+        lambda g, dy, x: g.Neg(g.RealDiv(dy, _root_of_one_minus_square(g, x)))
+    )
+
+
+class Atan(ElementaryFunction):
+    """The inverse tangent."""
+
+    function = "arctan"
+    gradient = gradient_from_input(lambda g, dy, x: g.RealDiv(dy, g.AddV2(g.Square(x), 1)))
+
+
+class Sinh(ElementaryFunction):
+    """The hyperbolic sine."""
+
+    function = "sinh"
+    gradient = gradient_from_input(lambda g, dy, x: g.Mul(dy, g.Cosh(x)))
+
+
+class Cosh(ElementaryFunction):
+    """The hyperbolic cosine."""
+
+    function = "cosh"
+    gradient = gradient_from_input(lambda g, dy, x: g.Mul(dy, g.Sinh(x)))
+
+
+class Tanh(ElementaryFunction):
+    """The hyperbolic tangent."""
+
+    function = "tanh"
+    gradient = gradient_from_output(lambda g, dy, y: g.TanhGrad(y, dy))
+
+
+class Asinh(ElementaryFunction):
+    """The inverse hyperbolic sine."""
+
+    function = "arcsinh"
+    gradient = gradient_from_output(lambda g, dy, y: g.RealDiv(dy, g.Cosh(y)))
+
+
+class Acosh(ElementaryFunction):
+    """The inverse hyperbolic cosine."""
+
+    function = "arccosh"
+    gradient = gradient_from_output(lambda g, dy, y: g.RealDiv(dy, g.Sinh(y)))
+
+
+class Atanh(ElementaryFunction):
+    """The inverse hyperbolic tangent."""
+
+    function = "arctanh"
+    gradient = gradient_from_input(lambda g, dy, x: g.RealDiv(dy, _one_minus_square(g, x)))
+
+
+def _one_minus_square(g: GradientBuilder, x: Output) -> Output:
+    """1 - x²."""
+    return g.Sub(1, g.Square(x))
+
+
+def _root_of_one_minus_square(g: GradientBuilder, x: Output) -> Output:
+    """√(1 - x²): the other side of the triangle."""
+    return g.Sqrt(_one_minus_square(g, x))
+
+
+class GradientFromResult(Elementwise, abstract=True):
+    """The gradient of y = f(x), given y and the gradient of y."""
+
+    signature = "y: T, dy: T -> z: T"
+    attrs = one_of(FLOATS, COMPLEX)
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        return computed_in_float32(super().bind(node, xp), node.attr("T"))
+
+
+def _scale_in_place(slope: Any, dy: Any) -> Any:
+    """The product; a slope of the same shape, which nobody else has, is written over."""
+    if slope.shape != dy.shape:
+        return dy * slope
+    slope *= dy
+    return slope
+
+
+class SigmoidGrad(GradientFromResult):
+    """Gradient of Sigmoid."""
+
+    @staticmethod
+    def kernel(xp: ModuleType, y: Any, dy: Any) -> Any:
+        slope = 1 - y
+        slope *= y
+        return _scale_in_place(slope, dy)
+
+    @staticmethod
+    def gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
+        y, dy = (conjugate(g, item) for item in node.inputs)
+
+        def by_y() -> Output:
+            along = g.Mul(dz, dy)
+            return g.Sub(along, g.Mul(g.Mul(along, y), 2))
+
+        return by_y, lambda: g.SigmoidGrad(y, dz)
+
+
+class TanhGrad(GradientFromResult):
+    """Gradient of Tanh."""
+
+    @staticmethod
+    def kernel(xp: ModuleType, y: Any, dy: Any) -> Any:
+        return _scale_in_place(1 - y * y, dy)
+
+    @staticmethod
+    def gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
+        y, dy = (conjugate(g, item) for item in node.inputs)
+        return lambda: g.Mul(g.Mul(g.Mul(dz, -2), dy), y), lambda: g.TanhGrad(y, dz)
+
+
+class UnboundedGradient(GradientFromResult, abstract=True):
+    """A gradient that can be infinite: times zero it is zero all the same."""
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        kernel: Any = cls.kernel
+        turned = node.attr("T").is_complex
+
+        def guarded(y: Any, dy: Any) -> Any:
+            result = kernel(xp, xp.conj(y) if turned else y, dy)
+            return xp.where(dy == 0, xp.zeros((), dy.dtype), result)
+
+        return computed_in_float32(guarded, node.attr("T"))
+
+
+class SqrtGrad(UnboundedGradient):
+    """Gradient of Sqrt."""
+
+    @staticmethod
+    def kernel(xp: ModuleType, y: Any, dy: Any) -> Any:
+        return dy * 0.5 / y
+
+    @staticmethod
+    def gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
+        quotient = g.RealDiv(dz, node.inputs[0])
+        return (
+            lambda: g.Mul(g.Neg(conjugate(g, quotient)), node.output()),
+            lambda: g.Mul(quotient, 0.5),
+        )
+
+
+class RsqrtGrad(UnboundedGradient):
+    """Gradient of Rsqrt."""
+
+    @staticmethod
+    def kernel(xp: ModuleType, y: Any, dy: Any) -> Any:
+        return dy * -0.5 * y * (y * y)
+
+    @staticmethod
+    def gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
+        y, dy = conjugate(g, node.inputs[0]), node.inputs[1]
+        return (
+            lambda: g.Mul(g.Mul(g.Mul(conjugate(g, dz), -1.5), dy), g.Square(y)),
+            lambda: g.RsqrtGrad(y, dz),
+        )
+
+
+class ReciprocalGrad(UnboundedGradient):
+    """Gradient of Reciprocal."""
+
+    @staticmethod
+    def kernel(xp: ModuleType, y: Any, dy: Any) -> Any:
+        return -dy * (y * y)
+
+    @staticmethod
+    def gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
+        y, dy = conjugate(g, node.inputs[0]), node.inputs[1]
+        return (
+            lambda: g.Mul(g.Mul(g.Mul(conjugate(g, dz), -2), dy), y),
+            lambda: g.ReciprocalGrad(y, dz),
+        )
+
+
+class InvGrad(ReciprocalGrad):
+    """Gradient of Inv."""
+
+    compiled = False

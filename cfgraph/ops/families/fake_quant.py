@@ -1,0 +1,258 @@
+"""Quantization simulated in floating point, and its gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from cfgraph.ir.graph import Node, Output
+from cfgraph.ir.shapes import SCALAR_SHAPE, Shape
+from cfgraph.ops.opdef.elementwise import SameShape
+from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, no_gradient, same_attrs
+from cfgraph.ops.opdef.op import Kernel, Op, OpError
+from cfgraph.ops.opdef.shape_functions import InferenceContext, require_rank
+
+_BITS_ATTR = "num_bits: int = 8, narrow_range: bool = false"
+_RANGE_ATTRS = f"min: float = -6.0, max: float = 6.0, {_BITS_ATTR}"
+
+
+class QuantizationSteps(NamedTuple):
+    """A range moved so that zero is one of its steps, the size of a step, and how many in one."""
+
+    low: Any
+    high: Any
+    size: Any
+    each: Any
+
+
+def _quantization_steps(node: Node, xp: ModuleType, low: Any, high: Any) -> QuantizationSteps:
+    first = np.float32(1 if node.attr("narrow_range") else 0)
+    last = np.float32(2 ** node.attr("num_bits") - 1)
+    size, each = (high - low) / (last - first), (last - first) / (high - low)
+    zero = first - low / size
+    nudged = xp.where(zero < first, first, xp.where(zero > last, last, xp.floor(zero + 0.5)))
+    nudged = nudged.astype(np.float32)
+    return QuantizationSteps((first - nudged) * size, (last - nudged) * size, size, each)
+
+
+def _check_bits(node: Node) -> None:
+    bits = node.attr("num_bits")
+    if not 2 <= bits <= 16:
+        message = f"num_bits must be between 2 and 16, inclusive, it is {bits}"
+        raise OpError(message)
+
+
+def _quantize(xp: ModuleType, inputs: Any, steps: QuantizationSteps, *, divide: bool) -> Any:
+    """`divide` by the size of a step, or multiply by its inverse: they differ halfway."""
+    half = np.float32(0.5)
+    zero = xp.floor((-steps.low / steps.size if divide else -steps.low * steps.each) + half)
+    inside = xp.clip(inputs, steps.low, steps.high) - steps.low
+    number = xp.floor((inside / steps.size if divide else inside * steps.each) - zero + half)
+    return number * steps.size
+
+
+def _fake_quant(
+    node: Node, xp: ModuleType, inputs: Any, low: Any, high: Any, *, divide: bool
+) -> Any:
+    """With an empty range everything is zero."""
+    quantized = _quantize(xp, inputs, _quantization_steps(node, xp, low, high), divide=divide)
+    empty = (low == 0) & (high == 0)
+    return xp.where(empty, np.float32(0), quantized).astype(np.float32)
+
+
+def _straight_through(g: GradientBuilder, node: Node, dy: Output) -> InputGradients:
+    """Straight through within the range, and to its ends beyond them."""
+    made = same_attrs(g, f"{node.op}Gradient", node, dy, *node.inputs).node
+    return [made.output(port) for port in range(len(node.inputs))]
+
+
+class FakeQuantWithMinMaxArgs(SameShape):
+    """The inputs rounded to the steps of a range, which attributes say."""
+
+    gradient = staticmethod(_straight_through)
+    signature = "inputs: float32 -> outputs: float32"
+    attrs = _RANGE_ATTRS
+    traceable = False  # a compiler fuses product and sum, and halves round to the other side
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        steps = _quantization_steps(node, np, *_constant_bounds(node))
+        return lambda inputs: _quantize(xp, inputs, steps, divide=False)
+
+
+def _constant_bounds(node: Node) -> tuple[Any, Any]:
+    _check_bits(node)
+    low, high = np.float32(node.attr("min")), np.float32(node.attr("max"))
+    if low >= high:
+        message = f"min has to be smaller than max, was: {low} >= {high}"
+        raise OpError(message)
+    return low, high
+
+
+class FakeQuantWithMinMaxArgsGradient(SameShape):
+    """The gradient where the inputs are in the range, else zero."""
+
+    gradient = staticmethod(no_gradient)
+    signature = "gradients: float32, inputs: float32 -> backprops: float32"
+    attrs = _RANGE_ATTRS
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        steps = _quantization_steps(node, np, *_constant_bounds(node))
+
+        def gradient(grad: Any, inputs: Any) -> Any:
+            _check_same_shapes(grad, inputs)
+            inside = (inputs >= steps.low) & (inputs <= steps.high)
+            return xp.where(inside, grad, np.float32(0))
+
+        return gradient
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        return [context.inputs[0].merge(context.inputs[1])]
+
+
+def _check_same_shapes(grad: Any, inputs: Any) -> None:
+    if grad.shape != inputs.shape:
+        message = (
+            "gradient and input must be the same size, "
+            f"not {list(grad.shape)} and {list(inputs.shape)}"
+        )
+        raise OpError(message)
+
+
+class FakeQuantWithMinMaxVars(SameShape):
+    """The inputs rounded to the steps of a range, which two scalars say."""
+
+    gradient = staticmethod(_straight_through)
+    signature = "inputs: float32, min: float32, max: float32 -> outputs: float32"
+    attrs = _BITS_ATTR
+    traceable = False
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        _check_bits(node)
+
+        def fake_quant(inputs: Any, low: Any, high: Any) -> Any:
+            _check_range_shape(low, high, ())
+            return _fake_quant(node, xp, inputs, low, high, divide=True)
+
+        return fake_quant
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        require_rank(context.inputs[1], 0)
+        require_rank(context.inputs[2], 0)
+        return [context.inputs[0]]
+
+
+def _check_range_shape(low: Any, high: Any, wanted: tuple[int, ...]) -> None:
+    if low.shape != wanted or high.shape != wanted:
+        message = f"min and max must have the shape {list(wanted)}"
+        raise OpError(message)
+
+
+class FakeQuantWithMinMaxVarsPerChannel(SameShape):
+    """The inputs rounded to the steps of a range for each place of their last dimension."""
+
+    gradient = staticmethod(_straight_through)
+    signature = "inputs: float32, min: float32, max: float32 -> outputs: float32"
+    attrs = _BITS_ATTR
+    traceable = False
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        _check_bits(node)
+
+        def fake_quant(inputs: Any, low: Any, high: Any) -> Any:
+            _check_range_shape(low, high, inputs.shape[-1:] or (1,))
+            return _fake_quant(node, xp, inputs, low, high, divide=False)
+
+        return fake_quant
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        ends = require_rank(context.inputs[1].merge(context.inputs[2]), 1)
+        data = context.inputs[0]
+        if data.dims:
+            data[-1:].merge(ends)
+        return [data]
+
+
+class FakeQuantWithMinMaxVarsGradient(Op):
+    """The gradients with respect to the inputs and to both ends of the range."""
+
+    gradient = staticmethod(no_gradient)
+    signature = (
+        "gradients: float32, inputs: float32, min: float32, max: float32 -> "
+        "backprops_wrt_input: float32, backprop_wrt_min: float32, backprop_wrt_max: float32"
+    )
+    attrs = _BITS_ATTR
+    traceable = False
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        _check_bits(node)
+
+        def gradient(grad: Any, inputs: Any, low: Any, high: Any) -> Any:
+            _check_range_shape(low, high, ())
+            return _fake_quant_gradients(node, xp, grad, inputs, low, high, None)
+
+        return gradient
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        require_rank(context.inputs[2], 0)
+        require_rank(context.inputs[3], 0)
+        return [context.inputs[0].merge(context.inputs[1]), SCALAR_SHAPE, SCALAR_SHAPE]
+
+
+def _fake_quant_gradients(
+    node: Node, xp: ModuleType, grad: Any, inputs: Any, low: Any, high: Any, axis: Any
+) -> Any:
+    _check_same_shapes(grad, inputs)
+    steps = _quantization_steps(node, xp, low, high)
+    empty = (low == 0) & (high == 0)
+    below, above = (inputs < steps.low) & ~empty, (inputs > steps.high) & ~empty
+    inside = empty | ((inputs >= steps.low) & (inputs <= steps.high))
+    none = np.float32(0)
+    return (
+        xp.where(inside, grad, none),
+        xp.where(below, grad, none).sum(axis=axis, dtype=np.float32),
+        xp.where(above, grad, none).sum(axis=axis, dtype=np.float32),
+    )
+
+
+class FakeQuantWithMinMaxVarsPerChannelGradient(Op):
+    """The gradients with respect to the inputs and to both ends of each channel's range."""
+
+    gradient = staticmethod(no_gradient)
+    signature = (
+        "gradients: float32, inputs: float32, min: float32, max: float32 -> "
+        "backprops_wrt_input: float32, backprop_wrt_min: float32, backprop_wrt_max: float32"
+    )
+    attrs = _BITS_ATTR
+    traceable = False
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        _check_bits(node)
+
+        def gradient(grad: Any, inputs: Any, low: Any, high: Any) -> Any:
+            _check_range_shape(low, high, inputs.shape[-1:] or (1,))
+            return _fake_quant_gradients(
+                node, xp, grad, inputs, low, high, tuple(range(inputs.ndim - 1))
+            )
+
+        return gradient
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        data = context.inputs[0].merge(context.inputs[1])
+        ends = require_rank(context.inputs[2].merge(context.inputs[3]), 1)
+        if data.dims:
+            ends = ends.merge(data[-1:])
+        return [data, ends, ends]

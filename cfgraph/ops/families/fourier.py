@@ -1,0 +1,272 @@
+"""Discrete Fourier transforms over the last dimensions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any, ClassVar
+
+from cfgraph.ir.graph import Node, Output
+from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
+from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, int32_constant
+from cfgraph.ops.opdef.op import Kernel, Op, OpError
+from cfgraph.ops.opdef.shape_functions import InferenceContext, require_rank_at_least
+from cfgraph.ops.opdef.type_sets import COMPLEX, one_of
+
+
+def half_spectrum_gradient(
+    g: GradientBuilder, node: Node, dz: Output, inverse: str, dims: int
+) -> InputGradients:
+    """Of a transform to the half: the inverse one over `dims` axes, the other half zero."""
+    x, length = node.inputs
+    sizes = g.shape(dz)
+    whole = _concat_sizes(g, _slice_sizes(g, sizes, None, -1), _slice_sizes(g, length, -1, None))
+    back = getattr(g, inverse)(_place_in_corner(g, dz, whole, 1))
+    dx = g.Mul(g.Real(back, Tout=x.dtype), _real_block_size(g, node, x))
+    return _undo_crop(g, dx, x, dims), None
+
+
+def inverse_half_spectrum_gradient(
+    g: GradientBuilder, node: Node, dz: Output, forward: str, dims: int
+) -> InputGradients:
+    """Of a transform from the half: what stands for both halves counts twice."""
+    x, length = node.inputs
+    half = getattr(g, forward)(dz, length, Tcomplex=x.dtype)
+    weights = g.RealDiv(_column_weights(g, length, dz), _real_block_size(g, node, dz))
+    dx = g.Mul(half, g.Cast(weights, DstT=x.dtype))
+    return _undo_crop(g, dx, x, dims), None
+
+
+def _column_weights(g: GradientBuilder, length: Output, like: Output) -> Output:
+    """2 for each column, 1 for those that are their own mirror image: the first and the middle."""
+    assert like.dtype is not None
+    known = g.known_value(length)
+    if known is not None:
+        last = int(known[-1])
+        column = range(last // 2 + 1)
+        return g.const([1 if place in (0, last - place) else 2 for place in column], like.dtype)
+    size = g.Reshape(_slice_sizes(g, length, -1, None), int32_constant(g, []))
+    place = g.Range(int32_constant(g, 0), g.AddV2(g.FloorDiv(size, 2), 1), int32_constant(g, 1))
+    own = g.LogicalOr(g.Equal(place, 0), g.Equal(g.AddV2(place, place), size))
+    return g.SelectV2(own, g.const(1, like.dtype), g.const(2, like.dtype))
+
+
+def _real_block_size(g: GradientBuilder, node: Node, like: Output) -> Output:
+    """The number of elements of the real block, in the type of another tensor."""
+    length = node.inputs[1]
+    known = g.known_value(length)
+    assert like.dtype is not None
+    if known is not None:
+        return g.const(known.prod(), like.dtype)
+    return g.Cast(g.Prod(length, int32_constant(g, 0)), DstT=like.dtype)
+
+
+def _undo_crop(g: GradientBuilder, y: Output, x: Output, dims: int) -> Output:
+    have, want = g.known_shape(y)[-dims:], g.known_shape(x)[-dims:]
+    return y if have.is_full and have == want else _place_in_corner(g, y, g.shape(x), dims)
+
+
+def _place_in_corner(g: GradientBuilder, y: Output, sizes: Output, dims: int) -> Output:
+    """Zeros of a shape with `y` in the first corner of the last dimensions."""
+    begin, steps = (int32_constant(g, [item] * (dims + 1)) for item in (0, 1))
+    end = _concat_sizes(g, int32_constant(g, [0]), _slice_sizes(g, g.shape(y), -dims, None))
+    return g.StridedSliceGrad(sizes, begin, end, steps, y, ellipsis_mask=1)
+
+
+def _slice_sizes(g: GradientBuilder, sizes: Output, start: int | None, end: int | None) -> Output:
+    known = g.known_value(sizes)
+    if known is not None:
+        return int32_constant(g, known[start:end])
+    bounds = (int32_constant(g, [item]) for item in (start or 0, end or 0, 1))
+    masks = {"begin_mask": int(start is None), "end_mask": int(end is None)}
+    return g.StridedSlice(sizes, *bounds, **masks)
+
+
+def _concat_sizes(g: GradientBuilder, *parts: Output) -> Output:
+    known = [value for part in parts if (value := g.known_value(part)) is not None]
+    if len(known) == len(parts):
+        return int32_constant(g, [size for value in known for size in value.tolist()])
+    return g.ConcatV2(parts, int32_constant(g, 0))
+
+
+_COMPLEX_SIGNATURE = f"{one_of(COMPLEX, attr='Tcomplex')} = complex64"
+_REAL_COMPLEX_ATTRS = (
+    f"{one_of('float32', 'float64', attr='Treal')} = float32, {_COMPLEX_SIGNATURE}"
+)
+
+
+class FourierTransform(Op, abstract=True):
+    """A transform over the last `dims` dimensions; `function` is its name in `numpy.fft`."""
+
+    signature = "input: Tcomplex -> output: Tcomplex"
+    attrs = _COMPLEX_SIGNATURE
+    dims: ClassVar[int] = 1
+    function: ClassVar[str] = "fftn"
+    inverse: ClassVar[str]  # but for a factor, the number of elements
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        function, axes = getattr(xp.fft, cls.function), tuple(range(-cls.dims, 0))
+
+        def transform(value: Any) -> Any:
+            check_transform_rank(value, cls.dims)
+            return function(value, axes=axes) if value.size else value
+
+        return transform
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        return [require_rank_at_least(context.inputs[0], cls.dims)]
+
+    @classmethod
+    def gradient(cls, g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
+        back, many = getattr(g, cls.inverse)(dz), _block_size(g, dz, cls.dims)
+        return [g.RealDiv(back, many) if cls.function == "ifftn" else g.Mul(back, many)]
+
+
+def _block_size(g: GradientBuilder, x: Output, dims: int) -> Output | int:
+    """The number of elements of each block that is transformed."""
+    known = g.known_shape(x)[-dims:].elements
+    if known is not None:
+        return known
+    last = (int32_constant(g, [item]) for item in (-dims, 0, 1))
+    sizes = g.StridedSlice(g.shape(x), *last, end_mask=1)
+    return g.Cast(g.Prod(sizes, int32_constant(g, 0)), DstT=x.dtype)
+
+
+def check_transform_rank(value: Any, dims: int) -> None:
+    """Raises OpError where there are fewer dimensions than the transform goes over."""
+    if value.ndim < dims:
+        message = f"Input must have rank of at least {dims} but got: {list(value.shape)}"
+        raise OpError(message)
+
+
+class FFT(FourierTransform):
+    """The Fourier transform of vectors."""
+
+    inverse = "IFFT"
+
+
+class FFT2D(FourierTransform):
+    """The Fourier transform of matrices."""
+
+    dims = 2
+    inverse = "IFFT2D"
+
+
+class FFT3D(FourierTransform):
+    """The Fourier transform of blocks."""
+
+    dims = 3
+    inverse = "IFFT3D"
+
+
+class IFFT(FourierTransform):
+    """The inverse Fourier transform of vectors."""
+
+    function = "ifftn"
+    inverse = "FFT"
+
+
+class IFFT2D(FourierTransform):
+    """The inverse Fourier transform of matrices."""
+
+    dims, function = 2, "ifftn"
+    inverse = "FFT2D"
+
+
+class IFFT3D(FourierTransform):
+    """The inverse Fourier transform of blocks."""
+
+    dims, function = 3, "ifftn"
+    inverse = "FFT3D"
+
+
+class RFFT(FourierTransform):
+    """The half of the Fourier transform of real vectors that says all."""
+
+    signature = "input: Treal, fft_length: int32 -> output: Tcomplex"
+    attrs = _REAL_COMPLEX_ATTRS
+    host_inputs = (1,)
+    constant_inputs = (1,)
+    function = "rfftn"
+    inverse = "IFFT"
+    halves: ClassVar[bool] = True
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        function, axes = getattr(xp.fft, cls.function), tuple(range(-cls.dims, 0))
+        halves, wanted = cls.halves, node.attr("Tcomplex" if cls.halves else "Treal").numpy
+
+        def transform(value: Any, length: Any) -> Any:
+            check_transform_rank(value, cls.dims)
+            sizes = [int(size) for size in length.reshape(-1)]
+            if length.shape != (cls.dims,) or min(sizes) < 0:
+                message = f"fft_length must be {cls.dims} sizes, got {length}"
+                raise OpError(message)
+            needed = sizes if halves else [*sizes[:-1], sizes[-1] // 2 + 1]
+            if value.size and any(
+                h < n for h, n in zip(value.shape[-cls.dims :], needed, strict=True)
+            ):
+                message = f"Input of shape {list(value.shape)} is too small for fft_length {sizes}"
+                raise OpError(message)
+            last = sizes[-1] // 2 + 1 if halves else sizes[-1]
+            if 0 in sizes or not value.size:
+                return xp.zeros((*value.shape[: -cls.dims], *sizes[:-1], last), wanted)
+            return function(value, s=sizes, axes=axes).astype(wanted)
+
+        return transform
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        have = require_rank_at_least(context.inputs[0], cls.dims)
+        length = context.value(1)
+        if have.dims is None:
+            return [UNKNOWN_SHAPE]
+        if length is None:
+            return [have[: -cls.dims] + Shape([None] * cls.dims)]
+        sizes = [int(size) for size in length.reshape(-1)]
+        last = sizes[-1] // 2 + 1 if cls.halves else sizes[-1]
+        return [have[: -cls.dims] + Shape((*sizes[:-1], last))]
+
+    @classmethod
+    def gradient(cls, g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
+        return (half_spectrum_gradient if cls.halves else inverse_half_spectrum_gradient)(
+            g, node, dz, cls.inverse, cls.dims
+        )
+
+
+class RFFT2D(RFFT):
+    """The half of the Fourier transform of real matrices that says all."""
+
+    dims = 2
+    inverse = "IFFT2D"
+
+
+class RFFT3D(RFFT):
+    """The half of the Fourier transform of real blocks that says all."""
+
+    dims = 3
+    inverse = "IFFT3D"
+
+
+class IRFFT(RFFT):
+    """Real vectors from one half of their Fourier transform."""
+
+    signature = "input: Tcomplex, fft_length: int32 -> output: Treal"
+    function, halves = "irfftn", False
+    inverse = "RFFT"
+
+
+class IRFFT2D(IRFFT):
+    """Real matrices from one half of their Fourier transform."""
+
+    dims = 2
+    inverse = "RFFT2D"
+
+
+class IRFFT3D(IRFFT):
+    """Real blocks from one half of their Fourier transform."""
+
+    dims = 3
+    inverse = "RFFT3D"

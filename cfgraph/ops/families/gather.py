@@ -1,0 +1,393 @@
+"""Slices selected by indices: Gather, GatherV2, GatherNd, and their gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from cfgraph.errors import Unsupported
+from cfgraph.ir import dtypes
+from cfgraph.ir.graph import Node, Output
+from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
+from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, int32_constant
+from cfgraph.ops.opdef.op import Kernel, Op, OpError
+from cfgraph.ops.opdef.shape_functions import (
+    InferenceContext,
+    require_rank_at_least,
+    runtime_axis,
+    shape_of_rank,
+    static_axis,
+    static_int,
+)
+from cfgraph.ops.opdef.variant_math import object_item
+
+SizeLike = int | Output
+
+
+def gather_gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
+    """Of Gather, GatherV2 and ResourceGather."""
+    params, indices = node.inputs[:2]
+    batch = _batch_dims(g, node)
+    axis = node.inputs[2] if len(node.inputs) > 2 else int32_constant(g, batch)
+    place = g.known_value(axis)
+    rank = g.known_shape(params).rank
+    if place is not None and (place == 0 or (rank is not None and int(place) % rank == 0)):
+        dx = g.UnsortedSegmentSum(dz, indices, _size_tensor(g, _dims_product(g, params, 0, 1)))
+    else:
+        many = _dims_product(g, indices, batch, None)
+        dx = _scatter_sum(g, params, indices, dz, [*_sizes_by_axis(g, params, axis, batch), many])
+    return [dx, *[None] * (len(node.inputs) - 1)]
+
+
+def row_gather_gradient(g: GradientBuilder, x: Output, indices: Output, dz: Output) -> Output:
+    """The gradient of x, of each row of which some elements were picked."""
+    if g.known_shape(x).rank == 1:
+        return g.UnsortedSegmentSum(dz, indices, _size_tensor(g, _dims_product(g, x, 0, 1)))
+    outer, size, many = (
+        _dims_product(g, x, 0, -1),
+        _dims_product(g, x, -1, None),
+        _dims_product(g, dz, -1, None),
+    )
+    return _scatter_sum(g, x, indices, dz, [outer, 1, size, 1, many])
+
+
+def matrix_row_gather_gradient(
+    g: GradientBuilder, x: Output, indices: Output, dz: Output
+) -> Output:
+    """The gradient of matrices, of each of which some rows were picked."""
+    batch, rows = _dims_product(g, x, 0, -2), _dims_product(g, x, -2, -1)
+    columns, many = _dims_product(g, x, -1, None), _dims_product(g, dz, -2, -1)
+    return _scatter_sum(g, x, indices, dz, [batch, 1, rows, columns, many])
+
+
+def gather_nd_gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
+    """Of GatherNd and ResourceGatherNd."""
+    params, indices = node.inputs[0], widen_indices(g, node.inputs[1])
+    shape = g.known_shape(indices)
+    if shape.rank and shape[-1:].elements == 0:
+        return g.Sum(dz, int32_constant(g, range(shape.rank - 1))), None  # each is all of it
+    if shape.rank == 1:
+        indices, dz = (g.ExpandDims(item, int32_constant(g, 0)) for item in (indices, dz))
+    policy = {key: value for key, value in node.attrs.items() if key == "bad_indices_policy"}
+    return g.ScatterNd(indices, dz, g.shape(params, indices.dtype or dtypes.int32), **policy), None
+
+
+def widen_indices(g: GradientBuilder, indices: Output) -> Output:
+    """The indices in a type that all ops take."""
+    enough = indices.dtype in (dtypes.int32, dtypes.int64)
+    return indices if enough else g.Cast(indices, DstT=dtypes.int32)
+
+
+def _batch_dims(g: GradientBuilder, node: Node) -> int:
+    """How many of the first dimensions go together, counted from the front."""
+    batch: int = node.attrs.get("batch_dims", 0)
+    rank = g.known_shape(node.inputs[1]).rank
+    if batch < 0 and rank is None:
+        message = f"batch_dims {batch} counts from the end of indices of unknown rank"
+        hint = "give batch_dims from the front"
+        raise Unsupported(message, node=node, hint=hint, code="CFG502")
+    return batch + (rank or 0) if batch < 0 else batch
+
+
+def _sizes_by_axis(g: GradientBuilder, params: Output, axis: Output, batch: int) -> list[SizeLike]:
+    """The sizes of the batch, of what is between it and the axis, of the axis, of what follows."""
+    known, rank = g.known_value(axis), g.known_shape(params).rank
+    if known is not None and (rank is not None or known >= 0):
+        place = int(known) if rank is None else int(known) % rank
+        spans = ((0, batch), (batch, place), (place, place + 1), (place + 1, None))
+        return [_dims_product(g, params, *span) for span in spans]
+    sizes = g.shape(params)
+    if axis.dtype != dtypes.int32:
+        axis = g.Cast(axis, DstT=dtypes.int32)
+    at = g.Reshape(g.FloorMod(axis, g.Size(sizes)), int32_constant(g, [1]))
+    first, one, rest = (int32_constant(g, [item]) for item in (batch, 1, -1))
+    parts = (
+        (int32_constant(g, [0]), first),
+        (first, g.Sub(at, first)),
+        (at, one),
+        (g.AddV2(at, one), rest),
+    )
+    return [_sizes_product(g, g.Slice(sizes, start, length)) for start, length in parts]
+
+
+def _scatter_sum(
+    g: GradientBuilder, params: Output, indices: Output, dz: Output, sizes: list[SizeLike]
+) -> Output:
+    """The gradient where every slice but those along one axis has indices, or a place, of its own.
+
+    `sizes` are those of the batch, of what is between it and the axis, of the axis, of what
+    follows, and the number of indices in each batch.
+    """
+    batch, between, size, after, many = sizes
+    rows = g.Reshape(dz, _size_vector(g, batch, between, many, after))
+    groups = _size_tensor(g, _multiply_sizes(g, batch, between))
+    starts = g.Mul(
+        g.Range(int32_constant(g, 0), groups, int32_constant(g, 1)), _size_tensor(g, size)
+    )
+    if starts.dtype != indices.dtype:
+        starts = g.Cast(starts, DstT=indices.dtype)
+    column = g.Reshape(starts, _size_vector(g, batch, between, 1))
+    places = g.AddV2(column, g.Reshape(indices, _size_vector(g, batch, 1, many)))
+    total = _size_tensor(g, _multiply_sizes(g, _multiply_sizes(g, batch, between), size))
+    return g.Reshape(g.UnsortedSegmentSum(rows, places, total), g.shape(params))
+
+
+def _dims_product(g: GradientBuilder, x: Output, start: int, end: int | None) -> SizeLike:
+    """The product of some dimensions."""
+    known = g.known_shape(x)[start:end]
+    if known.elements is not None:
+        return known.elements
+    bounds = (int32_constant(g, [item]) for item in (start, end or 0, 1))
+    return _sizes_product(g, g.StridedSlice(g.shape(x), *bounds, end_mask=int(end is None)))
+
+
+def _sizes_product(g: GradientBuilder, sizes: Output) -> Output:
+    return g.Prod(sizes, int32_constant(g, 0))
+
+
+def _multiply_sizes(g: GradientBuilder, one: SizeLike, other: SizeLike) -> SizeLike:
+    if isinstance(one, int) and isinstance(other, int):
+        return one * other
+    if 1 in (one, other):
+        return other if one == 1 else one
+    return g.Mul(_size_tensor(g, one), _size_tensor(g, other))
+
+
+def _size_tensor(g: GradientBuilder, size: SizeLike) -> Output:
+    return int32_constant(g, size) if isinstance(size, int) else size
+
+
+def _size_vector(g: GradientBuilder, *sizes: SizeLike) -> Output:
+    known: list[Any] = [size for size in sizes if isinstance(size, int)]
+    return (
+        int32_constant(g, known)
+        if len(known) == len(sizes)
+        else g.Pack([_size_tensor(g, s) for s in sizes])
+    )
+
+
+class GatherV2(Op):
+    """The slices of `params` along an axis that `indices` names, the first dimensions batched."""
+
+    signature = "params: Tparams, indices: Tindices, axis: Taxis -> output: Tparams"
+    attrs = "batch_dims: int = 0, Tindices: {int16, int32, int64}, Taxis: {int32, int64}"
+    host_inputs = (2,)
+    constant_inputs = (2,)
+    moves = True
+    reads_region = True
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        batch = node.attr("batch_dims")
+
+        def gather(params: Any, indices: Any, axis: Any) -> Any:
+            place = runtime_axis(axis, params.ndim)
+            if batch:
+                return take_batched_slices(xp, params, indices, place, batch)
+            return take_slices(xp, params, indices, place)
+
+        return gather
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        params = require_rank_at_least(context.inputs[0], 1)
+        axis = static_int(context, 2)
+        return [_gather_shape(params, context.inputs[1], axis, context.attr("batch_dims"))]
+
+    gradient = staticmethod(gather_gradient)
+
+
+class Gather(Op):
+    """The slices of `params` along its first dimension that `indices` names."""
+
+    signature = "params: Tparams, indices: Tindices -> output: Tparams"
+    attrs = "validate_indices: bool = true, Tindices: {int32, int64}"
+    moves = True
+    reads_region = True
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        def gather(params: Any, indices: Any) -> Any:
+            if not params.ndim:
+                message = "params must be at least 1 dimensional"
+                raise OpError(message)
+            return take_slices(xp, params, indices, 0)
+
+        return gather
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        return [_gather_shape(require_rank_at_least(context.inputs[0], 1), context.inputs[1], 0, 0)]
+
+    gradient = staticmethod(gather_gradient)
+
+
+def take_slices(xp: ModuleType, params: Any, indices: Any, axis: int) -> Any:
+    """Slices along an axis. Raises OpError where an index is out of range.
+
+    On an accelerator, where a kernel cannot fail, such an index is moved into the range.
+    """
+    if xp is not np:
+        return xp.take(params, xp.clip(indices, 0, max(params.shape[axis] - 1, 0)), axis=axis)
+    if not indices.ndim and not axis and not params.dtype.hasobject:
+        if not 0 <= indices < params.shape[0]:
+            raise OpError(_is_out_of_range(indices, params.shape[0]))
+        return params[indices]
+    if isinstance(indices, np.ndarray) and indices.dtype == np.int32:
+        # a negative index, read as unsigned, is too large: one check does for both ends
+        unsigned = indices.view(np.uint32)
+    elif indices.size and indices.min() < 0:
+        raise OpError(_is_out_of_range(indices, params.shape[axis]))
+    else:
+        unsigned = indices
+    try:
+        result = params.take(unsigned, axis)
+    except IndexError:
+        raise OpError(_is_out_of_range(indices, params.shape[axis])) from None
+    return result if isinstance(result, np.ndarray | np.generic) else object_item(result)
+
+
+def _is_out_of_range(indices: Any, size: int) -> str:
+    array = np.asarray(indices)
+    bad = np.argwhere((array < 0) | (array >= size))
+    where = "" if array.ndim == 0 or not len(bad) else str(bad[0].tolist())
+    value = array if array.ndim == 0 else array[tuple(bad[0])] if len(bad) else "?"
+    return f"indices{where} = {value} is not in [0, {size})"
+
+
+def take_batched_slices(xp: ModuleType, params: Any, indices: Any, axis: int, batch: int) -> Any:
+    """Slices along an axis, the first `batch` dimensions of both going together."""
+    batch = batch + indices.ndim if batch < 0 else batch
+    if not 0 <= batch <= min(indices.ndim, params.ndim):
+        message = f"batch_dims {batch} must be in [0, {min(indices.ndim, params.ndim)}]"
+        raise OpError(message)
+    if axis < batch:
+        message = f"batch_dims ({batch}) must be less than or equal to axis ({axis})."
+        raise OpError(message)
+    if params.shape[:batch] != indices.shape[:batch]:
+        message = (
+            f"The first {batch} dimensions of params {list(params.shape)} and indices "
+            f"{list(indices.shape)} must match"
+        )
+        raise OpError(message)
+    size = params.shape[axis]
+    if xp is np and indices.size and (indices.min() < 0 or indices.max() >= size):
+        raise OpError(_is_out_of_range(indices, size))
+    # the gathered axis moves in front of what lies between it and the batch, and back
+    moved = xp.moveaxis(params, axis, batch)
+    rows = [
+        xp.arange(indices.shape[place]).reshape([-1] + [1] * (indices.ndim - place - 1))
+        for place in range(batch)
+    ]
+    picked = moved[(*rows, xp.clip(indices, 0, max(size - 1, 0)))]
+    between = axis - batch
+    if not between or indices.ndim == batch:
+        return picked
+    mine = range(indices.ndim, indices.ndim + between)
+    return xp.moveaxis(picked, list(mine), list(range(batch, batch + between)))
+
+
+def _gather_shape(params: Shape, indices: Shape, axis: int | None, batch: int) -> Shape:
+    if batch < 0:
+        if indices.dims is None:
+            return UNKNOWN_SHAPE
+        batch = static_axis(batch, len(indices.dims))
+    require_rank_at_least(indices, batch)
+    require_rank_at_least(params, batch)
+    if params.dims is None or indices.dims is None:
+        return UNKNOWN_SHAPE
+    if axis is None:
+        return shape_of_rank(len(params.dims) - 1 + len(indices.dims) - batch)
+    place = static_axis(axis, len(params.dims))
+    if place < batch:
+        message = f"batch_dims {batch} is beyond the axis {place}"
+        raise ValueError(message)
+    rows = Shape(params.dims[:batch]).merge(Shape(indices.dims[:batch]))
+    return (
+        rows
+        + Shape(params.dims[batch:place])
+        + Shape(indices.dims[batch:])
+        + Shape(params.dims[place + 1 :])
+    )
+
+
+class GatherNd(Op):
+    """The slices that index vectors name: each vector indexes the first dimensions."""
+
+    signature = "params: Tparams, indices: Tindices -> output: Tparams"
+    attrs = "Tindices: {int16, int32, int64}, bad_indices_policy: string = ''"
+    reads_region = True
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        ignore = node.attr("bad_indices_policy") == b"IGNORE"
+        dtype = node.attr("Tparams")
+        fill = b"" if dtype.is_object else 0
+
+        def gather_nd(params: Any, indices: Any) -> Any:
+            params, indices = with_index_depth(xp, params, indices)
+            where, bad = index_vectors(xp, indices, params.shape, check=not ignore)
+            picked = params[(*where, ...)]
+            if bad is None:
+                return picked
+            bad = bad.reshape(bad.shape + (1,) * (picked.ndim - bad.ndim))
+            return xp.where(bad, xp.full((), fill, dtype.numpy), picked)
+
+        return gather_nd
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        params, indices = context.inputs
+        require_rank_at_least(indices, 1)
+        if params.dims is None or indices.dims is None or indices.dims[-1] is None:
+            return [UNKNOWN_SHAPE]
+        depth = indices.dims[-1]
+        if depth > len(params.dims):
+            message = f"index vectors of {depth} for a tensor of shape {params}"
+            raise ValueError(message)
+        return [indices[:-1] + params[depth:]]
+
+    gradient = staticmethod(gather_nd_gradient)
+
+
+def with_index_depth(xp: ModuleType, params: Any, indices: Any) -> tuple[Any, Any]:
+    """The same with one dimension more where index vectors are empty: each names all of it."""
+    if indices.ndim < 1:
+        message = "indices must be at least a vector"
+        raise OpError(message)
+    if indices.shape[-1]:
+        return params, indices
+    return params[None], xp.zeros((*indices.shape[:-1], 1), indices.dtype)
+
+
+def index_vectors(
+    xp: ModuleType, indices: Any, sizes: tuple[int, ...], *, check: bool
+) -> tuple[tuple[Any, ...], Any | None]:
+    """An index of arrays, made of index vectors, and which of them point outside (None: none).
+
+    Raises OpError where one does, if `check`; on an accelerator none is checked.
+    """
+    depth = indices.shape[-1]
+    if depth > len(sizes):
+        message = (
+            f"index innermost dimension length must be <= params rank; saw: {depth} vs. "
+            f"{len(sizes)}"
+        )
+        raise OpError(message)
+    limits = xp.asarray(sizes[:depth], indices.dtype if indices.dtype.itemsize > 2 else np.int64)
+    wrong = (indices < 0) | (indices >= limits)
+    if xp is np and not wrong.any():
+        return tuple(np.moveaxis(indices, -1, 0)), None
+    bad = wrong.any(-1)
+    if xp is np and check:
+        first = np.argwhere(bad)[0].tolist()
+        message = (
+            f"indices{first} = {indices[tuple(first)].tolist()} does not index into shape "
+            f"{list(sizes)}"
+        )
+        raise OpError(message)
+    inside = xp.where(bad[..., None], 0, indices)
+    return tuple(xp.moveaxis(inside, -1, 0)), bad

@@ -1,0 +1,168 @@
+"""Histograms, and norms of whole tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from cfgraph.ir.graph import Node, Output
+from cfgraph.ir.shapes import SCALAR_SHAPE, UNKNOWN_SHAPE, Shape, vector_shape
+from cfgraph.ops.opdef.array_namespace import accumulated_at
+from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients
+from cfgraph.ops.opdef.op import Kernel, Op, OpError
+from cfgraph.ops.opdef.precision import computed_in_float32
+from cfgraph.ops.opdef.shape_functions import InferenceContext, require_rank, static_int
+from cfgraph.ops.opdef.type_sets import FLOATS, INDEX, one_of
+
+_COUNTED_TYPES = "int32, int64, float32, float64"
+
+
+class L2Loss(Op):
+    """Half the sum of squares."""
+
+    signature = "t: T -> output: T"
+    attrs = one_of(FLOATS)
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        return computed_in_float32(lambda t: xp.sum(t * t) * t.dtype.type(0.5), node.attr("T"))
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        return [SCALAR_SHAPE]
+
+    @staticmethod
+    def gradient(g: GradientBuilder, node: Node, dy: Output) -> InputGradients:
+        return [g.Mul(node.inputs[0], dy)]
+
+
+class Bincount(Op):
+    """How often each number from 0 to size - 1 occurs, or the sum of its weights."""
+
+    signature = "arr: int32, size: int32, weights: T -> bins: T"
+    attrs = one_of(_COUNTED_TYPES)
+    host_inputs = (1,)
+    constant_inputs = (1,)
+    traceable = False
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        return bin_counter(xp, binary=False)
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        size = static_int(context, 1)
+        if size is not None and size < 0:
+            message = f"size ({size}) must be non-negative"
+            raise ValueError(message)
+        return [vector_shape(size)]
+
+
+class DenseBincount(Op):
+    """Bincount, of each row where the input is a matrix; `binary_output` says only whether."""
+
+    signature = "input: Tidx, size: Tidx, weights: T -> output: T"
+    attrs = f"Tidx: {INDEX}, {one_of(_COUNTED_TYPES)}, binary_output: bool = false"
+    host_inputs = (1,)
+    constant_inputs = (1,)
+    traceable = False
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        count = bin_counter(xp, binary=node.attr("binary_output"))
+
+        def counts(values: Any, size: Any, weights: Any) -> Any:
+            if values.ndim > 2:
+                message = f"Shape must be at most rank 2 but is rank {values.ndim}"
+                raise OpError(message)
+            if values.ndim < 2:
+                return count(values, size, weights)
+            wanted = (values.shape[0], int(check_bin_count(size)))
+            rows = weights if weights.size else [weights] * len(values)
+            result = [count(row, size, mine) for row, mine in zip(values, rows, strict=True)]
+            return xp.stack(result) if result else xp.zeros(wanted, weights.dtype)
+
+        return counts
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        size, have = static_int(context, 1), context.inputs[0]
+        if size is not None and size < 0:
+            message = f"size ({size}) must be non-negative"
+            raise ValueError(message)
+        if have.dims is None:
+            return [UNKNOWN_SHAPE]
+        return [have[:-1] + vector_shape(size)]
+
+
+def check_bin_count(size: Any) -> Any:
+    """A number of bins. Raises OpError where it is no scalar, or negative."""
+    if size.ndim and size.size != 1:
+        message = f"Shape must be rank 0 but is rank {size.ndim}"
+        raise OpError(message)
+    if size < 0:
+        message = f"size ({size}) must be non-negative"
+        raise OpError(message)
+    return size
+
+
+def bin_counter(xp: ModuleType, *, binary: bool) -> Kernel:
+    """Counts the values of one array: (values, size, weights) to a vector."""
+
+    def count(values: Any, size: Any, weights: Any) -> Any:
+        if weights.size and weights.shape != values.shape:
+            message = f"weights {list(weights.shape)} and input {list(values.shape)} must agree"
+            raise OpError(message)
+        flat = values.reshape(-1)
+        if (flat < 0).any():
+            message = "Input must be non-negative!"
+            raise OpError(message)
+        inside = flat < check_bin_count(size)
+        bins = xp.zeros(int(size), weights.dtype)
+        if binary:
+            bins[flat[inside]] = 1
+        else:
+            much = weights.reshape(-1)[inside] if weights.size else 1
+            bins = accumulated_at(xp, bins, flat[inside], much, "add")
+        return bins
+
+    return count
+
+
+class HistogramFixedWidth(Op):
+    """How many values fall in each of equally wide bins; the outer bins take what lies outside."""
+
+    signature = "values: T, value_range: T, nbins: int32 -> out: dtype"
+    attrs = f"{one_of(_COUNTED_TYPES)}, dtype: {INDEX} = int32"
+    host_inputs = (1, 2)
+    constant_inputs = (1, 2)
+    traceable = False
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        wanted = node.attr("dtype").numpy
+
+        def histogram(values: Any, bounds: Any, nbins: Any) -> Any:
+            if bounds.shape != (2,):
+                message = f"value_range should be a vector of 2 elements: {list(bounds.shape)}"
+                raise OpError(message)
+            low, high = bounds
+            if not low < high:
+                message = f"value_range should satisfy value_range[0] < value_range[1]: {bounds}"
+                raise OpError(message)
+            if nbins.ndim or nbins <= 0:
+                message = f"nbins should be a positive number, but got '{nbins}'"
+                raise OpError(message)
+            step = (np.float64(high) - np.float64(low)) / np.float64(nbins)
+            place = xp.clip((xp.float64(1) * values - low) / step, 0, int(nbins) - 1)
+            return xp.bincount(place.astype(int).reshape(-1), minlength=int(nbins)).astype(wanted)
+
+        return histogram
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        require_rank(context.inputs[1], 1)
+        return [vector_shape(static_int(context, 2))]

@@ -1,0 +1,244 @@
+"""Ops that forward their inputs with a promise or a check; zeros and ones of a given shape."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from cfgraph.errors import Unsupported
+from cfgraph.ir.dtypes import bool_
+from cfgraph.ir.graph import Node, Output
+from cfgraph.ir.shapes import Shape
+from cfgraph.ops.families.constants import identity
+from cfgraph.ops.opdef.elementwise import SameShape
+from cfgraph.ops.opdef.gradient_api import (
+    GradientBuilder,
+    InputGradients,
+    identity_gradient,
+    no_gradient,
+)
+from cfgraph.ops.opdef.op import Kernel, Op, OpError
+from cfgraph.ops.opdef.shape_functions import InferenceContext
+from cfgraph.ops.opdef.type_sets import FLOATS, NUMBERS, one_of
+from cfgraph.ops.opdef.variant_math import zeros_like_value
+
+
+class ForwardingIdentity(SameShape, abstract=True):
+    """Its input."""
+
+    signature = "input: T -> output: T"
+    is_identity = True
+    gradient = staticmethod(identity_gradient)
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        return identity
+
+
+class StopGradient(ForwardingIdentity):
+    """Its input; no gradient flows back."""
+
+    gradient = staticmethod(no_gradient)
+
+
+class PreventGradient(ForwardingIdentity):
+    """Its input; to ask for its gradient is an error."""
+
+    attrs = "message: string = ''"
+
+    @staticmethod
+    def gradient(g: GradientBuilder, node: Node, *grads: Output | None) -> InputGradients:
+        message = f"the gradient is prevented: {node.attr('message').decode(errors='replace')}"
+        raise Unsupported(message, node=node, code="CFG509")
+
+
+class Snapshot(ForwardingIdentity):
+    """Its input, as it is now."""
+
+
+class Copy(ForwardingIdentity):
+    """Its input, for a debugger to look at."""
+
+    attrs = "tensor_name: string = '', debug_ops_spec: list(string) = []"
+    compiled = False
+
+
+class CopyHost(Copy):
+    """Its input in host memory, for a debugger to look at."""
+
+    attrs = "tensor_name: string = '', debug_ops_spec: list(string) = []"
+    compiled = False
+
+
+class DebugIdentity(ForwardingIdentity):
+    """Its input, for a debugger to look at."""
+
+    attrs = (
+        "device_name: string = '', tensor_name: string = '', debug_urls: list(string) = [], "
+        "gated_grpc: bool = false"
+    )
+    compiled = False
+
+
+class DebugGradientIdentity(ForwardingIdentity):
+    """Its input; a debugger finds its gradient by it."""
+
+    compiled = False
+
+
+class DebugGradientRefIdentity(ForwardingIdentity):
+    """The reference; a debugger finds its gradient by it."""
+
+    signature = "input: Ref(T) -> output: Ref(T)"
+    compiled = False
+
+
+class RefIdentity(ForwardingIdentity):
+    """The reference."""
+
+    signature = "input: Ref(T) -> output: Ref(T)"
+    compiled = False
+
+
+class IdentityN(Op):
+    """Its inputs."""
+
+    signature = "input: T -> output: T"
+    is_identity = True
+    attrs = "T: list(type) >= 1"
+    gradient = staticmethod(identity_gradient)
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        return identity if len(node.inputs) == 1 else _all_values
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        return list(context.inputs)
+
+
+def _all_values(*values: Any) -> Any:
+    return values
+
+
+class GuaranteeConst(ForwardingIdentity):
+    """Its input, promised never to change."""
+
+    stateful = True
+
+    @classmethod
+    def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
+        return lambda step, value: value
+
+
+class DeepCopy(SameShape):
+    """A copy of its input."""
+
+    signature = "x: T -> y: T"
+    stateful = True
+    gradient = staticmethod(identity_gradient)
+
+    @classmethod
+    def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
+        return lambda step, value: value.copy()
+
+
+class EnsureShape(Op):
+    """Its input, which must have the given shape."""
+
+    signature = "input: T -> output: T"
+    is_identity = True
+    attrs = "shape: shape"
+    gradient = staticmethod(identity_gradient)
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        wanted: Shape = node.attr("shape")
+
+        def ensured(value: Any) -> Any:
+            if not wanted.accepts(value.shape):
+                message = (
+                    f"Shape of tensor {list(value.shape)} is not compatible with "
+                    f"expected shape {wanted}."
+                )
+                raise OpError(message)
+            return value
+
+        return ensured
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        return [context.inputs[0].merge(context.attr("shape"))]
+
+
+class CheckNumerics(SameShape):
+    """Its input, which must have no NaN and no infinity."""
+
+    signature = "tensor: T -> output: T"
+    attrs = f"{one_of(FLOATS)}, message: string"
+    stateful = True
+
+    @classmethod
+    def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
+        text = node.attr("message").decode(errors="replace")
+
+        def checked(step: Any, tensor: Any) -> Any:
+            if not xp.isfinite(tensor).all():
+                raise OpError(f"{text} : Tensor had {cls.found(xp, tensor)} values")
+            return tensor
+
+        return checked
+
+    @classmethod
+    def gradient(cls, g: GradientBuilder, node: Node, dy: Output) -> InputGradients:
+        text = node.attr("message").decode(errors="replace")
+        return [getattr(g, cls.name)(dy, message=f"in the gradient: {text}")]
+
+    @staticmethod
+    def found(xp: ModuleType, tensor: Any) -> str:
+        """What the tensor holds that it should not."""
+        words = [("NaN", xp.isnan(tensor)), ("Inf", xp.isinf(tensor))]
+        return " and ".join(word for word, places in words if places.any())
+
+
+class CheckNumericsV2(CheckNumerics):
+    """Its input, which must have no NaN and no infinity; an error tells their signs."""
+
+    @staticmethod
+    def found(xp: ModuleType, tensor: Any) -> str:
+        infinite = xp.isinf(tensor)
+        words = [("NaN", xp.isnan(tensor)), ("-Inf", infinite & (tensor < 0))]
+        words.append(("+Inf", infinite & (tensor > 0)))
+        return " and ".join(word for word, places in words if places.any())
+
+
+class ZerosLike(SameShape):
+    """Zeros of the same shape."""
+
+    signature = "x: T -> y: T"
+    gradient = staticmethod(no_gradient)
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        dtype = node.attr("T")
+        if dtype.is_object:
+            return zeros_like_value
+        zero = dtype.numpy.type(0)
+        return lambda x: xp.zeros_like(x) if x.ndim else zero
+
+
+class OnesLike(SameShape):
+    """Ones of the same shape."""
+
+    signature = "x: T -> y: T"
+    attrs = one_of(NUMBERS, "bool")
+    gradient = staticmethod(no_gradient)
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        dtype = node.attr("T")
+        one = np.True_ if dtype is bool_ else dtype.numpy.type(1)
+        return lambda x: xp.ones_like(x) if x.ndim else one

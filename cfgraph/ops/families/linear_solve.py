@@ -1,0 +1,302 @@
+"""Solutions of linear equations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from cfgraph.ir.graph import Node
+from cfgraph.ir.shapes import Shape
+from cfgraph.ops.families import matrix_calculus
+from cfgraph.ops.families.matmul import conjugate_transpose
+from cfgraph.ops.families.matrix_functions import (
+    MATRIX_TYPES,
+    REAL_MATRIX_TYPES,
+    MatrixOp,
+    matrix_dims,
+    square_dims,
+)
+from cfgraph.ops.opdef.array_namespace import run_on_host
+from cfgraph.ops.opdef.op import Kernel, OpError
+from cfgraph.ops.opdef.shape_functions import InferenceContext
+from cfgraph.ops.opdef.type_sets import COMPLEX, one_of
+
+
+class SolveOp(MatrixOp, abstract=True):
+    """The x for which matrix x = rhs."""
+
+    signature = "matrix: T, rhs: T -> output: T"
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        batch, size = square_dims(context.inputs[0])
+        other, rows, columns = matrix_dims(context.inputs[1])
+        Shape((size,)).merge(Shape((rows,)))
+        return [batch.merge(other) + Shape((size if rows is None else rows, columns))]
+
+
+def check_solve_rows(matrix: Any, rhs: Any, *, same_batch: bool = True) -> None:
+    """Raises OpError where a right-hand side does not go with the matrix."""
+    if rhs.ndim < 2 or matrix.shape[-2] != rhs.shape[-2]:
+        message = f"Input matrix and rhs are incompatible: {list(matrix.shape)}, {list(rhs.shape)}"
+        raise OpError(message)
+    if same_batch and matrix.shape[:-2] != rhs.shape[:-2]:
+        message = f"All input tensors must have the same outer dimensions: {list(matrix.shape)}"
+        raise OpError(f"{message}, {list(rhs.shape)}")
+
+
+class MatrixSolve(SolveOp):
+    """The x for which matrix x = rhs; the matrix or its adjoint."""
+
+    attrs = f"adjoint: bool = false, {MATRIX_TYPES}"
+    uncompiled_types = COMPLEX
+
+    @classmethod
+    def function(cls, node: Node, xp: ModuleType) -> Kernel:
+        turned = node.attr("adjoint")
+
+        def solve(matrix: Any, rhs: Any) -> Any:
+            check_solve_rows(matrix, rhs)
+            return xp.linalg.solve(conjugate_transpose(matrix) if turned else matrix, rhs)
+
+        return solve
+
+    gradient = staticmethod(matrix_calculus.solve_gradient)
+
+
+class BatchMatrixSolve(MatrixSolve):
+    """The x for which matrix x = rhs; the matrix or its adjoint."""
+
+    attrs = f"adjoint: bool = false, {REAL_MATRIX_TYPES}"
+    compiled = False
+
+
+class MatrixTriangularSolve(SolveOp):
+    """The x for which matrix x = rhs, of which one triangle is read; outer dimensions broadcast."""
+
+    attrs = (
+        "lower: bool = true, adjoint: bool = false, "
+        f"{one_of('bfloat16', 'float64', 'float32', 'float16', COMPLEX)}"
+    )
+
+    @classmethod
+    def function(cls, node: Node, xp: ModuleType) -> Kernel:
+        triangle = xp.tril if node.attr("lower") else xp.triu
+        turned = node.attr("adjoint")
+        upper = node.attr("lower") == turned
+
+        def solve(matrix: Any, rhs: Any) -> Any:
+            check_solve_rows(matrix, rhs, same_batch=False)
+            read = conjugate_transpose(triangle(matrix)) if turned else triangle(matrix)
+            try:
+                return xp.linalg.solve(read, rhs)
+            except np.linalg.LinAlgError:  # as in TensorFlow, what follows is not finite
+                return _substitute(read, rhs, upper=upper)
+
+        return solve
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        batch, size = square_dims(context.inputs[0])
+        other, rows, columns = matrix_dims(context.inputs[1])
+        Shape((size,)).merge(Shape((rows,)))
+        return [batch.broadcast(other) + Shape((size if rows is None else rows, columns))]
+
+    gradient = staticmethod(matrix_calculus.triangular_solve_gradient)
+
+
+def _substitute(matrix: Any, rhs: Any, *, upper: bool) -> Any:
+    """Row after row, each from those that are known."""
+    size = matrix.shape[-1]
+    batch = np.broadcast_shapes(matrix.shape[:-2], rhs.shape[:-2])
+    result = np.zeros(batch + rhs.shape[-2:], rhs.dtype)
+    for row in reversed(range(size)) if upper else range(size):
+        known = slice(row + 1, size) if upper else slice(row)
+        left = (
+            rhs[..., row, :]
+            - (matrix[..., row : row + 1, known] @ result[..., known, :])[..., 0, :]
+        )
+        result[..., row, :] = left / matrix[..., row, row, None]
+    return result
+
+
+class BatchMatrixTriangularSolve(MatrixTriangularSolve):
+    """The x for which matrix x = rhs, of which one triangle is read."""
+
+    attrs = f"lower: bool = true, adjoint: bool = false, {REAL_MATRIX_TYPES}"
+    compiled = False
+
+
+class BandedTriangularSolve(MatrixTriangularSolve):
+    """MatrixTriangularSolve of a matrix given by its diagonals, one a row."""
+
+    attrs = f"lower: bool = true, adjoint: bool = false, {MATRIX_TYPES}"
+
+    @classmethod
+    def function(cls, node: Node, xp: ModuleType) -> Kernel:
+        lower, turned = node.attr("lower"), node.attr("adjoint")
+
+        def solve(bands: Any, rhs: Any) -> Any:
+            count, size = bands.shape[-2:]
+            full = np.zeros((*bands.shape[:-2], size, size), bands.dtype)
+            for row in range(count):
+                if lower:
+                    places = np.arange(row, size)
+                    full[..., places, places - row] = bands[..., row, row:]
+                else:
+                    away = count - 1 - row
+                    places = np.arange(size - away)
+                    full[..., places, places + away] = bands[..., row, : size - away]
+            check_solve_rows(full, rhs, same_batch=False)
+            return np.linalg.solve(conjugate_transpose(full) if turned else full, rhs)
+
+        return run_on_host(xp, solve)
+
+    traceable = False
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        batch, _, size = matrix_dims(context.inputs[0])
+        other, rows, columns = matrix_dims(context.inputs[1])
+        Shape((size,)).merge(Shape((rows,)))
+        return [batch.broadcast(other) + Shape((size if rows is None else rows, columns))]
+
+    gradient = staticmethod(matrix_calculus.banded_solve_gradient)
+
+
+class MatrixSolveLs(MatrixOp):
+    """The x that comes nearest to matrix x = rhs, by least squares, kept small by a regularizer."""
+
+    signature = "matrix: T, rhs: T, l2_regularizer: float64 -> output: T"
+    attrs = f"{MATRIX_TYPES}, fast: bool = true"
+    host_inputs = (2,)
+    compiled = False
+
+    @classmethod
+    def function(cls, node: Node, xp: ModuleType) -> Kernel:
+        fast = node.attr("fast")
+
+        def solve(matrix: Any, rhs: Any, regularizer: Any) -> Any:
+            check_solve_rows(matrix, rhs)
+            if not fast:
+                return xp.linalg.pinv(matrix) @ rhs
+            turned, (rows, columns) = conjugate_transpose(matrix), matrix.shape[-2:]
+            weight = xp.eye(min(rows, columns), dtype=matrix.dtype) * regularizer.astype(
+                matrix.dtype
+            )
+            if rows >= columns:
+                return xp.linalg.solve(turned @ matrix + weight, turned @ rhs)
+            return turned @ xp.linalg.solve(matrix @ turned + weight, rhs)
+
+        return solve
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        batch, rows, columns = matrix_dims(context.inputs[0])
+        other, others, right = matrix_dims(context.inputs[1])
+        Shape((rows,)).merge(Shape((others,)))
+        return [batch.merge(other) + Shape((columns, right))]
+
+    gradient = staticmethod(matrix_calculus.least_squares_gradient)
+
+
+class BatchMatrixSolveLs(MatrixSolveLs):
+    """The x that comes nearest to matrix x = rhs, by least squares, kept small by a regularizer."""
+
+    attrs = f"{REAL_MATRIX_TYPES}, fast: bool = true"
+    compiled = False
+
+
+class TridiagonalSolve(MatrixOp):
+    """The x for which matrix x = rhs, the matrix given by its three diagonals."""
+
+    signature = "diagonals: T, rhs: T -> output: T"
+    attrs = (
+        "partial_pivoting: bool = true, perturb_singular: bool = false, "
+        f"{one_of('float64', 'float32', COMPLEX)}"
+    )
+    traceable = False
+
+    @classmethod
+    def function(cls, node: Node, xp: ModuleType) -> Kernel:
+        return run_on_host(
+            xp, _solve_with_pivoting if node.attr("partial_pivoting") else _solve_by_thomas
+        )
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        batch, rows, size = matrix_dims(context.inputs[0])
+        Shape((rows,)).merge(Shape((3,)))
+        other, others, columns = matrix_dims(context.inputs[1])
+        Shape((size,)).merge(Shape((others,)))
+        return [batch.merge(other) + Shape((size if others is None else others, columns))]
+
+    gradient = staticmethod(matrix_calculus.tridiagonal_solve_gradient)
+
+
+def _bands(diagonals: Any, rhs: Any) -> tuple[Any, Any, Any]:
+    if diagonals.shape[-2] != 3:
+        message = f"Expected 3 diagonals, got {diagonals.shape[-2]}"
+        raise OpError(message)
+    check_solve_rows(conjugate_transpose(diagonals), rhs)
+    return diagonals[..., 0, :], diagonals[..., 1, :], diagonals[..., 2, :]
+
+
+def _solve_with_pivoting(diagonals: Any, rhs: Any) -> Any:
+    from scipy.linalg import solve_banded
+
+    above, main, below = _bands(diagonals, rhs)
+    bands = np.zeros_like(diagonals)
+    bands[..., 0, 1:], bands[..., 1, :], bands[..., 2, :-1] = above[..., :-1], main, below[..., 1:]
+    result = np.empty(rhs.shape, rhs.dtype)
+    for place in np.ndindex(rhs.shape[:-2]):
+        try:
+            result[place] = solve_banded((1, 1), bands[place], rhs[place])
+        except np.linalg.LinAlgError:
+            result[place] = np.nan
+    return result
+
+
+def _solve_by_thomas(diagonals: Any, rhs: Any) -> Any:
+    """Thomas's algorithm: no exchange of rows, so that a zero on the diagonal ends in NaN."""
+    above, main, below = (band[..., None] for band in _bands(diagonals, rhs))
+    main, result = main.copy(), rhs.copy()
+    for row in range(1, rhs.shape[-2]):
+        factor = below[..., row, :] / main[..., row - 1, :]
+        main[..., row, :] -= factor * above[..., row - 1, :]
+        result[..., row, :] -= factor * result[..., row - 1, :]
+    for row in reversed(range(rhs.shape[-2])):
+        if row + 1 < rhs.shape[-2]:
+            result[..., row, :] -= above[..., row, :] * result[..., row + 1, :]
+        result[..., row, :] /= main[..., row, :]
+    return result
+
+
+class TridiagonalMatMul(MatrixOp):
+    """The product of a matrix, given by its three diagonals, with another."""
+
+    signature = "superdiag: T, maindiag: T, subdiag: T, rhs: T -> output: T"
+    attrs = one_of("float64", "float32", COMPLEX)
+    uncompiled_types = COMPLEX
+
+    @staticmethod
+    def kernel(xp: ModuleType, above: Any, main: Any, below: Any, rhs: Any) -> Any:
+        above, main, below = (xp.swapaxes(band, -1, -2) for band in (above, main, below))
+        if main.shape[-1] != 1 or main.shape[-2] != rhs.shape[-2]:
+            message = f"Diagonals and rhs do not fit: {list(main.shape)}, {list(rhs.shape)}"
+            raise OpError(message)
+        edge = xp.zeros_like(rhs[..., :1, :])
+        down = xp.concatenate((rhs[..., 1:, :] * above[..., :-1, :], edge), axis=-2)
+        up = xp.concatenate((edge, rhs[..., :-1, :] * below[..., 1:, :]), axis=-2)
+        return rhs * main + down + up
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        for band in context.inputs[:3]:
+            matrix_dims(band)
+        return [context.inputs[3]]
+
+    gradient = staticmethod(matrix_calculus.tridiagonal_product_gradient)

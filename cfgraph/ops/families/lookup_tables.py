@@ -1,0 +1,375 @@
+"""Lookup tables: their state, their ops, and the forms with string handles."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any, ClassVar
+
+import numpy as np
+
+from cfgraph.ir.dtypes import DType
+from cfgraph.ir.graph import Node
+from cfgraph.ir.shapes import SCALAR_SHAPE, UNKNOWN_SHAPE, Shape, vector_shape
+from cfgraph.ops.opdef.op import Kernel, Op, OpError
+from cfgraph.ops.opdef.resource import Resource
+from cfgraph.ops.opdef.shape_functions import InferenceContext
+
+
+class LookupTable(Resource):
+    """A table of values of one shape by scalar keys; `once`: filled at one stroke or not at all."""
+
+    __slots__ = ("container", "initialized", "key", "name", "once", "rows", "value", "value_shape")
+    shape = ()
+    ndim = 0
+
+    def __init__(
+        self, key: DType, value: DType, *, once: bool, value_shape: Shape, container: str, name: str
+    ) -> None:
+        self.key = key
+        self.value = value
+        self.once = once
+        self.value_shape = tuple(size or 0 for size in value_shape.dims or ())
+        self.container = container
+        self.name = name
+        self.initialized = not once
+        self.rows: dict[Any, Any] = {}
+
+    def require(self) -> None:
+        """Raise OpError unless there is something to look up in."""
+        if not self.initialized:
+            message = f"Table {self.name} not initialized."
+            raise OpError(message)
+
+    def find(self, keys: Any, default: Any) -> Any:
+        """The values of keys; the default where there is none."""
+        self.require()
+        self._check(keys, default)
+        shape = keys.shape + self.value_shape
+        spread = default.shape == shape and default.shape != self.value_shape
+        if not spread and default.shape != self.value_shape:
+            message = (
+                f"Expected shape {Shape(self.value_shape)} or {Shape(shape)} for default value, "
+                f"got {Shape(default.shape)}"
+            )
+            raise OpError(message)
+        flat = np.empty((keys.size, *self.value_shape), self.value.numpy)
+        defaults = default.reshape(flat.shape) if spread else None
+        for place, key in enumerate(keys.ravel().tolist()):
+            found = self.rows.get(key)
+            if found is not None:
+                flat[place] = found
+            else:
+                flat[place] = default[()] if defaults is None else defaults[place]
+        return flat.reshape(shape)
+
+    def insert(self, keys: Any, values: Any) -> None:
+        """Add rows, or replace them. Raises OpError where the shapes do not fit."""
+        self._check(keys, values)
+        if values.shape != keys.shape + self.value_shape:
+            message = (
+                f"Expected shape {Shape(keys.shape + self.value_shape)} for value, got "
+                f"{Shape(values.shape)}"
+            )
+            raise OpError(message)
+        flat = values.reshape(-1, *self.value_shape)
+        self.rows.update(zip(keys.ravel().tolist(), flat, strict=True))
+
+    def fill(self, keys: Any, values: Any) -> None:
+        """Give all rows at once. Raises OpError where it holds others already."""
+        if not self.once:
+            message = "only a table that is filled once can be initialized"
+            raise OpError(message)
+        self._check(keys, values)
+        if keys.ndim != 1 or keys.shape != values.shape:
+            message = (
+                f"Keys and values must be vectors of one size, not of shapes {Shape(keys.shape)} "
+                f"and {Shape(values.shape)}"
+            )
+            raise OpError(message)
+        rows: dict[Any, Any] = {}
+        for key, value in zip(keys.tolist(), values, strict=True):
+            if rows.setdefault(key, value) != value:
+                message = (
+                    f"HashTable has different value for same key. Key {key!r} has {rows[key]} and "
+                    f"trying to add value {value}"
+                )
+                raise OpError(message)
+        if self.initialized:
+            # TensorFlow takes as many rows for the same rows
+            if len(rows) != len(self.rows):
+                message = f"Table {self.name} already initialized."
+                raise OpError(message)
+            return
+        self.rows, self.initialized = rows, True
+
+    def export(self) -> tuple[Any, Any]:
+        """All keys and their values, in one order."""
+        self.require()
+        keys = np.array(list(self.rows), self.key.numpy)
+        values = np.empty((len(keys), *self.value_shape), self.value.numpy)
+        for place, value in enumerate(self.rows.values()):
+            values[place] = value
+        return keys, values
+
+    def _check(self, keys: Any, values: Any) -> None:
+        if keys.dtype != self.key.numpy or values.dtype != self.value.numpy:
+            message = (
+                f"Table {self.name} goes from {self.key} to {self.value}, not from {keys.dtype} "
+                f"to {values.dtype}"
+            )
+            raise OpError(message)
+
+    def __repr__(self) -> str:
+        return f"<Table {self.name!r} of {len(self.rows)} {self.key} to {self.value}>"
+
+
+SHARING_ATTRS = (
+    "container: string = '', shared_name: string = '', use_node_name_sharing: bool = false,"
+    " key_dtype: type, value_dtype: type"
+)
+
+
+class TableHandle(Op, abstract=True):
+    """The handle of a table."""
+
+    stateful = True
+    host_only = True
+    once: ClassVar[bool] = False
+
+    @classmethod
+    def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
+        known, once = cls.parsed().attrs, cls.once
+        key, value = node.attr("key_dtype"), node.attr("value_dtype")
+        shape = node.attr("value_shape") if "value_shape" in known else SCALAR_SHAPE
+        anonymous = "shared_name" not in known
+        container = "" if anonymous else node.attr("container").decode()
+        name = node.name if anonymous else node.attr("shared_name").decode() or node.name
+
+        def make() -> LookupTable:
+            return LookupTable(
+                key, value, once=once, value_shape=shape, container=container, name=name
+            )
+
+        def handle(step: Any, *keys: Any) -> LookupTable:
+            found = make() if anonymous else step.resource(container, name, make)
+            if not isinstance(found, LookupTable) or (found.key, found.value) != (key, value):
+                message = f"Resource {name} is no table from {key} to {value} but {found!r}"
+                raise OpError(message)
+            return found
+
+        return handle
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        return [SCALAR_SHAPE]
+
+
+class HashTableV2(TableHandle):
+    """The handle of a table that is filled once."""
+
+    signature = "-> table_handle: resource"
+    attrs = SHARING_ATTRS
+    once = True
+
+
+class AnonymousHashTable(TableHandle):
+    """A new table that is filled once."""
+
+    signature = "-> table_handle: resource"
+    attrs = "key_dtype: type, value_dtype: type"
+    once = True
+
+
+class MutableHashTableV2(TableHandle):
+    """The handle of a table of scalars."""
+
+    signature = "-> table_handle: resource"
+    attrs = SHARING_ATTRS
+
+
+class AnonymousMutableHashTable(TableHandle):
+    """A new table of scalars."""
+
+    signature = "-> table_handle: resource"
+    attrs = "key_dtype: type, value_dtype: type"
+
+
+class MutableHashTableOfTensorsV2(TableHandle):
+    """The handle of a table of tensors."""
+
+    signature = "-> table_handle: resource"
+    attrs = f"{SHARING_ATTRS}, value_shape: shape = []"
+
+
+class AnonymousMutableHashTableOfTensors(TableHandle):
+    """A new table of tensors."""
+
+    signature = "-> table_handle: resource"
+    attrs = "key_dtype: type, value_dtype: type, value_shape: shape = []"
+
+
+class LookupTableFindV2(Op):
+    """The values of keys; the default where there is none."""
+
+    signature = "table_handle: resource, keys: Tin, default_value: Tout -> values: Tout"
+    stateful = True
+    host_only = True
+
+    @classmethod
+    def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
+        return lambda step, table, keys, default: table.find(keys, default)
+
+
+class LookupTableInsertV2(Op):
+    """Add rows to a table, or replace them."""
+
+    signature = "table_handle: resource, keys: Tin, values: Tout ->"
+    stateful = True
+    host_only = True
+
+    @classmethod
+    def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
+        def insert(step: Any, table: LookupTable, keys: Any, values: Any) -> None:
+            if table.once:
+                message = f"Table {table.name} is read-only: it can only be initialized"
+                raise OpError(message)
+            table.insert(keys, values)
+
+        return insert
+
+
+class LookupTableRemoveV2(Op):
+    """Take rows out of a table; keys that it does not have are passed over."""
+
+    signature = "table_handle: resource, keys: Tin ->"
+    stateful = True
+    host_only = True
+
+    @classmethod
+    def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
+        def remove(step: Any, table: LookupTable, keys: Any) -> None:
+            for key in keys.ravel().tolist():
+                table.rows.pop(key, None)
+
+        return remove
+
+
+class LookupTableImportV2(Op):
+    """Replace all rows of a table."""
+
+    signature = "table_handle: resource, keys: Tin, values: Tout ->"
+    stateful = True
+    initializes = True
+    host_only = True
+
+    @classmethod
+    def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
+        def replace(step: Any, table: LookupTable, keys: Any, values: Any) -> None:
+            old, table.rows = table.rows, {}
+            try:
+                table.insert(keys, values)
+            except OpError:
+                table.rows = old
+                raise
+
+        return replace
+
+
+class LookupTableExportV2(Op):
+    """All keys of a table, and their values."""
+
+    signature = "table_handle: resource -> keys: Tkeys, values: Tvalues"
+    stateful = True
+    host_only = True
+
+    @classmethod
+    def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
+        return lambda step, table: table.export()
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        return [vector_shape(), UNKNOWN_SHAPE]
+
+
+class LookupTableSizeV2(Op):
+    """The number of rows of a table."""
+
+    signature = "table_handle: resource -> size: int64"
+    stateful = True
+    host_only = True
+
+    @classmethod
+    def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
+        return lambda step, table: np.int64(len(table.rows))
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        return [SCALAR_SHAPE]
+
+
+class InitializeTableV2(Op):
+    """Fill a table, once."""
+
+    signature = "table_handle: resource, keys: Tkey, values: Tval ->"
+    stateful = True
+    initializes = True
+    host_only = True
+
+    @classmethod
+    def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
+        return lambda step, table, keys, values: table.fill(keys, values)
+
+
+class HashTable(HashTableV2):
+    """The handle of a table that is filled once."""
+
+    signature = "-> table_handle: Ref(string)"
+
+
+class MutableHashTable(MutableHashTableV2):
+    """The handle of a table of scalars."""
+
+    signature = "-> table_handle: Ref(string)"
+
+
+class MutableHashTableOfTensors(MutableHashTableOfTensorsV2):
+    """The handle of a table of tensors."""
+
+    signature = "-> table_handle: Ref(string)"
+
+
+class LookupTableFind(LookupTableFindV2):
+    """The values of keys; the default where there is none."""
+
+    signature = "table_handle: Ref(string), keys: Tin, default_value: Tout -> values: Tout"
+
+
+class LookupTableInsert(LookupTableInsertV2):
+    """Add rows to a table, or replace them."""
+
+    signature = "table_handle: Ref(string), keys: Tin, values: Tout ->"
+
+
+class LookupTableImport(LookupTableImportV2):
+    """Replace all rows of a table."""
+
+    signature = "table_handle: Ref(string), keys: Tin, values: Tout ->"
+
+
+class LookupTableExport(LookupTableExportV2):
+    """All keys of a table, and their values."""
+
+    signature = "table_handle: Ref(string) -> keys: Tkeys, values: Tvalues"
+
+
+class LookupTableSize(LookupTableSizeV2):
+    """The number of rows of a table."""
+
+    signature = "table_handle: Ref(string) -> size: int64"
+
+
+class InitializeTable(InitializeTableV2):
+    """Fill a table, once."""
+
+    signature = "table_handle: Ref(string), keys: Tkey, values: Tval ->"

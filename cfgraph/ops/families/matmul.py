@@ -1,0 +1,241 @@
+"""Matrix products."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import prod, sqrt
+from types import ModuleType
+from typing import Any, ClassVar
+
+import numpy as np
+
+from cfgraph.ir.graph import Node, Output
+from cfgraph.ir.shapes import Shape
+from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, conjugate, sum_to_shape
+from cfgraph.ops.opdef.op import Dims, Kernel, Op, OpError
+from cfgraph.ops.opdef.precision import computed_in_float32
+from cfgraph.ops.opdef.shape_functions import InferenceContext, require_rank, require_rank_at_least
+from cfgraph.ops.opdef.type_sets import COMPLEX, FLOATS, UNSIGNED, one_of
+
+
+def transpose_matrices(x: Any) -> Any:
+    """The matrices with rows and columns exchanged."""
+    return x.swapaxes(-1, -2)
+
+
+def conjugate_transpose(x: Any) -> Any:
+    """The matrices transposed and conjugated."""
+    return x.swapaxes(-1, -2).conj()
+
+
+class MatMul(Op):
+    """The product of two matrices, each as it is or transposed."""
+
+    signature = "a: T, b: T -> product: T"
+    attrs = (
+        "transpose_a: bool = false, transpose_b: bool = false, "
+        f"{one_of(FLOATS, 'int32', 'int64', UNSIGNED, COMPLEX)}, "
+        "grad_a: bool = false, grad_b: bool = false"
+    )
+    uncompiled_types = UNSIGNED
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        return computed_in_float32(cls.product(node), node.attr("T"))
+
+    @classmethod
+    def product(cls, node: Node) -> Kernel:
+        """The product, the operands transposed as the flags say."""
+        turn_a, turn_b = node.attr("transpose_a"), node.attr("transpose_b")
+
+        def product(a: Any, b: Any) -> Any:
+            if a.ndim != 2 or b.ndim != 2:
+                message = f"In[0] and In[1] must be matrices: {list(a.shape)} and {list(b.shape)}"
+                raise OpError(message)
+            left, right = a.T if turn_a else a, b.T if turn_b else b
+            require_inner_sizes(left, right)
+            return left @ right
+
+        return product
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        a, b = (require_rank(shape, 2).dims or () for shape in context.inputs)
+        if context.attr("transpose_a"):
+            a = a[::-1]
+        if context.attr("transpose_b"):
+            b = b[::-1]
+        Shape(a[1:]).merge(Shape(b[:1]))
+        return [Shape((a[0], b[1]))]
+
+    @classmethod
+    def flops(cls, inputs: Sequence[Dims], outputs: Sequence[Dims]) -> float:
+        return matmul_flops(inputs, outputs)
+
+    @staticmethod
+    def gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
+        def product(x: Output, y: Output, turn_x: bool, turn_y: bool) -> Output:
+            return g.MatMul(x, y, transpose_a=turn_x, transpose_b=turn_y)
+
+        a, b = (conjugate(g, item) for item in node.inputs)
+        return factor_gradients(
+            product, dz, a, b, node.attr("transpose_a"), node.attr("transpose_b")
+        )
+
+
+def factor_gradients(
+    product: Callable[..., Output], dz: Output, x: Output, y: Output, turn_x: bool, turn_y: bool
+) -> tuple[Callable[[], Output], Callable[[], Output]]:
+    """The gradients of two factors, by `product(x, y, turn_x, turn_y)`: each with the other one.
+
+    Of a factor that is turned, the product is turned, so that its factors change places.
+    """
+    return (
+        lambda: product(y, dz, turn_y, True) if turn_x else product(dz, y, False, not turn_y),
+        lambda: product(dz, x, True, turn_x) if turn_y else product(x, dz, not turn_x, False),
+    )
+
+
+def _cast_like(g: GradientBuilder, x: Output, like: Output) -> Output:
+    return x if x.dtype == like.dtype else g.Cast(x, DstT=like.dtype)
+
+
+def matmul_flops(inputs: Sequence[Dims], outputs: Sequence[Dims]) -> float:
+    """The operations of a product of matrices, or of a batch of them, whichever way they lie.
+
+    Of sizes m by k, k by n and m by n: each is in two of them, so the root of all is m·k·n.
+    """
+    batch = prod(outputs[0][:-2])
+    return 2 * sqrt(prod(map(prod, [*inputs[:2], outputs[0]])) / max(batch, 1))
+
+
+def require_inner_sizes(left: Any, right: Any) -> None:
+    """Raise OpError where the inner sizes of two matrices, or batches of them, differ."""
+    if left.shape[-1] != right.shape[-2]:
+        message = (
+            f"the columns of In[0] must be the rows of In[1], but the shapes to multiply are"
+            f" {list(left.shape)} and {list(right.shape)}"
+        )
+        raise OpError(message)
+
+
+class SparseMatMul(MatMul):
+    """The product in float32 of two matrices with many zeros, each as it is or transposed."""
+
+    signature = "a: Ta, b: Tb -> product: float32"
+    uncompiled_types = ""
+    attrs = (
+        "transpose_a: bool = false, transpose_b: bool = false, "
+        "a_is_sparse: bool = false, b_is_sparse: bool = false, "
+        "Ta: {float32, bfloat16} = float32, Tb: {float32, bfloat16} = float32"
+    )
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        product = cls.product(node)
+        return lambda a, b: product(a.astype(np.float32), b.astype(np.float32))
+
+    @staticmethod
+    def gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
+        def product(x: Output, y: Output, turn_x: bool, turn_y: bool) -> Output:
+            x, y = _cast_like(g, x, dz), _cast_like(g, y, dz)
+            return g.MatMul(x, y, transpose_a=turn_x, transpose_b=turn_y)
+
+        a, b = node.inputs
+        of_a, of_b = factor_gradients(
+            product, dz, a, b, node.attr("transpose_a"), node.attr("transpose_b")
+        )
+        return lambda: _cast_like(g, of_a(), a), lambda: _cast_like(g, of_b(), b)
+
+
+class BatchMatMulV2(Op):
+    """Products of matrices, each as it is or its adjoint; all other dimensions broadcast."""
+
+    signature = "x: T, y: T -> output: T"
+    flags: ClassVar[str] = (
+        "adj_x: bool = false, adj_y: bool = false, grad_x: bool = false, grad_y: bool = false"
+    )
+    attrs = f"{one_of(FLOATS, 'int16', 'int32', 'int64', UNSIGNED, COMPLEX)}, {flags}"
+    broadcasts: ClassVar[bool] = True
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        turn = conjugate_transpose if node.attr("T").is_complex else transpose_matrices
+        return computed_in_float32(cls.product(node, turn), node.attr("T"))
+
+    @classmethod
+    def product(cls, node: Node, turn: Kernel) -> Kernel:
+        """The product, the operands turned as the flags say."""
+        turn_x, turn_y, broadcasts = node.attr("adj_x"), node.attr("adj_y"), cls.broadcasts
+
+        def product(x: Any, y: Any) -> Any:
+            if x.ndim < 2 or y.ndim < 2:
+                message = f"In[0] and In[1] ndims must be >= 2: {x.ndim} and {y.ndim}"
+                raise OpError(message)
+            if not broadcasts and x.shape[:-2] != y.shape[:-2]:
+                message = (
+                    "In[0] and In[1] must have compatible batch dimensions: "
+                    f"{list(x.shape)} vs. {list(y.shape)}"
+                )
+                raise OpError(message)
+            left, right = turn(x) if turn_x else x, turn(y) if turn_y else y
+            require_inner_sizes(left, right)
+            return left @ right
+
+        return product
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        x, y = (require_rank_at_least(shape, 2) for shape in context.inputs)
+        join = Shape.broadcast if cls.broadcasts else Shape.merge
+        batch = join(x[:-2], y[:-2])
+        one = (x[-2:].dims or (None, None))[:: -1 if context.attr("adj_x") else 1]
+        other = (y[-2:].dims or (None, None))[:: -1 if context.attr("adj_y") else 1]
+        Shape(one[1:]).merge(Shape(other[:1]))
+        return [batch + Shape((one[0], other[1]))]
+
+    @classmethod
+    def flops(cls, inputs: Sequence[Dims], outputs: Sequence[Dims]) -> float:
+        return matmul_flops(inputs, outputs)
+
+    @classmethod
+    def gradient(cls, g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
+        x, y = node.inputs
+        types = {"Tout": dz.dtype} if "Tout" in node.attrs else {}
+
+        def product(x: Output, y: Output, turn_x: bool, turn_y: bool) -> Output:
+            made: Output = getattr(g, cls.name)(x, y, adj_x=turn_x, adj_y=turn_y, **types)
+            return made
+
+        def back(dx: Output, mine: Output, other: Output) -> Output:
+            dx = sum_to_shape(g, dx, mine, other, fixed=2) if cls.broadcasts else dx
+            return _cast_like(g, dx, mine)
+
+        of_x, of_y = factor_gradients(product, dz, x, y, node.attr("adj_x"), node.attr("adj_y"))
+        return lambda: back(of_x(), x, y), lambda: back(of_y(), y, x)
+
+
+class BatchMatMul(BatchMatMulV2):
+    """Products of matrices, each as it is or its adjoint."""
+
+    attrs = f"{one_of(FLOATS, 'int32', 'int64', COMPLEX)}, {BatchMatMulV2.flags}"
+    broadcasts = False
+
+
+class BatchMatMulV3(BatchMatMulV2):
+    """Products of matrices in a type of their own; all other dimensions broadcast."""
+
+    signature = "x: Ta, y: Tb -> output: Tout"
+    _some = f"{FLOATS}, uint8, int8, int16, int32, int64, {COMPLEX}"
+    attrs = (
+        f"{one_of(_some, attr='Ta')}, {one_of(_some, attr='Tb')}, "
+        f"{one_of(FLOATS, 'int16, int32, int64', COMPLEX, attr='Tout')}, {BatchMatMulV2.flags}"
+    )
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        out = node.attr("Tout")
+        turn = conjugate_transpose if node.attr("Ta").is_complex else transpose_matrices
+        product = computed_in_float32(cls.product(node, turn), out)
+        wanted = out.numpy
+        return lambda x, y: product(x.astype(wanted), y.astype(wanted))

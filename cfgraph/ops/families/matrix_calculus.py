@@ -1,0 +1,447 @@
+"""Matrix calculus: gradients of inverses, determinants, linear solutions, and decompositions.
+
+Decompositions after Giles 2008, Walter and Lehmann 2018, and Murray 2016.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from cfgraph.errors import Unsupported
+from cfgraph.ir.graph import Node, Output
+from cfgraph.ops.families.gather import matrix_row_gather_gradient
+from cfgraph.ops.opdef.gradient_api import (
+    GradientBuilder,
+    InputGradients,
+    conjugate,
+    int32_constant,
+    sum_all,
+    sum_to_shape,
+)
+
+
+def matrix_product(
+    g: GradientBuilder, x: Output, y: Output, *, adj_x: bool = False, adj_y: bool = False
+) -> Output:
+    """The products of matrices, of either one or its adjoint."""
+    return g.BatchMatMulV2(x, y, adj_x=adj_x, adj_y=adj_y)
+
+
+def adjoint_matrix(g: GradientBuilder, x: Output) -> Output:
+    """The adjoint of each matrix."""
+    rank = g.known_shape(x).rank
+    if rank is None:
+        count = g.Rank(x)
+        last = [g.Sub(count, 1), g.Sub(count, 2)]
+        outer = g.Range(int32_constant(g, 0), last[1], int32_constant(g, 1))
+        return g.ConjugateTranspose(x, g.ConcatV2(outer, g.Pack(last), int32_constant(g, 0)))
+    order = int32_constant(g, [*range(rank - 2), rank - 1, rank - 2])
+    is_complex = x.dtype is not None and x.dtype.is_complex
+    return (g.ConjugateTranspose if is_complex else g.Transpose)(x, order)
+
+
+def triangular_part(g: GradientBuilder, x: Output, *, lower: bool = True) -> Output:
+    """Matrices with zeros above the diagonal, or below it."""
+    return g.MatrixBandPart(
+        x, int32_constant(g, -1 if lower else 0), int32_constant(g, 0 if lower else -1)
+    )
+
+
+def diagonal_part(g: GradientBuilder, x: Output) -> Output:
+    """Matrices with zeros beside the diagonal."""
+    return g.MatrixBandPart(x, int32_constant(g, 0), int32_constant(g, 0))
+
+
+def numbers_as_matrices(g: GradientBuilder, x: Output) -> Output:
+    """Numbers as matrices of one element."""
+    return g.ExpandDims(g.ExpandDims(x, int32_constant(g, -1)), int32_constant(g, -1))
+
+
+def inverse_gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
+    """With y the inverse: minus y^H dz y^H; where it is that of the adjoint, minus y dz^H y."""
+    y, turns = node.output(), node.attr("adjoint")
+    right = matrix_product(g, dz, y, adj_x=turns, adj_y=not turns)
+    return [g.Neg(matrix_product(g, y, right, adj_x=not turns))]
+
+
+def determinant_gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
+    """The determinant times the adjoint of the inverse."""
+    inverse = g.MatrixInverse(node.inputs[0], adjoint=True)
+    return [g.Mul(numbers_as_matrices(g, g.Mul(dz, conjugate(g, node.output()))), inverse)]
+
+
+def log_determinant_gradient(
+    g: GradientBuilder, node: Node, of_sign: Output | None, dz: Output | None
+) -> InputGradients:
+    """The adjoint of the inverse; the sign is flat, but turns where it is complex."""
+    x = node.inputs[0]
+    assert x.dtype is not None
+    if x.dtype.is_complex:
+        part, zero = x.dtype.real, g.const(0, x.dtype.real)
+        along = zero if dz is None else g.Real(dz, Tout=part)
+        turn = None if of_sign is None else g.Mul(of_sign, g.Conj(node.output()))
+        across = zero if turn is None else g.Imag(turn, Tout=part)
+        dz = g.Complex(along, across, Tout=x.dtype)
+    if dz is None:
+        return [None]
+    return [g.Mul(numbers_as_matrices(g, dz), g.MatrixInverse(x, adjoint=True))]
+
+
+def solve_gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
+    """Of the right-hand side the solution of the adjoint equations, of the matrix its outer
+    product with the solution.
+    """
+    matrix, turns = node.inputs[0], node.attr("adjoint")
+    of_rhs = g.MatrixSolve(matrix, dz, adjoint=not turns)
+    return lambda: _outer_product(g, of_rhs, node.output(), turns=turns), of_rhs
+
+
+def triangular_solve_gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
+    """Likewise, of one triangle; what was broadcast is summed."""
+    matrix, rhs = node.inputs
+    turns, lower = node.attr("adjoint"), node.attr("lower")
+    back = g.MatrixTriangularSolve(matrix, dz, adjoint=not turns, lower=lower)
+
+    def of_matrix() -> Output:
+        dx = triangular_part(g, _outer_product(g, back, node.output(), turns=turns), lower=lower)
+        return sum_to_shape(g, dx, matrix, rhs, fixed=2)
+
+    return of_matrix, lambda: sum_to_shape(g, back, rhs, matrix, fixed=2)
+
+
+def banded_solve_gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
+    """Likewise, of the diagonals in use."""
+    bands, rhs = node.inputs
+    turns, lower = node.attr("adjoint"), node.attr("lower")
+    back = g.BandedTriangularSolve(bands, dz, adjoint=not turns, lower=lower)
+
+    def of_bands() -> Output:
+        last = g.Sub(_row_count(g, bands), 1)
+        ends = [g.Neg(last), int32_constant(g, 0)] if lower else [int32_constant(g, 0), last]
+        dx = _outer_product(g, back, node.output(), turns=turns)
+        zero = g.const(0, node.attr("T"))
+        dx = g.MatrixDiagPartV3(dx, g.Pack(ends), zero, align="LEFT_RIGHT")
+        return sum_to_shape(g, dx, bands, rhs, fixed=2)
+
+    return of_bands, lambda: sum_to_shape(g, back, rhs, bands, fixed=2)
+
+
+def _outer_product(g: GradientBuilder, back: Output, solution: Output, *, turns: bool) -> Output:
+    pair = (solution, back) if turns else (back, solution)
+    return g.Neg(matrix_product(g, *pair, adj_y=True))
+
+
+def _row_count(g: GradientBuilder, x: Output) -> Output:
+    rows = g.known_shape(x)[-2:-1].elements
+    if rows is not None:
+        return int32_constant(g, rows)
+    bounds = (int32_constant(g, [item]) for item in (-2, -1, 1))
+    return g.StridedSlice(g.shape(x), *bounds, shrink_axis_mask=1)
+
+
+def least_squares_gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
+    """Through the equations that are solved, of which there are as many as the smaller size.
+
+    Raises Unsupported where it is not known which size that is.
+    """
+    a, b, regularizer = node.inputs
+    x, sizes = node.output(), g.known_shape(a)[-2:]
+    if not sizes.is_full:
+        message = "MatrixSolveLs has a gradient only where the sizes of the matrix are known"
+        raise Unsupported(message, node=node, code="CFG502")
+    rows, columns = sizes
+    tall = (rows or 0) >= (columns or 0)
+    square = matrix_product(g, a, a, adj_x=tall, adj_y=not tall)
+    if node.attr("fast"):  # else the regularizer is not read
+        weight = g.ExpandDims(g.Cast(regularizer, DstT=a.dtype), int32_constant(g, -1))
+        square = g.MatrixSetDiag(square, g.AddV2(g.MatrixDiagPart(square), weight))
+    if tall:
+        z = g.MatrixSolve(square, dz)
+        rest = g.Sub(b, matrix_product(g, a, x))
+        of_b = matrix_product(g, a, z)
+        of_a = g.Sub(matrix_product(g, rest, z, adj_y=True), matrix_product(g, of_b, x, adj_y=True))
+        return of_a, of_b, lambda: _regularizer_gradient(g, node, z, x)
+    of_b = g.MatrixSolve(square, matrix_product(g, a, dz))
+    rest = g.Sub(dz, matrix_product(g, a, of_b, adj_x=True))
+    w = g.MatrixSolve(square, b)
+    of_a = g.Sub(matrix_product(g, w, rest, adj_y=True), matrix_product(g, of_b, x, adj_y=True))
+    return of_a, of_b, lambda: _regularizer_gradient(g, node, of_b, w)
+
+
+def _regularizer_gradient(
+    g: GradientBuilder, node: Node, one: Output, other: Output
+) -> Output | None:
+    regularizer = node.inputs[2]
+    if not node.attr("fast"):
+        return None
+    change = g.Neg(sum_all(g, g.Mul(one, conjugate(g, other))))
+    return change if change.dtype == regularizer.dtype else g.Cast(change, DstT=regularizer.dtype)
+
+
+def tridiagonal_solve_gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
+    """Of the right-hand side the solution of the adjoint equations, of a diagonal the product of
+    that with the solution.
+    """
+    diagonals, x = node.inputs[0], node.output()
+    above, main, below = _three_bands(g, diagonals)
+    flipped = [_shift(g, below, -1, axis=-1), main, _shift(g, above, 1, axis=-1)]
+    attrs = {key: node.attr(key) for key in ("partial_pivoting", "perturb_singular")}
+    back = g.TridiagonalSolve(conjugate(g, g.Pack(flipped, axis=-2)), dz, **attrs)
+
+    def of_diagonals() -> Output:
+        seen = conjugate(g, x)
+        seen_by = [_shift_rows(g, seen, -1), seen, _shift_rows(g, seen, 1)]
+        return g.Neg(
+            g.Pack([g.Sum(g.Mul(back, s), int32_constant(g, -1)) for s in seen_by], axis=-2)
+        )
+
+    return of_diagonals, back
+
+
+def tridiagonal_product_gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
+    """Of a diagonal the product with the other factor, of that the product of the adjoint."""
+    above, main, below, rhs = node.inputs
+
+    def of_band(by: int) -> Output:
+        seen = conjugate(g, _shift_rows(g, rhs, by) if by else rhs)
+        return g.ExpandDims(g.Sum(g.Mul(dz, seen), int32_constant(g, -1)), int32_constant(g, -2))
+
+    def of_rhs() -> Output:
+        flipped = (_shift(g, below, -1, axis=-1), main, _shift(g, above, 1, axis=-1))
+        return g.TridiagonalMatMul(*(conjugate(g, band) for band in flipped), dz)
+
+    return lambda: of_band(-1), lambda: of_band(0), lambda: of_band(1), of_rhs
+
+
+def _three_bands(g: GradientBuilder, diagonals: Output) -> list[Output]:
+    parts = g.Unpack(diagonals, num=3, axis=-2).node
+    return [parts.output(port) for port in range(3)]
+
+
+def _shift(g: GradientBuilder, x: Output, by: int, *, axis: int) -> Output:
+    return g.Roll(x, int32_constant(g, by), int32_constant(g, axis))
+
+
+def _shift_rows(g: GradientBuilder, x: Output, by: int) -> Output:
+    """The rows shifted by one, a row of zeros where nothing comes in."""
+    begin, end = ([0, 1], [0, 0]) if by < 0 else ([0, 0], [0, -1])
+    bounds = [int32_constant(g, [*item, 0]) for item in (begin, end)]
+    steps = int32_constant(g, [1, 1, 1])
+    masks = {"ellipsis_mask": 1, "begin_mask": 4 + 2 * (by > 0), "end_mask": 4 + 2 * (by < 0)}
+    rows = g.StridedSlice(x, *bounds, steps, **masks)
+    masks = {"ellipsis_mask": 1, "begin_mask": 4 + 2 * (by < 0), "end_mask": 4 + 2 * (by > 0)}
+    bounds = [
+        int32_constant(g, [*item, 0])
+        for item in (([0, 0], [0, -1]) if by < 0 else ([0, 1], [0, 0]))
+    ]
+    return g.StridedSliceGrad(g.shape(x), *bounds, steps, rows, **masks)
+
+
+def cholesky_gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
+    """Of the matrix as if it were known to be self-adjoint."""
+    lower = node.output()
+    inner = matrix_product(g, lower, dz, adj_x=True)
+    half = g.Mul(_one_half(g, inner), diagonal_part(g, inner))
+    middle = g.Sub(triangular_part(g, inner), half)
+    right = g.MatrixTriangularSolve(lower, adjoint_matrix(g, middle), adjoint=True)
+    whole = g.MatrixTriangularSolve(lower, adjoint_matrix(g, right), adjoint=True)
+    return [g.Mul(_one_half(g, whole), g.AddV2(whole, adjoint_matrix(g, whole)))]
+
+
+def self_adjoint_eigen_gradient(
+    g: GradientBuilder, node: Node, de: Output | None, dv: Output | None
+) -> InputGradients:
+    """Of self-adjoint matrices; only the lower triangle is read, and has a gradient."""
+    values, vectors = node.output(0), node.output(1)
+    if not node.attr("compute_v"):
+        again = g.SelfAdjointEigV2(node.inputs[0], compute_v=True).node
+        values, vectors, dv = again.output(0), again.output(1), None
+    middle = None if de is None else g.MatrixDiag(de)
+    if dv is not None:
+        gaps = g.Sub(_row(g, values), _column(g, values))
+        inner = g.Mul(_reciprocal_or_zero(g, gaps), matrix_product(g, vectors, dv, adj_x=True))
+        middle = inner if middle is None else g.AddV2(middle, inner)
+    if middle is None:
+        return [None]
+    whole = matrix_product(g, matrix_product(g, vectors, middle), vectors, adj_y=True)
+    both = triangular_part(g, g.AddV2(whole, adjoint_matrix(g, whole)))
+    return [g.Sub(both, g.Mul(_one_half(g, both), diagonal_part(g, both)))]
+
+
+def eigen_gradient(
+    g: GradientBuilder, node: Node, de: Output | None, dv: Output | None
+) -> InputGradients:
+    """Of any square matrices, whose eigenvectors have the length 1."""
+    x, dtype = node.inputs[0], node.attr("Tout")
+    values, vectors = node.output(0), node.output(1)
+    if not node.attr("compute_v"):
+        again = g.Eig(x, compute_v=True, Tout=dtype).node
+        values, vectors, dv = again.output(0), again.output(1), None
+    middle = None if de is None else g.MatrixDiag(de)
+    if dv is not None:
+        inner = matrix_product(g, vectors, dv, adj_x=True)
+        along = g.Cast(g.Real(g.MatrixDiagPart(inner), Tout=dtype.real), DstT=dtype)
+        lengths = g.Mul(matrix_product(g, vectors, vectors, adj_x=True), _row(g, along))
+        gaps = g.Conj(g.Sub(_row(g, values), _column(g, values)))
+        turns = g.Mul(_reciprocal_or_zero(g, gaps), g.Sub(inner, lengths))
+        middle = turns if middle is None else g.AddV2(middle, turns)
+    if middle is None:
+        return [None]
+    dx = g.MatrixSolve(vectors, matrix_product(g, middle, vectors, adj_y=True), adjoint=True)
+    return [dx if x.dtype == dtype else g.Real(dx, Tout=x.dtype)]
+
+
+def svd_gradient(
+    g: GradientBuilder, node: Node, ds: Output | None, du: Output | None, dv: Output | None
+) -> InputGradients:
+    """Of the matrix u diag(s) v^H; further columns of u and v only complete the others."""
+    x, full = node.inputs[0], node.attr("full_matrices")
+    if not node.attr("compute_uv"):
+        node, full, du, dv = g.Svd(x, compute_uv=True).node, False, None, None
+    if ds is None and du is None and dv is None:
+        return [None]
+    s = node.output(0)
+    count = _last_size(g, s)
+    left, right = (
+        _OrthonormalFactor(g, node.output(port), dy, count if full else None)
+        for port, dy in ((1, du), (2, dv))
+    )
+    middle = [] if ds is None else [g.MatrixDiag(ds)]
+    for factor in (left, right):
+        if factor.gradient is not None:
+            squares = g.Mul(s, s)
+            weights = _reciprocal_or_zero(g, g.Sub(_row(g, squares), _column(g, squares)))
+            inner = g.Mul(weights, matrix_product(g, factor.own, factor.gradient, adj_x=True))
+            both = g.AddV2(inner, adjoint_matrix(g, inner))
+            middle.append(g.Mul(both, _row(g, s)) if factor is left else g.Mul(_column(g, s), both))
+    dx = [
+        matrix_product(g, matrix_product(g, left.own, _sum_parts(g, middle)), right.own, adj_y=True)
+    ]
+    if (rest := left.beyond(g)) is not None:
+        dx.append(matrix_product(g, g.Mul(rest, _row(g, g.Reciprocal(s))), right.own, adj_y=True))
+    if (rest := right.beyond(g)) is not None:
+        dx.append(matrix_product(g, g.Mul(left.own, _row(g, g.Reciprocal(s))), rest, adj_y=True))
+    return [_sum_parts(g, dx)]
+
+
+class _OrthonormalFactor:
+    """Orthonormal columns: the first `count` of them, what completes them, and their gradient."""
+
+    def __init__(
+        self, g: GradientBuilder, y: Output, dy: Output | None, count: Output | None
+    ) -> None:
+        self.own, self.gradient = y, dy
+        self.other = self.of_other = None
+        if count is not None:
+            self.own, self.other = _split_at(g, y, count, -1)
+            if dy is not None:
+                self.gradient, self.of_other = _split_at(g, dy, count, -1)
+
+    def beyond(self, g: GradientBuilder) -> Output | None:
+        """The part of the gradient that is orthogonal to the columns."""
+        dy, shape = self.gradient, g.known_shape(self.own)[-2:]
+        if dy is None or (shape.is_full and shape[:1] == shape[1:]):
+            return None
+        if self.other is None or self.of_other is None:
+            return g.Sub(
+                dy, matrix_product(g, self.own, matrix_product(g, self.own, dy, adj_x=True))
+            )
+        along = matrix_product(g, self.other, dy, adj_x=True)
+        return matrix_product(
+            g, self.other, g.Sub(along, matrix_product(g, self.of_other, self.own, adj_x=True))
+        )
+
+
+def qr_gradient(
+    g: GradientBuilder, node: Node, dq: Output | None, dr: Output | None
+) -> InputGradients:
+    """Of the first columns as of a square or tall matrix, to which the others are a product."""
+    x, q, r = node.inputs[0], node.output(0), node.output(1)
+    sizes = g.known_shape(x)[-2:]
+    rows, columns = sizes if sizes.is_full else (None, None)
+    dq = g.zeros_like(q) if dq is None else dq
+    dr = g.zeros_like(r) if dr is None else dr
+    if node.attr("full_matrices") and (rows is None or columns is None or rows > columns):
+        count = g.Minimum(_last_size(g, adjoint_matrix(g, x)), _last_size(g, x))
+        if columns is not None:
+            count = int32_constant(g, columns)
+        (q, q2), (dq, dq2) = (_split_at(g, item, count, -1) for item in (q, dq))
+        r, dr = (_split_at(g, item, count, -2)[0] for item in (r, dr))
+        dq = g.Sub(dq, matrix_product(g, q2, matrix_product(g, dq2, q, adj_x=True)))
+    if rows is not None and columns is not None and rows >= columns:
+        return [_tall_qr_gradient(g, q, r, dq, dr)]
+    count = _last_size(g, q)
+    (_, x2), (r1, _), (dr1, dr2) = (_split_at(g, item, count, -1) for item in (x, r, dr))
+    dq = g.AddV2(dq, matrix_product(g, x2, dr2, adj_y=True))
+    return [
+        g.ConcatV2(
+            _tall_qr_gradient(g, q, r1, dq, dr1), matrix_product(g, q, dr2), int32_constant(g, -1)
+        )
+    ]
+
+
+def _last_size(g: GradientBuilder, x: Output) -> Output:
+    known = g.known_shape(x)[-1:].elements
+    if known is not None:
+        return int32_constant(g, known)
+    bounds = (int32_constant(g, [item]) for item in (-1, 0, 1))
+    return g.StridedSlice(g.shape(x), *bounds, shrink_axis_mask=1)
+
+
+def _split_at(g: GradientBuilder, x: Output, count: Output, axis: int) -> tuple[Output, Output]:
+    """The first places along an axis, and the rest."""
+    known = g.known_value(count)
+    sizes = (
+        g.Pack(count, int32_constant(g, -1))
+        if known is None
+        else int32_constant(g, [int(known), -1])
+    )
+    parts = g.SplitV(x, sizes, int32_constant(g, axis), num_split=2).node
+    return parts.output(0), parts.output(1)
+
+
+def _sum_parts(g: GradientBuilder, parts: Sequence[Output]) -> Output:
+    return parts[0] if len(parts) == 1 else g.AddN(parts)
+
+
+def _tall_qr_gradient(g: GradientBuilder, q: Output, r: Output, dq: Output, dr: Output) -> Output:
+    inner = g.Sub(matrix_product(g, r, dr, adj_y=True), matrix_product(g, dq, q, adj_x=True))
+    strict = g.Sub(triangular_part(g, inner), g.Mul(_one_half(g, inner), diagonal_part(g, inner)))
+    # the lower triangle on both sides, the diagonal once
+    middle = g.AddV2(strict, adjoint_matrix(g, strict))
+    whole = g.AddV2(dq, matrix_product(g, q, middle))
+    return adjoint_matrix(g, g.MatrixTriangularSolve(r, adjoint_matrix(g, whole), lower=False))
+
+
+def lu_gradient(g: GradientBuilder, node: Node, dz: Output, _: Output | None) -> InputGradients:
+    """Of the matrix whose rows are permuted to the product of both factors."""
+    both, rows = node.output(0), node.output(1)
+    lower = triangular_part(g, g.MatrixSetDiag(both, g.OnesLike(g.MatrixDiagPart(both))))
+    upper = triangular_part(g, both, lower=False)
+    of_upper = triangular_part(g, dz, lower=False)
+    of_lower = matrix_product(g, lower, g.Sub(dz, of_upper), adj_x=True)
+    of_lower = g.Sub(of_lower, triangular_part(g, of_lower, lower=False))
+    middle = g.AddV2(
+        of_lower, triangular_part(g, matrix_product(g, of_upper, upper, adj_y=True), lower=False)
+    )
+    left = g.MatrixTriangularSolve(lower, middle, adjoint=True)
+    dx = adjoint_matrix(g, g.MatrixTriangularSolve(upper, adjoint_matrix(g, left), lower=False))
+    return [matrix_row_gather_gradient(g, node.inputs[0], rows, dx)]
+
+
+def _one_half(g: GradientBuilder, like: Output) -> Output:
+    assert like.dtype is not None
+    return g.const(0.5, like.dtype)
+
+
+def _row(g: GradientBuilder, x: Output) -> Output:
+    return g.ExpandDims(x, int32_constant(g, -2))
+
+
+def _column(g: GradientBuilder, x: Output) -> Output:
+    return g.ExpandDims(x, int32_constant(g, -1))
+
+
+def _reciprocal_or_zero(g: GradientBuilder, gaps: Output) -> Output:
+    """1 over the gaps, 0 where there is none."""
+    return g.DivNoNan(g.OnesLike(gaps), gaps)

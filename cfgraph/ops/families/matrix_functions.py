@@ -1,0 +1,235 @@
+"""Functions of square matrices: inverse, determinant, exponential, logarithm, square root."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any, ClassVar
+
+import numpy as np
+
+from cfgraph.ir.graph import Node, Output
+from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
+from cfgraph.ops.families import matrix_calculus
+from cfgraph.ops.families.matmul import conjugate_transpose
+from cfgraph.ops.families.matrix_calculus import adjoint_matrix
+from cfgraph.ops.opdef.array_namespace import run_on_host
+from cfgraph.ops.opdef.elementwise import SameShape
+from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, int32_constant
+from cfgraph.ops.opdef.op import Kernel, Op, OpError
+from cfgraph.ops.opdef.precision import computed_in_float32
+from cfgraph.ops.opdef.shape_functions import InferenceContext, require_rank_at_least
+from cfgraph.ops.opdef.type_sets import COMPLEX, REAL, one_of
+
+MATRIX_TYPES = one_of("float64", "float32", "float16", COMPLEX)
+REAL_MATRIX_TYPES = one_of("float64", "float32")
+
+
+class MatrixOp(Op, abstract=True):
+    """A function of the matrices in the last two dimensions; `kernel` computes it."""
+
+    attrs = MATRIX_TYPES
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        kernel = computed_in_float32(cls.function(node, xp), node.attr("T"))
+
+        def of_matrices(first: Any, *rest: Any) -> Any:
+            if first.ndim < 2:
+                message = f"Input tensor must have rank >= 2, not {list(first.shape)}"
+                raise OpError(message)
+            try:
+                return kernel(first, *rest)
+            except np.linalg.LinAlgError as error:
+                raise OpError(cls.failure(error)) from None
+
+        return of_matrices
+
+    @classmethod
+    def function(cls, node: Node, xp: ModuleType) -> Kernel:
+        """The kernel, once ranks and types are seen to."""
+        kernel: Any = cls.kernel
+        return lambda *inputs: kernel(xp, *inputs)
+
+    @staticmethod
+    def failure(error: Exception) -> str:
+        """What to say where there is no result."""
+        return "Input matrix is not invertible."
+
+
+def matrix_dims(shape: Shape) -> tuple[Shape, int | None, int | None]:
+    """The outer dimensions, the rows and the columns of matrices."""
+    require_rank_at_least(shape, 2)
+    if shape.dims is None:
+        return UNKNOWN_SHAPE, None, None
+    return shape[:-2], shape.dims[-2], shape.dims[-1]
+
+
+def square_dims(shape: Shape) -> tuple[Shape, int | None]:
+    """The outer dimensions and the size of square matrices; ValueError where they are not."""
+    batch, rows, columns = matrix_dims(shape)
+    size = (Shape((rows,)).merge(Shape((columns,))).dims or (None,))[0]
+    return batch, size
+
+
+class SquareMatrixOp(MatrixOp, abstract=True):
+    """A square matrix from each."""
+
+    signature = "input: T -> output: T"
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        batch, size = square_dims(context.inputs[0])
+        return [batch + Shape((size, size))]
+
+
+class MatrixInverse(SquareMatrixOp):
+    """The inverse of each matrix, or of its adjoint."""
+
+    attrs = f"adjoint: bool = false, {MATRIX_TYPES}"
+    uncompiled_types = COMPLEX
+
+    @classmethod
+    def function(cls, node: Node, xp: ModuleType) -> Kernel:
+        turned = node.attr("adjoint")
+        return lambda x: xp.linalg.inv(conjugate_transpose(x) if turned else x)
+
+    gradient = staticmethod(matrix_calculus.inverse_gradient)
+
+
+class BatchMatrixInverse(MatrixInverse):
+    """The inverse of each matrix, or of its adjoint."""
+
+    attrs = f"adjoint: bool = false, {REAL_MATRIX_TYPES}"
+    compiled = False
+
+
+class MatrixDeterminant(MatrixOp):
+    """The determinant of each matrix."""
+
+    signature = "input: T -> output: T"
+    compiled = False
+
+    @staticmethod
+    def kernel(xp: ModuleType, x: Any) -> Any:
+        return xp.linalg.det(x)
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        return [square_dims(context.inputs[0])[0]]
+
+    gradient = staticmethod(matrix_calculus.determinant_gradient)
+
+
+class BatchMatrixDeterminant(MatrixDeterminant):
+    """The determinant of each matrix."""
+
+    attrs = one_of("float32", "float64", COMPLEX)
+    compiled = False
+
+
+class LogMatrixDeterminant(MatrixOp):
+    """The sign of each determinant, and the logarithm of its absolute value."""
+
+    signature = "input: T -> sign: T, log_abs_determinant: T"
+    compiled = False
+
+    @staticmethod
+    def kernel(xp: ModuleType, x: Any) -> Any:
+        sign, logarithm = xp.linalg.slogdet(x)
+        return sign, logarithm.astype(x.dtype)
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        return [square_dims(context.inputs[0])[0]] * 2
+
+    gradient = staticmethod(matrix_calculus.log_determinant_gradient)
+
+
+class MatrixFunction(SquareMatrixOp, abstract=True):
+    """A function of each matrix; `named` says which one of SciPy's."""
+
+    named: ClassVar[str]
+    traceable = False
+
+    @classmethod
+    def function(cls, node: Node, xp: ModuleType) -> Kernel:
+        from scipy import linalg
+
+        each = getattr(linalg, cls.named)
+
+        def of_all(x: Any) -> Any:
+            result = np.empty(x.shape, x.dtype)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # SciPy's doubts about its accuracy
+                for place in np.ndindex(x.shape[:-2]):
+                    value = each(x[place])
+                    real = np.iscomplexobj(x) or not np.iscomplexobj(value)
+                    result[place] = value if real else np.nan
+            return result
+
+        return run_on_host(xp, of_all)
+
+    @classmethod
+    def gradient(cls, g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
+        return [_block_triangular_derivative(g, cls.name, node.inputs[0], dz)]
+
+
+class MatrixExponential(MatrixFunction):
+    """The exponential of each matrix."""
+
+    named = "expm"
+
+
+class MatrixLogarithm(MatrixFunction):
+    """The principal logarithm of each matrix."""
+
+    attrs = one_of(COMPLEX)
+    named = "logm"
+
+
+class MatrixSquareRoot(MatrixFunction):
+    """The principal square root of each matrix; NaN where a real one has no real root."""
+
+    named = "sqrtm"
+
+
+def _block_triangular_derivative(g: GradientBuilder, op: str, x: Output, dz: Output) -> Output:
+    """The derivative of the adjoint matrix in the direction dz.
+
+    It is the upper right block of the same function of [[x^H, dz], [0, x^H]] (Mathias 1996).
+    """
+    flipped = adjoint_matrix(g, x)
+    upper = g.ConcatV2(flipped, dz, int32_constant(g, -1))
+    lower = g.ConcatV2(g.zeros_like(flipped), flipped, int32_constant(g, -1))
+    whole = getattr(g, op)(g.ConcatV2(upper, lower, int32_constant(g, -2)))
+    right = g.Split(int32_constant(g, -1), whole, num_split=2).node.output(1)
+    return g.Split(int32_constant(g, -2), right, num_split=2)
+
+
+class Cross(SameShape):
+    """The cross product of vectors of three."""
+
+    signature = "a: T, b: T -> product: T"
+    attrs = one_of(REAL)
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        def cross(a: Any, b: Any) -> Any:
+            if a.shape != b.shape or not a.ndim or a.shape[-1] != 3:
+                message = (
+                    "Both inputs must be of one shape, with inner dimension 3: "
+                    f"{list(a.shape)} vs. {list(b.shape)}"
+                )
+                raise OpError(message)
+            x, y = (a[..., 1], a[..., 2], a[..., 0]), (b[..., 2], b[..., 0], b[..., 1])
+            u, v = (a[..., 2], a[..., 0], a[..., 1]), (b[..., 1], b[..., 2], b[..., 0])
+            return xp.stack([p * q - r * s for p, q, r, s in zip(x, y, u, v, strict=True)], axis=-1)
+
+        return computed_in_float32(cross, node.attr("T"))
+
+    @staticmethod
+    def gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
+        a, b = node.inputs
+        return lambda: g.Cross(b, dz), lambda: g.Cross(dz, a)

@@ -1,0 +1,406 @@
+"""Max pooling and its gradients, also with the indices of the maxima."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from types import ModuleType
+from typing import Any, ClassVar
+
+import numpy as np
+
+from cfgraph.ir.graph import Node, Output
+from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
+from cfgraph.ops.families.pooling import Pooling, PoolingWindow, check_pooled_shape, first_maxima
+from cfgraph.ops.opdef.array_namespace import accumulated_at
+from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, same_attrs
+from cfgraph.ops.opdef.op import Kernel, OpError
+from cfgraph.ops.opdef.shape_functions import InferenceContext
+from cfgraph.ops.opdef.sliding_window import WindowGrid, add_at
+from cfgraph.ops.opdef.type_sets import INTEGERS
+
+_POOLED_TYPES = (
+    "{float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16, "
+    "uint32, uint64}"
+)
+_WINDOW_ATTRS = "ksize: list(int) >= 4, strides: list(int) >= 4, "
+_EXPLICIT_ATTRS = "padding: {'SAME', 'VALID', 'EXPLICIT'}, explicit_paddings: list(int) = [], "
+_FORMAT_ATTR = "data_format: {'NHWC', 'NCHW'} = 'NHWC', "
+_POOLING_ATTRS = (
+    "T: {float16, bfloat16, float32, float64, int32, int64, uint8, int16, int8, uint16, qint8}"
+    " = float32, "
+)
+_SOLID_ATTRS = (
+    "ksize: list(int) >= 5, strides: list(int) >= 5, padding: {'SAME', 'VALID'}, "
+    "data_format: {'NDHWC', 'NCDHW'} = 'NDHWC', "
+)
+
+
+class MaxPooling(Pooling, abstract=True):
+    """The greatest value that each window sees."""
+
+    way_back: ClassVar[str] = "MaxPoolGrad"
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        window = cls.window(node)
+        return lambda x: window_maximum(xp, window, x)
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        if context.node.attr("data_format") == b"NCHW_VECT_C":
+            return [UNKNOWN_SHAPE]
+        return [cls.pooled(context, context.inputs[0], cls.window(context.node))]
+
+    @classmethod
+    def gradient(cls, g: GradientBuilder, node: Node, dy: Output) -> InputGradients:
+        x, *sizes = node.inputs
+        dx = same_attrs(g, cls.way_back, node, x, node.output(0), dy, *sizes)
+        return [dx, *[None] * len(sizes)]
+
+
+def window_maximum(xp: ModuleType, window: PoolingWindow, x: Any) -> Any:
+    """The greatest value of each window; a NaN is passed over."""
+    layout = window.layout
+    x = layout.channels_last(xp, x)
+    fit, low = window.fit(x), lowest_finite(x.dtype)
+    if window.depth != 1:
+        window.check_depth(x.shape[-1])
+        x = xp.max(x.reshape((*x.shape[:-1], -1, window.depth)), axis=-1)
+    padded = fit.pad(xp, x, low)
+    best = xp.full((x.shape[0], *fit.out, x.shape[-1]), low, dtype=x.dtype)
+    for _, view in fit.views():
+        best = xp.fmax(best, padded[view])
+    return layout.restore(xp, best)
+
+
+def lowest_finite(dtype: Any) -> Any:
+    """The least finite value of a type."""
+    if np.issubdtype(dtype, np.integer):
+        return np.iinfo(dtype).min
+    import ml_dtypes
+
+    limits: Any = ml_dtypes.finfo
+    return limits(dtype).min
+
+
+class MaxPool(MaxPooling):
+    """Greatest value of each window of an image."""
+
+    signature = "input: T -> output: T"
+    attrs = (
+        _POOLING_ATTRS
+        + _WINDOW_ATTRS
+        + _EXPLICIT_ATTRS
+        + "data_format: {'NHWC', 'NCHW', 'NCHW_VECT_C'} = 'NHWC'"
+    )
+
+
+class MaxPool3D(MaxPooling):
+    """Greatest value of each window of a volume."""
+
+    signature = "input: T -> output: T"
+    way_back = "MaxPool3DGrad"
+    attrs = _SOLID_ATTRS + "T: {float16, bfloat16, float32}"
+    rank = 5
+
+
+class MaxPoolV2(MaxPooling):
+    """Greatest value of each window of an image, the window given by inputs."""
+
+    signature = "input: T, ksize: int32, strides: int32 -> output: T"
+    way_back = "MaxPoolGradV2"
+    attrs = (
+        _POOLING_ATTRS + "padding: {'SAME', 'VALID'}, "
+        "data_format: {'NHWC', 'NCHW', 'NCHW_VECT_C'} = 'NHWC'"
+    )
+    host_inputs = (1, 2)
+    constant_inputs = (1, 2)
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        return lambda x, sizes, strides: window_maximum(xp, cls.window(node, sizes, strides), x)
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        sizes, strides = context.value(1), context.value(2)
+        if sizes is None or strides is None:
+            return [Shape([None] * 4)]
+        return [cls.pooled(context, context.inputs[0], cls.window(context.node, sizes, strides))]
+
+
+class MaxPoolingGradient(Pooling, abstract=True):
+    """Each window's gradient goes to the first of its greatest values."""
+
+    given: ClassVar[bool] = False
+    adjoint: ClassVar[str]
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        fixed = None if cls.given else cls.window(node)
+
+        def gradient(x: Any, y: Any, dy: Any, *sizes: Any) -> Any:
+            window = fixed or cls.window(node, *sizes)
+            window.check_flat("MaxPoolingGrad")
+            x, y, dy = (window.layout.channels_last(xp, v) for v in (x, y, dy))
+            fit = window.fit(x)
+            check_pooled_shape("orig_output", y, (x.shape[0], *fit.out, x.shape[-1]))
+            check_pooled_shape("grad", dy, y.shape)
+            padded = fit.pad(xp, xp.zeros(x.shape, dtype=dy.dtype))
+            for view, wins in cls.winners(xp, fit, x, y):
+                padded = add_at(padded, view, xp.where(wins, dy, xp.zeros((), dtype=dy.dtype)))
+            return window.layout.restore(xp, fit.crop(padded))
+
+        return gradient
+
+    @classmethod
+    def winners(cls, xp: ModuleType, fit: WindowGrid, x: Any, y: Any) -> Iterator[tuple[Any, Any]]:
+        """For each place in the window what it meets, and which windows have their peak there."""
+        _, where = first_maxima(xp, fit, x)
+        for place, (_, view) in enumerate(fit.views()):
+            yield view, where == place
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        return [context.inputs[0]]
+
+    @classmethod
+    def gradient(cls, g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
+        return linear_gradient(g, cls.adjoint, node, dz)
+
+
+def linear_gradient(g: GradientBuilder, op: str, node: Node, dz: Output) -> InputGradients:
+    """The gradient of what is linear in its third input; the places of the peaks stay."""
+    x, y, _, *sizes = node.inputs
+    return None, None, same_attrs(g, op, node, x, y, dz, *sizes), *[None] * len(sizes)
+
+
+class MaxPoolGrad(MaxPoolingGradient):
+    """Gradient of MaxPool."""
+
+    signature = "orig_input: T, orig_output: T, grad: T -> output: T"
+    adjoint = "MaxPoolGradGrad"
+    attrs = _WINDOW_ATTRS + _EXPLICIT_ATTRS + _FORMAT_ATTR + f"T: {_POOLED_TYPES} = float32"
+
+
+class MaxPoolGradV2(MaxPoolingGradient):
+    """Gradient of MaxPoolV2."""
+
+    signature = "orig_input: T, orig_output: T, grad: T, ksize: int32, strides: int32 -> output: T"
+    adjoint = "MaxPoolGradGradV2"
+    attrs = "padding: {'SAME', 'VALID'}, " + _FORMAT_ATTR + f"T: {_POOLED_TYPES} = float32"
+    given = True
+    host_inputs = (3, 4)
+    constant_inputs = (3, 4)
+
+
+class MaxPool3DGrad(MaxPoolingGradient):
+    """Gradient of MaxPool3D; all that are equal to the greatest value get the whole of it."""
+
+    signature = "orig_input: TInput, orig_output: TInput, grad: T -> output: T"
+    adjoint = "MaxPool3DGradGrad"
+    attrs = (
+        _SOLID_ATTRS + "T: {float16, bfloat16, float32} = float32, "
+        "TInput: {float16, bfloat16, float32} = float32"
+    )
+    rank = 5
+
+    @classmethod
+    def winners(cls, xp: ModuleType, fit: WindowGrid, x: Any, y: Any) -> Iterator[tuple[Any, Any]]:
+        padded = fit.pad(xp, x)
+        for _, view in fit.views():
+            yield view, padded[view] == y
+
+
+class MaxPoolingGradGrad(Pooling, abstract=True):
+    """Each window takes from the gradient what lies at its greatest value."""
+
+    given: ClassVar[bool] = False
+    adjoint: ClassVar[str]
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        fixed = None if cls.given else cls.window(node)
+
+        def second(x: Any, y: Any, ddx: Any, *sizes: Any) -> Any:
+            window = fixed or cls.window(node, *sizes)
+            window.check_flat("MaxPoolingGradGrad")
+            x, y, ddx = (window.layout.channels_last(xp, v) for v in (x, y, ddx))
+            fit = window.fit(x)
+            check_pooled_shape("orig_output", y, (x.shape[0], *fit.out, x.shape[-1]))
+            check_pooled_shape("grad", ddx, x.shape)
+            inside = fit.pad(xp, xp.ones((1, *fit.sizes, 1), dtype=bool), value=False)
+            x, ddx = fit.pad(xp, x), fit.pad(xp, ddx)
+            taken, result = xp.zeros(y.shape, dtype=bool), xp.zeros(y.shape, dtype=ddx.dtype)
+            for _, view in fit.views():
+                here = (x[view] == y) & inside[view] & ~taken
+                result, taken = xp.where(here, ddx[view], result), taken | here
+            return window.layout.restore(xp, result)
+
+        return second
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        return [context.inputs[1]]
+
+    @classmethod
+    def gradient(cls, g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
+        return linear_gradient(g, cls.adjoint, node, dz)
+
+
+class MaxPoolGradGrad(MaxPoolingGradGrad):
+    """Gradient of MaxPoolGrad with respect to the gradient it is given."""
+
+    signature = "orig_input: T, orig_output: T, grad: T -> output: T"
+    adjoint = "MaxPoolGrad"
+    attrs = _WINDOW_ATTRS + "padding: {'SAME', 'VALID'}, " + _FORMAT_ATTR + f"T: {_POOLED_TYPES}"
+    uncompiled_types = f"{INTEGERS}, float16, bfloat16, float64"
+
+
+class MaxPoolGradGradV2(MaxPoolingGradGrad):
+    """Gradient of MaxPoolGradV2 with respect to the gradient it is given."""
+
+    signature = "orig_input: T, orig_output: T, grad: T, ksize: int32, strides: int32 -> output: T"
+    adjoint = "MaxPoolGradV2"
+    attrs = "padding: {'SAME', 'VALID'}, " + _FORMAT_ATTR + f"T: {_POOLED_TYPES}"
+    given = True
+    host_inputs = (3, 4)
+    constant_inputs = (3, 4)
+    uncompiled_types = f"{INTEGERS}, float16, bfloat16, float64"
+
+
+class MaxPool3DGradGrad(MaxPoolingGradGrad):
+    """Gradient of MaxPool3DGrad with respect to the gradient it is given."""
+
+    signature = "orig_input: T, orig_output: T, grad: T -> output: T"
+    adjoint = "MaxPool3DGrad"
+    attrs = _SOLID_ATTRS + f"T: {_POOLED_TYPES}"
+    uncompiled_types = f"{INTEGERS}, float16, bfloat16, float64"
+    rank = 5
+
+
+_ARGMAX_TYPES = (
+    "{float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16, "
+    "uint32, uint64}"
+)
+_ARGMAX_ATTRS = "ksize: list(int) >= 4, strides: list(int) >= 4, "
+
+
+class ArgmaxPooling(Pooling, abstract=True):
+    """Pooling that tells, by a flat index, where each greatest value lies."""
+
+    @classmethod
+    def batches(cls, xp: ModuleType, shape: Sequence[int]) -> Any:
+        """What to add to an index within an image to make it one within the whole batch."""
+        count, image = shape[0], int(np.prod(shape[1:]))
+        return (xp.arange(count) * image).reshape((count, *(1,) * (len(shape) - 1)))
+
+
+class MaxPoolWithArgmax(ArgmaxPooling):
+    """Greatest value of each window, and where it lies."""
+
+    signature = "input: T -> output: T, argmax: Targmax"
+    attrs = (
+        _ARGMAX_ATTRS + "Targmax: {int32, int64} = int64, padding: {'SAME', 'VALID'}, "
+        f"include_batch_in_index: bool = false, T: {_ARGMAX_TYPES}"
+    )
+    compiled = False
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        window = cls.window(node)
+        window.check_flat("MaxPoolWithArgmax")
+        kind = node.attr("Targmax").numpy
+        whole = node.attr("include_batch_in_index")
+
+        def pool(x: Any) -> Any:
+            fit = window.fit(x)
+            best, where = first_maxima(xp, fit, x)
+            places = np.indices(fit.window).reshape(len(fit.window), -1)
+            index: Any = 0
+            for d, size in enumerate(fit.sizes):
+                start = xp.arange(fit.out[d]) * fit.slide.strides[d] - fit.pads[d][0]
+                start = start.reshape((-1, *(1,) * (len(fit.sizes) - d)))
+                index = index * size + start + xp.asarray(places[d])[where]
+            index = index * x.shape[-1] + xp.arange(x.shape[-1])
+            if whole:
+                index = index + cls.batches(xp, x.shape)
+            return best, index.astype(kind)
+
+        return pool
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        return [cls.pooled(context, context.inputs[0], cls.window(context.node))] * 2
+
+    @staticmethod
+    def gradient(g: GradientBuilder, node: Node, dy: Output, dindex: None) -> InputGradients:
+        return [same_attrs(g, "MaxPoolGradWithArgmax", node, node.inputs[0], dy, node.output(1))]
+
+
+class MaxPoolGradWithArgmax(ArgmaxPooling):
+    """Gradient of MaxPoolWithArgmax: each gradient is added where its index says."""
+
+    signature = "input: T, grad: T, argmax: Targmax -> output: T"
+    attrs = (
+        _ARGMAX_ATTRS + "padding: {'SAME', 'VALID'}, include_batch_in_index: bool = false, "
+        f"Targmax: {{int32, int64}}, T: {_ARGMAX_TYPES}"
+    )
+    traceable = False
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        whole = node.attr("include_batch_in_index")
+
+        def gradient(x: Any, dy: Any, index: Any) -> Any:
+            check_pooled_shape("argmax", index, dy.shape)
+            where = index if whole else index + cls.batches(xp, x.shape)
+            check_argmax_indices(where, x.size)
+            none = xp.zeros(x.size, dtype=x.dtype)
+            return accumulated_at(xp, none, where.ravel(), dy.ravel(), "add").reshape(x.shape)
+
+        return gradient
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        return [context.inputs[0]]
+
+    @staticmethod
+    def gradient(g: GradientBuilder, node: Node, dx: Output) -> InputGradients:
+        x, _, index = node.inputs
+        return None, same_attrs(g, "MaxPoolGradGradWithArgmax", node, x, dx, index), None
+
+
+class MaxPoolGradGradWithArgmax(ArgmaxPooling):
+    """Gradient of MaxPoolGradWithArgmax with respect to the gradient it is given."""
+
+    signature = "input: T, grad: T, argmax: Targmax -> output: T"
+    attrs = MaxPoolGradWithArgmax.attrs
+    traceable = False
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        whole = node.attr("include_batch_in_index")
+
+        def second(x: Any, ddx: Any, index: Any) -> Any:
+            check_pooled_shape("grad", ddx, x.shape)
+            where = index if whole else index + cls.batches(xp, x.shape)
+            check_argmax_indices(where, x.size)
+            return ddx.ravel()[where]
+
+        return second
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        return [cls.pooled(context, context.inputs[0], cls.window(context.node))]
+
+    @staticmethod
+    def gradient(g: GradientBuilder, node: Node, dy: Output) -> InputGradients:
+        x, _, index = node.inputs
+        return None, same_attrs(g, "MaxPoolGradWithArgmax", node, x, dy, index), None
+
+
+def check_argmax_indices(where: Any, count: int) -> None:
+    """Refuse indices that lie outside."""
+    if where.size and (where.min() < 0 or where.max() >= count):
+        message = f"invalid output index: argmax lies outside of [0, {count})"
+        raise OpError(message)

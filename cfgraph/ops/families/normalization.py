@@ -1,0 +1,427 @@
+"""Batch normalization with its gradients, and local response normalization."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import reduce
+from types import ModuleType
+from typing import Any
+
+from cfgraph.ir import dtypes
+from cfgraph.ir.graph import Node, Output
+from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape, vector_shape
+from cfgraph.ops.opdef.elementwise import SameShape
+from cfgraph.ops.opdef.gradient_api import (
+    GradientBuilder,
+    InputGradients,
+    int32_constant,
+    reject_gradients,
+    same_attrs,
+)
+from cfgraph.ops.opdef.op import Kernel, Op, OpError
+from cfgraph.ops.opdef.precision import computed_in_float32
+from cfgraph.ops.opdef.shape_functions import InferenceContext
+
+
+def batch_norm_gradient(
+    g: GradientBuilder, node: Node, dy: Output | None, *others: Output | None
+) -> InputGradients:
+    """Of batch normalization, by its output `y`.
+
+    In training the moments come from the reserve outputs, as each device has them. Raises
+    Unsupported where a gradient comes through the moments.
+    """
+    reject_gradients(node, others, "its moments")
+    assert dy is not None
+    op = node.op.replace("FusedBatchNorm", "FusedBatchNormGrad")
+    x, scale, _, *moments = node.inputs
+    layout = node.attr("data_format")
+    reserved = [node.output(port) for port in range(3, len(others) + 1)]
+    if node.attr("is_training"):
+        found = same_attrs(g, op, node, dy, x, scale, *reserved).node
+        dx = found.output(0)
+    else:
+        dy, x = (_move_channels(g, item, layout, last=True) for item in (dy, x))
+        attrs = {"epsilon": node.attr("epsilon"), "is_training": False}
+        attrs["data_format"] = b"NHWC" if len(layout) == 4 else b"NDHWC"
+        back = getattr(g, op)(dy, x, scale, *moments, *reserved[2:], **attrs)
+        found = back.node
+        dx = _move_channels(g, found.output(0), layout, last=False)
+    return dx, found.output(1), found.output(2), None, None
+
+
+def _move_channels(g: GradientBuilder, x: Output, layout: bytes, *, last: bool) -> Output:
+    """An image of this layout with its channels last, or back again."""
+    if not layout.startswith(b"NC"):
+        return x
+    space = list(range(2, len(layout)))
+    first = [0, len(layout) - 1, *range(1, len(layout) - 1)]
+    return g.Transpose(x, int32_constant(g, [0, *space, 1] if last else first))
+
+
+def batch_norm_second_gradient(
+    g: GradientBuilder, node: Node, *arrived: Output | None
+) -> InputGradients:
+    """Of the gradient of batch normalization, by those of image, scale and offset.
+
+    In training the moments are taken from the image again, and what the reserve inputs say of them
+    has no gradient: that by the image is all of it. dx = s r P(dy) and ds = sum(dy u), u being the
+    normalized image, r the inverse deviation and P what `_Batch.projected` does.
+    """
+    reject_gradients(node, arrived[3:], "its reserve outputs")
+    dy, x, *_ = node.inputs
+    batch = _BatchInFloat32(g, node)
+    image, along, offset = arrived[:3]
+    by_dy, by_x, by_scale = list[Output](), list[Output](), None
+    dy = batch.wide(dy)
+    if image is not None:
+        image = batch.wide(image)
+        projected = batch.projected(image)
+        by_dy.append(g.Mul(batch.slope, projected))
+        product = g.Mul(dy, projected)
+        by_scale = g.Mul(batch.sum(product), g.Reshape(batch.inverse, int32_constant(g, [-1])))
+        by_x += batch.through_moments(image, dy, product)
+    if along is not None:
+        along = batch.column(along)
+        by_dy.append(g.Mul(along, batch.unit))
+        by_x.append(g.Mul(batch.inverse, batch.projected(g.Mul(along, dy))))
+    if offset is not None:
+        offset = batch.column(offset)
+        by_dy.append(offset if by_dy else g.BroadcastTo(offset, g.shape(dy)))
+    grads = [_sum_parts(g, parts, x) for parts in (by_dy, by_x)]
+    return *grads, by_scale, *[None] * (len(node.inputs) - 3)
+
+
+def _sum_parts(g: GradientBuilder, parts: list[Output], like: Output) -> Output | None:
+    """The sum of what is there, in the type of an image."""
+    if not parts:
+        return None
+    whole = reduce(g.AddV2, parts)
+    return whole if whole.dtype is like.dtype else g.Cast(whole, DstT=like.dtype)
+
+
+class _BatchInFloat32:
+    """The image that a node is the gradient of a normalization of, in float32."""
+
+    def __init__(self, g: GradientBuilder, node: Node) -> None:
+        layout = node.attr("data_format")
+        rank, first = len(layout), layout.startswith(b"NC")
+        self.g = g
+        self.training: bool = node.attr("is_training")
+        self._axes = int32_constant(g, [0, *range(2, rank)] if first else list(range(rank - 1)))
+        self._column = int32_constant(g, [-1, *[1] * (rank - 2)]) if first else None
+        _, x, scale, mean, variance, *_ = node.inputs
+        x = self.wide(x)
+        if self.training:
+            centred = g.Sub(x, self.mean(x))
+            spread = self.mean(g.Square(centred))
+        else:
+            centred, spread = g.Sub(x, self.column(mean)), self.column(variance)
+        self.inverse = g.Rsqrt(g.AddV2(spread, node.attr("epsilon")))
+        self.unit = g.Mul(centred, self.inverse)
+        self.slope = g.Mul(self.column(scale), self.inverse)
+
+    def wide(self, v: Output) -> Output:
+        """A tensor in float32."""
+        return v if v.dtype is dtypes.float32 else self.g.Cast(v, DstT=dtypes.float32)
+
+    def column(self, v: Output) -> Output:
+        """A number for each channel, to be broadcast."""
+        v = self.wide(v)
+        return v if self._column is None else self.g.Reshape(v, self._column)
+
+    def mean(self, v: Output) -> Output:
+        """The mean of each channel, to be broadcast."""
+        return self.g.Mean(v, self._axes, keep_dims=True)
+
+    def sum(self, v: Output) -> Output:
+        """The sum of each channel."""
+        return self.g.Sum(v, self._axes)
+
+    def projected(self, v: Output) -> Output:
+        """In training, what of an image is neither its mean nor along the normalized one."""
+        g = self.g
+        if not self.training:
+            return v
+        along = g.Mul(self.unit, self.mean(g.Mul(v, self.unit)))
+        return g.Sub(g.Sub(v, self.mean(v)), along)
+
+    def through_moments(self, image: Output, dy: Output, product: Output) -> list[Output]:
+        """The gradients by the image that come from the moments in dx."""
+        g = self.g
+        if not self.training:
+            return []
+        one = g.Mul(self.mean(g.Mul(dy, self.unit)), image)
+        other = g.Mul(self.mean(g.Mul(image, self.unit)), dy)
+        through_unit = self.projected(g.AddV2(one, other))
+        through_inverse = g.Mul(self.unit, self.mean(product))
+        rate = g.Mul(self.slope, self.inverse)
+        return [g.Neg(g.Mul(rate, g.AddV2(through_unit, through_inverse)))]
+
+
+_ATTRS_2D = "data_format: {'NHWC', 'NCHW'} = 'NHWC', "
+_ATTRS_2D_3D = "data_format: {'NHWC', 'NCHW', 'NDHWC', 'NCDHW'} = 'NHWC', "
+_FORWARD_SIGNATURE = "epsilon: float = 0.0001, exponential_avg_factor: float = 1.0, "
+_NARROW_TYPES = "T: {float16, bfloat16, float32}, "
+_TRAINING_ATTRS = "is_training: bool = true"
+
+
+class BatchNormalization(Op, abstract=True):
+    """Normalize by the batch's moments in training, else by those given; hand out both."""
+
+    gradient = staticmethod(batch_norm_gradient)
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        first = node.attr("data_format").startswith(b"NC")
+        training, epsilon = node.attr("is_training"), node.attr("epsilon")
+        factor, spaces = node.attr("exponential_avg_factor"), cls.parsed().simple_outputs or 0
+
+        def normalize(x: Any, scale: Any, offset: Any, mean: Any, variance: Any) -> Any:
+            check_channel_vectors(x, first, training, scale, offset, mean, variance)
+            last = _channels_last(xp, x, first).astype(xp.float32)
+            kind = scale.dtype
+            if not training:
+                y = _normalize(xp, last, scale, offset, mean, variance, epsilon)
+                results = mean, variance, mean, variance
+            else:
+                at, spread, fresh = _moments(xp, last)
+                y = _normalize(xp, last, scale, offset, at, spread, epsilon)
+                if factor != 1:
+                    fresh = [
+                        (1 - factor) * old + factor * new
+                        for old, new in zip((mean, variance), fresh, strict=True)
+                    ]
+                results = (*(value.astype(kind) for value in (*fresh, at, spread)),)
+            more = (xp.zeros((0,), dtype=kind),) * (spaces - 5)
+            return (_channels_restored(xp, y, first).astype(x.dtype), *results, *more)
+
+        return normalize
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        x = context.inputs[0]
+        first = context.attr("data_format").startswith(b"NC")
+        channels = vector_shape(x.dims[1 if first else -1]) if x.dims else vector_shape()
+        for other in context.inputs[1:3]:
+            channels = channels.merge(other)
+        return [x, *[channels] * 4, *[UNKNOWN_SHAPE] * (context.output_count - 5)]
+
+
+def _channels_last(xp: ModuleType, x: Any, first: bool) -> Any:
+    return xp.moveaxis(x, 1, -1) if first else x
+
+
+def _channels_restored(xp: ModuleType, x: Any, first: bool) -> Any:
+    return xp.moveaxis(x, -1, 1) if first else x
+
+
+def _moments(xp: ModuleType, x: Any) -> tuple[Any, Any, list[Any]]:
+    """Mean and variance of the batch, and what it estimates of the population."""
+    count = math.prod(x.shape[:-1])
+    if count == 0:
+        nothing = xp.zeros(x.shape[-1], dtype=x.dtype)
+        return nothing, nothing, [nothing + xp.nan] * 2
+    axes = tuple(range(x.ndim - 1))
+    mean = xp.mean(x, axis=axes, dtype=x.dtype)
+    variance = xp.mean(xp.square(x - mean), axis=axes, dtype=x.dtype)
+    return mean, variance, [mean, variance * (count / max(count - 1, 1))]
+
+
+def _normalize(
+    xp: ModuleType, x: Any, scale: Any, offset: Any, mean: Any, variance: Any, epsilon: float
+) -> Any:
+    return (x - mean) * (scale / xp.sqrt(variance + epsilon)) + offset
+
+
+def check_channel_vectors(x: Any, first: bool, training: bool, scale: Any, *others: Any) -> None:
+    """Refuse parameters that are no vector of one number a channel."""
+    if x.ndim not in (4, 5):
+        message = f"input must be 4 or 5-dimensional {list(x.shape)}"
+        raise OpError(message)
+    channels = x.shape[1 if first else -1]
+    for place, other in enumerate((scale, *others)):
+        if other.shape != (channels,) and not (training and place > 1 and other.shape == (0,)):
+            message = f"every parameter must hold {channels} numbers, got {list(other.shape)}"
+            raise OpError(message)
+
+
+class FusedBatchNorm(BatchNormalization):
+    """Batch normalization of a float32 image."""
+
+    signature = (
+        "x: T, scale: T, offset: T, mean: T, variance: T -> y: T, batch_mean: T, "
+        "batch_variance: T, reserve_space_1: T, reserve_space_2: T"
+    )
+    attrs = "T: {float32}, " + _FORWARD_SIGNATURE + _ATTRS_2D + _TRAINING_ATTRS
+
+
+class FusedBatchNormV2(BatchNormalization):
+    """Batch normalization of an image, moments in float32."""
+
+    signature = (
+        "x: T, scale: U, offset: U, mean: U, variance: U -> y: T, batch_mean: U, "
+        "batch_variance: U, reserve_space_1: U, reserve_space_2: U"
+    )
+    attrs = _NARROW_TYPES + "U: {float32}, " + _FORWARD_SIGNATURE + _ATTRS_2D + _TRAINING_ATTRS
+
+
+class FusedBatchNormV3(BatchNormalization):
+    """Batch normalization of an image or volume; the third space is for devices that need it."""
+
+    signature = (
+        "x: T, scale: U, offset: U, mean: U, variance: U -> y: T, batch_mean: U, "
+        "batch_variance: U, reserve_space_1: U, reserve_space_2: U, reserve_space_3: U"
+    )
+    attrs = (
+        _NARROW_TYPES
+        + "U: {bfloat16, float32}, "
+        + _FORWARD_SIGNATURE
+        + _ATTRS_2D_3D
+        + _TRAINING_ATTRS
+    )
+
+
+class BatchNormalizationGradient(Op, abstract=True):
+    """Gradients of batch normalization with respect to the image, the scale and the offset."""
+
+    gradient = staticmethod(batch_norm_second_gradient)
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        first = node.attr("data_format").startswith(b"NC")
+        training, epsilon = node.attr("is_training"), node.attr("epsilon")
+
+        def gradient(dy: Any, x: Any, scale: Any, mean: Any, variance: Any, *_: Any) -> Any:
+            if dy.shape != x.shape:
+                message = f"y_backprop has shape {list(dy.shape)}, x has {list(x.shape)}"
+                raise OpError(message)
+            check_channel_vectors(x, first, False, scale, mean, variance)
+            dy, wide = (_channels_last(xp, v, first).astype(xp.float32) for v in (dy, x))
+            axes, count = tuple(range(x.ndim - 1)), math.prod(wide.shape[:-1])
+            centred, inverse = wide - mean, 1 / xp.sqrt(variance + epsilon)
+            total = xp.sum(dy, axis=axes, dtype=dy.dtype)
+            along = xp.sum(dy * centred, axis=axes, dtype=dy.dtype)
+            dx = dy
+            if training and count:
+                dx = dy - total / count - centred * (xp.square(inverse) * along / count)
+            dx = _channels_restored(xp, dx * (scale * inverse), first).astype(x.dtype)
+            nothing = xp.zeros((), dtype=scale.dtype)
+            return dx, along * inverse, total, nothing, nothing
+
+        return gradient
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        x = context.inputs[0].merge(context.inputs[1])
+        first = context.attr("data_format").startswith(b"NC")
+        channels = vector_shape(x.dims[1 if first else -1]) if x.dims else vector_shape()
+        channels = channels.merge(context.inputs[2])
+        return [x, channels, channels, UNKNOWN_SHAPE, UNKNOWN_SHAPE]
+
+
+class FusedBatchNormGrad(BatchNormalizationGradient):
+    """Gradient of FusedBatchNorm."""
+
+    signature = (
+        "y_backprop: T, x: T, scale: T, reserve_space_1: T, reserve_space_2: T -> x_backprop: T, "
+        "scale_backprop: T, offset_backprop: T, reserve_space_3: T, reserve_space_4: T"
+    )
+    attrs = "T: {float32}, epsilon: float = 0.0001, " + _ATTRS_2D + _TRAINING_ATTRS
+
+
+class FusedBatchNormGradV2(BatchNormalizationGradient):
+    """Gradient of FusedBatchNormV2."""
+
+    signature = (
+        "y_backprop: T, x: T, scale: float32, reserve_space_1: U, reserve_space_2: U -> "
+        "x_backprop: T, scale_backprop: U, offset_backprop: U, reserve_space_3: U, "
+        "reserve_space_4: U"
+    )
+    attrs = _NARROW_TYPES + "U: {float32}, epsilon: float = 0.0001, " + _ATTRS_2D + _TRAINING_ATTRS
+
+
+class FusedBatchNormGradV3(BatchNormalizationGradient):
+    """Gradient of FusedBatchNormV3."""
+
+    signature = (
+        "y_backprop: T, x: T, scale: float32, reserve_space_1: U, reserve_space_2: U, "
+        "reserve_space_3: U -> x_backprop: T, scale_backprop: U, offset_backprop: U, "
+        "reserve_space_4: U, reserve_space_5: U"
+    )
+    attrs = (
+        _NARROW_TYPES + "U: {float32}, epsilon: float = 0.0001, " + _ATTRS_2D_3D + _TRAINING_ATTRS
+    )
+
+
+_LRN_ATTRS = (
+    "depth_radius: int = 5, bias: float = 1.0, alpha: float = 1.0, beta: float = 0.5, "
+    "T: {float16, bfloat16, float32} = float32"
+)
+
+
+def sum_of_neighbors(xp: ModuleType, x: Any, radius: int) -> Any:
+    """The sum of each value and its neighbours up to a distance, over the last dimension."""
+    depth = x.shape[-1]
+    radius = min(radius, max(depth - 1, 0))
+    padded = xp.pad(x, ((0, 0),) * (x.ndim - 1) + ((radius, radius),))
+    total = xp.zeros_like(x)
+    for shift in range(2 * radius + 1):
+        total = total + padded[..., shift : shift + depth]
+    return total
+
+
+class LRN(SameShape):
+    """Divide by a power of the sum of the squares of the neighbouring channels."""
+
+    signature = "input: T -> output: T"
+    attrs = _LRN_ATTRS
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        radius, bias, alpha, beta = lrn_parameters(node)
+
+        def normalize(x: Any) -> Any:
+            check_lrn_image(x)
+            return x * (bias + alpha * sum_of_neighbors(xp, xp.square(x), radius)) ** -beta
+
+        return computed_in_float32(normalize, node.attr("T"))
+
+    @staticmethod
+    def gradient(g: GradientBuilder, node: Node, dy: Output) -> InputGradients:
+        return [same_attrs(g, "LRNGrad", node, dy, node.inputs[0], node.output(0))]
+
+
+class LRNGrad(SameShape):
+    """Gradient of LRN."""
+
+    signature = "input_grads: T, input_image: T, output_image: T -> output: T"
+    attrs = _LRN_ATTRS
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        radius, bias, alpha, beta = lrn_parameters(node)
+
+        def gradient(dy: Any, x: Any, y: Any) -> Any:
+            check_lrn_image(x)
+            if dy.shape != x.shape or y.shape != x.shape:
+                message = "input_grads, input_image, and out_image should have the same shape"
+                raise OpError(message)
+            norm = bias + alpha * sum_of_neighbors(xp, xp.square(x), radius)
+            shared = sum_of_neighbors(xp, dy * y / norm, radius)
+            return dy * norm**-beta - (2 * alpha * beta) * x * shared
+
+        return computed_in_float32(gradient, node.attr("T"))
+
+
+def lrn_parameters(node: Node) -> tuple[int, float, float, float]:
+    """Radius, bias, alpha and beta."""
+    return node.attr("depth_radius"), node.attr("bias"), node.attr("alpha"), node.attr("beta")
+
+
+def check_lrn_image(x: Any) -> None:
+    """Refuse what has not four dimensions."""
+    if x.ndim != 4:
+        message = "in must be 4-dimensional"
+        raise OpError(message)

@@ -1,0 +1,220 @@
+"""Optimizer ops from one update rule: dense and sparse, reference and handle forms.
+
+A rule `Adam` with slots `m v` defines the ops `ApplyAdam` (references), `ResourceApplyAdam`
+(handles) and, if it has sparse forms, `SparseApplyAdam` and `ResourceSparseApplyAdam`. Sparse
+forms update the rows listed in `indices`, sequentially if a row is listed twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import ModuleType
+from typing import Any, ClassVar, Final
+
+import numpy as np
+
+from cfgraph.ir.graph import Node
+from cfgraph.ir.shapes import Shape
+from cfgraph.ops.families.variables import NUMERIC, Variable
+from cfgraph.ops.opdef.op import Kernel, Op, OpError
+from cfgraph.ops.opdef.shape_functions import InferenceContext
+
+
+class UpdateRule(Op, abstract=True):
+    """How a step changes a variable and its slots.
+
+    `slots` and `inputs` are names, an input of another type than the variable's is written
+    `name:type`; `options` are attributes. `signs` says which inputs must be `positive`,
+    `non-negative` or `non-positive`, with `signs_of_sparse` in the sparse forms only.
+    `update(options, var, *slots, *inputs)` returns the new values of the variable and its slots,
+    elementwise.
+    """
+
+    stateful = True
+    traceable = False
+    slots: ClassVar[str] = ""
+    inputs: ClassVar[str]
+    options: ClassVar[str] = ""
+    signs: ClassVar[Mapping[str, str]] = {}
+    signs_of_sparse: ClassVar[bool] = False
+    update: ClassVar[Callable[..., Sequence[Any]]]
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        return [context.inputs[0]] * context.output_count
+
+
+def register_forms(*prefixes: str) -> Callable[[type[UpdateRule]], type[UpdateRule]]:
+    """Make the ops of a rule: one a prefix, such as `ResourceSparseApply`."""
+
+    def make(rule: type[UpdateRule]) -> type[UpdateRule]:
+        for prefix in prefixes:
+            kind = SparseUpdate if "Sparse" in prefix else DenseUpdate
+            cell = "resource" if "Resource" in prefix else "Ref(T)"
+            facts = {
+                "__doc__": rule.__doc__,
+                "__module__": rule.__module__,
+                "signature": _signature(rule, cell, sparse=kind is SparseUpdate),
+                "attrs": _attrs(rule, sparse=kind is SparseUpdate),
+            }
+            type(prefix + rule.__name__, (kind, rule), facts)
+        return rule
+
+    return make
+
+
+DENSE_FORMS = ("Apply", "ResourceApply")
+ALL_FORMS = (*DENSE_FORMS, "SparseApply", "ResourceSparseApply")
+
+
+def _cell_names(rule: type[UpdateRule]) -> list[str]:
+    return ["var", *rule.slots.split()]
+
+
+def _signature(rule: type[UpdateRule], cell: str, *, sparse: bool) -> str:
+    parts = [f"{name}: {cell}" for name in _cell_names(rule)]
+    for item in rule.inputs.split():
+        name, _, dtype = item.partition(":")
+        if sparse and name in ("grad", "delta"):
+            parts += ["grad: T", "indices: Tindices"]
+        else:
+            parts.append(f"{name}: {dtype or 'T'}")
+    return ", ".join(parts) + (" ->" if cell == "resource" else " -> out: Ref(T)")
+
+
+def _attrs(rule: type[UpdateRule], *, sparse: bool) -> str:
+    indices = ", Tindices: {int32, int64}" if sparse else ""
+    options = f", {rule.options}" if rule.options else ""
+    return f"T: {NUMERIC}{indices}, use_locking: bool = false{options}"
+
+
+def _options(rule: type[UpdateRule], node: Node) -> Mapping[str, Any]:
+    names = [part.partition(":")[0].strip() for part in rule.options.split(",") if part]
+    return {name: node.attr(name) for name in names}
+
+
+def _gradient_slot(rule: type[UpdateRule]) -> int:
+    """The input slot of the gradient."""
+    names = [*_cell_names(rule), *rule.inputs.split()]
+    return next(place for place, name in enumerate(names) if name in ("grad", "delta"))
+
+
+def _check_signs(rule: type[UpdateRule], options: Mapping[str, Any], *, sparse: bool) -> Kernel:
+    """What raises OpError unless the inputs of a node have the signs that the rule wants."""
+    names = [name.partition(":")[0] for name in rule.inputs.split()]
+    first = len(_cell_names(rule))
+    signs = dict(rule.signs)
+    if options.get("multiply_linear_by_lr"):  # then nothing is divided by it
+        signs["lr"] = "non-negative"
+    wanted = {
+        first + place + (sparse and place > names.index("grad")): (name, _SIGNS[sign], sign)
+        for place, name in enumerate(names)
+        if (sign := signs.get(name)) and (sparse or not rule.signs_of_sparse)
+    }
+
+    def check(inputs: Sequence[Any]) -> None:
+        for place, (name, holds, sign) in wanted.items():
+            if not holds(inputs[place]):
+                message = f"{name} is not a {sign} scalar: {inputs[place]}"
+                raise OpError(message)
+
+    return check
+
+
+_SIGNS: Final[Mapping[str, Callable[[Any], Any]]] = {
+    "positive": lambda value: value > 0,
+    "non-negative": lambda value: value >= 0,
+    "non-positive": lambda value: value <= 0,
+}
+
+
+def _read_cells(cells: Sequence[Variable]) -> list[Any]:
+    values = [cell.read() for cell in cells]
+    for cell, value in zip(cells, values, strict=True):
+        if value.shape != values[0].shape:
+            message = (
+                f"var and {cell.name} do not have the same shape: {Shape(values[0].shape)} "
+                f"{Shape(value.shape)}"
+            )
+            raise OpError(message)
+    return values
+
+
+class DenseUpdate(UpdateRule, abstract=True):
+    """The whole variable changes."""
+
+    @classmethod
+    def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
+        update, options, count = cls.update, _options(cls, node), len(_cell_names(cls))
+        grad_at, returns = _gradient_slot(cls), bool(cls.parsed().outputs)
+        check = _check_signs(cls, options, sparse=False)
+
+        def apply(step: Any, *inputs: Any) -> Any:
+            check(inputs)
+            cells = inputs[:count]
+            values = _read_cells(cells)
+            grad = inputs[grad_at]
+            if grad.shape != values[0].shape:
+                message = (
+                    f"var and grad do not have the same shape: {Shape(values[0].shape)} "
+                    f"{Shape(grad.shape)}"
+                )
+                raise OpError(message)
+            for cell, new in zip(cells, update(options, *values, *inputs[count:]), strict=True):
+                cell.value = new
+            return cells[0] if returns else None
+
+        return apply
+
+
+class SparseUpdate(UpdateRule, abstract=True):
+    """The rows that `indices` names change."""
+
+    @classmethod
+    def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
+        update, options, count = cls.update, _options(cls, node), len(_cell_names(cls))
+        grad_at, returns = _gradient_slot(cls), bool(cls.parsed().outputs)
+        check = _check_signs(cls, options, sparse=True)
+
+        def apply(step: Any, *inputs: Any) -> Any:
+            check(inputs)
+            cells, grad, indices = inputs[:count], inputs[grad_at], inputs[grad_at + 1]
+            values = _read_cells(cells)
+            _check_rows(values[0], grad, indices)
+            before, after = inputs[count:grad_at], inputs[grad_at + 2 :]
+            new = [value.copy() for value in values]
+            for turn in _duplicate_free_rounds(indices):
+                rows = indices[turn]
+                old = [value[rows] for value in new]
+                changed = update(options, *old, *before, grad[turn], *after)
+                for value, change in zip(new, changed, strict=True):
+                    value[rows] = change
+            for cell, value in zip(cells, new, strict=True):
+                cell.value = value
+            return cells[0] if returns else None
+
+        return apply
+
+
+def _check_rows(var: Any, grad: Any, indices: Any) -> None:
+    if indices.ndim != 1 or not var.ndim or grad.shape != indices.shape + var.shape[1:]:
+        message = (
+            f"grad of shape {Shape(grad.shape)} and indices of shape {Shape(indices.shape)} do not "
+            f"fit var of shape {Shape(var.shape)}"
+        )
+        raise OpError(message)
+    wrong = (indices < 0) | (indices >= len(var))
+    if wrong.any():
+        place = int(wrong.argmax())
+        message = f"Index {indices[place]} at offset {place} in indices is out of range"
+        raise OpError(message)
+
+
+def _duplicate_free_rounds(indices: Any) -> Iterator[Any]:
+    """Places that can change at once, since no row is named twice; in order for every row."""
+    order = np.argsort(indices, kind="stable")
+    ordered = indices[order]
+    first = np.searchsorted(ordered, ordered)
+    turn = np.arange(len(order)) - first
+    for number in range(int(turn.max()) + 1 if len(turn) else 0):
+        yield order[turn == number]

@@ -1,0 +1,157 @@
+"""Optionals: variants that contain a tuple of values, or nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from cfgraph.ir.graph import Node, Output
+from cfgraph.ir.shapes import SCALAR_SHAPE, Shape
+from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients
+from cfgraph.ops.opdef.op import Kernel, Op, OpError
+from cfgraph.ops.opdef.shape_functions import InferenceContext
+from cfgraph.ops.opdef.variant_math import add_values, zeros_like_element
+
+
+class OptionalVariant:
+    """A tuple of values, or None."""
+
+    __slots__ = ("values",)
+    shape = ()
+    ndim = 0
+
+    def __init__(self, values: tuple[Any, ...] | None) -> None:
+        self.values = values
+
+    def zeros_like(self) -> OptionalVariant:
+        """The same with zeros for values; nothing stays nothing."""
+        return (
+            self
+            if self.values is None
+            else OptionalVariant(tuple(map(zeros_like_element, self.values)))
+        )
+
+    def add(self, other: Any) -> OptionalVariant:
+        """The sums of the values. Raises OpError where only one side has any."""
+        other = optional_of(other)
+        if self.values is None and other.values is None:
+            return self
+        if self.values is None or other.values is None:
+            message = "Cannot add optionals because one has a value and the other doesn't."
+            raise OpError(message)
+        if len(self.values) != len(other.values):
+            message = "Cannot add optionals because they have different numbers of components."
+            raise OpError(message)
+        return OptionalVariant(tuple(map(add_values, self.values, other.values)))
+
+    def __repr__(self) -> str:
+        return "<Optional nothing>" if self.values is None else f"<Optional {self.values!r}>"
+
+
+def optional_of(optional: Any) -> OptionalVariant:
+    """The optional that a variant is. Raises OpError where it is something else."""
+    if isinstance(optional, np.ndarray) and not optional.ndim:
+        optional = optional[()]
+    if not isinstance(optional, OptionalVariant):
+        message = f"The given variant does not hold an optional but {optional!r}"
+        raise OpError(message)
+    return optional
+
+
+class OptionalNone(Op):
+    """An optional that holds nothing."""
+
+    signature = "-> optional: variant"
+    traceable = False
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        nothing = OptionalVariant(None)
+        return lambda: nothing
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        return [SCALAR_SHAPE]
+
+
+class OptionalFromValue(Op):
+    """A tuple of values as one variant."""
+
+    signature = "components: Toutput_types -> optional: variant"
+    attrs = "Toutput_types: list(type) >= 1"
+    traceable = False
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        return lambda *values: OptionalVariant(values)
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        return [SCALAR_SHAPE]
+
+    @staticmethod
+    def gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
+        found = g.OptionalGetValue(
+            dz,
+            output_types=node.attr("Toutput_types"),
+            output_shapes=tuple(g.known_shape(item) for item in node.inputs),
+        )
+        return [found.node.output(i) for i in range(len(node.inputs))]
+
+
+class OptionalHasValue(Op):
+    """True unless the optional is nothing."""
+
+    signature = "optional: variant -> has_value: bool"
+    traceable = False
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        return lambda optional: np.bool_(optional_of(optional).values is not None)
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        return [SCALAR_SHAPE]
+
+
+class OptionalGetValue(Op):
+    """The values that an optional holds."""
+
+    signature = "optional: variant -> components: output_types"
+    attrs = "output_types: list(type) >= 1, output_shapes: list(shape) >= 1"
+    traceable = False
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        shapes = node.attr("output_shapes")
+
+        def get(optional: Any) -> Any:
+            values = optional_of(optional).values
+            if values is None:
+                message = "The given optional does not have a value."
+                raise OpError(message)
+            if len(values) != len(shapes):
+                message = f"The given optional has {len(values)} components, expected {len(shapes)}"
+                raise OpError(message)
+            for place, (value, shape) in enumerate(zip(values, shapes, strict=True)):
+                if not shape.accepts(value.shape):
+                    message = (
+                        f"The given optional has component {place} of shape "
+                        f"{Shape(value.shape)}, expected {shape}"
+                    )
+                    raise OpError(message)
+            return values[0] if len(values) == 1 else values
+
+        return get
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        return list(context.attr("output_shapes"))
+
+    @staticmethod
+    def gradient(g: GradientBuilder, node: Node, *grads: Output | None) -> InputGradients:
+        values = [dz or g.zeros_like(node.output(i)) for i, dz in enumerate(grads)]
+        return [g.OptionalFromValue(values)]

@@ -1,0 +1,223 @@
+"""Padding: constant, or mirrored from the tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from cfgraph.ir import dtypes
+from cfgraph.ir.graph import Node, Output
+from cfgraph.ir.shapes import Shape
+from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, sum_all
+from cfgraph.ops.opdef.op import Kernel, Op, OpError
+from cfgraph.ops.opdef.shape_functions import InferenceContext, require_rank, shape_of_rank
+
+PaddingWidths = list[list[int]]
+
+
+def padding_widths(value: Any, paddings: Any) -> PaddingWidths:
+    """The numbers before and after each dimension. Raises OpError where they do not fit."""
+    if paddings.ndim != 2 or paddings.shape[1] != 2:
+        message = f"paddings must be a matrix with 2 columns: {list(paddings.shape)}"
+        raise OpError(message)
+    if paddings.shape[0] != value.ndim:
+        message = (
+            "The first dimension of paddings must be the rank of inputs"
+            f"{list(paddings.shape)} {list(value.shape)}"
+        )
+        raise OpError(message)
+    pairs: PaddingWidths = paddings.tolist()
+    for before, after in pairs:
+        if before < 0 or after < 0:
+            message = f"Paddings must be non-negative: {before} {after}"
+            raise OpError(message)
+    return pairs
+
+
+def static_padded_shape(data: Shape, paddings: Shape, values: Any | None, sign: int = 1) -> Shape:
+    """The static shape of a tensor with borders added, or with `sign` -1 taken away."""
+    of = require_rank(paddings, 2).merge(Shape((None, 2)))
+    rank = data.rank if of.dims is None or of.dims[0] is None else of.dims[0]
+    data = data.merge(shape_of_rank(rank))
+    if data.dims is None or values is None or values.shape != (len(data.dims), 2):
+        return shape_of_rank(rank)
+    if values.size and values.min() < 0:
+        message = "paddings must not be negative"
+        raise ValueError(message)
+    return Shape(
+        None if dim is None else dim + sign * (before + after)
+        for dim, (before, after) in zip(data.dims, values.tolist(), strict=True)
+    )
+
+
+class Pad(Op):
+    """The tensor with zeros around it."""
+
+    signature = "input: T, paddings: Tpaddings -> output: T"
+    attrs = "Tpaddings: {int32, int64} = int32"
+    host_inputs = (1,)
+    constant_inputs = (1,)
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        dtype = node.attr("T")
+        fill = b"" if dtype.is_object else dtype.numpy.type(0)
+        return lambda value, paddings: _pad(xp, value, padding_widths(value, paddings), fill)
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        return [static_padded_shape(context.inputs[0], context.inputs[1], context.value(1))]
+
+    @staticmethod
+    def gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
+        x, paddings = node.inputs[:2]
+        dx = g.Slice(dz, _start_offsets(g, paddings), g.shape(x, paddings.dtype or dtypes.int32))
+        of_border = (lambda: g.Sub(sum_all(g, dz), sum_all(g, dx)),)
+        return [dx, None, *of_border[: len(node.inputs) - 2]]
+
+
+def _start_offsets(g: GradientBuilder, paddings: Output) -> Output:
+    """The first column: where the tensor starts between its borders."""
+    known = g.known_value(paddings)
+    if known is not None and paddings.dtype is not None:
+        return g.const(known[:, 0], paddings.dtype)
+    begin, end, strides = (g.const(item, dtypes.int32) for item in ([0, 0], [0, 1], [1, 1]))
+    return g.StridedSlice(
+        paddings, begin, end, strides, begin_mask=1, end_mask=1, shrink_axis_mask=2
+    )
+
+
+class PadV2(Pad):
+    """The tensor with a constant around it."""
+
+    signature = "input: T, paddings: Tpaddings, constant_values: T -> output: T"
+    attrs = "Tpaddings: {int32, int64} = int32"
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        def pad(value: Any, paddings: Any, fill: Any) -> Any:
+            if fill.ndim:
+                message = f"constant_values must be a scalar. Found: {list(fill.shape)}"
+                raise OpError(message)
+            return _pad(xp, value, padding_widths(value, paddings), fill)
+
+        return pad
+
+
+def _pad(xp: ModuleType, value: Any, pairs: PaddingWidths, fill: Any) -> Any:
+    if not any(before or after for before, after in pairs):
+        return value
+    if hasattr(value, "at"):
+        return xp.pad(value, pairs, constant_values=fill)
+    # np.pad takes twenty times as long on a small array
+    sizes = [
+        size + before + after for size, (before, after) in zip(value.shape, pairs, strict=True)
+    ]
+    result = xp.full(sizes, fill, value.dtype)
+    inside = [
+        slice(before, before + size) for size, (before, _) in zip(value.shape, pairs, strict=True)
+    ]
+    result[tuple(inside)] = value
+    return result
+
+
+class MirrorPad(Op):
+    """The tensor with its mirror image around it; SYMMETRIC repeats the edge, REFLECT does not."""
+
+    signature = "input: T, paddings: Tpaddings -> output: T"
+    attrs = "Tpaddings: {int32, int64} = int32, mode: {'REFLECT', 'SYMMETRIC'}"
+    host_inputs = (1,)
+    constant_inputs = (1,)
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        edge = int(node.attr("mode") == b"REFLECT")
+
+        def mirror_pad(value: Any, paddings: Any) -> Any:
+            pairs = padding_widths(value, paddings)
+            for axis, (size, (before, after)) in enumerate(zip(value.shape, pairs, strict=True)):
+                if before > size - edge or after > size - edge:
+                    raise OpError(_too_wide(size - edge, before, after))
+                if before or after:
+                    value = xp.take(value, _mirror_indices(size, before, after, edge), axis=axis)
+            return value
+
+        return mirror_pad
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        return [static_padded_shape(context.inputs[0], context.inputs[1], context.value(1))]
+
+    @staticmethod
+    def gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
+        return g.MirrorPadGrad(dz, node.inputs[1], mode=node.attr("mode")), None
+
+
+def _too_wide(most: int, before: int, after: int) -> str:
+    return f"paddings must be no greater than {most}: {before}, {after} given"
+
+
+def _mirror_indices(size: int, before: int, after: int, edge: int) -> Any:
+    """The places of the elements along one dimension, with its mirror images."""
+    places = np.arange(size)
+    last = size - edge
+    return np.concatenate(
+        [places[edge : edge + before][::-1], places, places[last - after : last][::-1]]
+    )
+
+
+class MirrorPadGrad(Op):
+    """The gradient of MirrorPad: the borders folded back and added to where they came from."""
+
+    signature = "input: T, paddings: Tpaddings -> output: T"
+    attrs = "Tpaddings: {int32, int64} = int32, mode: {'REFLECT', 'SYMMETRIC'}"
+    host_inputs = (1,)
+    constant_inputs = (1,)
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        edge = int(node.attr("mode") == b"REFLECT")
+
+        def mirror_pad_grad(value: Any, paddings: Any) -> Any:
+            for axis, (before, after) in enumerate(padding_widths(value, paddings)):
+                size = value.shape[axis] - before - after
+                if size < 1 or before > size - edge or after > size - edge:
+                    raise OpError(_too_wide(size - edge, before, after))
+                value = _fold_mirror(xp, value, axis, before, after, edge)
+            return value
+
+        return mirror_pad_grad
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        return [static_padded_shape(context.inputs[0], context.inputs[1], context.value(1), -1)]
+
+    @staticmethod
+    def gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
+        return g.MirrorPad(dz, node.inputs[1], mode=node.attr("mode")), None
+
+
+def _fold_mirror(xp: ModuleType, value: Any, axis: int, before: int, after: int, edge: int) -> Any:
+    def part(start: int, stop: int, step: int = 1) -> Any:
+        return value[(*(slice(None),) * axis, slice(start, stop))][
+            (*(slice(None),) * axis, slice(None, None, step))
+        ]
+
+    def zeros(count: int) -> Any:
+        shape = list(value.shape)
+        shape[axis] = count
+        return xp.zeros(shape, value.dtype)
+
+    whole = value.shape[axis]
+    size = whole - before - after
+    result = part(before, whole - after)
+    if before:
+        left = [zeros(edge), part(0, before, -1), zeros(size - before - edge)]
+        result = result + xp.concatenate(left, axis)
+    if after:
+        right = [zeros(size - after - edge), part(whole - after, whole, -1), zeros(edge)]
+        result = result + xp.concatenate(right, axis)
+    return result

@@ -1,0 +1,263 @@
+"""The base of pooling ops, and average pooling with its gradient."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any, ClassVar
+
+import numpy as np
+
+from cfgraph.ir.graph import Node, Output
+from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
+from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, same_attrs
+from cfgraph.ops.opdef.op import Kernel, Op, OpError
+from cfgraph.ops.opdef.precision import computed_in_float32
+from cfgraph.ops.opdef.shape_functions import InferenceContext
+from cfgraph.ops.opdef.sliding_window import (
+    ImageLayout,
+    SlidingWindow,
+    WindowGrid,
+    add_at,
+    image_layout,
+    sliding_window,
+    windowed_shape,
+)
+
+
+class Pooling(Op, abstract=True):
+    """An op that summarises what each window sees, channel by channel."""
+
+    rank: ClassVar[int] = 4
+
+    @classmethod
+    def layout(cls, node: Node) -> ImageLayout:
+        """Where the image keeps its channels."""
+        has_format = "data_format" in cls.parsed().attrs
+        return image_layout(node) if has_format else ImageLayout(cls.rank, cls.rank - 1)
+
+    @classmethod
+    def window(cls, node: Node, sizes: Any = None, strides: Any = None) -> PoolingWindow:
+        """The window, from attributes or, where they are given, from inputs."""
+        layout = cls.layout(node)
+        sizes = node.attr("ksize") if sizes is None else sizes
+        steps = node.attr("strides") if strides is None else strides
+        sizes, steps = [int(n) for n in sizes], [int(n) for n in steps]
+        if len(sizes) != layout.rank or len(steps) != layout.rank:
+            message = f"ksize and strides must hold {layout.rank} numbers: {sizes}, {steps}"
+            raise OpError(message)
+        if sizes[0] != 1 or steps[0] != 1:
+            message = "Pooling is not yet supported on the batch dimension."
+            raise OpError(message)
+        if min(sizes) < 1:
+            message = f"ksize must be positive, got {sizes}"
+            raise OpError(message)
+        return PoolingWindow(
+            layout,
+            sliding_window(
+                node, layout, [s if d in layout.spatial else 1 for d, s in enumerate(steps)]
+            ),
+            tuple(sizes[d] for d in layout.spatial),
+            sizes[layout.channel],
+            steps[layout.channel],
+        )
+
+    @classmethod
+    def pooled(cls, context: InferenceContext, image: Shape, window: PoolingWindow) -> Shape:
+        """The static shape of one value a window."""
+        if image.dims is None or len(image.dims) != window.layout.rank:
+            return UNKNOWN_SHAPE
+        channels = image.dims[window.layout.channel]
+        if channels is not None:
+            channels //= window.depth
+        return windowed_shape(window.layout, window.slide, image, window.sizes, channels)
+
+
+class PoolingWindow:
+    """A pooling window: how it moves, its spatial size, and how many channels it takes in."""
+
+    def __init__(
+        self,
+        layout: ImageLayout,
+        move: SlidingWindow,
+        sizes: tuple[int, ...],
+        depth: int,
+        depth_stride: int,
+    ) -> None:
+        self.layout, self.slide, self.sizes, self.depth = layout, move, sizes, depth
+        self.depth_stride = depth_stride
+
+    def fit(self, image: Any) -> WindowGrid:
+        """The windows over an image whose channels are last. Raises OpError where it cannot be."""
+        if image.ndim != self.layout.rank:
+            message = f"the image must be {self.layout.rank}-dimensional: {list(image.shape)}"
+            raise OpError(message)
+        return self.slide.fit(image.shape[1:-1], self.sizes)
+
+    def check_flat(self, what: str) -> None:
+        """Refuse a window over several channels."""
+        if self.depth != 1 or self.depth_stride != 1:
+            message = f"{what} is not yet supported on the depth dimension."
+            raise OpError(message)
+
+    def check_depth(self, channels: int) -> None:
+        """Refuse a window over channels that does not cut them evenly."""
+        if max(self.sizes) > 1:
+            message = (
+                "MaxPooling supports exactly one of pooling across depth "
+                "or pooling across width/height."
+            )
+            raise OpError(message)
+        if self.depth != self.depth_stride or channels % self.depth:
+            message = (
+                "Depthwise max pooling requires the depth window to equal the depth stride "
+                f"and to divide the depth: window {self.depth}, stride {self.depth_stride}, "
+                f"depth {channels}"
+            )
+            raise OpError(message)
+
+
+def check_pooled_shape(name: str, array: Any, want: Sequence[int]) -> None:
+    """Refuse an array of another shape."""
+    if tuple(array.shape) != tuple(want):
+        message = f"{name} has shape {list(array.shape)}, {list(want)} is wanted"
+        raise OpError(message)
+
+
+def first_maxima(xp: ModuleType, fit: WindowGrid, x: Any) -> tuple[Any, Any]:
+    """The greatest value of each window, and the first place that holds it.
+
+    A NaN is neither greater nor less: it stays where it is the first of its window.
+    """
+    padded = fit.pad(xp, x)
+    inside = fit.pad(xp, xp.ones((1, *fit.sizes, 1), dtype=bool), value=False)
+    best = xp.zeros((x.shape[0], *fit.out, x.shape[-1]), dtype=x.dtype)
+    where = xp.full(best.shape, -1, dtype="int32")
+    for place, (_, view) in enumerate(fit.views()):
+        value = padded[view]
+        better = ((value > best) | (where < 0)) & inside[view]
+        best, where = xp.where(better, value, best), xp.where(better, place, where)
+    return best, where
+
+
+_AVERAGE_2D = (
+    "ksize: list(int) >= 4, strides: list(int) >= 4, padding: {'SAME', 'VALID'}, "
+    "data_format: {'NHWC', 'NCHW'} = 'NHWC', T: {float16, bfloat16, float32, float64}"
+)
+_AVERAGE_3D = (
+    "ksize: list(int) >= 5, strides: list(int) >= 5, padding: {'SAME', 'VALID'}, "
+    "data_format: {'NDHWC', 'NCDHW'} = 'NDHWC', T: {float16, bfloat16, float32, float64}"
+)
+
+
+def window_counts(fit: WindowGrid, dtype: Any) -> Any:
+    """How many values each window sees."""
+    inside = fit.pad(np, np.ones((1, *fit.sizes, 1), dtype=dtype))
+    total = np.zeros((1, *fit.out, 1), dtype=dtype)
+    for _, view in fit.views():
+        total += inside[view]
+    return total
+
+
+class AveragePooling(Pooling, abstract=True):
+    """The mean of what each window sees."""
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        window = cls.window(node)
+        window.check_flat("AvgPooling")
+
+        def pool(x: Any) -> Any:
+            x = window.layout.channels_last(xp, x)
+            fit = window.fit(x)
+            padded = fit.pad(xp, x)
+            total = xp.zeros((x.shape[0], *fit.out, x.shape[-1]), dtype=x.dtype)
+            for _, view in fit.views():
+                total = total + padded[view]
+            return window.layout.restore(xp, total / xp.asarray(window_counts(fit, x.dtype)))
+
+        return computed_in_float32(pool, node.attr("T"))
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        return [cls.pooled(context, context.inputs[0], cls.window(context.node))]
+
+
+class AvgPool(AveragePooling):
+    """Mean of each window of an image."""
+
+    signature = "value: T -> output: T"
+    attrs = _AVERAGE_2D
+
+    @staticmethod
+    def gradient(g: GradientBuilder, node: Node, dy: Output) -> InputGradients:
+        return [same_attrs(g, "AvgPoolGrad", node, g.shape(node.inputs[0]), dy)]
+
+
+class AvgPool3D(AveragePooling):
+    """Mean of each window of a volume."""
+
+    signature = "input: T -> output: T"
+    attrs = _AVERAGE_3D
+    rank = 5
+
+    @staticmethod
+    def gradient(g: GradientBuilder, node: Node, dy: Output) -> InputGradients:
+        return [same_attrs(g, "AvgPool3DGrad", node, g.shape(node.inputs[0]), dy)]
+
+
+class AveragePoolingGradient(Pooling, abstract=True):
+    """Each window's gradient is shared by all that it sees."""
+
+    host_inputs = (0,)
+    constant_inputs = (0,)
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        window = cls.window(node)
+        window.check_flat("AvgPoolingGrad")
+        layout = window.layout
+
+        def gradient(sizes: Any, dy: Any) -> Any:
+            if sizes.shape != (layout.rank,):
+                message = f"orig_input_shape must hold {layout.rank} sizes: {list(sizes.shape)}"
+                raise OpError(message)
+            dy = layout.channels_last(xp, dy)
+            shape = [int(n) for n in sizes]
+            fit = window.slide.fit([shape[d] for d in layout.spatial], window.sizes)
+            check_pooled_shape("grad", dy, (shape[0], *fit.out, shape[layout.channel]))
+            share = dy / xp.asarray(window_counts(fit, dy.dtype))
+            padded = fit.pad(xp, xp.zeros((shape[0], *fit.sizes, dy.shape[-1]), dtype=dy.dtype))
+            for _, view in fit.views():
+                padded = add_at(padded, view, share)
+            return layout.restore(xp, fit.crop(padded))
+
+        return computed_in_float32(gradient, node.attr("T"))
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        known = context.shape_value(0)
+        return [known if known.rank == cls.rank else Shape([None] * cls.rank)]
+
+
+class AvgPoolGrad(AveragePoolingGradient):
+    """Gradient of AvgPool."""
+
+    signature = "orig_input_shape: int32, grad: T -> output: T"
+    attrs = _AVERAGE_2D
+
+    @staticmethod
+    def gradient(g: GradientBuilder, node: Node, dx: Output) -> InputGradients:
+        return None, same_attrs(g, "AvgPool", node, dx)
+
+
+class AvgPool3DGrad(AveragePoolingGradient):
+    """Gradient of AvgPool3D."""
+
+    signature = "orig_input_shape: int32, grad: T -> output: T"
+    attrs = _AVERAGE_3D
+    rank = 5
+
+    @staticmethod
+    def gradient(g: GradientBuilder, node: Node, dx: Output) -> InputGradients:
+        return None, same_attrs(g, "AvgPool3D", node, dx)

@@ -1,0 +1,280 @@
+"""Formatted text, printing, assertions, and timestamps."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from cfgraph.ir.graph import Node, Output
+from cfgraph.ir.shapes import SCALAR_SHAPE, Shape
+from cfgraph.ops.families.strings import string_array
+from cfgraph.ops.opdef.elementwise import SameShape
+from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients
+from cfgraph.ops.opdef.op import Kernel, Op, OpError
+from cfgraph.ops.opdef.shape_functions import InferenceContext
+from cfgraph.ops.opdef.step import Step
+
+_ESCAPES = {
+    **{byte: f"\\{byte:03o}".encode() for byte in (*range(32), 127)},
+    **{ord(a): b"\\" + a.encode() for a in "\\'\""},
+    ord("\n"): rb"\n",
+    ord("\r"): rb"\r",
+    ord("\t"): rb"\t",
+}
+
+
+def escape_bytes(text: bytes) -> bytes:
+    """A string with what cannot be shown escaped as in C; bytes beyond ASCII stay."""
+    return b"".join(_ESCAPES.get(byte) or bytes([byte]) for byte in text)
+
+
+def shortest_number(value: float, digits: int, more: int, kind: Any) -> str:
+    """A number with so many digits, or with more where it would not be read back the same."""
+    text = f"%.{digits}g" % value
+    return text if math.isnan(value) or kind(float(text)) == value else f"%.{more}g" % value
+
+
+def format_element(value: Any, *, quoted: bool) -> bytes:
+    """One element."""
+    if isinstance(value, bytes):
+        return b'"' + escape_bytes(value) + b'"' if quoted else escape_bytes(value)
+    dtype = value.dtype
+    if dtype == np.bool_:
+        return b"1" if value else b"0"
+    if np.issubdtype(dtype, np.integer):
+        return str(int(value)).encode()
+    if dtype == np.float64:
+        return shortest_number(float(value), 15, 17, np.float64).encode()
+    return shortest_number(float(value), 6, 9, np.float32).encode()
+
+
+def is_showable(array: Any) -> bool:
+    """True for the types whose elements can be shown."""
+    if array.dtype == object:
+        return all(isinstance(value, bytes) for value in array.ravel())
+    return bool(array.dtype.kind != "c")
+
+
+def format_flat(value: Any, limit: int) -> bytes:
+    """The first elements of a tensor, rows in brackets, without a bracket around all."""
+    array = np.asarray(value)
+    most = array.size if limit < 0 else min(limit, array.size)
+    rest = b"..." if array.size > most else b""
+    if not is_showable(array):
+        return b" ".join([b"?"] * most) + rest
+    items = list(array.ravel())
+    if array.ndim == 0:
+        return b" ".join(format_element(v, quoted=False) for v in items[:most]) + rest
+    parts: list[bytes] = []
+    _flat_rows(items, array.shape, most, 0, 0, parts)
+    return b"".join(parts) + rest
+
+
+def _flat_rows(
+    items: list[Any], shape: tuple[int, ...], limit: int, dim: int, done: int, parts: list[bytes]
+) -> int:
+    """Write one row of a dimension; return how many elements are written in all."""
+    if done >= limit:
+        return done
+    if dim == len(shape) - 1:
+        for place in range(shape[dim]):
+            if done >= limit:
+                if dim:
+                    parts.append(b"...")
+                return done
+            parts.append((b" " if place else b"") + format_element(items[done], quoted=False))
+            done += 1
+        return done
+    for _ in range(shape[dim]):
+        if done >= limit:
+            break
+        parts.append(b"[")
+        done = _flat_rows(items, shape, limit, dim + 1, done, parts)
+        parts.append(b"]")
+    return done
+
+
+def format_nested(value: Any, limit: int) -> bytes:
+    """A tensor in nested brackets, so many elements at both ends of each dimension."""
+    array = np.asarray(value)
+    most = array.size if limit < 0 else min(limit, array.size)
+    if not is_showable(array):
+        marks = b" ".join([b"?"] * most) + (b"..." if 0 <= limit < array.size else b"")
+        return b"[" + marks + b"]" if array.ndim else marks
+    if array.ndim == 0 and most == 0:
+        return b"..."
+    return _nested_rows(array, most, 0, array.ndim)
+
+
+def _nested_rows(array: Any, ends: int, dim: int, rank: int) -> bytes:
+    if dim == rank:
+        return format_element(array.item() if array.dtype == object else array[()], quoted=True)
+    gap = b" " if dim == rank - 1 else b"\n" * (rank - 1 - dim) + b" " * (dim + 1)
+    count = len(array)
+    rows = [_nested_rows(row, ends, dim + 1, rank) for row in _rows(array, 0, min(ends, count))]
+    if count > 2 * ends:
+        rows.append(b"...")
+    last = [
+        _nested_rows(row, ends, dim + 1, rank)
+        for row in _rows(array, max(ends, count - ends), count)
+    ]
+    text = gap.join(rows + last)
+    # what is left out at the very start is set off as well
+    return b"[" + (gap + text if ends == 0 and count else text) + b"]"
+
+
+def _rows(array: Any, start: int, stop: int) -> list[Any]:
+    return [array[place, ...] for place in range(start, stop)]
+
+
+_FILE = "file://"
+_STREAMS = {
+    "stdout": "stdout",
+    "stderr": "stderr",
+    "log(info)": "stderr",
+    "log(warning)": "stderr",
+    "log(error)": "stderr",
+}
+
+
+def bracket_values(values: Sequence[Any], limit: int, gap: bytes = b"") -> str:
+    """Tensors, each cut short and in brackets."""
+    return gap.join(b"[" + format_flat(v, limit) + b"]" for v in values).decode(errors="replace")
+
+
+class StringFormat(Op):
+    """A template with tensors in the place of its placeholders."""
+
+    signature = "inputs: T -> output: string"
+    attrs = (
+        "T: list(type) >= 0, template: string = '%s', placeholder: string = '%s', "
+        "summarize: int = 3"
+    )
+    traceable = False
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        pieces = node.attr("template").split(node.attr("placeholder"))
+        limit, count = node.attr("summarize"), len(node.attr("T"))
+        if len(pieces) - 1 != count:
+            message = (
+                "num placeholders in template and num inputs must match: "
+                f"{len(pieces) - 1} vs. {count}"
+            )
+            raise OpError(message)
+
+        def fill(*inputs: Any) -> Any:
+            texts = [
+                format_nested(value, limit) + rest
+                for value, rest in zip(inputs, pieces[1:], strict=True)
+            ]
+            return string_array([pieces[0] + b"".join(texts)], ())
+
+        return fill
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        return [SCALAR_SHAPE]
+
+
+class Assert(Op):
+    """Fail with some tensors as the message unless the condition holds."""
+
+    signature = "condition: bool, data: T ->"
+    attrs = "T: list(type) >= 1, summarize: int = 3"
+    stateful = True
+    traceable = False
+    host_inputs = (0,)
+
+    @classmethod
+    def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
+        limit = node.attr("summarize")
+
+        def check(step: Step, condition: Any, *data: Any) -> None:
+            if condition.ndim:
+                message = f"In[0] should be a scalar: {list(condition.shape)}"
+                raise OpError(message)
+            if not condition:
+                message = f"assertion failed: {bracket_values(data, limit, b' ')}"
+                raise OpError(message)
+
+        return check
+
+
+class Print(SameShape):
+    """Its first input; the others are printed, the first few times."""
+
+    signature = "input: T, data: U -> output: T"
+    attrs = "U: list(type) >= 0, message: string = '', first_n: int = -1, summarize: int = 3"
+    stateful = True
+    host_only = True
+    traceable = False
+
+    @classmethod
+    def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
+        limit, most = node.attr("summarize"), node.attr("first_n")
+        message, done = node.attr("message").decode(errors="replace"), 0
+
+        def show(step: Step, value: Any, *data: Any) -> Any:
+            nonlocal done
+            if most < 0 or done < most:
+                done += 1
+                step.print(f"{message}{bracket_values(data, limit)}\n")
+            return value
+
+        return show
+
+    @staticmethod
+    def gradient(g: GradientBuilder, node: Node, dy: Output) -> InputGradients:
+        return [dy, *[None] * (len(node.inputs) - 1)]
+
+
+class PrintV2(Op):
+    """Print a string to a stream, or to the end of a file."""
+
+    signature = "input: string ->"
+    attrs = "output_stream: string = 'stderr', end: string = '\n'"
+    stateful = True
+    host_only = True
+    traceable = False
+
+    @classmethod
+    def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
+        stream, end = node.attr("output_stream").decode(), node.attr("end")
+        if stream not in _STREAMS and not stream.startswith(_FILE):
+            message = f"Unknown output stream: {stream}, Valid streams are: {' '.join(_STREAMS)}"
+            raise OpError(message)
+
+        def show(step: Step, text: Any) -> None:
+            if text.ndim:
+                message = f"Input is expected to be scalar, but got {list(text.shape)}"
+                raise OpError(message)
+            line = text.item() + end
+            if stream.startswith(_FILE):
+                with open(stream.removeprefix(_FILE), "ab") as file:
+                    file.write(line)
+            else:
+                step.print(line.decode(errors="replace"), _STREAMS[stream])
+
+        return show
+
+
+class Timestamp(Op):
+    """Seconds since 1970."""
+
+    signature = "-> ts: float64"
+    stateful = True
+    traceable = False
+
+    @classmethod
+    def run(cls, step: Step, node: Node, *inputs: Any) -> Any:
+        return np.float64(time.time())
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        return [SCALAR_SHAPE]

@@ -1,0 +1,334 @@
+"""Random numbers from the run's generator, different at each execution."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from cfgraph.ir.graph import Node, Output
+from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape, vector_shape
+from cfgraph.ops.families.stateless_random import check_integer_bounds, check_shape, stream_of_seed
+from cfgraph.ops.opdef import philox
+from cfgraph.ops.opdef.elementwise import add_in_float32
+from cfgraph.ops.opdef.gradient_api import (
+    GradientBuilder,
+    InputGradients,
+    no_gradient,
+    sum_to_shape,
+)
+from cfgraph.ops.opdef.op import Kernel, Op, OpError
+from cfgraph.ops.opdef.shape_functions import InferenceContext
+from cfgraph.ops.opdef.step import Step
+
+if TYPE_CHECKING:
+    from numpy.random import Generator
+
+
+_SEEDS = "seed: int = 0, seed2: int = 0, "
+_FLOAT = "dtype: {float16, bfloat16, float32, float64}, T: {int32, int64}"
+
+
+class Sampler(Op, abstract=True):
+    """An op that draws: `draw(generator, node, *inputs)`."""
+
+    stateful = True
+    random = True
+    traceable = False
+    host_inputs: ClassVar[tuple[int, ...]] = (0,)
+    constant_inputs: ClassVar[tuple[int, ...]] = (0,)
+    draw: ClassVar[Callable[..., Any]]
+
+    @classmethod
+    def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
+        seed, seed2, draw = node.attr("seed"), node.attr("seed2"), cls.draw
+
+        def sample(step: Step, *inputs: Any) -> Any:
+            return xp.asarray(draw(step.generator(seed, seed2), node, *inputs))
+
+        return sample
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        return [context.shape_value(0)]
+
+
+def round_below_one(values: Any, dtype: Any) -> Any:
+    """Numbers in [0, 1) rounded to a type without reaching 1."""
+    narrow = values.astype(dtype)
+    return np.where(narrow >= 1, np.asarray(0, dtype), narrow)
+
+
+def truncated_normal(generator: Generator, shape: tuple[int, ...], low: Any, high: Any) -> Any:
+    """Normals between two bounds, by the inverse of the distribution function."""
+    from scipy.special import ndtr, ndtri
+
+    # what lies right of zero is drawn mirrored, where doubles are denser
+    flip = np.asarray(low > 0)
+    start, stop = np.where(flip, -high, low), np.where(flip, -low, high)
+    below, above = ndtr(start), ndtr(stop)
+    drawn = ndtri(below + (above - below) * generator.random(shape))
+    drawn = np.clip(drawn, start, stop)
+    return np.where(flip, -drawn, drawn)
+
+
+class RandomUniform(Sampler):
+    """Uniform numbers in [0, 1)."""
+
+    signature = "shape: T -> output: dtype"
+    attrs = _SEEDS + _FLOAT
+
+    @staticmethod
+    def draw(generator: Generator, node: Node, shape: Any) -> Any:
+        return round_below_one(generator.random(check_shape(shape)), node.attr("dtype").numpy)
+
+
+class RandomStandardNormal(Sampler):
+    """Normal numbers of mean zero and variance one."""
+
+    signature = "shape: T -> output: dtype"
+    attrs = _SEEDS + _FLOAT
+
+    @staticmethod
+    def draw(generator: Generator, node: Node, shape: Any) -> Any:
+        drawn = generator.standard_normal(check_shape(shape))
+        return np.asarray(drawn).astype(node.attr("dtype").numpy)
+
+
+class TruncatedNormal(Sampler):
+    """Normal numbers less than two from zero."""
+
+    signature = "shape: T -> output: dtype"
+    attrs = _SEEDS + _FLOAT
+
+    @staticmethod
+    def draw(generator: Generator, node: Node, shape: Any) -> Any:
+        bound = np.float64(2)
+        drawn = truncated_normal(generator, check_shape(shape), -bound, bound)
+        return np.asarray(drawn).astype(node.attr("dtype").numpy)
+
+
+class ParameterizedTruncatedNormal(Sampler):
+    """Normal numbers between bounds, each batch with its own mean, deviation and bounds."""
+
+    signature = (
+        "shape: T, means: dtype, stdevs: dtype, minvals: dtype, maxvals: dtype -> output: dtype"
+    )
+    attrs = _SEEDS + _FLOAT
+    gradient = staticmethod(no_gradient)
+
+    @staticmethod
+    def draw(generator: Generator, node: Node, shape: Any, *parameters: Any) -> Any:
+        sizes = check_shape(shape)
+        if not sizes:
+            message = "Shape tensor must not be empty, got []"
+            raise OpError(message)
+        for parameter in parameters:
+            if parameter.ndim > 1 or (parameter.size not in (1, sizes[0])):
+                message = (
+                    f"a parameter must hold 1 or {sizes[0]} numbers, got {list(parameter.shape)}"
+                )
+                raise OpError(message)
+        columns = (-1, *(1,) * (len(sizes) - 1))
+        mean, deviation, low, high = (
+            np.asarray(p, np.float64).reshape(columns) for p in parameters
+        )
+        if not (np.all(deviation > 0) and np.all(np.isfinite(mean)) and np.all(low < high)):
+            message = "Invalid parameters: stdev must be positive, and minval less than maxval"
+            raise OpError(message)
+        drawn = truncated_normal(
+            generator, sizes, (low - mean) / deviation, (high - mean) / deviation
+        )
+        drawn = np.clip(drawn * deviation + mean, low, high)
+        return drawn.astype(node.attr("dtype").numpy)
+
+
+class RandomUniformInt(Sampler):
+    """Integers from `minval` up to but without `maxval`."""
+
+    signature = "shape: T, minval: Tout, maxval: Tout -> output: Tout"
+    attrs = _SEEDS + "Tout: {int32, int64}, T: {int32, int64}"
+    host_inputs = (0, 1, 2)
+
+    @staticmethod
+    def draw(generator: Generator, node: Node, shape: Any, low: Any, high: Any) -> Any:
+        sizes, dtype = check_shape(shape), node.attr("Tout").numpy
+        check_integer_bounds(shape, low, high)
+        if 0 in sizes:
+            return np.zeros(sizes, dtype)
+        return np.asarray(generator.integers(int(low), int(high), sizes, dtype=dtype))
+
+
+class RandomShuffle(Sampler):
+    """The rows in another order."""
+
+    signature = "value: T -> output: T"
+    attrs = "seed: int = 0, seed2: int = 0"
+    host_inputs = ()
+    constant_inputs = ()
+    gradient = staticmethod(no_gradient)
+
+    @staticmethod
+    def draw(generator: Generator, node: Node, value: Any) -> Any:
+        return value if value.ndim == 0 else value[generator.permutation(len(value))]
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        return [context.inputs[0]]
+
+
+class PerParameterSampler(Sampler, abstract=True):
+    """For each parameter so many samples as the shape says."""
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        each = context.shape_value(0)
+        return [UNKNOWN_SHAPE if each.rank is None else each + context.inputs[1]]
+
+
+class RandomGamma(PerParameterSampler):
+    """Numbers of the gamma distribution, for each of some shape parameters."""
+
+    signature = "shape: S, alpha: T -> output: T"
+    attrs = _SEEDS + "S: {int32, int64}, T: {float16, float32, float64}"
+
+    @staticmethod
+    def draw(generator: Generator, node: Node, shape: Any, alpha: Any) -> Any:
+        sizes = (*check_shape(shape), *alpha.shape)
+        wide = np.asarray(alpha, np.float64)
+        drawn = np.asarray(generator.standard_gamma(np.where(wide > 0, wide, 0), sizes))
+        return np.where(wide >= 0, drawn, np.nan).astype(node.attr("T").numpy)
+
+    @staticmethod
+    def gradient(g: GradientBuilder, node: Node, dy: Output) -> InputGradients:
+        alpha, sample = node.inputs[1], node.output()
+        along = g.Mul(dy, add_in_float32(g, "RandomGammaGrad", alpha, sample))
+        return None, sum_to_shape(g, along, alpha, sample)
+
+
+def draw_poisson(generator: Generator, shape: Any, rate: Any, dtype: Any) -> Any:
+    """Numbers of the Poisson distribution for each of some rates; NaN where a rate is none."""
+    sizes, wide = (*check_shape(shape), *rate.shape), np.asarray(rate, np.float64)
+    valid = np.isfinite(wide) & (wide >= 0)
+    drawn = np.asarray(generator.poisson(np.where(valid, wide, 0), sizes))
+    if np.issubdtype(dtype, np.floating):
+        drawn = np.where(valid, drawn, np.nan)
+    return drawn.astype(dtype)
+
+
+class RandomPoisson(PerParameterSampler):
+    """Numbers of the Poisson distribution, for each of some rates, in the rates' type."""
+
+    signature = "shape: S, rate: dtype -> output: dtype"
+    attrs = _SEEDS + "S: {int32, int64}, dtype: {float16, float32, float64}"
+
+    @staticmethod
+    def draw(generator: Generator, node: Node, shape: Any, rate: Any) -> Any:
+        return draw_poisson(generator, shape, rate, node.attr("dtype").numpy)
+
+
+class RandomPoissonV2(PerParameterSampler):
+    """Numbers of the Poisson distribution, for each of some rates."""
+
+    signature = "shape: S, rate: R -> output: dtype"
+    attrs = (
+        _SEEDS + "S: {int32, int64}, R: {float16, float32, float64, int32, int64} = float64, "
+        "dtype: {float16, float32, float64, int32, int64} = int64"
+    )
+
+    @staticmethod
+    def draw(generator: Generator, node: Node, shape: Any, rate: Any) -> Any:
+        return draw_poisson(generator, shape, rate, node.attr("dtype").numpy)
+
+
+class Multinomial(Sampler):
+    """Classes drawn with the probabilities that rows of logits say."""
+
+    signature = "logits: T, num_samples: int32 -> output: output_dtype"
+    attrs = (
+        "seed: int = 0, seed2: int = 0, "
+        "T: {float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, "
+        "float16, uint32, uint64}, output_dtype: {int32, int64} = int64"
+    )
+    host_inputs = (1,)
+    constant_inputs = (1,)
+
+    @staticmethod
+    def draw(generator: Any, node: Node, logits: Any, count: Any) -> Any:
+        check_logits(logits, count)
+        points = generator.random((len(logits), int(count)))
+        return sample_classes(logits, points, node.attr("output_dtype").numpy)
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        return [sample_shape(context)]
+
+
+class StatelessMultinomial(Op):
+    """Classes drawn with the probabilities that rows of logits say, from a seed."""
+
+    signature = "logits: T, num_samples: int32, seed: Tseed -> output: output_dtype"
+    attrs = (
+        "T: {float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16, "
+        "uint32, uint64}, Tseed: {int32, int64} = int64, output_dtype: {int32, int64} = int64"
+    )
+    traceable = False
+    random = True
+    host_inputs = (1, 2)
+    constant_inputs = (1,)
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        dtype = node.attr("output_dtype").numpy
+
+        def sample(logits: Any, count: Any, seed: Any) -> Any:
+            check_logits(logits, count)
+            stream = stream_of_seed(seed)
+            points = philox.unit_float64(stream.sequence(2 * len(logits) * int(count)))
+            return sample_classes(logits, points.reshape(len(logits), int(count)), dtype)
+
+        return sample
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        return [sample_shape(context)]
+
+
+def sample_shape(context: InferenceContext) -> Shape:
+    """Rows of logits by samples."""
+    logits, count = context.inputs[0], context.value(1)
+    rows = logits[:1] if logits.rank == 2 else UNKNOWN_SHAPE
+    rows = Shape((None,)) if rows.rank is None else rows
+    return rows + vector_shape(None if count is None or count < 0 else int(count))
+
+
+def check_logits(logits: Any, count: Any) -> None:
+    """Refuse what is no matrix of logits, or no number of samples."""
+    if logits.ndim != 2:
+        message = f"logits should be a matrix, got shape {list(logits.shape)}"
+        raise OpError(message)
+    if count.ndim:
+        message = f"num_samples should be a scalar, got shape {list(count.shape)}"
+        raise OpError(message)
+    if count < 0:
+        message = f"num_samples should be nonnegative, got {count}"
+        raise OpError(message)
+    if logits.shape[1] == 0:
+        message = f"num_classes should be positive, got {logits.shape[1]}"
+        raise OpError(message)
+
+
+def sample_classes(logits: Any, points: Any, dtype: Any) -> Any:
+    """The class at each point in [0, 1) of the cumulated probabilities of its row."""
+    wide = logits.astype(np.float64)
+    finite = np.isfinite(wide)
+    top = np.max(np.where(finite, wide, -np.inf), axis=1, keepdims=True)
+    weights = np.where(finite, np.exp(wide - np.where(np.isfinite(top), top, 0)), 0)
+    totals = np.cumsum(weights, axis=1)
+    found = [
+        np.searchsorted(row, point * row[-1], side="right")
+        for row, point in zip(totals, points, strict=True)
+    ]
+    return np.array(found, dtype).reshape(points.shape)

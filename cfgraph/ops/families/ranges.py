@@ -1,0 +1,258 @@
+"""Tensors made from a few numbers: Fill, Range, LinSpace, OneHot, Empty."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from cfgraph.ir.graph import Node, Output
+from cfgraph.ir.shapes import Shape, vector_shape
+from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, no_gradient, sum_all
+from cfgraph.ops.opdef.op import Kernel, Op, OpError
+from cfgraph.ops.opdef.shape_functions import (
+    InferenceContext,
+    require_rank,
+    shape_of_rank,
+    static_axis,
+    static_int,
+)
+
+
+class Fill(Op):
+    """A tensor of a shape with one value everywhere."""
+
+    signature = "dims: index_type, value: T -> output: T"
+    attrs = "index_type: {int32, int64} = int32"
+    host_inputs = (0,)
+    constant_inputs = (0,)
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        full, dtype = xp.full, node.attr("T").numpy
+
+        def fill(dims: Any, value: Any) -> Any:
+            # a number is taken for a vector of one, though no shape function admits it
+            sizes = dims.reshape(-1).tolist() if dims.ndim == 0 else dims.tolist()
+            if dims.ndim > 1:
+                message = f"dims must be a vector, got shape {list(dims.shape)}"
+                raise OpError(message)
+            if value.ndim:
+                message = f"value must be a scalar, got shape {list(value.shape)}"
+                raise OpError(message)
+            if sizes and min(sizes) < 0:
+                message = f"Dimension {min(sizes)} must be >= 0"
+                raise OpError(message)
+            return full(sizes, value, dtype)
+
+        return fill
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        require_rank(context.inputs[1], 0)
+        require_rank(context.inputs[0], 1)
+        value = context.value(0)
+        if value is not None and value.size and value.min() < 0:
+            message = f"the sizes {value.tolist()} must not be negative"
+            raise ValueError(message)
+        return [context.shape_value(0)]
+
+    @staticmethod
+    def gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
+        return None, sum_all(g, dz)
+
+
+class Empty(Op):
+    """A tensor of a shape whose content nobody may rely on; here it is zeros."""
+
+    signature = "shape: int32 -> output: dtype"
+    attrs = "init: bool = false"
+    stateful = True
+    host_inputs = (0,)
+    constant_inputs = (0,)
+
+    @classmethod
+    def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
+        dtype = node.attr("dtype")
+        fill = b"" if dtype.is_object else 0
+        return lambda step, shape: xp.full(tuple(shape.tolist()), fill, dtype.numpy)
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        require_rank(context.inputs[0], 1)
+        return [context.shape_value(0)]
+
+
+class Range(Op):
+    """The numbers from `start` to before `limit` in steps of `delta`."""
+
+    signature = "start: Tidx, limit: Tidx, delta: Tidx -> output: Tidx"
+    attrs = (
+        "Tidx: {bfloat16, float16, float32, float64, int8, int16, int32, int64, uint16, uint32, "
+        "uint64} = int32"
+    )
+    host_inputs = (0, 1, 2)
+    constant_inputs = (0, 1, 2)
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        dtype = node.attr("Tidx")
+        if dtype.is_integer:
+            return _integer_type(dtype.numpy)
+        return lambda start, limit, delta: _range_steps(start, limit, delta, dtype.numpy)
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        for of in context.inputs:
+            require_rank(of, 0)
+        bounds = [context.value(slot) for slot in range(3)]
+        if any(bound is None for bound in bounds):
+            return [vector_shape()]
+        start, limit, delta = (bound[()] for bound in bounds if bound is not None)
+        try:
+            return [vector_shape(_range_count(start, limit, delta))]
+        except OpError as error:
+            raise ValueError(str(error)) from None
+
+    gradient = staticmethod(no_gradient)
+
+
+def _integer_type(dtype: Any) -> Kernel:
+    least, most = int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)
+    arange: Any = np.arange
+
+    def integers(start: Any, limit: Any, delta: Any) -> Any:
+        if start.ndim or limit.ndim or delta.ndim:
+            _check_scalars(start, limit, delta)
+        first, step = int(start), int(delta)
+        end = first + _range_count(first, int(limit), step) * step
+        if least <= end <= most:
+            return arange(first, end, step, dtype)
+        # one step too far must not overflow the type that arange computes in
+        return arange(first, end, step).astype(dtype)
+
+    return integers
+
+
+def _range_steps(start: Any, limit: Any, delta: Any, dtype: Any) -> Any:
+    _check_scalars(start, limit, delta)
+    count = _range_count(start, limit, delta)
+    return start + np.arange(count).astype(dtype) * delta
+
+
+def _check_scalars(start: Any, limit: Any, delta: Any) -> None:
+    for name, item in (("start", start), ("limit", limit), ("delta", delta)):
+        if item.ndim:
+            message = f"{name} must be a scalar, not shape {list(item.shape)}"
+            raise OpError(message)
+
+
+def _range_count(start: Any, limit: Any, delta: Any) -> int:
+    if delta == 0:
+        message = f"Requires delta != 0: {delta}"
+        raise OpError(message)
+    if (delta > 0 and start > limit) or (delta < 0 and start < limit):
+        order = "<=" if delta > 0 else ">="
+        message = (
+            f"Requires start {order} limit when delta {'>' if delta > 0 else '<'} 0: "
+            f"{start}/{limit}"
+        )
+        raise OpError(message)
+    if isinstance(delta, int | np.integer):
+        return -(-abs(int(limit) - int(start)) // abs(int(delta)))
+    many = math.ceil(abs(np.float64((limit - start) / delta)))
+    if many > 2**48:
+        message = f"Requires ((limit - start) / delta) <= 2^48, it is {many}"
+        raise OpError(message)
+    return many
+
+
+class LinSpace(Op):
+    """A number of values evenly spaced from `start` to `stop`, both included."""
+
+    signature = "start: T, stop: T, num: Tidx -> output: T"
+    attrs = "T: {bfloat16, float16, float32, float64}, Tidx: {int32, int64} = int32"
+    host_inputs = (0, 1, 2)
+    constant_inputs = (2,)
+    traceable = False
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        dtype = node.attr("T").numpy
+
+        def linspace(start: Any, stop: Any, num: Any) -> Any:
+            count = int(num)
+            _check_scalars(start, stop, num)
+            if count <= 0:
+                message = f"Requires num > 0: {count}"
+                raise OpError(message)
+            if count == 1:
+                return np.full(1, start, dtype)
+            step = (stop - start) / dtype.type(count - 1)
+            result = start + step * np.arange(count).astype(dtype)
+            result[-1] = stop
+            return result
+
+        return linspace
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        require_rank(context.inputs[0], 0)
+        require_rank(context.inputs[1], 0)
+        count = static_int(context, 2)
+        if count is not None and count <= 0:
+            message = f"num must be positive, not {count}"
+            raise ValueError(message)
+        return [vector_shape(count)]
+
+    gradient = staticmethod(no_gradient)
+
+
+class OneHot(Op):
+    """For each index a row with `on_value` at that place and `off_value` elsewhere."""
+
+    signature = "indices: TI, depth: int32, on_value: T, off_value: T -> output: T"
+    attrs = "axis: int = -1, TI: {uint8, int8, int32, int64} = int64"
+    host_inputs = (1,)
+    constant_inputs = (1,)
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        axis = node.attr("axis")
+
+        def one_hot(indices: Any, depth: Any, on_value: Any, off_value: Any) -> Any:
+            rank = indices.ndim
+            if not -1 <= axis <= rank:
+                message = f"Expected axis to be -1 or in [0, {rank + 1}).  But received: {axis}"
+                raise OpError(message)
+            for name, item in (("depth", depth), ("on_value", on_value), ("off_value", off_value)):
+                if item.ndim:
+                    message = f"{name} must be a scalar, but got shape {list(item.shape)}"
+                    raise OpError(message)
+            if depth < 0:
+                message = f"depth must be non-negative, got: {depth}"
+                raise OpError(message)
+            place = rank if axis == -1 else axis
+            classes = xp.arange(int(depth)).reshape([-1] + [1] * (rank - place))
+            chosen = xp.expand_dims(indices, place) == classes
+            return xp.where(chosen, on_value, off_value)
+
+        return one_hot
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        of, depth = context.inputs[0], static_int(context, 1)
+        if depth is not None and depth < 0:
+            message = f"depth must not be negative, got {depth}"
+            raise ValueError(message)
+        require_rank(context.inputs[2], 0)
+        require_rank(context.inputs[3], 0)
+        if of.dims is None:
+            return [shape_of_rank(None)]
+        place = static_axis(context.attr("axis"), len(of.dims) + 1)
+        return [Shape((*of.dims[:place], depth, *of.dims[place:]))]
+
+    gradient = staticmethod(no_gradient)

@@ -1,0 +1,455 @@
+"""LSTM cells and sequences and GRU cells, each as one op, with their gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any, ClassVar, NamedTuple
+
+from cfgraph.ir.graph import Node, Output
+from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
+from cfgraph.ops.opdef.gradient_api import (
+    GradientBuilder,
+    InputGradients,
+    int32_constant,
+    reject_gradients,
+    same_attrs,
+)
+from cfgraph.ops.opdef.op import Kernel, Op, OpError
+from cfgraph.ops.opdef.precision import computed_in_float32
+from cfgraph.ops.opdef.shape_functions import InferenceContext
+
+_GATES = "the gates of the cell"
+
+
+def lstm_cell_gradient(g: GradientBuilder, node: Node, *arrived: Output | None) -> InputGradients:
+    """Of a step of long short-term memory."""
+    x, _, h, w, *_ = node.inputs
+    values = [node.output(port) for port in range(6)]
+    back = same_attrs(
+        g, "LSTMBlockCellGrad", node, *node.inputs, *values, *_state_gradients(g, node, arrived)
+    )
+    state, gates, *peepholes = (back.node.output(port) for port in range(5))
+    into = g.MatMul(gates, w, transpose_b=True)
+    read = g.ConcatV2(x, h, int32_constant(g, 1))
+    return (
+        lambda: _split_columns(g, into, x, h)[0],
+        state,
+        lambda: _split_columns(g, into, x, h)[1],
+        lambda: g.MatMul(read, gates, transpose_a=True),
+        *peepholes,
+        lambda: g.BiasAddGrad(gates),
+    )
+
+
+def lstm_sequence_gradient(
+    g: GradientBuilder, node: Node, *arrived: Output | None
+) -> InputGradients:
+    """Of long short-term memory over a sequence."""
+    op = node.op.replace("LSTM", "LSTMGrad")
+    values = [node.output(port) for port in range(7)]
+    back = same_attrs(g, op, node, *node.inputs, *values, *_state_gradients(g, node, arrived))
+    return None, *(back.node.output(port) for port in range(8))
+
+
+def gru_gradient(g: GradientBuilder, node: Node, *arrived: Output | None) -> InputGradients:
+    """Of a step of a gated recurrent unit."""
+    x, h, *_ = node.inputs
+    reject_gradients(node, arrived[:3], _GATES)
+    r, u, c, _ = (node.output(port) for port in range(4))
+    back = same_attrs(
+        g, "GRUBlockCellGrad", node, *node.inputs, r, u, c, *filter(None, arrived[3:])
+    )
+    dx, dh, candidate, gates = (back.node.output(port) for port in range(4))
+    return (
+        dx,
+        dh,
+        lambda: g.MatMul(g.ConcatV2(x, h, int32_constant(g, 1)), gates, transpose_a=True),
+        lambda: g.MatMul(
+            g.ConcatV2(x, g.Mul(h, r), int32_constant(g, 1)), candidate, transpose_a=True
+        ),
+        lambda: g.BiasAddGrad(gates),
+        lambda: g.BiasAddGrad(candidate),
+    )
+
+
+def _state_gradients(
+    g: GradientBuilder, node: Node, arrived: tuple[Output | None, ...]
+) -> tuple[Output, Output]:
+    """The gradients of state and output, zeros where one is missing."""
+    _, state, *gates, output = arrived
+    reject_gradients(node, [arrived[0], *gates], _GATES)
+    present = state or output
+    assert present is not None
+    return state or g.ZerosLike(present), output or g.ZerosLike(present)
+
+
+def _split_columns(g: GradientBuilder, both: Output, x: Output, h: Output) -> tuple[Output, Output]:
+    """What belongs to the input, and what belongs to the state before."""
+    widths = g.known_shape(x)[1:] + g.known_shape(h)[1:]
+    if widths.is_full:
+        sizes = int32_constant(g, list(widths))
+    else:
+        second = [
+            g.Slice(g.shape(item), int32_constant(g, [1]), int32_constant(g, [1]))
+            for item in (x, h)
+        ]
+        sizes = g.ConcatV2(*second, int32_constant(g, 0))
+    parts = g.SplitV(both, sizes, int32_constant(g, 1), num_split=2).node
+    return parts.output(0), parts.output(1)
+
+
+_LSTM_STATE = "x: T, cs_prev: T, h_prev: T, w: T, wci: T, wcf: T, wco: T, b: T"
+_LSTM_OUTPUTS = "i: T, cs: T, f: T, o: T, ci: T, co: T, h: T"
+_LSTM_TYPES = "use_peephole: bool = false, T: {float16, float32}"
+
+
+class LstmCell(NamedTuple):
+    """A cell's parameters; `order` says how the four gates lie in the columns of `w`."""
+
+    xp: ModuleType
+    w: Any
+    peepholes: tuple[Any, Any, Any] | None
+    b: Any
+    forget_bias: float
+    clip: float
+    order: str
+
+    def gates(self, x: Any, h: Any) -> dict[str, Any]:
+        """What enters the input, forget, cell and output gates."""
+        both = self.xp.concatenate([x, h], axis=1) @ self.w
+        both = both if self.b is None else both + self.b
+        return dict(zip(self.order, self.xp.split(both, 4, axis=1), strict=True))
+
+    def forward(self, x: Any, cs_prev: Any, h_prev: Any) -> tuple[Any, ...]:
+        """One step: i, cs, f, o, ci, co, h."""
+        xp, gate = self.xp, self.gates(x, h_prev)
+        wci, wcf, wco = self.peepholes or (0, 0, 0)
+        i = sigmoid(xp, gate["i"] + cs_prev * wci)
+        f = sigmoid(xp, gate["f"] + self.forget_bias + cs_prev * wcf)
+        ci = xp.tanh(gate["c"])
+        cs = ci * i + cs_prev * f
+        if self.clip > 0:
+            cs = xp.clip(cs, -self.clip, self.clip)
+        o = sigmoid(xp, gate["o"] + cs * wco)
+        co = xp.tanh(cs)
+        return i, cs, f, o, ci, co, o * co
+
+    def backward(self, cs_prev: Any, values: Sequence[Any], cs_grad: Any, h_grad: Any) -> Any:
+        """One step back: the gradient of cs_prev, of the gates, and of the peepholes."""
+        xp, (i, cs, f, o, ci, co) = self.xp, values
+        do = o * (1 - o) * h_grad * co
+        dcs = (1 - co * co) * h_grad * o + cs_grad
+        if self.peepholes:
+            dcs = dcs + do * self.peepholes[2]
+        dci, df = (1 - ci * ci) * dcs * i, f * (1 - f) * dcs * cs_prev
+        di = i * (1 - i) * dcs * ci
+        cs_prev_grad = dcs * f
+        if self.peepholes:
+            cs_prev_grad = cs_prev_grad + di * self.peepholes[0] + df * self.peepholes[1]
+            sums = tuple(xp.sum(g * c, axis=0) for g, c in ((di, cs_prev), (df, cs_prev), (do, cs)))
+        else:
+            sums = (xp.zeros(cs.shape[1], dtype=cs.dtype),) * 3
+        gates = {"i": di, "f": df, "c": dci, "o": do}
+        return cs_prev_grad, xp.concatenate([gates[g] for g in self.order], axis=1), sums
+
+
+def sigmoid(xp: ModuleType, x: Any) -> Any:
+    """The logistic function."""
+    return 1 / (1 + xp.exp(-x))
+
+
+class LstmOp(Op, abstract=True):
+    """An op around a Cell."""
+
+    order: ClassVar[str] = "icfo"
+
+    @classmethod
+    def cell(cls, node: Node, xp: ModuleType, w: Any, peepholes: Any, b: Any) -> LstmCell:
+        """The cell of a node."""
+        declared = cls.parsed().attrs
+        bias = node.attr("forget_bias") if "forget_bias" in declared else 0.0
+        clip = node.attr("cell_clip") if "cell_clip" in declared else 0.0
+        used = tuple(peepholes) if node.attr("use_peephole") else None
+        return LstmCell(xp, w, used, b, bias, clip, cls.order)
+
+
+def check_peephole_vectors(peepholes: Any) -> None:
+    """Refuse peepholes that are no vectors: a cell that uses none lets them have any size."""
+    for name, peephole in zip(("wci", "wcf", "wco"), peepholes, strict=True):
+        if peephole.ndim != 1:
+            message = f"{name} must be a vector, but it has shape {list(peephole.shape)}"
+            raise OpError(message)
+
+
+def check_lstm_shapes(x: Any, cs_prev: Any, h_prev: Any, w: Any, peepholes: Any, b: Any) -> None:
+    """Refuse a step's input whose shapes do not fit the weights, and peepholes where given."""
+    if cs_prev.ndim != 2:
+        message = f"cs_prev must be a matrix, but it has shape {list(cs_prev.shape)}"
+        raise OpError(message)
+    batch, units = cs_prev.shape
+    for name, peephole in zip(("wci", "wcf", "wco"), peepholes, strict=False):
+        if peephole.shape != (units,):
+            message = f"{name} must have the shape [{units}], but it has {list(peephole.shape)}"
+            raise OpError(message)
+    rows = x.shape[-1] + units
+    fits = (
+        x.shape[-2] == batch
+        and h_prev.shape == cs_prev.shape
+        and w.shape == (rows, 4 * units)
+        and b.shape == (4 * units,)
+    )
+    if not fits:
+        message = (
+            f"shapes do not fit: x {list(x.shape)}, cs_prev {list(cs_prev.shape)}, "
+            f"h_prev {list(h_prev.shape)}, w {list(w.shape)}, b {list(b.shape)}"
+        )
+        raise OpError(message)
+
+
+class LSTMBlockCell(LstmOp):
+    """One step of long short-term memory."""
+
+    gradient = staticmethod(lstm_cell_gradient)
+
+    signature = f"{_LSTM_STATE} -> {_LSTM_OUTPUTS}"
+    attrs = "forget_bias: float = 1.0, cell_clip: float = 3.0, " + _LSTM_TYPES
+    compiled = False
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        used = node.attr("use_peephole")
+
+        def step(x: Any, cs: Any, h: Any, w: Any, wci: Any, wcf: Any, wco: Any, b: Any) -> Any:
+            if not cs.size:
+                raise OpError(f"cs_prev is empty: it has shape {list(cs.shape)}")
+            check_peephole_vectors((wci, wcf, wco))
+            check_lstm_shapes(x, cs, h, w, (wci, wcf, wco) if used else (), b)
+            return cls.cell(node, xp, w, (wci, wcf, wco), b).forward(x, cs, h)
+
+        return computed_in_float32(step, node.attr("T"))
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        return [context.inputs[1]] * 7
+
+
+class LSTMBlockCellGrad(LstmOp):
+    """Gradient of LSTMBlockCell with respect to the state, the gates and the peepholes."""
+
+    signature = (
+        f"{_LSTM_STATE}, i: T, cs: T, f: T, o: T, ci: T, co: T, cs_grad: T, h_grad: T -> "
+        "cs_prev_grad: T, dicfo: T, wci_grad: T, wcf_grad: T, wco_grad: T"
+    )
+    attrs = "use_peephole: bool, T: {float16, float32}"
+    compiled = False
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        used = node.attr("use_peephole")
+
+        def back(x: Any, cs_prev: Any, h_prev: Any, w: Any, *rest: Any) -> Any:
+            peepholes, b, values, (cs_grad, h_grad) = rest[:3], rest[3], rest[4:10], rest[10:]
+            check_peephole_vectors(peepholes)
+            check_lstm_shapes(x, cs_prev, h_prev, w, peepholes if used else (), b)
+            cell = cls.cell(node, xp, w, peepholes, b)
+            cs_prev_grad, gates, sums = cell.backward(cs_prev, values, cs_grad, h_grad)
+            if not used:
+                sums = tuple(xp.zeros_like(peephole) for peephole in peepholes)
+            return (cs_prev_grad, gates, *sums)
+
+        return computed_in_float32(back, node.attr("T"))
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        state, peephole = context.inputs[1], context.inputs[4]
+        if state.rank == 2:
+            batch, units = state
+            gates = Shape((batch, None if units is None else 4 * units))
+            return [state, gates, *[peephole] * 3]
+        return [state, UNKNOWN_SHAPE, *[peephole] * 3]
+
+
+class BlockLSTM(LstmOp):
+    """Long short-term memory over a whole sequence; zero after `seq_len_max`."""
+
+    gradient = staticmethod(lstm_sequence_gradient)
+
+    signature = f"seq_len_max: int64, {_LSTM_STATE} -> {_LSTM_OUTPUTS}"
+    attrs = "forget_bias: float = 1.0, cell_clip: float = 3.0, " + _LSTM_TYPES
+    host_inputs = (0,)
+    constant_inputs = (0,)
+    compiled = False
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        def run(length: Any, x: Any, cs: Any, h: Any, w: Any, *rest: Any) -> Any:
+            check_sequence_length(length, x)
+            check_lstm_shapes(x, cs, h, w, rest[:3], rest[3])
+            cell = cls.cell(node, xp, w, rest[:3], rest[3])
+            steps = []
+            for t in range(int(length)):
+                steps.append(cell.forward(x[t], cs, h))
+                cs, h = steps[-1][1], steps[-1][6]
+            none = xp.zeros_like(cs)
+            rows = [*steps, *[(none,) * 7] * (len(x) - len(steps))]
+            if not rows:
+                return (xp.zeros((0, *cs.shape), dtype=cs.dtype),) * 7
+            return tuple(xp.stack(column) for column in zip(*rows, strict=True))
+
+        return computed_in_float32(run, node.attr("T"))
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        x, b = context.inputs[1], context.inputs[8]
+        if x.rank != 3:
+            return [UNKNOWN_SHAPE] * 7
+        units = None if not b.dims or b.dims[0] is None else b.dims[0] // 4
+        return [x[:2] + Shape((units,))] * 7
+
+
+def check_sequence_length(length: Any, x: Any) -> None:
+    """Refuse what is no sequence of this length."""
+    if x.ndim != 3:
+        message = "x must be 3D"
+        raise OpError(message)
+    if length > len(x) or length < 0:
+        message = f"seq_len_max must be in [0, {len(x)}], got {length}"
+        raise OpError(message)
+
+
+class BlockLSTMV2(BlockLSTM):
+    """BlockLSTM with its gates in the order input, forget, cell, output, and no forget bias."""
+
+    signature = BlockLSTM.signature
+    attrs = "cell_clip: float = 0.0, " + _LSTM_TYPES
+    compiled = False
+    order = "ifco"
+
+
+class BlockLSTMGrad(LstmOp):
+    """Gradient of BlockLSTM."""
+
+    signature = (
+        f"seq_len_max: int64, {_LSTM_STATE}, {_LSTM_OUTPUTS}, cs_grad: T, h_grad: T -> "
+        "x_grad: T, cs_prev_grad: T, h_prev_grad: T, w_grad: T, wci_grad: T, wcf_grad: T, "
+        "wco_grad: T, b_grad: T"
+    )
+    attrs = "use_peephole: bool, T: {float16, float32}"
+    host_inputs = (0,)
+    constant_inputs = (0,)
+    compiled = False
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        def back(length: Any, x: Any, cs_prev: Any, h_prev: Any, w: Any, *rest: Any) -> Any:
+            check_sequence_length(length, x)
+            check_lstm_shapes(x, cs_prev, h_prev, w, rest[:3], rest[3])
+            peepholes, (i, cs, f, o, ci, co, h) = rest[:3], rest[4:11]
+            cell, wide = cls.cell(node, xp, w, peepholes, None), x.shape[2]
+            cs_back, h_back = xp.zeros_like(cs_prev), xp.zeros_like(h_prev)
+            w_grad, b_grad = xp.zeros_like(w), xp.zeros_like(rest[3])
+            sums = tuple(xp.zeros_like(p) for p in peepholes)
+            x_grads = [xp.zeros_like(x[0])] * len(x)
+            for t in reversed(range(int(length))):
+                before = (cs[t - 1], h[t - 1]) if t else (cs_prev, h_prev)
+                values = (i[t], cs[t], f[t], o[t], ci[t], co[t])
+                cs_back, gates, more = cell.backward(
+                    before[0], values, rest[11][t] + cs_back, rest[12][t] + h_back
+                )
+                both = gates @ w.T
+                x_grads[t], h_back = both[:, :wide], both[:, wide:]
+                w_grad = w_grad + xp.concatenate([x[t], before[1]], axis=1).T @ gates
+                b_grad = b_grad + xp.sum(gates, axis=0)
+                sums = tuple(a + b for a, b in zip(sums, more, strict=True))
+            return (xp.stack(x_grads), cs_back, h_back, w_grad, *sums, b_grad)
+
+        return computed_in_float32(back, node.attr("T"))
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        return list(context.inputs[1:9])
+
+
+class BlockLSTMGradV2(BlockLSTMGrad):
+    """Gradient of BlockLSTMV2."""
+
+    signature = BlockLSTMGrad.signature
+    attrs = BlockLSTMGrad.attrs
+    compiled = False
+    order = "ifco"
+
+
+_GRU = "x: T, h_prev: T, w_ru: T, w_c: T, b_ru: T, b_c: T"
+
+
+def check_gru_shapes(x: Any, h: Any, w_ru: Any, w_c: Any, b_ru: Any, b_c: Any) -> None:
+    """Refuse a step whose shapes do not fit the weights."""
+    units, rows = h.shape[-1], x.shape[-1] + h.shape[-1]
+    fits = (
+        x.ndim == h.ndim == 2
+        and len(x) == len(h)
+        and w_ru.shape == (rows, 2 * units)
+        and w_c.shape == (rows, units)
+        and b_ru.shape == (2 * units,)
+        and b_c.shape == (units,)
+    )
+    if not fits:
+        shapes = ", ".join(str(list(v.shape)) for v in (x, h, w_ru, w_c, b_ru, b_c))
+        message = f"shapes of x, h_prev, w_ru, w_c, b_ru, b_c do not fit: {shapes}"
+        raise OpError(message)
+
+
+class GRUBlockCell(Op):
+    """One step: the reset gate, the update gate, the candidate and the new state."""
+
+    gradient = staticmethod(gru_gradient)
+
+    signature = f"{_GRU} -> r: T, u: T, c: T, h: T"
+    attrs = "T: {float32}"
+    compiled = False
+
+    @staticmethod
+    def kernel(
+        xp: ModuleType, x: Any, h: Any, w_ru: Any, w_c: Any, b_ru: Any, b_c: Any
+    ) -> tuple[Any, ...]:
+        check_gru_shapes(x, h, w_ru, w_c, b_ru, b_c)
+        r, u = xp.split(sigmoid(xp, xp.concatenate([x, h], axis=1) @ w_ru + b_ru), 2, axis=1)
+        c = xp.tanh(xp.concatenate([x, h * r], axis=1) @ w_c + b_c)
+        return r, u, c, u * h + (1 - u) * c
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        return [context.inputs[1]] * 4
+
+
+class GRUBlockCellGrad(Op):
+    """Gradient of GRUBlockCell with respect to the input, the state and the gates."""
+
+    signature = (
+        f"{_GRU}, r: T, u: T, c: T, d_h: T -> d_x: T, d_h_prev: T, d_c_bar: T, d_r_bar_u_bar: T"
+    )
+    attrs = "T: {float32}"
+    compiled = False
+
+    @staticmethod
+    def kernel(xp: ModuleType, x: Any, h: Any, w_ru: Any, w_c: Any, *rest: Any) -> Any:
+        b_ru, b_c, r, u, c, dh = rest
+        check_gru_shapes(x, h, w_ru, w_c, b_ru, b_c)
+        dc = dh * (1 - u) * (1 - c * c)
+        du = dh * (h - c) * u * (1 - u)
+        through_c = dc @ w_c.T
+        wide = x.shape[1]
+        dhr = through_c[:, wide:]
+        gates = xp.concatenate([dhr * h * r * (1 - r), du], axis=1)
+        through_ru = gates @ w_ru.T
+        dx = through_c[:, :wide] + through_ru[:, :wide]
+        return dx, through_ru[:, wide:] + dhr * r + dh * u, dc, gates
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        x, h, both = context.inputs[0], context.inputs[1], UNKNOWN_SHAPE
+        if h.rank == 2:
+            batch, units = h
+            both = Shape((batch, None if units is None else 2 * units))
+        return [x, h, h, both]

@@ -1,0 +1,394 @@
+"""Reductions over dimensions: sum, product, mean, extremes, norms, ArgMax, ArgMin."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Container, Sequence
+from functools import reduce
+from math import prod
+from types import ModuleType
+from typing import Any, ClassVar
+
+import numpy as np
+
+from cfgraph.ir import dtypes
+from cfgraph.ir.dtypes import bool_
+from cfgraph.ir.graph import Node, Output
+from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
+from cfgraph.ops.families.division import truncated_quotient
+from cfgraph.ops.opdef.gradient_api import (
+    GradientBuilder,
+    InputGradients,
+    conjugate,
+    int32_constant,
+)
+from cfgraph.ops.opdef.op import Kernel, Op, OpError
+from cfgraph.ops.opdef.precision import computed_in_float32
+from cfgraph.ops.opdef.shape_functions import (
+    InferenceContext,
+    runtime_axis,
+    shape_of_rank,
+    static_axis,
+    static_int,
+)
+from cfgraph.ops.opdef.type_sets import ALL_NUMBERS, INDEX, QUANTIZED, REAL, one_of
+
+
+def sum_gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
+    """Each element has the gradient of its sum."""
+    return _repeat_to_input(g, node, _broadcastable_result(g, node, dz)), None
+
+
+def mean_gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
+    """Each element has its share of the gradient of its mean."""
+    share = g.RealDiv(dz, _reduced_count(g, node, dz))
+    return _repeat_to_input(g, node, _broadcastable_result(g, node, share)), None
+
+
+def extreme_gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
+    """Those elements that are the largest, or smallest, share alike."""
+    x, axes = node.inputs
+    chosen = g.Cast(g.Equal(_broadcastable_result(g, node, node.output()), x), DstT=x.dtype)
+    share = g.RealDiv(chosen, g.Sum(chosen, axes, keep_dims=True))
+    return g.Mul(share, _broadcastable_result(g, node, dz)), None
+
+
+def euclidean_norm_gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
+    """Each element in proportion to itself; NaN where all are zero."""
+    norm, x = node.output(), node.inputs[0]
+    if x.dtype is not None and x.dtype.is_complex:
+        dz, norm = (g.Real(item, Tout=x.dtype.real) for item in (dz, norm))
+        share = g.Cast(g.RealDiv(dz, norm), DstT=x.dtype)
+        return g.Mul(x, _broadcastable_result(g, node, share)), None
+    return g.RealDiv(x, _broadcastable_result(g, node, g.RealDiv(norm, dz))), None
+
+
+def product_gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
+    """Each element has the product of all others, which a division would not find among zeros."""
+    x, dx, places = node.inputs[0], _broadcastable_result(g, node, dz), _static_axes(g, node)
+    if places is None:
+        return g.Mul(dx, conjugate(g, _product_of_others_dynamic_axes(g, node))), None
+    others, rest, dims = [], x, list(g.known_shape(x))
+    places = [place for place in places if dims[place] != 1]
+    if not places:
+        return _repeat_to_input(g, node, dx), None
+    for place in places:
+        axis = int32_constant(g, place)
+        others.append(_product_of_others(g, rest, axis))
+        if place != places[-1]:
+            rest = g.Prod(rest, axis, keep_dims=True)
+    return g.Mul(dx, conjugate(g, reduce(g.Mul, reversed(others)))), None
+
+
+def _static_axes(g: GradientBuilder, node: Node) -> list[int] | None:
+    """The reduced axes in order; None where they, or the rank, are not known."""
+    x, axes = node.inputs
+    known, rank = g.known_value(axes), g.known_shape(x).rank
+    if known is None or rank is None:
+        return None
+    return sorted(int(axis) % rank for axis in known.flat)
+
+
+def _broadcastable_result(g: GradientBuilder, node: Node, y: Output) -> Output:
+    """What has the shape of the result, such that it broadcasts against the input."""
+    x, places = node.inputs[0], _static_axes(g, node)
+    if node.attr("keep_dims") or (places is not None and places == list(range(len(places)))):
+        return y
+    if places is None:
+        return g.Reshape(y, _sizes_with_ones(g, node))
+    shape = g.known_shape(x)
+    if shape.is_full:
+        sizes = [1 if place in places else size for place, size in enumerate(shape)]
+        return g.Reshape(y, int32_constant(g, sizes))
+    for place in places:
+        y = g.ExpandDims(y, int32_constant(g, place))
+    return y
+
+
+def _sizes_with_ones(g: GradientBuilder, node: Node) -> Output:
+    """The shape of the input with ones for the reduced axes."""
+    sizes, places = g.shape(node.inputs[0]), _nonnegative_axes(g, node)
+    return g.DynamicStitch(_axes_of(g, sizes), places, sizes, g.OnesLike(places))
+
+
+def _nonnegative_axes(g: GradientBuilder, node: Node) -> Output:
+    """The reduced axes, none of them negative."""
+    x, axes = node.inputs
+    if axes.dtype != dtypes.int32:
+        axes = g.Cast(axes, DstT=dtypes.int32)
+    return g.FloorMod(axes, g.Size(g.shape(x)))
+
+
+def _axes_of(g: GradientBuilder, sizes: Output) -> Output:
+    return g.Range(int32_constant(g, 0), g.Size(sizes), int32_constant(g, 1))
+
+
+def _repeat_to_input(g: GradientBuilder, node: Node, y: Output) -> Output:
+    """The value repeated to the shape of the input."""
+    x = node.inputs[0]
+    shape = g.known_shape(x)
+    return y if shape.is_full and g.known_shape(y) == shape else g.BroadcastTo(y, g.shape(x))
+
+
+def _reduced_count(g: GradientBuilder, node: Node, dz: Output) -> Output | int:
+    """How many elements each result is made of, in the type of the results."""
+    x, places = node.inputs[0], _static_axes(g, node)
+    dims = list(g.known_shape(x)) if places is not None else []
+    sizes = [size for place in places or () if (size := dims[place]) is not None]
+    if places is not None and len(sizes) == len(places):
+        return max(prod(sizes), 1)
+    before, after = (g.Prod(g.shape(item), int32_constant(g, 0)) for item in (x, dz))
+    return g.Cast(g.FloorDiv(before, g.Maximum(after, 1)), DstT=dz.dtype)
+
+
+def _product_of_others(g: GradientBuilder, x: Output, axis: Output) -> Output:
+    """For each element the product of all others along an axis."""
+    before = g.Cumprod(x, axis, exclusive=True)
+    return g.Mul(before, g.Cumprod(x, axis, exclusive=True, reverse=True))
+
+
+def _product_of_others_dynamic_axes(g: GradientBuilder, node: Node) -> Output:
+    """The same along axes that are known at the run: they are moved to the front and made one."""
+    x, sizes = node.inputs[0], g.shape(node.inputs[0])
+    places = g.Reshape(_nonnegative_axes(g, node), int32_constant(g, [-1]))
+    rest = g.ListDiff(_axes_of(g, sizes), places)
+    order = g.ConcatV2(places, rest, int32_constant(g, 0))
+    moved = g.Transpose(x, order)
+    both = [
+        g.Prod(g.GatherV2(sizes, part, int32_constant(g, 0)), int32_constant(g, 0))
+        for part in (places, rest)
+    ]
+    flat = _product_of_others(g, g.Reshape(moved, g.Pack(both)), int32_constant(g, 0))
+    return g.Transpose(g.Reshape(flat, g.shape(moved)), g.InvertPermutation(order))
+
+
+_REDUCTION_ATTRS = f"keep_dims: bool = false, Tidx: {INDEX} = int32"
+
+
+class Reduction(Op, abstract=True):
+    """One value from all that lie along the reduced dimensions.
+
+    `kernel(xp, value, axes, keep)` reduces over some axes.
+    """
+
+    signature = "input: T, reduction_indices: Tidx -> output: T"
+    attrs = f"{_REDUCTION_ATTRS}, {one_of(ALL_NUMBERS)}"
+    host_inputs = (1,)
+    constant_inputs = (1,)
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        keep = node.attr("keep_dims")
+        kernel: Any = cls.kernel
+        dtype = node.attrs.get("T", bool_)
+        reduce = computed_in_float32(lambda value, axes: kernel(xp, value, axes, keep), dtype)
+        last: tuple[Any, tuple[int, ...]] = (None, ())
+
+        def reduced(value: Any, indices: Any) -> Any:
+            # in most graphs the axes are constants
+            nonlocal last
+            key, known = (indices.tolist(), value.ndim), last
+            if key != known[0]:
+                last = known = key, _reduction_axes(indices, value.ndim)
+            return reduce(value, known[1])
+
+        return reduced
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        have, keep = context.inputs[0], context.attr("keep_dims")
+        indices = context.value(1)
+        if have.dims is None:
+            return [UNKNOWN_SHAPE]
+        if indices is None:
+            return [shape_of_rank(len(have.dims)) if keep else UNKNOWN_SHAPE]
+        axes = {static_axis(int(axis), len(have.dims)) for axis in indices.reshape(-1)}
+        return [Shape(_reduced_sizes(have.dims, axes, keep))]
+
+
+def _reduction_axes(indices: Any, rank: int) -> tuple[int, ...]:
+    axes = tuple(runtime_axis(axis, rank, "reduction axis") for axis in indices.flat)
+    if len(set(axes)) != len(axes):
+        message = f"Axes contains a duplicate dimension: {list(axes)}"
+        raise OpError(message)
+    return axes
+
+
+def _reduced_sizes(sizes: Sequence[Any], axes: Container[int], keep: bool) -> list[Any]:
+    if keep:
+        return [1 if place in axes else size for place, size in enumerate(sizes)]
+    return [size for place, size in enumerate(sizes) if place not in axes]
+
+
+class Sum(Reduction):
+    """The sum."""
+
+    @staticmethod
+    def kernel(xp: ModuleType, value: Any, axes: Any, keep: bool) -> Any:
+        return value.sum(axis=axes, dtype=value.dtype, keepdims=keep)
+
+    gradient = staticmethod(sum_gradient)
+
+
+class Prod(Reduction):
+    """The product."""
+
+    @staticmethod
+    def kernel(xp: ModuleType, value: Any, axes: Any, keep: bool) -> Any:
+        return value.prod(axis=axes, dtype=value.dtype, keepdims=keep)
+
+    gradient = staticmethod(product_gradient)
+
+
+class Mean(Reduction):
+    """The sum over the count; of integers, towards zero."""
+
+    @staticmethod
+    def kernel(xp: ModuleType, value: Any, axes: Any, keep: bool) -> Any:
+        total = value.sum(axis=axes, dtype=value.dtype, keepdims=keep)
+        count = math.prod(value.shape[axis] for axis in axes)
+        if value.dtype.kind not in "iu":
+            return total / value.dtype.type(count)
+        return truncated_quotient(total, value.dtype.type(count)) if count else total
+
+    gradient = staticmethod(mean_gradient)
+
+
+class EuclideanNorm(Reduction):
+    """The square root of the sum of squares."""
+
+    compiled = False
+
+    @staticmethod
+    def kernel(xp: ModuleType, value: Any, axes: Any, keep: bool) -> Any:
+        squares = value * xp.conj(value)
+        total = squares.sum(axis=axes, dtype=value.dtype, keepdims=keep)
+        return xp.sqrt(total).astype(value.dtype)
+
+    gradient = staticmethod(euclidean_norm_gradient)
+
+
+class Max(Reduction):
+    """The largest; of nothing, the least that there is."""
+
+    attrs = f"{_REDUCTION_ATTRS}, {one_of(REAL, QUANTIZED)}"
+
+    @staticmethod
+    def kernel(xp: ModuleType, value: Any, axes: Any, keep: bool) -> Any:
+        if value.size == 0:
+            return xp.full(
+                _reduced_sizes(value.shape, axes, keep), least_value(value.dtype), value.dtype
+            )[()]
+        return value.max(axis=axes, keepdims=keep)
+
+    gradient = staticmethod(extreme_gradient)
+
+
+class Min(Reduction):
+    """The smallest; of nothing, the greatest that there is."""
+
+    attrs = f"{_REDUCTION_ATTRS}, {one_of(REAL, QUANTIZED)}"
+
+    @staticmethod
+    def kernel(xp: ModuleType, value: Any, axes: Any, keep: bool) -> Any:
+        if value.size == 0:
+            return xp.full(
+                _reduced_sizes(value.shape, axes, keep), greatest_value(value.dtype), value.dtype
+            )[()]
+        return value.min(axis=axes, keepdims=keep)
+
+    gradient = staticmethod(extreme_gradient)
+
+
+def least_value(dtype: Any) -> Any:
+    """The value of a NumPy type that none is below."""
+    return np.iinfo(dtype).min if dtype.kind in "iu" else -np.inf
+
+
+def greatest_value(dtype: Any) -> Any:
+    """The value of a NumPy type that none is above."""
+    return np.iinfo(dtype).max if dtype.kind in "iu" else np.inf
+
+
+class All(Reduction):
+    """Whether all hold."""
+
+    signature = "input: bool, reduction_indices: Tidx -> output: bool"
+    attrs = _REDUCTION_ATTRS
+
+    @staticmethod
+    def kernel(xp: ModuleType, value: Any, axes: Any, keep: bool) -> Any:
+        return value.all(axis=axes, keepdims=keep)
+
+
+class AnyReduction(Reduction, name="Any"):
+    """Whether any holds."""
+
+    signature = "input: bool, reduction_indices: Tidx -> output: bool"
+    attrs = _REDUCTION_ATTRS
+
+    @staticmethod
+    def kernel(xp: ModuleType, value: Any, axes: Any, keep: bool) -> Any:
+        return value.any(axis=axes, keepdims=keep)
+
+
+class ArgExtremum(Op, abstract=True):
+    """The first place of an extreme along one dimension; `function` finds it."""
+
+    signature = "input: T, dimension: Tidx -> output: output_type"
+    host_inputs = (1,)
+    constant_inputs = (1,)
+    function: ClassVar[str]
+    worst: ClassVar[float]
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        function, wanted = getattr(xp, cls.function), node.attr("output_type").numpy
+        floats = node.attr("T").is_floating
+        worst = node.attr("T").numpy.type(cls.worst) if floats else None
+
+        def place(value: Any, dimension: Any) -> Any:
+            if dimension.ndim:
+                message = f"dim must be a scalar, but received tensor of shape: {dimension.shape}"
+                raise OpError(message)
+            axis = runtime_axis(dimension, value.ndim, "Expected dimension")
+            if value.shape[axis] == 0:
+                message = f"Reduction axis {axis} is empty in shape {list(value.shape)}"
+                raise OpError(message)
+            if floats:  # NaN is never the extreme
+                value = xp.where(xp.isnan(value), worst, value)
+            return function(value, axis=axis).astype(wanted)
+
+        return place
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        dims, axis = context.inputs[0].dims, static_int(context, 1)
+        if dims is None:
+            return [UNKNOWN_SHAPE]
+        if axis is None:
+            return [shape_of_rank(len(dims) - 1)] if dims else [UNKNOWN_SHAPE]
+        place = static_axis(axis, len(dims))
+        return [Shape(dims[:place] + dims[place + 1 :])]
+
+
+class ArgMax(ArgExtremum):
+    """The place of the largest."""
+
+    attrs = (
+        f"{one_of(REAL, QUANTIZED, 'bool')}, Tidx: {{int16, int32, int64}} = int32, "
+        "output_type: {int16, uint16, int32, int64} = int64"
+    )
+    function = "argmax"
+    worst = -float("inf")
+
+
+class ArgMin(ArgExtremum):
+    """The place of the smallest."""
+
+    attrs = (
+        f"{one_of(REAL, QUANTIZED, 'bool')}, Tidx: {{int32, int64}} = int32, "
+        "output_type: {int32, int64} = int64"
+    )
+    function = "argmin"
+    worst = float("inf")

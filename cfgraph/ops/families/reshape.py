@@ -1,0 +1,208 @@
+"""Ops that change the shape and keep the elements: Reshape, ExpandDims, Squeeze."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from cfgraph.ir.graph import Node, Output
+from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
+from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients
+from cfgraph.ops.opdef.op import Kernel, Op, OpError
+from cfgraph.ops.opdef.shape_functions import (
+    InferenceContext,
+    dims_product,
+    shape_of_rank,
+    static_axis,
+)
+
+
+def _reshape_gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
+    x = node.inputs[0]
+    return [g.Reshape(dz, g.shape(x)), *[None] * (len(node.inputs) - 1)]
+
+
+class Reshape(Op):
+    """The same elements, in row-major order, in another shape; one size of -1 is what is left."""
+
+    signature = "tensor: T, shape: Tshape -> output: T"
+    attrs = "Tshape: {int32, int64} = int32"
+    host_inputs = (1,)
+    constant_inputs = (1,)
+    moves = True
+    aliases_input = True
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        return _reshape
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        data, wanted = context.inputs[0], context.shape_value(1)
+        if wanted.dims is None:
+            return [UNKNOWN_SHAPE]
+        known = context.value(1) is not None
+        return [_reshaped_shape(data, list(wanted.dims), known)]
+
+    gradient = staticmethod(_reshape_gradient)
+
+
+def _reshaped_shape(data: Shape, dims: list[int | None], known: bool) -> Shape:
+    """`known` says that a None in `dims` is a -1, not just a size that nobody knows."""
+    if known and dims.count(None) > 1:
+        message = "only one size can be -1"
+        raise ValueError(message)
+    total, rest = data.elements, dims_product([dim for dim in dims if dim is not None])
+    if total is None or rest is None:
+        return Shape(dims)
+    if None not in dims:
+        if total != rest:
+            message = f"cannot reshape a tensor of shape {data} into {Shape(dims)}"
+            raise ValueError(message)
+        return Shape(dims)
+    if dims.count(None) > 1 or rest == 0:
+        return Shape(dims)
+    if total % rest:
+        message = f"cannot reshape a tensor of shape {data} into {Shape(dims)}"
+        raise ValueError(message)
+    return Shape(total // rest if dim is None else dim for dim in dims)
+
+
+def _reshape(value: Any, shape: Any) -> Any:
+    sizes = shape.tolist()
+    try:
+        if sizes and min(sizes) < -1:
+            raise ValueError
+        return value.reshape(sizes)
+    except (ValueError, TypeError):
+        if not value.size and shape.ndim == 1 and sizes.count(-1) == 1 and min(sizes) == -1:
+            return _reshape_empty(value, sizes)
+        raise OpError(_reshape_error(value, shape)) from None
+
+
+def _reshape_empty(value: Any, sizes: list[int]) -> Any:
+    """A size that is left is told from the other sizes as if no dimension were empty."""
+    have = math.prod(size for size in value.shape if size)
+    left = have // math.prod(size for size in sizes if size > 0)
+    try:
+        return value.reshape([left if size == -1 else size for size in sizes])
+    except ValueError:
+        raise OpError(_reshape_error(value, np.array(sizes))) from None
+
+
+def _reshape_error(value: Any, shape: Any) -> str:
+    sizes = shape.reshape(-1).tolist()
+    if shape.ndim != 1:
+        return f"the shape must be a vector, it has the shape {list(shape.shape)}"
+    for place, size in enumerate(sizes):
+        if size < -1:
+            return f"Size {place} must be non-negative, not {size}"
+    if sizes.count(-1) > 1:
+        return f"Only one input size may be -1, but there are {sizes.count(-1)} in {sizes}"
+    rest = math.prod(size for size in sizes if size != -1)
+    if -1 in sizes:
+        return (
+            f"Input to reshape is a tensor with {value.size} values, but the requested shape "
+            f"requires a multiple of {rest}"
+        )
+    return (
+        f"Input to reshape is a tensor with {value.size} values, but the requested shape has {rest}"
+    )
+
+
+class ExpandDims(Op):
+    """The tensor with one more dimension, of size 1, at an axis."""
+
+    signature = "input: T, dim: Tdim -> output: T"
+    attrs = "Tdim: {int32, int64} = int32"
+    host_inputs = (1,)
+    constant_inputs = (1,)
+    moves = True
+    aliases_input = True
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        return _expand_dims
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        data, axis = context.inputs[0], context.value(1)
+        if data.dims is None:
+            return [UNKNOWN_SHAPE]
+        if axis is None or axis.size != 1:
+            return [shape_of_rank(len(data.dims) + 1)]
+        place = static_axis(int(axis.reshape(-1)[0]), len(data.dims) + 1)
+        return [Shape((*data.dims[:place], 1, *data.dims[place:]))]
+
+    gradient = staticmethod(_reshape_gradient)
+
+
+def _expand_dims(value: Any, axis: Any) -> Any:
+    sizes = value.shape
+    rank = len(sizes)
+    place = operator.index(axis if axis.ndim == 0 else _single_axis(axis))
+    if place < 0:
+        place += rank + 1
+    if not 0 <= place <= rank:
+        message = f"Tried to expand dim index {axis} for tensor with {rank} dimensions."
+        raise OpError(message)
+    return value.reshape((*sizes[:place], 1, *sizes[place:]))
+
+
+def _single_axis(axis: Any) -> Any:
+    if axis.size != 1:
+        message = f"'dim' must be a tensor with a single value, not of shape {list(axis.shape)}"
+        raise OpError(message)
+    return axis.reshape(())[()]
+
+
+class Squeeze(Op):
+    """The tensor without its dimensions of size 1, or without those listed."""
+
+    signature = "input: T -> output: T"
+    attrs = "squeeze_dims: list(int) >= 0 = []"
+    moves = True
+    aliases_input = True
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        axes = tuple(node.attr("squeeze_dims"))
+        if not axes:
+            return lambda value: value.reshape([size for size in value.shape if size != 1])
+        return lambda value: value.reshape(_squeezed_sizes(value.shape, axes))
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        data, axes = context.inputs[0], context.attr("squeeze_dims")
+        if data.dims is None:
+            return [UNKNOWN_SHAPE]
+        if axes:
+            places = {static_axis(axis, len(data.dims)) for axis in axes}
+            for place in places:
+                if data.dims[place] not in (None, 1):
+                    message = f"dimension {place} of {data} is not 1"
+                    raise ValueError(message)
+            return [Shape(size for place, size in enumerate(data.dims) if place not in places)]
+        if None in data.dims:
+            return [UNKNOWN_SHAPE]
+        return [Shape(size for size in data.dims if size != 1)]
+
+    gradient = staticmethod(_reshape_gradient)
+
+
+def _squeezed_sizes(sizes: tuple[int, ...], axes: tuple[int, ...]) -> list[int]:
+    rank, gone = len(sizes), set()
+    for axis in axes:
+        if not -rank <= axis < rank:
+            message = f"Tried to squeeze dim index {axis} for tensor with {rank} dimensions."
+            raise OpError(message)
+        if sizes[axis] != 1:
+            message = f"Can not squeeze dim[{axis}], expected a dimension of 1, got {sizes[axis]}"
+            raise OpError(message)
+        gone.add(axis % rank)
+    return [size for place, size in enumerate(sizes) if place not in gone]

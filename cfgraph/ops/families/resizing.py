@@ -1,0 +1,230 @@
+"""Image resizing by nearest neighbor or bilinear interpolation, and its gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from cfgraph.ir.graph import Node, Output
+from cfgraph.ir.shapes import Shape
+from cfgraph.ops.opdef.gradient_api import (
+    GradientBuilder,
+    InputGradients,
+    int32_constant,
+    same_attrs,
+)
+from cfgraph.ops.opdef.op import Kernel, Op, OpError
+from cfgraph.ops.opdef.shape_functions import InferenceContext
+
+_CORNERS = "align_corners: bool = false, half_pixel_centers: bool = false"
+_IMAGES = "T: {int8, uint8, int16, uint16, int32, int64, float16, float32, float64, bfloat16}, "
+
+
+class ResizeGrid:
+    """How output rows (or columns) lie over input rows."""
+
+    def __init__(self, node: Node) -> None:
+        self.corners = bool(node.attr("align_corners"))
+        self.centers = bool(node.attr("half_pixel_centers"))
+        if self.corners and self.centers:
+            message = "If half_pixel_centers is True, align_corners must be False."
+            raise OpError(message)
+
+    def scale(self, size: int, count: int) -> Any:
+        """Input rows an output row."""
+        if self.corners and count > 1:
+            return np.float32(size - 1) / np.float32(count - 1)
+        return np.float32(size) / np.float32(count)
+
+    def nearest(self, size: int, count: int) -> Any:
+        """The input row of each output row."""
+        rows = np.arange(count, dtype=np.float32)
+        places = (rows + np.float32(0.5) if self.centers else rows) * self.scale(size, count)
+        if self.corners:
+            places = places.astype(np.float64) + 0.5
+        return np.clip(np.floor(places).astype(np.int64), 0, size - 1)
+
+    def between(self, size: int, count: int) -> tuple[Any, Any, Any]:
+        """For each output row the input rows below and above, and how far it is between them."""
+        rows, half = np.arange(count, dtype=np.float32), np.float32(0.5)
+        scale = self.scale(size, count)
+        places = (rows + half) * scale - half if self.centers else rows * scale
+        floor = np.floor(places)
+        low = np.maximum(floor, 0).astype(np.int64)
+        high = np.minimum(np.ceil(places), size - 1).astype(np.int64)
+        return low, high, (places - floor).astype(np.float32)
+
+    def weights(self, size: int, count: int) -> Any:
+        """The matrix that interpolates: output rows by input rows."""
+        low, high, part = self.between(size, count)
+        matrix, rows = np.zeros((count, size), np.float32), np.arange(count)
+        matrix[rows, low] += 1 - part
+        matrix[rows, high] += part
+        return matrix
+
+    def choices(self, size: int, count: int, dtype: Any) -> Any:
+        """The matrix that chooses the nearest: output rows by input rows."""
+        matrix = np.zeros((count, size), dtype)
+        matrix[np.arange(count), self.nearest(size, count)] = 1
+        return matrix
+
+
+def check_image_batch(x: Any) -> None:
+    """Refuse what is no batch of images."""
+    if x.ndim != 4:
+        message = f"input must be 4-dimensional{list(x.shape)}"
+        raise OpError(message)
+    if 0 in x.shape[1:3]:
+        message = "input image must be of non-zero size"
+        raise OpError(message)
+
+
+def check_image_size(size: Any) -> tuple[int, int]:
+    """Height and width; refuse a size that is none."""
+    if size.shape != (2,):
+        message = f"shape_t must have two elements{list(size.shape)}"
+        raise OpError(message)
+    if size[0] <= 0 or size[1] <= 0:
+        message = "output dimensions must be positive"
+        raise OpError(message)
+    return int(size[0]), int(size[1])
+
+
+class ResizeOp(Op, abstract=True):
+    """An image at the size that the second input says."""
+
+    host_inputs = (1,)
+    constant_inputs = (1,)
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        image, size = context.inputs[0], context.shape_value(1)
+        if size.rank != 2:
+            size = Shape((None, None))
+        image = image.merge(Shape((None,) * 4))
+        return [image[:1] + size + image[3:]]
+
+
+def height_and_width(g: GradientBuilder, x: Output) -> Output:
+    """The size of a batch of images."""
+    known = g.known_shape(x)[1:3]
+    if known.is_full:
+        return int32_constant(g, list(known))
+    return g.Slice(g.shape(x), int32_constant(g, [1]), int32_constant(g, [2]))
+
+
+class ResizeNearestNeighbor(ResizeOp):
+    """Each pixel is its nearest one."""
+
+    signature = "images: T, size: int32 -> resized_images: T"
+    attrs = _IMAGES + _CORNERS
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        grid = ResizeGrid(node)
+
+        def resize(x: Any, size: Any) -> Any:
+            check_image_batch(x)
+            height, width = check_image_size(size)
+            rows = xp.asarray(grid.nearest(x.shape[1], height))
+            columns = xp.asarray(grid.nearest(x.shape[2], width))
+            return x[:, rows[:, None], columns]
+
+        return resize
+
+    @staticmethod
+    def gradient(g: GradientBuilder, node: Node, dy: Output) -> InputGradients:
+        size = height_and_width(g, node.inputs[0])
+        return same_attrs(g, "ResizeNearestNeighborGrad", node, dy, size), None
+
+
+class ResizeBilinear(ResizeOp):
+    """Each pixel is interpolated between the four around it, in float32."""
+
+    signature = "images: T, size: int32 -> resized_images: float32"
+    attrs = _IMAGES + _CORNERS
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        grid = ResizeGrid(node)
+
+        def resize(x: Any, size: Any) -> Any:
+            check_image_batch(x)
+            height, width = check_image_size(size)
+            x = x.astype(xp.float32)
+            left, right, part = (xp.asarray(v) for v in grid.between(x.shape[2], width))
+            part = part[:, None]
+            top, bottom, down = (xp.asarray(v) for v in grid.between(x.shape[1], height))
+            wide = x[:, :, left] + (x[:, :, right] - x[:, :, left]) * part
+            return wide[:, top] + (wide[:, bottom] - wide[:, top]) * down[:, None, None]
+
+        return resize
+
+    @staticmethod
+    def gradient(g: GradientBuilder, node: Node, dy: Output) -> InputGradients:
+        return same_attrs(g, "ResizeBilinearGrad", node, dy, node.inputs[0]), None
+
+
+def transposed_resize(xp: ModuleType, dy: Any, rows: Any, columns: Any) -> Any:
+    """Send each pixel's gradient back along the matrices of rows and columns."""
+    down = xp.tensordot(xp.asarray(rows).T, dy, axes=((1,), (1,)))
+    across = xp.tensordot(xp.asarray(columns).T, down, axes=((1,), (2,)))
+    return across.transpose((2, 1, 0, 3))
+
+
+class ResizeBilinearGrad(Op):
+    """Gradient of ResizeBilinear."""
+
+    signature = "grads: float32, original_image: T -> output: T"
+    attrs = "T: {float32, bfloat16, float16, float64}, " + _CORNERS
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        grid = ResizeGrid(node)
+
+        def gradient(dy: Any, x: Any) -> Any:
+            check_image_batch(dy)
+            check_image_batch(x)
+            rows = grid.weights(x.shape[1], dy.shape[1])
+            columns = grid.weights(x.shape[2], dy.shape[2])
+            return transposed_resize(xp, dy, rows, columns).astype(x.dtype)
+
+        return gradient
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        return [context.inputs[1]]
+
+    @staticmethod
+    def gradient(g: GradientBuilder, node: Node, dx: Output) -> InputGradients:
+        return same_attrs(g, "ResizeBilinear", node, dx, height_and_width(g, node.inputs[0])), None
+
+
+class ResizeNearestNeighborGrad(ResizeOp):
+    """Gradient of ResizeNearestNeighbor."""
+
+    signature = "grads: T, size: int32 -> output: T"
+    attrs = "T: {uint8, int8, int32, float16, float32, float64, bfloat16}, " + _CORNERS
+    compiled = False
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        grid = ResizeGrid(node)
+
+        def gradient(dy: Any, size: Any) -> Any:
+            check_image_batch(dy)
+            height, width = check_image_size(size)
+            wide = xp.float32 if dy.dtype.itemsize == 2 else dy.dtype
+            rows = grid.choices(height, dy.shape[1], wide)
+            columns = grid.choices(width, dy.shape[2], wide)
+            return transposed_resize(xp, dy.astype(wide), rows, columns).astype(dy.dtype)
+
+        return gradient
+
+    @staticmethod
+    def gradient(g: GradientBuilder, node: Node, dx: Output) -> InputGradients:
+        size = height_and_width(g, node.inputs[0])
+        return same_attrs(g, "ResizeNearestNeighbor", node, dx, size), None

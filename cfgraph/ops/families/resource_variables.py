@@ -1,0 +1,366 @@
+"""Variables behind resource handles, and gathers from them."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from types import ModuleType
+from typing import Any, ClassVar
+
+import numpy as np
+
+from cfgraph.ir.graph import Node, Output
+from cfgraph.ir.shapes import SCALAR_SHAPE, UNKNOWN_SHAPE, Shape, vector_shape
+from cfgraph.ops.families import gather
+from cfgraph.ops.families.constants import Identity
+from cfgraph.ops.families.control_flow import ForwardingOp
+from cfgraph.ops.families.gather import (
+    index_vectors,
+    take_batched_slices,
+    take_slices,
+    with_index_depth,
+)
+from cfgraph.ops.families.identity import ForwardingIdentity
+from cfgraph.ops.families.variables import CountUpTo, Variable
+from cfgraph.ops.opdef.gradient_api import identity_gradient
+from cfgraph.ops.opdef.op import Kernel, Op, OpError, is_a
+from cfgraph.ops.opdef.shape_functions import InferenceContext
+
+# TensorFlow's mark of a handle that nothing shares by name.
+ANONYMOUS = "cd2c89b7-88b7-44c8-ad83-06c2a9158347"
+
+
+def _variable_handle(
+    container: str, name: str, dtype: Any, shape: Shape
+) -> Callable[[Any], Variable]:
+    def make() -> Variable:
+        return Variable(dtype, shape, name, container=container, resource=True)
+
+    def handle(step: Any) -> Variable:
+        found = make() if name == ANONYMOUS else step.resource(container, name, make)
+        if not isinstance(found, Variable):
+            message = f"Trying to access resource {name} as a variable, but it is {found!r}"
+            raise OpError(message)
+        return found
+
+    return handle
+
+
+class VarHandleOp(Op):
+    """The handle of a variable that outlives the run.
+
+    Handles without a shared name share one variable, as in TensorFlow: the node's name is not used.
+    """
+
+    signature = "-> resource: resource"
+    attrs = (
+        "container: string = '', shared_name: string = '', debug_name: string = '', dtype: type,"
+        " shape: shape, allowed_devices: list(string) = []"
+    )
+    stateful = True
+
+    @classmethod
+    def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
+        container, name = node.attr("container").decode(), node.attr("shared_name").decode()
+        return _variable_handle(container, name, node.attr("dtype"), node.attr("shape"))
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        return [SCALAR_SHAPE]
+
+
+class _VarHandlesOp(Op):
+    """The handles of several variables."""
+
+    signature = "-> resources: N*resource"
+    attrs = (
+        "containers: list(string), shared_names: list(string), N: int >= 0, dtypes: list(type),"
+        " shapes: list(shape)"
+    )
+    stateful = True
+
+    @classmethod
+    def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
+        rows = zip(
+            *(node.attr(key) for key in ("containers", "shared_names", "dtypes", "shapes")),
+            strict=True,
+        )
+        handles = [
+            _variable_handle(c.decode(), n.decode(), dtype, shape) for c, n, dtype, shape in rows
+        ]
+        if len(handles) == 1:
+            return handles[0]
+        return lambda step: tuple(handle(step) for handle in handles)
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        return [SCALAR_SHAPE] * context.output_count
+
+
+def declared_shape(handle: Output) -> Shape:
+    """The shape that a variable was declared with, where its handle's origin is in sight."""
+    seen = set[Node]()
+    node = handle.node
+    while node not in seen and node.inputs:
+        if not is_a(node, ForwardingOp, ForwardingIdentity, Identity):
+            return UNKNOWN_SHAPE
+        seen.add(node)
+        node = node.inputs[0].node
+    if not is_a(node, VarHandleOp):
+        return UNKNOWN_SHAPE
+    shape: Shape = node.attr("shape")
+    return shape
+
+
+class ReadVariableOp(Op):
+    """The value of a variable."""
+
+    signature = "resource: resource -> value: dtype"
+    stateful = True
+    reads_only = True
+    compiled = True
+    gradient = staticmethod(identity_gradient)  # a variable's gradient is its handle's
+
+    @classmethod
+    def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
+        return variable_reader(node.attr("dtype"))
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        return [declared_shape(context.node.inputs[0])]
+
+
+def variable_reader(dtype: Any) -> Kernel:
+    """What reads a variable that must have this type."""
+
+    def read(step: Any, cell: Variable) -> Any:
+        if cell.dtype is not dtype:
+            message = (
+                f"Trying to read variable {cell.name} with wrong dtype. "
+                f"Expected {cell.dtype} got {dtype}"
+            )
+            raise OpError(message)
+        return cell.read()
+
+    return read
+
+
+class _ReadVariablesOp(Op):
+    """The values of several variables."""
+
+    signature = "resources: N*resource -> values: dtypes"
+    attrs = "N: int >= 0, dtypes: list(type) >= 1"
+    stateful = True
+    reads_only = True
+    gradient = staticmethod(identity_gradient)
+
+    @classmethod
+    def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
+        readers = [variable_reader(dtype) for dtype in node.attr("dtypes")]
+        if len(readers) == 1:
+            return readers[0]
+        return lambda step, *cells: tuple(
+            read(step, cell) for read, cell in zip(readers, cells, strict=True)
+        )
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        return [declared_shape(handle) for handle in context.node.inputs]
+
+
+class AssignVariableOp(Op):
+    """Give a variable a value."""
+
+    signature = "resource: resource, value: dtype ->"
+    attrs = "validate_shape: bool = false"
+    stateful = True
+    initializes = True
+    compiled = True
+
+    @classmethod
+    def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
+        dtype, validate = node.attr("dtype"), node.attr("validate_shape")
+
+        def assign(step: Any, cell: Variable, value: Any) -> None:
+            if cell.dtype is not dtype:
+                message = (
+                    f"Trying to assign variable {cell.name} with wrong dtype. "
+                    f"Expected {cell.dtype} got {dtype}"
+                )
+                raise OpError(message)
+            if validate and cell.value is not None and cell.value.shape != value.shape:
+                message = (
+                    f"Trying to assign to variable {cell.name} with tensor with wrong shape. "
+                    f"Expected {Shape(cell.value.shape)} got {Shape(value.shape)}"
+                )
+                raise OpError(message)
+            cell.assign(value)
+
+        return assign
+
+
+class AssignUpdateVariableOp(Op, abstract=True):
+    """The variable becomes `combine(old, value)`."""
+
+    stateful = True
+    compiled = True
+    uncompiled_types = "bool"
+    combine: ClassVar[Callable[[Any, Any], Any]]
+
+    @classmethod
+    def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
+        combine = cls.combine
+
+        def update(step: Any, cell: Variable, value: Any) -> None:
+            old = cell.read()
+            if old.shape != value.shape:
+                message = (
+                    f"Cannot update variable with shape {Shape(old.shape)} using a Tensor with "
+                    f"shape {Shape(value.shape)}, shapes must be equal."
+                )
+                raise OpError(message)
+            if old.dtype != value.dtype:
+                message = (
+                    f"Cannot update variable {cell.name} of {old.dtype} with a Tensor of "
+                    f"{value.dtype}"
+                )
+                raise OpError(message)
+            cell.value = combine(old, value)
+
+        return update
+
+
+class AssignAddVariableOp(AssignUpdateVariableOp):
+    """Add to a variable."""
+
+    signature = "resource: resource, value: dtype ->"
+    combine = operator.add
+
+
+class AssignSubVariableOp(AssignUpdateVariableOp):
+    """Subtract from a variable."""
+
+    signature = "resource: resource, value: dtype ->"
+    combine = operator.sub
+
+
+class VarIsInitializedOp(Op):
+    """True if the variable has a value."""
+
+    signature = "resource: resource -> is_initialized: bool"
+    stateful = True
+    reads_only = True
+
+    @classmethod
+    def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
+        return lambda step, cell: np.bool_(cell.value is not None)
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        return [SCALAR_SHAPE]
+
+
+class DestroyResourceOp(Op):
+    """Drop what a handle refers to from the session."""
+
+    signature = "resource: resource ->"
+    attrs = "ignore_lookup_error: bool = true"
+    stateful = True
+
+    @classmethod
+    def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
+        ignore = node.attr("ignore_lookup_error")
+
+        def destroy(step: Any, found: Any) -> None:
+            if not isinstance(found, Variable):
+                if name := getattr(found, "name", None):
+                    step.forget(getattr(found, "container", ""), name)
+                return
+            if not found.initialized and not ignore:
+                message = f"Resource {found.container or 'localhost'}/{found.name} does not exist."
+                raise OpError(message)
+            found.value = None
+            step.forget(found.container, found.name)
+
+        return destroy
+
+
+class VariableShape(Op):
+    """The shape of a variable's value."""
+
+    signature = "input: resource -> output: out_type"
+    attrs = "out_type: {int32, int64} = int32"
+    stateful = True
+    reads_only = True
+
+    @classmethod
+    def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
+        dtype = node.attr("out_type").numpy
+        return lambda step, cell: np.array(cell.read().shape, dtype)
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        return [vector_shape(declared_shape(context.node.inputs[0]).rank)]
+
+
+class ResourceCountUpTo(CountUpTo):
+    """The variable's value, which then grows by one; an error once it has reached the limit."""
+
+    signature = "resource: resource -> output: T"
+
+
+class ResourceGather(Op):
+    """The rows of a variable that indices name, the first dimensions batched."""
+
+    signature = "resource: resource, indices: Tindices -> output: dtype"
+    attrs = (
+        "batch_dims: int = 0, validate_indices: bool = true, dtype: type, Tindices: {int32, int64}"
+    )
+    stateful = True
+    reads_only = True
+
+    @classmethod
+    def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
+        read, batch = variable_reader(node.attr("dtype")), node.attr("batch_dims")
+
+        def gather(step: Any, cell: Variable, indices: Any) -> Any:
+            array = read(step, cell)
+            if not array.ndim:
+                message = "the variable must have rows, its shape is []"
+                raise OpError(message)
+            return (
+                take_batched_slices(xp, array, indices, batch, batch)
+                if batch
+                else take_slices(xp, array, indices, 0)
+            )
+
+        return gather
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        params, batch = declared_shape(context.node.inputs[0]), context.attr("batch_dims")
+        return [UNKNOWN_SHAPE if batch or params.dims is None else context.inputs[1] + params[1:]]
+
+    gradient = staticmethod(gather.gather_gradient)
+
+
+class ResourceGatherNd(Op):
+    """The slices of a variable that index vectors name."""
+
+    signature = "resource: resource, indices: Tindices -> output: dtype"
+    attrs = "dtype: type, Tindices: {int32, int64}"
+    stateful = True
+    reads_only = True
+
+    @classmethod
+    def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
+        read = variable_reader(node.attr("dtype"))
+
+        def gather(step: Any, cell: Variable, indices: Any) -> Any:
+            array, indices = with_index_depth(xp, read(step, cell), indices)
+            where, _ = index_vectors(xp, indices, array.shape, check=True)
+            return array[(*where, ...)]
+
+        return gather
+
+    gradient = staticmethod(gather.gather_nd_gradient)

@@ -1,0 +1,199 @@
+"""Elements in reverse or rolled order along dimensions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from cfgraph.ir.graph import Node, Output
+from cfgraph.ir.shapes import Shape, vector_shape
+from cfgraph.ops.opdef.elementwise import SameShape
+from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients
+from cfgraph.ops.opdef.op import Kernel, OpError
+from cfgraph.ops.opdef.shape_functions import InferenceContext, require_rank, static_axis
+
+_REVERSED_TYPES = (
+    "{uint8, int8, uint16, int16, int32, uint32, int64, uint64, bool, bfloat16, float16, "
+    "float32, float64, complex64, complex128, string}"
+)
+
+
+class ReverseV2(SameShape):
+    """The tensor in reverse order along some axes."""
+
+    signature = "tensor: T, axis: Tidx -> output: T"
+    attrs = f"Tidx: {{int32, int64}} = int32, T: {_REVERSED_TYPES}"
+    host_inputs = (1,)
+    constant_inputs = (1,)
+    moves = True
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        return _reverse
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        data, axes = context.inputs[0], context.value(1)
+        require_rank(context.inputs[1], 1)
+        if axes is not None and data.rank is not None:
+            places = [static_axis(axis, data.rank) for axis in axes.tolist()]
+            if len(set(places)) != len(places):
+                message = "an axis is given twice"
+                raise ValueError(message)
+        return [data]
+
+    @staticmethod
+    def gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
+        return g.ReverseV2(dz, node.inputs[1]), None
+
+
+def _reverse(value: Any, axis: Any) -> Any:
+    rank = value.ndim
+    if not rank:
+        return value
+    index = [slice(None)] * rank
+    for place in axis.tolist():
+        if not -rank <= place < rank:
+            message = f"'axis'[{place}] is out of valid range [0, {rank - 1}]"
+            raise OpError(message)
+        if index[place].step == -1:
+            message = f"axis {place % rank} specified more than once."
+            raise OpError(message)
+        index[place] = slice(None, None, -1)
+    return value[tuple(index)]
+
+
+class Reverse(SameShape):
+    """The tensor in reverse order along the dimensions that are marked true."""
+
+    signature = "tensor: T, dims: bool -> output: T"
+    attrs = f"T: {_REVERSED_TYPES}"
+    host_inputs = (1,)
+    constant_inputs = (1,)
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        def reverse(value: Any, dims: Any) -> Any:
+            if dims.shape != (value.ndim,):
+                message = (
+                    f"'dims' must have the same number of values as 'input' has dimensions. "
+                    f"'input' has {value.ndim} but 'dims' has {dims.size} values"
+                )
+                raise OpError(message)
+            if not value.ndim:
+                return value
+            steps = (-1 if turn else None for turn in dims.tolist())
+            return value[tuple(slice(None, None, step) for step in steps)]
+
+        return reverse
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        data = context.inputs[0]
+        require_rank(context.inputs[1], 1).merge(vector_shape(data.rank))
+        return [data]
+
+    @staticmethod
+    def gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
+        return g.Reverse(dz, node.inputs[1]), None
+
+
+class ReverseSequence(SameShape):
+    """The first elements of each sequence of a batch in reverse order, as many as is said."""
+
+    signature = "input: T, seq_lengths: Tlen -> output: T"
+    attrs = "seq_dim: int, batch_dim: int = 0, Tlen: {int32, int64} = int64"
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        seq, batch = node.attr("seq_dim"), node.attr("batch_dim")
+
+        def reverse_sequence(value: Any, lengths: Any) -> Any:
+            _check_sequences(value, lengths, seq, batch)
+            if xp is np:
+                _check_lengths(lengths, value.shape[seq])
+            rank = value.ndim
+            along, across = [1] * rank, [1] * rank
+            along[seq], across[batch] = value.shape[seq], value.shape[batch]
+            place = xp.arange(value.shape[seq]).reshape(along)
+            many = lengths.reshape(across)
+            return xp.take_along_axis(
+                value, xp.where(place < many, many - 1 - place, place), axis=seq
+            )
+
+        return reverse_sequence
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        data, lengths = context.inputs[0], require_rank(context.inputs[1], 1)
+        if data.dims is not None:
+            seq, batch = context.attr("seq_dim"), context.attr("batch_dim")
+            static_axis(seq, len(data.dims))
+            size = data.dims[static_axis(batch, len(data.dims))]
+            if size is not None:
+                lengths.merge(vector_shape(size))
+        return [data]
+
+    @staticmethod
+    def gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
+        dims = {key: node.attr(key) for key in ("seq_dim", "batch_dim")}
+        return g.ReverseSequence(dz, node.inputs[1], **dims), None
+
+
+def _check_sequences(value: Any, lengths: Any, seq: int, batch: int) -> None:
+    rank = value.ndim
+    if not (0 <= seq < rank and 0 <= batch < rank):
+        message = f"seq_dim and batch_dim must be < input rank, {seq} and {batch} vs. {rank}"
+        raise OpError(message)
+    if seq == batch:
+        message = f"batch_dim == seq_dim == {seq}"
+        raise OpError(message)
+    if lengths.shape != (value.shape[batch],):
+        message = (
+            f"Length of seq_lengths != input.dims({batch}), "
+            f"({list(lengths.shape)} vs. {value.shape[batch]})"
+        )
+        raise OpError(message)
+
+
+def _check_lengths(lengths: Any, most: int) -> None:
+    for place, length in enumerate(lengths.tolist()):
+        if not 0 <= length <= most:
+            message = f"seq_lengths({place}) = {length} is not in [0, {most}]"
+            raise OpError(message)
+
+
+class Roll(SameShape):
+    """The elements shifted along axes; those that leave at one end come in at the other."""
+
+    signature = "input: T, shift: Tshift, axis: Taxis -> output: T"
+    attrs = "Tshift: {int32, int64}, Taxis: {int32, int64}"
+    host_inputs = (1, 2)
+    constant_inputs = (1, 2)
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        def roll(value: Any, shift: Any, axis: Any) -> Any:
+            rank = value.ndim
+            if rank < 1:
+                message = "input must be 1-D or higher"
+                raise OpError(message)
+            if shift.ndim > 1 or axis.ndim > 1 or shift.shape != axis.shape:
+                message = "shift and axis must have the same size, and be scalars or vectors"
+                raise OpError(message)
+            axes = axis.reshape(-1).tolist()
+            for place in axes:
+                if not -rank <= place < rank:
+                    message = f"axis {place} is out of range"
+                    raise OpError(message)
+            return xp.roll(value, tuple(shift.reshape(-1).tolist()), tuple(axes))
+
+        return roll
+
+    @staticmethod
+    def gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
+        _, shift, axis = node.inputs
+        return g.Roll(dz, g.Neg(shift), axis), None, None

@@ -1,0 +1,123 @@
+"""Cumulative sums, products, and log-sum-exps along one dimension."""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any
+
+from cfgraph.ir.graph import Node, Output
+from cfgraph.ops.families.segment import extreme_finite
+from cfgraph.ops.opdef.elementwise import SameShape
+from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, conjugate
+from cfgraph.ops.opdef.op import Kernel, OpError
+from cfgraph.ops.opdef.precision import computed_in_float32
+from cfgraph.ops.opdef.shape_functions import runtime_axis
+from cfgraph.ops.opdef.type_sets import ALL_NUMBERS, COMPLEX, FLOATS, INDEX, UNSIGNED, one_of
+
+_FLAGS = f"exclusive: bool = false, reverse: bool = false, Tidx: {INDEX} = int32"
+
+
+class ScanOp(SameShape, abstract=True):
+    """At each place, the combination of all values up to there; `exclusive` leaves its own out.
+
+    `kernel(xp, x, axis)` combines, `neutral` is what comes out of no value at all.
+    """
+
+    signature = "x: T, axis: Tidx -> out: T"
+    attrs = f"{_FLAGS}, {one_of(ALL_NUMBERS)}"
+    host_inputs = (1,)
+    constant_inputs = (1,)
+    neutral: float
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        exclusive, reverse = node.attr("exclusive"), node.attr("reverse")
+        kernel: Any = cls.kernel
+        neutral = cls.neutral
+
+        def scan(x: Any, axis: Any) -> Any:
+            if axis.ndim:
+                message = f"ScanOp: axis must be a scalar, not {list(axis.shape)}"
+                raise OpError(message)
+            place = runtime_axis(axis, x.ndim, "ScanOp: Expected scan axis")
+            if x.size == 0:
+                return x
+            if reverse:
+                x = xp.flip(x, place)
+            if exclusive:
+                first = xp.full_like(x[_slice_up_to(place, 1)], neutral)
+                x = xp.concatenate((first, x[_slice_up_to(place, -1)]), place)
+            result = kernel(xp, x, place)
+            return xp.flip(result, place) if reverse else result
+
+        return computed_in_float32(scan, node.attr("T"))
+
+
+def _reversed_flags(node: Node) -> dict[str, bool]:
+    """The flags of a scan from the other end."""
+    return {"exclusive": node.attr("exclusive"), "reverse": not node.attr("reverse")}
+
+
+def _slice_up_to(axis: int, end: int) -> tuple[slice, ...]:
+    return (*(slice(None) for _ in range(axis)), slice(end))
+
+
+class Cumsum(ScanOp):
+    """Running sums."""
+
+    uncompiled_types = f"int8, int16, {UNSIGNED}, {COMPLEX}"
+
+    neutral = 0
+
+    @staticmethod
+    def kernel(xp: ModuleType, x: Any, axis: int) -> Any:
+        return xp.cumsum(x, axis=axis, dtype=x.dtype)
+
+    @staticmethod
+    def gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
+        return g.Cumsum(dz, node.inputs[1], **_reversed_flags(node)), None
+
+
+class Cumprod(ScanOp):
+    """Running products."""
+
+    uncompiled_types = f"int8, int16, {UNSIGNED}, {COMPLEX}"
+
+    neutral = 1
+
+    @staticmethod
+    def kernel(xp: ModuleType, x: Any, axis: int) -> Any:
+        return xp.cumprod(x, axis=axis, dtype=x.dtype)
+
+    @staticmethod
+    def gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
+        x, axis = node.inputs
+        total = g.Cumsum(g.Mul(conjugate(g, node.output()), dz), axis, **_reversed_flags(node))
+        return g.RealDiv(total, conjugate(g, x)), None
+
+
+class CumulativeLogsumexp(ScanOp):
+    """Running logarithms of sums of exponentials."""
+
+    attrs = f"{_FLAGS}, {one_of(FLOATS)}"
+    traceable = False
+    neutral = -float("inf")
+
+    @staticmethod
+    def kernel(xp: ModuleType, x: Any, axis: int) -> Any:
+        return xp.logaddexp.accumulate(x, axis=axis)
+
+    @staticmethod
+    def gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
+        x, axis = node.inputs
+        size = g.Log(g.Abs(dz))
+        nothing = g.const(extreme_finite(node.attr("T").numpy, largest=False), node.attr("T"))
+        # of no elements, which only the first of an exclusive scan has, the logarithm is infinite
+        sums = g.Maximum(node.output(), nothing) if node.attr("exclusive") else node.output()
+
+        def weighed(chosen: Output) -> Output:
+            # in logarithms, because the exponential of what was summed may overflow
+            share = g.Sub(g.SelectV2(chosen, size, nothing), sums)
+            return g.Exp(g.AddV2(g.CumulativeLogsumexp(share, axis, **_reversed_flags(node)), x))
+
+        return g.Sub(weighed(g.Greater(dz, 0)), weighed(g.Less(dz, 0))), None

@@ -1,0 +1,231 @@
+"""Updates at index vectors: ScatterNd and the TensorScatter ops."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any, ClassVar
+
+from cfgraph.ir.graph import Node, Output
+from cfgraph.ir.shapes import Shape
+from cfgraph.ops.families.gather import index_vectors, widen_indices
+from cfgraph.ops.opdef.array_namespace import accumulated_at, updated_at
+from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, int32_constant
+from cfgraph.ops.opdef.op import Kernel, Op, OpError
+from cfgraph.ops.opdef.shape_functions import InferenceContext, require_rank, require_rank_at_least
+
+_BAD_INDICES_ATTR = "bad_indices_policy: string = ''"
+
+
+def scatter_updates(
+    xp: ModuleType, array: Any, indices: Any, updates: Any, how: str, *, ignore: bool
+) -> Any:
+    """A copy of `array` with updates at index vectors; OpError where they do not fit.
+
+    `how` is `set`, `add`, `subtract`, `min` or `max`; `ignore` drops updates that point outside.
+    """
+    if not indices.ndim or not updates.ndim:
+        message = "indices and updates must have rank at least one"
+        raise OpError(message)
+    fits = updates.shape == indices.shape[:-1] + array.shape[indices.shape[-1] :]
+    if indices.ndim == 1:
+        # a vector must fit as one index vector and as so many indices: nothing but zeros are left
+        indices = indices[:, None]
+    if not fits or updates.shape != indices.shape[:-1] + array.shape[indices.shape[-1] :]:
+        message = (
+            "Dimensions of updates must be those of indices and of the slices: "
+            f"indices {list(indices.shape)}, updates {list(updates.shape)}, "
+            f"output {list(array.shape)}"
+        )
+        raise OpError(message)
+    if not updates.size:
+        return array
+    if not indices.size or not array.size:
+        message = "Indices and updates specified for empty output shape"
+        raise OpError(message)
+    where, bad = index_vectors(xp, indices, array.shape, check=not ignore)
+    if bad is not None and hasattr(array, "at"):
+        # what is written outside of a traced array is dropped
+        where = (xp.where(bad, array.shape[0], where[0]), *where[1:])
+    elif bad is not None:
+        where, updates = tuple(part[~bad] for part in where), updates[~bad]
+    if how == "set":
+        return updated_at(array, where, updates)
+    if how in ("min", "max") and array.dtype.kind not in "iu":
+        # what is there stays where it is compared with NaN
+        never = array.dtype.type(float("inf") if how == "min" else float("-inf"))
+        updates = xp.where(xp.isnan(updates), never, updates)
+    return accumulated_at(xp, array, where, updates, how)
+
+
+def _check_static_shapes(tensor: Shape, indices: Shape, updates: Shape) -> None:
+    require_rank_at_least(indices, 1)
+    require_rank_at_least(updates, 1)
+    depth = None if indices.dims is None else indices.dims[-1]
+    if depth is None or tensor.dims is None:
+        return
+    if depth > len(tensor.dims):
+        message = f"index vectors of {depth} for a tensor of shape {tensor}"
+        raise ValueError(message)
+    updates.merge(indices[:-1] + tensor[depth:])
+
+
+class ScatterNd(Op):
+    """Zeros of a shape, with updates added at index vectors."""
+
+    signature = "indices: Tindices, updates: T, shape: Tindices -> output: T"
+    attrs = f"Tindices: {{int16, int32, int64}}, {_BAD_INDICES_ATTR}"
+    host_inputs = (2,)
+    constant_inputs = (2,)
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        ignore = node.attr("bad_indices_policy") == b"IGNORE"
+        dtype = node.attr("T")
+        fill = b"" if dtype.is_object else 0
+
+        def scatter_nd(indices: Any, updates: Any, shape: Any) -> Any:
+            sizes = shape.tolist()
+            if shape.ndim != 1:
+                message = f"Shape must be a vector, it has the shape {list(shape.shape)}"
+                raise OpError(message)
+            if any(size < 0 for size in sizes):
+                message = f"the shape {sizes} must not have negative sizes"
+                raise OpError(message)
+            zeros = xp.full(sizes, fill, dtype.numpy)
+            return scatter_updates(xp, zeros, indices, updates, "add", ignore=ignore)
+
+        return scatter_nd
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        require_rank(context.inputs[2], 1)
+        result = context.shape_value(2)
+        _check_static_shapes(result, *context.inputs[:2])
+        return [result]
+
+    @staticmethod
+    def gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
+        return None, _gathered_gradient(g, node, dz, node.inputs[0]), None
+
+
+def _gathered_gradient(g: GradientBuilder, node: Node, dz: Output, indices: Output) -> Output:
+    """What an update has become: the gradient at its index vector."""
+    if g.known_shape(indices).rank == 1:
+        indices = g.ExpandDims(indices, int32_constant(g, 1))
+    return g.GatherNd(
+        dz, widen_indices(g, indices), bad_indices_policy=node.attr("bad_indices_policy")
+    )
+
+
+class TensorScatterOp(Op, abstract=True):
+    """A tensor with updates at index vectors, combined with what is there as `how` says."""
+
+    how: ClassVar[str]
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        how, ignore = cls.how, node.attr("bad_indices_policy") == b"IGNORE"
+        return lambda tensor, indices, updates: scatter_updates(
+            xp, tensor, indices, updates, how, ignore=ignore
+        )
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        tensor, indices, updates = context.inputs
+        _check_static_shapes(tensor, indices, updates)
+        return [tensor]
+
+
+class TensorScatterUpdate(TensorScatterOp):
+    """The tensor with other values at index vectors; the last one stays."""
+
+    signature = "tensor: T, indices: Tindices, updates: T -> output: T"
+    attrs = f"Tindices: {{int16, int32, int64, uint16}}, {_BAD_INDICES_ATTR}"
+    how = "set"
+
+    @staticmethod
+    def gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
+        _, indices, updates = node.inputs
+
+        def of_rest() -> Output:
+            policy = node.attr("bad_indices_policy")
+            zeros = g.zeros_like(updates)
+            return g.TensorScatterUpdate(dz, indices, zeros, bad_indices_policy=policy)
+
+        return of_rest, None, lambda: _gathered_gradient(g, node, dz, indices)
+
+
+class TensorScatterAdd(TensorScatterOp):
+    """The tensor with updates added at index vectors."""
+
+    signature = "tensor: T, indices: Tindices, updates: T -> output: T"
+    attrs = f"Tindices: {{int32, int64}}, {_BAD_INDICES_ATTR}"
+    how = "add"
+
+    @staticmethod
+    def gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
+        return dz, None, lambda: _gathered_gradient(g, node, dz, node.inputs[1])
+
+
+class TensorScatterSub(TensorScatterOp):
+    """The tensor with updates subtracted at index vectors."""
+
+    signature = "tensor: T, indices: Tindices, updates: T -> output: T"
+    attrs = f"Tindices: {{int32, int64}}, {_BAD_INDICES_ATTR}"
+    how = "subtract"
+
+    @staticmethod
+    def gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
+        return dz, None, lambda: g.Neg(_gathered_gradient(g, node, dz, node.inputs[1]))
+
+
+class TensorScatterExtreme(TensorScatterOp, abstract=True):
+    """The tensor with the extreme of itself and the updates; those that are it share a gradient."""
+
+    @staticmethod
+    def gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
+        x, indices, updates = node.inputs
+        kept = g.Cast(g.Equal(x, node.output()), DstT=x.dtype)
+        chosen = g.Cast(
+            g.Equal(updates, _gathered_gradient(g, node, node.output(), indices)), DstT=x.dtype
+        )
+        policy = node.attr("bad_indices_policy")
+        count = g.TensorScatterAdd(kept, indices, chosen, bad_indices_policy=policy)
+        share = g.RealDiv(dz, count)
+        return (
+            lambda: g.Mul(kept, share),
+            None,
+            lambda: g.Mul(chosen, _gathered_gradient(g, node, share, indices)),
+        )
+
+
+class TensorScatterMin(TensorScatterExtreme):
+    """The tensor with the minimum of itself and the updates at index vectors."""
+
+    signature = "tensor: T, indices: Tindices, updates: T -> output: T"
+    attrs = f"Tindices: {{int32, int64}}, {_BAD_INDICES_ATTR}"
+    how = "min"
+
+
+class TensorScatterMax(TensorScatterExtreme):
+    """The tensor with the maximum of itself and the updates at index vectors."""
+
+    signature = "tensor: T, indices: Tindices, updates: T -> output: T"
+    attrs = f"Tindices: {{int32, int64}}, {_BAD_INDICES_ATTR}"
+    how = "max"
+
+
+class ScatterNdNonAliasingAdd(TensorScatterOp):
+    """The tensor with updates added at index vectors; the older form of TensorScatterAdd."""
+
+    signature = "input: T, indices: Tindices, updates: T -> output: T"
+    attrs = (
+        "T: {float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8, "
+        "qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32, uint64, bool}, "
+        f"Tindices: {{int32, int64}}, {_BAD_INDICES_ATTR}"
+    )
+    compiled = False
+    how = "add"
+
+    gradient = TensorScatterAdd.gradient

@@ -1,0 +1,345 @@
+"""Scatter updates of variables, in reference and resource form."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from types import ModuleType
+from typing import Any, ClassVar
+
+import numpy as np
+
+from cfgraph.ir.graph import Node
+from cfgraph.ir.shapes import Shape
+from cfgraph.ops.families.gather import index_vectors, with_index_depth
+from cfgraph.ops.families.variables import NUMERIC, Variable
+from cfgraph.ops.opdef.array_namespace import accumulated_at, updated_at
+from cfgraph.ops.opdef.gradient_api import no_gradient
+from cfgraph.ops.opdef.op import Kernel, Op, OpError
+from cfgraph.ops.opdef.shape_functions import InferenceContext
+
+INDICES = "Tindices: {int32, int64}"
+_ORDERED = "T: {float16, bfloat16, float32, float64, int32, int64}"
+
+# (namespace, array, index, updates) -> the changed copy
+ScatterFunction = Callable[[ModuleType, Any, Any, Any], Any]
+
+
+def scatter_replace(xp: ModuleType, array: Any, index: Any, updates: Any) -> Any:
+    """A copy with the updates in their places."""
+    return updated_at(array, index, updates)
+
+
+def scatter_add(xp: ModuleType, array: Any, index: Any, updates: Any) -> Any:
+    """A copy with the updates added, once for each time a place is named."""
+    return accumulated_at(xp, array, index, updates, "add")
+
+
+def scatter_subtract(xp: ModuleType, array: Any, index: Any, updates: Any) -> Any:
+    """A copy with the updates subtracted."""
+    return accumulated_at(xp, array, index, updates, "subtract")
+
+
+def scatter_min(xp: ModuleType, array: Any, index: Any, updates: Any) -> Any:
+    """A copy with the lesser of old value and update."""
+    return accumulated_at(xp, array, index, updates, "min")
+
+
+def scatter_max(xp: ModuleType, array: Any, index: Any, updates: Any) -> Any:
+    """A copy with the greater of old value and update."""
+    return accumulated_at(xp, array, index, updates, "max")
+
+
+def scatter_multiply(xp: ModuleType, array: Any, index: Any, updates: Any) -> Any:
+    """A copy with the places multiplied, once for each time one is named."""
+    result = np.array(array)
+    np.multiply.at(result, index, updates)
+    return result
+
+
+def scatter_divide(xp: ModuleType, array: Any, index: Any, updates: Any) -> Any:
+    """A copy with the places divided; integers towards zero."""
+    result = np.array(array)
+    if result.dtype.kind not in "iu":
+        np.divide.at(result, index, updates)
+        return result
+    if not np.all(updates):
+        message = "Integer division by zero"
+        raise OpError(message)
+    sign = np.sign(updates)
+    negative = np.array(result < 0)
+    # towards zero: divide the absolute values, which is the same however often it is repeated
+    np.floor_divide.at(np.negative(result, out=result, where=negative), index, abs(updates))
+    np.negative(result, out=result, where=negative)
+    if result.dtype.kind == "i":
+        np.multiply.at(result, index, sign)
+    return result
+
+
+def _update_rows(
+    xp: ModuleType, cell: Variable, indices: Any, updates: Any, change: ScatterFunction
+) -> None:
+    """Change the rows of a variable that `indices` names."""
+    array = cell.read()
+    if not array.ndim:
+        message = "the variable must have rows, its shape is []"
+        raise OpError(message)
+    if updates.shape and updates.shape != indices.shape + array.shape[1:]:
+        message = (
+            f"Must have updates.shape = indices.shape + params.shape[1:] or updates.shape = [], "
+            f"got updates.shape {Shape(updates.shape)}, indices.shape {Shape(indices.shape)}, "
+            f"params.shape {Shape(array.shape)}"
+        )
+        raise OpError(message)
+    wrong = (indices < 0) | (indices >= len(array))
+    if wrong.any():
+        first = np.argwhere(wrong)[0].tolist()
+        bad = indices[tuple(first)]
+        message = f"indices{first or ''} = {bad} is not in [0, {len(array)})"
+        raise OpError(message)
+    if indices.size:
+        cell.value = change(xp, array, indices, updates)
+
+
+def _update_positions(
+    xp: ModuleType,
+    cell: Variable,
+    indices: Any,
+    updates: Any,
+    change: ScatterFunction,
+    *,
+    check: bool,
+) -> None:
+    """Change the places of a variable that index vectors name."""
+    array = cell.read()
+    whole, vectors = with_index_depth(xp, array, indices)
+    where, bad = index_vectors(xp, vectors, whole.shape, check=check)
+    wanted = vectors.shape[:-1] + whole.shape[vectors.shape[-1] :]
+    if updates.shape != wanted:
+        message = (
+            f"Must have updates.shape = indices.shape[:-1] + params.shape[indices.shape[-1]:], "
+            f"got updates.shape {Shape(updates.shape)}, indices.shape {Shape(indices.shape)}, "
+            f"params.shape {Shape(array.shape)}"
+        )
+        raise OpError(message)
+    if bad is not None:
+        where, updates = tuple(part[~bad] for part in where), updates[~bad]
+    cell.value = change(xp, whole, where, updates).reshape(array.shape)
+
+
+class ScatterRows(Op, abstract=True):
+    """Change some rows of a variable; hands the reference on."""
+
+    signature = "ref: Ref(T), indices: Tindices, updates: T -> output_ref: Ref(T)"
+    stateful = True
+    gradient = staticmethod(no_gradient)
+    host_inputs = (1,)
+    change: ClassVar[ScatterFunction]
+
+    @classmethod
+    def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
+        change, returns = cls.change, bool(cls.parsed().outputs)
+
+        def scatter(step: Any, cell: Variable, indices: Any, updates: Any) -> Any:
+            _update_rows(xp, cell, indices, updates, change)
+            return cell if returns else None
+
+        return scatter
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        return [context.inputs[0]] * context.output_count
+
+
+class ScatterPositions(ScatterRows, abstract=True):
+    """Change some places of a variable; hands the reference on."""
+
+    @classmethod
+    def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
+        change, returns = cls.change, bool(cls.parsed().outputs)
+        check = node.attr("bad_indices_policy") != b"IGNORE"
+
+        def scatter(step: Any, cell: Variable, indices: Any, updates: Any) -> Any:
+            _update_positions(xp, cell, indices, updates, change, check=check)
+            return cell if returns else None
+
+        return scatter
+
+
+class ScatterUpdate(ScatterRows):
+    """Replace some rows of a variable; hands the reference on."""
+
+    attrs = f"{INDICES}, use_locking: bool = true"
+    change = scatter_replace
+
+
+class ScatterAdd(ScatterRows):
+    """Add to some rows of a variable; hands the reference on."""
+
+    attrs = f"T: {NUMERIC}, {INDICES}, use_locking: bool = false"
+    change = scatter_add
+
+
+class ScatterSub(ScatterRows):
+    """Subtract from some rows of a variable; hands the reference on."""
+
+    attrs = f"T: {NUMERIC}, {INDICES}, use_locking: bool = false"
+    change = scatter_subtract
+
+
+class ScatterMul(ScatterRows):
+    """Multiply some rows of a variable; hands the reference on."""
+
+    attrs = f"T: {NUMERIC}, {INDICES}, use_locking: bool = false"
+    change = scatter_multiply
+
+
+class ScatterDiv(ScatterRows):
+    """Divide some rows of a variable; hands the reference on."""
+
+    attrs = f"T: {NUMERIC}, {INDICES}, use_locking: bool = false"
+    change = scatter_divide
+
+
+class ScatterMin(ScatterRows):
+    """Lower some rows of a variable to the update where that is less; hands the reference on."""
+
+    attrs = f"{_ORDERED}, {INDICES}, use_locking: bool = false"
+    change = scatter_min
+
+
+class ScatterMax(ScatterRows):
+    """Raise some rows of a variable to the update where that is greater; hands the reference on."""
+
+    attrs = f"{_ORDERED}, {INDICES}, use_locking: bool = false"
+    change = scatter_max
+
+
+class ScatterNdUpdate(ScatterPositions):
+    """Replace some places of a variable; hands the reference on."""
+
+    attrs = f"{INDICES}, use_locking: bool = true, bad_indices_policy: string = ''"
+    change = scatter_replace
+
+
+class ScatterNdAdd(ScatterPositions):
+    """Add to some places of a variable; hands the reference on."""
+
+    attrs = f"T: {NUMERIC}, {INDICES}, use_locking: bool = false, bad_indices_policy: string = ''"
+    change = scatter_add
+
+
+class ScatterNdSub(ScatterPositions):
+    """Subtract from some places of a variable; hands the reference on."""
+
+    attrs = f"T: {NUMERIC}, {INDICES}, use_locking: bool = false, bad_indices_policy: string = ''"
+    change = scatter_subtract
+
+
+class ScatterNdMin(ScatterPositions):
+    """Lower some places of a variable to the update where that is less; hands the reference on."""
+
+    attrs = f"T: {NUMERIC}, {INDICES}, use_locking: bool = false, bad_indices_policy: string = ''"
+    change = scatter_min
+
+
+class ScatterNdMax(ScatterPositions):
+    """Raise some places of a variable to updates that are greater; hands the reference on."""
+
+    attrs = f"T: {NUMERIC}, {INDICES}, use_locking: bool = false, bad_indices_policy: string = ''"
+    change = scatter_max
+
+
+class ResourceScatterRows(ScatterRows, abstract=True):
+    """Change some rows of a variable."""
+
+    signature = "resource: resource, indices: Tindices, updates: dtype ->"
+
+
+class ResourceScatterNd(ScatterPositions, abstract=True):
+    """Change some places of a variable."""
+
+    signature = "ref: resource, indices: Tindices, updates: T ->"
+
+
+class ResourceScatterUpdate(ResourceScatterRows):
+    """Replace some rows of a variable."""
+
+    attrs = f"{INDICES}"
+    change = scatter_replace
+
+
+class ResourceScatterAdd(ResourceScatterRows):
+    """Add to some rows of a variable."""
+
+    attrs = f"dtype: {NUMERIC}, {INDICES}"
+    change = scatter_add
+
+
+class ResourceScatterSub(ResourceScatterRows):
+    """Subtract from some rows of a variable."""
+
+    attrs = f"dtype: {NUMERIC}, {INDICES}"
+    change = scatter_subtract
+
+
+class ResourceScatterMul(ResourceScatterRows):
+    """Multiply some rows of a variable."""
+
+    attrs = f"dtype: {NUMERIC}, {INDICES}"
+    change = scatter_multiply
+
+
+class ResourceScatterDiv(ResourceScatterRows):
+    """Divide some rows of a variable."""
+
+    attrs = f"dtype: {NUMERIC}, {INDICES}"
+    change = scatter_divide
+
+
+class ResourceScatterMin(ResourceScatterRows):
+    """Lower some rows of a variable to the update where that is less."""
+
+    attrs = f"dtype: {NUMERIC}, {INDICES}"
+    change = scatter_min
+
+
+class ResourceScatterMax(ResourceScatterRows):
+    """Raise some rows of a variable to the update where that is greater."""
+
+    attrs = f"dtype: {NUMERIC}, {INDICES}"
+    change = scatter_max
+
+
+class ResourceScatterNdUpdate(ResourceScatterNd):
+    """Replace some places of a variable."""
+
+    attrs = f"{INDICES}, use_locking: bool = true, bad_indices_policy: string = ''"
+    change = scatter_replace
+
+
+class ResourceScatterNdAdd(ResourceScatterNd):
+    """Add to some places of a variable."""
+
+    attrs = f"{INDICES}, use_locking: bool = true, bad_indices_policy: string = ''"
+    change = scatter_add
+
+
+class ResourceScatterNdSub(ResourceScatterNd):
+    """Subtract from some places of a variable."""
+
+    attrs = f"{INDICES}, use_locking: bool = true, bad_indices_policy: string = ''"
+    change = scatter_subtract
+
+
+class ResourceScatterNdMin(ResourceScatterNd):
+    """Lower some places of a variable to the update where that is less."""
+
+    attrs = f"{INDICES}, use_locking: bool = true, bad_indices_policy: string = ''"
+    change = scatter_min
+
+
+class ResourceScatterNdMax(ResourceScatterNd):
+    """Raise some places of a variable to the update where that is greater."""
+
+    attrs = f"{INDICES}, use_locking: bool = true, bad_indices_policy: string = ''"
+    change = scatter_max

@@ -1,0 +1,455 @@
+"""Reductions of rows by segment number, sorted or unsorted, with their gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any, ClassVar, Final
+
+import numpy as np
+
+from cfgraph.ir import dtypes
+from cfgraph.ir.graph import Node, Output
+from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape, vector_shape
+from cfgraph.ops.opdef.array_namespace import accumulated_at
+from cfgraph.ops.opdef.gradient_api import (
+    GradientBuilder,
+    InputGradients,
+    conjugate,
+    int32_constant,
+    row_shape,
+)
+from cfgraph.ops.opdef.op import Kernel, Op, OpError
+from cfgraph.ops.opdef.shape_functions import (
+    InferenceContext,
+    require_rank,
+    require_rank_at_least,
+    static_int,
+)
+
+
+class SegmentOp(Op, abstract=True):
+    """An op that makes one row of all those of a segment."""
+
+    sums: ClassVar[str]  # the op that sums by segment, of the same further inputs
+    drops: ClassVar[bool] = False  # a row may have a negative number
+
+
+def segment_sum_gradient(
+    cls: type[SegmentOp], g: GradientBuilder, node: Node, dz: Output
+) -> InputGradients:
+    """Each row has the gradient of its sum."""
+    return [_rows_of_segments(cls, g, node, dz), *[None] * (len(node.inputs) - 1)]
+
+
+def segment_mean_gradient(
+    cls: type[SegmentOp], g: GradientBuilder, node: Node, dz: Output
+) -> InputGradients:
+    """Each row has its share of the gradient of its mean."""
+    ids = node.inputs[1]
+    counts = g.Cast(g.Maximum(g.SegmentSum(g.OnesLike(ids), ids), 1), DstT=dz.dtype)
+    return segment_sum_gradient(cls, g, node, g.RealDiv(dz, _column_like(g, counts, dz)))
+
+
+def segment_extreme_gradient(
+    cls: type[SegmentOp], g: GradientBuilder, node: Node, dz: Output
+) -> InputGradients:
+    """Those elements that are the largest, or smallest, of their segment share alike."""
+    x = node.inputs[0]
+    chosen = g.Cast(g.Equal(x, _rows_of_segments(cls, g, node, node.output())), DstT=x.dtype)
+    # where no row is, nothing is chosen
+    share = g.RealDiv(dz, g.Maximum(getattr(g, cls.sums)(chosen, *node.inputs[1:]), 1))
+    return [g.Mul(_rows_of_segments(cls, g, node, share), chosen), *[None] * (len(node.inputs) - 1)]
+
+
+def segment_product_gradient(
+    cls: type[SegmentOp], g: GradientBuilder, node: Node, dz: Output
+) -> InputGradients:
+    """Each element has the product of the others of its segment; of two zeros none has any."""
+    x = node.inputs[0]
+    assert x.dtype is not None
+    is_zero = g.Equal(x, 0)
+    zeros = getattr(g, cls.sums)(g.Cast(is_zero, DstT=dtypes.int32), *node.inputs[1:])
+    factor = g.SelectV2(is_zero, g.const(1, x.dtype), x)
+    others = g.SelectV2(
+        is_zero,
+        _rows_of_segments(cls, g, node, getattr(g, cls.name)(factor, *node.inputs[1:])),
+        g.RealDiv(_rows_of_segments(cls, g, node, node.output()), factor),
+    )
+    dz = g.SelectV2(g.Greater(zeros, 1), g.const(0, x.dtype), dz)
+    return [
+        g.Mul(_rows_of_segments(cls, g, node, dz), conjugate(g, others)),
+        *[None] * (len(node.inputs) - 1),
+    ]
+
+
+def _rows_of_segments(cls: type[SegmentOp], g: GradientBuilder, node: Node, y: Output) -> Output:
+    """For each row that of its segment, zero where the row is dropped."""
+    ids = node.inputs[1]
+    known = g.known_value(ids)
+    if not cls.drops or (known is not None and (known >= 0).all()):
+        return g.GatherV2(y, ids, int32_constant(g, 0))
+    # the row of all negative numbers comes first
+    assert y.dtype is not None
+    dims = row_shape(g, y)
+    known = g.known_value(dims)
+    sizes = (
+        g.ConcatV2(int32_constant(g, [1]), dims, int32_constant(g, 0))
+        if known is None
+        else int32_constant(g, [1, *known])
+    )
+    padded = g.ConcatV2(g.Fill(sizes, g.const(0, y.dtype)), y, int32_constant(g, 0))
+    return g.GatherV2(padded, g.AddV2(g.Maximum(ids, -1), 1), int32_constant(g, 0))
+
+
+def _column_like(g: GradientBuilder, x: Output, y: Output) -> Output:
+    """The tensor with a dimension of 1 for each that y has beside its first."""
+    shape, rank = g.known_shape(x), g.known_shape(y).rank
+    if rank == 1:
+        return x
+    if rank is None:
+        rest = (int32_constant(g, [item]) for item in (1, 0, 1))
+        ones = g.OnesLike(g.StridedSlice(g.shape(y), *rest, end_mask=1))
+    elif shape.is_full:
+        return g.Reshape(x, int32_constant(g, [*shape, *[1] * (rank - 1)]))
+    else:
+        ones = int32_constant(g, [1] * (rank - 1))
+    return g.Reshape(x, g.ConcatV2(g.shape(x), ones, int32_constant(g, 0)))
+
+
+REAL = (
+    "{float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16, uint32, "
+    "uint64}"
+)
+NUMERIC = (
+    "{float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8, qint32, "
+    "bfloat16, qint16, quint16, uint16, complex128, float16, uint32, uint64}"
+)
+# what `accumulated` calls the ufuncs
+SEGMENT_ATTRS: Final = {
+    np.add: "add",
+    np.multiply: "multiply",
+    np.minimum: "min",
+    np.maximum: "max",
+}
+IDS = "Tindices: {int32, int64}"
+COUNT = "Tnumsegments: {int32, int64} = int32"
+
+
+def combine_segments(
+    xp: ModuleType, ufunc: Any, start: Any, rows: Any, ids: Any, count: int
+) -> Any:
+    """`count` segments, each `start` combined with the rows of its number, in order.
+
+    Compared with NaN the later row stays, whichever of the two it is.
+    """
+    result: Any = np.full_like(rows, start, shape=(count, *rows.shape[1:]))
+    if not isinstance(result, np.ndarray):
+        return accumulated_at(xp, result, ids, rows, SEGMENT_ATTRS[ufunc])
+    wins = {np.maximum: np.greater, np.minimum: np.less}.get(ufunc)
+    if wins is None or rows.dtype.kind in "iu" or not np.isnan(rows).any():
+        ufunc.at(result, ids, rows)
+        return result
+    for number, row in zip(ids.tolist(), rows, strict=True):
+        result[number] = np.where(wins(result[number], row), result[number], row)
+    return result
+
+
+def extreme_finite(dtype: Any, *, largest: bool) -> Any:
+    """The largest or smallest finite number of a type."""
+    if dtype.kind in "iu":
+        info: Any = np.iinfo(dtype)
+    else:
+        import ml_dtypes
+
+        finfo: Any = ml_dtypes.finfo
+        info = finfo(dtype)
+    return dtype.type(info.max if largest else info.min)
+
+
+class SortedSegment(SegmentOp, abstract=True):
+    """Rows of equal, sorted segment numbers become one; a number that is missing has a default."""
+
+    ufunc: ClassVar[Any]
+    missing: ClassVar[int] = 0
+    sums = "SegmentSum"
+    traceable = False
+
+    @classmethod
+    def reduced(cls, xp: ModuleType, rows: Any, ids: Any, count: int) -> Any:
+        """The segments; overridden where a ufunc does not say it."""
+        return combine_segments(xp, cls.ufunc, cls.missing, rows, ids, count)
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        def segment(data: Any, ids: Any, count: Any = None) -> Any:
+            if data.ndim < 1:
+                message = "data must be at least rank 1"
+                raise OpError(message)
+            if ids.ndim != 1:
+                message = "segment_ids should be a vector."
+                raise OpError(message)
+            if ids.size != data.shape[0]:
+                message = (
+                    "segment_ids should be the same size as dimension 0 of input, "
+                    f"{ids.size} vs. {data.shape[0]}"
+                )
+                raise OpError(message)
+            check_sorted_ids(ids)
+            size = (int(ids[-1]) + 1 if ids.size else 0) if count is None else int(count)
+            if ids.size and ids[-1] >= size:
+                message = f"segment ids must be less than num_segments {size}, got {ids[-1]}"
+                raise OpError(message)
+            return cls.reduced(xp, data, ids, size)
+
+        return segment
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        data = require_rank_at_least(context.inputs[0], 1)
+        ids = require_rank(context.inputs[1], 1)
+        data[:1].merge(ids)
+        value = context.value(1)
+        if len(context.inputs) > 2:
+            size = static_int(context, 2)
+        elif value is None or value.ndim != 1:
+            size = None
+        else:
+            size = int(value[-1]) + 1 if value.size else 0
+        return [vector_shape(None if size is None or size < 0 else size) + data[1:]]
+
+
+def check_sorted_ids(ids: Any) -> None:
+    """Raise OpError unless segment numbers are sorted and not negative."""
+    if not ids.size:
+        return
+    if ids[0] < 0:
+        message = "segment ids must be >= 0"
+        raise OpError(message)
+    if (ids[1:] < ids[:-1]).any():
+        message = "segment ids are not increasing"
+        raise OpError(message)
+
+
+class SegmentSum(SortedSegment):
+    """The sum of the rows of each segment."""
+
+    signature = "data: T, segment_ids: Tindices -> output: T"
+    attrs = f"T: {NUMERIC}, {IDS}"
+    ufunc = np.add
+
+    gradient = classmethod(segment_sum_gradient)
+
+
+class SegmentProd(SortedSegment):
+    """The product of the rows of each segment; 1 where there is none."""
+
+    signature = "data: T, segment_ids: Tindices -> output: T"
+    attrs = f"T: {NUMERIC}, {IDS}"
+    ufunc = np.multiply
+    missing = 1
+
+    gradient = classmethod(segment_product_gradient)
+
+
+class SegmentMean(SortedSegment):
+    """The mean of the rows of each segment; 0 where there is none."""
+
+    signature = "data: T, segment_ids: Tindices -> output: T"
+    attrs = f"T: {NUMERIC}, {IDS}"
+
+    @classmethod
+    def reduced(cls, xp: ModuleType, rows: Any, ids: Any, count: int) -> Any:
+        total = combine_segments(xp, np.add, 0, rows, ids, count)
+        many = np.maximum(np.bincount(ids, minlength=count), 1).astype(rows.dtype)
+        many = many.reshape((-1,) + (1,) * (rows.ndim - 1))
+        if rows.dtype.kind not in "iu":
+            return total / many
+        # integers are divided towards zero
+        quotient = np.abs(total) // many
+        return np.where(total < 0, -quotient, quotient).astype(rows.dtype)
+
+    gradient = classmethod(segment_mean_gradient)
+
+
+class SegmentExtreme(SortedSegment, abstract=True):
+    """Segments whose rows are compared; 0 where there is none."""
+
+    largest: ClassVar[bool]
+
+    @classmethod
+    def reduced(cls, xp: ModuleType, rows: Any, ids: Any, count: int) -> Any:
+        start = extreme_finite(rows.dtype, largest=cls.largest)
+        result = combine_segments(xp, cls.ufunc, start, rows, ids, count)
+        result[np.bincount(ids, minlength=count) == 0] = 0
+        return result
+
+    gradient = classmethod(segment_extreme_gradient)
+
+
+class SegmentMax(SegmentExtreme):
+    """The maximum of the rows of each segment."""
+
+    signature = "data: T, segment_ids: Tindices -> output: T"
+    attrs = f"T: {REAL}, {IDS}"
+    ufunc = np.maximum
+    largest = False
+
+
+class SegmentMin(SegmentExtreme):
+    """The minimum of the rows of each segment."""
+
+    signature = "data: T, segment_ids: Tindices -> output: T"
+    attrs = f"T: {REAL}, {IDS}"
+    ufunc = np.minimum
+    largest = True
+
+
+class SegmentSumV2(SegmentSum):
+    """SegmentSum with the number of segments given."""
+
+    signature = "data: T, segment_ids: Tindices, num_segments: Tnumsegments -> output: T"
+    attrs = f"T: {NUMERIC}, {IDS}, {COUNT}"
+    sums = "SegmentSumV2"
+
+
+class SegmentProdV2(SegmentProd):
+    """SegmentProd with the number of segments given."""
+
+    signature = "data: T, segment_ids: Tindices, num_segments: Tnumsegments -> output: T"
+    attrs = f"T: {NUMERIC}, {IDS}, {COUNT}"
+    sums = "SegmentSumV2"
+
+
+class SegmentMaxV2(SegmentMax):
+    """SegmentMax with the number of segments given."""
+
+    signature = "data: T, segment_ids: Tindices, num_segments: Tnumsegments -> output: T"
+    attrs = f"T: {REAL}, {IDS}, {COUNT}"
+    sums = "SegmentSumV2"
+
+
+class SegmentMinV2(SegmentMin):
+    """SegmentMin with the number of segments given."""
+
+    signature = "data: T, segment_ids: Tindices, num_segments: Tnumsegments -> output: T"
+    attrs = f"T: {REAL}, {IDS}, {COUNT}"
+    sums = "SegmentSumV2"
+
+
+class UnsortedSegmentOp(SegmentOp, abstract=True):
+    """Slices of equal segment numbers become one; those of negative numbers are dropped."""
+
+    ufunc: ClassVar[Any]
+    sums = "UnsortedSegmentSum"
+    drops = True
+    host_inputs = (2,)
+    constant_inputs = (2,)
+
+    @classmethod
+    def start(cls, dtype: Any) -> Any:
+        """What a segment without slices is."""
+        return dtype.type(0)
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        start, ufunc = cls.start(node.attr("T").numpy), cls.ufunc
+
+        def unsorted_segment(data: Any, ids: Any, num_segments: Any) -> Any:
+            count = int(num_segments)
+            if count < 0:
+                message = "Input num_segments == " + str(count) + " must not be negative."
+                raise OpError(message)
+            if data.shape[: ids.ndim] != ids.shape:
+                message = (
+                    f"data.shape = {list(data.shape)} does not start with segment_ids.shape = "
+                    f"{list(ids.shape)}"
+                )
+                raise OpError(message)
+            rows, flat = data.reshape((ids.size, *data.shape[ids.ndim :])), ids.reshape(-1)
+            if xp is not np:
+                return combine_unsorted_segments(xp, SEGMENT_ATTRS[ufunc], start, rows, flat, count)
+            if flat.size and flat.max() >= count:
+                place = int((flat >= count).argmax())
+                message = f"segment_ids[{place}] = {flat[place]} is out of range [0, {count})"
+                raise OpError(message)
+            if flat.size and flat.min() < 0:
+                rows, flat = rows[flat >= 0], flat[flat >= 0]
+            return combine_segments(xp, ufunc, start, rows, flat, count)
+
+        return unsorted_segment
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        data, ids = context.inputs[:2]
+        count = static_int(context, 2)
+        if count is not None and count < 0:
+            message = f"num_segments must not be negative, got {count}"
+            raise ValueError(message)
+        if data.dims is None or ids.rank is None:
+            return [UNKNOWN_SHAPE]
+        data[: ids.rank].merge(ids)
+        return [vector_shape(count) + data[ids.rank :]]
+
+
+def combine_unsorted_segments(
+    xp: ModuleType, how: str, start: Any, rows: Any, ids: Any, count: int
+) -> Any:
+    """The segments without a look at the numbers: those outside go to a segment that is dropped."""
+    segments = xp.full((count + 1, *rows.shape[1:]), start, rows.dtype)
+    inside = xp.where((ids < 0) | (ids >= count), count, ids)
+    return accumulated_at(xp, segments, inside, rows, how)[:count]
+
+
+class UnsortedSegmentSum(UnsortedSegmentOp):
+    """The sum of the slices of each segment."""
+
+    signature = "data: T, segment_ids: Tindices, num_segments: Tnumsegments -> output: T"
+    attrs = f"T: {NUMERIC}, Tindices: {{int16, int32, int64}}, {COUNT}"
+    ufunc = np.add
+
+    gradient = classmethod(segment_sum_gradient)
+
+
+class UnsortedSegmentProd(UnsortedSegmentOp):
+    """The product of the slices of each segment."""
+
+    signature = "data: T, segment_ids: Tindices, num_segments: Tnumsegments -> output: T"
+    attrs = f"T: {NUMERIC}, {IDS}, {COUNT}"
+    ufunc = np.multiply
+
+    @classmethod
+    def start(cls, dtype: Any) -> Any:
+        return dtype.type(1)
+
+    gradient = classmethod(segment_product_gradient)
+
+
+class UnsortedSegmentMax(UnsortedSegmentOp):
+    """The maximum of the slices of each segment; the lowest number where there is none."""
+
+    signature = "data: T, segment_ids: Tindices, num_segments: Tnumsegments -> output: T"
+    attrs = f"T: {REAL}, {IDS}, {COUNT}"
+    ufunc = np.maximum
+    traceable = False  # what becomes of NaN depends on the order
+
+    @classmethod
+    def start(cls, dtype: Any) -> Any:
+        return extreme_finite(dtype, largest=False)
+
+    gradient = classmethod(segment_extreme_gradient)
+
+
+class UnsortedSegmentMin(UnsortedSegmentOp):
+    """The minimum of the slices of each segment; the largest number where there is none."""
+
+    signature = "data: T, segment_ids: Tindices, num_segments: Tnumsegments -> output: T"
+    attrs = f"T: {REAL}, {IDS}, {COUNT}"
+    ufunc = np.minimum
+    traceable = False
+
+    @classmethod
+    def start(cls, dtype: Any) -> Any:
+        return extreme_finite(dtype, largest=True)
+
+    gradient = classmethod(segment_extreme_gradient)

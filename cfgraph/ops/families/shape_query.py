@@ -1,0 +1,98 @@
+"""The shape, rank, and size of a tensor, as a tensor."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from cfgraph.ir.graph import Node
+from cfgraph.ir.shapes import SCALAR_SHAPE, Shape, vector_shape
+from cfgraph.ops.families.split import as_outputs
+from cfgraph.ops.opdef.op import Kernel, Op
+from cfgraph.ops.opdef.shape_functions import InferenceContext
+
+
+def sizes_of_value(value: Any) -> tuple[int, ...]:
+    """The sizes of a value; a resource or variant that is no array is a scalar."""
+    return (
+        value.shape if isinstance(value, (np.ndarray, np.generic)) else _static_shape_sizes(value)
+    )
+
+
+def _static_shape_sizes(value: Any) -> tuple[int, ...]:
+    # arrays of other namespaces have a dtype; what else has none is one opaque object
+    return tuple(value.shape) if hasattr(value, "dtype") and hasattr(value, "ndim") else ()
+
+
+class ShapeOp(Op, name="Shape"):
+    """The sizes of a tensor."""
+
+    signature = "input: T -> output: out_type"
+    attrs = "out_type: {int32, int64} = int32"
+    shape_only = True
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        dtype, array = node.attr("out_type").numpy, np.array
+        if node.attr("T").is_object:
+            return lambda value: array(sizes_of_value(value), dtype)
+        return lambda value: array(value.shape, dtype)
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        return [vector_shape(context.inputs[0].rank)]
+
+
+class ShapeN(Op):
+    """The sizes of each of several tensors."""
+
+    signature = "input: N*T -> output: N*out_type"
+    attrs = "out_type: {int32, int64} = int32"
+    shape_only = True
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        dtype = node.attr("out_type").numpy
+        return lambda *values: as_outputs(
+            [np.array(sizes_of_value(value), dtype) for value in values]
+        )
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        return [vector_shape(of.rank) for of in context.inputs[: context.output_count]]
+
+
+class Rank(Op):
+    """The number of dimensions of a tensor."""
+
+    signature = "input: T -> output: int32"
+    shape_only = True
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        return lambda value: np.int32(len(sizes_of_value(value)))
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        return [SCALAR_SHAPE]
+
+
+class Size(Op):
+    """The number of elements of a tensor."""
+
+    signature = "input: T -> output: out_type"
+    attrs = "out_type: {int32, int64} = int32"
+    shape_only = True
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        make = node.attr("out_type").numpy.type
+        return lambda value: make(math.prod(sizes_of_value(value)))
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        return [SCALAR_SHAPE]

@@ -1,0 +1,200 @@
+"""Rectangular slices: Slice, and the index that strides and masks define."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from cfgraph.ir import dtypes
+from cfgraph.ir.graph import Node, Output
+from cfgraph.ir.shapes import Shape
+from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients
+from cfgraph.ops.opdef.op import Kernel, Op, OpError
+from cfgraph.ops.opdef.shape_functions import (
+    InferenceContext,
+    require_rank,
+    shape_of_rank,
+    static_ints,
+)
+
+
+class Slice(Op):
+    """The part that starts at `begin` and has the sizes `size`; -1 is all that is left."""
+
+    signature = "input: T, begin: Index, size: Index -> output: T"
+    attrs = "Index: {int32, int64}"
+    host_inputs = (1, 2)
+    constant_inputs = (1, 2)
+    moves = True
+    reads_region = True
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        return _slice_value
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        data, begin, size = context.inputs[0], static_ints(context, 1), static_ints(context, 2)
+        of = require_rank(context.inputs[1].merge(context.inputs[2]), 1)
+        rank = of.dims[0] if of.dims else None
+        data = data.merge(shape_of_rank(rank))
+        sizes = context.shape_value(2)
+        if data.dims is None:
+            return [sizes if size is not None and -1 not in size else shape_of_rank(sizes.rank)]
+        if size is None:
+            return [sizes.merge(shape_of_rank(len(data.dims)))]
+        if begin is None:
+            return [
+                Shape(
+                    None if want == -1 and dim != 0 else max(want, 0)
+                    for want, dim in zip(size, data.dims, strict=True)
+                )
+            ]
+        return [
+            Shape(
+                _static_slice_size(dim, start, want)
+                for dim, start, want in zip(data.dims, begin, size, strict=True)
+            )
+        ]
+
+    @staticmethod
+    def gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
+        x, begin, _ = node.inputs
+        margins = _static_slice_margins(g, node)
+        if margins is not None:
+            return g.Pad(dz, g.const(margins or np.zeros((0, 2)), dtypes.int32)), None, None
+        index = begin.dtype or dtypes.int32
+        after = g.Sub(g.Sub(g.shape(x, index), g.shape(dz, index)), begin)
+        return g.Pad(dz, g.Pack(begin, after, axis=1)), None, None
+
+
+def _static_slice_margins(g: GradientBuilder, node: Node) -> list[list[int]] | None:
+    """How much of each dimension lies before and after the part, where all is known."""
+    x, begin, size = node.inputs
+    starts, wants, dims = g.known_value(begin), g.known_value(size), g.known_shape(x).dims
+    if starts is None or wants is None or dims is None:
+        return None
+    margins = []
+    for dim, start, want in zip(dims, starts.tolist(), wants.tolist(), strict=True):
+        if want != -1 and dim is None:
+            return None
+        margins.append([start, 0 if want == -1 or dim is None else dim - start - want])
+    return margins
+
+
+def _static_slice_size(dim: int | None, start: int, want: int) -> int | None:
+    if want == -1:
+        want = -1 if dim is None else dim - start
+        if dim is None:
+            return None
+    if start < 0 or want < 0 or (dim is not None and start + want > dim):
+        message = f"a slice of size {want} from {start} does not fit a dimension of size {dim}"
+        raise ValueError(message)
+    return want
+
+
+def _slice_value(value: Any, begin: Any, size: Any) -> Any:
+    rank = value.ndim
+    if begin.shape != (rank,) or size.shape != (rank,):
+        message = (
+            f"Expected begin and size arguments to be 1-D tensors of size {rank}, but got shapes "
+            f"{list(begin.shape)} and {list(size.shape)} instead."
+        )
+        raise OpError(message)
+    if not rank:
+        return value
+    index = []
+    for axis, (start, want, whole) in enumerate(
+        zip(begin.tolist(), size.tolist(), value.shape, strict=True)
+    ):
+        stop = whole if want == -1 else start + want
+        if not 0 <= start <= whole:
+            message = f"Expected begin[{axis}] in [0, {whole}], but got {start}"
+            raise OpError(message)
+        if not start <= stop <= whole:
+            message = f"Expected size[{axis}] in [0, {whole - start}], but got {want}"
+            raise OpError(message)
+        index.append(slice(start, stop))
+    return value[tuple(index)]
+
+
+class StridedSliceMasks:
+    """The five masks of a strided slice, read from a node."""
+
+    __slots__ = ("begin", "ellipsis", "end", "new_axis", "shrink")
+
+    def __init__(self, attr: Any) -> None:
+        self.begin: int = attr("begin_mask")
+        self.end: int = attr("end_mask")
+        self.ellipsis: int = attr("ellipsis_mask")
+        self.new_axis: int = attr("new_axis_mask")
+        self.shrink: int = attr("shrink_axis_mask")
+
+    def index(
+        self,
+        begin: Sequence[int | None] | None,
+        end: Sequence[int | None] | None,
+        strides: Sequence[int],
+    ) -> tuple[Any, ...]:
+        """The index that NumPy calls the same part; OpError where there is none.
+
+        Bounds that are not known leave None in a slice, and -1 for an index.
+        """
+        if self.ellipsis & (self.ellipsis - 1):
+            message = "Multiple ellipses in slice spec not allowed"
+            raise OpError(message)
+        return tuple(self._item(place, begin, end, strides) for place in range(len(strides)))
+
+    def _item(
+        self,
+        place: int,
+        begin: Sequence[int | None] | None,
+        end: Sequence[int | None] | None,
+        strides: Sequence[int],
+    ) -> Any:
+        bit = 1 << place
+        if self.ellipsis & bit:
+            return Ellipsis
+        if self.new_axis & bit:
+            return None
+        stride = strides[place]
+        if stride == 0:
+            message = f"strides[{place}] must be non-zero"
+            raise OpError(message)
+        start = begin[place] if begin is not None else None
+        if self.shrink & bit:
+            if stride < 0:
+                message = "only stride 1 allowed on non-range indexing."
+                raise OpError(message)
+            return -1 if start is None else start
+        stop = end[place] if end is not None else None
+        return slice(None if self.begin & bit else start, None if self.end & bit else stop, stride)
+
+
+def cached_strided_index(masks: StridedSliceMasks) -> Any:
+    """A function from begin, end and strides to the index, which keeps the last one.
+
+    In most graphs they are constants, or the same in all iterations but for the loop variable.
+    """
+    last: tuple[Any, tuple[Any, ...]] = (None, ())
+
+    def index(begin: Any, end: Any, strides: Any) -> tuple[Any, ...]:
+        nonlocal last
+        key = begin.tolist(), end.tolist(), strides.tolist()
+        known = last
+        if key == known[0]:
+            return known[1]
+        if begin.ndim != 1 or begin.shape != end.shape or begin.shape != strides.shape:
+            message = (
+                "Expected begin, end, and strides to be 1D equal size tensors, but got shapes "
+                f"{list(begin.shape)}, {list(end.shape)}, and {list(strides.shape)} instead."
+            )
+            raise OpError(message)
+        made = masks.index(*key)
+        last = key, made
+        return made
+
+    return index

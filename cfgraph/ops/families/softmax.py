@@ -1,0 +1,220 @@
+"""Softmax, log-softmax, and the cross entropy of logits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from cfgraph.ir.graph import Node, Output
+from cfgraph.ir.shapes import Shape
+from cfgraph.ops.opdef.array_namespace import updated_at
+from cfgraph.ops.opdef.elementwise import SameShape
+from cfgraph.ops.opdef.gradient_api import (
+    GradientBuilder,
+    InputGradients,
+    int32_constant,
+    sum_to_shape,
+)
+from cfgraph.ops.opdef.op import Kernel, Op, OpError
+from cfgraph.ops.opdef.precision import computed_in_float32
+from cfgraph.ops.opdef.shape_functions import InferenceContext
+
+_FLOATS = "T: {float16, bfloat16, float32, float64}"
+
+
+class LogitsOp(SameShape, abstract=True):
+    """A function of each vector of logits."""
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        return computed_in_float32(super().bind(node, xp), node.attr("T"))
+
+
+class Softmax(LogitsOp):
+    """Exponentials that sum to one over the last dimension."""
+
+    signature = "logits: T -> softmax: T"
+    attrs = _FLOATS
+
+    @staticmethod
+    def kernel(xp: ModuleType, logits: Any) -> Any:
+        check_logits_rank(logits)
+        if logits.size == 0:
+            return logits
+        raised = xp.exp(logits - xp.max(logits, axis=-1, keepdims=True))
+        return raised / xp.sum(raised, axis=-1, keepdims=True)
+
+    @staticmethod
+    def gradient(g: GradientBuilder, node: Node, dy: Output) -> InputGradients:
+        return [_softmax_gradient(g, dy, node.output())]
+
+
+def _softmax_gradient(g: GradientBuilder, dy: Output, shares: Output) -> Output:
+    """The gradient of logits, given that of their softmax."""
+    return g.Mul(g.Sub(dy, _class_sum(g, g.Mul(dy, shares))), shares)
+
+
+def _class_sum(g: GradientBuilder, x: Output) -> Output:
+    return g.Sum(x, int32_constant(g, [-1]), keep_dims=True)
+
+
+class LogSoftmax(LogitsOp):
+    """Logarithm of Softmax."""
+
+    signature = "logits: T -> logsoftmax: T"
+    attrs = _FLOATS
+
+    @staticmethod
+    def kernel(xp: ModuleType, logits: Any) -> Any:
+        check_logits_rank(logits)
+        return logits if logits.size == 0 else log_softmax(xp, logits)
+
+    @staticmethod
+    def gradient(g: GradientBuilder, node: Node, dy: Output) -> InputGradients:
+        return [g.Sub(dy, g.Mul(_class_sum(g, dy), g.Exp(node.output())))]
+
+
+def log_softmax(xp: ModuleType, logits: Any) -> Any:
+    """The logarithm of the softmax over the last dimension."""
+    shifted = logits - xp.max(logits, axis=-1, keepdims=True)
+    return shifted - xp.log(xp.sum(xp.exp(shifted), axis=-1, keepdims=True))
+
+
+def check_logits_rank(logits: Any) -> None:
+    """Refuse a scalar."""
+    if logits.ndim == 0:
+        message = "logits must have >= 1 dimension, got []"
+        raise OpError(message)
+
+
+class CrossEntropyOp(Op, abstract=True):
+    """The loss of each row of logits, and its gradient."""
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        return computed_in_float32(super().bind(node, xp), node.attr("T"))
+
+
+def _logits_gradient(
+    g: GradientBuilder, node: Node, dloss: Output | None, dback: Output | None
+) -> Output:
+    """The gradient of logits, given those of their loss and of its gradient."""
+    parts = []
+    if dloss is not None:
+        parts.append(g.Mul(_column(g, dloss), node.output(1)))
+    if dback is not None:
+        parts.append(_softmax_gradient(g, dback, g.Softmax(node.inputs[0])))
+    return parts[0] if len(parts) == 1 else g.AddV2(*parts)
+
+
+def _column(g: GradientBuilder, x: Output) -> Output:
+    return g.ExpandDims(x, int32_constant(g, -1))
+
+
+class SoftmaxCrossEntropyWithLogits(CrossEntropyOp):
+    """Cross entropy of rows of logits with rows of probabilities, and its gradient."""
+
+    signature = "features: T, labels: T -> loss: T, backprop: T"
+    attrs = _FLOATS
+
+    @staticmethod
+    def kernel(xp: ModuleType, features: Any, labels: Any) -> Any:
+        if max(features.ndim, labels.ndim) != 2:
+            message = (
+                "logits and labels must be either 2-dimensional, or broadcasted to be 2-dimensional"
+            )
+            raise OpError(message)
+        features, labels = xp.broadcast_arrays(features, labels)
+        if features.size == 0:
+            return xp.zeros(features.shape[:1], dtype=features.dtype), features
+        logs = log_softmax(xp, features)
+        return xp.sum(labels * -logs, axis=1), xp.exp(logs) - labels
+
+    @staticmethod
+    def gradient(
+        g: GradientBuilder, node: Node, dloss: Output | None, dback: Output | None
+    ) -> InputGradients:
+        logits, labels = node.inputs
+
+        def of_labels() -> Output:
+            parts = [] if dback is None else [g.Neg(dback)]
+            if dloss is not None:
+                parts.append(g.Mul(_column(g, dloss), g.Neg(g.LogSoftmax(logits))))
+            total = parts[0] if len(parts) == 1 else g.AddV2(*parts)
+            return sum_to_shape(g, total, labels, logits)
+
+        return lambda: sum_to_shape(
+            g, _logits_gradient(g, node, dloss, dback), logits, labels
+        ), of_labels
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        both = context.inputs[0].broadcast(context.inputs[1])
+        if both.rank is None:
+            both = Shape((None, None))
+        if both.rank != 2:
+            message = f"logits and labels must make a matrix, not {both}"
+            raise ValueError(message)
+        return [both[:1], both]
+
+
+class SparseSoftmaxCrossEntropyWithLogits(CrossEntropyOp):
+    """Cross entropy of rows of logits with the class of each, and its gradient."""
+
+    signature = "features: T, labels: Tlabels -> loss: T, backprop: T"
+    attrs = _FLOATS + ", Tlabels: {int32, int64} = int64"
+
+    @staticmethod
+    def kernel(xp: ModuleType, features: Any, labels: Any) -> Any:
+        check_classes(xp, features, labels)
+        if features.size == 0:
+            return xp.zeros(features.shape[:1], dtype=features.dtype), features
+        logs = log_softmax(xp, features)
+        rows = xp.arange(len(labels))
+        shares, right = xp.exp(logs), (rows, labels)
+        return -logs[right], updated_at(shares, right, shares[right] - features.dtype.type(1))
+
+    @staticmethod
+    def gradient(
+        g: GradientBuilder, node: Node, dloss: Output | None, dback: Output | None
+    ) -> InputGradients:
+        return lambda: _logits_gradient(g, node, dloss, dback), None
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        features, labels = context.inputs
+        features = features.merge(Shape((None, None)))
+        rows = features[:1].merge(labels)
+        return [rows, Shape(rows) + features[1:]]
+
+
+def check_classes(xp: ModuleType, features: Any, labels: Any) -> None:
+    """Refuse labels that do not fit the logits; on an accelerator only by their shape."""
+    if features.ndim != 2:
+        message = f"logits must be 2-D, but got shape {list(features.shape)}"
+        raise OpError(message)
+    if labels.ndim != 1:
+        message = f"labels must be 1-D, but got shape {list(labels.shape)}"
+        raise OpError(message)
+    if len(labels) != len(features):
+        message = (
+            "logits and labels must have the same first dimension, "
+            f"got logits shape {list(features.shape)} and labels shape {list(labels.shape)}"
+        )
+        raise OpError(message)
+    classes = features.shape[1]
+    if len(labels) and classes == 0:
+        message = f"Must have at least one class, but got logits shape {list(features.shape)}"
+        raise OpError(message)
+    if xp is not np:
+        return
+    wrong = labels[(labels < 0) | (labels >= classes)]
+    if len(wrong):
+        message = (
+            f"Received a label value of {wrong[0]} which is outside the valid range of "
+            f"[0, {classes}).  Label values: {' '.join(map(str, labels.tolist()))}"
+        )
+        raise OpError(message)

@@ -1,0 +1,266 @@
+"""Top-k, order statistics, and binary search in sorted rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any, ClassVar
+
+import numpy as np
+
+from cfgraph.ir.graph import Node, Output
+from cfgraph.ir.shapes import Shape
+from cfgraph.ops.families.gather import row_gather_gradient
+from cfgraph.ops.families.segment import REAL
+from cfgraph.ops.opdef.elementwise import SameShape
+from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, int32_constant
+from cfgraph.ops.opdef.op import Kernel, Op, OpError
+from cfgraph.ops.opdef.shape_functions import (
+    InferenceContext,
+    require_rank,
+    require_rank_at_least,
+    static_int,
+    with_dim,
+)
+
+
+def _top_k(xp: ModuleType, value: Any, k: int, dtype: Any) -> Any:
+    if k < 0:
+        message = f"Need k >= 0, got {k}"
+        raise OpError(message)
+    if value.ndim < 1:
+        message = f"input must be >= 1-D, got shape {list(value.shape)}"
+        raise OpError(message)
+    size = value.shape[-1]
+    if size < k:
+        message = f"input must have at least k columns. Had {size}, needed {k}"
+        raise OpError(message)
+    # sorting the reversed rows puts the first of equal elements in front
+    turned = value[..., ::-1]
+    order = turned.argsort(axis=-1, kind="stable") if xp is np else xp.argsort(turned, axis=-1)
+    places = (size - 1 - order)[..., ::-1][..., :k]
+    return xp.take_along_axis(value, places, axis=-1), places.astype(dtype)
+
+
+class TopKV2(Op):
+    """The k largest elements of each row, in falling order, and where they are."""
+
+    signature = "input: T, k: Tk -> values: T, indices: index_type"
+    attrs = (
+        f"sorted: bool = true, T: {REAL}, Tk: {{int16, int32, int64}} = int32, "
+        "index_type: {int16, int32, int64} = int32"
+    )
+    host_inputs = (1,)
+    constant_inputs = (1,)
+    uncompiled_types = "uint16"
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        dtype = node.attr("index_type").numpy
+
+        def top_k(value: Any, k: Any) -> Any:
+            if k.ndim:
+                message = f"k must be scalar, got shape {list(k.shape)}"
+                raise OpError(message)
+            return _top_k(xp, value, int(k), dtype)
+
+        return top_k
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        return [_top_k_shape(context.inputs[0], static_int(context, 1))] * 2
+
+    @staticmethod
+    def gradient(
+        g: GradientBuilder, node: Node, dz: Output | None, _: Output | None
+    ) -> InputGradients:
+        assert dz is not None
+        return [
+            row_gather_gradient(g, node.inputs[0], node.output(1), dz),
+            *[None] * (len(node.inputs) - 1),
+        ]
+
+
+def _top_k_shape(data: Shape, k: int | None) -> Shape:
+    require_rank_at_least(data, 1)
+    if k is not None and (k < 0 or (data.dims and (data.dims[-1] or k) < k)):
+        message = f"{data} has no {k} largest elements in a row"
+        raise ValueError(message)
+    return with_dim(data, -1, k)
+
+
+class TopK(Op):
+    """The k largest elements of each row, and where they are; k is an attribute."""
+
+    signature = "input: T -> values: T, indices: int32"
+    attrs = f"k: int >= 0, sorted: bool = true, T: {REAL}"
+    compiled = False
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        k = node.attr("k")
+        return lambda value: _top_k(xp, value, k, np.int32)
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        return [_top_k_shape(context.inputs[0], context.attr("k"))] * 2
+
+    gradient = TopKV2.gradient
+
+
+class NthElement(Op):
+    """The n-th smallest element of each row, or with `reverse` the n-th largest, from 0."""
+
+    signature = "input: T, n: int32 -> values: T"
+    attrs = f"reverse: bool = false, T: {REAL}"
+    host_inputs = (1,)
+    constant_inputs = (1,)
+    compiled = False
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        reverse = node.attr("reverse")
+
+        def nth_element(value: Any, n: Any) -> Any:
+            place = int(n)
+            if value.ndim < 1:
+                message = f"Input must be >= 1-D, got shape {list(value.shape)}"
+                raise OpError(message)
+            if not 0 <= place < value.shape[-1]:
+                message = f"Input must have at least n+1 columns, n is {place}"
+                raise OpError(message)
+            return xp.sort(value, axis=-1)[..., -1 - place if reverse else place]
+
+        return nth_element
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        data, n = require_rank_at_least(context.inputs[0], 1), static_int(context, 1)
+        if n is not None and (
+            n < 0 or (data.dims and data.dims[-1] is not None and (data.dims[-1] <= n))
+        ):
+            message = f"{data} has no element {n} in a row"
+            raise ValueError(message)
+        return [data[:-1]]
+
+    @staticmethod
+    def gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
+        x, last = node.inputs[0], int32_constant(g, -1)
+        chosen = g.Cast(g.Equal(g.ExpandDims(node.output(), last), x), DstT=x.dtype)
+        count = g.Sum(chosen, last, keep_dims=True)
+        return g.Mul(g.RealDiv(chosen, count), g.ExpandDims(dz, last)), None
+
+
+class InTopKV2(Op):
+    """For each row of predictions, whether its target is among the k largest."""
+
+    signature = "predictions: float32, targets: T, k: T -> precision: bool"
+    attrs = "T: {int32, int64} = int32"
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        def in_top_k(predictions: Any, targets: Any, k: Any) -> Any:
+            if predictions.ndim != 2 or targets.ndim != 1:
+                message = "predictions must be 2-dimensional and targets must be 1-dimensional"
+                raise OpError(message)
+            if predictions.shape[0] != targets.shape[0]:
+                message = (
+                    f"First dimension of predictions {predictions.shape[0]} must match length of "
+                    f"targets {targets.shape[0]}"
+                )
+                raise OpError(message)
+            classes = predictions.shape[1]
+            if not classes:
+                return xp.zeros(targets.shape, bool)
+            inside = (targets >= 0) & (targets < classes)
+            place = xp.clip(targets, 0, classes - 1)[:, None]
+            chosen = xp.take_along_axis(predictions, place, axis=1)
+            above = (predictions > chosen).sum(axis=1)
+            return inside & xp.isfinite(predictions).all(axis=1) & (above < k)
+
+        return in_top_k
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        rows = require_rank(context.inputs[0], 2)[:1]
+        return [require_rank(context.inputs[1], 1).merge(rows)]
+
+
+class InTopK(InTopKV2):
+    """For each row of predictions, whether its target is among the k largest; k an attribute."""
+
+    signature = "predictions: float32, targets: T -> precision: bool"
+    attrs = "k: int, T: {int32, int64} = int32"
+    compiled = False
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        in_top_k, k = super().bind(node, xp), node.attr("k")
+        return lambda predictions, targets: in_top_k(predictions, targets, k)
+
+
+class SearchBound(SameShape, abstract=True):
+    """For each value of a row, where it belongs in a sorted row."""
+
+    signature = "sorted_inputs: T, values: T -> output: out_type"
+    attrs = "out_type: {int32, int64} = int32"
+    side: ClassVar[Any]
+    traceable = False
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        dtype, side = node.attr("out_type").numpy, cls.side
+
+        def bound(rows: Any, values: Any) -> Any:
+            if rows.ndim != 2 or values.ndim != 2 or len(rows) != len(values):
+                message = (
+                    "sorted_inputs and values must be matrices with as many rows, not "
+                    f"{list(rows.shape)} and {list(values.shape)}"
+                )
+                raise OpError(message)
+            result = np.empty(values.shape, dtype)
+            for number, row in enumerate(rows):
+                result[number] = np.searchsorted(row, values[number], side)
+            return result
+
+        return bound
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        require_rank(context.inputs[0], 2)
+        return [require_rank(context.inputs[1], 2)]
+
+
+class LowerBound(SearchBound):
+    """For each value the first place in its sorted row whose element is not smaller."""
+
+    signature = "sorted_inputs: T, values: T -> output: out_type"
+    side = "left"
+
+
+class UpperBound(SearchBound):
+    """For each value the first place in its sorted row whose element is larger."""
+
+    signature = "sorted_inputs: T, values: T -> output: out_type"
+    side = "right"
+
+
+class Bucketize(SameShape):
+    """For each element how many of the boundaries are not above it."""
+
+    signature = "input: T -> output: int32"
+    attrs = "T: {int32, int64, float32, float64}, boundaries: list(float)"
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        bounds = [float(item) for item in node.attr("boundaries")]
+        if sorted(bounds) != bounds:
+            message = "Expected sorted boundaries"
+            raise OpError(message)
+        wide = np.float64 if node.attr("T").numpy == np.float64 else np.float32
+        edges = xp.asarray(np.array(bounds, np.float32).astype(wide))
+
+        def bucketize(value: Any) -> Any:
+            return xp.searchsorted(edges, value.astype(wide), "right").astype(np.int32)
+
+        return bucketize

@@ -1,0 +1,370 @@
+"""Blocks of space moved to the batch or the depth, and back."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from types import ModuleType
+from typing import Any, ClassVar
+
+from cfgraph.ir.graph import Node, Output
+from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
+from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients
+from cfgraph.ops.opdef.op import Kernel, Op, OpError
+from cfgraph.ops.opdef.shape_functions import (
+    InferenceContext,
+    require_rank,
+    require_rank_at_least,
+    shape_of_rank,
+    static_ints,
+)
+
+SizePairs = list[list[int]]
+
+
+def space_to_batch(xp: ModuleType, value: Any, block: list[int], pairs: SizePairs) -> Any:
+    """Each place in a block of space becomes a part of the batch. Raises OpError."""
+    _check_block(value, block, pairs)
+    count = len(block)
+    rest = value.shape[count + 1 :]
+    borders = [[0, 0], *pairs, *([[0, 0]] * len(rest))]
+    if any(before or after for before, after in borders):
+        value = xp.pad(value, borders)
+    batch, space = value.shape[0], value.shape[1 : count + 1]
+    for size, step in zip(space, block, strict=True):
+        if size % step:
+            message = f"padded_shape={size} is not divisible by block_shape={step}"
+            raise OpError(message)
+    cut = [part for size, step in zip(space, block, strict=True) for part in (size // step, step)]
+    value = value.reshape([batch, *cut, *rest])
+    order = [*range(2, 2 * count + 1, 2), 0, *range(1, 2 * count + 1, 2)]
+    value = value.transpose([*order, *range(2 * count + 1, value.ndim)])
+    small = [size // step for size, step in zip(space, block, strict=True)]
+    return value.reshape([batch * math.prod(block), *small, *rest])
+
+
+def batch_to_space(value: Any, block: list[int], crops: SizePairs) -> Any:
+    """The reverse of `space_to_batch`. Raises OpError."""
+    _check_block(value, block, crops)
+    count, whole = len(block), math.prod(block)
+    batch, space, rest = value.shape[0], value.shape[1 : count + 1], value.shape[count + 1 :]
+    if batch % whole:
+        message = f"Input batch dimension ({batch}) is not divisible by product of block sizes"
+        raise OpError(message + f" ({whole})")
+    value = value.reshape([*block, batch // whole, *space, *rest])
+    order = [count]
+    for place in range(count):
+        order += [count + 1 + place, place]
+    value = value.transpose([*order, *range(2 * count + 1, value.ndim)])
+    large = [size * step for size, step in zip(space, block, strict=True)]
+    value = value.reshape([batch // whole, *large, *rest])
+    inside = []
+    for size, (before, after) in zip(large, crops, strict=True):
+        if before + after > size:
+            message = f"cropped_shape={size - before - after} must be non-negative"
+            raise OpError(message)
+        inside.append(slice(before, size - after))
+    return value[(slice(None), *inside)]
+
+
+def _check_block(value: Any, block: list[int], pairs: SizePairs) -> None:
+    if value.ndim < len(block) + 1:
+        message = f"input rank should be >= {len(block) + 1} instead of {value.ndim}"
+        raise OpError(message)
+    if any(step < 1 for step in block):
+        message = f"All values in block_shape must be positive, got {block}"
+        raise OpError(message)
+    if any(width < 0 for pair in pairs for width in pair):
+        message = "Paddings and crops must be non-negative"
+        raise OpError(message)
+
+
+def _size_pairs(array: Any, count: int) -> SizePairs:
+    if array.shape != (count, 2):
+        message = (
+            f"paddings and crops should have shape [{count}, 2] instead of {list(array.shape)}"
+        )
+        raise OpError(message)
+    pairs: SizePairs = array.tolist()
+    return pairs
+
+
+def _block_sizes(array: Any) -> list[int]:
+    if array.ndim != 1:
+        message = f"block_shape rank should be 1 instead of {array.ndim}"
+        raise OpError(message)
+    block: list[int] = array.tolist()
+    return block
+
+
+class SpaceBatchOp(Op, abstract=True):
+    """What the four ops between space and batch share: their static shape."""
+
+    to_batch: ClassVar[bool]
+    host_inputs: ClassVar[tuple[int, ...]] = (1, 2)
+    constant_inputs: ClassVar[tuple[int, ...]] = (1, 2)
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        block, pairs = cls.static_block(context)
+        data = require_rank_at_least(context.inputs[0], 1 if block is None else len(block) + 1)
+        if data.dims is None or block is None:
+            return [shape_of_rank(data.rank)]
+        rest = data.dims[len(block) + 1 :]
+        if pairs is None:
+            pairs = [None] * len(block)
+        whole, batch = math.prod(block), data.dims[0]
+        if cls.to_batch:
+            first = None if batch is None else batch * whole
+            space = [
+                None if dim is None or pair is None else exact_quotient(dim + sum(pair), step)
+                for dim, step, pair in zip(data.dims[1:], block, pairs, strict=False)
+            ]
+        else:
+            first = None if batch is None else exact_quotient(batch, whole)
+            space = [
+                None if dim is None or pair is None else _cropped_size(dim * step, pair)
+                for dim, step, pair in zip(data.dims[1:], block, pairs, strict=False)
+            ]
+        return [Shape((first, *space, *rest))]
+
+    @classmethod
+    def static_block(
+        cls, context: InferenceContext
+    ) -> tuple[list[int] | None, list[list[int] | None] | None]:
+        """The block and the paddings or crops where they are known."""
+        require_rank(context.inputs[1], 1)
+        require_rank(context.inputs[2], 2)
+        block, pairs = static_ints(context, 1), context.value(2)
+        if block is not None and any(step < 1 for step in block):
+            message = f"block {block} must be positive"
+            raise ValueError(message)
+        fits = pairs is not None and block is not None and pairs.shape == (len(block), 2)
+        return block, pairs.tolist() if fits and pairs is not None else None
+
+
+def exact_quotient(size: int, step: int) -> int:
+    """The quotient. Raises ValueError where there is a remainder."""
+    if size % step:
+        message = f"{size} is not divisible by {step}"
+        raise ValueError(message)
+    return size // step
+
+
+def _cropped_size(size: int, pair: list[int]) -> int:
+    if sum(pair) > size:
+        message = f"crops {pair} are larger than {size}"
+        raise ValueError(message)
+    return size - sum(pair)
+
+
+class SpaceToBatchND(SpaceBatchOp):
+    """Each place in a block of space becomes a part of the batch, after zeros were put around."""
+
+    signature = "input: T, block_shape: Tblock_shape, paddings: Tpaddings -> output: T"
+    attrs = "Tblock_shape: {int32, int64} = int32, Tpaddings: {int32, int64} = int32"
+    to_batch = True
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        def kernel(value: Any, block_shape: Any, paddings: Any) -> Any:
+            block = _block_sizes(block_shape)
+            return space_to_batch(xp, value, block, _size_pairs(paddings, len(block)))
+
+        return kernel
+
+    @staticmethod
+    def gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
+        return g.BatchToSpaceND(dz, *node.inputs[1:]), None, None
+
+
+class BatchToSpaceND(SpaceBatchOp):
+    """Parts of the batch become the places in a block of space, which is then cropped."""
+
+    signature = "input: T, block_shape: Tblock_shape, crops: Tcrops -> output: T"
+    attrs = "Tblock_shape: {int32, int64} = int32, Tcrops: {int32, int64} = int32"
+    to_batch = False
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        def kernel(value: Any, block_shape: Any, crops: Any) -> Any:
+            block = _block_sizes(block_shape)
+            return batch_to_space(value, block, _size_pairs(crops, len(block)))
+
+        return kernel
+
+    @staticmethod
+    def gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
+        return g.SpaceToBatchND(dz, *node.inputs[1:]), None, None
+
+
+class SquareBlockOp(SpaceBatchOp, abstract=True):
+    """The forms for images, whose block is a square of attribute `block_size`."""
+
+    host_inputs = (1,)
+    constant_inputs = (1,)
+
+    @classmethod
+    def static_block(
+        cls, context: InferenceContext
+    ) -> tuple[list[int] | None, list[list[int] | None] | None]:
+        require_rank(context.inputs[0], 4)
+        require_rank(context.inputs[1], 2)
+        pairs = context.value(1)
+        known = pairs is not None and pairs.shape == (2, 2)
+        size = context.attr("block_size")
+        return [size, size], pairs.tolist() if known and pairs is not None else None
+
+
+class SpaceToBatch(SquareBlockOp):
+    """SpaceToBatchND of images with a square block."""
+
+    signature = "input: T, paddings: Tpaddings -> output: T"
+    attrs = "Tpaddings: {int32, int64} = int32, block_size: int >= 2"
+    to_batch = True
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        size = node.attr("block_size")
+        return lambda value, paddings: space_to_batch(
+            xp, check_image_rank(value), [size, size], _size_pairs(paddings, 2)
+        )
+
+    @staticmethod
+    def gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
+        return g.BatchToSpace(dz, node.inputs[1], block_size=node.attr("block_size")), None
+
+
+class BatchToSpace(SquareBlockOp):
+    """BatchToSpaceND of images with a square block."""
+
+    signature = "input: T, crops: Tidx -> output: T"
+    attrs = "block_size: int >= 2, Tidx: {int32, int64} = int32"
+    to_batch = False
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        size = node.attr("block_size")
+        return lambda value, crops: batch_to_space(
+            check_image_rank(value), [size, size], _size_pairs(crops, 2)
+        )
+
+    @staticmethod
+    def gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
+        return g.SpaceToBatch(dz, node.inputs[1], block_size=node.attr("block_size")), None
+
+
+def check_image_rank(value: Any) -> Any:
+    """The value, which has four dimensions. Raises OpError where it has others."""
+    if value.ndim != 4:
+        message = f"input rank should be 4 instead of {value.ndim}"
+        raise OpError(message)
+    return value
+
+
+BlockSizes = Sequence[int | None]
+
+
+class SpaceDepthOp(Op, abstract=True):
+    """What the two ops between space and depth share: layouts, and their static shape."""
+
+    # the result for an image of layout NHWC, and its height, width and depth
+    rearranged: ClassVar[Callable[..., Any]]
+    static_sizes: ClassVar[Callable[..., list[int | None]]]
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        size, layout = node.attr("block_size"), node.attr("data_format")
+        if layout == b"NHWC":
+            return lambda value: cls.rearranged(check_image_rank(value), size)
+        if layout == b"NCHW":
+            return lambda value: cls.rearranged(
+                check_image_rank(value).transpose((0, 2, 3, 1)), size
+            ).transpose((0, 3, 1, 2))
+
+        def of_vectors(value: Any) -> Any:
+            count, depth, high, wide, lanes = value.shape
+            flat = value.transpose((0, 2, 3, 1, 4)).reshape((count, high, wide, depth * lanes))
+            flat = cls.rearranged(flat, size)
+            flat = flat.reshape((*flat.shape[:3], flat.shape[3] // lanes, lanes))
+            return flat.transpose((0, 3, 1, 2, 4))
+
+        return of_vectors
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        size, layout = context.attr("block_size"), context.attr("data_format")
+        data = require_rank(context.inputs[0], 5 if layout == b"NCHW_VECT_C" else 4)
+        if data.dims is None:
+            return [UNKNOWN_SHAPE]
+        if layout == b"NHWC":
+            return [Shape((data.dims[0], *cls.static_sizes(data.dims[1:], size)))]
+        if layout == b"NCHW":
+            _, depth, high, wide = data.dims
+            high, wide, depth = cls.static_sizes((high, wide, depth), size)
+            return [Shape((data.dims[0], depth, high, wide))]
+        return [shape_of_rank(5)]
+
+    inverse: ClassVar[str]
+
+    @classmethod
+    def gradient(cls, g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
+        attrs = {key: node.attr(key) for key in ("block_size", "data_format")}
+        return [getattr(g, cls.inverse)(dz, **attrs)]
+
+
+class SpaceToDepth(SpaceDepthOp):
+    """Each block of an image becomes one place with all its values in the depth."""
+
+    signature = "input: T -> output: T"
+    attrs = "block_size: int >= 2, data_format: {'NHWC', 'NCHW', 'NCHW_VECT_C'} = 'NHWC'"
+    inverse = "DepthToSpace"
+
+    @staticmethod
+    def rearranged(value: Any, size: int) -> Any:
+        count, high, wide, depth = value.shape
+        if high % size or wide % size:
+            message = (
+                f"Image width {wide} and height {high} should be divisible by block_size: {size}"
+            )
+            raise OpError(message)
+        cut = value.reshape((count, high // size, size, wide // size, size, depth))
+        return cut.transpose((0, 1, 3, 2, 4, 5)).reshape(
+            (count, high // size, wide // size, size * size * depth)
+        )
+
+    @staticmethod
+    def static_sizes(dims: BlockSizes, size: int) -> list[int | None]:
+        high, wide, depth = dims
+        return [
+            None if high is None else exact_quotient(high, size),
+            None if wide is None else exact_quotient(wide, size),
+            None if depth is None else depth * size * size,
+        ]
+
+
+class DepthToSpace(SpaceDepthOp):
+    """The depth of each place of an image becomes a block of places."""
+
+    signature = "input: T -> output: T"
+    attrs = "block_size: int >= 2, data_format: {'NHWC', 'NCHW', 'NCHW_VECT_C'} = 'NHWC'"
+    inverse = "SpaceToDepth"
+
+    @staticmethod
+    def rearranged(value: Any, size: int) -> Any:
+        count, high, wide, depth = value.shape
+        if depth % (size * size):
+            message = f"Input depth dimension {depth} should be divisible by: {size * size}"
+            raise OpError(message)
+        left = depth // (size * size)
+        cut = value.reshape((count, high, wide, size, size, left))
+        return cut.transpose((0, 1, 3, 2, 4, 5)).reshape((count, high * size, wide * size, left))
+
+    @staticmethod
+    def static_sizes(dims: BlockSizes, size: int) -> list[int | None]:
+        high, wide, depth = dims
+        return [
+            None if high is None else high * size,
+            None if wide is None else wide * size,
+            None if depth is None else exact_quotient(depth, size * size),
+        ]

@@ -1,0 +1,321 @@
+"""Sparse tensors, each as three dense ones (coordinates, values, shape), and their gradients."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from cfgraph.ir.graph import Node, Output
+from cfgraph.ir.shapes import Shape
+from cfgraph.ops.opdef.gradient_api import (
+    GradientBuilder,
+    InputGradients,
+    conjugate,
+    int32_constant,
+    sum_to_shape,
+)
+from cfgraph.ops.opdef.op import Kernel, Op, OpError
+from cfgraph.ops.opdef.shape_functions import InferenceContext, require_rank
+
+
+def sparse_to_dense_gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
+    """Of a tensor with values at coordinates, by them and by what is elsewhere."""
+    places, _, values, _ = node.inputs
+    found = g.GatherNd(dz, _index_rows(g, places, node.inputs[1]))
+
+    def of_default() -> Output:
+        return g.Sub(_sum_rows(g, g.Reshape(dz, int32_constant(g, [-1]))), _sum_rows(g, found))
+
+    return None, None, lambda: sum_to_shape(g, found, values, found), of_default
+
+
+def _index_rows(g: GradientBuilder, places: Output, shape: Output) -> Output:
+    """Coordinates as a matrix, whether they are one, a vector or a scalar."""
+    if g.known_shape(places).rank == 2:
+        return places
+    return g.Reshape(
+        places, g.ConcatV2(int32_constant(g, [-1]), g.shape(shape), int32_constant(g, 0))
+    )
+
+
+def _sum_rows(g: GradientBuilder, x: Output) -> Output:
+    return g.Sum(x, int32_constant(g, [0]))
+
+
+def sparse_matmul_gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
+    """Of a sparse matrix times a dense one."""
+    places, values, shape, b = node.inputs
+    adjoint_a, adjoint_b = node.attr("adjoint_a"), node.attr("adjoint_b")
+    swap = int32_constant(g, [1, 0])
+
+    def of_values() -> Output:
+        row, column = (g.Unpack(places, num=2, axis=1).node.output(port) for port in (0, 1))
+        if adjoint_a:
+            row, column = column, row
+        other = g.Transpose(b, swap) if adjoint_b else conjugate(g, b)
+        factors = (
+            g.GatherV2(x, at, int32_constant(g, 0)) for x, at in ((dz, row), (other, column))
+        )
+        found = g.Sum(g.Mul(*factors), int32_constant(g, [1]))
+        return conjugate(g, found) if adjoint_a else found
+
+    def of_b() -> Output:
+        product = g.SparseTensorDenseMatMul(places, values, shape, dz, adjoint_a=not adjoint_a)
+        return g.ConjugateTranspose(product, swap) if adjoint_b else product
+
+    return None, of_values, None, of_b
+
+
+def sparse_add_gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
+    """Of a sparse and a dense tensor added."""
+    return None, lambda: g.GatherNd(dz, node.inputs[0]), None, dz
+
+
+def sparse_reorder_gradient(
+    g: GradientBuilder, node: Node, dplaces: Output | None, dvalues: Output
+) -> InputGradients:
+    """Of values put in order: the numbers 0, 1, … put in order as they are say where each went."""
+    places, values, shape = node.inputs
+
+    def of_values() -> Output:
+        origin = g.SparseReorder(places, _enumerate(g, values), shape).node.output(1)
+        return g.GatherV2(dvalues, g.InvertPermutation(origin), int32_constant(g, 0))
+
+    return None, of_values, None
+
+
+def _enumerate(g: GradientBuilder, x: Output) -> Output:
+    """0, 1, … for each element of a vector."""
+    known = g.known_shape(x)
+    if known.is_full:
+        return int32_constant(g, np.arange(*known))
+    count = g.Reshape(g.shape(x), int32_constant(g, np.zeros(0)))
+    return g.Range(int32_constant(g, 0), count, int32_constant(g, 1))
+
+
+def fill_empty_rows_gradient(
+    g: GradientBuilder, node: Node, *grads: Output | None
+) -> InputGradients:
+    """Of values with others put in between."""
+    dvalues = grads[1]
+    if dvalues is None:
+        return [None] * len(node.inputs)
+    found = g.SparseFillEmptyRowsGrad(node.output(3), dvalues).node
+    return None, found.output(0), None, found.output(1)
+
+
+def fill_empty_rows_second_gradient(
+    g: GradientBuilder, node: Node, kept: Output | None, filled: Output | None
+) -> InputGradients:
+    """Of that gradient, by the gradient that it is given."""
+    back, dvalues = node.inputs
+    whole = g.ZerosLike(dvalues) if filled is None else g.BroadcastTo(filled, g.shape(dvalues))
+    here = g.ZerosLike(node.output(0)) if kept is None else kept
+    return None, g.TensorScatterUpdate(whole, g.ExpandDims(back, int32_constant(g, 1)), here)
+
+
+def check_indices_inside(indices: Any, sizes: Sequence[int], what: str = "indices") -> None:
+    """Raise OpError unless all coordinates are inside of a tensor of these sizes."""
+    bad = ((indices < 0) | (indices >= np.array(sizes, np.int64))).any(-1)
+    if bad.any():
+        place = int(bad.argmax())
+        message = (
+            f"{what}[{place}] = {indices[place].tolist()} is out of bounds: "
+            f"need 0 <= index < {list(sizes)}"
+        )
+        raise OpError(message)
+
+
+def _check_index_order(indices: Any) -> None:
+    """Coordinates are in row-major order, and none is there twice."""
+    rows = [tuple(row) for row in indices.tolist()]
+    for place, (row, after) in enumerate(pairwise(rows)):
+        if row >= after:
+            fault = "repeated" if row == after else "out of order"
+            message = f"indices[{place + 1}] = {list(after)} is {fault}"
+            raise OpError(message)
+
+
+class SparseToDense(Op):
+    """A tensor of a shape with values at coordinates and a default elsewhere."""
+
+    signature = (
+        "sparse_indices: Tindices, output_shape: Tindices, sparse_values: T, default_value: T "
+        "-> dense: T"
+    )
+    attrs = "validate_indices: bool = true, Tindices: {int32, int64}"
+    host_inputs = (1,)
+    constant_inputs = (1,)
+    traceable = False
+    gradient = staticmethod(sparse_to_dense_gradient)
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        validate = node.attr("validate_indices")
+
+        def sparse_to_dense(indices: Any, shape: Any, values: Any, default: Any) -> Any:
+            if indices.ndim > 2 or shape.ndim != 1 or values.ndim > 1 or default.ndim:
+                message = (
+                    "indices must be at most a matrix, the shape a vector, the values at most a "
+                    "vector and the default a scalar"
+                )
+                raise OpError(message)
+            rows = indices if indices.ndim == 2 else indices.reshape(-1, 1)
+            sizes = shape.tolist()
+            if rows.shape[1] != len(sizes) or (values.ndim and values.size != len(rows)):
+                message = (
+                    f"indices {list(indices.shape)}, shape {list(shape.shape)} and values "
+                    f"{list(values.shape)} do not fit each other"
+                )
+                raise OpError(message)
+            check_indices_inside(rows, sizes)
+            if validate:
+                _check_index_order(rows)
+            result = np.full(sizes, default, values.dtype)
+            result[tuple(rows.T)] = values
+            return result
+
+        return sparse_to_dense
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        require_rank(context.inputs[1], 1)
+        return [context.shape_value(1)]
+
+
+class SparseTensorDenseMatMul(Op):
+    """The product of a sparse matrix and a dense one, either of them as its adjoint."""
+
+    signature = "a_indices: Tindices, a_values: T, a_shape: int64, b: T -> product: T"
+    attrs = "Tindices: {int32, int64} = int64, adjoint_a: bool = false, adjoint_b: bool = false"
+    host_inputs = (2,)
+    constant_inputs = (2,)
+    traceable = False
+    gradient = staticmethod(sparse_matmul_gradient)
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        adjoint_a, adjoint_b = node.attr("adjoint_a"), node.attr("adjoint_b")
+
+        def matmul(indices: Any, values: Any, shape: Any, b: Any) -> Any:
+            if b.ndim != 2 or shape.shape != (2,) or values.ndim != 1:
+                message = (
+                    "Tensor 'b' must be a matrix, 'a_shape' have 2 elements, values 1 dimension"
+                )
+                raise OpError(message)
+            if indices.shape != (values.size, 2):
+                message = f"a_indices must have the shape [{values.size}, 2]"
+                raise OpError(message)
+            sizes = shape.tolist()
+            check_indices_inside(indices, sizes, "a_indices")
+            row, column = indices.T
+            if adjoint_a:
+                row, column, sizes, values = column, row, sizes[::-1], values.conj()
+            other = b.conj().T if adjoint_b else b
+            if sizes[1] != other.shape[0]:
+                message = (
+                    "Cannot multiply A and B because inner dimension does not match: "
+                    f"{sizes[1]} vs. {other.shape[0]}"
+                )
+                raise OpError(message)
+            result = np.zeros((sizes[0], other.shape[1]), values.dtype)
+            np.add.at(result, row, values[:, None] * other[column])
+            return result
+
+        return matmul
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        b = require_rank(context.inputs[3], 2)
+        a = context.shape_value(2).merge(Shape((None, None)))
+        rows = None if a.dims is None else a.dims[1 if context.attr("adjoint_a") else 0]
+        columns = None if b.dims is None else b.dims[0 if context.attr("adjoint_b") else 1]
+        return [Shape((rows, columns))]
+
+
+class SparseReshape(Op):
+    """The coordinates and the shape of the same elements in another shape."""
+
+    signature = (
+        "input_indices: int64, input_shape: int64, new_shape: int64 "
+        "-> output_indices: int64, output_shape: int64"
+    )
+    host_inputs = (0, 1, 2)
+    traceable = False
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        return _sparse_reshape
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        rows = require_rank(context.inputs[0], 2)[:1]
+        rank = require_rank(context.inputs[2], 1)
+        require_rank(context.inputs[1], 1)
+        return [rows + rank, rank]
+
+
+def _sparse_reshape(indices: Any, shape: Any, new_shape: Any) -> Any:
+    if indices.ndim != 2 or shape.ndim != 1 or new_shape.ndim != 1:
+        message = "Input indices should be a matrix, input shape and new shape vectors"
+        raise OpError(message)
+    old, new = shape.tolist(), new_shape.tolist()
+    if indices.shape[1] != len(old):
+        message = f"Input tensor rank must match input shape length, {list(indices.shape)}"
+        raise OpError(message)
+    if new.count(-1) > 1 or any(size < -1 for size in new):
+        message = f"the new shape {new} may have one size of -1 and no other negative one"
+        raise OpError(message)
+    total, rest = math.prod(old), math.prod(size for size in new if size != -1)
+    if -1 in new:
+        if rest <= 0 or total % rest:
+            message = f"Input to reshape is a SparseTensor with {total} dense values, but {new}"
+            raise OpError(message)
+        new = [total // rest if size == -1 else size for size in new]
+    elif total != rest:
+        message = f"Input to reshape is a tensor with {total} dense values, but {new} has {rest}"
+        raise OpError(message)
+    sizes = np.array(new, np.int64)
+    if not len(indices):
+        return np.zeros((0, len(new)), np.int64), sizes
+    flat = np.ravel_multi_index(tuple(indices.T), old) if old else np.zeros(len(indices), np.int64)
+    found = np.unravel_index(flat, new) if new else ()
+    return np.array(found, np.int64).reshape(len(new), len(indices)).T, sizes
+
+
+class SparseTensorDenseAdd(Op):
+    """A dense tensor with the values of a sparse one added."""
+
+    signature = "a_indices: Tindices, a_values: T, a_shape: Tindices, b: T -> output: T"
+    attrs = (
+        "T: {float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8, "
+        "qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32, uint64}, "
+        "Tindices: {int32, int64}"
+    )
+    traceable = False
+    gradient = staticmethod(sparse_add_gradient)
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        def add(indices: Any, values: Any, shape: Any, b: Any) -> Any:
+            if tuple(shape.tolist()) != b.shape:
+                message = f"Dimensions do not match: {shape.tolist()} vs. {list(b.shape)}"
+                raise OpError(message)
+            if indices.shape != (values.size, b.ndim):
+                message = f"Input a_indices must have the shape [{values.size}, {b.ndim}]"
+                raise OpError(message)
+            check_indices_inside(indices, b.shape, "a_indices")
+            result = b.copy()
+            np.add.at(result, tuple(indices.T), values)
+            return result
+
+        return add
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        return [context.inputs[3]]

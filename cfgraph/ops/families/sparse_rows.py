@@ -1,0 +1,169 @@
+"""Sparse tensors: reordering, filling empty rows, and concatenation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from cfgraph.ir.graph import Node
+from cfgraph.ir.shapes import SCALAR_SHAPE, UNKNOWN_SHAPE, Shape, vector_shape
+from cfgraph.ops.families import sparse
+from cfgraph.ops.families.sparse import check_indices_inside
+from cfgraph.ops.opdef.gradient_api import no_gradient
+from cfgraph.ops.opdef.op import Kernel, Op, OpError
+from cfgraph.ops.opdef.shape_functions import InferenceContext, require_rank
+
+
+class SparseReorder(Op):
+    """The coordinates in row-major order, and their values."""
+
+    signature = (
+        "input_indices: int64, input_values: T, input_shape: int64 "
+        "-> output_indices: int64, output_values: T"
+    )
+    traceable = False
+    gradient = staticmethod(sparse.sparse_reorder_gradient)
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        def reorder(indices: Any, values: Any, shape: Any) -> Any:
+            if indices.ndim != 2 or values.ndim != 1 or shape.shape != indices.shape[1:]:
+                message = "Input indices must be a matrix, values and shape vectors that fit it"
+                raise OpError(message)
+            order = np.lexsort(indices.T[::-1])
+            return indices[order], values[order]
+
+        return reorder
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        return [require_rank(context.inputs[0], 2), require_rank(context.inputs[1], 1)]
+
+
+class SparseFillEmptyRows(Op):
+    """A sparse matrix with a default value in each row that had none."""
+
+    signature = (
+        "indices: int64, values: T, dense_shape: int64, default_value: T -> output_indices: int64, "
+        "output_values: T, empty_row_indicator: bool, reverse_index_map: int64"
+    )
+    traceable = False
+    gradient = staticmethod(sparse.fill_empty_rows_gradient)
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        def fill(indices: Any, values: Any, shape: Any, default: Any) -> Any:
+            if indices.ndim != 2 or values.ndim != 1 or shape.ndim != 1 or default.ndim:
+                message = "indices must be a matrix, values and shape vectors, the default a scalar"
+                raise OpError(message)
+            if len(indices) != values.size or indices.shape[1] != shape.size or not shape.size:
+                message = "indices, values and dense_shape do not fit each other"
+                raise OpError(message)
+            rows, count = indices[:, 0], int(shape[0])
+            check_indices_inside(indices[:, :1], [count])
+            empty = np.bincount(rows, minlength=count) == 0
+            missing = np.zeros((int(empty.sum()), indices.shape[1]), np.int64)
+            missing[:, 0] = np.flatnonzero(empty)
+            order = np.argsort(np.concatenate([rows, missing[:, 0]]), kind="stable")
+            back = np.empty(order.size, np.int64)
+            back[order] = np.arange(order.size)
+            filled = np.full(len(missing), default, values.dtype)
+            return (
+                np.concatenate([indices, missing])[order],
+                np.concatenate([values, filled])[order],
+                empty,
+                back[: len(rows)],
+            )
+
+        return fill
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        indices = require_rank(context.inputs[0], 2)
+        value = context.value(2)
+        rows = int(value[0]) if value is not None and value.ndim == 1 and value.size else None
+        columns = vector_shape() if indices.dims is None else indices[1:]
+        return [vector_shape() + columns, vector_shape(), vector_shape(rows), indices[:1]]
+
+
+class SparseFillEmptyRowsGrad(Op):
+    """The gradient of the values of SparseFillEmptyRows, and of its default value."""
+
+    signature = "reverse_index_map: int64, grad_values: T -> d_values: T, d_default_value: T"
+    traceable = False
+    gradient = staticmethod(sparse.fill_empty_rows_second_gradient)
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        def unfill(back: Any, grads: Any) -> Any:
+            if back.ndim != 1 or grads.ndim != 1:
+                message = f"Inputs must be vectors, not {list(back.shape)}, {list(grads.shape)}"
+                raise OpError(message)
+            check_indices_inside(back[:, None], [grads.size])
+            added = np.ones(grads.size, bool)
+            added[back] = False
+            return grads[back], grads[added].sum(dtype=grads.dtype)
+
+        return unfill
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        require_rank(context.inputs[1], 1)
+        return [require_rank(context.inputs[0], 1), SCALAR_SHAPE]
+
+
+class SparseConcat(Op):
+    """Sparse tensors one after the other along a dimension."""
+
+    signature = (
+        "indices: N*int64, values: N*T, shapes: N*int64 "
+        "-> output_indices: int64, output_values: T, output_shape: int64"
+    )
+    attrs = "concat_dim: int, N: int >= 2"
+    traceable = False
+    gradient = staticmethod(no_gradient)
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        count, axis = node.attr("N"), node.attr("concat_dim")
+
+        def concat(*inputs: Any) -> Any:
+            indices = inputs[:count]
+            values, shapes = inputs[count : 2 * count], inputs[2 * count :]
+            rank = shapes[0].size
+            if not -rank <= axis < rank:
+                message = f"Concat dimension must be in range [{-rank}, {rank}), got {axis}"
+                raise OpError(message)
+            place, start, moved = axis % rank, 0, []
+            result = shapes[0].copy()
+            for item, shape in zip(indices, shapes, strict=True):
+                other = (
+                    np.where(np.arange(rank) == place, shape, result)
+                    if (shape.size == rank)
+                    else None
+                )
+                if other is None or not np.array_equal(other, shape):
+                    message = f"Expected shapes to agree: {shapes[0].tolist()}, {shape.tolist()}"
+                    raise OpError(message)
+                step = np.zeros(rank, np.int64)
+                step[place] = start
+                moved.append(item + step)
+                start += int(shape[place])
+            result[place] = start
+            rows, found = np.concatenate(moved), np.concatenate(values)
+            order = np.lexsort(rows.T[::-1])
+            return rows[order], found[order], result
+
+        return concat
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        rank = require_rank(context.inputs[-1], 1)
+        return [
+            vector_shape() + rank if rank.dims is not None else UNKNOWN_SHAPE,
+            vector_shape(),
+            rank,
+        ]

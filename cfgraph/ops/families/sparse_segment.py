@@ -1,0 +1,286 @@
+"""Rows selected by indices and reduced by sorted segments, and the gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any, ClassVar
+
+import numpy as np
+
+from cfgraph.ir.graph import Node, Output
+from cfgraph.ir.shapes import Shape, vector_shape
+from cfgraph.ops.families.segment import REAL, check_sorted_ids, combine_segments
+from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, int32_constant
+from cfgraph.ops.opdef.op import Kernel, Op, OpError
+from cfgraph.ops.opdef.shape_functions import (
+    InferenceContext,
+    require_rank,
+    require_rank_at_least,
+    static_int,
+)
+
+_FLOAT = "{bfloat16, float16, float32, float64}"
+_INDEX = "Tidx: {int32, int64} = int32"
+_SEGMENT = "Tsegmentids: {int32, int64} = int32"
+_COUNT = "Tnumsegments: {int32, int64} = int32"
+_SPARSE = "sparse_gradient: bool = false"
+
+
+class SparseSegmentOp(Op, abstract=True):
+    """The rows of `data` that `indices` picks, summed by segment and divided by `weight`."""
+
+    # the power of the number of rows that a sum is divided by
+    weight: ClassVar[float] = 0
+    traceable = False
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        weight = cls.weight
+
+        def sparse_segment(data: Any, indices: Any, ids: Any, count: Any = None) -> Any:
+            if data.ndim < 1:
+                message = "Shape must be at least rank 1"
+                raise OpError(message)
+            _check_indices_and_ids(indices, ids)
+            if indices.size and not (indices.min() >= 0 and indices.max() < data.shape[0]):
+                message = f"indices {indices.tolist()} are out of range [0, {data.shape[0]})"
+                raise OpError(message)
+            check_sorted_ids(ids)
+            least = int(ids[-1]) + 1 if ids.size else 0
+            size = least if count is None else int(count)
+            if size < least:
+                message = f"segment ids must be < num_segments {size}, got {ids[-1]}"
+                raise OpError(message)
+            wide = _sum_type(data.dtype)
+            total = combine_segments(
+                xp, np.add, 0, data[indices].astype(wide, copy=False), ids, size
+            )
+            if weight:
+                total = total / _segment_divisor(ids, size, weight, total)
+            return total.astype(data.dtype, copy=False)
+
+        return sparse_segment
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        data = require_rank_at_least(context.inputs[0], 1)
+        require_rank(context.inputs[1], 1).merge(context.inputs[2])
+        if len(context.inputs) > 3:
+            return [vector_shape(static_int(context, 3)) + data[1:]]
+        return [vector_shape() + data[1:]]
+
+    # what adds the rows of segments to those that they came from
+    adjoint: ClassVar[str]
+
+    @classmethod
+    def gradient(cls, g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
+        data, indices, ids = node.inputs[:3]
+        dx = getattr(g, cls.adjoint)(dz, indices, ids, _segment_row_count(g, data))
+        return [dx, *[None] * (len(node.inputs) - 1)]
+
+
+def _segment_row_count(g: GradientBuilder, x: Output) -> Output:
+    (size,) = g.known_shape(x)[:1].dims or (None,)
+    if size is not None:
+        return int32_constant(g, size)
+    first = (int32_constant(g, [item]) for item in (0, 1, 1))
+    return g.StridedSlice(g.shape(x), *first, shrink_axis_mask=1)
+
+
+def _check_indices_and_ids(indices: Any, ids: Any) -> None:
+    if indices.ndim != 1 or ids.ndim != 1 or indices.size != ids.size:
+        message = (
+            "segment_ids and indices should be vectors of the same size, not of the shapes "
+            f"{list(ids.shape)} and {list(indices.shape)}"
+        )
+        raise OpError(message)
+
+
+def _sum_type(dtype: Any) -> Any:
+    """The type that is summed in."""
+    return dtype if dtype.itemsize > 2 or dtype.kind in "iu" else np.dtype(np.float32)
+
+
+def _segment_divisor(ids: Any, size: int, weight: float, like: Any) -> Any:
+    many = np.maximum(np.bincount(ids, minlength=size), 1)
+    scale = many.astype(like.dtype) if weight == 1 else np.sqrt(many.astype(like.dtype))
+    return scale.reshape((-1,) + (1,) * (like.ndim - 1))
+
+
+class SparseSegmentSum(SparseSegmentOp):
+    """The sum of the picked rows of each segment."""
+
+    signature = "data: T, indices: Tidx, segment_ids: Tsegmentids -> output: T"
+    attrs = f"T: {REAL}, {_INDEX}, {_SEGMENT}, {_SPARSE}"
+    adjoint = "SparseSegmentSumGrad"
+
+
+class SparseSegmentMean(SparseSegmentOp):
+    """The mean of the picked rows of each segment."""
+
+    signature = "data: T, indices: Tidx, segment_ids: Tsegmentids -> output: T"
+    attrs = f"T: {_FLOAT}, {_INDEX}, {_SEGMENT}, {_SPARSE}"
+    adjoint = "SparseSegmentMeanGrad"
+    weight = 1
+
+
+class SparseSegmentSqrtN(SparseSegmentOp):
+    """The sum of the picked rows of each segment, divided by the root of their number."""
+
+    signature = "data: T, indices: Tidx, segment_ids: Tsegmentids -> output: T"
+    attrs = f"T: {_FLOAT}, {_INDEX}, {_SEGMENT}, {_SPARSE}"
+    adjoint = "SparseSegmentSqrtNGrad"
+    weight = 0.5
+
+
+class SparseSegmentSumWithNumSegments(SparseSegmentSum):
+    """SparseSegmentSum with the number of segments given."""
+
+    signature = (
+        "data: T, indices: Tidx, segment_ids: Tsegmentids, num_segments: Tnumsegments -> output: T"
+    )
+    attrs = f"T: {REAL}, {_INDEX}, {_COUNT}, {_SEGMENT}, {_SPARSE}"
+    host_inputs = (3,)
+    constant_inputs = (3,)
+
+
+class SparseSegmentMeanWithNumSegments(SparseSegmentMean):
+    """SparseSegmentMean with the number of segments given."""
+
+    signature = (
+        "data: T, indices: Tidx, segment_ids: Tsegmentids, num_segments: Tnumsegments -> output: T"
+    )
+    attrs = f"T: {_FLOAT}, {_INDEX}, {_COUNT}, {_SEGMENT}, {_SPARSE}"
+    host_inputs = (3,)
+    constant_inputs = (3,)
+
+
+class SparseSegmentSqrtNWithNumSegments(SparseSegmentSqrtN):
+    """SparseSegmentSqrtN with the number of segments given."""
+
+    signature = (
+        "data: T, indices: Tidx, segment_ids: Tsegmentids, num_segments: Tnumsegments -> output: T"
+    )
+    attrs = f"T: {_FLOAT}, {_INDEX}, {_COUNT}, {_SEGMENT}, {_SPARSE}"
+    host_inputs = (3,)
+    constant_inputs = (3,)
+
+
+class SparseSegmentGradOp(Op, abstract=True):
+    """The gradient: each segment's row, divided as the sum was, added to the rows it came from."""
+
+    weight: ClassVar[float] = 0
+    host_inputs = (3,)
+    constant_inputs = (3,)
+    traceable = False
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        weight, compact = cls.weight, len(cls.parsed().outputs) == 2
+
+        def sparse_segment_grad(grad: Any, indices: Any, ids: Any, rows: Any) -> Any:
+            _check_indices_and_ids(indices, ids)
+            size, segments = int(rows), grad.shape[0]
+            if ids.size and not (ids.min() >= 0 and ids.max() < segments):
+                message = f"Segment ids {ids.tolist()} are out of range [0, {segments})"
+                raise OpError(message)
+            if indices.size and not (indices.min() >= 0 and indices.max() < size):
+                message = f"Indices {indices.tolist()} are out of range [0, {size})"
+                raise OpError(message)
+            wide = grad.astype(_sum_type(grad.dtype), copy=False)
+            if weight:
+                wide = wide / _segment_divisor(ids, segments, weight, wide)
+            if not compact:
+                return combine_segments(xp, np.add, 0, wide[ids], indices, size).astype(grad.dtype)
+            named, place = np.unique(indices, return_inverse=True)
+            total = combine_segments(xp, np.add, 0, wide[ids], place, named.size)
+            return total.astype(grad.dtype), named
+
+        return sparse_segment_grad
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        grad = require_rank_at_least(context.inputs[0], 1)
+        require_rank(context.inputs[1], 1).merge(context.inputs[2])
+        size = static_int(context, 3)
+        if context.output_count == 2:
+            return [vector_shape() + grad[1:], vector_shape()]
+        return [vector_shape(size) + grad[1:]]
+
+    # what combines the rows again
+    adjoint: ClassVar[str]
+
+    @classmethod
+    def gradient(
+        cls, g: GradientBuilder, node: Node, dz: Output, *_: Output | None
+    ) -> InputGradients:
+        grad, indices, ids, rows = node.inputs
+        if len(cls.parsed().outputs) == 2:
+            dz = g.UnsortedSegmentSum(dz, node.output(1), rows)
+        return (
+            getattr(g, cls.adjoint)(dz, indices, ids, _segment_row_count(g, grad)),
+            None,
+            None,
+            None,
+        )
+
+
+_GRAD = "grad: T, indices: Tidx, segment_ids: Tsegmentids, output_dim0: int32 -> output: T"
+_GRAD_V2 = (
+    "grad: T, indices: Tidx, segment_ids: Tsegmentids, dense_output_dim0: int32 "
+    "-> output: T, sorted_unique_indices: Tidx"
+)
+_GRAD_ATTRS = f"T: {_FLOAT}, {_INDEX}, {_SEGMENT}"
+
+
+class SparseSegmentSumGrad(SparseSegmentGradOp):
+    """The gradient of SparseSegmentSum."""
+
+    signature = _GRAD
+    attrs = _GRAD_ATTRS
+    adjoint = "SparseSegmentSumWithNumSegments"
+
+
+class SparseSegmentMeanGrad(SparseSegmentGradOp):
+    """The gradient of SparseSegmentMean."""
+
+    signature = _GRAD
+    attrs = _GRAD_ATTRS
+    adjoint = "SparseSegmentMeanWithNumSegments"
+    weight = 1
+
+
+class SparseSegmentSqrtNGrad(SparseSegmentGradOp):
+    """The gradient of SparseSegmentSqrtN."""
+
+    signature = _GRAD
+    attrs = _GRAD_ATTRS
+    adjoint = "SparseSegmentSqrtNWithNumSegments"
+    weight = 0.5
+
+
+class SparseSegmentSumGradV2(SparseSegmentGradOp):
+    """The gradient of SparseSegmentSum, of those rows only that were picked."""
+
+    signature = _GRAD_V2
+    attrs = _GRAD_ATTRS
+    adjoint = "SparseSegmentSumWithNumSegments"
+
+
+class SparseSegmentMeanGradV2(SparseSegmentGradOp):
+    """The gradient of SparseSegmentMean, of those rows only that were picked."""
+
+    signature = _GRAD_V2
+    attrs = _GRAD_ATTRS
+    adjoint = "SparseSegmentMeanWithNumSegments"
+    weight = 1
+
+
+class SparseSegmentSqrtNGradV2(SparseSegmentGradOp):
+    """The gradient of SparseSegmentSqrtN, of those rows only that were picked."""
+
+    signature = _GRAD_V2
+    attrs = _GRAD_ATTRS
+    adjoint = "SparseSegmentSqrtNWithNumSegments"
+    weight = 0.5

@@ -1,0 +1,386 @@
+"""Special functions: error, gamma, and Bessel functions, and integrals."""
+
+from __future__ import annotations
+
+import importlib
+from math import pi, sqrt
+from types import ModuleType
+from typing import Any, ClassVar
+
+from cfgraph.ir.graph import Node, Output
+from cfgraph.ops.opdef.elementwise import (
+    Elementwise,
+    GradientFunction,
+    add_in_float32,
+    constant_like,
+    gradient_from_input,
+    gradient_from_output,
+)
+from cfgraph.ops.opdef.gradient_api import (
+    GradientBuilder,
+    InputGradients,
+    not_differentiable,
+    sum_to_shape,
+)
+from cfgraph.ops.opdef.op import Kernel, OpError
+from cfgraph.ops.opdef.precision import computed_in_float32
+from cfgraph.ops.opdef.type_sets import FLOATS, one_of
+
+
+def scipy_special(xp: ModuleType) -> ModuleType:
+    """SciPy's special functions for an array namespace, which may have its own."""
+    own: ModuleType | None = getattr(xp, "special", None)
+    if own is not None:
+        return own
+    package = {"jax.numpy": "jax.scipy", "cupy": "cupyx.scipy"}.get(xp.__name__, "scipy")
+    return importlib.import_module(f"{package}.special")
+
+
+def _gaussian(g: GradientBuilder, x: Output) -> Output:
+    return g.Exp(g.Neg(g.Square(x)))
+
+
+def _half_pi_square(g: GradientBuilder, x: Output) -> Output:
+    return g.Mul(g.Square(x), pi / 2)
+
+
+def with_limit_at(
+    g: GradientBuilder, x: Output, place: float, limit: float, slope: Output
+) -> Output:
+    """A slope, but at one place its limit, which the formula does not give."""
+    return g.SelectV2(g.Equal(x, place), constant_like(g, limit, x), slope)
+
+
+class SpecialFunction(Elementwise, abstract=True):
+    """A special function of one number; `function` is its name in SciPy."""
+
+    signature = "x: T -> y: T"
+    attrs = one_of(FLOATS)
+    function: ClassVar[str]
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        return computed_in_float32(getattr(scipy_special(xp), cls.function), node.attr("T"))
+
+
+class Erf(SpecialFunction):
+    """The error function."""
+
+    function = "erf"
+    gradient = gradient_from_input(lambda g, dy, x: g.Mul(_gaussian(g, x), g.Mul(dy, 2 / sqrt(pi))))
+
+
+class Erfc(SpecialFunction):
+    """One less the error function."""
+
+    function = "erfc"
+    gradient = gradient_from_input(
+        lambda g, dy, x: g.Mul(_gaussian(g, x), g.Mul(dy, -2 / sqrt(pi)))
+    )
+
+
+class Erfinv(SpecialFunction):
+    """The inverse of the error function."""
+
+    function = "erfinv"
+    gradient = gradient_from_output(
+        lambda g, dy, y: g.Mul(g.Mul(dy, sqrt(pi) / 2), g.Exp(g.Square(y)))
+    )
+
+
+class Ndtri(SpecialFunction):
+    """The inverse of the normal distribution function."""
+
+    function = "ndtri"
+
+    @staticmethod
+    def gradient(g: GradientBuilder, node: Node, dy: Output) -> InputGradients:
+        power = g.Mul(g.Square(node.output()), 0.5)
+        return [g.Mul(g.Mul(dy, sqrt(2 * pi)), g.Exp(power))]
+
+
+class Lgamma(SpecialFunction):
+    """The logarithm of the absolute value of the gamma function."""
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        function = scipy_special(xp).gammaln
+        # SciPy has -inf at -inf, the C library and TensorFlow inf
+        return computed_in_float32(
+            lambda x: xp.where(x == -xp.inf, x.dtype.type(xp.inf), function(x)), node.attr("T")
+        )
+
+    gradient = gradient_from_input(lambda g, dy, x: g.Mul(dy, g.Digamma(x)))
+
+
+class Digamma(SpecialFunction):
+    """The derivative of Lgamma."""
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        function = scipy_special(xp).digamma
+        # the pole at 0 has no sign
+        return computed_in_float32(
+            lambda x: xp.where(x == 0, x.dtype.type(xp.nan), function(x)), node.attr("T")
+        )
+
+    gradient = gradient_from_input(
+        lambda g, dy, x: g.Mul(dy, add_in_float32(g, "Polygamma", constant_like(g, 1, x), x))
+    )
+
+
+class Spence(SpecialFunction):
+    """The dilogarithm of 1 - x."""
+
+    compiled = False
+
+    function = "spence"
+
+    @staticmethod
+    def gradient(g: GradientBuilder, node: Node, dy: Output) -> InputGradients:
+        x = node.inputs[0]
+        slope = g.RealDiv(g.Log(x), g.Sub(1, x))
+        return [g.Mul(dy, with_limit_at(g, x, 1, -1, slope))]
+
+
+class UntraceableFunction(SpecialFunction, abstract=True):
+    """A special function that jax does not have, or not at its poles."""
+
+    traceable = False
+
+
+class Expint(UntraceableFunction):
+    """The exponential integral."""
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        function = scipy_special(xp).expi
+        # jax has NaN at the pole
+        return computed_in_float32(
+            lambda x: xp.where(x == 0, x.dtype.type(-xp.inf), function(x)), node.attr("T")
+        )
+
+    gradient = gradient_from_input(lambda g, dy, x: g.Mul(dy, g.RealDiv(g.Exp(x), x)))
+
+
+class Dawsn(UntraceableFunction):
+    """Dawson's integral."""
+
+    function = "dawsn"
+
+    @staticmethod
+    def gradient(g: GradientBuilder, node: Node, dy: Output) -> InputGradients:
+        slope = g.Sub(1, g.Mul(g.Mul(node.inputs[0], 2), node.output()))
+        return [g.Mul(dy, slope)]
+
+
+class FresnelIntegral(UntraceableFunction, abstract=True):
+    """One of Fresnel's two integrals."""
+
+    function = "fresnel"
+    place: ClassVar[int]
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        both, place = scipy_special(xp).fresnel, cls.place
+        return computed_in_float32(lambda x: both(x)[place], node.attr("T"))
+
+
+class FresnelSin(FresnelIntegral):
+    """Fresnel's sine integral."""
+
+    place = 0
+    gradient = gradient_from_input(lambda g, dy, x: g.Mul(dy, g.Sin(_half_pi_square(g, x))))
+
+
+class FresnelCos(FresnelIntegral):
+    """Fresnel's cosine integral."""
+
+    place = 1
+    gradient = gradient_from_input(lambda g, dy, x: g.Mul(dy, g.Cos(_half_pi_square(g, x))))
+
+
+class Zeta(Elementwise):
+    """Hurwitz's zeta function."""
+
+    signature = "x: T, q: T -> z: T"
+    attrs = one_of("float32", "float64")
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        function: Kernel = scipy_special(xp).zeta
+        return function
+
+    @staticmethod
+    def gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
+        x, q = node.inputs
+        slope = g.Mul(g.Neg(x), g.Zeta(g.AddV2(x, 1), q))
+        return not_differentiable(node, 0), lambda: sum_to_shape(g, g.Mul(dz, slope), q, x)
+
+
+class Polygamma(Elementwise):
+    """Derivative number a of Digamma."""
+
+    signature = "a: T, x: T -> z: T"
+    attrs = one_of("float32", "float64")
+
+    @staticmethod
+    def kernel(xp: ModuleType, a: Any, x: Any) -> Any:
+        functions = scipy_special(xp)
+        sign = xp.where(a % 2 == 0, -1.0, 1.0)
+        higher = sign * xp.exp(functions.gammaln(a + 1)) * functions.zeta(a + 1, x)
+        value = xp.where(a == 0, functions.digamma(x), higher)
+        return xp.where((a < 0) | (a != xp.floor(a)), xp.nan, value).astype(x.dtype)
+
+    @staticmethod
+    def gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
+        a, x = node.inputs
+        return not_differentiable(node, 0), lambda: sum_to_shape(
+            g, g.Mul(dz, g.Polygamma(g.AddV2(a, 1), x)), x, a
+        )
+
+
+class Betainc(Elementwise):
+    """The regularized incomplete beta function."""
+
+    signature = "a: T, b: T, x: T -> z: T"
+    attrs = one_of("float32", "float64")
+
+    @staticmethod
+    def kernel(xp: ModuleType, a: Any, b: Any, x: Any) -> Any:
+        if len({v.shape for v in (a, b, x) if v.ndim}) > 1:
+            message = f"a, b and x must be of one shape: {list(a.shape)}, {list(b.shape)}"
+            raise OpError(f"{message}, {list(x.shape)}")
+        value = scipy_special(xp).betainc(a, b, x)
+        return xp.where((a <= 0) | (b <= 0), x.dtype.type(xp.nan), value)
+
+    @staticmethod
+    def gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
+        a, b, x = node.inputs
+
+        def of_x() -> Output:
+            log_beta = g.Sub(g.AddV2(g.Lgamma(a), g.Lgamma(b)), g.Lgamma(g.AddV2(a, b)))
+            log_power = g.AddV2(g.Xlog1py(g.Sub(b, 1), g.Neg(x)), g.Xlogy(g.Sub(a, 1), x))
+            slope = g.Exp(g.Sub(log_power, log_beta))
+            return sum_to_shape(g, g.Mul(dz, slope), x, node.output())
+
+        return not_differentiable(node, 0), not_differentiable(node, 1), of_x
+
+
+def order_one_gradient(
+    op: str, at_zero: float | None = None, *, negated: bool = False
+) -> GradientFunction:
+    """The gradient of y of order 1: the function `op` of order 0, or its negative, less y / x."""
+
+    def gradient(g: GradientBuilder, node: Node, dy: Output) -> InputGradients:
+        x, y = node.inputs[0], node.output()
+        lower: Output = getattr(g, op)(x)
+        slope = g.Sub(g.Neg(lower) if negated else lower, g.RealDiv(y, x))
+        return [g.Mul(dy, slope if at_zero is None else with_limit_at(g, x, 0, at_zero, slope))]
+
+    return gradient
+
+
+class BesselI0(SpecialFunction):
+    """The modified Bessel function of the first kind, order 0."""
+
+    compiled = False
+
+    function = "i0"
+    gradient = gradient_from_input(lambda g, dy, x: g.Mul(dy, g.BesselI1(x)))
+
+
+class BesselI0e(SpecialFunction):
+    """BesselI0, scaled by exp(-|x|)."""
+
+    function = "i0e"
+
+    @staticmethod
+    def gradient(g: GradientBuilder, node: Node, dy: Output) -> InputGradients:
+        x, y = node.inputs[0], node.output()
+        return [g.Mul(dy, g.Sub(g.BesselI1e(x), g.Mul(g.Sign(x), y)))]
+
+
+class BesselI1(SpecialFunction):
+    """The modified Bessel function of the first kind, order 1."""
+
+    compiled = False
+
+    function = "i1"
+    gradient = order_one_gradient("BesselI0", at_zero=0.5)
+
+
+class BesselI1e(SpecialFunction):
+    """BesselI1, scaled by exp(-|x|)."""
+
+    function = "i1e"
+
+    @staticmethod
+    def gradient(g: GradientBuilder, node: Node, dy: Output) -> InputGradients:
+        x, y = node.inputs[0], node.output()
+        fall = g.Mul(y, g.AddV2(g.Sign(x), g.Reciprocal(x)))
+        return [g.Mul(dy, with_limit_at(g, x, 0, 0.5, g.Sub(g.BesselI0e(x), fall)))]
+
+
+class BesselJ0(UntraceableFunction):
+    """The Bessel function of the first kind, order 0."""
+
+    function = "j0"
+    gradient = gradient_from_input(lambda g, dy, x: g.Mul(dy, g.Neg(g.BesselJ1(x))))
+
+
+class BesselJ1(UntraceableFunction):
+    """The Bessel function of the first kind, order 1."""
+
+    function = "j1"
+    gradient = order_one_gradient("BesselJ0", at_zero=0.5)
+
+
+class BesselY0(UntraceableFunction):
+    """The Bessel function of the second kind, order 0."""
+
+    function = "y0"
+    gradient = gradient_from_input(lambda g, dy, x: g.Mul(dy, g.Neg(g.BesselY1(x))))
+
+
+class BesselY1(UntraceableFunction):
+    """The Bessel function of the second kind, order 1."""
+
+    function = "y1"
+    gradient = order_one_gradient("BesselY0")
+
+
+class BesselK0(UntraceableFunction):
+    """The modified Bessel function of the second kind, order 0."""
+
+    function = "k0"
+    gradient = gradient_from_input(lambda g, dy, x: g.Mul(dy, g.Neg(g.BesselK1(x))))
+
+
+class BesselK0e(UntraceableFunction):
+    """BesselK0, scaled by exp(x)."""
+
+    function = "k0e"
+
+    @staticmethod
+    def gradient(g: GradientBuilder, node: Node, dy: Output) -> InputGradients:
+        return [g.Mul(dy, g.Sub(node.output(), g.BesselK1e(node.inputs[0])))]
+
+
+class BesselK1(UntraceableFunction):
+    """The modified Bessel function of the second kind, order 1."""
+
+    function = "k1"
+    gradient = order_one_gradient("BesselK0", negated=True)
+
+
+class BesselK1e(UntraceableFunction):
+    """BesselK1, scaled by exp(x)."""
+
+    function = "k1e"
+
+    @staticmethod
+    def gradient(g: GradientBuilder, node: Node, dy: Output) -> InputGradients:
+        x, y = node.inputs[0], node.output()
+        slope = g.Sub(g.Mul(y, g.Sub(1, g.Reciprocal(x))), g.BesselK0e(x))
+        return [g.Mul(dy, slope)]

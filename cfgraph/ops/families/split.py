@@ -1,0 +1,233 @@
+"""Splitting a tensor along a dimension: Split, SplitV, Unpack."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any
+
+from cfgraph.ir import dtypes
+from cfgraph.ir.graph import Node, Output
+from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
+from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients
+from cfgraph.ops.opdef.op import Kernel, Op, OpError
+from cfgraph.ops.opdef.shape_functions import (
+    InferenceContext,
+    runtime_axis,
+    shape_of_rank,
+    static_axis,
+    static_int,
+    static_ints,
+    with_dim,
+)
+from cfgraph.ops.opdef.variant_math import unwrap_scalar_object
+
+
+class Split(Op):
+    """Parts of equal size along a dimension."""
+
+    signature = "split_dim: int32, value: T -> output: num_split*T"
+    host_inputs = (0,)
+    constant_inputs = (0,)
+    moves = True
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        count = node.attr("num_split")
+        last: tuple[Any, list[Any]] = (None, [])
+
+        def split(split_dim: Any, value: Any) -> Any:
+            # in most loops the axis and its size are the same in all iterations
+            nonlocal last
+            axis = runtime_axis(split_dim, value.ndim, "split_dim")
+            key, known = (axis, value.shape[axis]), last
+            if key != known[0]:
+                last = known = key, split_slices(axis, _equal_sizes(axis, value.shape[axis], count))
+            return tuple(map(value.__getitem__, known[1])) if count > 1 else value
+
+        return split
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        data, axis = context.inputs[1], static_int(context, 0)
+        if data.dims is None or axis is None:
+            return [shape_of_rank(data.rank)] * context.output_count
+        place = static_axis(axis, len(data.dims))
+        size, count = data.dims[place], context.output_count
+        if size is None:
+            return [data] * count
+        if size % count:
+            message = f"{data} cannot be split in {count} along dimension {place}"
+            raise ValueError(message)
+        return [with_dim(data, place, size // count)] * count
+
+    @staticmethod
+    def gradient(g: GradientBuilder, node: Node, *grads: Output | None) -> InputGradients:
+        parts = fill_missing_gradients(g, grads)
+        return None, parts[0] if len(parts) == 1 else g.ConcatV2(parts, node.inputs[0])
+
+
+def fill_missing_gradients(g: GradientBuilder, grads: Sequence[Output | None]) -> list[Output]:
+    """The gradients of outputs that are all of one shape, with zeros where none arrived."""
+    some = next(grad for grad in grads if grad is not None)
+    return [g.zeros_like(some) if grad is None else grad for grad in grads]
+
+
+def _equal_sizes(axis: int, whole: int, count: int) -> list[int]:
+    size, left = divmod(whole, count)
+    if left:
+        message = (
+            f"Number of ways to split should evenly divide the split dimension, but got "
+            f"split_dim {axis} (size = {whole}) and num_split {count}"
+        )
+        raise OpError(message)
+    return [size] * count
+
+
+def split_slices(axis: int, sizes: Sequence[int]) -> list[tuple[slice, ...]]:
+    """The indices of consecutive parts of these sizes along an axis."""
+    before, start, result = (slice(None),) * axis, 0, []
+    for size in sizes:
+        result.append((*before, slice(start, start + size)))
+        start += size
+    return result
+
+
+def split_views(value: Any, axis: int, sizes: Sequence[int]) -> Any:
+    """Views of consecutive parts of these sizes, as a kernel returns them."""
+    return as_outputs([value[index] for index in split_slices(axis, sizes)])
+
+
+def as_outputs(values: Sequence[Any]) -> Any:
+    """A list of outputs as a kernel returns it: one bare, several as a tuple."""
+    return values[0] if len(values) == 1 else tuple(values)
+
+
+class SplitV(Op):
+    """Parts of given sizes along a dimension; a size of -1 is what is left."""
+
+    signature = "value: T, size_splits: Tlen, split_dim: int32 -> output: num_split*T"
+    attrs = "Tlen: {int8, int32, int64} = int64"
+    host_inputs = (1, 2)
+    constant_inputs = (1, 2)
+    moves = True
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        count = node.attr("num_split")
+
+        def split_v(value: Any, size_splits: Any, split_dim: Any) -> Any:
+            if split_dim.size != 1:
+                message = "split_dim tensor must have exactly one element."
+                raise OpError(message)
+            axis = runtime_axis(split_dim.reshape(()), value.ndim, "split_dim")
+            if size_splits.shape != (count,):
+                message = (
+                    "size_splits should be a vector with one entry per output, "
+                    f"{count} in all; it has the shape {list(size_splits.shape)}"
+                )
+                raise OpError(message)
+            return split_views(value, axis, _part_sizes(size_splits.tolist(), value.shape[axis]))
+
+        return split_v
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        data, axes, sizes = context.inputs[0], static_ints(context, 2), context.value(1)
+        axis = None if axes is None or len(axes) != 1 else axes[0]
+        count = context.output_count
+        if data.dims is None or axis is None:
+            return [shape_of_rank(data.rank)] * count
+        place = static_axis(axis, len(data.dims))
+        if sizes is None or sizes.shape != (count,):
+            return [with_dim(data, place, None)] * count
+        whole, wanted = data.dims[place], sizes.tolist()
+        if whole is not None:
+            try:
+                wanted = _part_sizes(wanted, whole)
+            except OpError as error:
+                raise ValueError(str(error)) from None
+        return [with_dim(data, place, None if size < 0 else size) for size in wanted]
+
+    @staticmethod
+    def gradient(g: GradientBuilder, node: Node, *grads: Output | None) -> InputGradients:
+        parts = [
+            g.zeros_like(node.output(port)) if grad is None else grad
+            for port, grad in enumerate(grads)
+        ]
+        axis = node.inputs[2]
+        if g.known_shape(axis).rank:
+            axis = g.Reshape(axis, g.const([], dtypes.int32))
+        return parts[0] if len(parts) == 1 else g.ConcatV2(parts, axis), None, None
+
+
+def _part_sizes(sizes: list[int], whole: int) -> list[int]:
+    if len(sizes) == 1 and sizes[0] != whole:
+        message = (
+            "If there is only one output, it must have the same size as the input. "
+            f"Input size: {whole} output size: {sizes[0]}"
+        )
+        raise OpError(message)
+    known = sum(size for size in sizes if size != -1)
+    free = sizes.count(-1)
+    if free > 1:
+        message = "There can only be one -1 in the input."
+        raise OpError(message)
+    if any(size < -1 for size in sizes):
+        message = f"Split size must not be negative, but got {sizes}"
+        raise OpError(message)
+    if known > whole or (not free and known != whole):
+        message = (
+            "Determined shape must either match input shape along split_dim exactly if fully "
+            "specified, or be less than the size of the input along split_dim if not fully "
+            f"specified.  Got: {known} for size {whole}"
+        )
+        raise OpError(message)
+    return [whole - known if size == -1 else size for size in sizes]
+
+
+class Unpack(Op):
+    """The slices of a tensor along an axis, without that axis."""
+
+    signature = "value: T -> output: num*T"
+    attrs = "num: int >= 0, axis: int = 0"
+    moves = True
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        count, axis = node.attr("num"), node.attr("axis")
+        is_object = node.attr("T").is_object
+
+        def unpack(value: Any) -> Any:
+            rank = value.ndim
+            if not -rank <= axis < rank:
+                message = f"axis = {axis} not in [{-rank}, {rank})"
+                raise OpError(message)
+            if value.shape[axis] != count:
+                message = (
+                    f"Input shape axis {axis} must equal {count}, got shape {list(value.shape)}"
+                )
+                raise OpError(message)
+            before = (slice(None),) * (axis % rank)
+            if is_object:
+                return as_outputs(
+                    [unwrap_scalar_object(value[(*before, place, ...)]) for place in range(count)]
+                )
+            return as_outputs([value[(*before, place)] for place in range(count)])
+
+        return unpack
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        data, count = context.inputs[0], context.output_count
+        if data.dims is None:
+            return [UNKNOWN_SHAPE] * count
+        axis = static_axis(context.attr("axis"), len(data.dims))
+        if data.dims[axis] not in (None, count):
+            message = f"dimension {axis} of {data} is not {count}"
+            raise ValueError(message)
+        return [Shape(data.dims[:axis] + data.dims[axis + 1 :])] * count
+
+    @staticmethod
+    def gradient(g: GradientBuilder, node: Node, *grads: Output | None) -> InputGradients:
+        return [g.Pack(fill_missing_gradients(g, grads), axis=node.attr("axis"))]

@@ -1,0 +1,181 @@
+"""Stacks: forward loops push, backward loops pop. Each execution makes its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from cfgraph.ir.dtypes import DType
+from cfgraph.ir.graph import Node
+from cfgraph.ir.shapes import SCALAR_SHAPE, Shape
+from cfgraph.ops.opdef.op import Kernel, Op, OpError
+from cfgraph.ops.opdef.resource import Resource
+from cfgraph.ops.opdef.shape_functions import InferenceContext
+
+_UNLIMITED = 2**31 - 1
+
+
+class Stack(Resource):
+    """A stack of tensors of one type; the value of a handle."""
+
+    __slots__ = ("closed", "dtype", "items", "max_size", "name", "names")
+    shape = ()
+
+    def __init__(
+        self, dtype: DType, name: str, max_size: int = _UNLIMITED, names: Any = None
+    ) -> None:
+        self.dtype = dtype
+        self.name = name
+        self.names = names  # what is read of a legacy handle, which is a tensor of two strings
+        self.max_size = max_size
+        self.items: list[Any] = []
+        self.closed = False
+
+    def push(self, value: Any, dtype: DType) -> None:
+        """Put a value on top."""
+        if dtype is not self.dtype:
+            message = f"Must have type {self.dtype} but got {dtype}"
+            raise OpError(message)
+        self._check_open()
+        if len(self.items) >= self.max_size:
+            message = f"Stack[{self.name}] overflowed its max_size ({self.max_size})"
+            raise OpError(message)
+        self.items.append(value)
+
+    def pop(self, dtype: DType) -> Any:
+        """Take the top value off."""
+        if dtype is not self.dtype:
+            message = f"Stack[{self.name}] holds {self.dtype}, not {dtype}"
+            raise OpError(message)
+        if self.items:
+            return self.items.pop()
+        self._check_open()
+        message = f"Stack[{self.name}] is empty when calling Pop()."
+        raise OpError(message)
+
+    def close(self) -> None:
+        """Free the content; nothing works after that."""
+        self.items.clear()
+        self.closed = True
+
+    def _check_open(self) -> None:
+        if self.closed:
+            message = f"Stack[{self.name}] has already been closed."
+            raise OpError(message)
+
+    def __repr__(self) -> str:
+        return f"<Stack {self.name!r} of {len(self.items)} {self.dtype}>"
+
+
+class StackHandle(Op, abstract=True):
+    """A new stack."""
+
+
+class StackV2(StackHandle):
+    """A new stack that holds at most `max_size` values; a negative size is no limit."""
+
+    signature = "max_size: int32 -> handle: resource"
+    attrs = "elem_type: type, stack_name: string = ''"
+    stateful = True
+    host_inputs = (0,)
+
+    @classmethod
+    def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
+        dtype, name = node.attr("elem_type"), node.attr("stack_name").decode() or node.name
+
+        def make(step: Any, max_size: Any) -> Stack:
+            if max_size.shape != ():
+                message = f"Stack size must be a scalar, but had shape: {Shape(max_size.shape)}"
+                raise OpError(message)
+            return Stack(dtype, name, int(max_size) if max_size >= 0 else _UNLIMITED)
+
+        return make
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        return [SCALAR_SHAPE]
+
+
+class Stack_(StackHandle, name="Stack"):
+    """A new stack without a limit."""
+
+    signature = "-> handle: Ref(string)"
+    attrs = "elem_type: type, stack_name: string = ''"
+    stateful = True
+
+    @classmethod
+    def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
+        dtype, name = node.attr("elem_type"), node.attr("stack_name").decode() or node.name
+        names = np.array([b"_stacks", f"{name}_{node.name}".encode()], object)
+        return lambda step: Stack(dtype, name, names=names)
+
+
+class StackPushV2(Op):
+    """Push a value; hands it on."""
+
+    signature = "handle: resource, elem: T -> output: T"
+    attrs = "swap_memory: bool = false"
+    stateful = True
+    host_inputs = (0,)
+    swap_role = "push"
+
+    @classmethod
+    def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
+        dtype = node.attr("T")
+
+        def push(step: Any, stack: Stack, value: Any) -> Any:
+            stack.push(value, dtype)
+            return value
+
+        return push
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        return [context.inputs[1]]
+
+
+class StackPopV2(Op):
+    """Pop the value that was pushed last."""
+
+    signature = "handle: resource -> elem: elem_type"
+    stateful = True
+    host_inputs = (0,)
+    swap_role = "pop"
+
+    @classmethod
+    def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
+        dtype = node.attr("elem_type")
+        return lambda step, stack: stack.pop(dtype)
+
+
+class StackCloseV2(Op):
+    """Free a stack before the run ends."""
+
+    signature = "handle: resource ->"
+    stateful = True
+    host_inputs = (0,)
+
+    @classmethod
+    def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
+        return lambda step, stack: stack.close()
+
+
+class StackPush(StackPushV2):
+    """Push a value; hands it on. The legacy form."""
+
+    signature = "handle: Ref(string), elem: T -> output: T"
+
+
+class StackPop(StackPopV2):
+    """Pop the value that was pushed last. The legacy form."""
+
+    signature = "handle: Ref(string) -> elem: elem_type"
+
+
+class StackClose(StackCloseV2):
+    """Free a stack before the run ends. The legacy form."""
+
+    signature = "handle: Ref(string) ->"

@@ -1,0 +1,284 @@
+"""StridedSlice, its gradient, and assignments to a strided slice."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any
+
+from cfgraph.ir import dtypes
+from cfgraph.ir.graph import Node, Output
+from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
+from cfgraph.ops.families.slicing import StridedSliceMasks, cached_strided_index
+from cfgraph.ops.families.variables import Variable
+from cfgraph.ops.opdef.array_namespace import updated_at
+from cfgraph.ops.opdef.elementwise import SameShape
+from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, sum_to_shape
+from cfgraph.ops.opdef.op import Kernel, Op, OpError
+from cfgraph.ops.opdef.shape_functions import InferenceContext, require_rank
+from cfgraph.ops.opdef.variant_math import unwrap_scalar_object
+
+_MASKS = ("begin_mask", "end_mask", "ellipsis_mask", "new_axis_mask", "shrink_axis_mask")
+MASKS = ", ".join(f"{mask}: int = 0" for mask in _MASKS)
+
+
+def _slice_masks(node: Node) -> dict[str, int]:
+    return {mask: node.attr(mask) for mask in _MASKS}
+
+
+class StridedSlice(Op):
+    """What Python calls `input[begin:end:strides]`, with masks for `:`, `...` and new axes."""
+
+    signature = "input: T, begin: Index, end: Index, strides: Index -> output: T"
+    attrs = f"Index: {{int16, int32, int64}}, {MASKS}"
+    host_inputs = (1, 2, 3)
+    constant_inputs = (1, 2, 3)
+    moves = True
+    reads_region = True
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        index, is_object = (
+            cached_strided_index(StridedSliceMasks(node.attr)),
+            node.attr("T").is_object,
+        )
+
+        def strided_slice(value: Any, begin: Any, end: Any, strides: Any) -> Any:
+            where = index(begin, end, strides)
+            try:
+                return value[where]
+            except IndexError:
+                raise OpError(_out_of_bounds(value, where)) from None
+
+        def of_objects(value: Any, begin: Any, end: Any, strides: Any) -> Any:
+            # an index of integers only would give the element and not an array
+            where = index(begin, end, strides)
+            try:
+                return unwrap_scalar_object(value[where if Ellipsis in where else (*where, ...)])
+            except IndexError:
+                raise OpError(_out_of_bounds(value, where)) from None
+
+        return of_objects if is_object else strided_slice
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        data, strides = context.inputs[0], context.value(3)
+        of = require_rank(context.inputs[1].merge(context.inputs[2]).merge(context.inputs[3]), 1)
+        count = of.dims[0] if of.dims else None
+        if data.dims is None or count is None:
+            return [UNKNOWN_SHAPE]
+        known = [context.value(slot) for slot in (1, 2)]
+        begin, end = (None if value is None else value.tolist() for value in known)
+        steps = [1] * count if strides is None else strides.tolist()
+        try:
+            index = StridedSliceMasks(context.attr).index(begin, end, steps)
+            sized = _static_slice_shape(
+                data, index, begin, end, StridedSliceMasks(context.attr), strides is not None
+            )
+        except OpError as error:
+            raise ValueError(str(error)) from None
+        return [sized]
+
+    @staticmethod
+    def gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
+        x, begin, end, strides = node.inputs
+        sizes = g.shape(x, begin.dtype or dtypes.int32)
+        dx = g.StridedSliceGrad(sizes, begin, end, strides, dz, **_slice_masks(node))
+        return dx, None, None, None
+
+
+def _out_of_bounds(value: Any, index: tuple[Any, ...]) -> str:
+    used = sum(item is not None and item is not Ellipsis for item in index)
+    if used > value.ndim:
+        return f"Index out of range using input dim {value.ndim}; input has only {value.ndim} dims"
+    return f"slice index {_format_index(index)} out of bounds for shape {list(value.shape)}"
+
+
+def _format_index(index: tuple[Any, ...]) -> str:
+    return ", ".join(
+        "..." if item is Ellipsis else "newaxis" if item is None else _format_index_item(item)
+        for item in index
+    )
+
+
+def _format_index_item(item: Any) -> str:
+    if not isinstance(item, slice):
+        return str(item)
+    bounds = ["" if bound is None else str(bound) for bound in (item.start, item.stop)]
+    return ":".join(bounds if item.step == 1 else [*bounds, str(item.step)])
+
+
+def _static_slice_shape(
+    data: Shape,
+    index: tuple[Any, ...],
+    begin: Any,
+    end: Any,
+    masks: StridedSliceMasks,
+    strides_known: bool,
+) -> Shape:
+    """The shape of the part, sizes unknown where a bound is."""
+    used = sum(item is not None and item is not Ellipsis for item in index)
+    rest, axis, result = list(data), 0, list[int | None]()
+    if used > len(rest):
+        message = f"{used} dimensions are sliced, the tensor has {len(rest)}"
+        raise ValueError(message)
+    spread = len(rest) - used
+    for place, item in enumerate(index):
+        if item is Ellipsis:
+            result += rest[axis : axis + spread]
+            axis += spread
+            continue
+        if item is None:
+            result.append(1)
+            continue
+        size, bit = rest[axis], 1 << place
+        axis += 1
+        if not isinstance(item, slice):
+            if begin is not None and size is not None and not -size <= item < size:
+                message = f"index {item} is out of bounds for a dimension of size {size}"
+                raise ValueError(message)
+            continue
+        bounded = (begin is not None or masks.begin & bit) and (end is not None or masks.end & bit)
+        result.append(_static_strided_size(size, item) if bounded and strides_known else None)
+    return Shape(result + rest[axis:])
+
+
+def _static_strided_size(size: int | None, item: slice) -> int | None:
+    if size is not None:
+        return len(range(*item.indices(size)))
+    if item.step == 1 and item.start in (None, 0) and item.stop == 0:
+        return 0
+    return None
+
+
+class StridedSliceGrad(Op):
+    """Zeros of a shape with `dy` in the part that a strided slice would take."""
+
+    signature = "shape: Index, begin: Index, end: Index, strides: Index, dy: T -> output: T"
+    attrs = f"Index: {{int32, int64}}, {MASKS}"
+    host_inputs = (0, 1, 2, 3)
+    constant_inputs = (0, 1, 2, 3)
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        index, dtype = cached_strided_index(StridedSliceMasks(node.attr)), node.attr("T")
+        fill = b"" if dtype.is_object else 0
+
+        def strided_slice_grad(shape: Any, begin: Any, end: Any, strides: Any, dy: Any) -> Any:
+            if shape.ndim != 1:
+                message = f"shape must be 1-D, got shape {list(shape.shape)}"
+                raise OpError(message)
+            zeros = xp.full(tuple(shape.tolist()), fill, dtype.numpy)
+            return _update_slice(zeros, index(begin, end, strides), dy, "dy")
+
+        return strided_slice_grad
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        return [context.shape_value(0)]
+
+    @staticmethod
+    def gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
+        return None, None, None, None, g.StridedSlice(dz, *node.inputs[1:4], **_slice_masks(node))
+
+
+def _update_slice(whole: Any, index: tuple[Any, ...], part: Any, what: str) -> Any:
+    index = index if Ellipsis in index else (*index, ...)
+    try:
+        wanted = whole[index].shape
+    except IndexError:
+        raise OpError(_out_of_bounds(whole, index)) from None
+    if part.shape != wanted:
+        message = f"shape of {what} was {list(part.shape)} instead of {list(wanted)}"
+        raise OpError(message)
+    return updated_at(whole, index, part)
+
+
+def updated_slice(xp: ModuleType, whole: Any, index: tuple[Any, ...], value: Any) -> Any:
+    """A copy of `whole` with `value`, broadcast, in a part.
+
+    Raises OpError where the part does not exist or the value does not fit.
+    """
+    where = index if Ellipsis in index else (*index, ...)
+    try:
+        wanted = whole[where].shape
+    except IndexError:
+        raise OpError(_out_of_bounds(whole, index)) from None
+    if value.shape != wanted:
+        try:
+            value = xp.broadcast_to(value, wanted)
+        except ValueError:
+            message = f"cannot assign a value of shape {list(value.shape)} to {list(wanted)}"
+            raise OpError(message) from None
+    return updated_at(whole, where, value)
+
+
+class TensorStridedSliceUpdate(SameShape):
+    """The tensor with another value in the part that a strided slice would take."""
+
+    signature = "input: T, begin: Index, end: Index, strides: Index, value: T -> output: T"
+    attrs = f"Index: {{int32, int64}}, {MASKS}"
+    host_inputs = (1, 2, 3)
+    constant_inputs = (1, 2, 3)
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        index = cached_strided_index(StridedSliceMasks(node.attr))
+        return lambda whole, begin, end, strides, value: updated_slice(
+            xp, whole, index(begin, end, strides), value
+        )
+
+    @staticmethod
+    def gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
+        where, value, masks = node.inputs[1:4], node.inputs[4], _slice_masks(node)
+
+        def of_value() -> Output:
+            part = g.StridedSlice(dz, *where, **masks)
+            return sum_to_shape(g, part, value, part)
+
+        def of_rest() -> Output:
+            return g.TensorStridedSliceUpdate(dz, *where, g.zeros_like(value), **masks)
+
+        return of_rest, None, None, None, of_value
+
+
+class SliceAssignOp(Op, abstract=True):
+    """Write a value to the part of a variable that a strided slice would take."""
+
+    stateful = True
+    host_inputs = (1, 2, 3)
+
+    @classmethod
+    def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
+        index, returns = (
+            cached_strided_index(StridedSliceMasks(node.attr)),
+            bool(cls.parsed().outputs),
+        )
+
+        def assign(
+            step: Any, cell: Variable, begin: Any, end: Any, strides: Any, value: Any
+        ) -> Any:
+            cell.value = updated_slice(xp, cell.read(), index(begin, end, strides), value)
+            return cell if returns else None
+
+        return assign
+
+
+class StridedSliceAssign(SliceAssignOp):
+    """Write a value to a part of a variable; hands the reference on."""
+
+    signature = (
+        "ref: Ref(T), begin: Index, end: Index, strides: Index, value: T -> output_ref: Ref(T)"
+    )
+    attrs = f"Index: {{int32, int64}}, {MASKS}"
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        return [context.inputs[0]]
+
+
+class ResourceStridedSliceAssign(SliceAssignOp):
+    """Write a value to a part of a variable behind a resource handle."""
+
+    signature = "ref: resource, begin: Index, end: Index, strides: Index, value: T ->"
+    attrs = f"Index: {{int32, int64}}, {MASKS}"

@@ -1,0 +1,231 @@
+"""Joining strings elementwise, along dimensions, or by segment; splitting them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from cfgraph.ir.graph import Node
+from cfgraph.ir.shapes import SCALAR_SHAPE, UNKNOWN_SHAPE, Shape
+from cfgraph.ops.families.strings import string_array
+from cfgraph.ops.opdef.op import Kernel, Op, OpError
+from cfgraph.ops.opdef.shape_functions import InferenceContext, shape_of_rank
+
+
+class StringJoin(Op):
+    """Strings of the same place, joined; scalars go with every place."""
+
+    signature = "inputs: N*string -> output: string"
+    attrs = "N: int >= 0, separator: string = ''"
+    traceable = False
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        separator = node.attr("separator")
+
+        def join(*inputs: Any) -> Any:
+            shape = next((v.shape for v in inputs if v.ndim), ())
+            for other in inputs:
+                if other.ndim and other.shape != shape:
+                    message = f"Input shapes do not match: {list(shape)} vs. {list(other.shape)}"
+                    raise OpError(message)
+            count = math.prod(shape)
+            columns = [v.ravel().tolist() if v.ndim else [v.item()] * count for v in inputs]
+            rows = zip(*columns, strict=True) if columns else [()] * count
+            return string_array(map(separator.join, rows), shape)
+
+        return join
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        if any(shape.rank is None for shape in context.inputs):
+            return [UNKNOWN_SHAPE]
+        result = SCALAR_SHAPE
+        for shape in context.inputs:
+            if shape.rank:
+                result = shape if result.rank == 0 else result.merge(shape)
+        return [result]
+
+
+class ReduceJoin(Op):
+    """Strings joined along some dimensions, the first named one innermost."""
+
+    signature = "inputs: string, reduction_indices: int32 -> output: string"
+    attrs = "keep_dims: bool = false, separator: string = ''"
+    traceable = False
+    host_inputs = (1,)
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        keep, separator = node.attr("keep_dims"), node.attr("separator")
+
+        def join(texts: Any, indices: Any) -> Any:
+            axes = join_axes(indices.ravel().tolist(), texts.ndim)
+            if not axes:
+                return texts
+            rest = [d for d in range(texts.ndim) if d not in axes]
+            shape = [1 if d in axes else n for d, n in enumerate(texts.shape) if keep or d in rest]
+            count = math.prod(texts.shape[d] for d in axes)
+            rows = texts.transpose(rest + axes[::-1]).reshape((math.prod(shape), count))
+            return string_array((separator.join(row) for row in rows.tolist()), shape)
+
+        return join
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        texts, indices, keep = context.inputs[0], context.value(1), context.attr("keep_dims")
+        if texts.dims is None:
+            return [UNKNOWN_SHAPE]
+        if indices is None:
+            return [shape_of_rank(texts.rank) if keep else UNKNOWN_SHAPE]
+        axes = join_axes(indices.ravel().tolist(), len(texts.dims))
+        dims = [1 if d in axes else n for d, n in enumerate(texts.dims) if keep or d not in axes]
+        return [Shape(dims)]
+
+
+def join_axes(indices: list[int], rank: int) -> list[int]:
+    """The dimensions, counted from the front. Raises OpError where they are no dimensions."""
+    axes: list[int] = []
+    for index in indices:
+        if not -rank <= index < rank:
+            message = f"Invalid reduction dimension {index} for input with {rank} dimension(s)"
+            raise OpError(message)
+        if index % rank in axes:
+            message = f"Duplicate reduction dimension {index}"
+            raise OpError(message)
+        axes.append(index % rank)
+    return axes
+
+
+class UnsortedSegmentJoin(Op):
+    """The strings of each segment, joined."""
+
+    signature = (
+        "inputs: string, segment_ids: Tindices, num_segments: Tnumsegments -> output: string"
+    )
+    attrs = "separator: string = '', Tindices: {int32, int64}, Tnumsegments: {int32, int64} = int32"
+    traceable = False
+    host_inputs = (2,)
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        separator = node.attr("separator")
+
+        def join(texts: Any, segments: Any, count: Any) -> Any:
+            if texts.shape[: segments.ndim] != segments.shape or not segments.ndim:
+                message = (
+                    "segment_ids must be a prefix of the shape of inputs: "
+                    f"{list(segments.shape)} vs. {list(texts.shape)}"
+                )
+                raise OpError(message)
+            inner = texts.shape[segments.ndim :]
+            width = math.prod(inner)
+            rows: list[list[list[bytes]]] = [[[] for _ in range(width)] for _ in range(int(count))]
+            values = texts.reshape((segments.size, width)).tolist()
+            for segment, row in zip(segments.ravel().tolist(), values, strict=True):
+                if not 0 <= segment < count:
+                    message = f"segment id {segment} is out of the range [0, {count})"
+                    raise OpError(message)
+                for place, text in enumerate(row):
+                    rows[segment][place].append(text)
+            joined = [separator.join(cell) for row in rows for cell in row]
+            return string_array(joined, (int(count), *inner))
+
+        return join
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        texts, segments, count = context.inputs[0], context.inputs[1], context.value(2)
+        if texts.rank is None or segments.rank is None:
+            return [UNKNOWN_SHAPE]
+        return [Shape((None if count is None else int(count),)) + texts[segments.rank :]]
+
+
+class StringSplitOp(Op, abstract=True):
+    """Rows of parts as a sparse matrix: indices, values, shape."""
+
+    traceable = False
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        return [Shape((None, 2)), Shape((None,)), Shape((2,))]
+
+
+def sparse_rows(rows: list[list[bytes]]) -> tuple[Any, Any, Any]:
+    """Rows of parts as a sparse matrix."""
+    places = [(row, column) for row, parts in enumerate(rows) for column in range(len(parts))]
+    values = [text for parts in rows for text in parts]
+    widest = max(map(len, rows), default=0)
+    return (
+        np.array(places, np.int64).reshape((-1, 2)),
+        string_array(values, (len(values),)),
+        np.array([len(rows), widest], np.int64),
+    )
+
+
+def check_split_inputs(texts: Any, separator: Any) -> None:
+    """Refuse what is no vector of strings and one separator."""
+    if texts.ndim != 1:
+        message = f"input must be a vector, got shape: {list(texts.shape)}"
+        raise OpError(message)
+    if separator.ndim:
+        message = f"sep must be a scalar, got shape: {list(separator.shape)}"
+        raise OpError(message)
+
+
+class StringSplit(StringSplitOp):
+    """Strings cut at every byte that is one of the delimiters; at every byte if there is none."""
+
+    signature = "input: string, delimiter: string -> indices: int64, values: string, shape: int64"
+    attrs = "skip_empty: bool = true"
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        skip = node.attr("skip_empty")
+
+        def split(texts: Any, delimiter: Any) -> Any:
+            check_split_inputs(texts, delimiter)
+            bytes_ = delimiter.item()
+            rows = [split_at_bytes(text, bytes_) for text in texts.tolist()]
+            return sparse_rows([[part for part in row if part or not skip] for row in rows])
+
+        return split
+
+
+def split_at_bytes(text: bytes, delimiters: bytes) -> list[bytes]:
+    """A string cut at each of some bytes."""
+    if not delimiters:
+        return [text[place : place + 1] for place in range(len(text))]
+    if not text:
+        return []
+    for other in delimiters[1:]:
+        text = text.replace(bytes([other]), delimiters[:1])
+    return text.split(delimiters[:1])
+
+
+class StringSplitV2(StringSplitOp):
+    """Strings cut at a separator, or at whitespace if it is empty."""
+
+    signature = "input: string, sep: string -> indices: int64, values: string, shape: int64"
+    attrs = "maxsplit: int = -1"
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        most = node.attr("maxsplit")
+
+        def split(texts: Any, separator: Any) -> Any:
+            check_split_inputs(texts, separator)
+            mark = separator.item()
+            if mark:
+                return sparse_rows([text.split(mark, most) for text in texts.tolist()])
+            if most == 0:
+                return sparse_rows([[text] for text in texts.tolist()])
+            rows = [text.split(None, most) for text in texts.tolist()]
+            # the rest is a part, even where nothing is left of it
+            return sparse_rows([[*row, b""] if len(row) == most else row for row in rows])
+
+        return split

@@ -1,0 +1,306 @@
+"""Strings: length, case, whitespace, substrings; base64 and raw bytes."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from types import ModuleType
+from typing import Any, ClassVar
+
+import numpy as np
+
+from cfgraph.ir.graph import Node
+from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape, vector_shape
+from cfgraph.ops.opdef.elementwise import SameShape
+from cfgraph.ops.opdef.op import Kernel, Op, OpError
+from cfgraph.ops.opdef.shape_functions import InferenceContext
+
+
+def string_array(texts: Iterable[bytes], shape: Sequence[int]) -> Any:
+    """An array of strings of this shape."""
+    flat = list(texts)
+    array = np.empty(len(flat), object)
+    array[:] = flat
+    return array.reshape(shape)
+
+
+def map_strings(function: Callable[[bytes], bytes], texts: Any) -> Any:
+    """A function of every string."""
+    return string_array(map(function, texts.ravel().tolist()), texts.shape)
+
+
+class StringwiseOp(SameShape, abstract=True):
+    """An op that turns every string into another: `change(node, text)` says how."""
+
+    signature = "input: string -> output: string"
+    traceable = False
+    change: ClassVar[Callable[..., bytes]]
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        change = partial(cls.change, node)
+        return lambda texts: map_strings(change, texts)
+
+
+ASCII_WHITESPACE = b" \t\n\v\f\r"
+
+
+def character_starts(text: bytes) -> list[int]:
+    """Where the characters of a UTF-8 string begin."""
+    return [place for place, byte in enumerate(text) if byte & 0xC0 != 0x80]
+
+
+class StringLength(SameShape):
+    """Number of bytes, or of UTF-8 characters."""
+
+    signature = "input: string -> output: int32"
+    attrs = "unit: {'BYTE', 'UTF8_CHAR'} = 'BYTE'"
+    traceable = False
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        length = len if node.attr("unit") == b"BYTE" else lambda text: len(character_starts(text))
+
+        def lengths(texts: Any) -> Any:
+            counted = [length(text) for text in texts.ravel().tolist()]
+            return np.array(counted, np.int32).reshape(texts.shape)
+
+        return lengths
+
+
+class CaseConversion(StringwiseOp, abstract=True):
+    """Strings in another case: ASCII letters only, or the whole of Unicode."""
+
+    attrs = "encoding: string = ''"
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        encoding = node.attr("encoding")
+        if encoding not in (b"", b"utf-8"):
+            message = (
+                "only utf-8 or '' (no encoding) is supported, "
+                f"received {encoding.decode(errors='replace')}"
+            )
+            raise OpError(message)
+        return super().bind(node, xp)
+
+
+def decode_unicode(text: bytes) -> str:
+    """A string as characters, up to the first null, where TensorFlow's conversion ends."""
+    return text.partition(b"\0")[0].decode(errors="replace")
+
+
+class StringUpper(CaseConversion):
+    """Upper case."""
+
+    @staticmethod
+    def change(node: Node, text: bytes) -> bytes:
+        if node.attr("encoding"):
+            return decode_unicode(text).upper().encode()
+        return text.upper()
+
+
+class StringLower(CaseConversion):
+    """Lower case."""
+
+    @staticmethod
+    def change(node: Node, text: bytes) -> bytes:
+        if node.attr("encoding"):
+            return decode_unicode(text).lower().encode()
+        return text.lower()
+
+
+class StringStrip(StringwiseOp):
+    """Without whitespace at both ends."""
+
+    @staticmethod
+    def change(node: Node, text: bytes) -> bytes:
+        return text.strip(ASCII_WHITESPACE)
+
+
+class Substr(Op):
+    """So many bytes or characters from a position on; a negative one counts from the end."""
+
+    signature = "input: string, pos: T, len: T -> output: string"
+    attrs = "T: {int32, int64}, unit: {'BYTE', 'UTF8_CHAR'} = 'BYTE'"
+    traceable = False
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        by_byte = node.attr("unit") == b"BYTE"
+
+        def cut(texts: Any, pos: Any, count: Any) -> Any:
+            if pos.shape != count.shape:
+                message = (
+                    "pos and len should have the same shape, "
+                    f"got: {list(pos.shape)} vs. {list(count.shape)}"
+                )
+                raise OpError(message)
+            shape = np.broadcast_shapes(texts.shape, pos.shape)
+            if pos.shape not in (texts.shape, ()) and len(shape) > 2:
+                message = f"Substr broadcast not implemented for {len(shape)} dimensions"
+                raise OpError(message)
+            given = (np.broadcast_to(v, shape).ravel().tolist() for v in (texts, pos, count))
+            return string_array(
+                (
+                    substring(text, place, size, by_byte, index)
+                    for index, (text, place, size) in enumerate(zip(*given, strict=True))
+                ),
+                shape,
+            )
+
+        return cut
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        text, pos, count = context.inputs
+        return [text.broadcast(pos.merge(count))]
+
+
+def substring(text: bytes, place: int, count: int, by_byte: bool, index: int) -> bytes:
+    """A part of one string. Raises OpError where it begins outside."""
+    edges = range(len(text)) if by_byte else character_starts(text)
+    wild = place < 0 and count < 0 and not by_byte
+    if wild or not -len(edges) <= place <= len(edges):
+        shown = f" {text!s}" if by_byte else ""
+        message = f"pos {place} out of range for string{shown} at index {index}"
+        raise OpError(message)
+    first = place + len(edges) if place < 0 else place
+    if count < 0:
+        # a negative count is a huge one for bytes, and none for characters
+        return text[first:] if by_byte else b""
+    stop = first + count
+    begin = edges[first] if first < len(edges) else len(text)
+    return text[begin : edges[stop] if stop < len(edges) else len(text)]
+
+
+_ALPHABET = re.compile(rb"[A-Za-z0-9_-]*")
+
+
+class EncodeBase64(StringwiseOp):
+    """Base64 in the alphabet that is safe in addresses, with or without padding."""
+
+    attrs = "pad: bool = false"
+
+    @staticmethod
+    def change(node: Node, text: bytes) -> bytes:
+        encoded = base64.urlsafe_b64encode(text)
+        return encoded if node.attr("pad") else encoded.rstrip(b"=")
+
+
+class DecodeBase64(StringwiseOp):
+    """The inverse of EncodeBase64."""
+
+    @staticmethod
+    def change(node: Node, text: bytes) -> bytes:
+        padding = len(text) - len(text.rstrip(b"="))
+        body = text[: len(text) - padding]
+        if len(text) % 4 == 1:
+            message = "Base64 string length cannot be 1 modulo 4."
+            raise OpError(message)
+        if (padding and (len(text) % 4 or padding > 2)) or not _ALPHABET.fullmatch(body):
+            message = "Invalid character found in base64."
+            raise OpError(message)
+        try:
+            return base64.urlsafe_b64decode(body + b"=" * (-len(body) % 4))
+        except binascii.Error as error:
+            raise OpError(f"Invalid base64: {error}") from None
+
+
+def elements_from_bytes(data: bytes, dtype: Any, little: bool) -> Any:
+    """The numbers that bytes hold; those of a complex number are swapped one by one."""
+    dtype = np.dtype(dtype)
+    if dtype == np.bool_:
+        return np.frombuffer(data, np.uint8) != 0
+    width = dtype.itemsize // (2 if dtype.kind == "c" else 1)
+    raw = np.frombuffer(data, np.uint8)
+    if not little and width > 1:
+        raw = raw.reshape((-1, width))[:, ::-1].reshape(-1)
+    return np.ascontiguousarray(raw).view(dtype)
+
+
+class DecodeRaw(Op):
+    """The bytes of each string as numbers; all must be of the same length."""
+
+    signature = "bytes: string -> output: out_type"
+    attrs = (
+        "out_type: {float16, float32, float64, int32, uint16, uint8, int16, int8, int64, "
+        "complex64, complex128, bool, bfloat16}, little_endian: bool = true"
+    )
+    traceable = False
+    bitwise = True
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        dtype, little = node.attr("out_type").numpy, node.attr("little_endian")
+        name = node.attr("out_type").name
+
+        def decode(texts: Any) -> Any:
+            flat = texts.ravel().tolist()
+            size = len(flat[0]) if flat else 0
+            for place, text in enumerate(flat):
+                if len(text) != size:
+                    message = (
+                        "DecodeRaw requires input strings to all be the same size, "
+                        f"but element {place} has size {size} != {len(text)}"
+                    )
+                    raise OpError(message)
+            if size % dtype.itemsize:
+                message = (
+                    f"Input to DecodeRaw has length {size} that is not a multiple of "
+                    f"{dtype.itemsize}, the size of {name}"
+                )
+                raise OpError(message)
+            decoded = elements_from_bytes(b"".join(flat), dtype, little)
+            return decoded.reshape((*texts.shape, size // dtype.itemsize))
+
+        return decode
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        return [context.inputs[0] + vector_shape()]
+
+
+class DecodePaddedRaw(Op):
+    """The bytes of each string, cut or filled with zeros to a length, as numbers."""
+
+    signature = "input_bytes: string, fixed_length: int32 -> output: out_type"
+    attrs = (
+        "out_type: {float16, float32, float64, int32, uint16, uint8, int16, int8, int64, "
+        "bfloat16}, little_endian: bool = true"
+    )
+    traceable = False
+    bitwise = True
+    host_inputs = (1,)
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        dtype, little = node.attr("out_type").numpy, node.attr("little_endian")
+
+        def decode(texts: Any, length: Any) -> Any:
+            size = int(length)
+            if size <= 0:
+                message = f"fixed_length ({size}) must be greater than zero."
+                raise OpError(message)
+            if size % dtype.itemsize:
+                message = (
+                    f"fixed_length ({size}) must be a multiple of the size of out_type "
+                    f"({dtype.itemsize})"
+                )
+                raise OpError(message)
+            flat = [text[:size].ljust(size, b"\0") for text in texts.ravel().tolist()]
+            decoded = elements_from_bytes(b"".join(flat), dtype, little)
+            return decoded.reshape((*texts.shape, size // dtype.itemsize))
+
+        return decode
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        texts, length = context.inputs[0], context.value(1)
+        if texts.rank is None:
+            return [UNKNOWN_SHAPE]
+        width = context.attr("out_type").numpy.itemsize
+        return [texts + vector_shape(None if length is None else int(length) // width)]

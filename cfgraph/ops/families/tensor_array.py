@@ -1,0 +1,268 @@
+"""The state of a TensorArray: one write per index, one read, summed if it holds gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from operator import index as as_index
+from types import ModuleType
+from typing import Any, Final, NoReturn
+
+from cfgraph.ir.dtypes import DType
+from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
+from cfgraph.ops.opdef.op import OpError
+from cfgraph.ops.opdef.resource import Resource
+from cfgraph.ops.opdef.variant_math import add_values, zeros_of_dtype
+
+# What happened to an element. Where only the shape is kept, that is what `_values` holds.
+_WRITTEN: Final = 1
+_READ: Final = 2
+_SHAPE_ONLY: Final = 4
+
+
+class TensorArray(Resource):
+    """An array of tensors of one type; the value of a handle."""
+
+    __slots__ = (
+        "_exact",
+        "_flags",
+        "_gradients",
+        "_values",
+        "_xp",
+        "clear_after_read",
+        "closed",
+        "dtype",
+        "dynamic",
+        "element_shape",
+        "identical",
+        "is_gradient",
+        "name",
+        "parts",
+    )
+    shape = ()
+
+    def __init__(
+        self,
+        xp: ModuleType,
+        dtype: DType,
+        size: int,
+        *,
+        element_shape: Shape = UNKNOWN_SHAPE,
+        dynamic: bool = False,
+        clear_after_read: bool = True,
+        identical: bool = False,
+        is_gradient: bool = False,
+        name: str = "",
+    ) -> None:
+        if size < 0:
+            message = f"Size should be >= 0, not {size}."
+            raise OpError(message)
+        self.dtype = dtype
+        self.dynamic = dynamic
+        self.clear_after_read = clear_after_read
+        self.identical = identical
+        self.is_gradient = is_gradient
+        self.name = name
+        self.closed = False
+        self.parts: int | None = None
+        self._xp = xp
+        self._values: list[Any] = [None] * size
+        self._flags = [0] * size
+        self._gradients: dict[str, TensorArray] = {}
+        self._pin(element_shape)
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        if self.closed:
+            self._fail("has already been closed.")
+        return len(self._values)
+
+    @property
+    def packed_size(self) -> int:
+        """The number of elements that are put together.
+
+        On a gradient array these are the `parts` that one tensor was split into: what was written
+        behind them has its gradient elsewhere.
+        """
+        size = self.size
+        return size if self.parts is None or not self.is_gradient else self.parts
+
+    def put(self, index: Any, value: Any, dtype: DType) -> None:
+        """Write an element; on a gradient array, add to it."""
+        index = as_index(index)
+        size = len(self._values)
+        if not 0 <= index < size:
+            self._grow(index)
+        if dtype is not self.dtype:
+            self._refuse(
+                index, f"the value dtype is {dtype} but TensorArray dtype is {self.dtype}."
+            )
+        if value.shape != self._exact:
+            self._fit(index, value)
+        if self._flags[index]:
+            value = self._again(index, value)
+        self._values[index] = value
+        self._flags[index] = _WRITTEN
+
+    def get(self, index: Any, dtype: DType) -> Any:
+        """Read an element; it is cleared where the array says so."""
+        index = as_index(index)
+        if not 0 <= index < len(self._values):
+            self._fail(f"Tried to read from index {index} but array size is: {self.size}")
+        if dtype is not self.dtype:
+            self._fail(f"TensorArray dtype is {self.dtype} but Op requested dtype {dtype}.")
+        flags = self._flags[index]
+        value = self._values[index] if flags == _WRITTEN else self._unusual(index, flags)
+        if self.clear_after_read:
+            self._values[index] = value.shape
+            self._flags[index] = _WRITTEN | _READ | _SHAPE_ONLY
+        else:
+            self._values[index] = value
+            self._flags[index] = _WRITTEN | _READ
+        return value
+
+    def get_many(self, indices: Iterable[Any], dtype: DType) -> list[Any]:
+        """Read several elements."""
+        return [self.get(index, dtype) for index in indices]
+
+    def put_many(self, indices: Sequence[Any], values: Sequence[Any], dtype: DType) -> None:
+        """Write several elements, the last one first."""
+        for index, value in zip(reversed(indices), reversed(values), strict=True):
+            self.put(index, value, dtype)
+
+    def mark(self, parts: int) -> None:
+        """Remember the number of parts that one tensor was split into; not on a gradient array."""
+        if not self.is_gradient:
+            self.parts = parts
+
+    def grow_to(self, size: int) -> None:
+        """Make room for `size` elements, where the array is dynamic."""
+        missing = size - len(self._values)
+        if missing > 0:
+            self._values += [None] * missing
+            self._flags += [0] * missing
+
+    def gradient(self, source: str, prepend: Sequence[int] = ()) -> TensorArray:
+        """The gradient array of that source, made the first time; this array's size is final.
+
+        That of a gradient array, which TensorFlow has not, is for gradients of a higher order: it
+        is read as often as the gradient array is written, and keeps its elements.
+        """
+        size = self.size
+        found = self._gradients.get(source)
+        if found is not None:
+            return found
+        self.dynamic = False
+        made = TensorArray(
+            self._xp,
+            self.dtype,
+            size,
+            element_shape=Shape(prepend) + self.element_shape,
+            clear_after_read=not self.is_gradient,
+            identical=self.identical,
+            is_gradient=True,
+            name=f"{self.name}@{source}",
+        )
+        made.parts = self.parts
+        made._take_shapes(self, tuple(prepend))
+        self._gradients[source] = made
+        return made
+
+    def narrow(self, shape: Shape) -> None:
+        """Learn more of the shape of the elements; a reader may know it where the array does not.
+
+        Raises OpError where it is another one than what is known.
+        """
+        try:
+            self._pin(self.element_shape.merge(shape))
+        except ValueError as error:
+            self._fail(str(error))
+
+    def kept(self) -> list[Any]:
+        """The elements that are kept with their values."""
+        pairs = zip(self._values, self._flags, strict=True)
+        return [value for value, flags in pairs if flags and not flags & _SHAPE_ONLY]
+
+    def close(self) -> None:
+        """Free the content; nothing works after that."""
+        self.closed = True
+        self._values = []
+        self._flags = []
+
+    def _pin(self, shape: Shape) -> None:
+        self.element_shape = shape
+        self._exact: Any = shape.dims if shape.is_full else None
+
+    def _take_shapes(self, forward: TensorArray, prepend: tuple[int, ...]) -> None:
+        """Take over the shapes of what was written: reads of those give zeros."""
+        for index, flags in enumerate(forward._flags):
+            if flags & _WRITTEN:
+                value = forward._values[index]
+                self._values[index] = prepend + (value if flags & _SHAPE_ONLY else value.shape)
+                self._flags[index] = _WRITTEN | _SHAPE_ONLY
+
+    def _grow(self, index: int) -> None:
+        size = self.size
+        if index < 0 or not self.dynamic:
+            self._fail(
+                f"Tried to write to index {index} but array is not resizeable and size is: {size}"
+            )
+        self.grow_to(index + 1)
+
+    def _fit(self, index: int, value: Any) -> None:
+        if not self.element_shape.accepts(value.shape):
+            self._refuse(
+                index,
+                f"the value shape is {Shape(value.shape)} which is incompatible with the "
+                f"TensorArray's inferred element shape: {self.element_shape} "
+                f"(consider setting infer_shape=False).",
+            )
+        if self.identical:
+            self._pin(Shape(value.shape))
+
+    def _again(self, index: int, value: Any) -> Any:
+        """What a second write leaves: the sum on a gradient array, else an error."""
+        flags = self._flags[index]
+        if flags & _READ:
+            self._refuse(index, "it has already been read.")
+        if not self.is_gradient:
+            self._refuse(index, "it has already been written to.")
+        old = self._values[index]
+        shape = old if flags & _SHAPE_ONLY else old.shape
+        if shape != value.shape:
+            message = (
+                f"Could not aggregate to TensorArray index {index} because the existing shape is "
+                f"{Shape(shape)} but the new input shape is {Shape(value.shape)}."
+            )
+            self._fail(message)
+        return value if flags & _SHAPE_ONLY else add_values(old, value)
+
+    def _unusual(self, index: int, flags: int) -> Any:
+        """The value of an element that is not simply written: read before, or never written."""
+        kept = self._values[index]
+        if flags & _READ and not flags & _SHAPE_ONLY:
+            return kept
+        if flags & _READ:
+            self._fail(
+                f"Could not read index {index} twice because it was cleared after a previous read "
+                f"(perhaps try setting clear_after_read = false?)."
+            )
+        shape = kept if flags & _SHAPE_ONLY else self._exact
+        if shape is None:
+            self._fail(
+                f"Could not read from TensorArray index {index}.  Furthermore, the element shape "
+                f"is not fully defined: {self.element_shape}.  It has not been written to."
+            )
+        if self.dtype.is_object:
+            self._fail(f"Could not read index {index}: there is no zero of type {self.dtype}.")
+        return zeros_of_dtype(self._xp, self.dtype, shape)
+
+    def _refuse(self, index: int, why: str) -> NoReturn:
+        self._fail(f"Could not write to TensorArray index {index} because {why}")
+
+    def _fail(self, what: str) -> NoReturn:
+        message = f"TensorArray {self.name}: {what}"
+        raise OpError(message)
+
+    def __repr__(self) -> str:
+        return f"<TensorArray {self.name!r} of {len(self._values)} {self.dtype}>"

@@ -1,0 +1,211 @@
+"""TensorArray ops, versions 1 and 2: the handle is a string or a reference to one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any
+
+from cfgraph.ir.graph import Node
+from cfgraph.ir.shapes import Shape, vector_shape
+from cfgraph.ops.families import tensor_array_ops
+from cfgraph.ops.families.tensor_array import TensorArray
+from cfgraph.ops.families.tensor_array_ops import (
+    TensorArrayCloseV3,
+    TensorArrayConcatV3,
+    TensorArrayGatherV3,
+    TensorArrayGradV3,
+    TensorArrayOp,
+    TensorArrayReadV3,
+    TensorArrayScatterV3,
+    TensorArraySizeV3,
+    TensorArraySplitV3,
+    TensorArrayV3,
+    TensorArrayWriteV3,
+    stack_elements,
+    write_elements,
+)
+from cfgraph.ops.opdef.op import Kernel, OpError
+from cfgraph.ops.opdef.shape_functions import InferenceContext
+from cfgraph.ops.opdef.variant_math import unstack_value
+
+
+class TensorArrayV2(TensorArrayV3):
+    """A new array of tensors."""
+
+    signature = "size: int32 -> handle: string"
+    handles = (0,)
+    attrs = (
+        "dtype: type, element_shape: shape = ?, dynamic_size: bool = false,"
+        " clear_after_read: bool = true, tensor_array_name: string = ''"
+    )
+
+
+class TensorArrayV1(TensorArrayV3, name="TensorArray"):
+    """A new array of tensors; the first version."""
+
+    signature = "size: int32 -> handle: Ref(string)"
+    handles = (0,)
+    attrs = (
+        "dtype: type, dynamic_size: bool = false, clear_after_read: bool = true,"
+        " tensor_array_name: string = '', element_shape: shape = ?"
+    )
+
+
+class TensorArrayGradV2(TensorArrayGradV3):
+    """The array that gathers gradients for the elements of another one."""
+
+    signature = "handle: string, flow_in: float32 -> grad_handle: string"
+    handles = (0,)
+
+
+class TensorArrayGrad(TensorArrayGradV3):
+    """The array that gathers gradients for the elements of another one; the first version."""
+
+    signature = "handle: string, flow_in: float32 -> grad_handle: Ref(string)"
+    handles = (0,)
+
+
+class TensorArrayWriteV2(TensorArrayWriteV3):
+    """Write one element."""
+
+    signature = "handle: string, index: int32, value: T, flow_in: float32 -> flow_out: float32"
+
+
+class TensorArrayWrite(TensorArrayWriteV3):
+    """Write one element; the first version."""
+
+    signature = "handle: Ref(string), index: int32, value: T, flow_in: float32 -> flow_out: float32"
+
+
+class TensorArrayReadV2(TensorArrayReadV3):
+    """Read one element."""
+
+    signature = "handle: string, index: int32, flow_in: float32 -> value: dtype"
+
+
+class TensorArrayRead(TensorArrayReadV3):
+    """Read one element; the first version."""
+
+    signature = "handle: Ref(string), index: int32, flow_in: float32 -> value: dtype"
+
+
+class TensorArrayGatherV2(TensorArrayGatherV3):
+    """Read the elements of some indices, stacked."""
+
+    signature = "handle: string, indices: int32, flow_in: float32 -> value: dtype"
+
+
+class TensorArrayGather(TensorArrayGatherV3):
+    """Read the elements of some indices, stacked; the first version."""
+
+    signature = "handle: Ref(string), indices: int32, flow_in: float32 -> value: dtype"
+
+
+class TensorArrayScatterV2(TensorArrayScatterV3):
+    """Write the slices of a tensor to some indices."""
+
+    signature = "handle: string, indices: int32, value: T, flow_in: float32 -> flow_out: float32"
+
+
+class TensorArrayScatter(TensorArrayScatterV3):
+    """Write the slices of a tensor to some indices; the first version."""
+
+    signature = (
+        "handle: Ref(string), indices: int32, value: T, flow_in: float32 -> flow_out: float32"
+    )
+
+
+class TensorArrayConcatV2(TensorArrayConcatV3):
+    """All elements one after the other along their first axis, and their lengths."""
+
+    signature = "handle: string, flow_in: float32 -> value: dtype, lengths: int64"
+
+
+class TensorArrayConcat(TensorArrayConcatV3):
+    """All elements along their first axis, and their lengths; the first version."""
+
+    signature = "handle: Ref(string), flow_in: float32 -> value: dtype, lengths: int64"
+
+
+class TensorArraySplitV2(TensorArraySplitV3):
+    """Cut a tensor into pieces of some lengths along its first axis: the elements."""
+
+    signature = "handle: string, value: T, lengths: int64, flow_in: float32 -> flow_out: float32"
+
+
+class TensorArraySplit(TensorArraySplitV3):
+    """Cut a tensor into pieces along its first axis: the elements; the first version."""
+
+    signature = (
+        "handle: Ref(string), value: T, lengths: int64, flow_in: float32 -> flow_out: float32"
+    )
+
+
+class TensorArraySizeV2(TensorArraySizeV3):
+    """The number of elements."""
+
+    signature = "handle: string, flow_in: float32 -> size: int32"
+
+
+class TensorArraySize(TensorArraySizeV3):
+    """The number of elements; the first version."""
+
+    signature = "handle: Ref(string), flow_in: float32 -> size: int32"
+
+
+class TensorArrayCloseV2(TensorArrayCloseV3):
+    """Free an array before the run ends."""
+
+    signature = "handle: string ->"
+
+
+class TensorArrayClose(TensorArrayCloseV3):
+    """Free an array before the run ends; the first version."""
+
+    signature = "handle: Ref(string) ->"
+
+
+class TensorArrayPack(TensorArrayOp):
+    """All elements, stacked."""
+
+    signature = "handle: Ref(string), flow_in: float32 -> value: dtype"
+    attrs = "element_shape: shape = ?"
+    access = "read"
+    gradient = staticmethod(tensor_array_ops.pack_gradient)
+
+    @classmethod
+    def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
+        dtype, shape = node.attr("dtype"), node.attr("element_shape")
+        return lambda step, array, flow: stack_elements(
+            xp, array, range(array.packed_size), dtype, shape
+        )
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        return [vector_shape() + context.attr("element_shape")]
+
+
+class TensorArrayUnpack(TensorArrayOp):
+    """Write the slices of a tensor to all elements."""
+
+    signature = "handle: Ref(string), value: T, flow_in: float32 -> flow_out: float32"
+    access = "write"
+    gradient = staticmethod(tensor_array_ops.unpack_gradient)
+
+    @classmethod
+    def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
+        dtype = node.attr("T")
+
+        def write_all(step: Any, array: TensorArray, value: Any, flow: Any) -> Any:
+            if value.ndim == 0 or (len(value) != array.size and not array.dynamic):
+                message = (
+                    f"Input value must have first dimension equal to the array size "
+                    f"({Shape(value.shape)} vs. {array.size})"
+                )
+                raise OpError(message)
+            array.mark(len(value))
+            write_elements(array, range(len(value)), unstack_value(value), dtype)
+            return flow
+
+        return write_all

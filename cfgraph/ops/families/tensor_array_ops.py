@@ -1,0 +1,456 @@
+"""TensorArray ops, version 3, with their gradients, which use a second array."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from types import ModuleType
+from typing import Any, ClassVar
+
+import numpy as np
+
+from cfgraph.ir.graph import Node, Output
+from cfgraph.ir.shapes import SCALAR_SHAPE, UNKNOWN_SHAPE, Shape, vector_shape
+from cfgraph.ops.families.tensor_array import TensorArray
+from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, no_gradient
+from cfgraph.ops.opdef.op import Kernel, Op, OpError
+from cfgraph.ops.opdef.shape_functions import InferenceContext
+from cfgraph.ops.opdef.variant_math import stack_values, unstack_value, zeros_of_dtype
+
+
+def read_gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
+    """Of a read: write, which adds up."""
+    _, index, flow = node.inputs
+    flow = _flow_after_gradient(g, flow, dz)
+    return None, None, _array_op(g, node, "Write")(_gradient_array(g, node, flow), index, dz, flow)
+
+
+def write_gradient(g: GradientBuilder, node: Node, dflow: Output) -> InputGradients:
+    """Of a write: read."""
+    _, index, value, _ = node.inputs
+    done = _flow_after_write(g, node, dflow)
+
+    def element() -> Output:
+        return _array_op(g, node, "Read")(
+            _gradient_array(g, node, done), index, done, dtype=value.dtype
+        )
+
+    return None, None, element, done
+
+
+def gather_elements_gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
+    """Of reads of many elements: write them."""
+    _, indices, flow = node.inputs
+    flow = _flow_after_gradient(g, flow, dz)
+    return (
+        None,
+        None,
+        _array_op(g, node, "Scatter")(_gradient_array(g, node, flow), indices, dz, flow),
+    )
+
+
+def scatter_elements_gradient(g: GradientBuilder, node: Node, dflow: Output) -> InputGradients:
+    """Of writes of many elements: read them."""
+    _, indices, value, _ = node.inputs
+    done, shape = _flow_after_write(g, node, dflow), g.known_shape(value)[1:]
+
+    def rows() -> Output:
+        op, array = _array_op(g, node, "Gather"), _gradient_array(g, node, done)
+        return op(array, indices, done, dtype=value.dtype, element_shape=shape)
+
+    return None, None, rows, done
+
+
+def concat_gradient(g: GradientBuilder, node: Node, dz: Output, dlengths: None) -> InputGradients:
+    """Of all elements one after the other: cut where they met."""
+    flow, lengths = _flow_after_gradient(g, node.inputs[1], dz), node.output(1)
+    return None, _array_op(g, node, "Split")(_gradient_array(g, node, flow), dz, lengths, flow)
+
+
+def split_gradient(g: GradientBuilder, node: Node, dflow: Output) -> InputGradients:
+    """Of elements cut out of a tensor: put them together again."""
+    _, value, _, _ = node.inputs
+    done, rest = _flow_after_write(g, node, dflow), g.known_shape(value)[1:]
+
+    def whole() -> Output:
+        op, array = _array_op(g, node, "Concat"), _gradient_array(g, node, done)
+        return op(array, done, dtype=value.dtype, element_shape_except0=rest)
+
+    return None, whole, None, done
+
+
+def pack_gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
+    """Of a read of all elements: write them."""
+    flow = _flow_after_gradient(g, node.inputs[1], dz)
+    return None, g.TensorArrayUnpack(_gradient_array(g, node, flow), dz, flow)
+
+
+def unpack_gradient(g: GradientBuilder, node: Node, dflow: Output) -> InputGradients:
+    """Of a write of all elements: read them."""
+    _, value, _ = node.inputs
+    done, shape = _flow_after_write(g, node, dflow), g.known_shape(value)[1:]
+
+    def rows() -> Output:
+        array = _gradient_array(g, node, done)
+        return g.TensorArrayPack(array, done, dtype=value.dtype, element_shape=shape)
+
+    return None, rows, done
+
+
+def _array_op(g: GradientBuilder, node: Node, verb: str) -> Callable[..., Output]:
+    """The op that does something to an array in the version that the node has."""
+    version = node.op[-2:] if node.op[-2] == "V" else ""
+    made: Callable[..., Output] = getattr(g, f"TensorArray{verb}{version}")
+    return made
+
+
+def _gradient_array(g: GradientBuilder, node: Node, flow: Output) -> Output:
+    """The array of gradients; with it the size of the array of values becomes final."""
+    return _array_op(g, node, "Grad")(node.inputs[0], flow, source=g.source)
+
+
+def _flow_after_gradient(g: GradientBuilder, flow: Output, dz: Output) -> Output:
+    """The flow, not before the gradient: what was written after the read is there by then."""
+    return g.after(flow, dz)
+
+
+def _flow_after_write(g: GradientBuilder, node: Node, dflow: Output) -> Output:
+    """The gradient of the flow, not before the write that is differentiated.
+
+    Each write hands this on to the one before it, so that all of them are done when the first
+    array of gradients is made.
+    """
+    return g.after(dflow, node.output(0))
+
+
+class TensorArrayOp(Op, abstract=True):
+    """An op whose input 0 is a TensorArray; its outputs are scalars unless it says more.
+
+    `access` is what it does to elements: `read`, `write`, or nothing of the kind.
+    """
+
+    stateful = True
+    access: ClassVar[str] = ""
+    host_inputs: ClassVar[tuple[int, ...]] = (0,)
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        return [SCALAR_SHAPE] * context.output_count
+
+
+class TensorArrayV3(TensorArrayOp):
+    """A new array of tensors, and the flow that orders what is done with it."""
+
+    signature = "size: int32 -> handle: resource, flow: float32"
+    attrs = (
+        "dtype: type, element_shape: shape = ?, dynamic_size: bool = false,"
+        " clear_after_read: bool = true, identical_element_shapes: bool = false,"
+        " tensor_array_name: string = ''"
+    )
+    gradient = staticmethod(no_gradient)
+
+    @classmethod
+    def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
+        dtype = node.attr("dtype")
+        known = cls.parsed().attrs
+        options = {
+            "element_shape": node.attr("element_shape"),
+            "dynamic": node.attr("dynamic_size"),
+            "clear_after_read": node.attr("clear_after_read"),
+            "identical": "identical_element_shapes" in known
+            and node.attr("identical_element_shapes"),
+            "name": node.attr("tensor_array_name").decode() or node.name,
+        }
+        flow = np.float32(0)
+        bare = len(cls.parsed().outputs) == 1
+
+        def make(step: Any, size: Any) -> Any:
+            if size.shape != ():
+                message = f"TensorArray size must be scalar, but had shape: {Shape(size.shape)}"
+                raise OpError(message)
+            array = TensorArray(xp, dtype, int(size), **options)
+            return array if bare else (array, flow)
+
+        return make
+
+
+class TensorArrayGradV3(TensorArrayOp):
+    """The array that gathers gradients for the elements of another one."""
+
+    signature = "handle: resource, flow_in: float32 -> grad_handle: resource, flow_out: float32"
+    attrs = "source: string"
+    gradient = staticmethod(no_gradient)
+
+    @classmethod
+    def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
+        source = node.attr("source").decode()
+        if len(cls.parsed().outputs) == 1:
+            return lambda step, array, flow: array.gradient(source)
+        return lambda step, array, flow: (array.gradient(source), flow)
+
+
+class TensorArrayGradWithShape(TensorArrayOp):
+    """The array that gathers gradients whose shapes begin with more dimensions."""
+
+    signature = (
+        "handle: resource, flow_in: float32, shape_to_prepend: int32"
+        " -> grad_handle: resource, flow_out: float32"
+    )
+    attrs = "source: string"
+    host_inputs = (0, 2)
+    gradient = staticmethod(no_gradient)
+
+    @classmethod
+    def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
+        source = node.attr("source").decode()
+        return lambda step, array, flow, prepend: (array.gradient(source, prepend.tolist()), flow)
+
+
+class TensorArrayWriteV3(TensorArrayOp):
+    """Write one element."""
+
+    signature = "handle: resource, index: int32, value: T, flow_in: float32 -> flow_out: float32"
+    access = "write"
+    host_inputs = (0, 1)
+    gradient = staticmethod(write_gradient)
+
+    @classmethod
+    def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
+        dtype = node.attr("T")
+
+        def write(step: Any, array: TensorArray, index: Any, value: Any, flow: Any) -> Any:
+            array.put(index, value, dtype)
+            return flow
+
+        return write
+
+
+class TensorArrayReadV3(TensorArrayOp):
+    """Read one element."""
+
+    signature = "handle: resource, index: int32, flow_in: float32 -> value: dtype"
+    access = "read"
+    host_inputs = (0, 1)
+    gradient = staticmethod(read_gradient)
+
+    @classmethod
+    def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
+        dtype = node.attr("dtype")
+        return lambda step, array, index, flow: array.get(index, dtype)
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        return [UNKNOWN_SHAPE]
+
+
+class TensorArraySizeV3(TensorArrayOp):
+    """The number of elements."""
+
+    signature = "handle: resource, flow_in: float32 -> size: int32"
+    gradient = staticmethod(no_gradient)
+
+    @classmethod
+    def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
+        return lambda step, array, flow: np.int32(array.size)
+
+
+class TensorArrayCloseV3(TensorArrayOp):
+    """Free an array before the run ends."""
+
+    signature = "handle: resource ->"
+
+    @classmethod
+    def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
+        return lambda step, array: array.close()
+
+
+class TensorArrayGatherV3(TensorArrayOp):
+    """Read the elements of some indices, stacked."""
+
+    signature = "handle: resource, indices: int32, flow_in: float32 -> value: dtype"
+    attrs = "element_shape: shape = ?"
+    host_inputs = (0, 1)
+    access = "read"
+    gradient = staticmethod(gather_elements_gradient)
+
+    @classmethod
+    def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
+        dtype, shape = node.attr("dtype"), node.attr("element_shape")
+
+        def gather(step: Any, array: TensorArray, indices: Any, flow: Any) -> Any:
+            if indices.ndim != 1:
+                message = (
+                    f"Expected indices to be a vector, but received shape: {Shape(indices.shape)}"
+                )
+                raise OpError(message)
+            return stack_elements(xp, array, indices.tolist(), dtype, shape)
+
+        return gather
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        count = context.inputs[1] if context.inputs[1].rank == 1 else vector_shape()
+        return [count + context.attr("element_shape")]
+
+
+def stack_elements(
+    xp: ModuleType, array: TensorArray, indices: Sequence[int], dtype: Any, shape: Shape
+) -> Any:
+    """The elements of these indices, stacked. Raises OpError where their shapes do not fit."""
+    array.narrow(shape)
+    values = array.get_many(indices, dtype)
+    if not values and not shape.is_full:
+        message = (
+            f"TensorArray has size zero, but element shape {shape} is not fully defined. "
+            f"Currently only static shapes are supported when packing zero-size TensorArrays."
+        )
+        raise OpError(message)
+    first: Any = values[0].shape if values else shape.dims
+    if not shape.accepts(first):
+        message = (
+            f"TensorArray was passed element_shape {shape} which does not match the element at "
+            f"index 0: {Shape(first)}"
+        )
+        raise OpError(message)
+    for place, value in enumerate(values):
+        if value.shape != first:
+            message = (
+                f"TensorArray has inconsistent shapes.  Index 0 has shape: {Shape(first)} but "
+                f"index {place} has shape: {Shape(value.shape)}"
+            )
+            raise OpError(message)
+    return stack_values(xp, dtype, values, first)
+
+
+class TensorArrayScatterV3(TensorArrayOp):
+    """Write the slices of a tensor to some indices."""
+
+    signature = "handle: resource, indices: int32, value: T, flow_in: float32 -> flow_out: float32"
+    host_inputs = (0, 1)
+    access = "write"
+    gradient = staticmethod(scatter_elements_gradient)
+
+    @classmethod
+    def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
+        dtype = node.attr("T")
+
+        def scatter(step: Any, array: TensorArray, indices: Any, value: Any, flow: Any) -> Any:
+            if indices.ndim != 1 or value.ndim == 0 or len(indices) != len(value):
+                message = (
+                    f"Expected a vector of indices and as many slices of the value, but the "
+                    f"shapes are {Shape(indices.shape)} and {Shape(value.shape)}"
+                )
+                raise OpError(message)
+            write_elements(array, indices.tolist(), unstack_value(value), dtype)
+            return flow
+
+        return scatter
+
+
+def write_elements(
+    array: TensorArray, indices: Sequence[int], values: Sequence[Any], dtype: Any
+) -> None:
+    """Write values to these indices. Raises OpError where the array has no room."""
+    size = max(indices, default=-1) + 1
+    if array.dynamic:
+        array.grow_to(size)
+    elif size > array.size:
+        message = f"Max scatter index must be < array size ({size - 1} vs. {array.size})"
+        raise OpError(message)
+    array.put_many(indices, values, dtype)
+
+
+class TensorArrayConcatV3(TensorArrayOp):
+    """All elements one after the other along their first axis, and their lengths."""
+
+    signature = "handle: resource, flow_in: float32 -> value: dtype, lengths: int64"
+    attrs = "element_shape_except0: shape = ?"
+    access = "read"
+    gradient = staticmethod(concat_gradient)
+
+    @classmethod
+    def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
+        dtype, rest = node.attr("dtype"), node.attr("element_shape_except0")
+        return lambda step, array, flow: _concat_elements(xp, array, dtype, rest)
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        return [vector_shape() + context.attr("element_shape_except0"), vector_shape()]
+
+
+def _concat_elements(
+    xp: ModuleType, array: TensorArray, dtype: Any, rest: Shape
+) -> tuple[Any, Any]:
+    values = array.get_many(range(array.packed_size), dtype)
+    for place, value in enumerate(values):
+        if value.ndim == 0:
+            message = (
+                f"Concat saw a scalar shape at index {place} but requires at least vectors.  "
+                f"Did you mean to call pack?"
+            )
+            raise OpError(message)
+        if value.shape[1:] != values[0].shape[1:] or not rest.accepts(value.shape[1:]):
+            message = (
+                f"TensorArray has inconsistent shapes.  Index 0 has shape: "
+                f"{Shape(values[0].shape)} but index {place} has shape: {Shape(value.shape)}, "
+                f"and all after the first dimension should be {rest}"
+            )
+            raise OpError(message)
+    if values:
+        return xp.concatenate(values), np.array([len(value) for value in values], np.int64)
+    if not rest.is_full:
+        message = (
+            f"TensorArray has size zero, but element_shape_except0 {rest} is not fully defined. "
+            f"Currently only static shapes are supported when concatenating zero-size "
+            f"TensorArrays."
+        )
+        raise OpError(message)
+    return zeros_of_dtype(xp, dtype, (0, *(size or 0 for size in rest))), np.zeros(0, np.int64)
+
+
+class TensorArraySplitV3(TensorArrayOp):
+    """Cut a tensor into pieces of some lengths along its first axis: the elements."""
+
+    signature = "handle: resource, value: T, lengths: int64, flow_in: float32 -> flow_out: float32"
+    host_inputs = (0, 2)
+    access = "write"
+    gradient = staticmethod(split_gradient)
+
+    @classmethod
+    def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
+        dtype = node.attr("T")
+
+        def split(step: Any, array: TensorArray, value: Any, lengths: Any, flow: Any) -> Any:
+            pieces = split_lengths(value, lengths)
+            if array.dynamic:
+                array.grow_to(len(pieces))
+            if array.size != len(pieces):
+                message = (
+                    f"TensorArray's size is not equal to the size of lengths ({array.size} vs. "
+                    f"{len(pieces)}), and the TensorArray is not marked as dynamically resizeable"
+                )
+                raise OpError(message)
+            array.mark(len(pieces))
+            for index, piece in enumerate(pieces):
+                array.put(index, piece, dtype)
+            return flow
+
+        return split
+
+
+def split_lengths(value: Any, lengths: Any) -> list[Any]:
+    """The pieces of these lengths along axis 0. Raises OpError where they do not add up."""
+    if lengths.ndim != 1:
+        message = f"Expected lengths to be a vector, received shape: {Shape(lengths.shape)}"
+        raise OpError(message)
+    if value.ndim == 0:
+        message = "Expected value to be at least a vector, but received shape: []"
+        raise OpError(message)
+    if lengths.sum() != len(value) or (lengths < 0).any():
+        message = (
+            f"Expected sum of lengths to be equal to values.shape[0], but sum of lengths is "
+            f"{lengths.sum()} and value's shape is: {Shape(value.shape)}"
+        )
+        raise OpError(message)
+    ends = np.cumsum(lengths).tolist()
+    return [value[start:end] for start, end in pairwise([0, *ends])]

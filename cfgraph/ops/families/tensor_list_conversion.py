@@ -1,0 +1,410 @@
+"""TensorList ops that stack, gather, scatter, concatenate, or split whole lists."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any, ClassVar
+
+import numpy as np
+
+from cfgraph.ir.dtypes import DType
+from cfgraph.ir.graph import Node
+from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape, vector_shape
+from cfgraph.ops.families import tensor_list_ops
+from cfgraph.ops.families.tensor_array_ops import split_lengths
+from cfgraph.ops.families.tensor_list import (
+    TensorList,
+    element_shape_of,
+    merge_shapes,
+    tensor_list_of,
+)
+from cfgraph.ops.families.tensor_list_ops import (
+    TensorListOp,
+    known_element_shape,
+    static_element_shape,
+)
+from cfgraph.ops.opdef.gradient_api import no_gradient
+from cfgraph.ops.opdef.op import Kernel, OpError
+from cfgraph.ops.opdef.shape_functions import InferenceContext
+from cfgraph.ops.opdef.variant_math import map_objects, stack_values, unstack_value, zeros_of_dtype
+
+
+def _stack_elements(
+    xp: ModuleType, handle: TensorList, dtype: DType, values: Sequence[Any], wanted: Any
+) -> Any:
+    shape = known_element_shape(handle, wanted, values)
+    if shape.dims is None or not shape.is_full:
+        message = (
+            f"Tried to stack elements of an empty list, or uninitialized ones, with "
+            f"non-fully-defined element_shape: {shape}"
+        )
+        raise OpError(message)
+    dims = tuple(int(size or 0) for size in shape)
+    full = [zeros_of_dtype(xp, dtype, dims) if value is None else value for value in values]
+    for value in full:
+        if value.shape != dims:
+            message = (
+                f"Tried to stack elements of differing shapes: {Shape(value.shape)} and {shape}"
+            )
+            raise OpError(message)
+    return stack_values(xp, dtype, full, dims)
+
+
+class TensorListStack(TensorListOp):
+    """All elements, stacked."""
+
+    signature = "input_handle: variant, element_shape: int32 -> tensor: element_dtype"
+    attrs = "num_elements: int = -1"
+    as_rows = "all"
+    constant_inputs = (1,)
+    host_inputs = (0, 1)
+    gradient = staticmethod(tensor_list_ops.stack_gradient)
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        dtype, count = node.attr("element_dtype"), node.attr("num_elements")
+
+        def stack_all(handle: TensorList, shape: Any) -> Any:
+            handle = tensor_list_of(handle, dtype)
+            values = handle.all()
+            if count not in (-1, len(values)):
+                message = (
+                    f"Operation expected a list with {count} elements but got a list with "
+                    f"{len(values)} elements."
+                )
+                raise OpError(message)
+            return _stack_elements(xp, handle, dtype, values, shape)
+
+        return stack_all
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        count = context.attr("num_elements")
+        return [vector_shape(None if count < 0 else count) + static_element_shape(context, 1)]
+
+
+class TensorListGather(TensorListOp):
+    """The elements of some indices, stacked."""
+
+    signature = (
+        "input_handle: variant, indices: int32, element_shape: int32 -> values: element_dtype"
+    )
+    as_rows = "take"
+    constant_inputs = (2,)
+    host_inputs = (0, 1, 2)
+    gradient = staticmethod(tensor_list_ops.gather_gradient)
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        dtype = node.attr("element_dtype")
+
+        def gather(handle: TensorList, indices: Any, shape: Any) -> Any:
+            handle = tensor_list_of(handle, dtype)
+            values = handle.all()
+            places = indices.reshape(-1).tolist()  # of any shape, as in TensorFlow
+            for place in places:
+                if not 0 <= place < len(values):
+                    message = f"Index {place} out of range; list only has {len(values)} elements."
+                    raise OpError(message)
+            return _stack_elements(xp, handle, dtype, [values[place] for place in places], shape)
+
+        return gather
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        count = context.inputs[1] if context.inputs[1].rank == 1 else vector_shape()
+        return [count + static_element_shape(context, 2)]
+
+
+class TensorListFromTensor(TensorListOp):
+    """The list of a tensor's slices along its first axis."""
+
+    signature = "tensor: element_dtype, element_shape: shape_type -> output_handle: variant"
+    attrs = "shape_type: {int32, int64}"
+    as_rows = "of"
+    constant_inputs = (1,)
+    host_inputs = (1,)
+    gradient = staticmethod(tensor_list_ops.from_tensor_gradient)
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        dtype = node.attr("element_dtype")
+
+        def from_tensor(value: Any, shape: Any) -> TensorList:
+            wanted = _static_row_shape(value, shape)
+            return TensorList(dtype, wanted, unstack_value(value))
+
+        return from_tensor
+
+
+def _static_row_shape(value: Any, shape: Any) -> Shape:
+    wanted = element_shape_of(shape)
+    if value.ndim == 0:
+        message = "Tensor must be at least a vector, but saw shape: []"
+        raise OpError(message)
+    if not wanted.accepts(value.shape[1:]):
+        message = (
+            f"Specified a list with shape {wanted} from a tensor with shape {Shape(value.shape)}"
+        )
+        raise OpError(message)
+    return wanted
+
+
+class TensorListScatter(TensorListOp):
+    """The list that has a tensor's slices at some indices, and no value elsewhere."""
+
+    signature = (
+        "tensor: element_dtype, indices: int32, element_shape: shape_type -> output_handle: variant"
+    )
+    attrs = "shape_type: {int32, int64}"
+    host_inputs: ClassVar[tuple[int, ...]] = (1, 2)
+    gradient = staticmethod(tensor_list_ops.scatter_gradient)
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        dtype = node.attr("element_dtype")
+
+        def scatter(value: Any, indices: Any, shape: Any, count: Any = -1) -> TensorList:
+            wanted = _static_row_shape(value, shape)
+            if count < -1:
+                message = f"TensorListScatter expects num_elements >= -1, found: {count}"
+                raise OpError(message)
+            size = max(indices.reshape(-1).tolist(), default=-1) + 1 if count == -1 else int(count)
+            return TensorList(dtype, wanted, _scatter_elements([None] * size, value, indices))
+
+        return scatter
+
+
+def _scatter_elements(items: list[Any], value: Any, indices: Any) -> list[Any]:
+    if indices.size != len(value):
+        message = (
+            f"Specified {indices.size} indices, but the tensor to scatter has shape "
+            f"{Shape(value.shape)}"
+        )
+        raise OpError(message)
+    for place, row in zip(indices.reshape(-1).tolist(), unstack_value(value), strict=True):
+        if not 0 <= place < len(items):
+            message = f"Trying to scatter at index {place} in list with size {len(items)}"
+            raise OpError(message)
+        items[place] = row
+    return items
+
+
+class TensorListScatterV2(TensorListScatter):
+    """The list of so many elements that has a tensor's slices at some indices."""
+
+    signature = (
+        "tensor: element_dtype, indices: int32, element_shape: shape_type, num_elements: int32"
+        " -> output_handle: variant"
+    )
+    host_inputs = (1, 2, 3)
+
+
+class TensorListScatterIntoExistingList(TensorListOp):
+    """The list with some elements replaced by a tensor's slices."""
+
+    signature = (
+        "input_handle: variant, tensor: element_dtype, indices: int32 -> output_handle: variant"
+    )
+    host_inputs = (0, 2)
+    gradient = staticmethod(tensor_list_ops.scatter_into_gradient)
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        dtype = node.attr("element_dtype")
+
+        def scatter(handle: TensorList, value: Any, indices: Any) -> TensorList:
+            handle = tensor_list_of(handle, dtype)
+            if value.ndim == 0 or not handle.element_shape.accepts(value.shape[1:]):
+                message = (
+                    f"Specified a list with shape {handle.element_shape} from a tensor with shape "
+                    f"{Shape(value.shape)}"
+                )
+                raise OpError(message)
+            if indices.ndim != 1:
+                message = f"Expected indices to be a vector, but received {Shape(indices.shape)}"
+                raise OpError(message)
+            items = handle.all().copy()
+            items += [None] * (max(indices.tolist(), default=-1) + 1 - len(items))
+            return handle.replaced(_scatter_elements(items, value, indices))
+
+        return scatter
+
+
+class TensorListConcatV2(TensorListOp):
+    """All elements one after the other along their first axis, and their lengths."""
+
+    signature = (
+        "input_handle: variant, element_shape: shape_type, leading_dims: int64"
+        " -> tensor: element_dtype, lengths: int64"
+    )
+    attrs = "shape_type: {int32, int64}"
+    host_inputs = (0, 1, 2)
+    gradient = staticmethod(tensor_list_ops.concat_gradient)
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        dtype = node.attr("element_dtype")
+
+        def concat(handle: TensorList, shape: Any, leading: Any) -> tuple[Any, Any]:
+            return _concat_elements(xp, handle, dtype, element_shape_of(shape), leading.tolist())
+
+        return concat
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        return [_unknown_length_shape(static_element_shape(context, 1)), vector_shape()]
+
+
+def _unknown_length_shape(shape: Shape) -> Shape:
+    return UNKNOWN_SHAPE if shape.dims is None else vector_shape() + shape[1:]
+
+
+class TensorListConcat(TensorListOp):
+    """All elements one after the other along their first axis, and their lengths."""
+
+    signature = "input_handle: variant -> tensor: element_dtype, lengths: int64"
+    attrs = "element_shape: shape = ?"
+    gradient = staticmethod(tensor_list_ops.concat_gradient)
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        dtype, shape = node.attr("element_dtype"), node.attr("element_shape")
+        return lambda handle: _concat_elements(xp, handle, dtype, shape, [])
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        return [_unknown_length_shape(context.attr("element_shape")), vector_shape()]
+
+
+def _concat_elements(
+    xp: ModuleType, handle: TensorList, dtype: DType, shape: Shape, leading: Sequence[int]
+) -> tuple[Any, Any]:
+    handle = tensor_list_of(handle, dtype)
+    values = handle.all()
+    _check_not_scalars(shape, handle.element_shape)
+    rest = merge_shapes(_unknown_length_shape(shape), _unknown_length_shape(handle.element_shape))
+    for value in values:
+        if value is not None:
+            _check_not_scalars(Shape(value.shape))
+            if shape.dims and shape.dims[0] not in (None, len(value)):
+                message = (
+                    f"First entry of element_shape input does not match the first dim of a list "
+                    f"element. Expected: {shape.dims[0]} Actual: {len(value)}"
+                )
+                raise OpError(message)
+            rest = merge_shapes(rest, _unknown_length_shape(Shape(value.shape)))
+    row = rest[1:]
+    blank = any(value is None for value in values)
+    if (not values or blank) and not row.is_full:
+        message = (
+            f"All except the first dimension must be fully defined when concating an empty tensor "
+            f"list, or uninitialized elements. element_shape: {shape}"
+        )
+        raise OpError(message)
+    lengths = _element_lengths(values, merge_shapes(shape, handle.element_shape), leading)
+    pieces = [
+        zeros_of_dtype(xp, dtype, (length, *row)) if value is None else value
+        for value, length in zip(values, lengths, strict=True)
+    ]
+    tensor = xp.concatenate(pieces) if pieces else zeros_of_dtype(xp, dtype, (0, *row))
+    return tensor, np.array(lengths, np.int64)
+
+
+def _check_not_scalars(*shapes: Shape) -> None:
+    if any(shape.rank == 0 for shape in shapes):
+        message = "Concat requires elements to be at least vectors, found scalars instead."
+        raise OpError(message)
+
+
+def _element_lengths(values: Sequence[Any], shape: Shape, leading: Sequence[int]) -> list[int]:
+    """The length of each element: its own; of one without a value what `leading` says, else the
+    shape, else the length that all others share.
+    """
+    known = {len(value) for value in values if value is not None}
+    first = shape.dims[0] if shape.dims else None
+    if first is None and len(known) == 1:
+        (first,) = known
+    lengths = []
+    for place, value in enumerate(values):
+        length = first if value is None else len(value)
+        if value is None and place < len(leading):
+            length = leading[place]
+        if length is None:
+            message = (
+                f"List contains uninitialized tensor at index {place} but leading_dims has only "
+                f"{len(leading)} elements."
+            )
+            raise OpError(message)
+        lengths.append(length)
+    return lengths
+
+
+class TensorListSplit(TensorListOp):
+    """The list of a tensor's pieces of some lengths along its first axis."""
+
+    signature = (
+        "tensor: element_dtype, element_shape: shape_type, lengths: int64 -> output_handle: variant"
+    )
+    attrs = "shape_type: {int32, int64}"
+    host_inputs = (1, 2)
+    gradient = staticmethod(tensor_list_ops.split_gradient)
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        dtype = node.attr("element_dtype")
+
+        def split(value: Any, shape: Any, lengths: Any) -> TensorList:
+            wanted = element_shape_of(shape)
+            if wanted.rank == 0:
+                message = "TensorListSplit requires element_shape to be at least of rank 1, not []"
+                raise OpError(message)
+            if value.ndim and not _unknown_length_shape(wanted).accepts(value.shape):
+                message = (
+                    f"Tensor of shape {Shape(value.shape)} cannot be split into elements of shape "
+                    f"{wanted}"
+                )
+                raise OpError(message)
+            return TensorList(dtype, wanted, split_lengths(value, lengths))
+
+        return split
+
+
+class TensorListConcatLists(TensorListOp):
+    """The elements of two lists, in one."""
+
+    signature = "input_a: variant, input_b: variant -> output: variant"
+    attrs = "element_dtype: type"
+    host_inputs = (0, 1)
+    gradient = staticmethod(no_gradient)
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        dtype = node.attr("element_dtype")
+
+        def concat(one: Any, other: Any) -> Any:
+            if one.shape != other.shape:
+                message = (
+                    f"input_a and input_b must have the same shape, not {Shape(one.shape)} and "
+                    f"{Shape(other.shape)}"
+                )
+                raise OpError(message)
+            return map_objects(concat, one, other) if one.ndim else _concat_lists(one, other, dtype)
+
+        return concat
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        return [context.inputs[0]]
+
+
+def _concat_lists(one: TensorList, other: TensorList, dtype: DType) -> TensorList:
+    one, other = tensor_list_of(one, dtype), tensor_list_of(other, dtype)
+    if one.element_shape.dims != other.element_shape.dims:
+        message = (
+            f"input_a and input_b TensorList element shapes are not identical. Saw "
+            f"{one.element_shape} vs. {other.element_shape}"
+        )
+        raise OpError(message)
+    return one.replaced(one.all() + other.all())

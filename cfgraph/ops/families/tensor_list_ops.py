@@ -1,0 +1,447 @@
+"""TensorList ops on single elements, and the gradients of all TensorList ops."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any, ClassVar
+
+import numpy as np
+
+from cfgraph.ir import dtypes
+from cfgraph.ir.dtypes import DType
+from cfgraph.ir.graph import Node, Output
+from cfgraph.ir.shapes import SCALAR_SHAPE, UNKNOWN_SHAPE, Shape
+from cfgraph.ops.families.tensor_list import (
+    TensorList,
+    element_shape_of,
+    merge_shapes,
+    tensor_list_of,
+)
+from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, no_gradient, row_shape
+from cfgraph.ops.opdef.op import Kernel, Op, OpError
+from cfgraph.ops.opdef.shape_functions import InferenceContext
+from cfgraph.ops.opdef.variant_math import unstack_value, zeros_of_dtype
+
+
+def push_back_gradient(g: GradientBuilder, node: Node, dlist: Output) -> InputGradients:
+    """Of one element more: one less."""
+    value = node.inputs[1]
+    popped = g.TensorListPopBack(dlist, g.shape(value), element_dtype=value.dtype).node
+    return popped.output(0), popped.output(1)
+
+
+def pop_back_gradient(
+    g: GradientBuilder, node: Node, dlist: Output | None, dz: Output | None
+) -> InputGradients:
+    """Of one element less: one more."""
+    dlist = dlist or g.zeros_like(node.output(0))
+    return g.TensorListPushBack(dlist, dz or g.zeros_like(node.output(1))), None
+
+
+def get_item_gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
+    """Of a read: a list with nothing else."""
+    source, index, _ = node.inputs
+    return g.TensorListSetItem(_zero_list(g, source, dz), index, dz), None, None
+
+
+def set_item_gradient(g: GradientBuilder, node: Node, dlist: Output) -> InputGradients:
+    """Of a write: a read; what was there before counts no more."""
+    source, index, value = node.inputs
+
+    def item() -> Output:
+        return g.TensorListGetItem(dlist, index, g.shape(value), element_dtype=value.dtype)
+
+    def others() -> Output:
+        rest = g.TensorListSetItem(dlist, index, g.ZerosLike(item()))
+        grows = node.attr("resize_if_index_out_of_bounds")
+        return g.TensorListResize(rest, g.TensorListLength(source)) if grows else rest
+
+    return others, None, item
+
+
+def resize_gradient(g: GradientBuilder, node: Node, dlist: Output) -> InputGradients:
+    """Of another length: the old one."""
+    return g.TensorListResize(dlist, g.TensorListLength(node.inputs[0])), None
+
+
+def stack_gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
+    """Of the elements as one tensor: its slices."""
+    return g.TensorListFromTensor(dz, _shape_input(g, g.known_shape(dz)[1:])), None
+
+
+def from_tensor_gradient(g: GradientBuilder, node: Node, dlist: Output) -> InputGradients:
+    """Of slices: the elements as one tensor."""
+    value = node.inputs[0]
+    known = g.known_shape(value)
+    count = known.dims[0] if known.dims else None
+    rows = g.TensorListStack(
+        dlist,
+        row_shape(g, value),
+        element_dtype=value.dtype,
+        num_elements=-1 if count is None else count,
+    )
+    return rows, None
+
+
+def gather_gradient(g: GradientBuilder, node: Node, dz: Output) -> InputGradients:
+    """Of reads of many elements: a list with those; what was read twice gets both."""
+    source, indices, _ = node.inputs
+    count = g.TensorListLength(source)
+    known = g.known_value(indices)
+    if known is None or len(set(known.tolist())) < len(known):
+        sums = g.UnsortedSegmentSum(dz, indices, count)
+        dz = g.GatherV2(sums, indices, g.const(0, dtypes.int32))
+    return g.TensorListScatterIntoExistingList(_zero_list(g, source, dz), dz, indices), None, None
+
+
+def scatter_gradient(g: GradientBuilder, node: Node, dlist: Output) -> InputGradients:
+    """Of writes of many elements: read them."""
+    value, indices, *others = node.inputs
+    return _gather_rows(g, dlist, indices, value), *[None] * (1 + len(others))
+
+
+def scatter_into_gradient(g: GradientBuilder, node: Node, dlist: Output) -> InputGradients:
+    """Of writes into a list: read them; what was there before counts no more."""
+    source, value, indices = node.inputs
+
+    def others() -> Output:
+        zeros = g.ZerosLike(_gather_rows(g, dlist, indices, value))
+        rest = g.TensorListScatterIntoExistingList(dlist, zeros, indices)
+        # writes behind its end have made the list longer
+        return g.TensorListResize(rest, g.TensorListLength(source))
+
+    return others, lambda: _gather_rows(g, dlist, indices, value), None
+
+
+def concat_gradient(g: GradientBuilder, node: Node, dz: Output, dlengths: None) -> InputGradients:
+    """Of all elements one after the other: cut where they met."""
+    pieces = g.TensorListSplit(dz, _shape_input(g, Shape()), node.output(1))
+    return pieces, *[None] * (len(node.inputs) - 1)
+
+
+def split_gradient(g: GradientBuilder, node: Node, dlist: Output) -> InputGradients:
+    """Of elements cut out of a tensor: put them together again."""
+    value, _, lengths = node.inputs
+    rest = g.known_shape(value)[1:]
+    if rest.is_full:
+        shape = g.const([-1, *rest], dtypes.int32)
+    else:
+        shape = g.ConcatV2(
+            g.const([-1], dtypes.int32), row_shape(g, value), g.const(0, dtypes.int32)
+        )
+    return g.TensorListConcatV2(dlist, shape, lengths, element_dtype=value.dtype), None, None
+
+
+def _zero_list(g: GradientBuilder, like: Output, element: Output) -> Output:
+    """A list of zeros, as long as another one."""
+    length = g.TensorListLength(like)
+    return g.TensorListReserve(_shape_input(g, Shape()), length, element_dtype=element.dtype)
+
+
+def _gather_rows(g: GradientBuilder, source: Output, indices: Output, like: Output) -> Output:
+    return g.TensorListGather(source, indices, row_shape(g, like), element_dtype=like.dtype)
+
+
+def _shape_input(g: GradientBuilder, shape: Shape) -> Output:
+    """A static shape as ops on lists take it: the scalar -1 is unknown rank."""
+    sizes = -1 if shape.dims is None else [-1 if size is None else size for size in shape.dims]
+    return g.const(sizes, dtypes.int32)
+
+
+class TensorListOp(Op, abstract=True):
+    """An op on tensor lists; its outputs are lists, which are scalars, unless it says more.
+
+    `as_rows` is what it does where a list is compiled, to the rows of an array.
+    """
+
+    traceable = False
+    as_rows: ClassVar[str] = ""
+    host_inputs: ClassVar[tuple[int, ...]] = (0,)
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        return [SCALAR_SHAPE] * context.output_count
+
+
+def check_element(handle: TensorList, value: Any) -> None:
+    """Raise OpError unless the list takes elements of this shape."""
+    shape = handle.element_shape
+    if shape.dims != value.shape and not shape.accepts(value.shape):
+        message = (
+            f"Tried to put a tensor with incompatible shape into a list. Op element shape: "
+            f"{Shape(value.shape)} list shape: {handle.element_shape}"
+        )
+        raise OpError(message)
+
+
+def known_element_shape(handle: TensorList, wanted: Any, values: Sequence[Any]) -> Shape:
+    """The shape of an element: what the list and the input say, else what `values` have."""
+    shape = merge_shapes(element_shape_of(wanted), handle.element_shape)
+    if not shape.is_full:
+        for value in values:
+            if value is not None:
+                shape = merge_shapes(shape, Shape(value.shape))
+    return shape
+
+
+def zero_element(xp: ModuleType, handle: TensorList, wanted: Any, values: Sequence[Any]) -> Any:
+    """The zeros that stand for an element which was reserved only."""
+    shape = known_element_shape(handle, wanted, values)
+    if shape.dims is None or not shape.is_full:
+        message = (
+            f"Trying to read an uninitialized tensor but element_shape is not fully defined: "
+            f"{shape}"
+        )
+        raise OpError(message)
+    return zeros_of_dtype(xp, handle.element_dtype, [int(size or 0) for size in shape])
+
+
+class EmptyTensorList(TensorListOp):
+    """A list without elements; it may have at most so many, -1 is no limit."""
+
+    signature = "element_shape: shape_type, max_num_elements: int32 -> handle: variant"
+    attrs = "element_dtype: type, shape_type: {int32, int64}"
+    as_rows = "empty"
+    constant_inputs = (0, 1)
+    host_inputs = (0, 1)
+    gradient = staticmethod(no_gradient)
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        dtype = node.attr("element_dtype")
+        return lambda shape, limit: TensorList(dtype, element_shape_of(shape), [], int(limit))
+
+
+class TensorListReserve(TensorListOp):
+    """A list of so many elements without a value."""
+
+    signature = "element_shape: shape_type, num_elements: int32 -> handle: variant"
+    attrs = "element_dtype: type, shape_type: {int32, int64}"
+    as_rows = "reserve"
+    constant_inputs = (0, 1)
+    host_inputs = (0, 1)
+    gradient = staticmethod(no_gradient)
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        dtype = node.attr("element_dtype")
+
+        def reserve(shape: Any, count: Any) -> TensorList:
+            if count < 0:
+                message = (
+                    f"The num_elements to reserve must be a non negative number, but got {count}"
+                )
+                raise OpError(message)
+            return TensorList(dtype, element_shape_of(shape), [None] * int(count))
+
+        return reserve
+
+
+class TensorListPushBack(TensorListOp):
+    """The list with one element more."""
+
+    signature = "input_handle: variant, tensor: element_dtype -> output_handle: variant"
+    as_rows = "push"
+    gradient = staticmethod(push_back_gradient)
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        dtype = node.attr("element_dtype")
+        return lambda handle, value: _push_element(handle, value, dtype)
+
+
+def _push_element(handle: TensorList, value: Any, dtype: DType) -> TensorList:
+    handle = tensor_list_of(handle, dtype)
+    check_element(handle, value)
+    if 0 <= handle.max_elements <= handle.length:
+        message = (
+            f"Tried to push item into a full list list size: {handle.length} max_num_elements: "
+            f"{handle.max_elements}"
+        )
+        raise OpError(message)
+    return handle.replaced(handle.items.push(value))
+
+
+class TensorListPushBackBatch(TensorListOp):
+    """Lists, each with one slice of the tensor more."""
+
+    signature = "input_handles: variant, tensor: element_dtype -> output_handles: variant"
+    gradient = staticmethod(no_gradient)
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        dtype = node.attr("element_dtype")
+
+        def push_all(handles: Any, values: Any) -> Any:
+            if values.ndim == 0 or handles.shape != values.shape[:1]:
+                message = (
+                    f"Expected tensor.shape[0] == input_handles.size, but the shapes are "
+                    f"{Shape(values.shape)} and {Shape(handles.shape)}"
+                )
+                raise OpError(message)
+            result = np.empty(handles.shape, object)
+            for place, value in enumerate(unstack_value(values)):
+                result[place] = _push_element(handles[place], value, dtype)
+            return result
+
+        return push_all
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        return [context.inputs[0]]
+
+
+class TensorListPopBack(TensorListOp):
+    """The list without its last element, and that element."""
+
+    signature = (
+        "input_handle: variant, element_shape: int32"
+        " -> output_handle: variant, tensor: element_dtype"
+    )
+    as_rows = "pop"
+    constant_inputs = (1,)
+    host_inputs = (0, 1)
+    gradient = staticmethod(pop_back_gradient)
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        dtype = node.attr("element_dtype")
+
+        def pop(handle: TensorList, shape: Any) -> tuple[TensorList, Any]:
+            handle = tensor_list_of(handle, dtype)
+            values = handle.all()
+            if not values:
+                message = "Trying to pop from an empty list."
+                raise OpError(message)
+            value = values[-1]
+            if value is None:
+                value = zero_element(xp, handle, shape, ())
+            return handle.replaced(handle.items.pop()), value
+
+        return pop
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        return [SCALAR_SHAPE, static_element_shape(context, 1)]
+
+
+def static_element_shape(context: InferenceContext, slot: int) -> Shape:
+    """The shape that an `element_shape` input says, as far as it is known."""
+    value = context.value(slot)
+    return UNKNOWN_SHAPE if value is None else element_shape_of(value)
+
+
+class TensorListLength(TensorListOp):
+    """The number of elements."""
+
+    signature = "input_handle: variant -> length: int32"
+    as_rows = "count"
+    gradient = staticmethod(no_gradient)
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        return lambda handle: np.int32(tensor_list_of(handle).length)
+
+
+class TensorListElementShape(TensorListOp):
+    """The shape of the elements: -1 for an unknown size, the scalar -1 for unknown rank."""
+
+    signature = "input_handle: variant -> element_shape: shape_type"
+    attrs = "shape_type: {int32, int64}"
+    gradient = staticmethod(no_gradient)
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        dtype = node.attr("shape_type").numpy
+
+        def shape_of(handle: TensorList) -> Any:
+            dims = tensor_list_of(handle).element_shape.dims
+            return np.array(-1 if dims is None else [-1 if d is None else d for d in dims], dtype)
+
+        return shape_of
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        return [UNKNOWN_SHAPE]
+
+
+class TensorListResize(TensorListOp):
+    """The list cut, or filled up with elements without a value."""
+
+    signature = "input_handle: variant, size: int32 -> output_handle: variant"
+    host_inputs = (0, 1)
+    gradient = staticmethod(resize_gradient)
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        return _resize_list
+
+
+def _resize_list(handle: TensorList, size: Any) -> TensorList:
+    size = int(size)
+    if size < 0:
+        message = f"TensorListResize expects size to be non-negative. Got: {size}"
+        raise OpError(message)
+    handle = tensor_list_of(handle)
+    values = handle.all()
+    return handle.replaced(values[:size] + [None] * (size - len(values)))
+
+
+class TensorListGetItem(TensorListOp):
+    """One element."""
+
+    signature = "input_handle: variant, index: int32, element_shape: Tshape -> item: element_dtype"
+    attrs = "Tshape: {int32, int64} = int32"
+    as_rows = "get"
+    constant_inputs = (2,)
+    host_inputs = (0, 1, 2)
+    gradient = staticmethod(get_item_gradient)
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        dtype = node.attr("element_dtype")
+
+        def get(handle: TensorList, index: Any, shape: Any) -> Any:
+            handle = tensor_list_of(handle, dtype)
+            values = handle.all()
+            place = index.item()  # a tensor of one element will do, whatever its shape
+            if not 0 <= place < len(values):
+                message = f"Trying to access element {place} in a list with {len(values)} elements."
+                raise OpError(message)
+            value = values[place]
+            return zero_element(xp, handle, shape, values) if value is None else value
+
+        return get
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        return [static_element_shape(context, 2)]
+
+
+class TensorListSetItem(TensorListOp):
+    """The list with one element replaced."""
+
+    signature = "input_handle: variant, index: int32, item: element_dtype -> output_handle: variant"
+    attrs = "resize_if_index_out_of_bounds: bool = false"
+    as_rows = "put"
+    host_inputs = (0, 1)
+    gradient = staticmethod(set_item_gradient)
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        dtype, resize = node.attr("element_dtype"), node.attr("resize_if_index_out_of_bounds")
+
+        def put(handle: TensorList, index: Any, value: Any) -> TensorList:
+            handle = tensor_list_of(handle, dtype)
+            place = index.item()  # a tensor of one element will do, whatever its shape
+            length = handle.length
+            if resize and place >= length:
+                handle = _resize_list(handle, place + 1)
+            elif not 0 <= place < length:
+                message = f"Trying to modify element {place} in a list with {length} elements."
+                raise OpError(message)
+            check_element(handle, value)
+            return handle.replaced(handle.items.set(place, value))
+
+        return put

@@ -1,0 +1,172 @@
+"""Distinct elements and positions: Where, Unique and variants, ListDiff."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from cfgraph.ir.graph import Node
+from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape, vector_shape
+from cfgraph.ops.families.segment import NUMERIC
+from cfgraph.ops.opdef.op import Kernel, Op, OpError
+from cfgraph.ops.opdef.shape_functions import (
+    InferenceContext,
+    require_rank,
+    runtime_axis,
+    static_axis,
+    with_dim,
+)
+
+
+class Where(Op):
+    """The coordinates of all elements that are true, or not zero, in row-major order."""
+
+    signature = "input: T -> index: int64"
+    attrs = f"T: {NUMERIC[:-1]}, bool}} = bool"
+    traceable = False
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        def where(value: Any) -> Any:
+            if not value.ndim:
+                message = "WhereOp : Unhandled input dimensions: 0"
+                raise OpError(message)
+            return xp.argwhere(value != 0)
+
+        return where
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        return [Shape((None, context.inputs[0].rank))]
+
+
+def first_positions(x: Any) -> tuple[Any, Any]:
+    """Of a vector: where each distinct element is first, and the number of each element.
+
+    Distinct elements are numbered as they come; NaN differs from itself.
+    """
+    if x.dtype == object:
+        return _number_items(x.tolist())
+    _, first, inverse = np.unique(x, return_index=True, return_inverse=True, equal_nan=False)
+    order = np.argsort(first)
+    numbers = np.empty_like(order)
+    numbers[order] = np.arange(order.size)
+    return first[order], numbers[inverse]
+
+
+def _number_items(items: list[Any]) -> tuple[Any, Any]:
+    seen: dict[Any, int] = {}
+    first: list[int] = []
+    inverse = np.empty(len(items), np.int64)
+    for place, item in enumerate(items):
+        number = seen.setdefault(item, len(seen))
+        if number == len(first):
+            first.append(place)
+        inverse[place] = number
+    return np.array(first, np.int64), inverse
+
+
+class Unique(Op):
+    """The distinct elements as they come first, and for each element which of them it is."""
+
+    signature = "x: T -> y: T, idx: out_idx"
+    attrs = "out_idx: {int32, int64} = int32"
+    traceable = False
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        dtype, counted = node.attr("out_idx").numpy, len(cls.parsed().outputs) == 3
+
+        def unique(x: Any, axis: Any = None) -> Any:
+            rows, along = x, 0
+            if axis is not None and axis.size:
+                if axis.ndim != 1 or axis.size != 1:
+                    message = "axis must be an empty vector or hold one number"
+                    raise OpError(message)
+                along = runtime_axis(axis[0], x.ndim)
+                rows = np.moveaxis(x, along, 0)
+            elif x.ndim != 1:
+                message = "unique expects a 1D vector."
+                raise OpError(message)
+            first, numbers = _distinct_rows(rows)
+            found = np.moveaxis(rows[first], 0, along), numbers.astype(dtype)
+            if not counted:
+                return found
+            return *found, np.bincount(numbers, minlength=first.size).astype(dtype)
+
+        return unique
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        of = context.inputs[0]
+        if len(context.inputs) == 1:
+            idx = require_rank(of, 1)
+            return [vector_shape(), idx, vector_shape()][: context.output_count]
+        axis = context.value(1)
+        if of.dims is None or axis is None or axis.ndim != 1:
+            return [UNKNOWN_SHAPE, vector_shape(), vector_shape()][: context.output_count]
+        if not axis.size:
+            idx = require_rank(of, 1)
+            return [vector_shape(), idx, vector_shape()][: context.output_count]
+        place = static_axis(int(axis[0]), len(of.dims))
+        found = with_dim(of, place, None)
+        return [found, vector_shape(of.dims[place]), vector_shape()][: context.output_count]
+
+
+def _distinct_rows(rows: Any) -> tuple[Any, Any]:
+    if rows.ndim == 1:
+        return first_positions(rows)
+    return _number_items([tuple(row.reshape(-1).tolist()) for row in rows])
+
+
+class UniqueV2(Unique):
+    """The distinct slices along an axis as they come first, and which of them each slice is."""
+
+    signature = "x: T, axis: Taxis -> y: T, idx: out_idx"
+    attrs = "Taxis: {int32, int64} = int64, out_idx: {int32, int64} = int32"
+
+
+class UniqueWithCounts(Unique):
+    """Unique, and how often each distinct element is there."""
+
+    signature = "x: T -> y: T, idx: out_idx, count: out_idx"
+    attrs = "out_idx: {int32, int64} = int32"
+
+
+class UniqueWithCountsV2(Unique):
+    """UniqueV2, and how often each distinct slice is there."""
+
+    signature = "x: T, axis: Taxis -> y: T, idx: out_idx, count: out_idx"
+    attrs = "Taxis: {int32, int64} = int64, out_idx: {int32, int64} = int32"
+
+
+class ListDiff(Op):
+    """The elements of x that are not in y, and where they are in x."""
+
+    signature = "x: T, y: T -> out: T, idx: out_idx"
+    attrs = "out_idx: {int32, int64} = int32"
+    traceable = False
+
+    @classmethod
+    def bind(cls, node: Node, xp: ModuleType) -> Kernel:
+        dtype = node.attr("out_idx").numpy
+
+        def list_diff(x: Any, y: Any) -> Any:
+            if x.ndim != 1 or y.ndim != 1:
+                message = "x and y should be 1D vectors."
+                raise OpError(message)
+            known = set(y.tolist())
+            places = [place for place, item in enumerate(x.tolist()) if item not in known]
+            idx = np.array(places, dtype)
+            return x[idx], idx
+
+        return list_diff
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        require_rank(context.inputs[0], 1)
+        require_rank(context.inputs[1], 1)
+        return [vector_shape(), vector_shape()]

@@ -1,0 +1,310 @@
+"""Variables: the state of one, and the ops of its reference form."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from types import ModuleType
+from typing import Any, ClassVar, Final
+
+import numpy as np
+
+from cfgraph.ir.dtypes import DType
+from cfgraph.ir.graph import Node
+from cfgraph.ir.shapes import SCALAR_SHAPE, UNKNOWN_SHAPE, Shape
+from cfgraph.ops.opdef.gradient_api import no_gradient
+from cfgraph.ops.opdef.op import Kernel, Op, OpError
+from cfgraph.ops.opdef.resource import Resource
+from cfgraph.ops.opdef.shape_functions import InferenceContext
+
+NUMERIC = (
+    "{float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8, qint32,"
+    " bfloat16, qint16, quint16, uint16, complex128, float16, uint32, uint64}"
+)
+
+
+_FIRST: Final = (
+    "run its initializer first, in the same session: --init NODE, as `show` says; or begin with"
+    " the variables of a SavedModel or checkpoint: --variables PATH"
+)
+
+
+class Variable(Resource):
+    """A cell: a value or none yet. An assignment replaces the array, it never writes into it."""
+
+    __slots__ = ("container", "dtype", "name", "resource", "shape", "value")
+
+    def __init__(
+        self,
+        dtype: DType,
+        shape: Shape,
+        name: str,
+        *,
+        container: str = "",
+        resource: bool = False,
+        value: Any = None,
+    ) -> None:
+        self.dtype = dtype
+        self.shape = shape
+        self.name = name
+        self.container = container
+        self.resource = resource
+        self.value = value
+
+    @property
+    def initialized(self) -> bool:
+        """True once it was assigned to."""
+        return self.value is not None
+
+    def read(self) -> Any:
+        """The value. Raises OpError while there is none."""
+        value = self.value
+        if value is None:
+            raise OpError(self._missing(), hint=_FIRST)
+        return value
+
+    def assign(self, value: Any) -> None:
+        """Replace the value."""
+        self.value = value
+
+    def require_shape(self, value: Any) -> None:
+        """Raise OpError unless a value has the shape of the one that it replaces."""
+        old = self.value
+        have = (self.shape.dims or ()) if old is None else old.shape
+        if have != value.shape:
+            message = (
+                f"Assign requires shapes of both tensors to match. "
+                f"lhs shape= {Shape(have)} rhs shape= {Shape(value.shape)}"
+            )
+            raise OpError(message)
+
+    def copy(self) -> Variable:
+        """Another cell with the same value."""
+        return Variable(
+            self.dtype,
+            self.shape,
+            self.name,
+            container=self.container,
+            resource=self.resource,
+            value=self.value,
+        )
+
+    def _missing(self) -> str:
+        if self.resource:
+            name = self.name or "without a name"
+            return (
+                f"Could not find variable {name}. This could mean that the variable has been "
+                f"deleted, or that it is uninitialized."
+            )
+        return f"Attempting to use uninitialized value {self.name}"
+
+    def __repr__(self) -> str:
+        return f"<Variable {self.name!r} {self.dtype}{self.shape}>"
+
+
+def find_variable(
+    step: Any, container: str, name: str, make: Callable[[], Variable], dtype: DType
+) -> Variable:
+    """The session's variable of this name, made where there is none.
+
+    Raises OpError where the name belongs to something else.
+    """
+    found = step.resource(container, name, make)
+    if not isinstance(found, Variable) or found.dtype is not dtype:
+        message = f"Trying to access resource {name} as a variable of {dtype}, but it is {found!r}"
+        raise OpError(message)
+    return found
+
+
+class VariableV2(Op):
+    """A reference to a variable that outlives the run."""
+
+    signature = "-> ref: Ref(dtype)"
+    attrs = "shape: shape, container: string = '', shared_name: string = ''"
+    stateful = True
+
+    @classmethod
+    def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
+        dtype, shape = node.attr("dtype"), node.attr("shape")
+        container = node.attr("container").decode()
+        name = node.attr("shared_name").decode() or node.name
+
+        def make() -> Variable:
+            return Variable(dtype, shape, name, container=container)
+
+        return lambda step: find_variable(step, container, name, make, dtype)
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        return [context.attr("shape")]
+
+
+class VariableV1(VariableV2, name="Variable"):
+    """A reference to a variable; the older form, in which shape [] says nothing."""
+
+    signature = "-> ref: Ref(dtype)"
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        shape: Shape = context.attr("shape")
+        return [UNKNOWN_SHAPE if shape.rank == 0 else shape]
+
+
+class TemporaryVariable(Op):
+    """A reference to a variable that lives until it is destroyed, one an execution."""
+
+    signature = "-> ref: Ref(dtype)"
+    attrs = "shape: shape, var_name: string = ''"
+    stateful = True
+
+    @classmethod
+    def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
+        dtype, shape = node.attr("dtype"), node.attr("shape")
+        name = node.attr("var_name").decode() or node.name
+        start = np.full(shape.dims or (), b"" if dtype.kind == "string" else 0, dtype.numpy)
+        return lambda step: Variable(dtype, shape, name, value=start)
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        return [context.attr("shape")]
+
+
+class DestroyTemporaryVariable(Op):
+    """The last value of a temporary variable, which ends here."""
+
+    signature = "ref: Ref(T) -> value: T"
+    attrs = "var_name: string"
+    stateful = True
+
+    @classmethod
+    def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
+        def destroy(step: Any, cell: Variable) -> Any:
+            value = cell.read()
+            cell.value = None
+            return value
+
+        return destroy
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        return [context.inputs[0]]
+
+
+class IsVariableInitialized(Op):
+    """True if the variable has a value."""
+
+    signature = "ref: Ref(dtype) -> is_initialized: bool"
+    stateful = True
+    reads_only = True
+    allows_uninitialized = (0,)
+
+    @classmethod
+    def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
+        return lambda step, cell: np.bool_(cell.value is not None)
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        return [SCALAR_SHAPE]
+
+
+class Assign(Op):
+    """Give a variable a value; hands the reference on."""
+
+    signature = "ref: Ref(T), value: T -> output_ref: Ref(T)"
+    attrs = "validate_shape: bool = true, use_locking: bool = true"
+    stateful = True
+    initializes = True
+    gradient = staticmethod(no_gradient)
+    allows_uninitialized = (0,)
+
+    @classmethod
+    def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
+        validate = node.attr("validate_shape")
+
+        def assign(step: Any, cell: Variable, value: Any) -> Variable:
+            if validate:
+                cell.require_shape(value)
+            cell.assign(value)
+            return cell
+
+        return assign
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        if context.attr("validate_shape"):
+            return [context.inputs[0].merge(context.inputs[1])]
+        return [context.inputs[1]]
+
+
+class AssignUpdateOp(Op, abstract=True):
+    """The variable becomes `combine(old, value)`; hands the reference on."""
+
+    stateful = True
+    gradient = staticmethod(no_gradient)
+    combine: ClassVar[Callable[[Any, Any], Any]]
+
+    @classmethod
+    def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
+        combine = cls.combine
+
+        def update(step: Any, cell: Variable, value: Any) -> Variable:
+            old = cell.read()
+            if old.shape != value.shape:
+                message = (
+                    f"lhs and rhs must have the same shape, "
+                    f"not {Shape(old.shape)} and {Shape(value.shape)}"
+                )
+                raise OpError(message)
+            cell.value = combine(old, value)
+            return cell
+
+        return update
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        return [context.inputs[0].merge(context.inputs[1])]
+
+
+class AssignAdd(AssignUpdateOp):
+    """Add to a variable."""
+
+    signature = "ref: Ref(T), value: T -> output_ref: Ref(T)"
+    attrs = f"T: {NUMERIC}, use_locking: bool = false"
+    combine = operator.add
+
+
+class AssignSub(AssignUpdateOp):
+    """Subtract from a variable."""
+
+    signature = "ref: Ref(T), value: T -> output_ref: Ref(T)"
+    attrs = f"T: {NUMERIC}, use_locking: bool = false"
+    combine = operator.sub
+
+
+class CountUpTo(Op):
+    """The variable's value, which then grows by one; an error once it has reached the limit."""
+
+    signature = "ref: Ref(T) -> output: T"
+    attrs = "limit: int, T: {int32, int64}"
+    stateful = True
+
+    @classmethod
+    def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
+        limit = node.attr("limit")
+
+        def count(step: Any, cell: Variable) -> Any:
+            value = cell.read()
+            if value.shape != ():
+                message = f"The value must be a scalar, not of shape {Shape(value.shape)}"
+                raise OpError(message)
+            if value >= limit:
+                message = f"Reached limit of {limit}"
+                raise OpError(message)
+            cell.value = value + value.dtype.type(1)
+            return value
+
+        return count
+
+    @classmethod
+    def shape(cls, context: InferenceContext) -> Sequence[Shape]:
+        return [SCALAR_SHAPE]

@@ -1,0 +1,1 @@
+"""What every op family builds on: the Op class, shape functions, the gradient API, evaluation."""

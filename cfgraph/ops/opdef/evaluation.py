@@ -1,0 +1,330 @@
+"""Evaluation of function bodies: one callable over arrays of a namespace.
+
+Each node is bound once. The calls then stand in one generated function, in the order of the edges:
+
+    def body(step, a0, a1):
+        v0 = k0(a0, a1)
+        v1 = k1(step, v0); del v0
+        return v1
+
+A value is freed after its last reader. The line that an error comes from identifies the node that
+failed. Several nodes may be joined in one call. Loops and conditionals (StatelessWhile and
+StatelessIf) call the functions of their bodies; Switch and the other primitives are not supported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+from types import CodeType, ModuleType
+from typing import Any
+
+import numpy as np
+
+from cfgraph.errors import CfgraphError, Unsupported
+from cfgraph.ir import registry
+from cfgraph.ir.function_graph import FunctionGraph, FunctionInstances
+from cfgraph.ir.graph import Node, Output
+from cfgraph.ir.topological_order import topological_order
+from cfgraph.ops.opdef.op import KERNEL_FAILURES, Kernel, Op, OpError, lookup
+
+KernelBinder = Callable[[Node, type[Op]], Kernel]
+SlotsOf = Callable[[Node, type[Op]], Collection[int]]
+
+
+@dataclass(frozen=True, slots=True)
+class KernelCall:
+    """One call in a straight line: the kernel of a node, its inputs and its outputs."""
+
+    node: Node
+    inputs: tuple[Output, ...]
+    outputs: tuple[Output, ...]
+    kernel: Kernel
+    takes_step: bool = False
+
+    @classmethod
+    def of(cls, node: Node, bind: KernelBinder) -> KernelCall:
+        """The call of one node."""
+        outputs = tuple(node.output(port) for port in range(registry.output_count(node) or 0))
+        op = _op_of(node)
+        return cls(node, tuple(node.inputs), outputs, bind(node, op), op.stateful)
+
+
+class StraightLine:
+    """A function's body as one callable: `run(step, *arguments)` gives its outputs.
+
+    One output comes bare, several as a tuple, none as None. `bind` gives each node's kernel; that
+    of a stateful one takes the step first. `order` are the nodes that run, arguments left out.
+
+    Raises Unsupported, with the node, for control flow, calls, references, and ops without a
+    kernel.
+    """
+
+    def __init__(self, function: FunctionGraph, bind: KernelBinder) -> None:
+        self.order = execution_order(function)
+        self.returned = function.returns
+        self.calls = [KernelCall.of(node, bind) for node in self.order]
+        kernels: dict[str, Any] = {
+            f"k{place}": call.kernel for place, call in enumerate(self.calls)
+        }
+        source = "\n".join(_generated_source(function, self.calls))
+        exec(compile(source, f"<function {function.name}>", "exec"), kernels)
+        self.run: Callable[..., Any] = kernels["body"]
+
+    def failed(self, error: Exception) -> Node | None:
+        """The node whose kernel an error comes from; None where it comes from elsewhere."""
+        code: CodeType = self.run.__code__
+        trace = error.__traceback__
+        while trace is not None and trace.tb_frame.f_code is not code:
+            trace = trace.tb_next
+        place = -1 if trace is None else trace.tb_lineno - 2
+        if not 0 <= place < len(self.calls):
+            return None
+        return self.calls[place].node
+
+    def located(self, error: Exception, caller: str) -> Exception:
+        """The error with the inner node's name, behind that of the node that runs the function."""
+        node = self.failed(error)
+        if node is None:
+            return error
+        name = f"{caller}/{node.name}"
+        if isinstance(error, CfgraphError):
+            error.node = name
+            return error
+        if isinstance(error, KERNEL_FAILURES):
+            return OpError(str(error) or type(error).__name__, node=name)
+        error.add_note(f"while running node '{name}'")
+        return error
+
+
+def execution_order(function: FunctionGraph) -> list[Node]:
+    """The nodes that a function's outputs and effects need, sources first, arguments left out.
+
+    Raises Unsupported for what cannot run in a straight line.
+    """
+    found = function.needed()
+    order = topological_order([node for node in function.graph if node in found]).nodes
+    arguments = set(function.arguments)
+    nodes = [node for node in order if node not in arguments]
+    for node in nodes:
+        _require_straight_line(function, node)
+    return nodes
+
+
+def _require_straight_line(function: FunctionGraph, node: Node) -> None:
+    op = lookup(node.op)
+    what = ""
+    if op is None or not (op.runnable or op.inlined):
+        what = f"op {node.op!r}, which has no kernel"
+    elif op.role:
+        what = f"control flow ({node.op})"
+    elif any(dtype.is_ref for dtype in _node_types(node)):
+        what = f"a reference to a variable ({node.op})"
+    if what:
+        message = f"the function {function.name!r} cannot run in a straight line: it has {what}"
+        raise Unsupported(message, node=f"{function.name}/{node.name}", code="CFG709")
+
+
+def _node_types(node: Node) -> list[Any]:
+    return [*(registry.input_types(node) or []), *(registry.output_types(node) or [])]
+
+
+def _op_of(node: Node) -> type[Op]:
+    op = lookup(node.op)
+    assert op is not None
+    return op
+
+
+def _generated_source(function: FunctionGraph, calls: Sequence[KernelCall]) -> Iterator[str]:
+    """The lines of the generated function; names in it are made here, none comes from a file."""
+    names = {argument.output(): f"a{place}" for place, argument in enumerate(function.arguments)}
+    last: dict[Output, KernelCall] = {}
+    for call in calls:
+        last.update(dict.fromkeys(call.inputs, call))
+    for item in function.returns:
+        last.pop(item, None)
+    yield f"def body({', '.join(['step', *names.values()])}):"
+    for place, call in enumerate(calls):
+        given = [names[item] for item in call.inputs]
+        if call.takes_step:
+            given.insert(0, "step")
+        for item in call.outputs:
+            names[item] = f"v{len(names)}"
+        targets = ", ".join(names[item] for item in call.outputs)
+        made = f"k{place}({', '.join(given)})"
+        gone = [names[item] for item in dict.fromkeys(call.inputs) if last.get(item) is call]
+        freed = f"; del {', '.join(gone)}" if gone else ""
+        yield f"    {targets}{' = ' if targets else ''}{made}{freed}"
+    yield f"    return {', '.join(names[item] for item in function.returns) or 'None'}"
+
+
+def numpy_kernel(node: Node, op: type[Op]) -> Kernel:
+    """The kernel of a node over NumPy arrays."""
+    return op.prepare(node, np) if op.stateful else op.bind(node, np)
+
+
+def _constant_input_slots(node: Node, op: type[Op]) -> Collection[int]:
+    return op.slots_of(node, op.constant_inputs)
+
+
+def compile_time_nodes(
+    order: Sequence[Node], slots_of: SlotsOf = _constant_input_slots
+) -> frozenset[Node]:
+    """The nodes, arguments among them, whose values a compiler must know before it compiles.
+
+    Those that an op's constant inputs need, `slots_of` a node; what depends on shapes alone needs
+    no value.
+    """
+    found: set[Node] = set()
+    for node in reversed(order):
+        op = _op_of(node)
+        if node in found and not op.shape_only:
+            found.update(item.node for item in node.inputs)
+        found.update(node.inputs[slot].node for slot in slots_of(node, op))
+    return frozenset(found)
+
+
+def traced_kernels(xp: ModuleType, static: frozenset[Node]) -> KernelBinder:
+    """Kernels for a body that is traced: arrays of `xp` go through, what is known stays NumPy.
+
+    A node runs on NumPy where all its inputs are NumPy values and a constant input needs it, or it
+    cannot be traced. Raises Unsupported, from the kernel, for what cannot be traced.
+    """
+
+    def bind(node: Node, op: type[Op]) -> Kernel:
+        if op.stateful:
+            return op.prepare(node, xp)
+        known = op.bind(node, np)
+        if not node.inputs:
+            return known
+        constant = sorted(op.slots_of(node, op.constant_inputs))
+        traced = op.bind(node, xp) if op.traceable else None
+
+        def compute(*inputs: Any) -> Any:
+            if (node in static or traced is None) and all(map(is_known, inputs)):
+                return known(*inputs)
+            if traced is None:
+                message = f"{node.op} cannot be traced"
+                raise Unsupported(message)
+            for slot in constant:
+                if not is_known(inputs[slot]):
+                    message = f"input {slot} of {node.op} is not known when it is compiled"
+                    raise Unsupported(message)
+            return traced(*inputs)
+
+        return compute
+
+    return bind
+
+
+def is_known(value: Any) -> bool:
+    """True for a NumPy value, which is known while a body is traced."""
+    return isinstance(value, np.ndarray | np.generic)
+
+
+FunctionCompiler = Callable[[FunctionGraph], StraightLine]
+
+
+def called_functions(
+    node: Node, op: type[Op], instances: FunctionInstances
+) -> tuple[FunctionGraph, ...]:
+    """The functions that a loop or a conditional calls; none for any other node."""
+    if not op.inlined:
+        return ()
+    found = [node.attr(name) for name in getattr(op, "functions", ())]
+    return tuple(instances.get(func.name, func.attrs) for func in found)
+
+
+def constant_slots(node: Node, op: type[Op], instances: FunctionInstances | None) -> frozenset[int]:
+    """The inputs that a compiler must know by value, also those that functions need so."""
+    if not op.inlined:
+        return op.slots_of(node, op.constant_inputs)
+    if instances is None:
+        return frozenset()
+    first: int = getattr(op, "first_argument", 0)
+    return frozenset(
+        first + place
+        for function in called_functions(node, op, instances)
+        for place in constant_arguments(function, instances)
+    )
+
+
+def constant_arguments(
+    function: FunctionGraph, instances: FunctionInstances | None
+) -> frozenset[int]:
+    """The arguments of a function that a compiler must know by value."""
+    static = compile_time_nodes(
+        execution_order(function), lambda node, op: constant_slots(node, op, instances)
+    )
+    places = enumerate(function.arguments)
+    return frozenset(place for place, argument in places if argument in static)
+
+
+def loop_invariant_arguments(body: FunctionGraph) -> tuple[bool, ...]:
+    """For each variable of a loop whether its body hands it on as it is."""
+    pairs = zip(body.arguments, body.returns, strict=True)
+    return tuple(result == argument.output() for argument, result in pairs)
+
+
+def compile_numpy(
+    function: FunctionGraph, instances: FunctionInstances, plain: KernelBinder
+) -> StraightLine:
+    """A function's body over NumPy arrays; `plain` binds what is no control flow.
+
+    Raises Unsupported, with the node, as a StraightLine does, and for effects in what is called.
+    """
+
+    def bind(node: Node, op: type[Op]) -> Kernel:
+        inner = called_functions(node, op, instances)
+        if not inner:
+            return plain(node, op)
+        lines = [compile_numpy(one, instances, pure_kernels(plain)) for one in inner]
+        return numpy_control_kernel(op, lines)
+
+    return StraightLine(function, bind)
+
+
+def pure_kernels(bind: KernelBinder) -> KernelBinder:
+    """Kernels for a function that a loop or a conditional calls, which may have no effects."""
+
+    def bound(node: Node, op: type[Op]) -> Kernel:
+        if op.stateful:
+            message = f"{node.op} has effects, or hangs on state, in what has none"
+            raise Unsupported(message, node=node, code="CFG709")
+        return bind(node, op)
+
+    return bound
+
+
+def compile_numpy_function(function: FunctionGraph, instances: FunctionInstances) -> StraightLine:
+    """A function's body over NumPy arrays."""
+    return compile_numpy(function, instances, numpy_kernel)
+
+
+def numpy_control_kernel(op: type[Op], lines: Sequence[StraightLine]) -> Kernel:
+    """The kernel of a loop or a conditional over NumPy arrays."""
+    if getattr(op, "functional", "") == "while":
+        return _loop_kernel(*lines)
+    then, other = (line.run for line in lines)
+    return lambda pred, *values: then(None, *values) if pred else other(None, *values)
+
+
+def _loop_kernel(cond: StraightLine, body: StraightLine) -> Kernel:
+    holds, step = cond.run, body.run
+
+    def run_one(value: Any) -> Any:
+        while holds(None, value):
+            value = step(None, value)
+        return value
+
+    def run_some(*values: Any) -> Any:
+        while holds(None, *values):
+            values = step(None, *values)
+        return values
+
+    def run_none() -> None:
+        while holds(None):
+            pass
+
+    count = len(body.returned)
+    return run_one if count == 1 else run_some if count else run_none

@@ -1,0 +1,174 @@
+"""The Philox 4x32-10 generator (Salmon et al. 2011), vectorized, with TensorFlow's distributions.
+
+A sample is four 32-bit words; sample n is a function of key and counter + n alone.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+_MULTIPLIERS = (np.uint64(0xD2511F53), np.uint64(0xCD9E8D57))
+_WEYL = (0x9E3779B9, 0xBB67AE85)
+_LOW = np.uint64(0xFFFFFFFF)
+_HALF = np.uint64(32)
+_MANTISSA = np.uint64(0xFFFFF)
+_ROUNDS = 10
+
+
+class PhiloxStream(NamedTuple):
+    """A generator's state: a key of 64 bits, and a counter of two words of 64 bits."""
+
+    key: int
+    low: int
+    high: int
+
+    def skip(self, samples: int) -> PhiloxStream:
+        """The stream that many samples later."""
+        whole = (self.high << 64 | self.low) + samples
+        return PhiloxStream(self.key, whole & (1 << 64) - 1, whole >> 64 & (1 << 64) - 1)
+
+    def words(self, starts: Any) -> Any:
+        """The samples at these offsets: 32-bit words, four a row."""
+        starts = np.asarray(starts, np.uint64)
+        low = np.uint64(self.low) + starts
+        high = np.uint64(self.high) + (low < starts).astype(np.uint64)
+        return philox_rounds((low & _LOW, low >> _HALF, high & _LOW, high >> _HALF), self.key)
+
+    def sequence(self, count: int, start: int = 0) -> Any:
+        """So many 32-bit words in a row, from a sample on."""
+        samples = -(-count // 4)
+        return self.words(np.arange(start, start + samples, dtype=np.uint64)).reshape(-1)[:count]
+
+
+def philox_rounds(counter: tuple[Any, Any, Any, Any], key: int) -> Any:
+    """Ten rounds of the bijection over counters; the words come in the last dimension."""
+    a, b, c, d = counter
+    first, second = key & 0xFFFFFFFF, key >> 32
+    for _ in range(_ROUNDS):
+        left, right = a * _MULTIPLIERS[0], c * _MULTIPLIERS[1]
+        a, b, c, d = (
+            (right >> _HALF) ^ b ^ np.uint64(first),
+            right & _LOW,
+            (left >> _HALF) ^ d ^ np.uint64(second),
+            left & _LOW,
+        )
+        first, second = (first + _WEYL[0]) & 0xFFFFFFFF, (second + _WEYL[1]) & 0xFFFFFFFF
+    return np.stack([a, b, c, d], axis=-1).astype(np.uint32)
+
+
+def stream_from_seed(seed: tuple[int, int]) -> PhiloxStream:
+    """The stream of a seed of two numbers, scrambled so that any bits of it count."""
+    words = [seed[0] & 0xFFFFFFFF, seed[0] >> 32, seed[1] & 0xFFFFFFFF, seed[1] >> 32]
+    mixed = philox_rounds(
+        tuple(np.asarray(word & 0xFFFFFFFF, np.uint64) for word in words),  # type: ignore[arg-type]
+        0x02461E29 << 32 | 0x3EC8F720,
+    )
+    a, b, c, d = (int(word) for word in mixed)
+    return PhiloxStream(b << 32 | a, 0, d << 32 | c)
+
+
+def words_to_uint64(words: Any) -> Any:
+    """64-bit words, the first of each two 32-bit words the lower half."""
+    return words[..., ::2].astype(np.uint64) | words[..., 1::2].astype(np.uint64) << _HALF
+
+
+def unit_float32(words: Any) -> Any:
+    """float32 in [0, 1) of the low 23 bits."""
+    bits = (words & np.uint32(0x7FFFFF)) | np.uint32(127 << 23)
+    return bits.view(np.float32) - np.float32(1)
+
+
+def unit_float64(words: Any) -> Any:
+    """float64 in [0, 1) of 52 bits of each two words, the first of which is the upper half."""
+    mantissa = words[..., 1::2] | (words[..., ::2].astype(np.uint64) & _MANTISSA) << _HALF
+    return (mantissa | np.uint64(1023 << 52)).view(np.float64) - 1.0
+
+
+def unit_numbers(words: Any, dtype: Any) -> Any:
+    """Numbers in [0, 1) of a floating type."""
+    if dtype == np.float64:
+        return unit_float64(words)
+    if dtype == np.float32:
+        return unit_float32(words)
+    half = words.astype(np.uint16)
+    if dtype == np.float16:
+        bits = (half & np.uint16(0x3FF)) | np.uint16(15 << 10)
+    else:
+        bits = (half & np.uint16(0x7F)) | np.uint16(127 << 7)
+    return (bits.view(dtype).astype(np.float32) - np.float32(1)).astype(dtype)
+
+
+def normal_float32(words: Any) -> Any:
+    """float32 normals, one a word, by the transform of Box and Muller."""
+    radius = np.maximum(unit_float32(words[..., ::2]), np.float32(1e-7))
+    angle = (2.0 * np.pi * unit_float32(words[..., 1::2])).astype(np.float32)
+    return _box_muller(np.sqrt(np.float32(-2) * np.log(radius)), angle)
+
+
+def normal_float64(words: Any) -> Any:
+    """float64 normals, one for each two words."""
+    uniform = unit_float64(words)
+    radius = np.maximum(uniform[..., ::2], 1.0e-7)
+    return _box_muller(np.sqrt(-2.0 * np.log(radius)), 2.0 * np.pi * uniform[..., 1::2])
+
+
+def _box_muller(length: Any, angle: Any) -> Any:
+    both = np.stack([np.sin(angle) * length, np.cos(angle) * length], axis=-1)
+    return both.reshape((*both.shape[:-2], -1))
+
+
+def words_per_number(dtype: Any) -> int:
+    """How many words a number of this type takes."""
+    return 2 if np.dtype(dtype).itemsize == 8 else 1
+
+
+def draw_uniform(stream: PhiloxStream, count: int, dtype: Any) -> Any:
+    """So many numbers in [0, 1)."""
+    return unit_numbers(stream.sequence(count * words_per_number(dtype)), dtype)
+
+
+def draw_normal(stream: PhiloxStream, count: int, dtype: Any) -> Any:
+    """So many normals."""
+    words = stream.sequence(-(-count * words_per_number(dtype) // 4) * 4)
+    drawn = normal_float64(words) if dtype == np.float64 else normal_float32(words)
+    return drawn[:count].astype(dtype)
+
+
+def draw_truncated_normal(stream: PhiloxStream, count: int, dtype: Any) -> Any:
+    """So many normals less than two from zero.
+
+    Numbers are drawn in groups of one sample's size; each group rejects within its own stretch of
+    256 words a number.
+    """
+    double = dtype == np.float64
+    size, draw = (2, normal_float64) if double else (4, normal_float32)
+    groups = -(-count // size)
+    starts = np.arange(groups, dtype=np.uint64) * np.uint64(size * 64)
+    result = np.empty((groups, size), np.float64 if double else np.float32)
+    rows, blocks = np.arange(groups), 4
+    while len(rows):
+        offsets = starts[rows, None] + np.arange(blocks, dtype=np.uint64)
+        drawn = draw(stream.words(offsets).reshape(len(rows), -1))
+        kept = np.abs(drawn) < 2
+        done = kept.sum(axis=1) >= size
+        order = np.argsort(~kept, axis=1, kind="stable")[:, :size]
+        result[rows[done]] = np.take_along_axis(drawn, order, axis=1)[done]
+        rows, blocks = rows[~done], blocks * 2
+    return result.reshape(-1)[:count].astype(dtype)
+
+
+def draw_full_range_integers(stream: PhiloxStream, count: int, dtype: Any) -> Any:
+    """So many integers over the whole range of a type."""
+    words = stream.sequence(count * words_per_number(dtype))
+    return (words_to_uint64(words) if words_per_number(dtype) == 2 else words).view(dtype)
+
+
+def draw_integers(stream: PhiloxStream, count: int, low: Any, high: Any, dtype: Any) -> Any:
+    """So many integers from `low` up to but without `high`."""
+    unsigned = np.uint64 if words_per_number(dtype) == 2 else np.uint32
+    raw = draw_full_range_integers(stream, count, unsigned)
+    span = (int(high) - int(low)) & np.iinfo(unsigned).max
+    start = np.asarray(low, dtype).astype(unsigned)
+    return (raw % unsigned(span) + start).astype(unsigned).view(dtype)

@@ -1,0 +1,200 @@
+"""Sliding windows over an image: positions, patches, and the transpose of patch extraction."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from types import ModuleType
+from typing import Any, NamedTuple
+
+from cfgraph.ir.graph import Node
+from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
+from cfgraph.ops.opdef.op import OpError
+
+Pads = tuple[tuple[int, int], ...]
+
+
+class ImageLayout(NamedTuple):
+    """Where a data format keeps the channels; the other dimensions but the batch are spatial."""
+
+    rank: int
+    channel: int
+
+    @property
+    def spatial(self) -> tuple[int, ...]:
+        """The spatial dimensions, in order."""
+        return tuple(d for d in range(1, self.rank) if d != self.channel)
+
+    def channels_last(self, xp: ModuleType, x: Any) -> Any:
+        """The image with its channels in the last dimension."""
+        return x if self.channel == self.rank - 1 else xp.moveaxis(x, self.channel, -1)
+
+    def restore(self, xp: ModuleType, x: Any) -> Any:
+        """The inverse of `channels_last`."""
+        return x if self.channel == self.rank - 1 else xp.moveaxis(x, -1, self.channel)
+
+    def place(self, sizes: Sequence[Any], batch: Any, channels: Any) -> tuple[Any, ...]:
+        """A shape in this format."""
+        whole = list(sizes)
+        whole.insert(self.channel - 1, channels)
+        return (batch, *whole)
+
+
+def image_layout(node: Node) -> ImageLayout:
+    """The axes of a node's `data_format`."""
+    text = node.attr("data_format").decode()
+    return ImageLayout(len(text), text.index("C"))
+
+
+class SlidingWindow(NamedTuple):
+    """How a window moves: one entry a spatial dimension."""
+
+    strides: tuple[int, ...]
+    dilations: tuple[int, ...]
+    padding: str
+    explicit: Pads
+
+    def fit(self, sizes: Sequence[int], window: Sequence[int]) -> WindowGrid:
+        """The windows over an image of these sizes. Raises OpError where none can fit."""
+        out, pads = [], []
+        for d, (size, extent) in enumerate(zip(sizes, self.extents(window), strict=True)):
+            count, pad = self._fit(d, size, extent)
+            if count < 0:
+                message = (
+                    f"Computed output size would be negative: {count} "
+                    f"[input_size: {size}, effective_filter_size: {extent}, "
+                    f"stride: {self.strides[d]}]"
+                )
+                raise OpError(message)
+            out.append(count)
+            pads.append(pad)
+        return WindowGrid(self, tuple(window), tuple(sizes), tuple(out), tuple(pads))
+
+    def extents(self, window: Sequence[int]) -> tuple[int, ...]:
+        """How far the dilated window reaches."""
+        return tuple((k - 1) * d + 1 for k, d in zip(window, self.dilations, strict=True))
+
+    def _fit(self, d: int, size: int, extent: int) -> tuple[int, tuple[int, int]]:
+        stride = self.strides[d]
+        if self.padding == "SAME":
+            count = -(-size // stride)
+            missing = max((count - 1) * stride + extent - size, 0)
+            return count, (missing // 2, missing - missing // 2)
+        pad = self.explicit[d] if self.padding == "EXPLICIT" else (0, 0)
+        return int((size + sum(pad) - extent + stride) / stride), pad
+
+    def windows(self, d: int, size: int | None, extent: int | None) -> int | None:
+        """The number of windows in one dimension, None where it is not known."""
+        if self.padding == "SAME" and size is not None:
+            return -(-size // self.strides[d])
+        if size is None or extent is None:
+            return None
+        reach = (extent - 1) * self.dilations[d] + 1
+        if size + sum(self.explicit[d]) < reach and self.padding != "SAME":
+            message = f"a window of {reach} does not fit into an image of {size}"
+            raise ValueError(message)
+        count, _ = self._fit(d, size, reach)
+        return count
+
+
+class WindowGrid(NamedTuple):
+    """The windows of one size over one image, channels last."""
+
+    slide: SlidingWindow
+    window: tuple[int, ...]
+    sizes: tuple[int, ...]
+    out: tuple[int, ...]
+    pads: Pads
+
+    def pad(self, xp: ModuleType, x: Any, value: Any = 0) -> Any:
+        """The image with its border."""
+        if not any(map(any, self.pads)):
+            return x
+        rest = ((0, 0),) * (x.ndim - 1 - len(self.pads))
+        return xp.pad(x, ((0, 0), *self.pads, *rest), constant_values=value)
+
+    def views(self) -> Iterator[tuple[tuple[int, ...], tuple[slice, ...]]]:
+        """For each place in the window: the place, and what of the padded image it meets."""
+        for place in itertools.product(*map(range, self.window)):
+            yield (
+                place,
+                (
+                    slice(None),
+                    *(
+                        slice(p * d, p * d + (n - 1) * s + 1 if n else p * d, s)
+                        for p, d, n, s in zip(
+                            place, self.slide.dilations, self.out, self.slide.strides, strict=True
+                        )
+                    ),
+                ),
+            )
+
+    def patches(self, xp: ModuleType, x: Any) -> Any:
+        """What each window sees: batch, windows, places in the window, channels."""
+        padded = self.pad(xp, x)
+        if not self.out or 0 in self.window:
+            return xp.zeros((x.shape[0], *self.out, 0, x.shape[-1]), dtype=x.dtype)
+        return xp.stack([padded[view] for _, view in self.views()], axis=-2)
+
+    def spread(self, xp: ModuleType, patches: Any) -> Any:
+        """The transpose of `patches`: add what each window holds into an image."""
+        padded = xp.zeros(
+            (
+                patches.shape[0],
+                *(n + sum(pad) for n, pad in zip(self.sizes, self.pads, strict=True)),
+                patches.shape[-1],
+            ),
+            dtype=patches.dtype,
+        )
+        for place, (_, view) in enumerate(self.views()):
+            padded = add_at(padded, view, patches[..., place, :])
+        return self.crop(padded)
+
+    def crop(self, padded: Any) -> Any:
+        """The image without its border."""
+        inner = (slice(a, a + n) for (a, _), n in zip(self.pads, self.sizes, strict=True))
+        return padded[(slice(None), *inner)]
+
+
+def add_at(target: Any, where: Any, value: Any) -> Any:
+    """The target plus a value at some places; in place where arrays can be written to."""
+    if hasattr(target, "at"):
+        return target.at[where].add(value)
+    target[where] += value
+    return target
+
+
+def sliding_window(
+    node: Node, layout: ImageLayout, strides: Any = None, dilations: Any = None
+) -> SlidingWindow:
+    """How the window of a node moves, from its attributes."""
+    steps = node.attr("strides") if strides is None else strides
+    if any(step != 1 for d, step in enumerate(steps) if d not in layout.spatial):
+        message = (
+            "Current implementation does not yet support strides in the batch and depth dimensions."
+        )
+        raise OpError(message)
+    if any(step < 1 for step in steps):
+        message = f"strides must be positive, got {list(steps)}"
+        raise OpError(message)
+    padding = node.attr("padding").decode()
+    flat = node.attr("explicit_paddings") if padding == "EXPLICIT" else (0,) * 2 * layout.rank
+    return SlidingWindow(
+        tuple(int(steps[d]) for d in layout.spatial),
+        tuple(dilations[d] if dilations else 1 for d in layout.spatial),
+        padding,
+        tuple((flat[2 * d], flat[2 * d + 1]) for d in layout.spatial),
+    )
+
+
+def windowed_shape(
+    layout: ImageLayout, move: SlidingWindow, image: Shape, window: Any, channels: Any
+) -> Shape:
+    """The static shape of one value a window."""
+    dims = image.dims
+    if dims is None:
+        dims = (None,) * layout.rank
+    if len(dims) != layout.rank:
+        return UNKNOWN_SHAPE
+    sizes = [move.windows(d, dims[axis], window[d]) for d, axis in enumerate(layout.spatial)]
+    return Shape(layout.place(sizes, dims[0], channels))

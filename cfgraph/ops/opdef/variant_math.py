@@ -1,0 +1,125 @@
+"""Tensors and variants as elements of lists, arrays, and optionals: zeros, sums, stacking."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any, Final
+
+import numpy as np
+
+from cfgraph.ir.dtypes import DType
+from cfgraph.ir.shapes import Shape
+from cfgraph.ops.opdef.op import OpError
+
+
+def zeros_like_value(value: Any) -> Any:
+    """Zeros like a value: an array, a variant, or an array of variants."""
+    if hasattr(value, "zeros_like"):
+        return value.zeros_like()
+    return map_objects(_zero_item, value) if value.dtype == object else np.zeros_like(value)
+
+
+def zeros_like_element(value: Any) -> Any:
+    """Zeros like an element of a list. Raises OpError for strings, of which there are none."""
+    if isinstance(value, np.ndarray) and any(isinstance(v, bytes) for v in value.flat[:1]):
+        message = "Trying to compute zeros_like for unsupported dtype string"
+        raise OpError(message)
+    return zeros_like_value(value)
+
+
+def _zero_item(item: Any) -> Any:
+    return b"" if isinstance(item, bytes) else zeros_like_value(item)
+
+
+def add_values(one: Any, other: Any) -> Any:
+    """The sum of two values: arrays, variants, or arrays of variants."""
+    if isinstance(one, np.ndarray) and one.dtype == object and not one.ndim:
+        one = one[()]
+    if isinstance(one, bytes):
+        message = "there is no sum of strings"
+        raise OpError(message)
+    if hasattr(one, "add"):
+        return one.add(other)
+    if one.shape != other.shape:
+        message = f"Cannot add tensors of shapes {Shape(one.shape)} and {Shape(other.shape)}"
+        raise OpError(message)
+    return one + other if one.dtype != object else map_objects(add_values, one, other)
+
+
+def map_objects(function: Any, *arrays: Any) -> Any:
+    """Apply a function to each item of object arrays."""
+    result = np.empty(arrays[0].shape, object)
+    for place in np.ndindex(result.shape):
+        result[place] = function(*(array[place] for array in arrays))
+    return result
+
+
+class EmptyVariant:
+    """A variant that was never given a value; nothing can be done with it but hand it on."""
+
+    __slots__ = ()
+    shape = ()
+    ndim = 0
+
+    def zeros_like(self) -> Any:
+        """Raise OpError."""
+        message = "an empty variant has no zeros"
+        raise OpError(message)
+
+    def add(self, other: Any) -> Any:
+        """Raise OpError."""
+        message = "an empty variant has no sum"
+        raise OpError(message)
+
+    def __repr__(self) -> str:
+        return "<empty variant>"
+
+
+EMPTY_VARIANT: Final = EmptyVariant()
+
+
+def zeros_of_dtype(xp: ModuleType, dtype: DType, shape: Sequence[int]) -> Any:
+    """Zeros, empty strings, or empty variants. Raises OpError for resources."""
+    if dtype.kind == "string":
+        return np.full(shape, b"", object)
+    if dtype.kind == "variant":
+        return np.full(shape, EMPTY_VARIANT, object) if len(shape) else EMPTY_VARIANT
+    if dtype.is_object:
+        message = f"there is no zero of type {dtype}"
+        raise OpError(message)
+    return xp.zeros(shape, dtype.numpy)
+
+
+def stack_values(xp: ModuleType, dtype: DType, values: Sequence[Any], shape: Sequence[int]) -> Any:
+    """The values, all of one shape, along a new first axis."""
+    if dtype.is_object:
+        result = np.empty((len(values), *shape), object)
+        for place, value in enumerate(values):
+            result[place] = value if not shape and dtype.kind != "string" else value[()]
+        return result
+    if not values:
+        return xp.zeros((0, *shape), dtype.numpy)
+    if not shape and isinstance(values[0], np.generic):
+        return np.array(values, dtype.numpy)
+    return xp.stack(values)
+
+
+def unstack_value(value: Any) -> list[Any]:
+    """The slices of a tensor along its first axis."""
+    if value.dtype != object or value.ndim > 1:
+        return list(value)
+    return [object_item(item) for item in value]
+
+
+def object_item(item: Any) -> Any:
+    """One item of an object array as a value: strings as arrays, variants bare."""
+    return np.array(item, object) if isinstance(item, bytes) else item
+
+
+def unwrap_scalar_object(value: Any) -> Any:
+    """A variant or resource of rank 0 as its object; every other value as it is."""
+    if isinstance(value, np.ndarray) and not value.ndim and value.dtype == object:
+        item: Any = value[()]
+        return value if isinstance(item, bytes) else item
+    return value

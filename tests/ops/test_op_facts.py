@@ -1,0 +1,130 @@
+"""What the classes of ops say of themselves is true, and is said in one place."""
+
+from __future__ import annotations
+
+import ast
+import itertools
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cfgraph.ir import registry
+from cfgraph.ops.opdef.op import Op, lookup
+from tests.ops import harness
+from tests.ops.harness import Case, assert_same, run_ours
+from tests.ops.test_ops import check, is_good, of_each_op
+
+FOLDER = Path(__file__).parents[2] / "cfgraph" / "ops" / "families"
+
+
+def all_ops() -> list[type[Op]]:
+    found = [lookup(name) for name in registry.op_names()]
+    return [op for op in found if op is not None]
+
+
+def commutes(item: Case) -> bool:
+    op = lookup(item.op)
+    return op is not None and op.commutes
+
+
+@of_each_op(lambda item: is_good(item) and commutes(item))
+def test_what_commutes_gives_the_same_with_its_inputs_swapped(cases: list[Case]) -> None:
+    def alike(item: Case) -> None:
+        swapped = harness.case(item.op, item.inputs[::-1], item.attrs, types=item.types[::-1])
+        for one, other in zip(run_ours(item), run_ours(swapped), strict=True):
+            assert_same(item, one, other)
+
+    check(cases, alike)
+
+
+def test_facts_speak_of_arguments_that_the_op_has() -> None:
+    for op in all_ops():
+        count = len(op.parsed().inputs)
+        for facts in (op.host_inputs, op.constant_inputs):
+            assert list(facts) == sorted(set(facts)), op.name
+            assert all(0 <= place < count for place in facts), op.name
+
+
+def test_what_must_be_constant_lies_in_host_memory() -> None:
+    assert not [op.name for op in all_ops() if not set(op.constant_inputs) <= set(op.host_inputs)]
+
+
+def test_the_slots_of_an_argument_behind_a_list_depend_on_the_node() -> None:
+    part = np.zeros((2, 3), np.float32)
+    node = harness.node_of(harness.case("ConcatV2", [part, part, part, np.int32(0)]))
+    assert lookup("ConcatV2").slots_of(node, (1,)) == {3}
+    assert lookup("ConcatV2").slots_of(node, (0, 1)) == {0, 1, 2, 3}
+    assert lookup("ConcatV2").slots_of(node, ()) == set()
+
+
+def test_what_moves_elements_gives_none_that_was_not_there() -> None:
+    moving = [item for item in harness.all_cases() if is_good(item) and lookup(item.op).moves]
+    assert moving
+
+    def elements(array: np.ndarray) -> set[bytes]:
+        flat = array.ravel().tolist() if array.dtype == object else list(array.ravel())
+        return {value if isinstance(value, bytes) else value.tobytes() for value in flat}
+
+    def kept(item: Case) -> None:
+        for output in map(np.asarray, run_ours(item)):
+            same = [array for array in item.inputs if array.dtype == output.dtype]
+            assert elements(output) <= set().union(*map(elements, same))
+
+    check(moving, kept)
+
+
+def test_every_op_says_in_words_of_its_own_what_it_computes() -> None:
+    for op in all_ops():
+        text = op.__dict__.get("__doc__")
+        assert text, op.name
+        assert len(text.split()) > 1, op.name
+        assert text.splitlines()[0].rstrip()[-1] in ".;:,", op.name
+
+
+def test_an_op_is_found_in_one_file() -> None:
+    modules = {op.__module__ for op in all_ops()}
+    assert modules <= {f"cfgraph.ops.families.{path.stem}" for path in FOLDER.glob("*.py")}
+
+
+@pytest.mark.parametrize("path", sorted(FOLDER.glob("*.py")), ids=lambda path: path.stem)
+def test_no_file_of_ops_keeps_a_list_of_their_names(path: Path) -> None:
+    names = set(registry.op_names())
+    for node in ast.walk(ast.parse(path.read_text())):
+        items = list[ast.expr | None]()
+        if isinstance(node, ast.Tuple | ast.List | ast.Set):
+            items = list(node.elts)
+        elif isinstance(node, ast.Dict):
+            items = list(node.keys)
+        texts = [item.value for item in items if isinstance(item, ast.Constant)]
+        assert len(names.intersection(t for t in texts if isinstance(t, str))) < 2, node.lineno
+
+
+def test_what_forwards_gives_its_inputs_unchanged() -> None:
+    forwarding = [
+        item for item in harness.all_cases() if is_good(item) and lookup(item.op).is_identity
+    ]
+    assert forwarding
+    for item in forwarding:
+        for given, output in zip(item.inputs, run_ours(item), strict=True):
+            assert_same(item, output, given)
+
+
+LOGIC = {
+    "not": lambda x: not x,
+    "and": lambda x, y: x and y,
+    "or": lambda x, y: x or y,
+    "equal": lambda x, y: x == y,
+    "differ": lambda x, y: x != y,
+    "truth": lambda x: x,
+}
+
+
+def test_logical_ops_say_of_booleans_what_their_fact_promises() -> None:
+    logical = [op for op in all_ops() if op.boolean_semantics]
+    assert {op.boolean_semantics for op in logical} == set(LOGIC)
+    for op in logical:
+        arity = len(op.parsed().inputs)
+        for values in itertools.product((False, True), repeat=arity):
+            (given,) = run_ours(harness.case(op.name, [np.bool_(value) for value in values]))
+            assert given == LOGIC[op.boolean_semantics](*values), op.name
