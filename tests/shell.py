@@ -8,14 +8,22 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from tests import warm
+
 
 def run(
     command: Sequence[str],
     folder: Path,
     env: Mapping[str, str] | None = None,
+    *,
+    cold: bool = False,
 ) -> subprocess.CompletedProcess[str]:
-    """Run a program in a folder; how it ended is for the caller to judge."""
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    """Run a program in a folder; how it ended is for the caller to judge.
+
+    `cfgraph` and `python` are forked from a process that has all of cfgraph, unless `cold` is set.
+    """
+    first = Path(sys.executable).parent if cold else warm.programs()
+    path = os.pathsep.join([str(first), str(Path(sys.executable).parent), os.environ["PATH"]])
     return subprocess.run(
         command,
         cwd=folder,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shutil
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", flags=re.MULTILINE | re.DOTALL)
 RUN_BY = {
     "": ["bash", "-e", "-o", "pipefail", "-c"],
     "sh": ["bash", "-e", "-o", "pipefail", "-c"],
-    "python": [sys.executable, "-c"],
+    "python": ["python", "-c"],
 }
 
 

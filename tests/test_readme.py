@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from pathlib import Path
 
 import pytest
@@ -49,7 +48,7 @@ def test_a_command_of_the_readme_succeeds(line: str, folder: Path) -> None:
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_a_program_of_the_readme_prints_what_it_says(program: str, folder: Path) -> None:
     said = re.findall(r"print\(.*\)  # (.*)", program)
-    done = run([sys.executable, "-c", program], folder)
+    done = run(["python", "-c", program], folder)
     assert (done.stdout.splitlines(), done.returncode) == (said, 0), done.stderr
 
 
