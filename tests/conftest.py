@@ -54,7 +54,8 @@ class Skipped:
             self.tests.add(report.nodeid)
 
     def pytest_sessionfinish(self) -> None:
-        cache = self.config.cache
+        # without the plugin of this cache (-p no:cacheprovider) nothing is noted
+        cache = getattr(self.config, "cache", None)
         if cache and not hasattr(self.config, "workerinput") and not self.config.option.skipped:
             cache.set(self.key, sorted(self.tests))
 
