@@ -6,6 +6,7 @@ import resource
 import stat
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -58,18 +59,20 @@ def test_a_name_of_the_greatest_length_can_be_written(graph: Graph, tmp_path: Pa
     assert names(load(path)) == ["x", "y"]
 
 
-@pytest.fixture
+@contextmanager
 def full_disk() -> Iterator[None]:
-    """No file may grow: to write is to fail."""
+    """No file may grow: to write is to fail. No fixture, for pytest may write its output there."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-@pytest.mark.usefixtures("full_disk")
 def test_a_full_disk_leaves_no_file(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="the file cannot be written: File too large") as caught:
+    message = "the file cannot be written: File too large"
+    with full_disk(), pytest.raises(UsageError, match=message) as caught:
         write_atomically(tmp_path / "g.pb", b"new")
     assert caught.value.path == str(tmp_path / "g.pb")
     assert os.listdir(tmp_path) == []
