@@ -55,10 +55,10 @@ def array(name: str) -> Any:
     """A recorded array; strings as an object array of bytes."""
     if f"arrays/{name}.npy" in archive().NameToInfo:
         return np.load(io.BytesIO(archive().read(f"arrays/{name}.npy")), allow_pickle=False)
-    told = json.loads(archive().read(f"arrays/{name}.json"))
-    flat = np.empty(len(told["strings"]), object)
-    flat[:] = [base64.b64decode(item) for item in told["strings"]]
-    return flat.reshape(told["shape"])
+    stored = json.loads(archive().read(f"arrays/{name}.json"))
+    flat = np.empty(len(stored["strings"]), object)
+    flat[:] = [base64.b64decode(item) for item in stored["strings"]]
+    return flat.reshape(stored["shape"])
 
 
 def is_functional(case: dict[str, Any]) -> bool:
@@ -77,9 +77,9 @@ def disagreement(
     """
     options = {"state": State(), "soft_placement": True, **options}
     for place, run in enumerate(case["runs"]):
-        told = _run(run, prepare, options, random="random" in case["tags"])
-        if told:
-            return f"run {place}: {told}"
+        failure = _run(run, prepare, options, random="random" in case["tags"])
+        if failure:
+            return f"run {place}: {failure}"
     return ""
 
 
@@ -109,9 +109,9 @@ def _run(
 
 def _compare_all(have: dict[str, Any], expected: dict[str, str], *, random: bool) -> Iterator[str]:
     for name, key in expected.items():
-        told = compare(have[name], array(key), shapes_only=random)
-        if told:
-            yield f"{name}: {told}"
+        failure = compare(have[name], array(key), shapes_only=random)
+        if failure:
+            yield f"{name}: {failure}"
 
 
 def compare(have: Any, want: Any, *, shapes_only: bool = False, loosen: float = 1) -> str:

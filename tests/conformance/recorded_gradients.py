@@ -36,9 +36,9 @@ def disagreement(
     except CfgraphError as error:
         return f"{type(error).__name__}: {error}"
     for x, want in zip(case["xs"], case["expected"], strict=True):
-        told = _compare(values.get(x), want, random="random" in case["tags"])
-        if told:
-            return f"{x}: {told}"
+        failure = _compare(values.get(x), want, random="random" in case["tags"])
+        if failure:
+            return f"{x}: {failure}"
     return ""
 
 

@@ -34,20 +34,20 @@ def clustered(case: dict[str, Any], **options: Any) -> Callable[[Graph], Graph]:
 
 @pytest.mark.parametrize("case", sampled(CASES, 6))
 def test_a_clustered_session_agrees(case: dict[str, Any]) -> None:
-    told = recorded.disagreement(case, clustered(case), engine="numpy")
-    assert not told, told
+    failure = recorded.disagreement(case, clustered(case), engine="numpy")
+    assert not failure, failure
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", in_sweep(CASES))
 def test_a_session_agrees_whose_nodes_are_clusters_each(case: dict[str, Any]) -> None:
-    told = recorded.disagreement(case, clustered(case, min_size=1), engine="numpy")
-    assert not told, told
+    failure = recorded.disagreement(case, clustered(case, min_size=1), engine="numpy")
+    assert not failure, failure
 
 
 # what is asked of its loop needs no variable, but the body is one cluster, which reads one that has
 # no value yet
-PARTLY_ASKED = {"rnn_cell_test_v1/RawRNNTest.testEmitDifferentStructureThanCellOutput/0"}
+PARTLY_FETCHED = {"rnn_cell_test_v1/RawRNNTest.testEmitDifferentStructureThanCellOutput/0"}
 
 
 def in_advance(graph: Graph) -> Graph:
@@ -58,5 +58,5 @@ def in_advance(graph: Graph) -> Graph:
 
 @pytest.mark.parametrize("case", sampled(CASES, 12))
 def test_a_session_agrees_on_a_graph_that_was_clustered_in_advance(case: dict[str, Any]) -> None:
-    told = recorded.disagreement(case, in_advance, engine="numpy")
-    assert bool(told) == (case["id"] in PARTLY_ASKED), told
+    failure = recorded.disagreement(case, in_advance, engine="numpy")
+    assert bool(failure) == (case["id"] in PARTLY_FETCHED), failure

@@ -17,17 +17,17 @@ CASES = [
 ]
 
 
-def _hold(case: dict[str, Any], jit: str) -> None:
-    told = recorded.disagreement(case, jit=jit)
-    assert not told, told
+def _assert_agrees(case: dict[str, Any], jit: str) -> None:
+    failure = recorded.disagreement(case, jit=jit)
+    assert not failure, failure
 
 
 @pytest.mark.parametrize("case", sampled(CASES, 3))
 def test_a_clustered_session_agrees(case: dict[str, Any]) -> None:
-    _hold(case, "numpy")
+    _assert_agrees(case, "numpy")
 
 
 @pytest.mark.skipif(find_spec("jax") is None, reason="jax (extra `xla`) is absent")
 @pytest.mark.parametrize("case", sampled(CASES, 32))
 def test_a_session_compiled_by_xla_agrees(case: dict[str, Any]) -> None:
-    _hold(case, "xla")
+    _assert_agrees(case, "xla")

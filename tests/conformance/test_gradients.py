@@ -82,5 +82,5 @@ def test_a_gradient_agrees_wherever_its_nodes_are_and_whoever_goes_first(
 
 @pytest.mark.parametrize("case", _cases(host=True))
 def test_what_only_a_program_could_differentiate_is_refused(case: dict[str, Any]) -> None:
-    told = gradients.disagreement(case)
-    assert not told or told.startswith("Unsupported")
+    failure = gradients.disagreement(case)
+    assert not failure or failure.startswith("Unsupported")

@@ -22,8 +22,8 @@ GRADIENTS = [
 
 def agree(case: dict[str, Any], **options: Any) -> None:
     seed = sum(case["id"].encode())
-    told = recorded.disagreement(case, cut(seed, GPUS), **options)
-    assert not told, told
+    failure = recorded.disagreement(case, cut(seed, GPUS), **options)
+    assert not failure, failure
 
 
 def agree_in_gradients(case: dict[str, Any], **options: Any) -> None:

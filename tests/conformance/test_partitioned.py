@@ -32,22 +32,22 @@ def cut(seed: int, devices: str = "cpu:0-2") -> Callable[[Graph], Graph]:
     return prepare
 
 
-def hold(case: dict[str, Any], seed: int, **options: Any) -> None:
-    told = recorded.disagreement(case, cut(seed), **options)
-    assert not told, told
+def assert_agrees(case: dict[str, Any], seed: int, **options: Any) -> None:
+    failure = recorded.disagreement(case, cut(seed), **options)
+    assert not failure, failure
 
 
 @pytest.mark.parametrize("case", sampled(CASES, 3))
 def test_a_session_on_three_devices_agrees(case: dict[str, Any]) -> None:
     seed = sum(case["id"].encode())
-    hold(case, seed, schedule=("fifo", "random")[seed % 2], schedule_seed=seed)
+    assert_agrees(case, seed, schedule=("fifo", "random")[seed % 2], schedule_seed=seed)
 
 
 @pytest.mark.parametrize("case", sampled(CASES[1:], 12))
 def test_a_session_on_simulated_gpus_agrees(case: dict[str, Any]) -> None:
     seed = sum(case["id"].encode())
-    told = recorded.disagreement(case, cut(seed, GPUS), memory={})
-    assert not told, told
+    failure = recorded.disagreement(case, cut(seed, GPUS), memory={})
+    assert not failure, failure
 
 
 @pytest.mark.slow
@@ -56,6 +56,6 @@ def test_a_session_on_simulated_gpus_agrees(case: dict[str, Any]) -> None:
 def test_a_session_agrees_wherever_its_nodes_are_and_whoever_goes_first(
     case: dict[str, Any], seed: int
 ) -> None:
-    hold(case, seed)
+    assert_agrees(case, seed)
     for schedule_seed in range(3):
-        hold(case, seed, schedule="random", schedule_seed=schedule_seed)
+        assert_agrees(case, seed, schedule="random", schedule_seed=schedule_seed)

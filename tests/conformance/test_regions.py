@@ -20,23 +20,23 @@ _EVERY = 12
 _EVERY_COMPILED = 40
 
 
-def _hold(case: dict[str, Any], jit: str) -> None:
-    told = recorded.disagreement(case, jit=jit, regions=True)
-    assert not told, told
+def _assert_agrees(case: dict[str, Any], jit: str) -> None:
+    failure = recorded.disagreement(case, jit=jit, regions=True)
+    assert not failure, failure
 
 
 @pytest.mark.parametrize("case", CASES[::_EVERY])
 def test_a_session_with_whole_regions_agrees(case: dict[str, Any]) -> None:
-    _hold(case, "numpy")
+    _assert_agrees(case, "numpy")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", in_sweep(CASES))
 def test_every_session_with_whole_regions_agrees(case: dict[str, Any]) -> None:
-    _hold(case, "numpy")
+    _assert_agrees(case, "numpy")
 
 
 @pytest.mark.skipif(find_spec("jax") is None, reason="jax (extra `xla`) is absent")
 @pytest.mark.parametrize("case", CASES[::_EVERY_COMPILED])
 def test_a_session_with_whole_regions_compiled_agrees(case: dict[str, Any]) -> None:
-    _hold(case, "xla")
+    _assert_agrees(case, "xla")

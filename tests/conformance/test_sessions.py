@@ -33,20 +33,20 @@ def _lowered(graph: Graph) -> Graph:
 
 @pytest.mark.parametrize("case", _by_id(_cases(functional=False)))
 def test_a_session_in_primitive_form_agrees(case: dict[str, Any]) -> None:
-    told = recorded.disagreement(case)
-    assert not told, told
+    failure = recorded.disagreement(case)
+    assert not failure, failure
 
 
 @pytest.mark.parametrize("case", _by_id(_cases(functional=True)))
 def test_a_session_in_functional_form_agrees(case: dict[str, Any]) -> None:
-    told = recorded.disagreement(case)
-    assert not told, told
+    failure = recorded.disagreement(case)
+    assert not failure, failure
 
 
 @pytest.mark.parametrize("case", sampled(_by_id(_cases(functional=True)), 3))
 def test_a_session_agrees_after_lowering_its_whole_graph(case: dict[str, Any]) -> None:
-    told = recorded.disagreement(case, _lowered)
-    assert not told, told
+    failure = recorded.disagreement(case, _lowered)
+    assert not failure, failure
 
 
 @pytest.mark.parametrize(
@@ -54,5 +54,5 @@ def test_a_session_agrees_after_lowering_its_whole_graph(case: dict[str, Any]) -
 )
 def test_a_session_agrees_under_a_random_schedule(case: dict[str, Any]) -> None:
     seed = sum(case["id"].encode())
-    told = recorded.disagreement(case, schedule="random", schedule_seed=seed)
-    assert not told, told
+    failure = recorded.disagreement(case, schedule="random", schedule_seed=seed)
+    assert not failure, failure
