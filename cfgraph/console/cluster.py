@@ -25,13 +25,13 @@ from cfgraph.ir.graph import Graph, Node
 from cfgraph.ir.library import copy_graph
 from cfgraph.options import split_list
 from cfgraph.passes.cluster.cluster import cluster
-from cfgraph.passes.cluster.rejection_reasons import (
+from cfgraph.passes.cluster.formation.rejection_reasons import (
     EDGE_REASONS,
     NODE_REASONS,
     REGION_REASONS,
     RejectionReason,
 )
-from cfgraph.passes.cluster.report import Clustering, CompilationGain
+from cfgraph.passes.cluster.formation.report import Clustering, CompilationGain
 from cfgraph.passes.lower.lower import lower
 
 

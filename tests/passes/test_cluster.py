@@ -11,9 +11,9 @@ import pytest
 import cfgraph
 from cfgraph.errors import InvalidInput, UsageError
 from cfgraph.ir.graph import Graph
-from cfgraph.passes.cluster.grow import ClusterCandidate, ClusterGrowth
-from cfgraph.passes.cluster.rejection_reasons import RejectionReason
-from cfgraph.passes.cluster.report import Clustering
+from cfgraph.passes.cluster.formation.grow import ClusterCandidate, ClusterGrowth
+from cfgraph.passes.cluster.formation.rejection_reasons import RejectionReason
+from cfgraph.passes.cluster.formation.report import Clustering
 from cfgraph.runtime.session import Session
 from tests.analysis.graph_text import graph as written
 

@@ -11,7 +11,7 @@ import cfgraph
 from cfgraph.ir import registry
 from cfgraph.ir.graph import CONTROL, Graph, Node, Output
 from cfgraph.ir.library import copy_graph
-from cfgraph.passes.cluster.report import Clustering
+from cfgraph.passes.cluster.formation.report import Clustering
 from tests.analysis.assignments import Assignment, Tables
 from tests.analysis.liveness_oracle import Liveness, Tag, liveness
 from tests.analysis.random_graphs import RECIPES, WITHOUT_LOOPS, random_graph

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import cfgraph
-from cfgraph.passes.cluster.report import Clustering
+from cfgraph.passes.cluster.formation.report import Clustering
 
 COUNTER = """
 n = Placeholder() {dtype=int32, shape=[]}

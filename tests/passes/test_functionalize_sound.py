@@ -8,7 +8,7 @@ import pytest
 
 from cfgraph.ir import registry
 from cfgraph.ir.graph import CONTROL, Graph, Output
-from cfgraph.passes.cluster.report import Clustering
+from cfgraph.passes.cluster.formation.report import Clustering
 from tests.analysis.assignments import Tables
 from tests.analysis.random_graphs import WITHOUT_LOOPS, random_graph
 from tests.passes.test_cluster_sound import (

@@ -21,16 +21,16 @@ from cfgraph.ir import registry
 from cfgraph.ir.gc_pause import paused_gc
 from cfgraph.ir.graph import Graph, Node
 from cfgraph.ir.names import did_you_mean, node_name
-from cfgraph.passes.cluster.cluster_plan import ClusterPlan, plan_clusters
-from cfgraph.passes.cluster.compilable import ClusterConstraints
 from cfgraph.passes.cluster.encapsulate import encapsulate
+from cfgraph.passes.cluster.formation.cluster_plan import ClusterPlan, plan_clusters
+from cfgraph.passes.cluster.formation.compilable import ClusterConstraints
+from cfgraph.passes.cluster.formation.grow import ClusterSizes
+from cfgraph.passes.cluster.formation.liveness_rules import liveness_rule, require_liveness_mode
+from cfgraph.passes.cluster.formation.report import Clustering, ClusterReport, CompilationGain
 from cfgraph.passes.cluster.functionalize.functionalizer import (
     Functionalizer,
     functionalize_regions,
 )
-from cfgraph.passes.cluster.grow import ClusterSizes
-from cfgraph.passes.cluster.liveness_rules import liveness_rule, require_liveness_mode
-from cfgraph.passes.cluster.report import Clustering, ClusterReport, CompilationGain
 from cfgraph.passes.lower.inline import COLOCATION_PREFIX
 from cfgraph.passes.lower.lower import drop_dangling_colocation, lower
 from cfgraph.passes.report import op_counts

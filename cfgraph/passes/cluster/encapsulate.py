@@ -18,8 +18,8 @@ from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.library import function_from_nodes
 from cfgraph.ops.opdef.evaluation import constant_slots
 from cfgraph.ops.opdef.op import lookup
-from cfgraph.passes.cluster.cycle_graph import skip_transparent
-from cfgraph.passes.cluster.function_body import ArgumentNames
+from cfgraph.passes.cluster.formation.cycle_graph import skip_transparent
+from cfgraph.passes.cluster.functionalize.function_body import ArgumentNames
 
 _COLOCATION_ATTR: Final = "_class"
 

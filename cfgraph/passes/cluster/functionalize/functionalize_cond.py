@@ -22,10 +22,14 @@ from cfgraph.ir.dtypes import int32
 from cfgraph.ir.functions import Function
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ops.opdef.op import role_of
-from cfgraph.passes.cluster.function_body import ArgumentNames, FunctionBodyWriter, base_dtypes
-from cfgraph.passes.cluster.grow import is_cheap_constant
-from cfgraph.passes.cluster.liveness_rules import LivenessRule
-from cfgraph.passes.cluster.rejection_reasons import not_functionalizable
+from cfgraph.passes.cluster.formation.grow import is_cheap_constant
+from cfgraph.passes.cluster.formation.liveness_rules import LivenessRule
+from cfgraph.passes.cluster.formation.rejection_reasons import not_functionalizable
+from cfgraph.passes.cluster.functionalize.function_body import (
+    ArgumentNames,
+    FunctionBodyWriter,
+    base_dtypes,
+)
 
 _BRANCH_NAMES: Final = ("else", "then")
 

@@ -24,10 +24,17 @@ from cfgraph.ir.shapes import Shape
 from cfgraph.ops.opdef.evaluation import constant_arguments, loop_invariant_arguments
 from cfgraph.ops.opdef.op import role_of, strip_identities
 from cfgraph.ops.shape_inference import StaticShapes, infer_shapes
-from cfgraph.passes.cluster.function_body import ArgumentNames, FunctionBodyWriter, base_dtypes
-from cfgraph.passes.cluster.grow import is_cheap_constant
-from cfgraph.passes.cluster.liveness_rules import LivenessRule
-from cfgraph.passes.cluster.rejection_reasons import NotFunctionalizable, not_functionalizable
+from cfgraph.passes.cluster.formation.grow import is_cheap_constant
+from cfgraph.passes.cluster.formation.liveness_rules import LivenessRule
+from cfgraph.passes.cluster.formation.rejection_reasons import (
+    NotFunctionalizable,
+    not_functionalizable,
+)
+from cfgraph.passes.cluster.functionalize.function_body import (
+    ArgumentNames,
+    FunctionBodyWriter,
+    base_dtypes,
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,9 +20,17 @@ from cfgraph.ir.graph import Graph, Node
 from cfgraph.ir.library import copy_graph
 from cfgraph.ops.opdef.op import back_edge_of, lookup, role_of
 from cfgraph.ops.shape_inference import StaticShapes, infer_shapes
-from cfgraph.passes.cluster.cluster_plan import ClusterPlan, plan_clusters
-from cfgraph.passes.cluster.compilable import ClusterConstraints, CompilationRules
-from cfgraph.passes.cluster.cycle_graph import CycleGraph
+from cfgraph.passes.cluster.formation.cluster_plan import ClusterPlan, plan_clusters
+from cfgraph.passes.cluster.formation.compilable import ClusterConstraints, CompilationRules
+from cfgraph.passes.cluster.formation.cycle_graph import CycleGraph
+from cfgraph.passes.cluster.formation.grow import ClusterSizes, is_cheap_constant
+from cfgraph.passes.cluster.formation.liveness_rules import LivenessRule, liveness_rule
+from cfgraph.passes.cluster.formation.rejection_reasons import (
+    NotFunctionalizable,
+    RejectionReason,
+    not_functionalizable,
+)
+from cfgraph.passes.cluster.formation.report import RegionReport
 from cfgraph.passes.cluster.functionalize.functionalize_cond import (
     ConditionalRegion,
     PredicateSides,
@@ -43,14 +51,6 @@ from cfgraph.passes.cluster.functionalize.tensor_lists import (
     functionalize_lists,
     list_readers,
 )
-from cfgraph.passes.cluster.grow import ClusterSizes, is_cheap_constant
-from cfgraph.passes.cluster.liveness_rules import LivenessRule, liveness_rule
-from cfgraph.passes.cluster.rejection_reasons import (
-    NotFunctionalizable,
-    RejectionReason,
-    not_functionalizable,
-)
-from cfgraph.passes.cluster.report import RegionReport
 
 
 def functionalize_regions(

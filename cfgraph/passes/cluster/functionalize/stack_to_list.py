@@ -20,15 +20,15 @@ from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ops.families.stacks import StackPopV2, StackPushV2, StackV2
 from cfgraph.ops.opdef.op import Op, is_a, lookup
 from cfgraph.ops.shape_inference import StaticShapes
+from cfgraph.passes.cluster.formation.grow import is_cheap_constant
+from cfgraph.passes.cluster.formation.liveness_rules import LivenessRule
+from cfgraph.passes.cluster.formation.rejection_reasons import not_functionalizable
 from cfgraph.passes.cluster.functionalize.handle_uses import (
     anchored_constant,
     detach_handle,
     element_shape_constant,
     handle_uses,
 )
-from cfgraph.passes.cluster.grow import is_cheap_constant
-from cfgraph.passes.cluster.liveness_rules import LivenessRule
-from cfgraph.passes.cluster.rejection_reasons import not_functionalizable
 
 # nodes that are new, and the nodes that were, by name with their ops, which each stands for
 ReplacedNodes = dict[Node, dict[str, str]]

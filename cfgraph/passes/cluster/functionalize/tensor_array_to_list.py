@@ -31,13 +31,13 @@ from cfgraph.ops.families.tensor_array_ops import (
 )
 from cfgraph.ops.opdef.op import is_a, lookup, role_of, strip_identities
 from cfgraph.ops.shape_inference import StaticShapes
+from cfgraph.passes.cluster.formation.liveness_rules import LivenessRule
+from cfgraph.passes.cluster.formation.rejection_reasons import not_functionalizable
 from cfgraph.passes.cluster.functionalize.handle_uses import (
     detach_handle,
     element_shape_constant,
     handle_uses,
 )
-from cfgraph.passes.cluster.liveness_rules import LivenessRule
-from cfgraph.passes.cluster.rejection_reasons import not_functionalizable
 
 _FLOW_PORT: Final = 1
 _LENGTH_OP: Final = "TensorListLength"

@@ -13,19 +13,19 @@ from cfgraph.ir import registry
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ops.opdef.op import lookup, role_of
 from cfgraph.ops.shape_inference import StaticShapes, infer_shapes
+from cfgraph.passes.cluster.formation.liveness_rules import LivenessRule
+from cfgraph.passes.cluster.formation.rejection_reasons import (
+    NotFunctionalizable,
+    RejectionReason,
+    not_functionalizable,
+)
+from cfgraph.passes.cluster.formation.report import RegionReport
 from cfgraph.passes.cluster.functionalize.stack_to_list import is_stack, stack_to_list, stack_use
 from cfgraph.passes.cluster.functionalize.tensor_array_to_list import (
     tensor_array_to_list,
     tensor_array_use,
     tensor_arrays,
 )
-from cfgraph.passes.cluster.liveness_rules import LivenessRule
-from cfgraph.passes.cluster.rejection_reasons import (
-    NotFunctionalizable,
-    RejectionReason,
-    not_functionalizable,
-)
-from cfgraph.passes.cluster.report import RegionReport
 
 
 @dataclass(slots=True)

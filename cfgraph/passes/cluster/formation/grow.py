@@ -16,11 +16,11 @@ from cfgraph.ir.graph import Node
 from cfgraph.ops.families.constants import Const
 from cfgraph.ops.families.control_flow import NoOp
 from cfgraph.ops.opdef.op import is_a, lookup, role_of
-from cfgraph.passes.cluster.compilable import CompilationRules
-from cfgraph.passes.cluster.cycle_graph import CycleGraph, Vertex
-from cfgraph.passes.cluster.liveness_rules import LivenessRule
-from cfgraph.passes.cluster.merge_conflicts import EffectSet, FetchEffects
-from cfgraph.passes.cluster.rejection_reasons import RejectionReason
+from cfgraph.passes.cluster.formation.compilable import CompilationRules
+from cfgraph.passes.cluster.formation.cycle_graph import CycleGraph, Vertex
+from cfgraph.passes.cluster.formation.liveness_rules import LivenessRule
+from cfgraph.passes.cluster.formation.merge_conflicts import EffectSet, FetchEffects
+from cfgraph.passes.cluster.formation.rejection_reasons import RejectionReason
 
 MAX_CHEAP_ELEMENTS: Final = (
     16  # a constant of so many elements is copied into every cluster that reads it

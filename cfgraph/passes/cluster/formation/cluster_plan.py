@@ -7,12 +7,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from cfgraph.ir.graph import Graph, Node
-from cfgraph.passes.cluster.compilable import ClusterConstraints, CompilationRules
 from cfgraph.passes.cluster.encapsulate import ClusterBody
-from cfgraph.passes.cluster.grow import ClusterGrowth, ClusterSizes, node_weight
-from cfgraph.passes.cluster.liveness_rules import LivenessRule
-from cfgraph.passes.cluster.rejection_reasons import RejectionReason
-from cfgraph.passes.cluster.report import ClusterEdge, ClusterReport
+from cfgraph.passes.cluster.formation.compilable import ClusterConstraints, CompilationRules
+from cfgraph.passes.cluster.formation.grow import ClusterGrowth, ClusterSizes, node_weight
+from cfgraph.passes.cluster.formation.liveness_rules import LivenessRule
+from cfgraph.passes.cluster.formation.rejection_reasons import RejectionReason
+from cfgraph.passes.cluster.formation.report import ClusterEdge, ClusterReport
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cfgraph.ir.graph import Node
-from cfgraph.passes.cluster.rejection_reasons import RejectionReason
+from cfgraph.passes.cluster.formation.rejection_reasons import RejectionReason
 from cfgraph.passes.report import Report
 
 
