@@ -1,12 +1,12 @@
-"""Dataflow graphs with control flow: look at them, check, transform and run them.
+"""Inspect, check, transform, and run TensorFlow graphs with control flow.
 
-Files         load, save, loads, dumps
-Write one     Builder; Graph, with its Node and Output, is what all else takes
-Change it     lower, gradients, place, partition, cluster: in place, and each tells what it did
-Run it        Session; restore for a SavedModel's variables; CostModel, read_costs for virtual time
-Judge it      check, diff
-What fails    CfgraphError, and below it UsageError, InvalidInput, Unsupported, ExecutionError and
-              RunTimeout
+Files      load, save, loads, dumps
+Graphs     Graph, Node, Output; Builder writes graphs from Python
+Passes     lower, gradients, place, partition, cluster: in place, each returns a report
+Runs       Session; restore for variables of a SavedModel; CostModel, read_costs for virtual time
+Analysis   check, diff
+Errors     CfgraphError and its subclasses UsageError, InvalidInput, Unsupported, ExecutionError,
+           RunTimeout
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-# imported when first used: `cfgraph --help` needs none of them
+# imported on first use: `cfgraph --help` needs none of them
 _HOMES = {
     "Builder": "cfgraph.build.builder",
     "CfgraphError": "cfgraph.errors",
@@ -72,7 +72,7 @@ _HOMES = {
     "save": "cfgraph.ir.files",
 }
 __all__ = list(_HOMES)
-# whoever holds a graph asks it for types and attributes, which the ops declare
+# types and attributes of a graph come from the op registry
 _NEED_OPS = {"Graph", "load", "loads", "restore"}
 
 
@@ -83,7 +83,7 @@ def __getattr__(name: str) -> Any:
         importlib.import_module("cfgraph.ops")
     home = _HOMES[name]
     if home.startswith("cfgraph.ir."):
-        # graphs know the types of their outputs from the registry of ops
+        # output types come from the op registry
         importlib.import_module("cfgraph.ops")
     value = getattr(importlib.import_module(home), name)
     globals()[name] = value

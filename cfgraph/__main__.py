@@ -11,17 +11,17 @@ from cfgraph.cli import run
 
 
 def main() -> None:
-    """Run the command line of this process and leave with its exit code."""
+    """Run the command line of this process and exit with its status."""
     signal.signal(signal.SIGTERM, _terminated)
     for stream in (sys.stdout, sys.stderr):
-        # a file name or a string tensor that is no valid text must not become a failure
+        # file names and string tensors that are not valid text must not cause a failure
         getattr(stream, "reconfigure", _ignore)(errors="backslashreplace")
     try:
         code = run(sys.argv[1:])
         if sys.stdout is not None:
             sys.stdout.flush()
     except BrokenPipeError:
-        # the reader went away, as `head` does: be as quiet as `cat`
+        # the reader closed the pipe, as `head` does: exit silently, as `cat` does
         code = 141
         _drop_output()
     except OSError as failure:
@@ -32,7 +32,7 @@ def main() -> None:
 
 
 def _drop_output() -> None:
-    """Point stdout at nothing, so that what is left in its buffer fails no flush at exit."""
+    """Redirect stdout to the null device, so that flushing its buffer at exit cannot fail."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
@@ -41,7 +41,7 @@ def _terminated(number: int, frame: FrameType | None) -> None:
 
 
 def _ignore(**settings: str) -> None:
-    """Stand in for the method of a stream that is closed."""
+    """Replace the method of a closed stream."""
 
 
 if __name__ == "__main__":

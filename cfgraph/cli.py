@@ -30,27 +30,48 @@ from cfgraph.errors import CfgraphError, ExecutionError, InvalidInput, UsageErro
 
 EXIT_CODES = """\b
 Exit codes:
-  0  done
-  1  a finding or a difference
-  2  wrong usage: an option, a feed, a name
-  3  an input that is missing, unreadable or not valid
-  4  unsupported: no kernel, no gradient, an extra that is not installed
-  5  the execution failed
-  6  a timeout
-  70 a bug in cfgraph
-  130 interrupted; 143 terminated; 141 the reader of the output left
+  0    success
+  1    findings or differences
+  2    wrong usage: invalid option, feed or name
+  3    input missing, unreadable or invalid
+  4    unsupported: no kernel, no gradient, or an extra is not installed
+  5    execution failed
+  6    timeout
+  70   bug in cfgraph
+  130  interrupted
+  141  output pipe closed
+  143  terminated
 """
 COMMANDS = "cfgraph.commands"
 _BUG_EXIT_CODE = 70
 _INTERRUPTED_EXIT_CODE = 130
 _DEBUG = "cfgraph.debug"
-# set by the shell that wants completions, and what answers it
+# the environment variable of a completion request, and the module that answers it
 _COMPLETE = "_CFGRAPH_COMPLETE"
 _COMPLETION = "cfgraph.console.completion"
 
 
+class FileCommand(TyperCommand):
+    """A command whose help lists the common options first and the rare ones under a heading."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write arguments, options, and the sections that options name."""
+        sections: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": []}
+        for param in self.get_params(ctx):
+            record = param.get_help_record(ctx)
+            if record is None:
+                continue
+            default = "Arguments" if param.param_type_name == "argument" else "Options"
+            section = getattr(param, "rich_help_panel", None) or default
+            sections.setdefault(section, []).append(record)
+        for title, records in sections.items():
+            if records:
+                with formatter.section(title):
+                    formatter.write_dl(records)
+
+
 class CommandFiles(Mapping[str, TyperCommand]):
-    """The commands by name: one file each, imported when its command is asked for."""
+    """Commands by name: one file each, imported on first access."""
 
     def __init__(self, package: str) -> None:
         self.package = package
@@ -67,7 +88,7 @@ class CommandFiles(Mapping[str, TyperCommand]):
         app = typer.Typer(
             add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False
         )
-        app.command(name, epilog=_examples(name))(module.main)
+        app.command(name, cls=FileCommand, epilog=_examples(name))(module.main)
         command = get_command(app)
         assert isinstance(command, TyperCommand)
         command.params.append(_debug_option())
@@ -103,18 +124,18 @@ class CommandGroup(TyperGroup):
         self.files = self.commands = CommandFiles(COMMANDS)  # type: ignore[assignment]
 
     def get_command(self, ctx: Any, cmd_name: str) -> TyperCommand | None:
-        """Import one command; a `KeyError` in its file is a bug to be shown, not a missing name."""
+        """Import one command; a `KeyError` raised in its file is a bug, not a missing name."""
         if cmd_name not in self.files:
             return None
         return self.files[cmd_name]
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """List the commands by their first lines."""
+        """List the commands with the first line of each file."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, self.files.help(name)) for name in self.files])
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Find the command, or say which one may have been meant."""
+        """Find the command. Raises UsageError with a suggestion for an unknown name."""
         if args[0] not in self.commands:
             close = get_close_matches(args[0], self.commands, n=1)
             hint = f"did you mean '{close[0]}'?" if close else "see `cfgraph --help`"
@@ -158,7 +179,7 @@ def _debug_option() -> TyperOption:
         expose_value=False,
         is_eager=True,
         callback=lambda ctx, _, value: _store_debug(ctx, value),
-        help="Show a traceback when something fails.",
+        help="Print a traceback on failure.",
     )
 
 
@@ -170,13 +191,13 @@ def cfgraph(
             "--debug",
             callback=_store_debug,
             is_eager=True,
-            help="Show a traceback when something fails.",
+            help="Print a traceback on failure.",
         ),
     ] = False,
     version: Annotated[
         bool,
         typer.Option(
-            "--version", callback=_print_version, is_eager=True, help="Print the version and leave."
+            "--version", callback=_print_version, is_eager=True, help="Print the version and exit."
         ),
     ] = False,
     schema_of: Annotated[
@@ -186,15 +207,15 @@ def cfgraph(
             metavar="COMMAND",
             callback=_print_schema,
             is_eager=True,
-            help="Print the JSON Schema of what a command answers with under --json, and leave.",
+            help="Print the JSON Schema of a command's --json output and exit.",
         ),
     ] = None,
 ) -> None:
-    """Look at, check, transform and run dataflow graphs with control flow."""
+    """Inspect, check, transform, and run TensorFlow graphs with control flow."""
 
 
 def run(args: Sequence[str]) -> int:
-    """Run a command line and return its exit code; only a broken pipe is left to the caller."""
+    """Run a command line and return its exit code; only a broken pipe propagates."""
     group = get_command(app)
     if instruction := os.environ.get(_COMPLETE):
         done: int = importlib.import_module(_COMPLETION).complete(group, instruction)
@@ -205,8 +226,8 @@ def run(args: Sequence[str]) -> int:
         ctx = group.make_context("cfgraph", list(args))
         with ctx:
             group.invoke(ctx)
-    except typer.Exit as leaving:
-        return leaving.exit_code
+    except typer.Exit as request:
+        return request.exit_code
     except (KeyboardInterrupt, typer.Abort):
         return _interrupted(ctx, args)
     except BrokenPipeError:
@@ -217,7 +238,7 @@ def run(args: Sequence[str]) -> int:
 
 
 def _report(failure: Exception, ctx: Any, args: Sequence[str]) -> int:
-    """Say what failed on stderr, and under `--json` on stdout too; return the exit code."""
+    """Report a failure on stderr, and with `--json` on stdout too; return the exit code."""
     meta = ctx.meta if ctx is not None else {}
     if meta.get(_DEBUG) or os.environ.get("CFGRAPH_DEBUG", "0") not in {"", "0"}:
         import traceback
@@ -233,20 +254,20 @@ def _report(failure: Exception, ctx: Any, args: Sequence[str]) -> int:
     if _wants_json(args):
         member = error.to_json() if error else _bug_json(failure)
         findings = error.findings if error else ()
-        told: Any = partial_document()
-        answer = document(_command(ctx), **told, error=member, findings=findings, exit_code=code)
-        typer.echo(render_json(answer))
+        members: Any = partial_document()
+        result = document(_command(ctx), **members, error=member, findings=findings, exit_code=code)
+        typer.echo(render_json(result))
     return code
 
 
 def _interrupted(ctx: Any, args: Sequence[str]) -> int:
-    """Leave without a word, but for the document that `--json` promises."""
+    """Report nothing, except for the document that `--json` promises."""
     if _wants_json(args):
         error: dict[str, Any] = {"code": None, "kind": "Interrupted"}
         error |= {"message": "interrupted", "hint": None, "where": {}}
-        told: Any = partial_document()
-        answer = document(_command(ctx), **told, error=error, exit_code=_INTERRUPTED_EXIT_CODE)
-        typer.echo(render_json(answer))
+        members: Any = partial_document()
+        result = document(_command(ctx), **members, error=error, exit_code=_INTERRUPTED_EXIT_CODE)
+        typer.echo(render_json(result))
     return _INTERRUPTED_EXIT_CODE
 
 
@@ -255,7 +276,7 @@ def _command(ctx: Any) -> str:
 
 
 def _to_cfgraph_error(failure: Exception) -> CfgraphError | None:
-    """Return a failure as the error of ours that it is, or None for a bug."""
+    """Return a failure as a CfgraphError, or None for a bug."""
     if isinstance(failure, CfgraphError):
         return failure
     if isinstance(failure, OSError):
@@ -279,16 +300,18 @@ def _usage_error(failure: Any) -> UsageError:
 
 
 def _plain_message(message: str) -> str:
-    """What typer says of a number that is too small or none, in words."""
+    """Simplify typer's messages about invalid numbers."""
     message = message.replace(" is not in the range x>=", " is less than ")
-    message = re.sub(r" is not a valid int(?:eger)?(?: range)?\b", " is no whole number", message)
-    return re.sub(r" is not a valid float(?: range)?\b", " is no number", message)
+    message = re.sub(
+        r" is not a valid int(?:eger)?(?: range)?\b", " is not a whole number", message
+    )
+    return re.sub(r" is not a valid float(?: range)?\b", " is not a number", message)
 
 
 def _error_lines(failure: Exception, error: CfgraphError | None) -> Iterator[str]:
     if error is None:
         yield f"error: this is a bug in cfgraph: {_bug_json(failure)['message']}"
-        yield "  hint: run again with --debug, and report what it prints"
+        yield "  hint: run again with --debug and report the output"
         return
     yield f"error[{error.code}]: {error}" if error.code else f"error: {error}"
     for note in getattr(failure, "__notes__", ()):
@@ -301,7 +324,7 @@ def _bug_json(failure: Exception) -> dict[str, Any]:
 
 
 def _wants_json(args: Sequence[str]) -> bool:
-    """Find `--json` in the arguments themselves, for an error in them is an answer too."""
+    """Find `--json` in the raw arguments, because errors in them are reported as JSON too."""
     options = list(args[: args.index("--")] if "--" in args else args)
-    said = ("--json" in options, "--format=json" in options)
-    return any(said) or ("--format", "json") in pairwise(options)
+    single = "--json" in options or "--format=json" in options
+    return single or ("--format", "json") in pairwise(options)

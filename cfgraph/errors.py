@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, ClassVar, Final
 
-# a hostile file has names of megabytes; what nobody can read is not shown
+# hostile files contain names of megabytes
 _MAX_SHOWN: Final = 10_000
-# the name of what pip installs; the package that one imports, and the command, are `cfgraph`
+# the name of the distribution on the index; the import package and the command are `cfgraph`
 DISTRIBUTION: Final = "cfgraph-tools"
 
 
@@ -17,7 +17,7 @@ def install_hint(extra: str) -> str:
 
 
 class CfgraphError(Exception):
-    """A failure that is no bug of ours: a message, the place it concerns, and a hint."""
+    """A failure that is not a bug in cfgraph: message, location, and hint."""
 
     exit_code: ClassVar[int] = 1
 
@@ -54,13 +54,13 @@ class CfgraphError(Exception):
 
     def where(self) -> str:
         """Name the file, node, frame and device that the error concerns."""
-        named = (
+        parts = (
             ("", self.path),
             ("node ", self.node and f"'{self.node}'"),
             ("frame ", self.frame and f"'{self.frame}'"),
             ("device ", self.device),
         )
-        return ", ".join(f"{word}{value}" for word, value in named if value)
+        return ", ".join(f"{word}{value}" for word, value in parts if value)
 
     def to_json(self) -> dict[str, Any]:
         """Return the error as the `error` member of a command's JSON document."""
@@ -84,30 +84,30 @@ def _clipped(text: str) -> str:
 
 
 class UsageError(CfgraphError):
-    """The command or the call was wrong: an unknown name, a malformed or missing feed."""
+    """A wrong command or call: an unknown name, or an invalid or missing feed."""
 
     exit_code = 2
 
 
 class InvalidInput(CfgraphError):
-    """A file is missing, unreadable, or no valid graph or tensor."""
+    """A file that is missing, unreadable, or not a valid graph or tensor."""
 
     exit_code = 3
 
 
 class Unsupported(CfgraphError):
-    """A valid graph asks for what we do not have: a kernel, a gradient, an extra."""
+    """A valid graph that needs something cfgraph lacks: a kernel, a gradient, an extra."""
 
     exit_code = 4
 
 
 class ExecutionError(CfgraphError):
-    """A run failed: a kernel's error, a starved or dead fetch, a run-away loop."""
+    """A failed run: a kernel error, a starved or dead fetch, or a runaway loop."""
 
     exit_code = 5
 
 
 class RunTimeout(CfgraphError):
-    """A run took longer than it was allowed to."""
+    """A run that exceeded its time limit."""
 
     exit_code = 6

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from enum import StrEnum
-from typing import IO, Annotated, Any
+from typing import IO, Annotated, Any, Final
 
 import typer
 
@@ -14,15 +14,19 @@ from cfgraph.errors import UsageError
 Exit = typer.Exit
 
 
-def finite_number(value: float | None) -> float | None:
-    """An option's number. Raises UsageError for NaN, which no limit can be compared with."""
+# the section of a help page for options that most users do not need
+ADVANCED: Final = "Advanced"
+
+
+def reject_nan(value: float | None) -> float | None:
+    """Check the number of an option. Raises UsageError for NaN, which compares with nothing."""
     if value is not None and math.isnan(value):
-        raise UsageError("NaN is no limit", hint="give a number")
+        raise UsageError("NaN is not a valid limit", hint="use a number")
     return value
 
 
 class Color(StrEnum):
-    """When to use colour."""
+    """Values of `--color`."""
 
     auto = "auto"
     always = "always"
@@ -33,7 +37,7 @@ Graph = Annotated[
     str,
     typer.Argument(
         metavar="GRAPH",
-        help="A graph file, a folder of a SavedModel or of parts, or - for standard input.",
+        help="Graph file, SavedModel folder, folder of partitions, or - for standard input.",
         show_default=False,
     ),
 ]
@@ -45,94 +49,130 @@ Graphs = Annotated[
 ]
 Output = Annotated[
     str | None,
-    typer.Option("--output", "-o", metavar="FILE", help="Write to FILE; - is standard output."),
+    typer.Option(
+        "--output", "-o", metavar="FILE", help="Write the graph to FILE; - is standard output."
+    ),
 ]
 To = Annotated[
     str | None,
-    typer.Option(metavar="FORMAT", help="Write as pb, pbtxt or graph; the suffix decides else."),
+    typer.Option(
+        metavar="FORMAT", help="Output format: pb, pbtxt or graph. Default: from the suffix."
+    ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Answer with one JSON document.")]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as one JSON document.")]
 Feed = Annotated[
     list[str],
     typer.Option(
         "--feed",
         metavar="NAME=VALUE",
-        help="Feed a tensor: 3.5, [[1,2],[3,4]], @x.npy, @d.npz[key] or f32[2,3]:zeros; repeats.",
+        help="Feed a tensor. VALUE: 3.5, [[1,2],[3,4]], @x.npy, @d.npz[key] or f32[2,3]:zeros. "
+        "Repeatable.",
     ),
 ]
 Feeds = Annotated[
     list[str],
     typer.Option(
-        "--feeds", metavar="FILE.npz", help="Feed each array under its name; also .json; repeats."
+        "--feeds",
+        metavar="FILE.npz",
+        help="Feed every array of an .npz or .json file under its name. Repeatable.",
     ),
 ]
 Fetch = Annotated[
     list[str],
-    typer.Option("--fetch", metavar="NAME[:PORT]", help="A tensor to return; repeats."),
+    typer.Option("--fetch", metavar="NAME[:PORT]", help="Fetch a tensor. Repeatable."),
 ]
 Target = Annotated[
     list[str],
-    typer.Option("--target", metavar="NODE", help="A node to run for its effect; repeats."),
+    typer.Option(
+        "--target", metavar="NODE", help="Run a node for its side effects only. Repeatable."
+    ),
 ]
 Filter = Annotated[
     list[str],
     typer.Option(
         "--filter",
         metavar="GLOB",
-        help="Only nodes of such names; or op:, device:, frame:, live:, function:GLOB; repeats, "
-        "all must fit.",
+        help="Show only nodes whose name matches; also op:GLOB, device:GLOB, frame:GLOB, "
+        "live:CONDITION, function:GLOB. Repeatable; all filters must match.",
     ),
 ]
 Full = Annotated[
-    bool, typer.Option("--full", help="Print values of more than 1024 elements whole, in JSON too.")
+    bool,
+    typer.Option(
+        "--full", help="Print everything, including values of more than 1024 elements (also JSON)."
+    ),
 ]
 Out = Annotated[
     list[str],
-    typer.Option("--out", metavar="NAME=@FILE.npy", help="Write a tensor to a file; repeats."),
+    typer.Option(
+        "--out", metavar="NAME=@FILE.npy", help="Write a fetched tensor to a file. Repeatable."
+    ),
 ]
 OutDir = Annotated[
     str | None,
-    typer.Option("--out-dir", metavar="FOLDER", help="Write all that is fetched to a folder."),
+    typer.Option("--out-dir", metavar="FOLDER", help="Write all fetched tensors to a folder."),
 ]
 Expect = Annotated[
     list[str],
     typer.Option(
         "--expect",
         metavar="NAME=VALUE",
-        help="Leave with 1 if a tensor is not this, VALUE as for --feed; repeats.",
+        help="Exit with status 1 if the tensor differs from VALUE (same syntax as --feed). "
+        "Repeatable.",
     ),
 ]
 Rtol = Annotated[
     float | None,
-    typer.Option("--rtol", metavar="R", min=0, callback=finite_number, help="Relative tolerance."),
+    typer.Option(
+        "--rtol",
+        metavar="R",
+        min=0,
+        callback=reject_nan,
+        help="Relative tolerance. Default: depends on the dtype.",
+        rich_help_panel=ADVANCED,
+    ),
 ]
 Atol = Annotated[
     float | None,
-    typer.Option("--atol", metavar="A", min=0, callback=finite_number, help="Absolute tolerance."),
+    typer.Option(
+        "--atol",
+        metavar="A",
+        min=0,
+        callback=reject_nan,
+        help="Absolute tolerance. Default: depends on the dtype.",
+        rich_help_panel=ADVANCED,
+    ),
 ]
 Tap = Annotated[
     list[str],
     typer.Option(
-        "--tap", metavar="GLOB", help="Print all values of a node, NODE:PORT or op:X; repeats."
+        "--tap",
+        metavar="GLOB",
+        help="Print every value of matching nodes, also inside loops; also NODE:PORT or op:GLOB. "
+        "Repeatable.",
     ),
 ]
-Trace = Annotated[bool, typer.Option("--trace", help="Show what happens, and where time goes.")]
+Trace = Annotated[
+    bool,
+    typer.Option(
+        "--trace", help="Print one line per executed node, then totals by op, node and loop."
+    ),
+]
 TraceOut = Annotated[
     str | None,
     typer.Option(
         "--trace-out",
         metavar="FILE",
-        help="Save the trace, of a failed run too: .json (for Perfetto) or .jsonl, each also .gz.",
+        help="Save the trace, also of a failed run: .json (Perfetto) or .jsonl, optionally .gz.",
     ),
 ]
 Timeline = Annotated[
-    bool, typer.Option("--timeline", help="Draw what each device did when, and the messages.")
+    bool,
+    typer.Option("--timeline", help="Draw the activity of each device over time, and messages."),
 ]
 Html = Annotated[
     str | None,
-    typer.Option(
-        "--html", metavar="FILE", help="Write a page to look at in a browser, in one file."
-    ),
+    typer.Option("--html", metavar="FILE", help="Write a self-contained interactive HTML page."),
 ]
 Timeout = Annotated[
     float | None,
@@ -140,32 +180,53 @@ Timeout = Annotated[
         "--timeout",
         metavar="SECONDS",
         min=0,
-        callback=finite_number,
-        help="Stop a run that takes longer.",
+        callback=reject_nan,
+        help="Stop a run after this time (exit status 6).",
     ),
 ]
 MaxIterations = Annotated[
     int | None,
-    typer.Option("--max-iterations", metavar="N", min=0, help="Stop a loop that goes on longer."),
+    typer.Option(
+        "--max-iterations", metavar="N", min=0, help="Stop a run when a loop exceeds N iterations."
+    ),
 ]
-Seed = Annotated[int, typer.Option("--seed", metavar="N", help="The seed of random ops and feeds.")]
+Seed = Annotated[
+    int, typer.Option("--seed", metavar="N", help="Seed of random ops and of random feeds.")
+]
 Schedule = Annotated[
     str,
-    typer.Option("--schedule", metavar="HOW", help="Take what is ready as fifo, or at random."),
+    typer.Option(
+        "--schedule",
+        metavar="fifo|random",
+        help="Order in which ready nodes run.",
+        rich_help_panel=ADVANCED,
+    ),
 ]
 ScheduleSeed = Annotated[
-    int, typer.Option("--schedule-seed", metavar="N", help="The seed of a random schedule.")
+    int,
+    typer.Option(
+        "--schedule-seed",
+        metavar="N",
+        help="Seed of --schedule random.",
+        rich_help_panel=ADVANCED,
+    ),
 ]
 Clock = Annotated[
     str,
-    typer.Option("--clock", metavar="WHICH", help="Time by the real clock, or a virtual one."),
+    typer.Option(
+        "--clock",
+        metavar="real|virtual",
+        help="Use the real clock, or predict times with a cost model.",
+    ),
 ]
 Costs = Annotated[
     str | None,
     typer.Option(
         "--costs",
         metavar="FILE.toml",
-        help="What the virtual clock says of machines; `explain CFG037` tells the form.",
+        help="Cost model (devices, links, kernels) for the virtual clock; "
+        "`cfgraph explain CFG037` documents the format.",
+        rich_help_panel=ADVANCED,
     ),
 ]
 UntilIteration = Annotated[
@@ -174,40 +235,48 @@ UntilIteration = Annotated[
         "--until-iteration",
         metavar="N",
         min=1,
-        help="In virtual time: end when loops have begun iteration N.",
+        help="Virtual clock only: stop once the outermost loops have started iteration N.",
+        rich_help_panel=ADVANCED,
     ),
 ]
 NoValues = Annotated[
     bool,
     typer.Option(
         "--no-values",
-        help="In virtual time: compute only what decides where tokens go, and shapes.",
+        help="Virtual clock only: evaluate only values that affect control flow; propagate shapes "
+        "for the rest.",
+        rich_help_panel=ADVANCED,
     ),
 ]
 Calibrate = Annotated[
     str | None,
     typer.Option(
-        "--calibrate", metavar="FILE.toml", help="Write the times of kernels here, for --costs."
+        "--calibrate",
+        metavar="FILE.toml",
+        help="Write the measured kernel times as a cost model for --costs.",
+        rich_help_panel=ADVANCED,
     ),
 ]
 Init = Annotated[
     list[str],
-    typer.Option("--init", metavar="NODE", help="A node to run first, alone; repeats, in order."),
+    typer.Option(
+        "--init",
+        metavar="NODE",
+        help="Run an initializer first, in its own step. Repeatable; runs in the given order.",
+    ),
 ]
 Variables = Annotated[
     str | None,
     typer.Option(
         "--variables",
         metavar="PATH",
-        help="Begin with the variables of another SavedModel (its folder), or of a checkpoint.",
+        help="Restore variables from a SavedModel folder or a checkpoint.",
     ),
 ]
 Devices = Annotated[
     list[str],
     typer.Option(
-        "--devices",
-        metavar="LIST",
-        help="The devices: cpu:0,gpu:0-3 or full names; a gpu is simulated by NumPy.",
+        "--devices", metavar="LIST", help="Devices, such as cpu:0,gpu:0-3, or full names."
     ),
 ]
 PlaceRules = Annotated[
@@ -215,90 +284,130 @@ PlaceRules = Annotated[
     typer.Option(
         "--place",
         metavar="GLOB=DEVICE",
-        help="Put nodes on a device; also op:X=DEVICE, frame:X=DEVICE; repeats, the last wins.",
+        help="Place matching nodes on a device; also op:GLOB=DEVICE, frame:GLOB=DEVICE. "
+        "Repeatable; the last match wins.",
     ),
 ]
 RulesFile = Annotated[
     str | None,
-    typer.Option("--rules", metavar="FILE", help="Rules for placing, in TOML, before --place."),
+    typer.Option(
+        "--rules",
+        metavar="FILE.toml",
+        help="Read placement rules; those of --place take precedence.",
+        rich_help_panel=ADVANCED,
+    ),
 ]
 Soft = Annotated[
-    bool, typer.Option("--soft", help="Let go of requests for devices that cannot be met.")
+    bool,
+    typer.Option(
+        "--soft",
+        help="Soft placement: ignore device requests that cannot be satisfied.",
+        rich_help_panel=ADVANCED,
+    ),
 ]
 Jit = Annotated[
-    bool, typer.Option("--jit", help="Cluster what compiles together, and run the clusters.")
+    bool, typer.Option("--jit", help="Cluster the graph before the run, and run the clusters.")
 ]
 Engine = Annotated[
     str,
     typer.Option(
-        "--engine", metavar="WHICH", help="What runs clusters: numpy, xla, or auto for the faster."
+        "--engine",
+        metavar="auto|numpy|xla",
+        help="Engine that runs clusters; auto chooses the faster one for each.",
     ),
 ]
 Regions = Annotated[
-    bool, typer.Option("--regions", help="Cluster whole loops and conditionals too.")
+    bool,
+    typer.Option(
+        "--regions", help="Functionalize and cluster whole loops and conditionals as well."
+    ),
 ]
 Lazy = Annotated[
-    bool, typer.Option("--lazy", help="Compile a cluster when shapes come for the second time.")
+    bool,
+    typer.Option(
+        "--lazy",
+        help="Compile a cluster only when an input signature is seen a second time.",
+        rich_help_panel=ADVANCED,
+    ),
 ]
 Cases = Annotated[
     int | None,
-    typer.Option("--cases", metavar="N", min=1, help="Run at N points; 4 if not given."),
+    typer.Option(
+        "--cases",
+        metavar="N",
+        min=1,
+        help="Number of random inputs to compare at. Default: 4.",
+        rich_help_panel=ADVANCED,
+    ),
 ]
 Size = Annotated[
     list[str],
     typer.Option(
         "--size",
         metavar="N|NAME=N,M",
-        help="What to take for sizes that are not known, of all inputs or of one; repeats.",
+        help="Size to assume for unknown dimensions, of all inputs or of one. Repeatable.",
+        rich_help_panel=ADVANCED,
     ),
 ]
 MapOut = Annotated[
     str | None,
-    typer.Option("--map-out", metavar="FILE", help="Write as JSON what became of each old name."),
+    typer.Option(
+        "--map-out",
+        metavar="FILE",
+        help="Write a JSON map from old node names to new ones.",
+        rich_help_panel=ADVANCED,
+    ),
 ]
 Verify = Annotated[
     bool,
     typer.Option(
-        "--verify", help="Run the result and the input and compare; if they differ, write nothing."
+        "--verify",
+        help="Run input and result and compare; exit with status 1 and write nothing if they "
+        "differ.",
     ),
 ]
 Memory = Annotated[
     list[str],
     typer.Option(
         "--memory",
-        metavar="DEVICE[=SIZE]",
-        help="Count memory and copies, within a limit: gpu:0=4GiB; repeats.",
+        metavar="DEVICE[=LIMIT]",
+        help="Account for memory and copies, optionally with a limit: gpu:0=4GiB. Repeatable.",
+        rich_help_panel=ADVANCED,
     ),
 ]
 SwapAbove = Annotated[
     float | None,
     typer.Option(
         "--swap-above",
-        metavar="SHARE",
-        help="Move stacks to the host above this share of a limit, from 0 to 1; else 0.7.",
+        metavar="FRACTION",
+        help="Start swapping stacks to host memory above this fraction of the limit (0-1). "
+        "Default: 0.7.",
+        rich_help_panel=ADVANCED,
     ),
 ]
 Gpu = Annotated[
     str | None,
     typer.Option(
         "--gpu",
-        metavar="KIND",
-        help="What a gpu is: simulated by NumPy, or real; real where there is one.",
+        metavar="real|simulated",
+        help="Run GPUs as `real` (CuPy) or `simulated` (NumPy). Default: real if a GPU is present.",
     ),
 ]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print no notes and no progress.")]
+Quiet = Annotated[
+    bool, typer.Option("--quiet", "-q", help="Print neither notes nor progress on stderr.")
+]
 ColorChoice = Annotated[
-    Color, typer.Option("--color", help="When to use colour: auto, always, never.", metavar="WHEN")
+    Color, typer.Option("--color", help="Use color: auto, always, never.", metavar="WHEN")
 ]
 
 
 def split_list(text: str) -> tuple[str, ...]:
-    """The parts of a text with commas between them."""
-    return tuple(part.strip() for part in text.split(",") if part.strip())
+    """Split a comma-separated list; empty items are dropped."""
+    return tuple(item.strip() for item in text.split(",") if item.strip())
 
 
 def use_color(choice: Color, stream: IO[Any] | None) -> bool:
-    """Decide on colour: the option, NO_COLOR, FORCE_COLOR, then whether a terminal reads it."""
+    """Decide by the option, NO_COLOR, FORCE_COLOR, and whether the stream is a terminal."""
     if choice is not Color.auto:
         return choice is Color.always
     if os.environ.get("NO_COLOR"):

@@ -13,21 +13,35 @@ def main(
     graphs: Graphs,
     fetch: Annotated[
         list[str],
-        typer.Option("--fetch", metavar="NAME", help="Warn if this fetch may be dead; repeats."),
+        typer.Option("--fetch", metavar="NAME", help="Warn if this fetch may be dead. Repeatable."),
     ] = [],
     fail_level: Annotated[
-        str, typer.Option("--fail-level", metavar="LEVEL", help="Leave with 1 from this level on.")
+        str,
+        typer.Option(
+            "--fail-level",
+            metavar="error|warning|note",
+            help="Exit with status 1 for findings of at least this level.",
+        ),
     ] = "error",
     select: Annotated[
-        str, typer.Option("--select", metavar="CODES", help="Only these codes: CFG201,CFG3*.")
+        str,
+        typer.Option(
+            "--select", metavar="CODES", help="Report only these codes, such as CFG201,CFG3*."
+        ),
     ] = "",
-    ignore: Annotated[str, typer.Option("--ignore", metavar="CODES", help="Not these codes.")] = "",
+    ignore: Annotated[
+        str, typer.Option("--ignore", metavar="CODES", help="Do not report these codes.")
+    ] = "",
     exit_zero: Annotated[
-        bool, typer.Option("--exit-zero", help="Leave with 0 whatever is found.")
+        bool, typer.Option("--exit-zero", help="Always exit with status 0.")
     ] = False,
     format: Annotated[
         str,
-        typer.Option("--format", metavar="FORMAT", help="text, json, tsv, github, sarif or junit."),
+        typer.Option(
+            "--format",
+            metavar="FORMAT",
+            help="Output format: text, json, tsv, github, sarif or junit.",
+        ),
     ] = "text",
     full: Full = False,
     json: Json = False,

@@ -1,4 +1,4 @@
-"""Put nodes that XLA compiles together into clusters, without changing what is live."""
+"""Group nodes into clusters that XLA compiles, without changing which tensors are live."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from cfgraph import options as given
+from cfgraph import options
 
 Names = list[str]
 
@@ -14,8 +14,8 @@ Deadness = Annotated[
     str,
     typer.Option(
         "--deadness",
-        metavar="RULE",
-        help="How to judge that nodes are live together: exact, inputs, tf or off.",
+        metavar="MODE",
+        help="Deadness mode, the test for equal liveness: exact, inputs, tf or off.",
     ),
 ]
 MinSize = Annotated[
@@ -24,25 +24,27 @@ MinSize = Annotated[
         "--min-size",
         metavar="N",
         min=1,
-        help="A cluster has at least N nodes that do something.",
+        help="Minimum number of nodes per cluster, not counting trivial ones.",
     ),
 ]
 MaxSize = Annotated[
     int | None,
-    typer.Option("--max-size", metavar="N", min=1, help="A cluster has at most N nodes."),
+    typer.Option("--max-size", metavar="N", min=1, help="Maximum number of nodes per cluster."),
 ]
 OnlyOps = Annotated[
-    Names, typer.Option("--only-ops", metavar="LIST", help="Cluster no other ops; repeats.")
+    Names, typer.Option("--only-ops", metavar="LIST", help="Cluster only these ops. Repeatable.")
 ]
 ExcludeOps = Annotated[
-    Names, typer.Option("--exclude-ops", metavar="LIST", help="Leave these ops out; repeats.")
+    Names,
+    typer.Option("--exclude-ops", metavar="LIST", help="Do not cluster these ops. Repeatable."),
 ]
 Fetch = Annotated[
     Names,
     typer.Option(
         "--fetch",
         metavar="NAME[:PORT]",
-        help="Cluster what this needs, keeping its name; else what nothing reads; repeats.",
+        help="Cluster only what this tensor needs, and keep its name. Default: the outputs of the "
+        "graph. Repeatable.",
     ),
 ]
 Feed = Annotated[
@@ -50,25 +52,29 @@ Feed = Annotated[
     typer.Option(
         "--feed",
         metavar="NAME[=VALUE]",
-        help="Leave out what is fed, with VALUE where the result is verified; repeats.",
+        help="Keep a fed tensor out of clusters; VALUE is for --verify. Repeatable.",
     ),
 ]
 Explain = Annotated[
-    bool, typer.Option("--explain", help="Tell why each node and edge is in no cluster.")
+    bool, typer.Option("--explain", help="Report why each node and edge is outside of clusters.")
 ]
 WhatIf = Annotated[
     Names,
     typer.Option(
-        "--what-if", metavar="LIST", help="Tell what is gained if these ops compiled; repeats."
+        "--what-if",
+        metavar="LIST",
+        help="Report what would be clustered if these ops compiled. Repeatable.",
+        rich_help_panel=options.ADVANCED,
     ),
 ]
 Format = Annotated[
-    str, typer.Option("--format", metavar="FORMAT", help="Of --explain: text, json or dot.")
+    str,
+    typer.Option("--format", metavar="FORMAT", help="Format of the report: text, json or dot."),
 ]
 
 
 def main(
-    graph: given.Graph,
+    graph: options.Graph,
     deadness: Deadness = "exact",
     min_size: MinSize = 2,
     max_size: MaxSize = None,
@@ -76,22 +82,22 @@ def main(
     exclude_ops: ExcludeOps = [],
     fetch: Fetch = [],
     feed: Feed = [],
-    regions: given.Regions = False,
+    regions: options.Regions = False,
     explain: Explain = False,
     what_if: WhatIf = [],
     format: Format = "text",
-    output: given.Output = None,
-    to: given.To = None,
-    map_out: given.MapOut = None,
-    verify: given.Verify = False,
-    init: given.Init = [],
-    variables: given.Variables = None,
-    size: given.Size = [],
-    cases: given.Cases = None,
-    json: given.Json = False,
-    quiet: given.Quiet = False,
+    output: options.Output = None,
+    to: options.To = None,
+    map_out: options.MapOut = None,
+    verify: options.Verify = False,
+    init: options.Init = [],
+    variables: options.Variables = None,
+    size: options.Size = [],
+    cases: options.Cases = None,
+    json: options.Json = False,
+    quiet: options.Quiet = False,
 ) -> None:
-    """Put nodes that XLA compiles together into clusters, without changing what is live."""
+    """Group nodes into clusters that XLA compiles, without changing which tensors are live."""
     from cfgraph.console.cluster import ClusterOptions, ClusterOutputOptions, cluster_file
     from cfgraph.console.verify_options import NullVerification, RunInputs, Verification
 
@@ -100,7 +106,7 @@ def main(
         deadness, min_size, max_size, only_ops, exclude_ops, fetch, fed, explain, what_if, regions
     )
     runs = RunInputs(
-        fetches=[name for text in fetch for name in given.split_list(text)] if verify else (),
+        fetches=[name for text in fetch for name in options.split_list(text)] if verify else (),
         feeds=[text for text in feed if "=" in text],
         inits=init,
         sizes=size,
@@ -114,4 +120,4 @@ def main(
 
         verification = RunVerification(runs)
     writing = ClusterOutputOptions(format, output, to, map_out, quiet, verification)
-    raise given.Exit(cluster_file(graph, asked, writing))
+    raise options.Exit(cluster_file(graph, asked, writing))

@@ -1,4 +1,4 @@
-"""Print what makes a shell complete commands and options."""
+"""Print the completion script for a shell."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import typer
 
 
 class Shell(StrEnum):
-    """The shells that can be taught."""
+    """Shells with a completion script."""
 
     bash = "bash"
     zsh = "zsh"
@@ -17,9 +17,11 @@ class Shell(StrEnum):
 
 
 def main(
-    shell: Annotated[Shell, typer.Argument(metavar="bash|zsh|fish", show_default=False)],
+    shell: Annotated[
+        Shell, typer.Argument(metavar="bash|zsh|fish", help="Shell.", show_default=False)
+    ],
 ) -> None:
-    """Print what makes a shell complete commands and options."""
+    """Print the completion script for a shell."""
     from cfgraph.console.completion import completion_script
 
     typer.echo(completion_script(shell.value))

@@ -16,13 +16,16 @@ def main(
     from_format: Annotated[
         str | None,
         typer.Option(
-            "--from", metavar="FORMAT", help="Read as pb, pbtxt or graph; else by content."
+            "--from",
+            metavar="FORMAT",
+            help="Input format: pb, pbtxt or graph. Default: from the content.",
         ),
     ] = None,
     verify: Annotated[
         bool,
         typer.Option(
-            "--verify", help="Read the result again; if it is another graph, write nothing."
+            "--verify",
+            help="Read the result back; exit with status 1 and write nothing if it differs.",
         ),
     ] = False,
     json: Json = False,

@@ -1,4 +1,4 @@
-"""Compare two graphs: node by node, and with --run what they compute."""
+"""Compare two graphs node by node, or with --run by the values they compute."""
 
 from __future__ import annotations
 
@@ -6,33 +6,46 @@ from typing import Annotated
 
 import typer
 
-from cfgraph import options as given
+from cfgraph import options
 
 First = Annotated[
     str,
-    typer.Argument(metavar="A", help="A graph, as for other commands.", show_default=False),
+    typer.Argument(
+        metavar="A",
+        help="First graph: a file, a folder, or - for standard input.",
+        show_default=False,
+    ),
 ]
 Second = Annotated[
     str,
-    typer.Argument(metavar="B", help="The one to compare it with.", show_default=False),
+    typer.Argument(metavar="B", help="Second graph.", show_default=False),
 ]
 By = Annotated[
-    str, typer.Option("--by", metavar="HOW", help="Pair nodes by name, or by structure.")
+    str, typer.Option("--by", metavar="name|structure", help="Match nodes by name or by structure.")
 ]
 Ignore = Annotated[
     str,
-    typer.Option("--ignore", metavar="LIST", help="What does not count: notes, order, devices."),
+    typer.Option(
+        "--ignore", metavar="LIST", help="Ignore differences in notes, order, or devices."
+    ),
 ]
 Run = Annotated[
     bool,
     typer.Option(
-        "--run", help="Run both at the same inputs, and name the first node that differs."
+        "--run", help="Run both with the same inputs and report the first node that diverges."
     ),
 ]
-Seed = Annotated[int | None, typer.Option("--seed", metavar="N", help="The seed of what is drawn.")]
+Seed = Annotated[
+    int | None,
+    typer.Option(
+        "--seed", metavar="N", help="Seed of random inputs.", rich_help_panel=options.ADVANCED
+    ),
+]
 Format = Annotated[
     str,
-    typer.Option("--format", metavar="FORMAT", help="text, json, github, sarif or junit."),
+    typer.Option(
+        "--format", metavar="FORMAT", help="Output format: text, json, github, sarif or junit."
+    ),
 ]
 
 
@@ -42,26 +55,26 @@ def main(
     by: By = "name",
     ignore: Ignore = "",
     run: Run = False,
-    fetch: given.Fetch = [],
-    target: given.Target = [],
-    feed: given.Feed = [],
-    feeds: given.Feeds = [],
-    init: given.Init = [],
-    variables: given.Variables = None,
-    size: given.Size = [],
-    cases: given.Cases = None,
+    fetch: options.Fetch = [],
+    target: options.Target = [],
+    feed: options.Feed = [],
+    feeds: options.Feeds = [],
+    init: options.Init = [],
+    variables: options.Variables = None,
+    size: options.Size = [],
+    cases: options.Cases = None,
     seed: Seed = None,
-    rtol: given.Rtol = None,
-    atol: given.Atol = None,
-    timeout: given.Timeout = None,
-    max_iterations: given.MaxIterations = None,
+    rtol: options.Rtol = None,
+    atol: options.Atol = None,
+    timeout: options.Timeout = None,
+    max_iterations: options.MaxIterations = None,
     format: Format = "text",
-    full: given.Full = False,
-    json: given.Json = False,
-    quiet: given.Quiet = False,
-    color: given.ColorChoice = given.Color.auto,
+    full: options.Full = False,
+    json: options.Json = False,
+    quiet: options.Quiet = False,
+    color: options.ColorChoice = options.Color.auto,
 ) -> None:
-    """Compare two graphs: node by node, and with --run what they compute."""
+    """Compare two graphs node by node, or with --run by the values they compute."""
     from cfgraph.console.diff import DiffOptions, compare_nodes, diff_files
     from cfgraph.console.verify_options import RunInputs
 
@@ -81,9 +94,9 @@ def main(
         max_iterations,
         variables,
     )
-    ignored = given.split_list(ignore)
-    options = DiffOptions(by, ignored, run, runs, format, full, quiet, color)
+    ignored = options.split_list(ignore)
+    request = DiffOptions(by, ignored, run, runs, format, full, quiet, color)
     compare = compare_nodes
     if run:
         from cfgraph.console.diff_run import compare_by_run as compare
-    raise given.Exit(diff_files(a, b, options, compare))
+    raise options.Exit(diff_files(a, b, request, compare))

@@ -1,4 +1,4 @@
-"""Write graphs to try, with a README of what to type."""
+"""Write example graphs and a README with commands to try."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import typer
 
 def main(
     folder: Annotated[
-        str, typer.Argument(metavar="DIR", help="The folder; made if it is not there.")
+        str, typer.Argument(metavar="DIR", help="Folder; created if it does not exist.")
     ],
 ) -> None:
-    """Write graphs to try, with a README of what to type."""
+    """Write example graphs and a README with commands to try."""
     from cfgraph.console.examples import write_examples
 
     write_examples(folder)

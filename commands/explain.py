@@ -1,4 +1,4 @@
-"""Explain a node or a loop of a graph, how a node gets to another, or a code."""
+"""Explain a node, a loop, a pair of nodes, or an error code."""
 
 from __future__ import annotations
 
@@ -24,25 +24,29 @@ def main(
         str,
         typer.Argument(
             metavar="GRAPH|CODE",
-            help="A graph file, a SavedModel folder or -; or a code such as CFG201.",
+            help="Graph file, SavedModel folder or -; or an error code such as CFG201.",
             show_default=False,
         ),
     ],
     subject: Annotated[
         str | None,
         typer.Argument(
-            metavar="[SUBJECT]", help="A node or a tensor, or the frame of a loop: /while_context."
+            metavar="[SUBJECT]",
+            help="Node, tensor, or frame path of a loop, such as /while_context.",
         ),
     ] = None,
     other: Annotated[
         str | None,
-        typer.Argument(metavar="[NODE]", help="How SUBJECT gets there, and a gradient back."),
+        typer.Argument(
+            metavar="[NODE]",
+            help="Explain how SUBJECT reaches NODE: frames, gradient and cluster.",
+        ),
     ] = None,
     feed: Feed = [],
     init: Init = [],
     variables: Variables = None,
     run: Annotated[
-        bool, typer.Option("--run", help="Run the graph too, and tell what became of SUBJECT.")
+        bool, typer.Option("--run", help="Also run the graph and report what SUBJECT did.")
     ] = False,
     devices: Devices = [],
     max_iterations: MaxIterations = None,
@@ -50,7 +54,7 @@ def main(
     json: Json = False,
     color: ColorChoice = Color.auto,
 ) -> None:
-    """Explain a node or a loop of a graph, how a node gets to another, or a code."""
+    """Explain a node, a loop, a pair of nodes, or an error code."""
     if subject is None:
         from cfgraph.console.explain_code import explain_code
 
@@ -70,9 +74,9 @@ def main(
         return
     from cfgraph.console.explain import explain_subject
 
-    given = None
+    run_options = None
     if run or feed or init or variables:
         from cfgraph.console.explain_run import ExplainRunOptions
 
-        given = ExplainRunOptions(feed, init, devices, max_iterations, variables)
-    explain_subject(graph, subject, given, full=full, json=json, color=color)
+        run_options = ExplainRunOptions(feed, init, devices, max_iterations, variables)
+    explain_subject(graph, subject, run_options, full=full, json=json, color=color)

@@ -1,4 +1,4 @@
-"""Add gradients to a graph, through conditionals and loops, of any order."""
+"""Add gradients to a graph: through conditionals and loops, of any order."""
 
 from __future__ import annotations
 
@@ -6,19 +6,20 @@ from typing import Annotated
 
 import typer
 
-from cfgraph import options as given
+from cfgraph import options
 
 Names = list[str]
 
 Ys = Annotated[
-    Names, typer.Option("--ys", metavar="LIST", help="What to differentiate: names; repeats.")
+    Names, typer.Option("--ys", metavar="LIST", help="Tensors to differentiate. Repeatable.")
 ]
 Xs = Annotated[
     Names,
     typer.Option(
         "--xs",
         metavar="LIST",
-        help="By what; without, all variables and float inputs; repeats.",
+        help="Tensors to differentiate with respect to. Default: all variables and float inputs. "
+        "Repeatable.",
     ),
 ]
 GradYs = Annotated[
@@ -26,42 +27,75 @@ GradYs = Annotated[
     typer.Option(
         "--grad-ys",
         metavar="LIST",
-        help="For each y what it is weighed with: a tensor, or a value as for --feed; repeats.",
+        help="Upstream gradient for each y: a tensor name or a --feed value. Repeatable.",
+        rich_help_panel=options.ADVANCED,
     ),
 ]
 Stop = Annotated[
-    Names, typer.Option("--stop", metavar="LIST", help="Stop gradients there; repeats.")
+    Names,
+    typer.Option(
+        "--stop",
+        metavar="LIST",
+        help="Treat these tensors as constants (stop_gradients). Repeatable.",
+        rich_help_panel=options.ADVANCED,
+    ),
 ]
 Unconnected = Annotated[
     str,
     typer.Option(
-        metavar="none|zero", help="What an x gets that no y depends on: nothing, or zeros."
+        metavar="none|zero",
+        help="Gradient of an x that no y depends on.",
+        rich_help_panel=options.ADVANCED,
     ),
 ]
 Order = Annotated[
-    int, typer.Option(metavar="K", min=1, help="Differentiate the sum of gradients, K times.")
+    int,
+    typer.Option(
+        metavar="K",
+        min=1,
+        help="Order of the derivative: differentiate the sum of the gradients again, K times.",
+    ),
 ]
 SwapMemory = Annotated[
-    bool, typer.Option("--swap-memory", help="Let a device move what loops save to the host.")
+    bool,
+    typer.Option(
+        "--swap-memory",
+        help="Allow devices to swap values saved by loops to host memory.",
+        rich_help_panel=options.ADVANCED,
+    ),
 ]
 Recompute = Annotated[
     str | None,
     typer.Option(
         metavar="K|auto",
-        help="Let a loop save its state every K iterations alone, and run again from there.",
+        help="Gradient checkpointing: save loop state every K iterations and recompute the rest.",
     ),
 ]
 IgnoreCustom = Annotated[
     bool,
-    typer.Option("--ignore-custom", help="Take the op's gradient where a node has one of its own."),
+    typer.Option(
+        "--ignore-custom",
+        help="Use the op's gradient for nodes that name a custom one.",
+        rich_help_panel=options.ADVANCED,
+    ),
 ]
 Check = Annotated[
     bool,
-    typer.Option("--check", help="Compare with finite differences; leave with 1 if they differ."),
+    typer.Option(
+        "--check",
+        help="Compare with finite differences; exit with status 1 and write nothing if they "
+        "differ.",
+    ),
 ]
 Cases = Annotated[
     int | None,
-    typer.Option("--cases", metavar="N", min=1, help="Check at N points; 1 if not given."),
+    typer.Option(
+        "--cases",
+        metavar="N",
+        min=1,
+        help="Number of random inputs for --check. Default: 1.",
+        rich_help_panel=options.ADVANCED,
+    ),
 ]
 Rtol = Annotated[
     float | None,
@@ -69,21 +103,33 @@ Rtol = Annotated[
         "--rtol",
         metavar="R",
         min=0,
-        callback=given.finite_number,
-        help="Relative tolerance of --check, beside what rounding makes of differences.",
+        callback=options.reject_nan,
+        help="Relative tolerance of --check, added to the estimated rounding error.",
+        rich_help_panel=options.ADVANCED,
     ),
 ]
 Seed = Annotated[
-    int | None, typer.Option("--seed", metavar="N", help="The seed of what --check draws.")
+    int | None,
+    typer.Option(
+        "--seed",
+        metavar="N",
+        help="Seed of the random inputs of --check.",
+        rich_help_panel=options.ADVANCED,
+    ),
 ]
 MapOut = Annotated[
     str | None,
-    typer.Option("--map-out", metavar="FILE", help="Write as JSON the gradients of each x."),
+    typer.Option(
+        "--map-out",
+        metavar="FILE",
+        help="Write a JSON map from each x to its gradients.",
+        rich_help_panel=options.ADVANCED,
+    ),
 ]
 
 
 def main(
-    graph: given.Graph,
+    graph: options.Graph,
     ys: Ys = [],
     xs: Xs = [],
     grad_ys: GradYs = [],
@@ -94,23 +140,23 @@ def main(
     recompute: Recompute = None,
     ignore_custom: IgnoreCustom = False,
     check: Check = False,
-    verify: given.Verify = False,
-    feed: given.Feed = [],
-    feeds: given.Feeds = [],
-    init: given.Init = [],
-    variables: given.Variables = None,
+    verify: options.Verify = False,
+    feed: options.Feed = [],
+    feeds: options.Feeds = [],
+    init: options.Init = [],
+    variables: options.Variables = None,
     cases: Cases = None,
     rtol: Rtol = None,
     seed: Seed = None,
-    timeout: given.Timeout = None,
-    max_iterations: given.MaxIterations = None,
-    output: given.Output = None,
-    to: given.To = None,
+    timeout: options.Timeout = None,
+    max_iterations: options.MaxIterations = None,
+    output: options.Output = None,
+    to: options.To = None,
     map_out: MapOut = None,
-    json: given.Json = False,
-    quiet: given.Quiet = False,
+    json: options.Json = False,
+    quiet: options.Quiet = False,
 ) -> None:
-    """Add gradients to a graph, through conditionals and loops, of any order."""
+    """Add gradients to a graph: through conditionals and loops, of any order."""
     from cfgraph.console import grad as of
     from cfgraph.console.grad import grad_file
 
@@ -120,6 +166,6 @@ def main(
     checked = of.GradCheckOptions(
         check, feed, feeds, init, cases, rtol, seed, timeout, max_iterations, verify, variables
     )
-    raise given.Exit(
+    raise options.Exit(
         grad_file(graph, asked, checked, of.GradOutputOptions(output, to, map_out, json, quiet))
     )

@@ -1,4 +1,4 @@
-"""Turn functional conditionals, loops and calls into the five primitives of control flow."""
+"""Lower functional conditionals, loops and calls to the five control-flow primitives."""
 
 from __future__ import annotations
 
@@ -24,11 +24,13 @@ from cfgraph.options import (
 
 Function = Annotated[
     list[str],
-    typer.Option("--function", metavar="NAME", help="Lower only what runs this function; repeats."),
+    typer.Option(
+        "--function",
+        metavar="NAME",
+        help="Lower only nodes that run this function. Repeatable.",
+    ),
 ]
-KeepCalls = Annotated[
-    bool, typer.Option("--keep-calls", help="Leave calls of functions as they are.")
-]
+KeepCalls = Annotated[bool, typer.Option("--keep-calls", help="Do not inline function calls.")]
 
 
 def main(
@@ -47,7 +49,7 @@ def main(
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Turn functional conditionals, loops and calls into the five primitives of control flow."""
+    """Lower functional conditionals, loops and calls to the five control-flow primitives."""
     from cfgraph.console.lower import lower_file
     from cfgraph.console.verify_options import NullVerification, RunInputs, Verification
 

@@ -1,4 +1,4 @@
-"""Place a graph on devices, and cut it between them into Send and Recv."""
+"""Place a graph on devices, and connect the partitions by Send and Recv."""
 
 from __future__ import annotations
 
@@ -6,27 +6,31 @@ from typing import Annotated
 
 import typer
 
-from cfgraph import options as given
+from cfgraph import options
 
 
 def main(
-    graph: given.Graph,
-    devices: given.Devices = [],
-    place: given.PlaceRules = [],
-    rules: given.RulesFile = None,
+    graph: options.Graph,
+    devices: options.Devices = [],
+    place: options.PlaceRules = [],
+    rules: options.RulesFile = None,
     dump_placement: Annotated[
         str | None,
         typer.Option(
             "--dump-placement",
-            metavar="FILE",
-            help="Write each node's device, and what decided, as rules.",
+            metavar="FILE.toml",
+            help="Write the placement as rules, with the reason for each device.",
+            rich_help_panel=options.ADVANCED,
         ),
     ] = None,
-    soft: given.Soft = False,
+    soft: options.Soft = False,
     seed: Annotated[
         int | None,
         typer.Option(
-            "--seed", metavar="N", help="Place by chance, whatever the nodes ask for; for tests."
+            "--seed",
+            metavar="N",
+            help="Place at random and ignore device requests; for tests.",
+            rich_help_panel=options.ADVANCED,
         ),
     ] = None,
     output: Annotated[
@@ -35,20 +39,20 @@ def main(
             "--output",
             "-o",
             metavar="FILE",
-            help="Write to FILE, or with FOLDER/ a file a device; - is standard output.",
+            help="Write to FILE, or to FOLDER/ with one file per device; - is standard output.",
         ),
     ] = None,
-    to: given.To = None,
-    verify: given.Verify = False,
-    feed: given.Feed = [],
-    init: given.Init = [],
-    variables: given.Variables = None,
-    size: given.Size = [],
-    cases: given.Cases = None,
-    json: given.Json = False,
-    quiet: given.Quiet = False,
+    to: options.To = None,
+    verify: options.Verify = False,
+    feed: options.Feed = [],
+    init: options.Init = [],
+    variables: options.Variables = None,
+    size: options.Size = [],
+    cases: options.Cases = None,
+    json: options.Json = False,
+    quiet: options.Quiet = False,
 ) -> None:
-    """Place a graph on devices, and cut it between them into Send and Recv."""
+    """Place a graph on devices, and connect the partitions by Send and Recv."""
     from cfgraph.console.partition import PartitionOutputOptions, PlacementOptions, partition_file
     from cfgraph.console.verify_options import NullVerification, RunInputs, Verification
 
@@ -60,4 +64,4 @@ def main(
 
         verification = RunVerification(runs)
     writing = PartitionOutputOptions(output, to, dump_placement, json, quiet, verification)
-    raise given.Exit(partition_file(graph, placing, writing))
+    raise options.Exit(partition_file(graph, placing, writing))

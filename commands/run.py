@@ -1,55 +1,55 @@
-"""Run a graph and print what it computes."""
+"""Run a graph and print the fetched values."""
 
 from dataclasses import replace
 
-from cfgraph import options as given
+from cfgraph import options
 
 
 def main(
-    graph: given.Graph,
-    feed: given.Feed = [],
-    feeds: given.Feeds = [],
-    fetch: given.Fetch = [],
-    target: given.Target = [],
-    init: given.Init = [],
-    variables: given.Variables = None,
-    out: given.Out = [],
-    out_dir: given.OutDir = None,
-    expect: given.Expect = [],
-    rtol: given.Rtol = None,
-    atol: given.Atol = None,
-    devices: given.Devices = [],
-    place: given.PlaceRules = [],
-    rules: given.RulesFile = None,
-    soft: given.Soft = False,
-    memory: given.Memory = [],
-    swap_above: given.SwapAbove = None,
-    gpu: given.Gpu = None,
-    jit: given.Jit = False,
-    engine: given.Engine = "auto",
-    regions: given.Regions = False,
-    lazy: given.Lazy = False,
-    tap: given.Tap = [],
-    trace: given.Trace = False,
-    trace_out: given.TraceOut = None,
-    timeline: given.Timeline = False,
-    html: given.Html = None,
-    clock: given.Clock = "real",
-    costs: given.Costs = None,
-    until_iteration: given.UntilIteration = None,
-    no_values: given.NoValues = False,
-    calibrate: given.Calibrate = None,
-    timeout: given.Timeout = None,
-    max_iterations: given.MaxIterations = None,
-    seed: given.Seed = 0,
-    schedule: given.Schedule = "fifo",
-    schedule_seed: given.ScheduleSeed = 0,
-    full: given.Full = False,
-    json: given.Json = False,
-    quiet: given.Quiet = False,
-    color: given.ColorChoice = given.Color.auto,
+    graph: options.Graph,
+    feed: options.Feed = [],
+    feeds: options.Feeds = [],
+    fetch: options.Fetch = [],
+    target: options.Target = [],
+    init: options.Init = [],
+    variables: options.Variables = None,
+    out: options.Out = [],
+    out_dir: options.OutDir = None,
+    expect: options.Expect = [],
+    rtol: options.Rtol = None,
+    atol: options.Atol = None,
+    devices: options.Devices = [],
+    place: options.PlaceRules = [],
+    rules: options.RulesFile = None,
+    soft: options.Soft = False,
+    memory: options.Memory = [],
+    swap_above: options.SwapAbove = None,
+    gpu: options.Gpu = None,
+    jit: options.Jit = False,
+    engine: options.Engine = "auto",
+    regions: options.Regions = False,
+    lazy: options.Lazy = False,
+    tap: options.Tap = [],
+    trace: options.Trace = False,
+    trace_out: options.TraceOut = None,
+    timeline: options.Timeline = False,
+    html: options.Html = None,
+    clock: options.Clock = "real",
+    costs: options.Costs = None,
+    until_iteration: options.UntilIteration = None,
+    no_values: options.NoValues = False,
+    calibrate: options.Calibrate = None,
+    timeout: options.Timeout = None,
+    max_iterations: options.MaxIterations = None,
+    seed: options.Seed = 0,
+    schedule: options.Schedule = "fifo",
+    schedule_seed: options.ScheduleSeed = 0,
+    full: options.Full = False,
+    json: options.Json = False,
+    quiet: options.Quiet = False,
+    color: options.ColorChoice = options.Color.auto,
 ) -> None:
-    """Run a graph and print what it computes."""
+    """Run a graph and print the fetched values."""
     from cfgraph.console import run_request as of
     from cfgraph.console.run import run
 
@@ -66,4 +66,4 @@ def main(
     timing = of.ClockOptions(clock, costs, until_iteration, no_values, calibrate)
     clusters = of.ClusteringOptions(jit, engine, lazy, regions)
     asked = of.RunOptions(wanted, expected, watched, limits, places, style, timing, clusters)
-    raise given.Exit(run(graph, asked))
+    raise options.Exit(run(graph, asked))

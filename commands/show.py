@@ -1,4 +1,4 @@
-"""Show what is in a graph, and what to type next."""
+"""Summarize a graph and suggest the next command."""
 
 from __future__ import annotations
 
@@ -12,31 +12,30 @@ from cfgraph.options import Color, ColorChoice, Filter, Full, Graph, Html, Json
 def main(
     graph: Graph,
     node: Annotated[
-        str | None, typer.Option("--node", metavar="NAME", help="All about one node.")
+        str | None, typer.Option("--node", metavar="NAME", help="Describe one node.")
     ] = None,
     filter: Filter = [],
     nodes: Annotated[bool, typer.Option("--nodes", help="List the nodes.")] = False,
-    ops: Annotated[bool, typer.Option("--ops", help="Count the ops.")] = False,
+    ops: Annotated[bool, typer.Option("--ops", help="Count nodes per op.")] = False,
     frames: Annotated[bool, typer.Option("--frames", help="List the loops.")] = False,
     functions: Annotated[bool, typer.Option("--functions", help="List the functions.")] = False,
-    devices: Annotated[
-        bool, typer.Option("--devices", help="Count the devices asked for.")
-    ] = False,
+    devices: Annotated[bool, typer.Option("--devices", help="Count nodes per device.")] = False,
     deadness: Annotated[
-        bool, typer.Option("--deadness", help="Tell when each node runs, in colour where it can.")
+        bool, typer.Option("--deadness", help="Show the liveness condition of each node.")
     ] = False,
     format: Annotated[
-        str, typer.Option("--format", metavar="FORMAT", help="text, json, tsv or dot.")
+        str,
+        typer.Option("--format", metavar="FORMAT", help="Output format: text, json, tsv or dot."),
     ] = "text",
     html: Html = None,
     svg: Annotated[
-        str | None, typer.Option("--svg", metavar="FILE", help="Draw it with Graphviz.")
+        str | None, typer.Option("--svg", metavar="FILE", help="Draw the graph with Graphviz.")
     ] = None,
     full: Full = False,
     json: Json = False,
     color: ColorChoice = Color.auto,
 ) -> None:
-    """Show what is in a graph, and what to type next."""
+    """Summarize a graph and suggest the next command."""
     from cfgraph.console.show import SECTIONS, ShowOptions, show
 
     asked = (nodes, ops, frames, functions, devices)

@@ -52,8 +52,8 @@ def test_the_option_beats_the_environment_and_that_beats_the_terminal(
     ("option", "value", "said"),
     [
         ("--timeout", "-1", "-1.0 is less than 0"),
-        ("--rtol", "x", "'x' is no number"),
-        ("--seed", "1.5", "'1.5' is no whole number"),
+        ("--rtol", "x", "'x' is not a number"),
+        ("--seed", "1.5", "'1.5' is not a whole number"),
         ("--expect", "y", "'y' is no expected value"),
         ("--feed", "y", "'y' is no feed"),
     ],
