@@ -212,3 +212,38 @@ def test_a_message_of_one_function_twice_is_one_function() -> None:
     other = wire_field(1, wire_field(1, wire_message((1, "f"), (5, "different"))))
     with pytest.raises(InvalidInput, match="'f' is given to two different functions"):
         loads(wire_field(2, once + other))
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        wire_field(1, node_def())[:-1],
+        wire_field(1, node_def()) + b"\x0f",
+        wire_field(1, node_def()) + b"\x0a" + b"\xff" * 10,
+        wire_field(1, node_def("x", "A", (5, b"\x0a\x05T"))),
+        wire_field(1, node_def(b"\xff")),  # type: ignore[arg-type]
+    ],
+)
+def test_broken_protobuf_data_are_truncated_or_corrupt(data: bytes) -> None:
+    with pytest.raises(InvalidInput, match="not a valid GraphDef: it is truncated or corrupt"):
+        loads(data, "pb")
+
+
+@pytest.mark.parametrize(
+    ("data", "name"),
+    [
+        (b"\x89PNG\r\n\x1a\n\0\0", "a PNG image"),
+        (b"PK\x03\x04\x14\0\0", "a zip archive"),
+        (b"\x89HDF\r\n\x1a\n\0", "an HDF5 file"),
+        (b"\x1c\0\0\0TFL3\0\0", "a TensorFlow Lite model"),
+    ],
+)
+def test_a_file_of_another_format_is_named(data: bytes, name: str) -> None:
+    with pytest.raises(InvalidInput, match=f"this is {name}, not a graph") as caught:
+        loads(data + b"\xff" * 20)
+    assert caught.value.code == "CFG003"
+
+
+def test_text_that_is_not_utf8_names_the_line() -> None:
+    with pytest.raises(InvalidInput, match="line 2 is not UTF-8: it has the byte 0xe9"):
+        loads(b"x = A()\n# caf\xe9\n")

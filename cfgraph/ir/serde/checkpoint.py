@@ -23,8 +23,7 @@ from cfgraph.ir.dtypes import DType
 from cfgraph.ir.file_io import read_file
 from cfgraph.ir.names import did_you_mean
 from cfgraph.ir.serde.tensor import decode_shape
-from cfgraph.ir.serde.varint import MAX_VARINT_BYTES, read_varint, read_varints
-from cfgraph.ir.serde.wire import parse_message
+from cfgraph.ir.serde.wire import parse_message, read_varint, read_varints
 from cfgraph.proto import tensor_bundle_pb2
 
 _FOOTER_BYTES: Final = 48
@@ -85,8 +84,7 @@ class _TableReader:
         try:
             value, self.place = read_varint(self.data, self.place, self.end)
         except ValueError as error:
-            short = self.end - self.place < MAX_VARINT_BYTES
-            raise _table_error("it breaks off" if short else str(error)) from None
+            raise _table_error(str(error)) from None
         return value
 
     def handle(self) -> tuple[int, int]:
@@ -96,7 +94,7 @@ class _TableReader:
     def take(self, size: int) -> bytes:
         """Some bytes."""
         if self.place + size > self.end:
-            raise _table_error("it breaks off")
+            raise _table_error("it is incomplete")
         found = self.data[self.place : self.place + size]
         self.place += size
         return found

@@ -84,12 +84,12 @@ def _parse_text(content: str, message: Any) -> Any:
 
 
 def from_binary(data: bytes) -> tuple[Any, str]:
-    """The GraphDef in binary data, and what it was wrapped in: `pb`, `meta`, `saved_model`.
+    """The GraphDef in binary data, and its container: `pb`, `meta`, or `saved_model`.
 
     A SavedModel begins with its schema version (0x08), which no GraphDef does. A container that is
     read as a GraphDef fails, or has nodes or functions without names.
     """
-    if data[0] == 0x08:
+    if data[0] == 0x08:  # ONNX, too, starts with a version
         saved = parse_message(saved_model_pb2.SavedModel(), data, "SavedModel")
         return _saved_model_graph(saved), "saved_model"
     failure = None
@@ -105,8 +105,24 @@ def from_binary(data: bytes) -> tuple[Any, str]:
         if wrapped is not None:
             return wrapped, kind
     if failure is not None:
-        raise failure
+        raise _foreign_format_error(data) or failure
     return graph, "pb"
+
+
+# formats that users mistake for graphs: offset and magic number
+_FOREIGN_FORMATS: Final = (
+    (0, b"\x89PNG", "a PNG image", "name the graph that the image shows"),
+    (0, b"PK\x03\x04", "a zip archive", "save a Keras model with model.export(FOLDER)"),
+    (0, b"\x89HDF", "an HDF5 file", "save a Keras model with model.export(FOLDER)"),
+    (4, b"TFL3", "a TensorFlow Lite model", "use the SavedModel that it was converted from"),
+)
+
+
+def _foreign_format_error(data: bytes) -> InvalidInput | None:
+    for offset, magic, name, hint in _FOREIGN_FORMATS:
+        if data.startswith(magic, offset):
+            return InvalidInput(f"this is {name}, not a graph", hint=hint, code="CFG003")
+    return None
 
 
 _WRAPPERS: Final[tuple[tuple[Any, Callable[[Any], Any], str], ...]] = (

@@ -11,8 +11,7 @@ from cfgraph.errors import InvalidInput
 from cfgraph.ir import dtypes
 from cfgraph.ir.attrs import TensorValue
 from cfgraph.ir.dtypes import DType
-from cfgraph.ir.serde.varint import read_varints
-from cfgraph.ir.serde.wire import message_bytes
+from cfgraph.ir.serde.wire import message_bytes, read_varints
 from cfgraph.ir.shapes import Shape
 from cfgraph.proto import tensor_pb2
 

@@ -1,23 +1,22 @@
-"""Parsing and deterministic serialization of protobuf messages, and unknown fields."""
+"""Protobuf wire format: parsing, deterministic serialization, unknown fields, and varints."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from google.protobuf.message import DecodeError, EncodeError
 from google.protobuf.unknown_fields import UnknownFieldSet
 
 from cfgraph.errors import InvalidInput
-from cfgraph.ir.serde.position import explain
 
 
 def parse_message(message: Any, data: bytes, what: str) -> Any:
-    """Decode bytes into an empty message. Raises InvalidInput where they are no such message."""
+    """Decode bytes into an empty message. Raises InvalidInput for truncated or corrupt data."""
     try:
         message.ParseFromString(data)
     except (DecodeError, RecursionError):
-        hint = "the file may be truncated, or not a graph"
-        text = f"{len(data)} bytes are no {what}: {explain(data, type(message)())}"
+        text = f"the data is not a valid {what}: it is truncated or corrupt"
+        hint = "copy the file again, or check that it contains a graph"
         raise InvalidInput(text, hint=hint, code="CFG003") from None
     return message
 
@@ -57,3 +56,31 @@ def unknown_field_bytes(message: Any) -> bytes:
     if not has_unknown_fields(message):
         return b""
     return extra_field_bytes(message, tuple(field.name for field, _ in message.ListFields()))
+
+
+# the longest varint encodes 64 bits
+_MAX_VARINT_BYTES: Final = 10
+
+
+def read_varint(data: bytes, start: int, end: int) -> tuple[int, int]:
+    """A number in seven-bit groups, lowest group first, and the offset after it.
+
+    Raises ValueError if it does not end before `end`.
+    """
+    value = shift = 0
+    for byte in data[start : min(start + _MAX_VARINT_BYTES, end)]:
+        value |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            return value, start + shift // 7
+    message = "a number is incomplete"
+    raise ValueError(message)
+
+
+def read_varints(data: bytes, count: int) -> tuple[list[int], int]:
+    """The first `count` numbers and the offset after them. Raises ValueError as `read_varint`."""
+    numbers, offset = [], 0
+    for _ in range(count):
+        number, offset = read_varint(data, offset, len(data))
+        numbers.append(number)
+    return numbers, offset

@@ -61,7 +61,7 @@ def infer_missing_attrs(
     signature = definition.parsed()
     try:
         attrs = signature.infer(types, given)
-    except (TypeError, ValueError):
+    except (OverflowError, TypeError, ValueError):  # a count may be infinite
         return {}
     return {
         key: value
