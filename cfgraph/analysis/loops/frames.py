@@ -58,6 +58,11 @@ class Frame:
         return [node for node in self.enters if node.attr("is_constant")]
 
     @property
+    def loop_cond(self) -> Node | None:
+        """The LoopCond, or None unless there is exactly one."""
+        return self.loop_conds[0] if len(self.loop_conds) == 1 else None
+
+    @property
     def parallel_iterations(self) -> int:
         """How many iterations may run at once: what the first Enter says."""
         said = self.enters[0].attrs.get("parallel_iterations") if self.enters else None

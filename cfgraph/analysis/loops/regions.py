@@ -29,12 +29,6 @@ class Region:
     outer: Region | None
     order: list[Node | Region] = field(default_factory=list, repr=False)
 
-    @property
-    def loop_cond(self) -> Node | None:
-        """The LoopCond, if there is just one."""
-        found = self.frame.loop_conds
-        return found[0] if len(found) == 1 else None
-
 
 class Regions:
     """The regions of a graph, outer ones first, and the guards of its tensors."""

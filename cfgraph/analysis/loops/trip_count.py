@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
+from cfgraph.analysis.loops.while_loop import loop_variable
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ops.families.arithmetic import Add, AddV2, Sub
 from cfgraph.ops.families.comparison import Greater, GreaterEqual, Less, LessEqual
@@ -97,13 +98,11 @@ def _iterations_to(counter: InductionVariable, end: int, equal: int, sign: int) 
 
 
 def _induction_variable(x: Output, shapes: StaticShapes) -> InductionVariable | None:
-    merge = strip_identities(x).node
-    if role_of(merge) != "merge" or len(merge.inputs) != 2:
+    variable = loop_variable(strip_identities(x).node)
+    if variable is None:
         return None
-    enter, back = (item.node for item in merge.inputs)
-    if (role_of(enter), role_of(back)) != ("enter", "next_iteration"):
-        return None
-    start, step = _static_integer(enter.inputs[0], shapes), _step_of(back.inputs[0], merge, shapes)
+    start = _static_integer(variable.initial, shapes)
+    step = _step_of(variable.updated, variable.merge, shapes)
     return None if start is None or step is None else InductionVariable(start, step)
 
 

@@ -20,6 +20,12 @@ from typing import Any
 import numpy as np
 
 from cfgraph.analysis.loops.path_conditions import BranchDecision, PathCondition, PathConditions
+from cfgraph.analysis.loops.while_loop import (
+    WhileLoop,
+    is_loop_switch,
+    loop_variable,
+    value_in_iteration,
+)
 from cfgraph.errors import Unsupported
 from cfgraph.ir import dtypes
 from cfgraph.ir.attrs import TensorValue
@@ -27,7 +33,6 @@ from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ops.opdef.op import role_of, strip_identities
 from cfgraph.passes.gradients.context import GradientContext
-from cfgraph.passes.gradients.loop_form import GradientLoop, enter_and_back_edge, is_loop_switch
 from cfgraph.passes.gradients.scope import GradientScope
 
 
@@ -107,7 +112,7 @@ class BackwardLoop(GradientScope):
     """The backward loop of one loop. `outer` is where the gradients around it are added."""
 
     def __init__(
-        self, outer: GradientScope, form: GradientLoop, guards: PathConditions, guard: PathCondition
+        self, outer: GradientScope, form: WhileLoop, guards: PathConditions, guard: PathCondition
     ) -> None:
         super().__init__(outer.work)
         self.outer = outer
@@ -117,7 +122,7 @@ class BackwardLoop(GradientScope):
         self._entered_forward: dict[Output, Output] = {}
         self._values: dict[Output, Output] = {}
         self._done: Node | None = None
-        work, frame = self.work, form.region.frame
+        work, frame = self.work, form.frame
         work.within(frame)
         self.parallel = frame.parallel_iterations
         self._forward: dict[str, Any] = {
@@ -197,7 +202,7 @@ class BackwardLoop(GradientScope):
 
     def _invariant(self, x: Output) -> Output | None:
         """The value from outside the loop, where it is the same in all iterations."""
-        here = self._origin(x)
+        here = value_in_iteration(x)
         if here.node.op == "Const":
             return self.capture_outer(self.top.again(here.node))
         source = self._source(here)
@@ -208,20 +213,10 @@ class BackwardLoop(GradientScope):
         node = origin.node
         if role_of(node) == "enter":
             return node.inputs[0]
-        if role_of(node) != "merge" or origin.port or len(node.inputs) != 2:
+        variable = loop_variable(node)
+        if variable is None or origin.port or not variable.is_invariant:
             return None
-        enter, back = enter_and_back_edge(node)
-        if role_of(enter) == "enter" and role_of(back) == "next_iteration":
-            around = self._origin(back.inputs[0])
-            return enter.inputs[0] if around == origin else None
-        return None
-
-    def _origin(self, x: Output) -> Output:
-        """Where a value comes from, through what hands it on within an iteration."""
-        here = strip_identities(x)
-        while role_of(here.node) == "switch":
-            here = strip_identities(here.node.inputs[0])
-        return here
+        return variable.initial
 
     def _accumulated_value(self, x: Output) -> Output:
         """A value that the forward loop pushes and this one pops."""
@@ -285,7 +280,7 @@ class BackwardLoop(GradientScope):
         if any(item.source == source for item in self.guards.of(x).decisions()):
             return x
         for use in x.node.readers(x.port):
-            if role_of(use.node) == "switch" and is_loop_switch(self.form.region, use.node):
+            if role_of(use.node) == "switch" and is_loop_switch(use.node, self.form.cond):
                 return use.node.output(1)
         return self.work.add_forward("Switch", (x, cond), "in_body").output(1)
 
@@ -307,7 +302,7 @@ class BackwardLoop(GradientScope):
         for item in found:
             if not item.sides:
                 message = "it is live under conditions that no predicate tells"
-                path = self.form.region.frame.path
+                path = self.form.frame.path
                 raise Unsupported(message, node=item.pred.node, frame=path, code="CFG505")
         return found
 
@@ -333,7 +328,7 @@ class BackwardLoop(GradientScope):
         """The shape of a tensor; of one of the forward loop, found there."""
         if x.node in self.work.made:
             return super().measured(x, dtype)
-        source = self._source(self._origin(x))
+        source = self._source(value_in_iteration(x))
         if source is not None:
             return self.enter(self.outer.shape(source, dtype))
         key = ("Shape", strip_identities(x), dtype)
@@ -348,7 +343,7 @@ class BackwardLoop(GradientScope):
         dtype = x.dtype
         if dtype is not None and dtype.is_opaque:
             return super().zeros_like(x)
-        source = self._source(self._origin(x))
+        source = self._source(value_in_iteration(x))
         if source is not None:
             zeros = self.enter(self.outer.zeros_like(source))
         elif not self.known_shape(x).is_full:
@@ -360,6 +355,6 @@ class BackwardLoop(GradientScope):
 
     def finish(self) -> None:
         """Add what orders the iterations."""
-        self.work.within(self.form.region.frame)
+        self.work.within(self.form.frame)
         self.counter.steps.finish("f_sync")
         self.back.steps.finish("b_sync")

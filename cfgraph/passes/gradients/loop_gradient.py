@@ -11,13 +11,10 @@ from __future__ import annotations
 
 from cfgraph.analysis.loops.path_conditions import PathCondition
 from cfgraph.analysis.loops.regions import Region
+from cfgraph.analysis.loops.while_loop import LoopVariable, WhileLoop
 from cfgraph.ir.graph import Node, Output
 from cfgraph.passes.gradients.backward_loop import BackwardLoop
-from cfgraph.passes.gradients.loop_form import (
-    GradientLoop,
-    GradientLoopVariable,
-    recognize_gradient_loop,
-)
+from cfgraph.passes.gradients.differentiable_loop import differentiable_loop
 from cfgraph.passes.gradients.recomputed_loop import Recomputation
 from cfgraph.passes.gradients.reverse import ReverseMode
 from cfgraph.passes.gradients.single_trip_frame import SingleTripFrame, is_single_trip
@@ -29,7 +26,7 @@ def reverse_loop(around: ReverseMode, region: Region) -> None:
     arrived = any(around.parts(item) for item in exits)
     if not arrived and not around.stacks.reaches(region.frame):
         return
-    if region.loop_cond in around.site.work.segments:
+    if region.frame.loop_cond in around.site.work.segments:
         segment = Recomputation(around, region)
         reverse_loop(segment.reverse, segment.region)
         segment.accumulate_outer()
@@ -38,7 +35,7 @@ def reverse_loop(around: ReverseMode, region: Region) -> None:
     if is_single_trip(region):
         _reverse_single_trip_frame(around, region, guard)
         return
-    form = recognize_gradient_loop(region, around.wanted)
+    form = differentiable_loop(region.frame, around.wanted)
     site = BackwardLoop(around.site, form, around.regions.guards, guard)
     inside = ReverseMode(site, region, around.regions, around.active, around.stacks)
     begun = [_start_variable(around, inside, variable, guard) for variable in form.variables]
@@ -67,7 +64,7 @@ def _reverse_single_trip_frame(around: ReverseMode, region: Region, guard: PathC
 
 
 def _start_variable(
-    around: ReverseMode, inside: ReverseMode, variable: GradientLoopVariable, guard: PathCondition
+    around: ReverseMode, inside: ReverseMode, variable: LoopVariable, guard: PathCondition
 ) -> Node:
     """The variable that carries the gradient of a variable back; its Merge."""
     site, work = inside.site, around.site.work
@@ -79,15 +76,15 @@ def _start_variable(
         work.known.tell(merge.output(port), site.known_shape(variable.merge.output(port)))
     switch = work.add("Switch", (merge.output(), site.back.cond), "b_merge")
     leaving = work.add("Exit", (switch.output(0),), "b_enter")
-    work.known.tell(leaving.output(), around.site.known_shape(variable.enter.inputs[0]))
-    around.accumulate(variable.enter.inputs[0], leaving.output(), guard)
-    back = variable.back.inputs[0]
+    work.known.tell(leaving.output(), around.site.known_shape(variable.initial))
+    around.accumulate(variable.initial, leaving.output(), guard)
+    back = variable.updated
     inside.accumulate(back, switch.output(1), inside.regions.guards.of(back))
     return merge
 
 
 def _exit_gradient(
-    around: ReverseMode, form: GradientLoop, variable: GradientLoopVariable, guard: PathCondition
+    around: ReverseMode, form: WhileLoop, variable: LoopVariable, guard: PathCondition
 ) -> Output:
     """The gradient of what a variable leaves the loop with; zeros where there is none."""
     parts = [part for node in variable.exits for part in around.parts(node.output())]
@@ -100,7 +97,7 @@ def _exit_gradient(
 
 
 def _leave(
-    around: ReverseMode, form: GradientLoop, variable: GradientLoopVariable, guard: PathCondition
+    around: ReverseMode, form: WhileLoop, variable: LoopVariable, guard: PathCondition
 ) -> Node:
     """An Exit for a variable that has none."""
     add, work = around.site.work.add_forward, around.site.work
@@ -111,7 +108,7 @@ def _leave(
     return leaving
 
 
-def _close_back_edge(inside: ReverseMode, variable: GradientLoopVariable, merge: Node) -> None:
+def _close_back_edge(inside: ReverseMode, variable: LoopVariable, merge: Node) -> None:
     """Hand the gradient of a variable to the iteration before."""
     site, work = inside.site, inside.site.work
     assert isinstance(site, BackwardLoop)

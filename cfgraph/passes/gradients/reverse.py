@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from cfgraph.analysis.loops.path_conditions import BranchDecision, PathCondition, PathConditions
 from cfgraph.analysis.loops.regions import Region, Regions
+from cfgraph.analysis.loops.while_loop import is_loop_switch
 from cfgraph.errors import Unsupported
 from cfgraph.ir import registry
 from cfgraph.ir.graph import Node, Output
@@ -24,7 +25,6 @@ from cfgraph.ops.opdef.gradient_api import InputGradient
 from cfgraph.ops.opdef.op import back_edge_of, lookup, role_of
 from cfgraph.passes.gradients.activity import ActivityAnalysis
 from cfgraph.passes.gradients.gradient_stacks import GradientStacks
-from cfgraph.passes.gradients.loop_form import is_loop_switch
 from cfgraph.passes.gradients.scope import GradientScope
 
 
@@ -183,7 +183,7 @@ class ReverseMode:
             return
         guards = self.regions.guards
         self.site.work.at(node)
-        if is_loop_switch(self.region, node):
+        if is_loop_switch(node, self.region.frame.loop_cond):
             # of a loop's own Switch, only the side of the body is in an iteration
             dx = arrived[1]
         else:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from cfgraph.analysis.loops.frames import Frame, Frames
+from cfgraph.analysis.loops.while_loop import WhileLoop, exit_switch, switch_data, while_loop
 from cfgraph.ir.attrs import Func
 from cfgraph.ir.function_graph import FunctionGraph, FunctionInstances
 from cfgraph.ir.functions import Function
@@ -48,7 +49,7 @@ class LoopCall:
     body: Function
 
 
-def require_uniform_entry(form: FunctionalizableLoop, liveness: LivenessRule) -> None:
+def require_uniform_entry(form: WhileLoop, liveness: LivenessRule) -> None:
     """Raise Refused unless a loop is entered as a whole or not at all."""
     starts = list(dict.fromkeys(_entry_values(form, constant=False)))
     others = list(dict.fromkeys(_entry_values(form, constant=True)))
@@ -63,14 +64,14 @@ def require_uniform_entry(form: FunctionalizableLoop, liveness: LivenessRule) ->
             raise _nonuniform_entry(first, place)
 
 
-def _entry_values(form: FunctionalizableLoop, *, constant: bool) -> Iterator[Output | Node]:
+def _entry_values(form: WhileLoop, *, constant: bool) -> Iterator[Output | Node]:
     for enter in _used_enters(form):
         if bool(enter.attr("is_constant")) is constant:
             yield from enter.inputs
             yield from enter.controls
 
 
-def _used_enters(form: FunctionalizableLoop) -> list[Node]:
+def _used_enters(form: WhileLoop) -> list[Node]:
     """The Enters that a loop has a use for; of the others, no call waits for what they wait for."""
     return [enter for enter in form.frame.enters if enter.uses]
 
@@ -82,10 +83,10 @@ def _nonuniform_entry(one: Output | Node, other: Output | Node) -> NotFunctional
     )
 
 
-def loop_call(graph: Graph, form: FunctionalizableLoop, name: str) -> LoopCall:
+def loop_call(graph: Graph, form: WhileLoop, name: str) -> LoopCall:
     """A loop as a call, with nothing changed yet. Raises Refused where XLA could not have it."""
     order: list[tuple[Output, tuple[Output, ...]]]
-    order = [(variable.start, (variable.merge.output(),)) for variable in form.variables]
+    order = [(variable.initial, (variable.merge.output(),)) for variable in form.variables]
     entered: dict[Output, list[Output]] = {}
     for enter in form.invariants:
         if enter.uses and not is_cheap_constant(enter.inputs[0].node):
@@ -100,14 +101,14 @@ def loop_call(graph: Graph, form: FunctionalizableLoop, name: str) -> LoopCall:
 
 def _loop_function(
     graph: Graph,
-    form: FunctionalizableLoop,
+    form: WhileLoop,
     name: str,
     inside: tuple[tuple[Output, ...], ...],
     copied: tuple[Node, ...],
     *,
     condition: bool,
 ) -> Function:
-    body = FunctionBodyWriter(graph.functions, lambda item: value_in_iteration(form, item))
+    body = FunctionBodyWriter(graph.functions, _switched_value)
     names = ArgumentNames(())
     for inner in inside:
         dtype = inner[0].dtype
@@ -118,7 +119,7 @@ def _loop_function(
         body.constant(enter.output(), enter.inputs[0].node)
     if condition:
         return body.function(name, {"holds": body.take(form.cond.inputs[0])})
-    backs = [variable.back for variable in form.variables]
+    backs = [variable.updated for variable in form.variables]
     backs += [inner[0] for inner in inside[len(backs) :]]
     taken = [body.take(item) for item in backs]
     labels = [names.new(inner[0], "out") for inner in inside]
@@ -154,9 +155,7 @@ def _require_invariant_shapes(call: LoopCall, body: FunctionGraph, starts: list[
             raise not_functionalizable("shape changes", text) from None
 
 
-def functionalize_while(
-    graph: Graph, form: FunctionalizableLoop, call: LoopCall, name: str
-) -> Node:
+def functionalize_while(graph: Graph, form: WhileLoop, call: LoopCall, name: str) -> Node:
     """Put a StatelessWhile where a loop was; its Exits hand on what it gives, by their names."""
     graph.functions[call.cond.name] = call.cond
     graph.functions[call.body.name] = call.body
@@ -178,12 +177,12 @@ def functionalize_while(
         inner: loop.output(port) for port, inners in enumerate(call.inside) for inner in inners
     }
     results.update((enter.output(), enter.inputs[0]) for enter in call.copied)
-    for leaving, source in form.exits:
+    exits = {leaving: _exit_source(leaving, form) for leaving in frame.exits}
+    for leaving, source in exits.items():
         dtype = leaving.attr("T")
         leaving.op, leaving.attrs, leaving.origin = "Identity", {"T": dtype}, None
         result = results[source.output()]
         graph.connect(leaving, [result], [] if result.node is loop else [loop])
-    exits = {leaving for leaving, _ in form.exits}
     gone = [*(node for node in frame.nodes if node not in exits), *frame.enters]
     graph.remove(*dict.fromkeys(gone))
     return loop
@@ -195,64 +194,40 @@ LAST_ITERATION: Final = "end"
 NO_ITERATION: Final = "never"
 
 
-@dataclass(frozen=True, slots=True)
-class LoopCarriedValue:
-    """What a loop changes: the value that comes in, its Merge, and what comes around."""
-
-    start: Output
-    merge: Node
-    back: Output
-
-
-@dataclass(frozen=True, slots=True)
-class FunctionalizableLoop:
-    """A loop that can be called. `exits` say of which Merge or Enter they hand out the value."""
-
-    frame: Frame
-    cond: Node
-    variables: tuple[LoopCarriedValue, ...]
-    invariants: tuple[Node, ...]
-    exits: tuple[tuple[Node, Node], ...]
-
-
-def recognize_loop(frame: Frame, found: Frames) -> FunctionalizableLoop:
-    """Read a loop. Raises Refused where it has another form."""
-    if len(frame.loop_conds) != 1:
+def functionalizable_loop(frame: Frame, found: Frames) -> WhileLoop:
+    """The loop of a frame. Raises NotFunctionalizable for a loop of another form."""
+    loop = while_loop(frame)
+    if loop is None:
         raise not_functionalizable("form", f"it has {len(frame.loop_conds)} LoopConds")
-    cond = frame.loop_conds[0]
-    phases = _iteration_phases(frame, found, cond)
-    variables = tuple(_loop_carried_values(frame))
+    phases = _iteration_phases(frame, found, loop.cond)
+    _require_variables(loop)
     for node, phase in phases.items():
         _require_phase(node, phase)
-    exits = tuple((node, _exit_source(node, variables)) for node in frame.exits)
-    return FunctionalizableLoop(frame, cond, variables, tuple(frame.invariants), exits)
+    for node in frame.exits:
+        _exit_source(node, loop)
+    return loop
 
 
-def value_in_iteration(form: FunctionalizableLoop, item: Output) -> Output:
-    """What a tensor of the loop is while an iteration runs: a Switch hands on what it reads."""
+def _switched_value(item: Output) -> Output:
+    """The value of a tensor while an iteration runs: a Switch forwards its data input."""
     while role_of(item.node) == "switch":
         item = item.node.inputs[0]
     return item
 
 
-def _loop_carried_values(frame: Frame) -> Iterator[LoopCarriedValue]:
-    starts = set()
-    for merge in frame.merges:
-        ends = {role_of(item.node): item for item in merge.inputs}
-        if len(merge.inputs) != 2 or set(ends) != {"enter", "next_iteration"}:
-            raise not_functionalizable(
-                "form", f"{merge.name} joins something else than a loop", node=merge.name
-            )
+def _require_variables(loop: WhileLoop) -> None:
+    for merge in loop.irregular_merges:
+        text = f"{merge.name} merges something else than a loop variable"
+        raise not_functionalizable("form", text, node=merge.name)
+    for variable in loop.variables:
+        merge, enter = variable.merge, variable.enter
         if merge.readers(1):
-            raise not_functionalizable(
-                "form", f"the index that {merge.name} gives is read", node=merge.name
-            )
-        enter, back = ends["enter"].node, ends["next_iteration"].node
+            text = f"the index output of {merge.name} is read"
+            raise not_functionalizable("form", text, node=merge.name)
         if enter.attr("is_constant"):
-            raise not_functionalizable("form", f"{enter.name} is constant, and begins a variable")
-        starts.add(enter)
-        yield LoopCarriedValue(enter.inputs[0], merge, back.inputs[0])
-    for enter in frame.enters:
+            text = f"{enter.name} is constant, and starts a loop variable"
+            raise not_functionalizable("form", text)
+    for enter in loop.frame.enters:
         if enter.attr("is_constant"):
             continue
         others = [use.node for use in enter.uses if role_of(use.node) != "merge"]
@@ -317,13 +292,12 @@ def _require_phase(node: Node, phase: str) -> None:
         raise not_functionalizable("form", text, node=node.name, runs=phase)
 
 
-def _exit_source(leaving: Node, variables: tuple[LoopCarriedValue, ...]) -> Node:
-    """The Merge or constant Enter whose value an Exit hands out."""
-    item = strip_identities(leaving.inputs[0])
-    if role_of(item.node) == "switch":
-        item = strip_identities(item.node.inputs[0])
-        source = item.node
-        if role_of(source) == "enter" or any(source is variable.merge for variable in variables):
+def _exit_source(leaving: Node, loop: WhileLoop) -> Node:
+    """The Merge or constant Enter whose value an Exit forwards."""
+    switch = exit_switch(leaving)
+    if switch is not None:
+        source = switch_data(switch)
+        if role_of(source) == "enter" or any(source is item.merge for item in loop.variables):
             return source
-    text = f"{leaving.name} hands out what is computed when the loop has ended"
+    text = f"{leaving.name} forwards a value that is computed after the last iteration"
     raise not_functionalizable("form", text, node=leaving.name)

@@ -40,9 +40,9 @@ from cfgraph.passes.cluster.functionalize.functionalize_cond import (
     require_uniform_liveness,
 )
 from cfgraph.passes.cluster.functionalize.functionalize_while import (
+    functionalizable_loop,
     functionalize_while,
     loop_call,
-    recognize_loop,
     require_static_shapes,
     require_uniform_entry,
 )
@@ -265,7 +265,7 @@ class Functionalizer:
     ) -> None:
         if frame.path in self.refused:
             raise NotFunctionalizable(self.refused[frame.path])
-        form = recognize_loop(frame, liveness.frames)
+        form = functionalizable_loop(frame, liveness.frames)
         self._require_compiled(frame, rules)
         require_uniform_entry(form, liveness)
         name = self._name("loop")

@@ -81,11 +81,12 @@ def _segment_lengths(graph: Graph, loops: list[Region], every: int | str) -> lis
 
 def _square_root_length(region: Region, shapes: StaticShapes) -> int:
     """The root of the number of iterations, rounded up. Raises Unsupported where it is unknown."""
-    count = None if region.loop_cond is None else static_trip_count(region.loop_cond, shapes)
+    frame = region.frame
+    count = None if frame.loop_cond is None else static_trip_count(frame.loop_cond, shapes)
     if count is None:
-        path = region.frame.path
+        path = frame.path
         message = f"how often the loop {path} goes around is not known before it runs"
         hint = "say every how many iterations it saves its state: --recompute K"
-        node = region.loop_cond or region.frame.enters[0]
+        node = frame.loop_cond or frame.enters[0]
         raise Unsupported(message, node=node, frame=path, hint=hint, code="CFG510")
     return max(1, isqrt(max(0, count - 1)) + 1)

@@ -20,17 +20,14 @@ import numpy as np
 
 from cfgraph.analysis.loops.path_conditions import PathConditions
 from cfgraph.analysis.loops.regions import Region
+from cfgraph.analysis.loops.while_loop import LoopVariable, WhileLoop
 from cfgraph.errors import Unsupported
 from cfgraph.ir import dtypes
 from cfgraph.ir.attrs import TensorValue
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Graph, Node, Output
-from cfgraph.ops.opdef.op import role_of, strip_identities
-from cfgraph.passes.gradients.loop_form import (
-    GradientLoop,
-    GradientLoopVariable,
-    recognize_gradient_loop,
-)
+from cfgraph.ops.opdef.op import role_of
+from cfgraph.passes.gradients.differentiable_loop import differentiable_loop
 
 
 class SegmentedLoop:
@@ -40,7 +37,7 @@ class SegmentedLoop:
     """
 
     def __init__(self, graph: Graph, region: Region, guards: PathConditions, length: int) -> None:
-        form = recognize_gradient_loop(region, lambda x: True)
+        form = differentiable_loop(region.frame, lambda x: True)
         _require_closed(form)
         frame = region.frame
         self.graph = graph
@@ -78,10 +75,10 @@ class SegmentedLoop:
             node.attrs = attrs
         self.graph.remove(*self._added)
 
-    def _entry_controls(self, form: GradientLoop, guards: PathConditions) -> list[Node]:
+    def _entry_controls(self, form: WhileLoop, guards: PathConditions) -> list[Node]:
         """Nodes that are live together just where the loop is entered."""
         found, chosen = guards.none, list[Node]()
-        for enter in form.region.frame.enters:
+        for enter in form.frame.enters:
             for item in enter.inputs:
                 both = found.union(guards.of(item))
                 if both is not found:
@@ -104,7 +101,7 @@ class SegmentedLoop:
         switch = self._add("Switch", [merge.output(), cond.output()], "Switch")
         return merge, cond, self._add("Identity", [switch.output(1)], "Identity")
 
-    def _add_outer_variable(self, variable: GradientLoopVariable, decides: Node) -> None:
+    def _add_outer_variable(self, variable: LoopVariable, decides: Node) -> None:
         """Let a variable go around in the outer loop too."""
         enter, merge, graph = variable.enter, variable.merge, self.graph
         self._device = merge.device
@@ -112,13 +109,13 @@ class SegmentedLoop:
         switch = self._add("Switch", [outer.output(), decides.output()], "Switch")
         into = self._add("Enter", [switch.output(1)], "Enter", **self._attrs(enter))
         graph.set_input(merge, 0, into.output())
-        after = switch.output(1) if _is_invariant(variable) else self._add_exit(variable)
+        after = switch.output(1) if variable.is_invariant else self._add_exit(variable)
         back = self._add("NextIteration", [after], "NextIteration")
         graph.set_input(outer, 1, back.output())
         for leaving in variable.exits:
             graph.connect(leaving, [switch.output(0)], ())
 
-    def _add_exit(self, variable: GradientLoopVariable) -> Output:
+    def _add_exit(self, variable: LoopVariable) -> Output:
         """What a variable is at the end of a segment."""
         if variable.exits:
             value = variable.exits[0].inputs[0]
@@ -180,18 +177,10 @@ class SegmentedLoop:
         return node
 
 
-def _is_invariant(variable: GradientLoopVariable) -> bool:
-    """True for a variable that the body hands on as it is."""
-    here = strip_identities(variable.back.inputs[0])
-    while role_of(here.node) == "switch":
-        here = strip_identities(here.node.inputs[0])
-    return here == variable.merge.output()
-
-
-def _require_closed(form: GradientLoop) -> None:
+def _require_closed(form: WhileLoop) -> None:
     """Nothing may tell the first iteration from others, or a variable's Enter from what follows."""
     for variable in form.variables:
-        for node in (variable.enter, variable.back):
+        for node in (variable.enter, variable.next_iteration):
             if len(node.uses) > 1:
                 raise _unsupported_form(
                     form, node, "is read by more than the Merge of its variable"
@@ -203,8 +192,8 @@ def _require_closed(form: GradientLoop) -> None:
             raise _unsupported_form(form, variable.merge, "joins references")
 
 
-def _unsupported_form(form: GradientLoop, node: Node, what: str) -> Unsupported:
-    path = form.region.frame.path
+def _unsupported_form(form: WhileLoop, node: Node, what: str) -> Unsupported:
+    path = form.frame.path
     message = f"{node.op} in the loop {path} {what}"
     hint = "the loop cannot be cut into segments: leave --recompute out"
     return Unsupported(message, node=node, frame=path, hint=hint, code="CFG504")
