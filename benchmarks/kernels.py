@@ -160,7 +160,7 @@ def _node(op: str, inputs: Sequence[Any], attrs: dict[str, Any]) -> Node:
     feeds = []
     for place, value in enumerate(inputs):
         known = isinstance(value, np.ndarray | np.generic)
-        dtype = DType.from_numpy(value.dtype) if known else DType.named(value)
+        dtype = DType.from_numpy(value.dtype) if known else DType.from_name(value)
         shape = Shape(value.shape if known else None)
         feeds.append(
             Output(graph.add("Placeholder", name=f"x{place}", dtype=dtype, shape=shape), 0)

@@ -129,7 +129,7 @@ class BranchWriter:
             body.shapes.get(item, UNKNOWN_SHAPE)
             for body, item in zip(self.bodies, row, strict=True)
         ]
-        return functools.reduce(Shape.join, shapes)
+        return functools.reduce(Shape.generalize, shapes)
 
     # -- functions -------------------------------------------------------------------------------
 

@@ -126,9 +126,9 @@ def _preserves_value(value: Any, dtype: DType) -> bool:
 
 
 _NUMERIC_DTYPES: Final = frozenset(
-    DType.of(number)
+    DType.from_number(number)
     for number in range(1, 34)
-    if DType.of(number).kind in ("int", "uint", "float", "complex")
+    if DType.from_number(number).kind in ("int", "uint", "float", "complex")
 )
 
 
@@ -177,7 +177,7 @@ def as_dtype(value: Any) -> DType:
     try:
         if isinstance(value, DType):
             return value
-        return DType.named(value) if isinstance(value, str) else DType.from_numpy(value)
+        return DType.from_name(value) if isinstance(value, str) else DType.from_numpy(value)
     except (KeyError, TypeError):
         message = f"{value!r} is no element type"
         raise misuse_error(message, hint="write one like 'float32' or np.float32") from None

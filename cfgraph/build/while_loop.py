@@ -138,7 +138,7 @@ class LoopWriter:
                 f"loop variable {path!r} of {self.name!r} has the shape {self.shapes[place]} when "
                 f"the loop begins and {shape} after an iteration"
             )
-            kept = self.shapes[place].join(shape).dims
+            kept = self.shapes[place].generalize(shape).dims
             said = None if kept is None else list(kept)
             raise misuse_error(
                 message, hint=f"shape_invariants={{{path!r}: {said}}}, if that is meant"

@@ -30,7 +30,7 @@ class DType:
     def __init__(self, number: int) -> None:
         self.number = number
         self.is_ref = _REF_OFFSET < number < 2 * _REF_OFFSET
-        self.base = DType.of(number - _REF_OFFSET) if self.is_ref else self
+        self.base = DType.from_number(number - _REF_OFFSET) if self.is_ref else self
         if self.is_ref:
             self.name = f"Ref({self.base.name})"
         else:
@@ -41,7 +41,7 @@ class DType:
         self._numpy: Any = None
 
     @classmethod
-    def of(cls, number: int) -> DType:
+    def from_number(cls, number: int) -> DType:
         """The type with this number."""
         known = cls._known.get(number)
         if known is None:
@@ -49,21 +49,21 @@ class DType:
         return known
 
     @classmethod
-    def named(cls, name: str) -> DType:
+    def from_name(cls, name: str) -> DType:
         """The type with this name (`float32`, `Ref(float32)`, `DT_FLOAT`, `float`, `f32`).
 
         Raises KeyError for a name that is none.
         """
         if name.startswith("Ref(") and name.endswith(")"):
-            return cls.named(name[4:-1]).ref
+            return cls.from_name(name[4:-1]).ref
         if name.startswith("dtype_") and name[6:].isdigit():
-            return cls.of(int(name[6:]))
-        return cls.of(_NUMBER_BY_NAME[name])
+            return cls.from_number(int(name[6:]))
+        return cls.from_number(_NUMBER_BY_NAME[name])
 
     @property
     def ref(self) -> DType:
         """The reference type over this one."""
-        return self if self.is_ref else DType.of(self.number + _REF_OFFSET)
+        return self if self.is_ref else DType.from_number(self.number + _REF_OFFSET)
 
     @property
     def is_floating(self) -> bool:
@@ -120,13 +120,13 @@ class DType:
         if number is None:
             message = f"no tensor type for the NumPy type {dtype}"
             raise TypeError(message)
-        return cls.of(number)
+        return cls.from_number(number)
 
     def __repr__(self) -> str:
         return self.name
 
     def __reduce__(self) -> tuple[Any, tuple[int]]:
-        return DType.of, (self.number,)
+        return DType.from_number, (self.number,)
 
 
 def _numpy_dtype(dtype: DType) -> Any:
@@ -194,22 +194,22 @@ _NUMBER_BY_NAME: Final = (
     | {"float": 1, "double": 2, "half": 19, "str": 7}
 )
 
-invalid = DType.of(0)
-float32 = DType.of(1)
-float64 = DType.of(2)
-int32 = DType.of(3)
-uint8 = DType.of(4)
-int16 = DType.of(5)
-int8 = DType.of(6)
-string = DType.of(7)
-complex64 = DType.of(8)
-int64 = DType.of(9)
-bool_ = DType.of(10)
-bfloat16 = DType.of(14)
-uint16 = DType.of(17)
-complex128 = DType.of(18)
-float16 = DType.of(19)
-resource = DType.of(20)
-variant = DType.of(21)
-uint32 = DType.of(22)
-uint64 = DType.of(23)
+invalid = DType.from_number(0)
+float32 = DType.from_number(1)
+float64 = DType.from_number(2)
+int32 = DType.from_number(3)
+uint8 = DType.from_number(4)
+int16 = DType.from_number(5)
+int8 = DType.from_number(6)
+string = DType.from_number(7)
+complex64 = DType.from_number(8)
+int64 = DType.from_number(9)
+bool_ = DType.from_number(10)
+bfloat16 = DType.from_number(14)
+uint16 = DType.from_number(17)
+complex128 = DType.from_number(18)
+float16 = DType.from_number(19)
+resource = DType.from_number(20)
+variant = DType.from_number(21)
+uint32 = DType.from_number(22)
+uint64 = DType.from_number(23)

@@ -35,7 +35,7 @@ class OutputPorts:
         found: Signature | None = None
         if function is not None:
             body = function.definition
-            found = Signature.of(body.inputs, body.outputs, body.attr_defs)
+            found = Signature.from_args(body.inputs, body.outputs, body.attr_defs)
         elif known is not None:
             found = known.parsed()
         self._signatures[op] = found
@@ -200,7 +200,7 @@ class _FunctionInstantiator:
     def make(self) -> FunctionGraph:
         """Do it."""
         definition = self.definition
-        signature = Signature.of(definition.inputs, definition.outputs, definition.attr_defs)
+        signature = Signature.from_args(definition.inputs, definition.outputs, definition.attr_defs)
         taken = {node.name for node in definition.nodes}
         for arg in definition.inputs:
             self.arguments[arg.name] = [

@@ -62,7 +62,7 @@ class Shape:
             _merge_dim(a, b, self, other) for a, b in zip(self.dims, other.dims, strict=True)
         )
 
-    def join(self, other: Shape) -> Shape:
+    def generalize(self, other: Shape) -> Shape:
         """What holds for either: unknown wherever they differ."""
         if self.dims is None or other.dims is None or len(self.dims) != len(other.dims):
             return UNKNOWN_SHAPE

@@ -60,7 +60,7 @@ class Signature:
             self._declare(arg)
 
     @classmethod
-    def of(
+    def from_args(
         cls, inputs: tuple[ArgDef, ...], outputs: tuple[ArgDef, ...], attrs: Mapping[str, AttrDef]
     ) -> Signature:
         """A signature from its parts; attributes that only an argument names are declared."""
@@ -77,7 +77,7 @@ class Signature:
         is_ref = kind.startswith("Ref(")
         kind = kind[4:-1] if is_ref else kind
         try:
-            dtype: DType | None = None if kind in self.attrs else DType.named(kind)
+            dtype: DType | None = None if kind in self.attrs else DType.from_name(kind)
         except KeyError:
             dtype = None
         return ArgDef(name, dtype, None if dtype else kind, count.strip() if star else None, is_ref)
@@ -277,7 +277,7 @@ def _parse_default(text: str, kind: str) -> Any:
     if kind == "string":
         return text.strip("'").encode()
     if kind == "type":
-        return DType.named(text)
+        return DType.from_name(text)
     if kind == "shape":
         return Shape(None if text == "?" else [None if d < 0 else d for d in json.loads(text)])
     if kind == "bool":

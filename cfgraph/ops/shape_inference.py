@@ -193,7 +193,7 @@ class _ShapePropagation:
         """Infer a node's outputs, weaken what was said before by it, and tell the readers."""
         before = self.shapes[node]
         shapes, values = self._infer(node)
-        shapes = [a if a == b else a.join(b) for a, b in zip(before, shapes, strict=True)]
+        shapes = [a if a == b else a.generalize(b) for a, b in zip(before, shapes, strict=True)]
         ports = {port for port, shape in enumerate(shapes) if shape != before[port]}
         self.shapes[node] = shapes
         for port in range(len(shapes)):
@@ -281,7 +281,7 @@ class _ShapePropagation:
         data = [item for item in node.inputs if item.node in self.shapes]
         shape, value = self._shape(data[0]), self._value(data[0])
         for item in data[1:]:
-            shape = shape.join(self._shape(item))
+            shape = shape.generalize(self._shape(item))
             value = join_values(value, self._value(item))
         return [shape, *[SCALAR_SHAPE] * (count - 1)], [value, *[None] * (count - 1)]
 

@@ -21,7 +21,7 @@ def test_an_op_is_a_method_with_its_inputs_and_attributes() -> None:
     x = b.placeholder("x", "float32", [3, 2])
     y = b.MatMul(x, b=x, transpose_a=True, name="y")
     assert y.name == "y:0"
-    assert y.op.node.attrs == {"T": DType.named("float32"), "transpose_a": True}
+    assert y.op.node.attrs == {"T": DType.from_name("float32"), "transpose_a": True}
     assert str(y.shape) == "[2,2]"
 
 

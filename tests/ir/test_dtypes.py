@@ -16,14 +16,14 @@ PLAIN = [(name, number) for name, number in NUMBERED if number < 100]
 
 @pytest.mark.parametrize(("name", "number"), NUMBERED)
 def test_every_type_of_the_format_has_the_name_of_the_format(name: str, number: int) -> None:
-    assert DType.named(name) is DType.of(number)
+    assert DType.from_name(name) is DType.from_number(number)
 
 
 @pytest.mark.parametrize("number", [number for _, number in PLAIN])
 def test_the_name_of_a_type_leads_back_to_it(number: int) -> None:
-    dtype = DType.of(number)
-    assert DType.named(dtype.name) is dtype
-    assert DType.named(dtype.ref.name) is dtype.ref
+    dtype = DType.from_number(number)
+    assert DType.from_name(dtype.name) is dtype
+    assert DType.from_name(dtype.ref.name) is dtype.ref
     assert repr(dtype) == dtype.name
 
 
@@ -39,23 +39,23 @@ def test_the_name_of_a_type_leads_back_to_it(number: int) -> None:
         ("bf16", dtypes.bfloat16),
         ("Ref(f32)", dtypes.float32.ref),
         ("DT_FLOAT_REF", dtypes.float32.ref),
-        ("dtype_57", DType.of(57)),
-        ("Ref(dtype_57)", DType.of(157)),
+        ("dtype_57", DType.from_number(57)),
+        ("Ref(dtype_57)", DType.from_number(157)),
     ],
 )
 def test_types_have_other_names_too(name: str, dtype: DType) -> None:
-    assert DType.named(name) is dtype
+    assert DType.from_name(name) is dtype
 
 
 @pytest.mark.parametrize("name", ["", "f33", "FLOAT", "Ref()", "Ref(x)", "dtype_", "dtype_-1", "T"])
 def test_what_is_no_name_is_refused(name: str) -> None:
     with pytest.raises(KeyError):
-        DType.named(name)
+        DType.from_name(name)
 
 
 @pytest.mark.parametrize("number", [0, 34, 99, 100, 200, 1000, -1, -(2**31)])
 def test_numbers_that_nobody_knows_are_kept(number: int) -> None:
-    dtype = DType.of(number)
+    dtype = DType.from_number(number)
     assert dtype.number == number
     assert not dtype.is_ref
     assert dtype.kind == "none"
@@ -82,18 +82,22 @@ def test_types_are_one_object_each() -> None:
     ("dtype", "array"),
     [
         *((dtypes.float32, np.float32), (dtypes.bool_, np.bool_), (dtypes.complex64, np.complex64)),
-        *((dtypes.bfloat16, ml_dtypes.bfloat16), (DType.of(25), ml_dtypes.float8_e4m3fn)),
-        *((DType.of(29), ml_dtypes.int4), (dtypes.string, object), (dtypes.resource, object)),
-        *((DType.of(11), np.int8), (DType.of(16), np.uint16)),
+        *((dtypes.bfloat16, ml_dtypes.bfloat16), (DType.from_number(25), ml_dtypes.float8_e4m3fn)),
+        *(
+            (DType.from_number(29), ml_dtypes.int4),
+            (dtypes.string, object),
+            (dtypes.resource, object),
+        ),
+        *((DType.from_number(11), np.int8), (DType.from_number(16), np.uint16)),
     ],
 )
 def test_a_type_has_an_array_type(dtype: DType, array: type) -> None:
     assert dtype.numpy == np.dtype(array)
 
 
-@pytest.mark.parametrize("number", [n for _, n in PLAIN if DType.of(n).kind != "none"])
+@pytest.mark.parametrize("number", [n for _, n in PLAIN if DType.from_number(n).kind != "none"])
 def test_the_array_type_leads_back_but_for_quantized_types_and_objects(number: int) -> None:
-    dtype = DType.of(number)
+    dtype = DType.from_number(number)
     back = DType.from_numpy(dtype.numpy)
     if dtype.is_object:
         assert back is dtypes.string
@@ -115,7 +119,7 @@ def test_array_types_without_a_counterpart_are_refused(array: object) -> None:
 
 
 def test_kinds_part_the_types() -> None:
-    facts = [DType.of(n) for _, n in PLAIN]
+    facts = [DType.from_number(n) for _, n in PLAIN]
     for dtype in facts:
         parts = (dtype.is_floating, dtype.is_complex, dtype.is_integer, dtype.is_object)
         assert sum(parts) == (0 if dtype is dtypes.bool_ else 1), dtype

@@ -76,7 +76,7 @@ LISTS: list[tuple[int, int, bytes, list[Any]]] = [
     (F8E5M2, 18, bytes((0x3C, 0xC0)), [1.0, -2.0]),
     (F8E4M3FN, 18, bytes((0x38, 0xC0)), [1.0, -2.0]),
 ]
-LIST_IDS = [repr(DType.of(row[0])) for row in LISTS]
+LIST_IDS = [repr(DType.from_number(row[0])) for row in LISTS]
 
 
 @pytest.mark.parametrize(("dtype", "number", "content", "wanted"), LISTS, ids=LIST_IDS)
@@ -84,7 +84,7 @@ def test_a_typed_list_gives_the_elements(
     dtype: int, number: int, content: bytes, wanted: list[Any]
 ) -> None:
     got = array(proto(dtype, (2,), (number, content)))
-    assert got.dtype == DType.of(dtype).numpy
+    assert got.dtype == DType.from_number(dtype).numpy
     assert got.tolist() == wanted
 
 
@@ -108,7 +108,7 @@ def test_an_empty_list_means_zeros(
     dtype: int, number: int, content: bytes, wanted: list[Any]
 ) -> None:
     got = array(proto(dtype, (3,)))
-    assert got.dtype == DType.of(dtype).numpy
+    assert got.dtype == DType.from_number(dtype).numpy
     assert got.tolist() == [0, 0, 0]
 
 
@@ -118,16 +118,16 @@ def test_a_shape_without_elements_ignores_the_list(
 ) -> None:
     got = array(proto(dtype, (2, 0), (number, content)))
     assert got.shape == (2, 0)
-    assert got.dtype == DType.of(dtype).numpy
+    assert got.dtype == DType.from_number(dtype).numpy
 
 
 @pytest.mark.parametrize(("dtype", "number", "content", "wanted"), LISTS, ids=LIST_IDS)
 def test_raw_content_wins_over_the_list(
     dtype: int, number: int, content: bytes, wanted: list[Any]
 ) -> None:
-    raw = np.array(wanted[::-1], object).astype(DType.of(dtype).numpy).tobytes()
+    raw = np.array(wanted[::-1], object).astype(DType.from_number(dtype).numpy).tobytes()
     got = array(proto(dtype, (2,), (4, raw), (number, content)))
-    assert got.dtype == DType.of(dtype).numpy
+    assert got.dtype == DType.from_number(dtype).numpy
     assert got.tolist() == wanted[::-1]
 
 
@@ -135,7 +135,7 @@ def test_raw_content_wins_over_the_list(
 def test_an_array_is_written_so_that_it_reads_back(
     dtype: int, number: int, content: bytes, wanted: list[Any]
 ) -> None:
-    values = np.array(wanted, object).astype(DType.of(dtype).numpy)
+    values = np.array(wanted, object).astype(DType.from_number(dtype).numpy)
     for made in (values, values[:1], values[:0], values[1].reshape(()), values.reshape(1, 2)):
         again = attr_from_bytes(attr_to_bytes(TensorValue(made)))
         assert again.array.dtype == made.dtype

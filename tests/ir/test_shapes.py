@@ -66,8 +66,8 @@ def test_merging_accepts_what_both_accept(
 def test_joining_accepts_what_either_accepts(
     first: Shape, second: Shape, sizes: tuple[int, ...]
 ) -> None:
-    joined = first.join(second)
-    assert joined == second.join(first)
+    joined = first.generalize(second)
+    assert joined == second.generalize(first)
     if first.accepts(sizes) or second.accepts(sizes):
         assert joined.accepts(sizes)
 

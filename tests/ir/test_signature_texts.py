@@ -147,6 +147,6 @@ def test_an_undetermined_type_is_an_error() -> None:
 
 def test_explicit_attributes_stay() -> None:
     signature = Signature("x: T -> y: T")
-    given = {"T": DType.of(57), "_note": b"n"}
+    given = {"T": DType.from_number(57), "_note": b"n"}
     assert signature.infer([int32], given) == given
-    assert given == {"T": DType.of(57), "_note": b"n"}
+    assert given == {"T": DType.from_number(57), "_note": b"n"}

@@ -97,7 +97,7 @@ def _attr(value: Any) -> Any:
 def type_of(case: Case, slot: int) -> DType:
     """The element type of one input."""
     if slot < len(case.types) and case.types[slot]:
-        return DType.named(case.types[slot] or "")
+        return DType.from_name(case.types[slot] or "")
     return DType.from_numpy(case.inputs[slot].dtype)
 
 

@@ -27,7 +27,7 @@ class Count:
 def bound(op: str, *types: str) -> Any:
     """The kernel of an op whose inputs have these types."""
     graph = Graph()
-    inputs = [graph.add("Placeholder", dtype=DType.named(name)) for name in types]
+    inputs = [graph.add("Placeholder", dtype=DType.from_name(name)) for name in types]
     found = lookup(op)
     assert found is not None
     return found.bind(graph.add(op, *inputs), np)

@@ -35,7 +35,7 @@ def kernels() -> Mapping[str, Mapping[str, set[str]]]:
             types = found.setdefault(kernel.op, {})
             for constraint in kernel.constraint:
                 numbers = constraint.allowed_values.list.type
-                types[constraint.name] = {DType.of(number).name for number in numbers}
+                types[constraint.name] = {DType.from_number(number).name for number in numbers}
     return found
 
 

@@ -28,7 +28,7 @@ def _registry() -> Any:
 
 
 def _arg(proto: Any) -> tuple[Any, ...]:
-    fixed = DType.of(proto.type) if proto.type else None
+    fixed = DType.from_number(proto.type) if proto.type else None
     kind = proto.type_list_attr or proto.type_attr or None
     return proto.name, fixed, kind, proto.number_attr or None, proto.is_ref
 

@@ -26,7 +26,7 @@ from cfgraph.runtime.feeds.generators import generate
 
 def graph_of(dtype: str = "float32", shape: tuple[int | None, ...] | None = None) -> Graph:
     graph = Graph()
-    graph.add("Placeholder", name="x", dtype=DType.named(dtype), shape=Shape(shape))
+    graph.add("Placeholder", name="x", dtype=DType.from_name(dtype), shape=Shape(shape))
     return graph
 
 
@@ -69,7 +69,7 @@ def refusal(value: str, dtype: str = "float32", shape: tuple[int | None, ...] | 
 )
 def test_a_literal_becomes_what_the_placeholder_wants(dtype: str, text: str, value: Any) -> None:
     array = fed(text, dtype)
-    assert array.dtype == DType.named(dtype).numpy
+    assert array.dtype == DType.from_name(dtype).numpy
     assert array.shape == np.shape(value)
     np.testing.assert_array_equal(array, np.array(value, array.dtype))
 
@@ -88,7 +88,7 @@ def test_a_literal_becomes_what_the_placeholder_wants(dtype: str, text: str, val
 )
 def test_a_typed_value_has_the_type_it_says(text: str, dtype: str, shape: tuple[int, ...]) -> None:
     array = fed(text, dtype)
-    assert array.dtype == DType.named(dtype).numpy
+    assert array.dtype == DType.from_name(dtype).numpy
     assert array.shape == shape
 
 
@@ -418,7 +418,7 @@ def test_all_missing_feeds_are_listed_at_once_ready_to_paste() -> None:
 def test_the_options_that_are_offered_are_good_ones() -> None:
     for number in (1, 3, 7, 8, 9, 10, 14, 19):
         for shape in ((), (None, 2), None):
-            dtype = DType.of(number)
+            dtype = DType.from_number(number)
             graph = graph_of(dtype.name, shape)
             with pytest.raises(UsageError) as caught:
                 require_feeds(graph, [graph["x"].output()], [], set())

@@ -60,7 +60,7 @@ class _BodyReader:
             self.fault("CFG104", f"the name {arg.name!r} is given to two arguments", arg.name)
             return
         node = self.graph.create(arg.name, "_Arg")
-        declared = Signature.of((arg,), (), self.definition.attr_defs)
+        declared = Signature.from_args((arg,), (), self.definition.attr_defs)
         waiting = {name: AttrPlaceholder(name) for name in declared.attrs}
         self.arguments[node] = NodeTypes((), _row(declared, arg, waiting))
 

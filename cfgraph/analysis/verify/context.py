@@ -82,7 +82,7 @@ class Signatures:
         if function is None:
             return None
         body = function.definition
-        return Signature.of(body.inputs, body.outputs, body.attr_defs)
+        return Signature.from_args(body.inputs, body.outputs, body.attr_defs)
 
     def types_of_op(self, op: str) -> Callable[[Mapping[str, Any]], NodeTypes]:
         """What nodes of an op read and return, given their attributes."""

@@ -76,7 +76,7 @@ def _decode_bool(value: Any) -> bool:
 
 
 _DECODERS: Final[dict[str, Callable[[Any], Any]]] = {
-    "type": DType.of,
+    "type": DType.from_number,
     "shape": decode_shape,
     "tensor": _decode_tensor_attr,
     "func": _decode_func,
@@ -97,7 +97,7 @@ def decode_attr(proto: Any) -> Any:
     """The Python value of an AttrValue; Raw where there is no other form."""
     arm = proto.WhichOneof("value")
     if arm == "type":
-        return DType.of(proto.type)
+        return DType.from_number(proto.type)
     if arm in ("i", "s", "b", "f"):
         return getattr(proto, arm)
     if arm == "list":

@@ -150,7 +150,7 @@ class Checkpoint:
         return self._tensor(name, entry)
 
     def _tensor(self, name: str, entry: Any) -> Any:
-        dtype, shape = DType.of(entry.dtype), decode_shape(entry.shape)
+        dtype, shape = DType.from_number(entry.dtype), decode_shape(entry.shape)
         if entry.slices or shape.dims is None or not _is_stored_dtype(dtype):
             what = "in parts" if entry.slices else f"as {dtype}{shape}"
             message = f"the checkpoint keeps {name!r} {what}"

@@ -57,7 +57,7 @@ def _decode_body_node(proto: Any) -> BodyNode:
 
 def _decode_arg(proto: Any) -> ArgDef:
     kind = proto.type_list_attr or proto.type_attr or None
-    dtype = DType.of(proto.type) if kind is None else None
+    dtype = DType.from_number(proto.type) if kind is None else None
     return ArgDef(proto.name, dtype, kind, proto.number_attr or None, proto.is_ref)
 
 

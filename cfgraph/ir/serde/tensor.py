@@ -41,7 +41,7 @@ class EncodedTensor:
 
     def dtype(self) -> DType:
         """The element type as declared."""
-        return DType.of(self.proto.dtype)
+        return DType.from_number(self.proto.dtype)
 
     def shape(self) -> Shape:
         """The shape as declared."""
@@ -83,7 +83,7 @@ def check_tensor(proto: Any) -> tuple[DType, tuple[int, ...], int]:
 
     Raises InvalidInput where they do not make a tensor, or the content is not of their length.
     """
-    dtype = DType.of(proto.dtype)
+    dtype = DType.from_number(proto.dtype)
     shape = decode_shape(proto.tensor_shape)
     if dtype.base.number not in _LIST_FIELDS or dtype.is_ref:
         raise InvalidInput(f"a tensor cannot have the type {dtype.name}", code="CFG020")

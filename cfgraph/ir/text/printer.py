@@ -116,7 +116,7 @@ def _format_float(value: float) -> str:
 
 def _format_dtype(dtype: DType) -> str:
     try:
-        known = DType.named(dtype.name)
+        known = DType.from_name(dtype.name)
     except KeyError:
         raise InexactTextError from None
     if known is not dtype:
@@ -328,7 +328,7 @@ def format_arg(arg: ArgDef) -> str:
 def _format_type_attr(name: str) -> str:
     """The name of a type attribute; in quotes where it could be taken for a type."""
     try:
-        DType.named(name)
+        DType.from_name(name)
     except KeyError:
         return format_name(name)
     return format_string(name.encode())

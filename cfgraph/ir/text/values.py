@@ -206,7 +206,7 @@ def parse_dtype(line: LineReader) -> DType:
     token = line.token
     name = f"Ref({line.tokens[line.place + 2]})" if token == "Ref" else token
     try:
-        dtype = DType.named(name)
+        dtype = DType.from_name(name)
     except (KeyError, ValueError):
         raise line.error("a value was expected") from None
     if dtype.number not in _DTYPE_NUMBER_RANGE:

@@ -54,7 +54,7 @@ class MergeOp(Op, abstract=True):
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
-        return [reduce(Shape.join, context.inputs, context.inputs[0]), SCALAR_SHAPE]
+        return [reduce(Shape.generalize, context.inputs, context.inputs[0]), SCALAR_SHAPE]
 
 
 class Merge(MergeOp):

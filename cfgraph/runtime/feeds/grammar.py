@@ -69,7 +69,7 @@ def parse_value(text: str) -> ValueSpec:
 
 def _dtype(name: str) -> DType:
     try:
-        dtype = DType.named(name)
+        dtype = DType.from_name(name)
         _ = dtype.numpy
     except (KeyError, TypeError):
         message = f"there is no tensor type {name!r}"

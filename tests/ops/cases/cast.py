@@ -51,16 +51,16 @@ CASES += [
     case("Cast", [np.float32(2.7)], {"DstT": np.int32}),
     case("Cast", [np.int32(5)], {"DstT": np.float32}),
     case("Cast", [np.zeros((0, 2))], {"DstT": np.int8}),
-    case("Cast", [np.array(1 + 2**-9)], {"DstT": DType.named("bfloat16"), "Truncate": True}),
+    case("Cast", [np.array(1 + 2**-9)], {"DstT": DType.from_name("bfloat16"), "Truncate": True}),
     case(
         "Cast",
         [np.float32([1.99999, -1.99999, 1e-40, NAN])],
-        {"DstT": DType.named("bfloat16"), "Truncate": True},
+        {"DstT": DType.from_name("bfloat16"), "Truncate": True},
     ),
     case("Cast", [np.float64([1.99999999, 1e300])], {"DstT": np.float32, "Truncate": True}),
     case("Cast", [np.float32([1.9999, 1e30])], {"DstT": np.float16, "Truncate": True}),
     case("Cast", [["1"]], {"DstT": np.int32}, error=True),
-    case("Cast", [np.ones(2)], {"DstT": DType.named("string")}, error=True),
+    case("Cast", [np.ones(2)], {"DstT": DType.from_name("string")}, error=True),
 ]
 BITS = np.arange(64, dtype=np.uint8).reshape(8, 8)
 BITCASTS = [t for t in PLAIN if t != "bool"]
@@ -79,7 +79,7 @@ CASES += [
     case("Bitcast", [np.ones((2, 3), np.uint8)], {"type": np.int32}, error=True),
     case("Bitcast", [np.uint8(1)], {"type": np.int32}, error=True),
     case("Bitcast", [np.arange(8, dtype=np.int8).reshape(2, 4).T[::2].copy()], {"type": np.int16}),
-    case("Bitcast", [np.int8([1, -2])], {"type": DType.named("qint8")}),
+    case("Bitcast", [np.int8([1, -2])], {"type": DType.from_name("qint8")}),
     case("Bitcast", [np.int8([1, -2])], {"type": np.uint8}, types=("qint8",)),
 ]
 

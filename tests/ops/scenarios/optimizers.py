@@ -107,15 +107,15 @@ def of_rules(*rules: str) -> list[str]:
 
 
 def grad_of_another_shape(g: Sketch) -> Runs:
-    v = g("VarHandleOp", dtype=DType.named("float32"), shape=Shape([2]))
+    v = g("VarHandleOp", dtype=DType.from_name("float32"), shape=Shape([2]))
     init = g("AssignVariableOp", v, [1.0, 2.0]).node
     wrong = g("ResourceApplyGradientDescent", v, 0.1, g.hidden([1.0])).node
     return [[init], [wrong]]
 
 
 def rows_out_of_range(g: Sketch) -> Runs:
-    v = g("VariableV2", dtype=DType.named("float32"), shape=Shape([2]))
-    a = g("VariableV2", dtype=DType.named("float32"), shape=Shape([2]))
+    v = g("VariableV2", dtype=DType.from_name("float32"), shape=Shape([2]))
+    a = g("VariableV2", dtype=DType.from_name("float32"), shape=Shape([2]))
     init = [g("Assign", v, [1.0, 2.0]), g("Assign", a, [1.0, 2.0])]
     runs = [
         [g("SparseApplyAdagrad", v, a, 0.1, g.hidden(grad), g.hidden(indices))]

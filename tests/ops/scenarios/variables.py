@@ -36,9 +36,9 @@ def assign_checks_shapes(g: Sketch) -> Runs:
 
 def strings_and_bools(g: Sketch) -> Runs:
     text = g("VariableV2", dtype=string, shape=Shape([2]))
-    flag = g("VarHandleOp", dtype=DType.named("bool"), shape=Shape([]))
+    flag = g("VarHandleOp", dtype=DType.from_name("bool"), shape=Shape([]))
     write = g("AssignVariableOp", flag, np.bool_(True)).node
-    read = g("ReadVariableOp", flag, dtype=DType.named("bool"))
+    read = g("ReadVariableOp", flag, dtype=DType.from_name("bool"))
     return [[g("Assign", text, ["a", "bc"])], [text], [write], [read]]
 
 
