@@ -24,10 +24,11 @@ from cfgraph.errors import InvalidInput
 from cfgraph.ir import registry
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.names import split_tensor_name
+from cfgraph.ir.role import Role
 from cfgraph.ir.topological_order import OpRoles
 from cfgraph.ops.shape_inference import infer_shapes
 
-_LOOP_INPUT_ROLES: Final = ("enter", "next_iteration")
+_LOOP_INPUT_ROLES: Final = (Role.ENTER, Role.NEXT_ITERATION)
 _SHOWN: Final = 4
 
 
@@ -53,7 +54,7 @@ def _graph_findings(
     if any(_needs_deadness(node, roles) for node in graph):
         found = deadness(graph)
         for node in graph:
-            if roles[node.op] == "merge":
+            if roles[node.op] is Role.MERGE:
                 yield from _race(found, node, roles)
         yield from _never_runs(found, graph)
         yield from _dead_fetches(found, graph, fetches, roles)
@@ -68,8 +69,8 @@ def _graph_findings(
 def _needs_deadness(node: Node, roles: OpRoles) -> bool:
     """True for a Switch, and for a Merge of more than what loops bring and what brings it there."""
     role = roles[node.op]
-    return role == "switch" or (
-        role == "merge" and any(len(meeting) > 1 for meeting in _concurrent_inputs(node, roles))
+    return role is Role.SWITCH or (
+        role is Role.MERGE and any(len(meeting) > 1 for meeting in _concurrent_inputs(node, roles))
     )
 
 
@@ -89,14 +90,14 @@ def _concurrent_inputs(merge: Node, roles: OpRoles) -> tuple[list[Output], list[
     """The inputs of a Merge that meet: in every iteration, and those that enter, in the first."""
     sources = dict.fromkeys(merge.inputs)
     always = [item for item in sources if roles[item.node.op] not in _LOOP_INPUT_ROLES]
-    return always, [item for item in sources if roles[item.node.op] == "enter"]
+    return always, [item for item in sources if roles[item.node.op] is Role.ENTER]
 
 
 def _merge_input_condition(found: Deadness, item: Output, roles: OpRoles) -> Predicate:
     """When an input of a Merge is live; for what enters, in the frame that it comes from."""
     return (
         found.runs(item.node)
-        if roles[item.node.op] == "enter"
+        if roles[item.node.op] is Role.ENTER
         else found.merge_input_condition(item)
     )
 
@@ -174,7 +175,7 @@ def _likely_fetches(found: Deadness, graph: Graph, roles: OpRoles) -> Iterable[O
     """What nothing reads and is made of something: no start of a branch, no end of a loop."""
     for item in sinks(graph, found.frames):
         inputs = item.node.inputs
-        if inputs and not roles[item.node.op] and roles[inputs[0].node.op] != "switch":
+        if inputs and not roles[item.node.op] and roles[inputs[0].node.op] is not Role.SWITCH:
             yield item
 
 

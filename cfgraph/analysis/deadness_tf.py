@@ -23,6 +23,7 @@ from cfgraph.errors import Unsupported
 from cfgraph.ir import registry
 from cfgraph.ir.attrs import TensorValue
 from cfgraph.ir.graph import CONTROL, Graph, Node, Output
+from cfgraph.ir.role import Role
 from cfgraph.ir.topological_order import OpRoles
 
 
@@ -88,15 +89,15 @@ class _BatchOrder:
 
     def is_back_edge(self, source: Node, reader: Node) -> bool:
         roles = self.roles
-        return roles[source.op] == "next_iteration" and roles[reader.op] == "merge"
+        return roles[source.op] is Role.NEXT_ITERATION and roles[reader.op] is Role.MERGE
 
     def park(self, node: Node) -> None:
         """A node has all it needs; at the border of an outermost loop it still waits."""
         inside = tf_frame(node, self.found)
         role = self.roles[node.op]
-        if inside.depth == 1 and role == "enter":
+        if inside.depth == 1 and role is Role.ENTER:
             self.enters.setdefault(inside, []).append(node)
-        elif inside.depth == 1 and role == "exit":
+        elif inside.depth == 1 and role is Role.EXIT:
             self.exits.append(node)
         else:
             self.ready.append(node)
@@ -191,22 +192,22 @@ class _TfTransferFunctions:
 
     def back_edges(self, node: Node) -> list[Output]:
         """The inputs of a Merge that come from the iteration before."""
-        if self.roles[node.op] != "merge":
+        if self.roles[node.op] is not Role.MERGE:
             return []
-        return [item for item in node.inputs if self.roles[item.node.op] == "next_iteration"]
+        return [item for item in node.inputs if self.roles[item.node.op] is Role.NEXT_ITERATION]
 
     # -- nodes -----------------------------------------------------------------------------------
 
     def visit(self, node: Node) -> None:
         """Set the predicates of a node from those of its inputs."""
         role = self.roles[node.op]
-        if role == "merge":
+        if role is Role.MERGE:
             self.merge(node)
-        elif role == "switch":
+        elif role is Role.SWITCH:
             self.switch(node)
-        elif role == "trigger":
+        elif role is Role.CONTROL_TRIGGER:
             self.set_all(node, self.predicates.true)
-        elif role == "recv":
+        elif role is Role.RECV:
             live = self.predicates.symbol(node.output().name, must_be_true=False)
             self.set_all(node, self.predicates.all_of([*self.inputs(node), live]))
         else:

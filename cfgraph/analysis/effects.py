@@ -10,8 +10,9 @@ from collections.abc import Hashable, Iterable, Iterator
 from typing import Final, NamedTuple
 
 from cfgraph.ir.graph import Node, Output
+from cfgraph.ir.role import FORWARDING_ROLES, Role
 from cfgraph.ir.signature import ArgDef
-from cfgraph.ops.opdef.op import FORWARDING_ROLES, Op, lookup
+from cfgraph.ops.opdef.op import Op, lookup
 
 _FLOW: Final = "flow_in"
 
@@ -109,7 +110,7 @@ def _forwarded_handle(item: Output) -> Output | None:
     node, op = item.node, lookup(item.node.op)
     if op is None or not node.inputs:
         return None
-    if op.role == "merge":
+    if op.role is Role.MERGE:
         # one that closes a loop hands round what has entered
         entering = [one for one in node.inputs if not _is_next_iteration(one.node)]
         return entering[0] if len(set(entering)) == 1 else None
@@ -120,7 +121,7 @@ def _forwarded_handle(item: Output) -> Output | None:
 
 def _is_next_iteration(node: Node) -> bool:
     op = lookup(node.op)
-    return op is not None and op.role == "next_iteration"
+    return op is not None and op.role is Role.NEXT_ITERATION
 
 
 def _forwards_updated_ref(op: type[Op], item: Output) -> bool:

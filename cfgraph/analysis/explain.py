@@ -18,16 +18,17 @@ from cfgraph.analysis.reachability import ancestors
 from cfgraph.analysis.transfers import sends_by_recv
 from cfgraph.ir.devices import short_device_name
 from cfgraph.ir.graph import CONTROL, Graph, Node, Output
+from cfgraph.ir.role import Role
 from cfgraph.ir.topological_order import topological_order
 from cfgraph.ops.opdef.op import lookup, role_of
 
 _COLOCATED: Final = b"loc:@"
 _ALL: Final = "all of its inputs"
-_WAITS: Final = {
-    "merge": "the first live data input",
-    "trigger": "its control inputs, dead or live",
-    "enter": f"{_ALL}, outside of the loop",
-    "recv": "its control inputs, and the message",
+_WAITS: Final[dict[Role | None, str]] = {
+    Role.MERGE: "the first live data input",
+    Role.CONTROL_TRIGGER: "its control inputs, dead or live",
+    Role.ENTER: f"{_ALL}, outside of the loop",
+    Role.RECV: "its control inputs, and the message",
 }
 
 
@@ -82,7 +83,7 @@ def explain_node(graph: Graph, subject: str) -> Explanation:
         tuple(_outputs(found, node, runs)),
         _waits(node),
         _inputs(found, node),
-        role_of(node) != "merge" and found.has_mismatched_inputs(node),
+        role_of(node) is not Role.MERGE and found.has_mismatched_inputs(node),
         tuple(item.name for item in ancestors(graph, [node]) if is_input(item)),
         tuple(dict.fromkeys(_readers(node))),
         _message(graph, node),
@@ -100,7 +101,7 @@ def _readers(node: Node) -> Iterator[str]:
 
 def _message(graph: Graph, node: Node) -> str | None:
     """Where the message of a Recv comes from, or that of a Send goes to."""
-    if role_of(node) not in ("send", "recv"):
+    if role_of(node) not in (Role.SEND, Role.RECV):
         return None
     for recv, send in sends_by_recv(graph).items():
         if node is recv:
@@ -126,9 +127,9 @@ def _inputs(found: Deadness, node: Node) -> tuple[EdgeCondition, ...]:
 
 def _source_iteration(found: Deadness, source: Node, name: str, predicate: int) -> EdgeCondition:
     edge = _edge(found, name, predicate)
-    if role_of(source) == "enter":
+    if role_of(source) is Role.ENTER:
         return replace(edge, words=_enter_inputs(found, source))
-    if role_of(source) == "next_iteration":
+    if role_of(source) is Role.NEXT_ITERATION:
         return replace(edge, words=f"{edge.words}, in the iteration before")
     return edge
 
@@ -140,13 +141,13 @@ def _enter_inputs(found: Deadness, enter: Node) -> str:
 
 def _outputs(found: Deadness, node: Node, runs: int) -> list[EdgeCondition]:
     """The outputs that are not live whenever the node is, or not in its frame."""
-    if role_of(node) == "enter":
+    if role_of(node) is Role.ENTER:
         predicate = found.text(found.of_control(node))
         return [EdgeCondition(f"{node.name}:0", predicate, _enter_inputs(found, node))]
     read = {use.node.inputs[use.slot].port for use in node.uses if use.slot >= 0}
-    ports = sorted(read | {0, 1} if role_of(node) == "switch" else read)
+    ports = sorted(read | {0, 1} if role_of(node) is Role.SWITCH else read)
     outputs = [Output(node, port) for port in ports]
-    leaves = role_of(node) == "exit"
+    leaves = role_of(node) is Role.EXIT
     return [
         _edge(found, item.name, found.of(item))
         for item in outputs
@@ -156,9 +157,9 @@ def _outputs(found: Deadness, node: Node, runs: int) -> list[EdgeCondition]:
 
 def _waits(node: Node) -> str:
     if not node.inputs and not node.controls:
-        return "nothing" if role_of(node) != "recv" else "the message"
+        return "nothing" if role_of(node) is not Role.RECV else "the message"
     late = ", and its control inputs, dead or live" if node.controls else ""
-    return _WAITS.get(role_of(node), _ALL) + (late if role_of(node) == "merge" else "")
+    return _WAITS.get(role_of(node), _ALL) + (late if role_of(node) is Role.MERGE else "")
 
 
 def _device(node: Node) -> tuple[str, str]:
@@ -197,7 +198,7 @@ def unconditional_work(graph: Graph, predicate: Output) -> UnconditionalWork | N
     switches = [
         node
         for node in graph
-        if role_of(node) == "switch" and guards.source(node.inputs[1])[0] == source
+        if role_of(node) is Role.SWITCH and guards.source(node.inputs[1])[0] == source
     ]
     if not switches:
         return None
@@ -230,7 +231,7 @@ def _branch_of_reader(
     reader: Node, slot: int, guards: PathConditions, source: Output, known: int | None
 ) -> int | None:
     if (
-        role_of(reader) != "switch"
+        role_of(reader) is not Role.SWITCH
         or slot == CONTROL
         or guards.source(reader.inputs[1])[0] != source
     ):

@@ -18,6 +18,7 @@ from cfgraph.errors import UsageError
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.names import split_tensor_name
+from cfgraph.ir.role import Role
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
 from cfgraph.ir.topological_order import OpRoles
 from cfgraph.ops.opdef.op import lookup
@@ -32,8 +33,8 @@ def is_input(node: Node) -> bool:
     return bool(op and (op.is_input or _from_client(op.role, node)))
 
 
-def _from_client(role: str, node: Node) -> bool:
-    return role == "recv" and bool(node.attrs.get("client_terminated"))
+def _from_client(role: Role | None, node: Node) -> bool:
+    return role is Role.RECV and bool(node.attrs.get("client_terminated"))
 
 
 def must_be_fed(node: Node) -> bool:
@@ -120,15 +121,15 @@ _SHORT_TYPES: Final = {"float32": "f32", "float64": "f64", "int32": "i32", "int6
 
 def fed_tensor(graph: Graph, name: str) -> Output:
     """The tensor to feed under a name. Raises UsageError where there is none."""
-    return _run_tensor(graph, name, ("arg", "recv"), "_arg_")
+    return _run_tensor(graph, name, (Role.ARG, Role.RECV), "_arg_")
 
 
 def fetched_tensor(graph: Graph, name: str) -> Output:
     """The tensor to fetch under a name. Raises UsageError where there is none."""
-    return _run_tensor(graph, name, ("retval", "send"), "_retval_")
+    return _run_tensor(graph, name, (Role.RETVAL, Role.SEND), "_retval_")
 
 
-def _run_tensor(graph: Graph, name: str, wanted: tuple[str, str], prefix: str) -> Output:
+def _run_tensor(graph: Graph, name: str, wanted: tuple[Role, Role], prefix: str) -> Output:
     try:
         return graph.tensor(name)
     except UsageError:
@@ -138,18 +139,18 @@ def _run_tensor(graph: Graph, name: str, wanted: tuple[str, str], prefix: str) -
         return found.inputs[0] if found.inputs else Output(found, 0)
 
 
-def _run_stand_in(graph: Graph, name: str, wanted: tuple[str, str], prefix: str) -> Node | None:
+def _run_stand_in(graph: Graph, name: str, wanted: tuple[Role, Role], prefix: str) -> Node | None:
     """The `_Arg`, `_Retval` or transfer to the client of a tensor, of an index or of that name."""
     base, port = split_tensor_name(name)
     indexed, client = wanted
     roles = OpRoles()
     for node in graph:
         role = roles[node.op]
-        if role == indexed:
+        if role is indexed:
             index = node.attrs.get("index")
             if name in (node.name, str(index)) or node.name == f"{prefix}{base}_{port}_{index}":
                 return node
-        elif role == client and node.attrs.get("client_terminated"):
+        elif role is client and node.attrs.get("client_terminated"):
             tensor = rendezvous_key(node).tensor_name
             if tensor in (name, f"{base}:{port}"):
                 return node

@@ -10,6 +10,7 @@ from cfgraph.analysis.loops.frames import Frames, frames
 from cfgraph.analysis.transfers import is_transfer, rendezvous_key, sends_by_recv
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.library import copy_graph
+from cfgraph.ir.role import Role
 from cfgraph.ir.topological_order import OpRoles
 from cfgraph.ops.shape_inference import StaticShapes, infer_shapes
 
@@ -56,7 +57,7 @@ def device_partitions(graph: Graph, found: Frames | None = None) -> Partitions:
     """Take a partitioned graph apart; any other graph has devices and no routes."""
     found = frames(graph) if found is None else found
     roles = OpRoles()
-    sends = [node for node in graph if roles[node.op] == "send" and is_transfer(node, roles)]
+    sends = [node for node in graph if roles[node.op] is Role.SEND and is_transfer(node, roles)]
     routes = _routes(_message_sizes(graph, sends) if sends else {}, found)
     nodes = Counter(node.device for node in graph)
     once, iteration = Counter[str](), Counter[str]()

@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable
 
 from cfgraph.analysis.transfers import RendezvousKey, is_transfer, rendezvous_key, sends_by_key
 from cfgraph.ir.graph import Graph, Node, Output
+from cfgraph.ir.role import Role
 from cfgraph.ir.topological_order import OpRoles
 
 
@@ -29,7 +30,7 @@ def ancestors(
     sends: dict[RendezvousKey, Node] | None = None
     while queue:
         node = queue.pop()
-        if not node.inputs and roles[node.op] == "recv" and is_transfer(node, roles):
+        if not node.inputs and roles[node.op] is Role.RECV and is_transfer(node, roles):
             sends = sends_by_key(graph) if sends is None else sends
             send = sends.get(rendezvous_key(node))
             if send is not None and send not in found:

@@ -12,6 +12,7 @@ from cfgraph.ir.dtypes import DType
 from cfgraph.ir.functions import BodyNode
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.registry import output_count
+from cfgraph.ir.role import FORWARDING_ROLES, Role
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
 from cfgraph.ops.families.constants import Identity
 from cfgraph.ops.families.control_flow import ForwardingOp
@@ -19,7 +20,7 @@ from cfgraph.ops.families.functional import FunctionalOp
 from cfgraph.ops.families.identity import ForwardingIdentity
 from cfgraph.ops.families.resource_variables import ReadVariableOp, declared_shape
 from cfgraph.ops.families.stacks import StackHandle, StackPopV2, StackPushV2
-from cfgraph.ops.opdef.op import FORWARDING_ROLES, is_a, lookup, role_of
+from cfgraph.ops.opdef.op import is_a, lookup, role_of
 
 
 def variable_of_handle(graph: Graph, handle: Output) -> tuple[DType | None, Shape]:
@@ -133,7 +134,9 @@ def _handle_readers(handle: Output) -> Iterator[Node]:
                 yield use.node
                 continue
             count = registry.output_count(use.node) or 1
-            for made in map(use.node.output, range(count if role_of(use.node) == "switch" else 1)):
+            for made in map(
+                use.node.output, range(count if role_of(use.node) is Role.SWITCH else 1)
+            ):
                 if made not in seen:
                     seen.add(made)
                     todo.append(made)

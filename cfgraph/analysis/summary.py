@@ -23,6 +23,7 @@ from cfgraph.ir import registry
 from cfgraph.ir.attrs import TensorValue
 from cfgraph.ir.functions import BodyNode, Function
 from cfgraph.ir.graph import Graph, Node, Output
+from cfgraph.ir.role import Role
 from cfgraph.ir.signature import ArgDef
 from cfgraph.ir.topological_order import OpRoles
 from cfgraph.ops.families.functional import FunctionalOp
@@ -180,7 +181,7 @@ def _outputs_of(graph: Graph, found: Frames) -> Iterator[Endpoint]:
     """The likely outputs: values that leave a loop unused stand behind the others."""
     shapes = infer_shapes(graph)
     items = sinks(graph, found)
-    for item in sorted(items, key=lambda item: role_of(item.node) == "exit"):
+    for item in sorted(items, key=lambda item: role_of(item.node) is Role.EXIT):
         yield Endpoint(item.name, format_type(item.dtype, shapes[item]))
 
 
@@ -232,7 +233,7 @@ def next_command(graph: Graph, path: str, summary: Summary, *, restored: bool = 
     items = without_io_nodes(graph, [item for item in items if item.node not in stuck])
     if summary.faults or not items:
         return shlex.join(["cfgraph", "check", path])
-    fetched = [item for item in items if role_of(item.node) != "exit"]
+    fetched = [item for item in items if role_of(item.node) is not Role.EXIT]
     fetched = [item for item in fetched if not _assigns(item.node)] or fetched
     fetched = _by_ancestor_count(graph, fetched)[:_MAX_FETCHES]
     wanted = ancestors(graph, [item.node for item in fetched or items])

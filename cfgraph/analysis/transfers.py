@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable
 from typing import Any, NamedTuple
 
 from cfgraph.ir.graph import Graph, Node
+from cfgraph.ir.role import Role
 from cfgraph.ir.topological_order import OpRoles
 
 
@@ -31,13 +32,13 @@ def _text(value: Any) -> str:
 
 def is_transfer(node: Node, roles: OpRoles) -> bool:
     """True for a Send or Recv whose other end is in the graph, not at the client."""
-    return roles[node.op] in ("send", "recv") and not node.attrs.get("client_terminated")
+    return roles[node.op] in (Role.SEND, Role.RECV) and not node.attrs.get("client_terminated")
 
 
 def is_partitioned(graph: Graph) -> bool:
     """True if edges of the graph are cut into pairs of Send and Recv."""
     roles = OpRoles()
-    if not any(roles[op] in ("send", "recv") for op in graph.ops):
+    if not any(roles[op] in (Role.SEND, Role.RECV) for op in graph.ops):
         return False
     return any(is_transfer(node, roles) for node in graph)
 
@@ -46,7 +47,7 @@ def sends_by_key(nodes: Iterable[Node]) -> dict[RendezvousKey, Node]:
     """The Send of each key; the first one where several have it."""
     roles, found = OpRoles(), dict[RendezvousKey, Node]()
     for node in nodes:
-        if roles[node.op] == "send" and is_transfer(node, roles):
+        if roles[node.op] is Role.SEND and is_transfer(node, roles):
             found.setdefault(rendezvous_key(node), node)
     return found
 
@@ -54,7 +55,7 @@ def sends_by_key(nodes: Iterable[Node]) -> dict[RendezvousKey, Node]:
 def sends_by_recv(nodes: Collection[Node]) -> dict[Node, Node]:
     """The Send that each Recv hears from; a Recv whose Send is not among the nodes is left out."""
     roles = OpRoles()
-    recvs = [node for node in nodes if roles[node.op] == "recv" and is_transfer(node, roles)]
+    recvs = [node for node in nodes if roles[node.op] is Role.RECV and is_transfer(node, roles)]
     sent = sends_by_key(nodes) if recvs else {}
     pairs = ((node, sent.get(rendezvous_key(node))) for node in recvs)
     return {node: send for node, send in pairs if send is not None}

@@ -13,9 +13,15 @@ from cfgraph.analysis.deadness.deadness import LivenessCondition
 from cfgraph.analysis.loops.frames import Frame
 from cfgraph.console.selection import NodeSelection
 from cfgraph.ir.graph import Node
+from cfgraph.ir.role import Role
 from cfgraph.ops.opdef.op import role_of
 
-_SHAPES = {"switch": "trapezium", "merge": "invtrapezium", "enter": "cds", "exit": "cds"}
+_SHAPES: Final[dict[Role | None, str]] = {
+    Role.SWITCH: "trapezium",
+    Role.MERGE: "invtrapezium",
+    Role.ENTER: "cds",
+    Role.EXIT: "cds",
+}
 
 
 # the angle between the hues of two neighbours, as far from those of others as it gets
@@ -92,7 +98,7 @@ def _edges(node: Node, numbers: dict[Node, str]) -> Iterator[str]:
         if source is None:
             continue
         style = []
-        if role_of(item.node) == "next_iteration" and role_of(node) == "merge":
+        if role_of(item.node) is Role.NEXT_ITERATION and role_of(node) is Role.MERGE:
             style.append("color=red, constraint=false")
         if item.port:
             style.append(f'taillabel="{item.port}"')

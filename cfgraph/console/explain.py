@@ -25,6 +25,7 @@ from cfgraph.errors import UsageError
 from cfgraph.ir.devices import short_device_name
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.names import first_names
+from cfgraph.ir.role import Role
 from cfgraph.ir.units import format_duration
 from cfgraph.ops.opdef.op import lookup, role_of
 from cfgraph.ops.shape_inference import infer_shapes
@@ -165,7 +166,9 @@ def explain_loop(
 
     def cost(node: Node) -> float:
         kind = costs.kind_of(node.device)
-        waits = costs.link.seconds(estimates.size(Output(node))) if role_of(node) == "recv" else 0.0
+        waits = (
+            costs.link.seconds(estimates.size(Output(node))) if role_of(node) is Role.RECV else 0.0
+        )
         return costs.seconds(kind, *estimates.work(node)) + waits
 
     answer = critical_cycle(graph, path, cost)
@@ -279,7 +282,7 @@ def _is_loop(graph: Graph, subject: str) -> bool:
 def _unconditional_work(graph: Graph, told: Explanation) -> UnconditionalWork | None:
     """What runs regardless of a node that is a predicate outside of loops, or of a Switch's."""
     node = told.node
-    if role_of(node) == "switch":
+    if role_of(node) is Role.SWITCH:
         return unconditional_work(graph, node.inputs[1])
     return unconditional_work(graph, node.output()) if node.readers(0) else None
 

@@ -11,6 +11,7 @@ from cfgraph.analysis.feeds_and_fetches import format_type
 from cfgraph.analysis.gradient_paths import GradientCut, find_gradient_cut
 from cfgraph.console.output import Column, OutputTable, Styled, page
 from cfgraph.ir.graph import Graph, Node
+from cfgraph.ir.role import Role
 from cfgraph.ops.families.stacks import StackPushV2
 from cfgraph.ops.opdef.op import is_a, role_of
 from cfgraph.ops.shape_inference import infer_shapes
@@ -79,7 +80,7 @@ def added_gradients(
         tuple(_gradient_rows(graph, found)),
         len(made),
         sum(_is_accumulator_push(node) for node in made),
-        sum(role_of(node) == "loop_cond" for node in made),
+        sum(role_of(node) is Role.LOOP_COND for node in made),
     )
 
 

@@ -62,9 +62,9 @@ def _outputs_text(event: TraceEvent) -> str:
         return f"{event.text} {format_byte_size(event.bytes)}, {duration}"
     if event.text:
         return event.text
-    if event.kind == "send":
+    if event.is_send:
         return f"{'dead' if event.dead else f'{event.bytes} B'} to {event.peer}"
-    if event.dead or (event.kind == "recv" and event.outputs == (None,)):
+    if event.dead or (event.is_recv and event.outputs == (None,)):
         return "dead"
     texts = ["dead" if item is None else summary_text(item) for item in event.outputs]
     return ", ".join(texts) if set(texts) != {"dead"} else "-"

@@ -8,14 +8,16 @@ from typing import Final
 
 from cfgraph.ir import registry
 from cfgraph.ir.graph import Node, Output
+from cfgraph.ir.role import Role
 
 
-class OpRoles(dict[str, str]):
-    """What an op is to the executor, by op name (`enter`, `merge`, …, `` for an ordinary one)."""
+class OpRoles(dict[str, Role | None]):
+    """Roles by op name; None for an ordinary op."""
 
-    def __missing__(self, op: str) -> str:
+    def __missing__(self, op: str) -> Role | None:
         definition = registry.lookup(op)
-        role = self[op] = definition.role if definition else ""
+        role: Role | None = definition.role if definition else None
+        self[op] = role
         return role
 
 
@@ -105,8 +107,8 @@ class _DepthFirstSort:
         needs = [item for item in node.inputs if item[0] in todo]
         if needs and cut:
             needs = [item for item in needs if item not in cut]
-        if needs and self.roles[node.op] == "merge":
-            needs = [item for item in needs if self.roles[item[0].op] != "next_iteration"]
+        if needs and self.roles[node.op] is Role.MERGE:
+            needs = [item for item in needs if self.roles[item[0].op] is not Role.NEXT_ITERATION]
         found = [item[0] for item in needs]
         if node.controls:
             found.extend(control for control in node.controls if control in todo)

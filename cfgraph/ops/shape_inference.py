@@ -11,9 +11,10 @@ from typing import Any, Final
 from cfgraph.ir import registry
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.names import split_tensor_name
+from cfgraph.ir.role import Role
 from cfgraph.ir.shapes import SCALAR_SHAPE, UNKNOWN_SHAPE, Shape
 from cfgraph.ir.signature import MAX_COUNT
-from cfgraph.ops.opdef.op import Op, lookup
+from cfgraph.ops.opdef.op import Op, lookup, role_of
 from cfgraph.ops.opdef.shape_functions import LARGEST_RANK, InferenceContext
 from cfgraph.ops.static_values import (
     PartialArray,
@@ -66,7 +67,7 @@ def infer_shapes(graph: Graph, feeds: Mapping[str, Any] | None = None) -> Static
 
 
 # roles whose nodes hand a token on as it is
-_TOKEN_FORWARDING_ROLES: Final = ("switch", "enter", "exit", "next_iteration")
+_TOKEN_FORWARDING_ROLES: Final = (Role.SWITCH, Role.ENTER, Role.EXIT, Role.NEXT_ITERATION)
 
 
 class _PartialContext(InferenceContext):
@@ -105,7 +106,7 @@ class _InferenceFacts:
     """
 
     op: type[Op] | None
-    role: str
+    role: Role | None
     hands_on: bool
     count: int | None
     always_infers: bool
@@ -116,7 +117,7 @@ class _InferenceFactsByOp(dict[str, _InferenceFacts]):
 
     def __missing__(self, name: str) -> _InferenceFacts:
         op = lookup(name)
-        role = op.role if op else ""
+        role = op.role if op else None
         count = op.parsed().simple_outputs if op else None
         tells = op is not None and (op.shape_only or not op.parsed().inputs)
         facts = self[name] = _InferenceFacts(
@@ -148,7 +149,7 @@ class _ShapePropagation:
     def run(self) -> StaticShapes:
         for node in self.graph:
             count = len(node.inputs)
-            if count > 1 and self.facts[node.op].role == "merge":
+            if count > 1 and self.facts[node.op].role is Role.MERGE:
                 count = 1
             if self.fed and self._fed_outputs(node) is not None:
                 count = 0
@@ -225,7 +226,7 @@ class _ShapePropagation:
             return [shape for shape, _ in fed], [value for _, value in fed]
         facts = self.facts[node.op]
         count = _output_count(node) if facts.count is None else facts.count
-        if facts.role == "merge":
+        if facts.role is Role.MERGE:
             return self._merge(node, count)
         have = self.shapes
         inputs = tuple(
@@ -235,7 +236,7 @@ class _ShapePropagation:
             ]
         )
         values = [self.values.get(item) for item in node.inputs]
-        if facts.role == "loop_cond":
+        if facts.role is Role.LOOP_COND:
             return [SCALAR_SHAPE] * count, values[:1] * count
         if facts.hands_on and inputs:
             return [inputs[0]] * count, [values[0]] * count
@@ -302,8 +303,8 @@ def infer_node_shapes(
     cannot fit.
     """
     count = _output_count(node)
-    role = _role_of_node(node)
-    if role == "merge":
+    role = role_of(node)
+    if role is Role.MERGE:
         return [UNKNOWN_SHAPE, *[SCALAR_SHAPE] * (count - 1)], [None] * count
     if role in _TOKEN_FORWARDING_ROLES and inputs:
         return [inputs[0]] * count, [None] * count
@@ -339,11 +340,6 @@ def _values_of(
     except Exception:
         return [None] * len(shapes)
     return found if len(found) == len(shapes) else [None] * len(shapes)
-
-
-def _role_of_node(node: Node) -> str:
-    op: type[Op] | None = lookup(node.op)
-    return op.role if op else ""
 
 
 def _output_count(node: Node) -> int:

@@ -16,6 +16,7 @@ from cfgraph.analysis.resource_handles import stacks
 from cfgraph.analysis.transfers import sends_by_recv
 from cfgraph.ir import registry
 from cfgraph.ir.graph import Graph, Node, Output
+from cfgraph.ir.role import Role
 from cfgraph.ir.shapes import Shape
 from cfgraph.ops.opdef.abstract_tensor import AbstractTensor
 from cfgraph.ops.opdef.op import OpError
@@ -59,7 +60,7 @@ def _nodes_with_values(graph: Graph, nodes: dict[Node, NodePlan]) -> set[Node]:
 def _required_inputs(plan: NodePlan) -> Iterator[Output]:
     """The inputs whose values a node needs whoever reads it."""
     node, op = plan.node, plan.op
-    if op.role in ("switch", "loop_cond"):
+    if op.role in (Role.SWITCH, Role.LOOP_COND):
         yield node.inputs[-1]
     elif op.stateful and not op.role:
         yield from _inspected_inputs(plan)

@@ -11,6 +11,7 @@ from cfgraph.analysis.transfers import RendezvousKey, rendezvous_key
 from cfgraph.errors import ExecutionError
 from cfgraph.ir.devices import short_device_name
 from cfgraph.ir.graph import Node, Output
+from cfgraph.ir.role import Role
 from cfgraph.runtime.engine.frame_state import FrameState, Iteration
 from cfgraph.runtime.engine.plan import NodePlan
 from cfgraph.runtime.engine.rendezvous import PendingRecv, Rendezvous
@@ -215,7 +216,7 @@ class _DeadnessTracer:
                 if not entered:
                     return f"{item.node.name!r} was live in no iteration of {plan.frame.name!r}"
                 item = Output(entered[0].node, 0)
-            elif plan.op.role == "switch" and not self.here.got_dead_token(plan):
+            elif plan.op.role is Role.SWITCH and not self.here.got_dead_token(plan):
                 return _switch_decision(self.here, plan, item.port)
             else:
                 item = self._sent(plan) or self._dead_input(plan) or item
@@ -223,7 +224,7 @@ class _DeadnessTracer:
 
     def _sent(self, plan: NodePlan) -> Output | None:
         """What the Send of a Recv read, on the other device; None for what is no Recv."""
-        if plan.op.role != "recv" or self.here.got_dead_token(plan):
+        if plan.op.role is not Role.RECV or self.here.got_dead_token(plan):
             return None
         send = self.rest.sends.get(rendezvous_key(plan.node))
         if send is None:
@@ -249,12 +250,14 @@ class _DeadnessTracer:
         """True if an output (-1: the control edges) was dead; of an Exit nobody knows."""
         if here.got_dead_token(source) or port < 0:
             return here.got_dead_token(source)
-        if source.op.role == "switch":
+        if source.op.role is Role.SWITCH:
             index = int(here.iteration.values[source.base + 1])
             last = source.outputs - 1
             return port != (index if 0 <= index <= last else last)
         send = (
-            self.rest.sends.get(rendezvous_key(source.node)) if source.op.role == "recv" else None
+            self.rest.sends.get(rendezvous_key(source.node))
+            if source.op.role is Role.RECV
+            else None
         )
         if send is None:
             return False

@@ -9,6 +9,7 @@ from typing import Final
 
 from cfgraph.analysis.transfers import RendezvousKey, rendezvous_key
 from cfgraph.ir.graph import Node
+from cfgraph.ir.role import Role
 from cfgraph.runtime.engine.executor import Executor
 from cfgraph.runtime.engine.frame_state import DEAD, PENDING_MASK, FrameState, Iteration
 from cfgraph.runtime.engine.plan import FramePlan, NodePlan
@@ -36,7 +37,7 @@ class DeviceIteration:
 
     def got_dead_token(self, plan: NodePlan) -> bool:
         """True if a node of this frame got a dead token (a Merge: nothing else)."""
-        inputs = len(plan.node.inputs) if plan.op.role == "merge" else 1
+        inputs = len(plan.node.inputs) if plan.op.role is Role.MERGE else 1
         return self.iteration.pending[plan.counter] >= inputs * DEAD
 
     def child(self, plan: FramePlan) -> FrameState | None:
@@ -73,7 +74,7 @@ class QuiescentState:
                 self.homes[node] = executor
                 if plan.child is not None:
                     self._enters[plan.child].append(plan)
-                if plan.op.role == "send":
+                if plan.op.role is Role.SEND:
                     self.sends[rendezvous_key(node)] = plan
         self.waiting = {(key, id(w.iteration)): w for key, w in rendezvous.waiting()}
 
@@ -99,7 +100,7 @@ class QuiescentState:
     def is_waiting(self, here: DeviceIteration, plan: NodePlan) -> bool:
         """True for a Recv that fired, and whose message has not come."""
         return (
-            plan.op.role == "recv"
+            plan.op.role is Role.RECV
             and (rendezvous_key(plan.node), id(here.iteration)) in self.waiting
         )
 
@@ -136,12 +137,12 @@ class QuiescentState:
     def _stopped(self, here: DeviceIteration, plan: NodePlan) -> StopReason:
         """Why a source gave nothing: what can be told, and what else has to be looked at."""
         role, name = plan.op.role, plan.node.name
-        if role == "exit" and plan.frame is not here.frame:
+        if role is Role.EXIT and plan.frame is not here.frame:
             return self._loop(here, plan)
-        if role == "next_iteration":
+        if role is Role.NEXT_ITERATION:
             return self._back_edge(here, plan)
         around = here.around()
-        there = around if around and role == "enter" and plan.child is here.frame else here
+        there = around if around and role is Role.ENTER and plan.child is here.frame else here
         if self.is_waiting(there, plan):
             return f"{name!r} waits for its message", []
         return "", [] if there.fired(plan) else [(there, plan)]

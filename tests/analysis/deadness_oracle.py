@@ -13,6 +13,7 @@ from cfgraph.analysis.deadness.deadness import Deadness, TokenSource, deadness
 from cfgraph.analysis.loops.frames import Frame, Frames, frames
 from cfgraph.ir import registry
 from cfgraph.ir.graph import CONTROL, Graph, Node, Output
+from cfgraph.ir.role import Role
 from cfgraph.ops.opdef.op import role_of
 from tests.analysis.assignments import Assignment, Tables
 from tests.analysis.liveness_oracle import Liveness
@@ -37,7 +38,7 @@ class ObservedLiveness:
 def token_sources(graph: Graph) -> Iterator[TokenSource]:
     """All outputs and control edges of a graph."""
     for node in graph:
-        if role_of(node) != "next_iteration":
+        if role_of(node) is not Role.NEXT_ITERATION:
             yield node
             for port in range(registry.output_count(node) or 0):
                 yield Output(node, port)

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from cfgraph.ir.graph import Graph, Node, Output
+from cfgraph.ir.role import Role
 from cfgraph.ops.opdef.op import role_of
 from cfgraph.runtime.engine.plan import Plan, make_plans
 from cfgraph.runtime.prepare import lower_run
@@ -18,7 +19,7 @@ from tests.analysis.liveness_oracle import Liveness, Tag, liveness, tag_path
 # a node's name and the path it ran in
 NodeAtPath = tuple[str, str]
 
-_OUT_OF_FRAME = ("enter", "exit", "next_iteration")
+_OUT_OF_FRAME = (Role.ENTER, Role.EXIT, Role.NEXT_ITERATION)
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ class ExecutorRun:
         found: dict[tuple[Output, str], int] = {}
         for event in self.events:
             node = self.node(event.node)
-            if not event.dead and role_of(node) == "switch":
+            if not event.dead and role_of(node) is Role.SWITCH:
                 taken = [port for port, value in enumerate(event.outputs) if value is not None]
                 key = node.inputs[1], event.frame
                 found[key] = max(taken[0], found.get(key, 0))

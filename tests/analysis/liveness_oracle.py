@@ -15,6 +15,7 @@ from typing import Final
 from cfgraph.analysis.loops.frames import Frame, frames
 from cfgraph.ir import registry
 from cfgraph.ir.graph import CONTROL, Graph, Node, Output
+from cfgraph.ir.role import Role
 from cfgraph.ir.topological_order import OpRoles
 
 Tag = tuple[tuple[str, int], ...]
@@ -169,7 +170,7 @@ class _Run:
         to_merge = live if merge_input_condition is None else merge_input_condition
         for use in output.node.uses:
             if use.slot >= 0 and use.node.inputs[use.slot].port == output.port:
-                token = to_merge if self.roles[use.node.op] == "merge" else live
+                token = to_merge if self.roles[use.node.op] is Role.MERGE else live
                 self.deliver(use.node, use.slot, tag, live=token)
 
     def send_control(self, node: Node, tag: Tag, *, live: bool) -> None:
@@ -186,7 +187,7 @@ class _Run:
             arrived.controls += 1
         else:
             arrived.data += 1
-        if self.roles[node.op] != "merge":
+        if self.roles[node.op] is not Role.MERGE:
             arrived.dead += not live
             if (arrived.data, arrived.controls) == (len(node.inputs), len(node.controls)):
                 self.queue.append((node, tag, not arrived.dead))
@@ -195,7 +196,7 @@ class _Run:
             arrived.live += live
             if not live:
                 source = node.inputs[slot]
-                entered = self.roles[source.node.op] == "enter" and source not in self.fed
+                entered = self.roles[source.node.op] is Role.ENTER and source not in self.fed
                 arrived.dead += len(node.inputs) if entered else 1
         decided = arrived.live or arrived.dead >= len(node.inputs)
         if decided and arrived.controls == len(node.controls) and not arrived.ready:
@@ -207,18 +208,18 @@ class _Run:
     def fire(self, node: Node, tag: Tag, live: bool) -> None:
         """Run one token."""
         role = self.roles[node.op]
-        live = live or role == "trigger"
+        live = live or role is Role.CONTROL_TRIGGER
         self.result.fired[node, tag] = live
-        if role == "enter":
+        if role is Role.ENTER:
             self.enter(node, tag, live=live)
-        elif role == "exit":
+        elif role is Role.EXIT:
             self.exit(node, tag, live=live)
-        elif role == "next_iteration":
+        elif role is Role.NEXT_ITERATION:
             if live:
                 self.next_iteration(node, tag)
-        elif live and role == "switch":
+        elif live and role is Role.SWITCH:
             self.switch(node, tag)
-        elif role == "recv":
+        elif role is Role.RECV:
             self.recv(node, tag, live=live)
         else:
             self.send(node, tag, live=live)

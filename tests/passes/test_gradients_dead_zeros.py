@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import cfgraph
+from cfgraph.ir.role import Role
 from cfgraph.ops.opdef.op import role_of, strip_identities
 
 X, W = np.array([0.2, 0.7]), np.array([1.5, 0.3])
@@ -37,8 +38,8 @@ def switch_on_what_is_live(graph: cfgraph.Graph) -> None:
     """Let the inner Switches read their predicate as it is outside of the outer conditional."""
     cfgraph.lower(graph)
     for node in graph:
-        before = strip_identities(node.inputs[1]) if role_of(node) == "switch" else None
-        if before is not None and role_of(before.node) == "switch":
+        before = strip_identities(node.inputs[1]) if role_of(node) is Role.SWITCH else None
+        if before is not None and role_of(before.node) is Role.SWITCH:
             graph.set_input(node, 1, before.node.inputs[0])
 
 

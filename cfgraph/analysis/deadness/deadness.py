@@ -22,6 +22,7 @@ from cfgraph.analysis.loops.frames import Frame, Frames, frames
 from cfgraph.analysis.loops.happens_before import loop_aware_postorder
 from cfgraph.errors import InvalidInput
 from cfgraph.ir.graph import Graph, Node, Output
+from cfgraph.ir.role import Role
 
 TokenSource = Output | Node
 Predicate = int
@@ -69,13 +70,13 @@ class Deadness:
 
         For an Enter and an Exit it is not that of what they hand on, which is in another frame.
         """
-        if self._rules.roles[node.op] in ("enter", "exit") and node in self.frames.of:
+        if self._rules.roles[node.op] in (Role.ENTER, Role.EXIT) and node in self.frames.of:
             return self._rules.start(node)
         return self.of_control(node)
 
     def inputs(self, node: Node) -> tuple[Predicate, ...]:
         """The predicates of all edges into a node, data first."""
-        of = self.merge_input_condition if self._rules.roles[node.op] == "merge" else self.of
+        of = self.merge_input_condition if self._rules.roles[node.op] is Role.MERGE else self.of
         return (*map(of, node.inputs), *map(self.of_control, node.controls))
 
     def merge_input_condition(self, output: Output) -> Predicate:
@@ -216,7 +217,7 @@ def _revisit(rules: TransferFunctions, order: list[Node], changed: Sequence[Recu
         rules.stale_switches.clear()
         if changed_here or node in owners:
             stale.update(use.node for use in node.uses)
-            if rules.roles[node.op] in ("enter", "next_iteration"):
+            if rules.roles[node.op] in (Role.ENTER, Role.NEXT_ITERATION):
                 stale.update(_exit_dependents(rules, rules.frames.of_outputs[node]))
             if node in hears:
                 stale.add(hears[node])

@@ -19,10 +19,11 @@ from cfgraph.analysis.loops.frames import Frames
 from cfgraph.ir.attrs import TensorValue
 from cfgraph.ir.dtypes import bool_
 from cfgraph.ir.graph import Node, Output
-from cfgraph.ops.opdef.op import Op, lookup
+from cfgraph.ir.role import Role
+from cfgraph.ops.opdef.op import Op, lookup, role_of
 
 _MAX_STEPS: Final = 200
-_CARRYING_ROLES: Final = ("switch", "enter", "exit", "next_iteration", "loop_cond")
+_CARRYING_ROLES: Final = (Role.SWITCH, Role.ENTER, Role.EXIT, Role.NEXT_ITERATION, Role.LOOP_COND)
 
 
 def entered_value(merge: Node, frames: Frames, cut: Collection[Output]) -> tuple[Output, ...]:
@@ -34,10 +35,14 @@ def entered_value(merge: Node, frames: Frames, cut: Collection[Output]) -> tuple
     starts: list[Output] = []
     todo: list[Output] = []
     for item in merge.inputs:
-        role = _role(item.node)
-        if item in cut or item.node not in frames.of or role not in ("enter", "next_iteration"):
+        role = role_of(item.node)
+        if (
+            item in cut
+            or item.node not in frames.of
+            or role not in (Role.ENTER, Role.NEXT_ITERATION)
+        ):
             return ()
-        (starts if role == "enter" else todo).append(item.node.inputs[0])
+        (starts if role is Role.ENTER else todo).append(item.node.inputs[0])
     seen = {Output(merge)}
     while todo:
         item = todo.pop()
@@ -58,18 +63,13 @@ def exited_value(leaving: Node, frames: Frames, cut: Collection[Output]) -> tupl
         node, port = item
         if item in cut or node not in frames.of:
             return ()
-        if _role(node) == "merge":
+        if role_of(node) is Role.MERGE:
             return () if port else entered_value(node, frames, cut)
         sources = _forwarded_inputs(item)
-        if not sources or _role(node) in ("enter", "exit", "next_iteration"):
+        if not sources or role_of(node) in (Role.ENTER, Role.EXIT, Role.NEXT_ITERATION):
             return ()
         item = sources[0]
     return ()
-
-
-def _role(node: Node) -> str:
-    op = lookup(node.op)
-    return op.role if op else ""
 
 
 def _forwarded_inputs(item: Output) -> tuple[Output, ...]:
@@ -78,7 +78,7 @@ def _forwarded_inputs(item: Output) -> tuple[Output, ...]:
     op = lookup(node.op)
     if op is None:
         return ()
-    if op.role == "merge":
+    if op.role is Role.MERGE:
         return () if port else node.inputs
     if op.role in _CARRYING_ROLES:
         return node.inputs[:1]
@@ -87,7 +87,7 @@ def _forwarded_inputs(item: Output) -> tuple[Output, ...]:
 
 _MAX_ELEMENTS: Final = 64  # a constant of more elements is told from all others
 _MAX_MERGE_INPUTS: Final = 16  # a Merge of more inputs too
-_FORWARDING_ROLES: Final = ("switch", "enter", "loop_cond")
+_FORWARDING_ROLES: Final = (Role.SWITCH, Role.ENTER, Role.LOOP_COND)
 
 ValueNumber = int
 
@@ -184,9 +184,9 @@ class PredicateValues:
             return node.inputs[:1]
         if node in self.senders:
             return self.senders[node].inputs[:1]
-        if op.role == "exit":
+        if op.role is Role.EXIT:
             return exited_value(node, self.frames, self.cut)
-        if op.role == "merge":
+        if op.role is Role.MERGE:
             if output.port:
                 return ()
             closes = self._closes(node)
@@ -198,14 +198,14 @@ class PredicateValues:
     def _closes(self, merge: Node) -> bool:
         """True for a Merge that is given tokens of different iterations."""
         roles = [lookup(item.node.op) for item in merge.inputs]
-        return any(op is None or op.role in ("enter", "next_iteration") for op in roles)
+        return any(op is None or op.role in (Role.ENTER, Role.NEXT_ITERATION) for op in roles)
 
     def _decide(self, output: Output) -> ValueNumber:
         needs = [self._of[item] for item in self._needs(output)]
         op = lookup(output.node.op)
         if op is None or output in self.cut or output.node not in self.frames.of:
             return self._own(output)
-        if op.role in ("merge", "exit"):
+        if op.role in (Role.MERGE, Role.EXIT):
             if len(set(needs)) == 1:
                 return needs[0]
             chosen = self._chosen(output, needs)

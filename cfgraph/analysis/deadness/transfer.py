@@ -18,6 +18,7 @@ from cfgraph.analysis.loops.frames import Frames
 from cfgraph.analysis.loops.happens_before import unique_sends_by_recv
 from cfgraph.ir import registry
 from cfgraph.ir.graph import Node, Output
+from cfgraph.ir.role import Role
 from cfgraph.ir.topological_order import OpRoles
 
 
@@ -26,15 +27,17 @@ def needs_arrival_analysis(frames: Frames, roles: OpRoles) -> bool:
     if len(frames.all) == 1:
         return False
     return any(
-        roles[node.op] == "trigger"
-        or (node.controls and (roles[node.op] == "merge" or _is_read_by_merge(node, roles)))
+        roles[node.op] is Role.CONTROL_TRIGGER
+        or (node.controls and (roles[node.op] is Role.MERGE or _is_read_by_merge(node, roles)))
         for node in frames.of
     )
 
 
 def _is_read_by_merge(node: Node, roles: OpRoles) -> bool:
     """True for a Recv that a Merge reads."""
-    return roles[node.op] == "recv" and any(roles[use.node.op] == "merge" for use in node.uses)
+    return roles[node.op] is Role.RECV and any(
+        roles[use.node.op] is Role.MERGE for use in node.uses
+    )
 
 
 class ArrivalConditions:
@@ -45,32 +48,32 @@ class ArrivalConditions:
         self.formulas, self.frames, self.roles = rules.formulas, rules.frames, rules.roles
         self.of: dict[Node, int] = {}
 
-    def visit(self, node: Node, role: str) -> None:
+    def visit(self, node: Node, role: Role | None) -> None:
         """Find when all that a node waits for comes."""
         self.of[node] = self._all(node, role)
 
-    def _all(self, node: Node, role: str) -> int:
+    def _all(self, node: Node, role: Role | None) -> int:
         controls = [self.after(source) for source in node.controls]
-        if role == "merge":
+        if role is Role.MERGE:
             return self.formulas.all_of([*controls, self._any(node)])
         return self.formulas.all_of([*controls, *map(self._arrival_of, node.inputs)])
 
     def _any(self, node: Node) -> int:
         """When a Merge has its first live input, or all the dead ones that it needs."""
-        kinds = ["" if item in self.rules.cut else self.roles[item[0].op] for item in node.inputs]
+        kinds = [None if item in self.rules.cut else self.roles[item[0].op] for item in node.inputs]
         formulas = self.formulas
-        if "enter" not in kinds and "next_iteration" not in kinds:
+        if Role.ENTER not in kinds and Role.NEXT_ITERATION not in kinds:
             everything = formulas.all_of(map(self._arrival_of, node.inputs))
             return formulas.any_of(
                 [*map(self.rules.merge_input_condition, node.inputs), everything]
             )
-        enters = [i[0] for i, kind in zip(node.inputs, kinds, strict=True) if kind == "enter"]
+        enters = [i[0] for i, kind in zip(node.inputs, kinds, strict=True) if kind is Role.ENTER]
         if not self.rules.is_loop_merge(kinds, enters):
             return formulas.any_of(
                 [*map(self.rules.merge_input_condition, node.inputs), self._edge_arrives(node)]
             )
         start = formulas.any_of(self._node_arrival(enter) for enter in enters)
-        back = [i[0] for i, kind in zip(node.inputs, kinds, strict=True) if kind != "enter"]
+        back = [i[0] for i, kind in zip(node.inputs, kinds, strict=True) if kind is not Role.ENTER]
         return self.rules.loops.token(("heard", node), node, self.frames.of[node], start, back)
 
     def _arrival_of(self, output: Output) -> int:
@@ -79,11 +82,11 @@ class ArrivalConditions:
     def after(self, node: Node) -> int:
         """When a node's tokens come to its readers, live or dead."""
         role = self.roles[node.op]
-        if role == "next_iteration" and node in self.rules.live:
+        if role is Role.NEXT_ITERATION and node in self.rules.live:
             return self.rules.next(node)
-        if role == "enter" and node in self.frames.of:
+        if role is Role.ENTER and node in self.frames.of:
             return self.rules.entered(("heard", node), node, self._node_arrival(node))
-        return self._exit(node) if role == "exit" else self._node_arrival(node)
+        return self._exit(node) if role is Role.EXIT else self._node_arrival(node)
 
     def _node_arrival(self, node: Node) -> int:
         if node not in self.frames.of:
@@ -142,8 +145,8 @@ class TransferFunctions:
     def _has_non_merge_reader(self, node: Node) -> bool:
         """True for a NextIteration that others than Merges read."""
         roles = self.roles
-        return roles[node.op] == "next_iteration" and any(
-            use.slot < 0 or roles[use.node.op] != "merge" for use in node.uses
+        return roles[node.op] is Role.NEXT_ITERATION and any(
+            use.slot < 0 or roles[use.node.op] is not Role.MERGE for use in node.uses
         )
 
     def _fires(self, node: Node) -> int:
@@ -155,7 +158,7 @@ class TransferFunctions:
         """The formula of a data edge."""
         if self.cut and output in self.cut:
             return TRUE
-        if self.roles[output[0].op] == "next_iteration" and output[0] in self.live:
+        if self.roles[output[0].op] is Role.NEXT_ITERATION and output[0] in self.live:
             return self.next(output[0])
         found = self.ports.get(output)
         return self.live.get(output[0], TRUE) if found is None else found
@@ -171,7 +174,7 @@ class TransferFunctions:
 
     def control(self, node: Node) -> int:
         """The formula of a control edge."""
-        if self.roles[node.op] == "next_iteration" and node in self.live:
+        if self.roles[node.op] is Role.NEXT_ITERATION and node in self.live:
             return self.next(node)
         return self.live.get(node, TRUE)
 
@@ -206,22 +209,22 @@ class TransferFunctions:
         heard = self.arrivals
         before = self.live.get(node), heard and heard.of.get(node)
         role = self.roles[node.op]
-        runs = FALSE if role == "merge" else self.formulas.all_of(self.inputs(node))
+        runs = FALSE if role is Role.MERGE else self.formulas.all_of(self.inputs(node))
         if heard is not None:
             heard.visit(node, role)
         ports_changed = False
-        if role == "switch":
+        if role is Role.SWITCH:
             ports_changed = self._switch(node, runs)
-        elif role == "merge":
+        elif role is Role.MERGE:
             runs = self._merge(node)
             self.stale_switches += self.values.invalidate(Output(node, 0))
-        elif role == "enter":
+        elif role is Role.ENTER:
             runs = self._enter(node, runs)
-        elif role == "exit":
+        elif role is Role.EXIT:
             runs = self._exit(node, runs)
-        elif role == "trigger":
+        elif role is Role.CONTROL_TRIGGER:
             runs = TRUE if heard is None else heard.of[node]
-        elif role == "recv":
+        elif role is Role.RECV:
             ports_changed = self._recv(node, runs)
         self.live[node] = runs
         return ports_changed or before != (runs, heard and heard.of.get(node))
@@ -290,10 +293,10 @@ class TransferFunctions:
 
     def _joined(self, node: Node) -> int:
         roles, inputs = self.roles, node.inputs
-        kinds = ["" if item in self.cut else roles[item[0].op] for item in inputs]
-        if "enter" not in kinds and "next_iteration" not in kinds:
+        kinds = [None if item in self.cut else roles[item[0].op] for item in inputs]
+        if Role.ENTER not in kinds and Role.NEXT_ITERATION not in kinds:
             return self.formulas.any_of(map(self.merge_input_condition, inputs))
-        enters = [item[0] for item, kind in zip(inputs, kinds, strict=True) if kind == "enter"]
+        enters = [item[0] for item, kind in zip(inputs, kinds, strict=True) if kind is Role.ENTER]
         starts = [self.start(enter) for enter in enters]
         if not self.is_loop_merge(kinds, enters):
             race = self._race(node, starts, self.frames.of[node].depth)
@@ -304,12 +307,12 @@ class TransferFunctions:
         if len(set(starts)) > 1:
             race = self._race(node, starts, self.frames.of[node].depth - 1)
             start = self.formulas.all_of([start, race])
-        back = [item[0] for item, kind in zip(inputs, kinds, strict=True) if kind != "enter"]
+        back = [item[0] for item, kind in zip(inputs, kinds, strict=True) if kind is not Role.ENTER]
         return self.loops.token(("merge", node), node, self.frames.of[node], start, back)
 
-    def is_loop_merge(self, kinds: list[str], enters: list[Node]) -> bool:
+    def is_loop_merge(self, kinds: list[Role | None], enters: list[Node]) -> bool:
         """True for a Merge of tokens that come in one iteration only, as that of every variable."""
-        alike = all(kind in ("enter", "next_iteration") for kind in kinds)
+        alike = all(kind in (Role.ENTER, Role.NEXT_ITERATION) for kind in kinds)
         return alike and not any(enter.attr("is_constant") for enter in enters)
 
     def start(self, node: Node) -> int:

@@ -23,6 +23,7 @@ from cfgraph.analysis.transfers import sends_by_recv
 from cfgraph.errors import UsageError
 from cfgraph.ir.graph import Graph, Node
 from cfgraph.ir.names import did_you_mean
+from cfgraph.ir.role import Role
 from cfgraph.ops.opdef.op import back_edge_of, role_of
 
 # loop variables, times the nodes of the body
@@ -135,7 +136,7 @@ def _readers(region: Region, links: Mapping[Node, list[Node]]) -> dict[Item, lis
 
 def _add_reader(found: dict[Item, list[Item]], item: Item, sources: Iterable[Node]) -> None:
     for source in sources:
-        if source in found and role_of(source) != "next_iteration":
+        if source in found and role_of(source) is not Role.NEXT_ITERATION:
             found[source].append(item)
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from cfgraph.analysis.loops.frames import Frame, Frames
 from cfgraph.ir.graph import Node, Output
+from cfgraph.ir.role import Role
 from cfgraph.ops.opdef.op import role_of, strip_identities
 
 
@@ -61,12 +62,12 @@ def _final_values(leave: Node) -> Iterator[Output]:
     """
     switch = leave.inputs[0].node
     yield leave.inputs[0]
-    if role_of(switch) != "switch":
+    if role_of(switch) is not Role.SWITCH:
         return
     merge = strip_identities(switch.inputs[0]).node
-    if role_of(merge) != "merge":
+    if role_of(merge) is not Role.MERGE:
         return
     yield merge.output()
     for item in merge.inputs:
-        if role_of(item.node) == "next_iteration":
+        if role_of(item.node) is Role.NEXT_ITERATION:
             yield item.node.inputs[0]

@@ -15,6 +15,7 @@ from weakref import WeakKeyDictionary
 from cfgraph.analysis.findings import Finding, require_no_findings
 from cfgraph.analysis.loops.verify_frames import verify_frames
 from cfgraph.ir.graph import Graph, Node, Output
+from cfgraph.ir.role import Role
 from cfgraph.ir.topological_order import OpRoles, TopologicalOrder, topological_order
 
 _NO_CUT: Final[frozenset[Output]] = frozenset()
@@ -151,7 +152,7 @@ class _FrameFinder:
         runs, outputs, root, frame_of = found.of, found.of_outputs, found.root, found.of_outputs.get
         for node in found.order:
             role = roles[node.op]
-            sources = node.inputs if role != "merge" else self.forward(node)
+            sources = node.inputs if role is not Role.MERGE else self.forward(node)
             frame: Frame | None = None
             for item in sources:
                 have = root if cut and item in cut else frame_of(item[0])
@@ -162,12 +163,12 @@ class _FrameFinder:
                 if have is not frame and have is not None:
                     frame = have if frame is None else self.deeper(node, frame, have)
             if frame is None:
-                lost = role == "merge" and node.inputs and not sources
+                lost = role is Role.MERGE and node.inputs and not sources
                 frame = self.child(root, None, "?") if lost else root
             runs[node] = frame
-            if role == "enter":
+            if role is Role.ENTER:
                 frame = self.entered(node, frame)
-            elif role == "exit":
+            elif role is Role.EXIT:
                 frame = frame.parent or root
             outputs[node] = frame
 
@@ -177,7 +178,7 @@ class _FrameFinder:
         return tuple(
             item
             for item in merge.inputs
-            if roles[item[0].op] != "next_iteration" or (cut and item in cut)
+            if roles[item[0].op] is not Role.NEXT_ITERATION or (cut and item in cut)
         )
 
     def deeper(self, node: Node, one: Frame, other: Frame) -> Frame:
@@ -206,17 +207,17 @@ class _FrameFinder:
             frame = runs[node]
             frame.nodes.append(node)
             role = roles[node.op]
-            if role == "enter":
+            if role is Role.ENTER:
                 outputs[node].enters.append(node)
             elif role and role in _MEMBER_LISTS:
                 getattr(frame, _MEMBER_LISTS[role]).append(node)
 
 
 _MEMBER_LISTS: Final = {
-    "exit": "exits",
-    "merge": "merges",
-    "next_iteration": "next_iterations",
-    "loop_cond": "loop_conds",
+    Role.EXIT: "exits",
+    Role.MERGE: "merges",
+    Role.NEXT_ITERATION: "next_iterations",
+    Role.LOOP_COND: "loop_conds",
 }
 # without any of them all nodes are in the root frame
-_LOOP_ROLES: Final = frozenset({"enter", *_MEMBER_LISTS})
+_LOOP_ROLES: Final = frozenset({Role.ENTER, *_MEMBER_LISTS})

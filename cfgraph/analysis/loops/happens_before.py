@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from cfgraph.analysis.loops.frames import Frame, Frames
 from cfgraph.ir.graph import Node, Output
+from cfgraph.ir.role import Role
 from cfgraph.ir.topological_order import OpRoles
 
 _KEY_ATTRS = ("tensor_name", "send_device", "recv_device")
@@ -22,11 +23,11 @@ def unique_sends_by_recv(frames: Frames, roles: OpRoles) -> dict[Node, Node]:
     recvs: list[tuple[tuple[object, ...], Node]] = []
     for node in frames.of:
         role = roles[node.op]
-        if role in ("send", "recv"):
+        if role in (Role.SEND, Role.RECV):
             key = (*(node.attrs.get(name) for name in _KEY_ATTRS), frames.of[node])
-            if role == "send" and node.inputs:
+            if role is Role.SEND and node.inputs:
                 sends.setdefault(key, []).append(node)
-            elif role == "recv":
+            elif role is Role.RECV:
                 recvs.append((key, node))
     return {recv: sends[key][0] for key, recv in recvs if len(sends.get(key, ())) == 1}
 
@@ -84,16 +85,16 @@ class _PostorderWalk:
         role = roles[node.op]
         for item in node.inputs:
             source = item[0]
-            closes = role == "merge" and roles[source.op] == "next_iteration"
+            closes = role is Role.MERGE and roles[source.op] is Role.NEXT_ITERATION
             if source in found.of and not closes and not (self.cut and item in self.cut):
                 yield source
         for source in node.controls:
             if source in found.of:
                 yield source
-        if role == "exit":
+        if role is Role.EXIT:
             yield from found.of[node].next_iterations
             yield from found.of[node].enters
-        elif role == "recv" and node in self.senders:
+        elif role is Role.RECV and node in self.senders:
             yield self.senders[node]
 
 
@@ -151,9 +152,9 @@ class HappensBefore:
 
     def _sources(self, node: Node) -> Iterator[Node]:
         """What a node waits for, but for what comes from the iteration before."""
-        roles, is_merge = self.roles, self.roles[node.op] == "merge"
+        roles, is_merge = self.roles, self.roles[node.op] is Role.MERGE
         for item in node.inputs:
-            if not (is_merge and roles[item.node.op] == "next_iteration"):
+            if not (is_merge and roles[item.node.op] is Role.NEXT_ITERATION):
                 yield item.node
         yield from node.controls
         yield from self.exit_predecessors.get(node, ())
@@ -170,7 +171,7 @@ class HappensBefore:
                 mask |= reads.get(source, 0)
             reads[node] = mask
         back = [
-            [item.node for item in merge.inputs if self.roles[item.node.op] == "next_iteration"]
+            [item.node for item in merge.inputs if self.roles[item.node.op] is Role.NEXT_ITERATION]
             for merge in frame.merges
         ]
         for leaving in frame.exits:

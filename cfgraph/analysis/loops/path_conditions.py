@@ -18,15 +18,16 @@ from typing import Final, NamedTuple
 
 from cfgraph.ir import registry
 from cfgraph.ir.graph import Node, Output
+from cfgraph.ir.role import Role
 from cfgraph.ir.topological_order import OpRoles
 from cfgraph.ops.opdef.op import back_edge_of, lookup
 
 # cases that are looked at to see whether the inputs of a Merge exhaust their predicates
 _MAX_CASES: Final = 1000
 # roles of nodes behind which a guard is another one
-DECIDING_ROLES: Final = ("switch", "merge")
+DECIDING_ROLES: Final = (Role.SWITCH, Role.MERGE)
 # roles of nodes that are live whatever they read
-_ALWAYS_LIVE_ROLES: Final = ("trigger", "enter")
+_ALWAYS_LIVE_ROLES: Final = (Role.CONTROL_TRIGGER, Role.ENTER)
 
 
 class BranchDecision(NamedTuple):
@@ -140,7 +141,7 @@ class PathConditions:
         """The guard of a tensor."""
         node = x[0]
         guard = self._of.get(node) or self.of_node(node)
-        return guard.also(self.decision(x)) if self._roles[node.op] == "switch" else guard
+        return guard.also(self.decision(x)) if self._roles[node.op] is Role.SWITCH else guard
 
     def of_node(self, node: Node) -> PathCondition:
         """The guard under which all inputs of a node are live; behind a Merge, one of them."""
@@ -155,7 +156,7 @@ class PathConditions:
             unknown = [source for source in sources if source not in known]
             if unknown:
                 todo += unknown
-            elif kind == "merge" and sources:
+            elif kind is Role.MERGE and sources:
                 known[todo.pop()] = self._behind(here)
             else:
                 known[todo.pop()] = self._all(here) if sources else self.none
@@ -254,19 +255,19 @@ def _forwarded_input(x: Output) -> Output | None:
         return None
     if op.is_identity:
         return node.inputs[x.port]
-    constant = op.role == "enter" and bool(node.attrs.get("is_constant"))
-    if constant or op.role == "loop_cond" or op.boolean_semantics == "not":
+    constant = op.role is Role.ENTER and bool(node.attrs.get("is_constant"))
+    if constant or op.role is Role.LOOP_COND or op.boolean_semantics == "not":
         return node.inputs[0]
     return None
 
 
-def _condition_sources(node: Node, kind: str) -> list[Node]:
+def _condition_sources(node: Node, kind: Role | None) -> list[Node]:
     """The nodes whose guards make up that of a node of some role.
 
     None for one that is live whatever it reads, as far as an iteration goes.
     """
     sources = [item[0] for item in node.inputs]
-    if kind == "merge":
+    if kind is Role.MERGE:
         return sources if back_edge_of(node) is None else []
     if kind in _ALWAYS_LIVE_ROLES:
         return []

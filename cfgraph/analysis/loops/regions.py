@@ -18,6 +18,7 @@ from cfgraph.analysis.loops.path_conditions import DECIDING_ROLES, PathCondition
 from cfgraph.analysis.loops.verify_frames import cycle_findings
 from cfgraph.errors import Unsupported
 from cfgraph.ir.graph import Graph, Node
+from cfgraph.ir.role import Role
 from cfgraph.ir.topological_order import OpRoles
 
 
@@ -72,10 +73,10 @@ class Regions:
         """Place a node, and the loops that it leads through, behind what it reads."""
         runs, role = self.frames.of[node], self._roles[node.op]
         sources = [item[0] for item in node.inputs]
-        if role == "merge":
-            sources = [item for item in sources if self._roles[item.op] != "next_iteration"]
+        if role is Role.MERGE:
+            sources = [item for item in sources if self._roles[item.op] is not Role.NEXT_ITERATION]
         sources += [*node.controls, *links]
-        if role != "enter" and all(self._is_item(source, runs) for source in sources):
+        if role is not Role.ENTER and all(self._is_item(source, runs) for source in sources):
             sorters[runs].add(node, *sources)
             return
         sorters[runs].add(self._item(node, runs))
@@ -84,14 +85,14 @@ class Regions:
 
     def _is_item(self, node: Node, frame: Frame) -> bool:
         """True if a node stands for itself in the order of a frame, and so do its readers there."""
-        return self.frames.of[node] is frame and self._roles[node.op] != "enter"
+        return self.frames.of[node] is frame and self._roles[node.op] is not Role.ENTER
 
     def _after(
         self, sorters: Mapping[Frame, TopologicalSorter[Any]], node: Node, source: Node
     ) -> None:
         """Place a node behind another one, in the innermost region that holds both."""
         here, there = self.frames.of[node], self.frames.of_outputs[source]
-        if here is there and self._roles[source.op] == "enter":
+        if here is there and self._roles[source.op] is Role.ENTER:
             return
         while here is not there:
             if here.depth >= there.depth:
@@ -105,7 +106,7 @@ class Regions:
     def _item(self, node: Node, frame: Frame) -> Node | Region:
         """What stands for a node in the order of a frame: itself, or the loop that it is in."""
         at = self.frames.of[node]
-        if self._roles[node.op] == "enter" and at is frame:
+        if self._roles[node.op] is Role.ENTER and at is frame:
             at = self.frames.of_outputs[node]
         if at is frame:
             return node

@@ -6,6 +6,7 @@ from typing import Any, Final, NamedTuple
 
 from cfgraph.analysis.loops.while_loop import loop_variable
 from cfgraph.ir.graph import Node, Output
+from cfgraph.ir.role import Role
 from cfgraph.ops.families.arithmetic import Add, AddV2, Sub
 from cfgraph.ops.families.comparison import Greater, GreaterEqual, Less, LessEqual
 from cfgraph.ops.opdef.op import Op, lookup, role_of, strip_identities
@@ -122,7 +123,7 @@ def _step_of(after: Output, merge: Node, shapes: StaticShapes) -> int | None:
 def _merge_of(x: Output) -> Node:
     """What a value of the body is in the condition."""
     here = strip_identities(x)
-    if role_of(here.node) == "switch":
+    if role_of(here.node) is Role.SWITCH:
         here = strip_identities(here.node.inputs[0])
     return here.node
 

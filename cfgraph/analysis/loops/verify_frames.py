@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from cfgraph.analysis.findings import Finding
 from cfgraph.ir import registry
 from cfgraph.ir.graph import Node, Output
+from cfgraph.ir.role import Role
 from cfgraph.ir.topological_order import OpRoles
 
 if TYPE_CHECKING:
@@ -57,13 +58,13 @@ def verify_frames(
         role = roles[node.op]
         if not role:
             continue
-        if role == "enter":
+        if role is Role.ENTER:
             yield from _unnamed_frame(node)
-        elif role == "merge":
+        elif role is Role.MERGE:
             yield from _merge_faults(found, node, cut, roles)
         elif role in _IN_ROOT and found.of[node] is found.root:
             yield _loop_node_in_root(node, role)
-        elif role == "loop_cond":
+        elif role is Role.LOOP_COND:
             yield from _second_loop_cond(found.of[node], node, conditions)
 
 
@@ -76,10 +77,10 @@ def _sources(
     found: Frames, node: Node, cut: Collection[Output], roles: OpRoles
 ) -> Iterator[tuple[str, Node, Frame]]:
     """Each input that counts for the frame of a node: its name, its node, its frame."""
-    is_merge = roles[node.op] == "merge"
+    is_merge = roles[node.op] is Role.MERGE
     for item in node.inputs:
         fed = cut and item in cut
-        if is_merge and roles[item.node.op] == "next_iteration" and not fed:
+        if is_merge and roles[item.node.op] is Role.NEXT_ITERATION and not fed:
             continue
         if fed:
             yield item.name, item.node, found.root
@@ -132,13 +133,13 @@ def _unnamed_frame(node: Node) -> Iterator[Finding]:
 
 
 _IN_ROOT = {
-    "exit": ("CFG203", "an Exit in the root frame leaves no loop"),
-    "next_iteration": ("CFG204", "a NextIteration in the root frame has no loop to continue"),
-    "loop_cond": ("CFG205", "a LoopCond in the root frame belongs to no loop"),
+    Role.EXIT: ("CFG203", "an Exit in the root frame leaves no loop"),
+    Role.NEXT_ITERATION: ("CFG204", "a NextIteration in the root frame has no loop to continue"),
+    Role.LOOP_COND: ("CFG205", "a LoopCond in the root frame belongs to no loop"),
 }
 
 
-def _loop_node_in_root(node: Node, role: str) -> Finding:
+def _loop_node_in_root(node: Node, role: Role) -> Finding:
     code, message = _IN_ROOT[role]
     hint = "a loop begins with an Enter, and its nodes depend on that"
     return Finding(code, "error", message, node.name, hint)
@@ -162,7 +163,7 @@ def _merge_faults(
     back = [
         item
         for item in node.inputs
-        if roles[item.node.op] == "next_iteration" and not (cut and item in cut)
+        if roles[item.node.op] is Role.NEXT_ITERATION and not (cut and item in cut)
     ]
     frame = found.of[node]
     if back and len(back) == len(node.inputs) and not node.controls:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from cfgraph.analysis.loops.frames import Frame
 from cfgraph.ir.graph import Node, Output
+from cfgraph.ir.role import Role
 from cfgraph.ops.opdef.op import role_of, strip_identities
 
 
@@ -76,12 +77,12 @@ def while_loop(frame: Frame) -> WhileLoop | None:
 
 def loop_variable(merge: Node, exits: tuple[Node, ...] = ()) -> LoopVariable | None:
     """The loop variable of a Merge; None for a Merge of another form and any other node."""
-    if role_of(merge) != "merge" or len(merge.inputs) != 2:
+    if role_of(merge) is not Role.MERGE or len(merge.inputs) != 2:
         return None
     sources = {role_of(source.node): source.node for source in merge.inputs}
-    if set(sources) != {"enter", "next_iteration"}:
+    if set(sources) != {Role.ENTER, Role.NEXT_ITERATION}:
         return None
-    return LoopVariable(sources["enter"], merge, sources["next_iteration"], exits)
+    return LoopVariable(sources[Role.ENTER], merge, sources[Role.NEXT_ITERATION], exits)
 
 
 def is_loop_switch(switch: Node, cond: Node | None) -> bool:
@@ -92,7 +93,7 @@ def is_loop_switch(switch: Node, cond: Node | None) -> bool:
 def exit_switch(node: Node) -> Node | None:
     """The Switch whose false branch an Exit forwards, or None."""
     source = strip_identities(node.inputs[0])
-    return source.node if role_of(source.node) == "switch" and source.port == 0 else None
+    return source.node if role_of(source.node) is Role.SWITCH and source.port == 0 else None
 
 
 def switch_data(switch: Node) -> Node:
@@ -103,6 +104,6 @@ def switch_data(switch: Node) -> Node:
 def value_in_iteration(x: Output) -> Output:
     """The origin of a tensor within an iteration, through Identities and Switches."""
     origin = strip_identities(x)
-    while role_of(origin.node) == "switch":
+    while role_of(origin.node) is Role.SWITCH:
         origin = strip_identities(origin.node.inputs[0])
     return origin

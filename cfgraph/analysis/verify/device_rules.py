@@ -18,6 +18,7 @@ from cfgraph.analysis.transfers import RendezvousKey, is_transfer, rendezvous_ke
 from cfgraph.analysis.verify.context import VerifyContext
 from cfgraph.errors import InvalidInput
 from cfgraph.ir.graph import Node
+from cfgraph.ir.role import Role
 from cfgraph.ir.topological_order import OpRoles
 
 # the version of GraphDef that this package follows: that of TensorFlow 2.21
@@ -81,8 +82,8 @@ def check_versions(subject: VerifyContext) -> Iterator[Finding]:
         yield Finding("CFG120", "error", message, hint="write it anew with another producer")
 
 
-_PEER_ROLE: Final = {"send": "recv", "recv": "send"}
-Ends = Mapping[str, Mapping[RendezvousKey, Node]]
+_PEER_ROLE: Final = {Role.SEND: Role.RECV, Role.RECV: Role.SEND}
+Ends = Mapping[Role | None, Mapping[RendezvousKey, Node]]
 
 
 def check_transfers(subject: VerifyContext) -> Iterator[Finding]:
@@ -98,7 +99,7 @@ def check_transfers(subject: VerifyContext) -> Iterator[Finding]:
     yield from check_partition_edges(subject.nodes)
     keys = _rendezvous_keys(found)
     yield from _duplicate_keys(keys, roles)
-    ends: dict[str, dict[RendezvousKey, Node]] = {"send": {}, "recv": {}}
+    ends: dict[Role | None, dict[RendezvousKey, Node]] = {Role.SEND: {}, Role.RECV: {}}
     for node, key in keys.items():
         ends[roles[node.op]].setdefault(key, node)
     yield from _unmatched_transfers(ends, {node.device for node in subject.nodes})
@@ -134,7 +135,7 @@ def check_duplicate_keys(nodes: Iterable[Node]) -> Iterator[Finding]:
 
 
 def _duplicate_keys(keys: Mapping[Node, RendezvousKey], roles: OpRoles) -> Iterator[Finding]:
-    first: dict[tuple[str, RendezvousKey], Node] = {}
+    first: dict[tuple[Role | None, RendezvousKey], Node] = {}
     for node, key in keys.items():
         other = first.setdefault((roles[node.op], key), node)
         if other is not node:
@@ -158,11 +159,11 @@ def _unmatched_transfers(ends: Ends, devices: set[str]) -> Iterator[Finding]:
         for key, node in ends[role].items():
             if key in ends[other]:
                 continue
-            there = key.recv_device if role == "send" else key.send_device
+            there = key.recv_device if role is Role.SEND else key.send_device
             if there not in devices:
                 abroad[there] += 1
                 continue
-            message = f"no {'Recv takes' if role == 'send' else 'Send gives'} {key}"
+            message = f"no {'Recv takes' if role is Role.SEND else 'Send gives'} {key}"
             hint = _key_hint(key, ends[other])
             yield Finding("CFG432", "warning", message, node.name, hint)
     for device, count in abroad.items():
@@ -181,7 +182,11 @@ def _key_hint(key: RendezvousKey, others: Iterable[RendezvousKey]) -> str | None
 
 def _message_cycles(subject: VerifyContext, ends: Ends) -> Iterator[Finding]:
     """No node waits for itself by way of messages within an iteration."""
-    pairs = [(ends["send"][key], recv) for key, recv in ends["recv"].items() if key in ends["send"]]
+    pairs = [
+        (ends[Role.SEND][key], recv)
+        for key, recv in ends[Role.RECV].items()
+        if key in ends[Role.SEND]
+    ]
     if not pairs:
         return
     import rustworkx
@@ -190,9 +195,9 @@ def _message_cycles(subject: VerifyContext, ends: Ends) -> Iterator[Finding]:
     places = {node: place for place, node in enumerate(nodes)}
     edges = [(places[send], places[recv]) for send, recv in pairs]
     for place, node in enumerate(nodes):
-        merges = roles[node.op] == "merge"
+        merges = roles[node.op] is Role.MERGE
         for source, _ in node.inputs:
-            if not (merges and roles[source.op] == "next_iteration") and source in places:
+            if not (merges and roles[source.op] is Role.NEXT_ITERATION) and source in places:
                 edges.append((places[source], place))
         for source in node.controls:
             if source in places:

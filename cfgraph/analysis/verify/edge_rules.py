@@ -10,6 +10,7 @@ from cfgraph.analysis.loops.verify_frames import cycle_findings
 from cfgraph.analysis.verify.context import VerifyContext
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node
+from cfgraph.ir.role import Role
 from cfgraph.ir.signature import MAX_COUNT
 
 _CASTABLE = ("float", "int", "uint", "complex", "bool")
@@ -134,7 +135,7 @@ def check_next_iterations(subject: VerifyContext) -> Iterator[Finding]:
     roles = subject.roles
     for frame in _sound_loops(subject):
         for node in frame.next_iterations:
-            if not any(use.slot >= 0 and roles[use.node.op] == "merge" for use in node.uses):
+            if not any(use.slot >= 0 and roles[use.node.op] is Role.MERGE for use in node.uses):
                 message = "the NextIteration feeds no Merge, so its value is lost"
                 hint = "let the Merge of the loop variable read it"
                 yield Finding("CFG212", "warning", message, node.name, hint, (), str(frame))

@@ -103,7 +103,7 @@ def _op_info(name: str, graph: Graph) -> dict[str, Any]:
         about = "a call of a function" if calls else "an op that cfgraph does not know"
         return {"about": about, "role": "call" if calls else ""}
     about = (op.__doc__ or "").partition("\n")[0]
-    role = op.role
+    role = op.role.value if op.role else ""
     if issubclass(op, FunctionalOp):
         role = "cluster" if is_cluster_call(op) else "call"
     return {"about": about, "role": role}

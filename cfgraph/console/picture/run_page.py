@@ -72,7 +72,7 @@ class RunRecorder:
     def _message(self, event: TraceEvent, place: int) -> None:
         """Note a message, by the places of its ends among the slices, once both are known."""
         assert event.flow is not None
-        mine = (place, event.bytes, int(event.kind == "send"))
+        mine = (place, event.bytes, int(event.is_send))
         other = self._sent.pop(event.flow, None)
         if other is None:
             self._sent[event.flow] = mine

@@ -8,6 +8,7 @@ from types import ModuleType
 from typing import Any
 
 from cfgraph.ir.graph import Node
+from cfgraph.ir.role import Role
 from cfgraph.ir.shapes import SCALAR_SHAPE, UNKNOWN_SHAPE, Shape
 from cfgraph.ops.families.constants import identity
 from cfgraph.ops.opdef.elementwise import SameShape
@@ -27,7 +28,7 @@ class Switch(ForwardingOp):
     """Hand the data to output 1 if the predicate is true, else to output 0; the other is dead."""
 
     signature = "data: T, pred: bool -> output_false: T, output_true: T"
-    role = "switch"
+    role = Role.SWITCH
     host_inputs = (1,)
 
 
@@ -35,7 +36,7 @@ class RefSwitch(ForwardingOp):
     """Switch of a reference."""
 
     signature = "data: Ref(T), pred: bool -> output_false: Ref(T), output_true: Ref(T)"
-    role = "switch"
+    role = Role.SWITCH
     host_inputs = (1,)
 
 
@@ -43,14 +44,14 @@ class _SwitchN(ForwardingOp):
     """Hand the data to the output that the index says; the last one where it is out of range."""
 
     signature = "data: T, output_index: int32 -> outputs: num_outs*T"
-    role = "switch"
+    role = Role.SWITCH
     host_inputs = (1,)
 
 
 class MergeOp(Op, abstract=True):
     """The one input that is live, and its slot."""
 
-    role = "merge"
+    role = Role.MERGE
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
@@ -73,7 +74,7 @@ class _XlaMerge(SameShape):
     """Merge of a compiled cluster and its fallback; TensorFlow makes it around clusters."""
 
     signature = "partitioned_call: T, xla_run: T -> output: T"
-    role = "merge"
+    role = Role.MERGE
     runnable = False
 
 
@@ -81,7 +82,7 @@ class EnterOp(ForwardingOp, abstract=True):
     """Hand a value into a loop: to iteration 0, or to all iterations where it is constant."""
 
     attrs = "frame_name: string, is_constant: bool = false, parallel_iterations: int = 10"
-    role = "enter"
+    role = Role.ENTER
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
@@ -104,35 +105,35 @@ class Exit(ForwardingOp):
     """Hand a value out of a loop, to the iteration that the loop runs in."""
 
     signature = "data: T -> output: T"
-    role = "exit"
+    role = Role.EXIT
 
 
 class RefExit(ForwardingOp):
     """Exit of a reference."""
 
     signature = "data: Ref(T) -> output: Ref(T)"
-    role = "exit"
+    role = Role.EXIT
 
 
 class NextIteration(ForwardingOp):
     """Hand a value to the next iteration of the loop."""
 
     signature = "data: T -> output: T"
-    role = "next_iteration"
+    role = Role.NEXT_ITERATION
 
 
 class RefNextIteration(ForwardingOp):
     """NextIteration of a reference."""
 
     signature = "data: Ref(T) -> output: Ref(T)"
-    role = "next_iteration"
+    role = Role.NEXT_ITERATION
 
 
 class LoopCond(ForwardingOp):
     """The predicate of a loop, handed on unchanged."""
 
     signature = "input: bool -> output: bool"
-    role = "loop_cond"
+    role = Role.LOOP_COND
     host_inputs = (0,)
     host_outputs = (0,)
 
@@ -145,7 +146,7 @@ class ControlTrigger(Op):
     """Wait for the control inputs; live even if they are dead."""
 
     signature = "->"
-    role = "trigger"
+    role = Role.CONTROL_TRIGGER
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:

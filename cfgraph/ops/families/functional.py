@@ -11,6 +11,7 @@ import numpy as np
 
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Graph, Node
+from cfgraph.ir.role import Role
 from cfgraph.ir.shapes import SCALAR_SHAPE, UNKNOWN_SHAPE, Shape
 from cfgraph.ops.families.constants import identity
 from cfgraph.ops.opdef.gradient_api import identity_gradient
@@ -233,7 +234,7 @@ class FunctionArgument(Op, abstract=True):
     runnable = False
     stateful = True
     is_input = True
-    role = "arg"
+    role = Role.ARG
 
 
 class _Arg(FunctionArgument):
@@ -257,7 +258,7 @@ class _Retval(Op):
     attrs = "index: int >= 0"
     runnable = False
     stateful = True
-    role = "retval"
+    role = Role.RETVAL
 
 
 class _DeviceRetval(_Retval):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from cfgraph.ir.role import Role
 from cfgraph.ops.opdef.op import Op
 
 _KEY = (
@@ -16,7 +17,7 @@ class _Send(Op):
     signature = "tensor: T ->"
     attrs = _KEY
     stateful = True
-    role = "send"
+    role = Role.SEND
 
 
 class _HostSend(_Send):
@@ -35,7 +36,7 @@ class _Recv(Op):
     signature = "-> tensor: tensor_type"
     attrs = _KEY
     stateful = True
-    role = "recv"
+    role = Role.RECV
 
 
 class _HostRecv(_Recv):

@@ -11,6 +11,7 @@ from cfgraph.errors import CfgraphError
 from cfgraph.ir import registry
 from cfgraph.ir.functions import BodyNode
 from cfgraph.ir.graph import Node, Output
+from cfgraph.ir.role import Role
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
 from cfgraph.ir.signature import Signature
 
@@ -22,8 +23,6 @@ Kernel = Callable[..., Any]
 # what a kernel raises where its inputs do not fit; anything else is a bug of ours
 KERNEL_FAILURES: Final = (ValueError, TypeError, IndexError, ArithmeticError, MemoryError)
 Dims = tuple[int, ...]
-# the roles of ops whose outputs are one of their inputs; a Switch has it on one of several
-FORWARDING_ROLES: Final = frozenset({"switch", "merge", "enter", "exit", "next_iteration"})
 
 
 class OpError(CfgraphError):
@@ -78,7 +77,7 @@ class Op:
     )
     inlined: ClassVar[bool] = False  # calls functions, and is run and compiled with its caller
     does_io: ClassVar[bool] = False  # reads or writes files
-    role: ClassVar[str] = ""
+    role: ClassVar[Role | None] = None
 
     _parsed: ClassVar[Signature | None] = None
 
@@ -162,10 +161,10 @@ class Op:
 lookup: Final[Callable[[str], type[Op] | None]] = registry.lookup
 
 
-def role_of(node: Node) -> str:
-    """What a node is to the executor: `switch`, `merge`, `enter`, … or `` for an ordinary one."""
+def role_of(node: Node) -> Role | None:
+    """The role of a node's op; None for an ordinary one."""
     found = lookup(node.op)
-    return found.role if found else ""
+    return found.role if found else None
 
 
 def is_a(node: Node | BodyNode, *kinds: type[Op]) -> bool:
@@ -177,7 +176,7 @@ def is_a(node: Node | BodyNode, *kinds: type[Op]) -> bool:
 def back_edge_of(merge: Node) -> Node | None:
     """The NextIteration that a Merge of a loop reads; None for one that joins branches."""
     sources = (item.node for item in merge.inputs)
-    return next((node for node in sources if role_of(node) == "next_iteration"), None)
+    return next((node for node in sources if role_of(node) is Role.NEXT_ITERATION), None)
 
 
 def strip_identities(x: Output) -> Output:

@@ -31,6 +31,7 @@ from cfgraph.ir import dtypes
 from cfgraph.ir.attrs import TensorValue
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node, Output
+from cfgraph.ir.role import Role
 from cfgraph.ops.opdef.op import role_of, strip_identities
 from cfgraph.passes.gradients.context import GradientContext
 from cfgraph.passes.gradients.scope import GradientScope
@@ -211,7 +212,7 @@ class BackwardLoop(GradientScope):
     def _source(self, origin: Output) -> Output | None:
         """What comes into the loop and stays the same, or None."""
         node = origin.node
-        if role_of(node) == "enter":
+        if role_of(node) is Role.ENTER:
             return node.inputs[0]
         variable = loop_variable(node)
         if variable is None or origin.port or not variable.is_invariant:
@@ -280,7 +281,7 @@ class BackwardLoop(GradientScope):
         if any(item.source == source for item in self.guards.of(x).decisions()):
             return x
         for use in x.node.readers(x.port):
-            if role_of(use.node) == "switch" and is_loop_switch(use.node, self.form.cond):
+            if role_of(use.node) is Role.SWITCH and is_loop_switch(use.node, self.form.cond):
                 return use.node.output(1)
         return self.work.add_forward("Switch", (x, cond), "in_body").output(1)
 

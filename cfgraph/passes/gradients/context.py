@@ -9,6 +9,7 @@ from typing import Any
 from cfgraph.analysis.loops.frames import Frame, Frames
 from cfgraph.ir import registry
 from cfgraph.ir.graph import Graph, Node, Output
+from cfgraph.ir.role import Role
 from cfgraph.ir.shapes import Shape
 from cfgraph.ops.opdef.gradient_api import InputGradients
 from cfgraph.ops.opdef.op import role_of
@@ -65,7 +66,7 @@ class StaticInfo:
             before = [item.node for item in node.inputs if item.node in self._new]
             self._new.discard(node)
             todo = [source for source in before if source is not node]
-            if todo and role_of(node) != "merge":
+            if todo and role_of(node) is not Role.MERGE:
                 trail.extend(todo)
                 continue
             trail.pop()

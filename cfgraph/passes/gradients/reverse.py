@@ -21,6 +21,7 @@ from cfgraph.analysis.loops.while_loop import is_loop_switch
 from cfgraph.errors import Unsupported
 from cfgraph.ir import registry
 from cfgraph.ir.graph import Node, Output
+from cfgraph.ir.role import Role
 from cfgraph.ops.opdef.gradient_api import InputGradient
 from cfgraph.ops.opdef.op import back_edge_of, lookup, role_of
 from cfgraph.passes.gradients.activity import ActivityAnalysis
@@ -146,9 +147,9 @@ class ReverseMode:
                 reverse_loop(self, item)
                 continue
             kind = role_of(item)
-            if kind == "switch":
+            if kind is Role.SWITCH:
                 self._switch(item)
-            elif kind == "merge":
+            elif kind is Role.MERGE:
                 self._merge(item)
             elif not kind:
                 self._ordinary(item)

@@ -14,6 +14,7 @@ from cfgraph.analysis.loops.regions import Region
 from cfgraph.errors import Unsupported
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Output
+from cfgraph.ir.role import Role
 from cfgraph.ops.opdef.op import role_of
 from cfgraph.passes.gradients.scope import GradientScope
 
@@ -60,7 +61,7 @@ class SingleTripFrame(GradientScope):
         return found
 
     def _outside(self, x: Output) -> Output:
-        if role_of(x.node) == "enter":
+        if role_of(x.node) is Role.ENTER:
             return x.node.inputs[0]
         if self.guards.of(x) is not self.guards.none:
             message = "a value of a conditional in a frame that is no loop is needed outside"

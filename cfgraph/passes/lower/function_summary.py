@@ -15,6 +15,7 @@ from cfgraph.ir import registry
 from cfgraph.ir.dtypes import resource
 from cfgraph.ir.function_graph import ARG_OP, FunctionGraph
 from cfgraph.ir.graph import CONTROL, Node, Output
+from cfgraph.ir.role import Role
 from cfgraph.ir.topological_order import OpRoles, topological_order
 from cfgraph.ops.families.constants import Identity
 from cfgraph.ops.families.identity import IdentityN
@@ -163,7 +164,7 @@ def downstream_of_primitives(order: Iterable[Node]) -> frozenset[Node]:
     roles, found = OpRoles(), set()
     for node in order:
         if (
-            roles[node.op] in ("switch", "enter", "recv")
+            roles[node.op] in (Role.SWITCH, Role.ENTER, Role.RECV)
             or any(item.node in found for item in node.inputs)
             or any(control in found for control in node.controls)
         ):
@@ -190,7 +191,7 @@ def _downstream_of_switches(function: FunctionGraph, order: Iterable[Node]) -> f
     placed, roles, found = frames(function.graph), OpRoles(), set()
     for node in order:
         inside = placed.of[node].parent is not None
-        if (roles[node.op] == "switch" and not inside) or (
+        if (roles[node.op] is Role.SWITCH and not inside) or (
             any(item.node in found for item in node.inputs)
             or any(control in found for control in node.controls)
         ):

@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple
 from cfgraph.ir.devices import merge_device_names
 from cfgraph.ir.function_graph import ARG_OP, FunctionGraph
 from cfgraph.ir.graph import Node, Output
+from cfgraph.ir.role import Role
 from cfgraph.passes.lower.functional_node import CallSite, InlineScope
 from cfgraph.passes.lower.plan import remote_target
 from cfgraph.passes.lower.rewriter import LoweredOutput, Rewriter
@@ -102,7 +103,7 @@ class _BodyCopier:
     def node(self, node: Node) -> Node:
         """A node's copy, without edges."""
         attrs = dict(node.attrs)
-        if self.facts.guarded and self.work.roles[node.op] == "enter":
+        if self.facts.guarded and self.work.roles[node.op] is Role.ENTER:
             attrs["frame_name"] = self.frame(attrs.get("frame_name", b""))
         device = _merged_device(node.device, self.scope.device)
         name = f"{self.scope.prefix}/{node.name}"
@@ -129,7 +130,7 @@ class _BodyCopier:
         if not controls and (not inside or node in self.facts.functional_nodes):
             controls.extend(self.scope.hold)
         loose = [item for item in inputs if item.node in self.scope.loose]
-        if loose and self.work.roles[node.op] == "merge":
+        if loose and self.work.roles[node.op] is Role.MERGE:
             pivot = self.pivot()
             inputs = [self.work.tied(item, pivot) if item in loose else item for item in inputs]
         elif (not inside and not controls and len(loose) == len(inputs)) or (

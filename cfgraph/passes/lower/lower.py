@@ -16,6 +16,7 @@ from cfgraph.errors import Unsupported
 from cfgraph.ir.gc_pause import paused_gc
 from cfgraph.ir.graph import Graph, Node
 from cfgraph.ir.library import called_functions, remove_uncalled_functions
+from cfgraph.ir.role import Role
 from cfgraph.ir.topological_order import OpRoles, topological_order
 from cfgraph.ops.opdef.op import lookup
 from cfgraph.passes.gradients.symbolic_gradient import expand_symbolic_gradients
@@ -159,7 +160,7 @@ def _require_unpartitioned(graph: Graph) -> None:
     """A partitioned graph is not lowered: what crosses devices would be cut in the wrong place."""
     roles = OpRoles()
     for node in graph:
-        if roles[node.op] in ("send", "recv"):
+        if roles[node.op] in (Role.SEND, Role.RECV):
             message = "the graph is partitioned already"
             hint = "lower it before it is partitioned"
             raise Unsupported(message, node=node, hint=hint, code="CFG411")

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from cfgraph.ir import registry
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import CONTROL, Graph, Node, Output
+from cfgraph.ir.role import Role
 from cfgraph.ir.topological_order import OpRoles
 from cfgraph.passes.lower.functional_node import CallSite, InlineScope
 from cfgraph.passes.lower.plan import LoweringPlan
@@ -36,7 +37,7 @@ class Rewriter:
         self.lowered = 0
         self._pending: set[Node] = set()
         self._frames = {
-            node.attrs.get("frame_name") for node in graph if self.roles[node.op] == "enter"
+            node.attrs.get("frame_name") for node in graph if self.roles[node.op] is Role.ENTER
         }
 
     # -- making nodes ----------------------------------------------------------------------------
@@ -169,7 +170,7 @@ class Rewriter:
             self.rewire(site, self.gated(site, results))
         waits = [*done, *(wait for result in results for wait in result.waits)]
         waits.extend(self.ordering_inputs(site))
-        known = {output.node for output in outputs if self.roles[output.node.op] != "switch"}
+        known = {output.node for output in outputs if self.roles[output.node.op] is not Role.SWITCH}
         controls = [wait for wait in dict.fromkeys(waits) if wait not in known]
         if not outputs:
             self.convert_to(node, "NoOp", (), dict.fromkeys([*site.controls, *controls]))
@@ -188,7 +189,7 @@ class Rewriter:
             self.graph.remove(node)
             return
         waits = dict.fromkeys([*done, *self.ordering_inputs(site), *site.controls])
-        if all(self.roles[wait.op] == "trigger" for wait in done):
+        if all(self.roles[wait.op] is Role.CONTROL_TRIGGER for wait in done):
             pivot = site.pivot()
             waits.update({} if pivot is None else {pivot: None})
         self.convert_to(node, "NoOp", (), waits)
@@ -233,7 +234,7 @@ class Rewriter:
             return inputs
         pivot = scope.pivot()
         assert pivot is not None
-        if self.roles[reader.op] == "merge":
+        if self.roles[reader.op] is Role.MERGE:
             return [self.tied(item, pivot) if item.node in scope.loose else item for item in inputs]
         self.graph.add_control(reader, pivot)
         return inputs

@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 from cfgraph.analysis.loops.frames import Frames
 from cfgraph.ir import registry
 from cfgraph.ir.graph import Node, Output
+from cfgraph.ir.role import Role
 from cfgraph.ir.topological_order import OpRoles
 from cfgraph.ops.opdef.op import Op, lookup
 
@@ -62,30 +63,30 @@ class BranchConditions:
 
     def _sides(self, node: Node) -> BranchSides:
         role = self.roles[node.op]
-        if role == "trigger":
+        if role is Role.CONTROL_TRIGGER:
             return ALWAYS_LIVE
-        if role == "merge":
+        if role is Role.MERGE:
             return self._merge(node)
         sides = ALWAYS_LIVE
         for item in node.inputs:
             sides = _united(sides, self._output(item))
         for control in node.controls:
             sides = _united(sides, self._of.get(control, ALWAYS_LIVE))
-        if role == "exit" and sides:
+        if role is Role.EXIT and sides:
             ends = {self.origin(cond.output()) for cond in self.found.of[node].loop_conds}
             return frozenset(side for side in sides if side.predicate not in ends)
         return sides
 
     def _output(self, item: Output) -> BranchSides:
         sides, role = self._of.get(item.node, ALWAYS_LIVE), self.roles[item.node.op]
-        if role == "switch":
+        if role is Role.SWITCH:
             count = registry.output_count(item.node) or 0
             return sides | {BranchSide(self.origin(item.node.inputs[1]), item.port, count)}
-        return sides | {BranchSide(item, 0, 0)} if role == "recv" else sides
+        return sides | {BranchSide(item, 0, 0)} if role is Role.RECV else sides
 
     def _merge(self, node: Node) -> BranchSides:
         roles = self.roles
-        forward = [item for item in node.inputs if roles[item.node.op] != "next_iteration"]
+        forward = [item for item in node.inputs if roles[item.node.op] is not Role.NEXT_ITERATION]
         if not forward:
             return ALWAYS_LIVE
         inputs = [self._output(item) for item in forward]
@@ -115,6 +116,6 @@ def _forwarded_input(item: Output) -> Output | None:
     op: type[Op] | None = lookup(node.op)
     if op is None or not node.inputs:
         return None
-    if op.role == "enter":
+    if op.role is Role.ENTER:
         return node.inputs[0] if node.attr("is_constant") else None
-    return node.inputs[item.port] if op.is_identity or op.role == "loop_cond" else None
+    return node.inputs[item.port] if op.is_identity or op.role is Role.LOOP_COND else None

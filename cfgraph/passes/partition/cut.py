@@ -19,6 +19,7 @@ from typing import Final
 from cfgraph.analysis.loops.frames import Frame
 from cfgraph.ir.dtypes import DType, float32
 from cfgraph.ir.graph import Graph, Node, Output
+from cfgraph.ir.role import Role
 from cfgraph.passes.partition.control_loops import CONTROL_TOKEN, AddedNodes, ControlLoops
 from cfgraph.passes.partition.device_crossings import COPIED_ROLES, DeviceCrossings, NodeDevices
 from cfgraph.passes.partition.distributed_loops import DistributedLoops
@@ -27,7 +28,7 @@ from cfgraph.passes.partition.local_control_edges import LocalControlEdges
 # 0 would be refused: it stands for a device that is not there
 INCARNATION: Final = 1
 # an output of these can be dead when the node is live
-_PARTLY_DEAD_ROLES: Final = frozenset({"switch", "recv"})
+_PARTLY_DEAD_ROLES: Final = frozenset({Role.SWITCH, Role.RECV})
 
 
 class EdgeCutter:

@@ -9,10 +9,11 @@ from cfgraph.ir import registry
 from cfgraph.ir.devices import DeviceName
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Graph, Node, Output
+from cfgraph.ir.role import Role
 from cfgraph.ir.topological_order import OpRoles
 
 # there is one of these on every device that reads it, so it is their source that crosses
-COPIED_ROLES = frozenset({"enter", "next_iteration"})
+COPIED_ROLES = frozenset({Role.ENTER, Role.NEXT_ITERATION})
 
 
 class DeviceCrossings:
@@ -69,7 +70,7 @@ class DeviceCrossings:
                 hint = f"keep {item.node.name!r} ({item.node.op}) and {reader.name!r} on one device"
                 raise Unsupported(message, node=item.node, hint=hint, code="CFG422")
             self.types[item] = dtype
-        if not dtype.is_ref and self.roles[item.node.op] not in ("switch", "recv"):
+        if not dtype.is_ref and self.roles[item.node.op] not in (Role.SWITCH, Role.RECV):
             self.carriers.setdefault((item.node, device), item)
 
     def _wants_reference(self, node: Node, slot: int) -> bool:

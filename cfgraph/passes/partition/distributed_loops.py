@@ -10,6 +10,7 @@ from functools import cached_property
 
 from cfgraph.analysis.loops.frames import Frame, Frames
 from cfgraph.ir.graph import CONTROL, Node, Output
+from cfgraph.ir.role import Role
 from cfgraph.ir.topological_order import OpRoles
 from cfgraph.passes.partition.branch_conditions import BranchConditions
 
@@ -29,15 +30,15 @@ class DistributedLoops:
     def is_variable(self, node: Node) -> bool:
         """True for the Merge of a loop variable: a NextIteration feeds it, and an Enter."""
         roles = self.roles
-        if roles[node.op] != "merge":
+        if roles[node.op] is not Role.MERGE:
             return False
         sources = {roles[item.node.op] for item in node.inputs}
-        return sources == {"enter", "next_iteration"}
+        return sources == {Role.ENTER, Role.NEXT_ITERATION}
 
     def is_loop_switch(self, switch: Node) -> bool:
         """True for a Switch on the predicate of the loop that it is in."""
         frame = self.found.of[switch]
-        if self.roles[switch.op] != "switch" or not frame.loop_conds:
+        if self.roles[switch.op] is not Role.SWITCH or not frame.loop_conds:
             return False
         origin = self.alive.origin
         return origin(switch.inputs[1]) == origin(frame.loop_conds[0].output())

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable
 from cfgraph.analysis.loops.frames import Frame
 from cfgraph.ir import registry
 from cfgraph.ir.graph import Graph, Node, Output
+from cfgraph.ir.role import Role
 from cfgraph.ops.opdef.op import lookup
 from cfgraph.passes.partition.branch_conditions import ALWAYS_LIVE
 from cfgraph.passes.partition.control_loops import AddedNodes, ControlLoops
@@ -72,7 +73,7 @@ class LocalControlEdges:
             return [gate]
         if not have <= wanted:
             return None
-        enter = next(i.node for i in merge.inputs if self._loops.roles[i.node.op] == "enter")
+        enter = next(i.node for i in merge.inputs if self._loops.roles[i.node.op] is Role.ENTER)
         return [gate, entry_tensor(enter, device).node]
 
     def _ordered(self, first: Node, second: Node) -> bool:

@@ -22,6 +22,7 @@ from cfgraph.analysis.verify.verify import require_valid
 from cfgraph.ir.gc_pause import paused_gc
 from cfgraph.ir.graph import Graph, Node
 from cfgraph.ir.library import copy_graph
+from cfgraph.ir.role import Role
 from cfgraph.ops.families.functional import is_functional
 from cfgraph.passes.lower.lower import lower
 from cfgraph.passes.partition.cut import EdgeCutter
@@ -242,11 +243,13 @@ def _move_to_sources(where: NodeDevices, loops: DistributedLoops) -> None:
     roles = loops.roles
     for node in loops.found.order:
         role = roles[node.op]
-        if role not in ("switch", "exit"):
+        if role not in (Role.SWITCH, Role.EXIT):
             continue
         source = node.inputs[0].node
-        of_variable = role == "switch" and loops.is_variable(source) and loops.is_loop_switch(node)
-        follows = of_variable or role == "exit" or _has_no_local_consumer(node, where)
+        of_variable = (
+            role is Role.SWITCH and loops.is_variable(source) and loops.is_loop_switch(node)
+        )
+        follows = of_variable or role is Role.EXIT or _has_no_local_consumer(node, where)
         if follows and roles[source.op] not in COPIED_ROLES:
             where[node] = where[source]
 
@@ -259,7 +262,7 @@ def _move_to_consumers(where: NodeDevices, loops: DistributedLoops) -> None:
     """An Enter or a NextIteration goes beside its first reader, unless one is beside it."""
     roles = loops.roles
     for node in reversed(loops.found.order):
-        if roles[node.op] in ("enter", "next_iteration") and node.uses:
+        if roles[node.op] in (Role.ENTER, Role.NEXT_ITERATION) and node.uses:
             devices = [where[use.node] for use in node.uses]
             if where[node] not in devices:
                 where[node] = devices[0]

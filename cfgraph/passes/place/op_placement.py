@@ -9,17 +9,18 @@ from typing import Any, Final
 from cfgraph.ir import registry
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Graph, Node, Use
+from cfgraph.ir.role import FORWARDING_ROLES, Role
 from cfgraph.ir.signature import ArgDef
-from cfgraph.ops.opdef.op import FORWARDING_ROLES, Op, lookup, role_of
+from cfgraph.ops.opdef.op import Op, lookup, role_of
 
 NodePort = tuple[Node, int]  # a node and one of its outputs
 
 _WRITTEN_VARIABLE: Final = "the value of a variable that a loop can write"
 # roles whose nodes hand on what they read
-_DRIVER_ROLES: Final = {
-    "merge": ("enter", "next_iteration"),
-    "switch": ("merge",),
-    "exit": ("switch",),
+_DRIVER_ROLES: Final[dict[Role | None, tuple[Role, ...]]] = {
+    Role.MERGE: (Role.ENTER, Role.NEXT_ITERATION),
+    Role.SWITCH: (Role.MERGE,),
+    Role.EXIT: (Role.SWITCH,),
 }
 
 
@@ -48,7 +49,7 @@ class OpPlacement:
 
     ties: bool
     handles: tuple[int, ...]
-    driver_roles: tuple[str, ...]
+    driver_roles: tuple[Role, ...]
     on_host: bool
     hands_on: bool
 
@@ -148,7 +149,9 @@ class PlacementFacts:
 
 def _enters_loop(node: Node, port: int) -> bool:
     """True for a reference that goes into a loop, where it can be written."""
-    return any(role_of(use.node) == "enter" and _takes_reference(use) for use in node.readers(port))
+    return any(
+        role_of(use.node) is Role.ENTER and _takes_reference(use) for use in node.readers(port)
+    )
 
 
 def _takes_reference(use: Use) -> bool:

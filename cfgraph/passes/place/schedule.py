@@ -15,6 +15,7 @@ from functools import cached_property
 from cfgraph.analysis.cost import CostEstimates, Costs
 from cfgraph.analysis.loops.frames import Frame, frames
 from cfgraph.ir.graph import CONTROL, Graph, Node, Output
+from cfgraph.ir.role import Role
 from cfgraph.ir.topological_order import OpRoles
 from cfgraph.ops.shape_inference import infer_shapes
 
@@ -124,7 +125,7 @@ class DeviceScheduler:
         """The seconds that an input of a node takes from another device."""
         source, port = item
         frame = self.frames.of[node]
-        if self.roles[source.op] == "enter" and source.attr("is_constant"):
+        if self.roles[source.op] is Role.ENTER and source.attr("is_constant"):
             frame = self.frames.of[source]  # what a loop does not change crosses once for the loop
         return self._crossing(
             frame, _EMPTY_MESSAGE_BYTES if port == CONTROL else self.estimates.size(item)

@@ -9,6 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from cfgraph.errors import ExecutionError
+from cfgraph.ir.role import Role
 from cfgraph.ops.opdef.op import OpError
 from cfgraph.runtime.engine.frame_state import (
     DEAD,
@@ -311,12 +312,12 @@ def next_iteration(plan: NodePlan, links: NodeContext) -> tuple[Fire, Fire]:
     return live, dead
 
 
-CONTROL_FLOW_NODES: Final[dict[str, NodeMaker]] = {
-    "switch": switch,
-    "merge": merge,
-    "loop_cond": loop_cond,
-    "trigger": control_trigger,
-    "enter": enter,
-    "exit": exit_,
-    "next_iteration": next_iteration,
+CONTROL_FLOW_NODES: Final[dict[Role, NodeMaker]] = {
+    Role.SWITCH: switch,
+    Role.MERGE: merge,
+    Role.LOOP_COND: loop_cond,
+    Role.CONTROL_TRIGGER: control_trigger,
+    Role.ENTER: enter,
+    Role.EXIT: exit_,
+    Role.NEXT_ITERATION: next_iteration,
 }

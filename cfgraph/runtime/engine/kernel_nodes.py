@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
+from cfgraph.ir.role import Role
 from cfgraph.ops.families.constants import identity
 from cfgraph.runtime.engine.control_flow_nodes import (
     NodeContext,
@@ -203,4 +204,4 @@ def recv_gates(
     return gate, dead_gate
 
 
-TRANSFER_NODES: Final[dict[str, NodeMaker]] = {"send": send, "recv": recv}
+TRANSFER_NODES: Final[dict[Role, NodeMaker]] = {Role.SEND: send, Role.RECV: recv}

@@ -6,13 +6,14 @@ makes ready goes to the queue of the executor. No name or attribute is looked up
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 from cfgraph.analysis.transfers import rendezvous_key
 from cfgraph.ir.graph import CONTROL, Node, Output
-from cfgraph.runtime.engine.control_flow_nodes import CONTROL_FLOW_NODES, NodeContext
+from cfgraph.ir.role import Role
+from cfgraph.runtime.engine.control_flow_nodes import CONTROL_FLOW_NODES, NodeContext, NodeMaker
 from cfgraph.runtime.engine.frame_state import Fire, Iteration, Send
 from cfgraph.runtime.engine.kernel_nodes import TRANSFER_NODES, kernel_node, recv_gates
 from cfgraph.runtime.engine.plan import NodePlan, Plan
@@ -27,8 +28,8 @@ from cfgraph.runtime.engine.rendezvous import Channel, Rendezvous
 from cfgraph.runtime.engine.step import RunStep
 
 # their control edges may be live while an output is dead
-_OWN_CONTROL: Final = ("switch", "merge", "recv")
-_NODE_MAKERS: Final = {**CONTROL_FLOW_NODES, **TRANSFER_NODES}
+_OWN_CONTROL: Final = (Role.SWITCH, Role.MERGE, Role.RECV)
+_NODE_MAKERS: Final[Mapping[Role, NodeMaker]] = CONTROL_FLOW_NODES | TRANSFER_NODES
 
 Ready = list[tuple[Fire, Iteration]]
 FireWrapper = Callable[[NodePlan, list[Consumers], Fire, Fire], tuple[Fire, Fire]]
@@ -61,7 +62,7 @@ def link(
     for node, node_plan in plan.nodes.items():
         live, dead = linker.fire(node_plan, wrap)
         linked.owners[live] = linked.owners[dead] = node_plan
-        if node_plan.op.role == "recv":
+        if node_plan.op.role is Role.RECV:
             live, dead = recv_gates(linker.channel(node), ready, live, dead)
             linked.owners[live] = linked.owners[dead] = node_plan
         linked.fires[node] = live, dead
@@ -125,7 +126,7 @@ class _Linker:
         transfers = plan.op.role in TRANSFER_NODES
         channel = self.channel(plan.node) if transfers else None
         links = NodeContext(self.ready, self.step, ports, extra, channel)
-        make = _NODE_MAKERS.get(plan.op.role, kernel_node)
+        make = _NODE_MAKERS.get(plan.op.role, kernel_node) if plan.op.role else kernel_node
         live, dead = make(plan, links)
         live = _dereferencing(plan, _moving_inputs(plan, live))
         return wrap(plan, ports, live, dead) if wrap else (live, dead)
@@ -146,11 +147,11 @@ class _Linker:
 
     def connect(self, linked: LinkedPlan) -> None:
         """Fill in the readers of everything."""
-        enters, recvs = self.plan.of_role("enter"), self.plan.of_role("recv")
+        enters, recvs = self.plan.of_role(Role.ENTER), self.plan.of_role(Role.RECV)
         for node, plan in self.plan.nodes.items():
             live, dead = linked.fires[node]
-            merge = plan.op.role == "merge"
-            if plan.op.role == "trigger":
+            merge = plan.op.role is Role.MERGE
+            if plan.op.role is Role.CONTROL_TRIGGER:
                 dead = live
             for slot, item in enumerate(node.inputs):
                 edges = self.edges(item.node, item.port)

@@ -20,6 +20,7 @@ from cfgraph.errors import InvalidInput, Unsupported, UsageError
 from cfgraph.ir import registry
 from cfgraph.ir.devices import short_device_name
 from cfgraph.ir.graph import Graph, Node, Output
+from cfgraph.ir.role import Role
 from cfgraph.ops.families.constants import identity
 from cfgraph.ops.opdef.op import Op, lookup
 from cfgraph.runtime.cluster_runner import ClusterRunner
@@ -134,9 +135,9 @@ class Plan:
     feeds: dict[int, Output]
     fed_nodes: frozenset[Node]
 
-    def of_role(self, role: str) -> set[Node]:
+    def of_role(self, role: Role) -> set[Node]:
         """The nodes whose ops have a role."""
-        return {plan.node for plan in self.nodes.values() if plan.op.role == role}
+        return {plan.node for plan in self.nodes.values() if plan.op.role is role}
 
 
 def make_plans(
@@ -224,7 +225,7 @@ def _require_fed(graph: Graph, nodes: Iterable[Node]) -> None:
 def _needs_feed(node: Node) -> bool:
     """True for an input that has no kernel to complain, a dead one perhaps never."""
     op = lookup(node.op)
-    return op is not None and op.role in ("arg", "recv")
+    return op is not None and op.role in (Role.ARG, Role.RECV)
 
 
 def is_replaced_by_feed(node: Node) -> bool:
@@ -232,7 +233,7 @@ def is_replaced_by_feed(node: Node) -> bool:
     if node.inputs or registry.output_count(node) != 1:
         return False
     op = lookup(node.op)
-    return op is None or op.is_input or not op.runnable or op.role == "recv"
+    return op is None or op.is_input or not op.runnable or op.role is Role.RECV
 
 
 def _require_outside_loops(graph: Graph, feeds: Iterable[Output]) -> None:
@@ -287,10 +288,10 @@ def _plan_node(
     references: References,
 ) -> NodePlan:
     frame = layouts[found.of[node]]
-    child = layouts[found.of_outputs[node]] if op.role == "enter" else None
+    child = layouts[found.of_outputs[node]] if op.role is Role.ENTER else None
     base, counter = frame.slots, len(frame.pending)
     frame.slots += len(node.inputs)
-    if op.role == "merge":
+    if op.role is Role.MERGE:
         frame.pending.append(1 + 2 * len(node.controls))
     else:
         frame.pending.append(len(node.inputs) + len(node.controls))

@@ -13,10 +13,11 @@ from typing import Any
 from cfgraph.errors import UsageError
 from cfgraph.ir import registry
 from cfgraph.ir.graph import Node, Output
+from cfgraph.ir.role import FORWARDING_ROLES, Role
 from cfgraph.ops.families.constants import Identity
 from cfgraph.ops.families.stacks import Stack
 from cfgraph.ops.families.variables import Variable
-from cfgraph.ops.opdef.op import FORWARDING_ROLES, lookup, role_of
+from cfgraph.ops.opdef.op import lookup, role_of
 
 
 class References:
@@ -39,7 +40,9 @@ class References:
         """The slots whose references a node hands on: not that of its predicate."""
         if not _forwards_references(node):
             return ()
-        return tuple(slot for slot in self.reads(node) if slot == 0 or role_of(node) != "switch")
+        return tuple(
+            slot for slot in self.reads(node) if slot == 0 or role_of(node) is not Role.SWITCH
+        )
 
     def reads(self, node: Node) -> tuple[int, ...]:
         """The slots that may get a reference where the op wants its value; what is fed is a value.
@@ -80,7 +83,7 @@ def _forwards_references(node: Node) -> bool:
 
 def _forwarded_outputs(node: Node) -> int:
     """How many outputs, from the first, give what a node hands on; a Merge's second does not."""
-    return registry.output_count(node) or 0 if role_of(node) == "switch" else 1
+    return registry.output_count(node) or 0 if role_of(node) is Role.SWITCH else 1
 
 
 def _is_reference(item: Output) -> bool:

@@ -10,6 +10,7 @@ import numpy as np
 from cfgraph.analysis.transfers import rendezvous_key
 from cfgraph.ir.devices import short_device_name
 from cfgraph.ir.graph import Node
+from cfgraph.ir.role import Role
 from cfgraph.runtime.engine.frame_state import Fire, Iteration, Send
 from cfgraph.runtime.engine.kernel_nodes import TRANSFER_NODES
 from cfgraph.runtime.engine.link import FireWrapper
@@ -25,14 +26,14 @@ def trace_wrapper(observer: Observer, device: str, began: int) -> FireWrapper:
     def wrap(plan: NodePlan, ports: list[Consumers], live: Fire, dead: Fire) -> tuple[Fire, Fire]:
         node, role, none = plan.node, plan.op.role, (None,) * plan.outputs
         outputs: list[Any] = list(none)
-        forwards = role in ("enter", "exit", "next_iteration")
+        forwards = role in (Role.ENTER, Role.EXIT, Role.NEXT_ITERATION)
         for port, edges in enumerate(() if forwards else ports):
             edges.others.insert(0, _capture(outputs, port, shares=bool(plan.shares)))
         pair = _transfer_name(node) if role in TRANSFER_NODES else ""
-        kind = role if pair else "op"
+        kind = role.value if role and pair else "op"
 
         def fire(it: Iteration) -> None:
-            size = message_bytes(it.values[plan.base]) if role == "send" else 0
+            size = message_bytes(it.values[plan.base]) if role is Role.SEND else 0
             if forwards:
                 value = it.values[plan.base]
                 outputs[0] = dereference(value) if plan.shares else value
@@ -43,7 +44,7 @@ def trace_wrapper(observer: Observer, device: str, began: int) -> FireWrapper:
             tell(it, False, start, told, size)
 
         def fire_dead(it: Iteration) -> None:
-            size = message_bytes(it.values[plan.base]) if role == "send" else 0
+            size = message_bytes(it.values[plan.base]) if role is Role.SEND else 0
             start = time.perf_counter_ns() - began
             dead(it)
             tell(it, True, start, none, size)
@@ -53,7 +54,7 @@ def trace_wrapper(observer: Observer, device: str, began: int) -> FireWrapper:
         ) -> None:
             end = time.perf_counter_ns() - began
             flow = f"{pair} {it.path}" if pair else None
-            if role == "recv":
+            if role is Role.RECV:
                 size = message_bytes(values[0])
             observer.event(
                 TraceEvent(

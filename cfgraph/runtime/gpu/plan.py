@@ -15,6 +15,7 @@ from cfgraph.ir import registry
 from cfgraph.ir.devices import DeviceName, short_device_name
 from cfgraph.ir.dtypes import DType, int32
 from cfgraph.ir.graph import Node, Output
+from cfgraph.ir.role import Role
 from cfgraph.ops.families.constants import identity
 from cfgraph.ops.families.optional import OptionalVariant
 from cfgraph.ops.families.tensor_list import TensorList
@@ -83,7 +84,7 @@ class GpuPlan:
         # the messages that are wanted in host memory
         self._to_host: dict[RendezvousKey, bool] = {}
         for plan in plans:
-            for node in plan.of_role("recv"):
+            for node in plan.of_role(Role.RECV):
                 self._to_host[rendezvous_key(node)] = self.is_host(plan, node.output())
         for plan in plans:
             if plan.device in self.lanes:
@@ -135,7 +136,7 @@ class GpuPlan:
     def _host_plan(self, plan: Plan) -> None:
         """On a CPU of the run: messages come from the card, and variables may be there."""
         for node_plan in plan.nodes.values():
-            if node_plan.op.role == "recv":
+            if node_plan.op.role is Role.RECV:
                 node_plan.kernel = self.receiving(node_plan.node, None)
             elif node_plan.op.stateful:
                 node_plan.kernel = _with_local_variables(node_plan.kernel, self.home)
@@ -156,10 +157,10 @@ class _GpuBinding:
     def _moves(self, plan: NodePlan) -> list[tuple[int, Move]]:
         """What takes the inputs of a node over to where it wants them."""
         node, role, found = plan.node, plan.op.role, list[tuple[int, Move]]()
-        if role == "send":
+        if role is Role.SEND:
             return [(plan.base, self.owner.sending(node, self.lane))]
         for slot, item in enumerate(node.inputs):
-            merges = role == "merge"
+            merges = role is Role.MERGE
             wanted = self.homes.is_host(node.output()) if merges else self.homes.wanted(node, slot)
             # a variable that is read is wherever it was written
             there = slot not in plan.reads and wanted is self.homes.is_host(item)
@@ -172,7 +173,7 @@ class _GpuBinding:
 
     def _kernel(self, plan: NodePlan) -> Kernel:
         node, op = plan.node, plan.op
-        if op.role == "recv":
+        if op.role is Role.RECV:
             return self.owner.receiving(node, self.lane)
         if op.role or op.is_identity:
             return plan.kernel

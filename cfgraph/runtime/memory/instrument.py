@@ -10,6 +10,7 @@ from typing import Any
 
 from cfgraph.analysis.transfers import rendezvous_key
 from cfgraph.ir.graph import Node, Output
+from cfgraph.ir.role import Role
 from cfgraph.ops.families.constants import identity
 from cfgraph.ops.families.stacks import Stack
 from cfgraph.ops.families.tensor_array import TensorArray
@@ -48,7 +49,7 @@ class MemoryInstrumentation:
     def _count(self, plan: NodePlan) -> None:
         """Give a node a kernel that counts what it makes."""
         op = plan.op
-        if op.role == "recv":
+        if op.role is Role.RECV:
             plan.kernel = self._landing(plan)
         elif op.swap_role == "push" and plan.node.attr("swap_memory") and self.memory.apart:
             plan.kernel = self._pushing(plan.kernel)
@@ -148,7 +149,7 @@ class MemoryInstrumentation:
 
     def _copies_out(self, plan: NodePlan) -> bool:
         """True for a Send from this device's own memory to a host."""
-        if plan.op.role != "send" or not self.memory.apart:
+        if plan.op.role is not Role.SEND or not self.memory.apart:
             return False
         if has_own_memory(rendezvous_key(plan.node).recv_device):
             return False

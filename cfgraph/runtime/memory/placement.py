@@ -15,9 +15,10 @@ import numpy as np
 from cfgraph.ir import dtypes, registry
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node, Output
+from cfgraph.ir.role import FORWARDING_ROLES, Role
 from cfgraph.ops.families.functional import is_cluster_call
 from cfgraph.ops.opdef.abstract_tensor import AbstractTensor
-from cfgraph.ops.opdef.op import FORWARDING_ROLES, Op
+from cfgraph.ops.opdef.op import Op
 
 if TYPE_CHECKING:
     from cfgraph.runtime.engine.plan import NodePlan
@@ -112,7 +113,7 @@ class MemoryPlacement:
         if plan is None or not item.node.inputs:
             return None
         op = plan.op
-        if op.role == "merge":
+        if op.role is Role.MERGE:
             return item.node.inputs[0] if item.port == 0 else None
         if op.role in FORWARDING_ROLES:
             return item.node.inputs[0]
@@ -128,11 +129,11 @@ class MemoryPlacement:
         if plan is None or not (item.node.inputs or plan.op.role):
             return dtype is dtypes.int32
         op = plan.op
-        if op.role == "recv" or is_cluster_call(op):
+        if op.role is Role.RECV or is_cluster_call(op):
             readers = self._readers.get(item, [])
             wanted = bool(readers) and all(self.wanted(*reader) is True for reader in readers)
             return wanted or dtype is dtypes.int32
-        if op.role == "merge" or item.port in op.host_outputs or op.shape_only or op.host_only:
+        if op.role is Role.MERGE or item.port in op.host_outputs or op.shape_only or op.host_only:
             return True
         return is_host_arithmetic(item.node, op)
 

@@ -44,10 +44,20 @@ class TraceEvent(NamedTuple):
         return self.kind in _TOKENS
 
     @property
+    def is_send(self) -> bool:
+        """True for the sending end of a transfer."""
+        return self.kind == "send"
+
+    @property
+    def is_recv(self) -> bool:
+        """True for the receiving end of a transfer."""
+        return self.kind == "recv"
+
+    @property
     def peer(self) -> str:
         """The device at the other end of a transfer; `` for what is none."""
         ends = (self.flow or "").partition(" ")[0].partition(">")
-        return ends[2] if self.kind == "send" else ends[0]
+        return ends[2] if self.is_send else ends[0]
 
 
 class Observer(Protocol):

@@ -185,7 +185,7 @@ class ChromeWriter:
         if other is None:
             self._open_flows[flow] = here
             return
-        sent, received = (here, other) if event.kind == "send" else (other, here)
+        sent, received = (here, other) if event.is_send else (other, here)
         self._transfers += 1
         self._write("s", "transfer", "transfer", *sent, id=self._transfers)
         self._write("f", "transfer", "transfer", *received, id=self._transfers, bp="e")

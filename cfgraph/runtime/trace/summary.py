@@ -182,11 +182,11 @@ class TraceLanes:
             self._widen()
         for place in range(event.start_ns // self.step_ns, event.end_ns // self.step_ns + 1):
             lane.marks[place, _mark(event)] += min(max(took, 1), self.step_ns)
-        if event.kind == "send":
+        if event.is_send:
             self.lane(event.peer)
             lane.sent += 1
             lane.bytes += event.bytes
-        elif event.kind == "recv":
+        elif event.is_recv:
             lane.received += 1
             self.arrivals[event.end_ns // self.step_ns, event.peer, event.device] += 1
 

@@ -15,6 +15,7 @@ from cfgraph.ir.devices import DeviceName
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.function_graph import FunctionInstances
 from cfgraph.ir.graph import Graph, Node, Output
+from cfgraph.ir.role import Role
 from cfgraph.ops.opdef.evaluation import constant_slots
 from cfgraph.ops.opdef.op import Op, lookup, role_of
 from cfgraph.passes.cluster.formation.rejection_reasons import RejectionReason
@@ -149,7 +150,7 @@ def _pivot_rejection(node: Node, op: type[Op]) -> RejectionReason | None:
     if not (op.is_identity and node.inputs and node.control_readers):
         return None
     switch = node.inputs[0].node
-    if role_of(switch) == "switch" and role_of(switch.inputs[1].node) == "loop_cond":
+    if role_of(switch) is Role.SWITCH and role_of(switch.inputs[1].node) is Role.LOOP_COND:
         return RejectionReason("pivot", "the body of its loop hangs on it by control edges")
     return None
 
@@ -184,7 +185,7 @@ def _loop_varying_source(value: Output, frame: Frame, found: Frames) -> Node | N
         inputs = _value_inputs(item, found)
         if inputs is None:
             return item.node
-        outside = here.parent if _role_of_op(item.node) == "enter" else here
+        outside = here.parent if role_of(item.node) is Role.ENTER else here
         for before in inputs:
             if before not in seen:
                 seen.add(before)
@@ -197,13 +198,8 @@ def _value_inputs(item: Output, found: Frames) -> Iterator[Output] | None:
     node, op = item.node, lookup(item.node.op)
     if op is None:
         return None
-    if op.role == "enter":
+    if op.role is Role.ENTER:
         return iter(node.inputs) if node.attr("is_constant") else None
     if op.role or op.stateful or hasattr(op, "functional"):
         return None
     return iter(()) if op.shape_only else iter(node.inputs)
-
-
-def _role_of_op(node: Node) -> str:
-    op = lookup(node.op)
-    return op.role if op is not None else ""

@@ -13,6 +13,7 @@ from heapq import heapify, heappop, heappush
 from cfgraph.analysis.loops.frames import Frame, Frames
 from cfgraph.analysis.loops.happens_before import unique_sends_by_recv
 from cfgraph.ir.graph import Node
+from cfgraph.ir.role import Role
 from cfgraph.ir.topological_order import OpRoles
 
 Vertex = int
@@ -44,16 +45,16 @@ class CycleGraph:
         for node in found.order:
             there = self._entering(node, found, roles)
             for source in _iteration_predecessors(node, roles, transparent):
-                if roles[source.op] != "next_iteration" and source in self.of:
+                if roles[source.op] is not Role.NEXT_ITERATION and source in self.of:
                     self._edge(self._leaving(source, found, roles), there)
             if node in hears:
                 self._edge(self._leaving(hears[node], found, roles), there)
 
     def _entering(self, node: Node, found: Frames, roles: OpRoles) -> Vertex:
-        return self._loop(found.of_outputs[node]) if roles[node.op] == "enter" else self.of[node]
+        return self._loop(found.of_outputs[node]) if roles[node.op] is Role.ENTER else self.of[node]
 
     def _leaving(self, node: Node, found: Frames, roles: OpRoles) -> Vertex:
-        return self._loop(found.of[node]) if roles[node.op] == "exit" else self.of[node]
+        return self._loop(found.of[node]) if roles[node.op] is Role.EXIT else self.of[node]
 
     def _loop(self, frame: Frame) -> Vertex:
         return self._loops[frame]
@@ -184,10 +185,10 @@ def _iteration_predecessors(
     node: Node, roles: OpRoles, transparent: Collection[Node]
 ) -> Iterator[Node]:
     """What a node waits for in its iteration, with transparent nodes looked through."""
-    is_merge = roles[node.op] == "merge"
+    is_merge = roles[node.op] is Role.MERGE
     data = [item.node for item in node.inputs]
     if is_merge:
-        data = [source for source in data if roles[source.op] != "next_iteration"]
+        data = [source for source in data if roles[source.op] is not Role.NEXT_ITERATION]
     yield from skip_transparent([*data, *node.controls], transparent)
 
 

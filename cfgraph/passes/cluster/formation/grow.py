@@ -13,6 +13,7 @@ from cfgraph.analysis.loops.frames import Frame
 from cfgraph.ir.attrs import TensorValue
 from cfgraph.ir.devices import DeviceName
 from cfgraph.ir.graph import Node
+from cfgraph.ir.role import Role
 from cfgraph.ops.families.constants import Const
 from cfgraph.ops.families.control_flow import NoOp
 from cfgraph.ops.opdef.op import is_a, lookup, role_of
@@ -68,7 +69,7 @@ class ClusterGrowth:
         }
         self.waiting = CycleGraph(liveness.frames, self.cheap_constants)
         self.groups: dict[Vertex, ClusterCandidate] = {}
-        self._transfers = {n for n in liveness.frames.order if role_of(n) in ("send", "recv")}
+        self._transfers = {n for n in liveness.frames.order if role_of(n) in (Role.SEND, Role.RECV)}
         effects = Effects()
         # what is fetched runs together
         tied = FetchEffects(

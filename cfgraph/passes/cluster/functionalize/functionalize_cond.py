@@ -21,6 +21,7 @@ from cfgraph.ir.attrs import Func, TensorValue
 from cfgraph.ir.dtypes import int32
 from cfgraph.ir.functions import Function
 from cfgraph.ir.graph import Graph, Node, Output
+from cfgraph.ir.role import Role
 from cfgraph.ops.opdef.op import role_of
 from cfgraph.passes.cluster.formation.grow import is_cheap_constant
 from cfgraph.passes.cluster.formation.liveness_rules import LivenessRule
@@ -225,7 +226,7 @@ def predicate_sides(frame: Frame, order: Iterable[Node]) -> PredicatesByNode:
     signs: dict[Output, bool] = {}
     members = set(frame.nodes)
     for node in order:
-        if node not in members or role_of(node) != "switch" or not _is_value_switch(node):
+        if node not in members or role_of(node) is not Role.SWITCH or not _is_value_switch(node):
             continue
         source, negated = guards.source(node.inputs[1])
         if source in loops:

@@ -21,6 +21,7 @@ from cfgraph.ir.attrs import Func
 from cfgraph.ir.function_graph import FunctionGraph, FunctionInstances
 from cfgraph.ir.functions import Function
 from cfgraph.ir.graph import Graph, Node, Output
+from cfgraph.ir.role import Role
 from cfgraph.ir.shapes import Shape
 from cfgraph.ops.opdef.evaluation import constant_arguments, loop_invariant_arguments
 from cfgraph.ops.opdef.op import role_of, strip_identities
@@ -210,7 +211,7 @@ def functionalizable_loop(frame: Frame, found: Frames) -> WhileLoop:
 
 def _switched_value(item: Output) -> Output:
     """The value of a tensor while an iteration runs: a Switch forwards its data input."""
-    while role_of(item.node) == "switch":
+    while role_of(item.node) is Role.SWITCH:
         item = item.node.inputs[0]
     return item
 
@@ -230,7 +231,7 @@ def _require_variables(loop: WhileLoop) -> None:
     for enter in loop.frame.enters:
         if enter.attr("is_constant"):
             continue
-        others = [use.node for use in enter.uses if role_of(use.node) != "merge"]
+        others = [use.node for use in enter.uses if role_of(use.node) is not Role.MERGE]
         if others:
             text = f"{others[0].name} reads {enter.name}, which comes in the first iteration alone"
             raise not_functionalizable("form", text, node=others[0].name)
@@ -248,7 +249,7 @@ def _iteration_phases(frame: Frame, found: Frames, cond: Node) -> dict[Node, str
         phase = phases.get(item.node, EVERY_ITERATION)
         return (
             _common_phase(phase, (LAST_ITERATION, BODY_ITERATIONS)[item.port])
-            if role_of(item.node) == "switch"
+            if role_of(item.node) is Role.SWITCH
             else phase
         )
 
@@ -256,10 +257,10 @@ def _iteration_phases(frame: Frame, found: Frames, cond: Node) -> dict[Node, str
         if node not in inside:
             continue
         kind = role_of(node)
-        if kind in ("merge", "trigger"):
+        if kind in (Role.MERGE, Role.CONTROL_TRIGGER):
             phases[node] = EVERY_ITERATION
             continue
-        if kind == "switch" and not (
+        if kind is Role.SWITCH and not (
             len(node.inputs) == 2 and strip_identities(node.inputs[1]) in holds
         ):
             raise not_functionalizable("conditional", f"{node.name} branches in it", node=node.name)
@@ -278,10 +279,10 @@ def _common_phase(one: str, other: str) -> str:
     return one if one == other else NO_ITERATION
 
 
-_REQUIRED_PHASES: Final = {
-    "next_iteration": BODY_ITERATIONS,
-    "exit": LAST_ITERATION,
-    "loop_cond": EVERY_ITERATION,
+_REQUIRED_PHASES: Final[dict[Role | None, str]] = {
+    Role.NEXT_ITERATION: BODY_ITERATIONS,
+    Role.EXIT: LAST_ITERATION,
+    Role.LOOP_COND: EVERY_ITERATION,
 }
 
 
@@ -297,7 +298,7 @@ def _exit_source(leaving: Node, loop: WhileLoop) -> Node:
     switch = exit_switch(leaving)
     if switch is not None:
         source = switch_data(switch)
-        if role_of(source) == "enter" or any(source is item.merge for item in loop.variables):
+        if role_of(source) is Role.ENTER or any(source is item.merge for item in loop.variables):
             return source
     text = f"{leaving.name} forwards a value that is computed after the last iteration"
     raise not_functionalizable("form", text, node=leaving.name)

@@ -18,6 +18,7 @@ from cfgraph.analysis.reachability import ancestors
 from cfgraph.ir.devices import DeviceName
 from cfgraph.ir.graph import Graph, Node
 from cfgraph.ir.library import copy_graph
+from cfgraph.ir.role import Role
 from cfgraph.ops.opdef.op import back_edge_of, lookup, role_of
 from cfgraph.ops.shape_inference import StaticShapes, infer_shapes
 from cfgraph.passes.cluster.formation.cluster_plan import ClusterPlan, plan_clusters
@@ -323,7 +324,7 @@ class Functionalizer:
             raise not_functionalizable("several devices", "its nodes are not on one device")
         for node in chosen:
             asked = self.constraints.needed is not None and node in self.constraints.kept
-            if node in self.constraints.fed or (asked and role_of(node) != "merge"):
+            if node in self.constraints.fed or (asked and role_of(node) is not Role.MERGE):
                 raise not_functionalizable("fed", f"{node.name} is fed or fetched", node=node.name)
             op = lookup(node.op)
             if op is not None and op.role:

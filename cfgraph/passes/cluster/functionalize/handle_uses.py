@@ -9,6 +9,7 @@ import numpy as np
 from cfgraph.ir.attrs import TensorValue
 from cfgraph.ir.dtypes import int32
 from cfgraph.ir.graph import CONTROL, Graph, Node, Output, Use
+from cfgraph.ir.role import Role
 from cfgraph.ir.shapes import Shape
 from cfgraph.ops.opdef.op import lookup, role_of
 
@@ -73,7 +74,7 @@ def _is_still_read(use: Use, stay: set[Node], going: set[Node]) -> bool:
 def _forward_size(graph: Graph, node: Node, size: Node | None) -> None:
     if size is not None:
         graph.set_input(node, 0, size.output())
-    if role_of(node) == "enter":
+    if role_of(node) is Role.ENTER:
         graph.set_attr(node, "T", int32)
     else:
         graph.set_op(node, "Identity", {"T": int32})
@@ -83,7 +84,7 @@ def _forwards_handle(node: Node) -> bool:
     op = lookup(node.op)
     if op is None or len(node.inputs) != 1:
         return False
-    return op.is_identity or (op.role == "enter" and bool(node.attr("is_constant")))
+    return op.is_identity or (op.role is Role.ENTER and bool(node.attr("is_constant")))
 
 
 def anchored_constant(graph: Graph, reader: Node, beside: Node, name: str, value: object) -> Node:

@@ -17,6 +17,7 @@ from cfgraph.analysis.loops.frames import Frame, Frames
 from cfgraph.analysis.loops.trip_count import AffineBound, affine_bound, static_trip_count
 from cfgraph.ir.dtypes import variant
 from cfgraph.ir.graph import Graph, Node, Output
+from cfgraph.ir.role import Role
 from cfgraph.ops.families.stacks import StackPopV2, StackPushV2, StackV2
 from cfgraph.ops.opdef.op import Op, is_a, lookup
 from cfgraph.ops.shape_inference import StaticShapes
@@ -94,7 +95,7 @@ class _StackReplacement:
             op = lookup(limit.node.op)
             if op is not None and op.is_identity:
                 limit = limit.node.inputs[limit.port]
-            elif op is not None and op.role == "enter" and limit.node.attr("is_constant"):
+            elif op is not None and op.role is Role.ENTER and limit.node.attr("is_constant"):
                 limit, depth = limit.node.inputs[0], depth + 1
             else:
                 break

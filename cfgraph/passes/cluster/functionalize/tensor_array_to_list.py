@@ -19,6 +19,7 @@ from typing import Final
 from cfgraph.ir import registry
 from cfgraph.ir.dtypes import variant
 from cfgraph.ir.graph import Graph, Node, Output, Use
+from cfgraph.ir.role import Role
 from cfgraph.ir.shapes import Shape
 from cfgraph.ops.families.ranges import Range
 from cfgraph.ops.families.tensor_array_ops import (
@@ -145,7 +146,7 @@ def _trace_flow(use: TensorArrayUse) -> None:
     for node in use.carriers:
         for item in node.inputs[: len(node.inputs) if _is_merge(node) else 1]:
             late = lookup(item.node.op)
-            if item not in seen and not (late is not None and late.role == "next_iteration"):
+            if item not in seen and not (late is not None and late.role is Role.NEXT_ITERATION):
                 raise not_functionalizable(
                     "list", f"{node.name} joins flows of two arrays", node=node.name
                 )
@@ -153,18 +154,18 @@ def _trace_flow(use: TensorArrayUse) -> None:
 
 def _forwards_flow(node: Node) -> bool:
     op = lookup(node.op)
-    roles = ("enter", "switch", "exit", "next_iteration")
+    roles = (Role.ENTER, Role.SWITCH, Role.EXIT, Role.NEXT_ITERATION)
     return op is not None and (op.role in roles or (op.is_identity and len(node.inputs) == 1))
 
 
 def _is_merge(node: Node) -> bool:
     op = lookup(node.op)
-    return op is not None and op.role == "merge"
+    return op is not None and op.role is Role.MERGE
 
 
 def _flow_ports(node: Node) -> range:
     op = lookup(node.op)
-    return range(2 if op is not None and op.role == "switch" else 1)
+    return range(2 if op is not None and op.role is Role.SWITCH else 1)
 
 
 def tensor_array_to_list(graph: Graph, use: TensorArrayUse) -> dict[Node, dict[str, str]]:
@@ -299,7 +300,7 @@ def require_linear_flow(
         later = [use for use in readers if use.node in writers or use.node in leading]
         if not later:
             continue
-        if role_of(item.node) == "enter" and item.node.attr("is_constant"):
+        if role_of(item.node) is Role.ENTER and item.node.attr("is_constant"):
             text = f"each iteration writes on what {item.node.name} brings"
             raise not_functionalizable("list", text, node=item.node.name)
         for use in readers:
@@ -348,7 +349,7 @@ def _transitive_predecessors(node: Node, *, within: bool) -> set[Node]:
     """A node with all that it waits for; `within` one iteration, or in those before as well."""
     found, queue = {node}, [node]
     for here in queue:
-        if within and role_of(here) == "next_iteration":
+        if within and role_of(here) is Role.NEXT_ITERATION:
             continue
         near = {*(item.node for item in here.inputs), *here.controls} - found
         found |= near

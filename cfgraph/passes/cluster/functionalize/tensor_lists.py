@@ -11,6 +11,7 @@ from typing import Final
 
 from cfgraph.ir import registry
 from cfgraph.ir.graph import Graph, Node, Output
+from cfgraph.ir.role import Role
 from cfgraph.ops.opdef.op import lookup, role_of
 from cfgraph.ops.shape_inference import StaticShapes, infer_shapes
 from cfgraph.passes.cluster.formation.liveness_rules import LivenessRule
@@ -93,7 +94,7 @@ def functionalize_lists(
     return lists
 
 
-_FORWARDING_ROLES: Final = ("enter", "switch", "merge", "exit", "next_iteration")
+_FORWARDING_ROLES: Final = (Role.ENTER, Role.SWITCH, Role.MERGE, Role.EXIT, Role.NEXT_ITERATION)
 _MAX_ELEMENTS_INPUT: Final = 1
 
 

@@ -26,6 +26,7 @@ from cfgraph.ir import dtypes
 from cfgraph.ir.attrs import TensorValue
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Graph, Node, Output
+from cfgraph.ir.role import Role
 from cfgraph.ops.opdef.op import role_of
 from cfgraph.passes.gradients.differentiable_loop import differentiable_loop
 
@@ -200,7 +201,7 @@ def _unsupported_form(form: WhileLoop, node: Node, what: str) -> Unsupported:
 
 
 def _unique_frame_name(graph: Graph, base: str) -> str:
-    taken = {node.attrs.get("frame_name") for node in graph if role_of(node) == "enter"}
+    taken = {node.attrs.get("frame_name") for node in graph if role_of(node) is Role.ENTER}
     name, number = base, 0
     while name.encode() in taken:
         number += 1
