@@ -290,7 +290,7 @@ def resolve_request(source: Source, options: RunOptions) -> RunRequest:
     """Understand the options. Raises UsageError where they do not fit the graph."""
     wanted, seed = options.wanted, options.limits.seed
     require_single_stdin(source, [*wanted.feeds, *options.expected.values])
-    graph = ClusterMembers(source.graph).of(_requested_names(options)).graph
+    graph = ClusterMembers(source.graph).resolve(_requested_names(options)).graph
     asked = Fetches(graph)
     for name in wanted.fetches:
         asked.fetch(name)

@@ -24,16 +24,16 @@ from cfgraph.ops.opdef.shape_functions import InferenceContext
 from cfgraph.runtime.engine.plan import NodePlan, Plan
 
 
-def use_abstract_values(graph: Graph, plans: Sequence[Plan], *, apart: bool = False) -> None:
-    """Give the nodes whose values decide nothing kernels that only tell outlines.
+def use_abstract_values(graph: Graph, plans: Sequence[Plan], *, distinct: bool = False) -> None:
+    """Replace the kernels of nodes whose values decide nothing by those of abstract tensors.
 
-    They are objects `apart` where each is to be counted.
+    With `distinct` each result is an object of its own, as memory accounting needs it.
     """
     nodes = {node: plan for part in plans for node, plan in part.nodes.items()}
     kept = _nodes_with_values(graph, nodes)
     for node, plan in nodes.items():
         if node not in kept and node.inputs and not (plan.op.role or plan.op.stateful):
-            plan.kernel = _distinct_abstract_kernel(plan) if apart else _abstract_kernel(plan)
+            plan.kernel = _distinct_abstract_kernel(plan) if distinct else _abstract_kernel(plan)
 
 
 def _nodes_with_values(graph: Graph, nodes: dict[Node, NodePlan]) -> set[Node]:

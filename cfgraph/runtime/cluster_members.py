@@ -20,86 +20,82 @@ from cfgraph.passes.cluster.inline_clusters import (
     cluster_calls,
     inline_clusters,
 )
-from cfgraph.runtime.engine.plan import nodes_to_run
-from cfgraph.runtime.prepare import RunSpec, rebind_run
+from cfgraph.runtime.engine.plan import RunSpec, nodes_to_run
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class InlinedClusters:
-    """A graph, some of its launches opened, and the nodes that were one, by its name."""
+    """A graph with some clusters inlined, and the nodes of each by the name of its call."""
 
     graph: Graph
     groups: InlinedNodes
 
 
 class ClusterMembers:
-    """What the names of runs mean: nodes of a graph, or else of the clusters in it."""
+    """Resolver of the names of a run: nodes of a graph, or of the clusters in it."""
 
     def __init__(self, graph: Graph) -> None:
-        self._plain = InlinedClusters(graph, {})
+        self._unchanged = InlinedClusters(graph, {})
         self._edits = -1
         self._library: tuple[Function, ...] = ()
-        self._launches: list[Node] = []
-        self._opened: dict[frozenset[str], InlinedClusters] = {}
+        self._calls: list[Node] = []
+        self._inlined: dict[frozenset[str], InlinedClusters] = {}
 
-    def of(self, names: Iterable[str]) -> InlinedClusters:
-        """The graph, or a copy in which those launches are open that alone have one of the names.
+    def resolve(self, names: Iterable[str]) -> InlinedClusters:
+        """The graph, or a copy in which the clusters are inlined that alone have a named node.
 
-        Raises InvalidInput for a launch that does not fit its function.
+        Raises InvalidInput for a call that does not fit its function.
         """
-        graph = self._plain.graph
+        graph = self._unchanged.graph
         if self._edits != graph.edits:
-            self._edits, self._opened = graph.edits, {}
-            self._launches = cluster_calls(graph)
-        if not self._launches:
-            return self._plain
+            self._edits, self._inlined = graph.edits, {}
+            self._calls = cluster_calls(graph)
+        if not self._calls:
+            return self._unchanged
         library = tuple(graph.functions.values())
         if self._library != library:
-            self._library, self._opened = library, {}
-        holders = frozenset(
-            node.name for node in member_nodes(graph, names, self._launches).values()
-        )
-        if not holders:
-            return self._plain
-        if holders not in self._opened:
+            self._library, self._inlined = library, {}
+        owners = frozenset(node.name for node in member_nodes(graph, names, self._calls).values())
+        if not owners:
+            return self._unchanged
+        if owners not in self._inlined:
             copy = copy_graph(graph)
-            groups = inline_clusters(copy, [node for node in copy if node.name in holders])
-            self._opened[holders] = InlinedClusters(copy, groups)
-        return self._opened[holders]
+            groups = inline_clusters(copy, [node for node in copy if node.name in owners])
+            self._inlined[owners] = InlinedClusters(copy, groups)
+        return self._inlined[owners]
 
 
-def member_nodes(graph: Graph, names: Iterable[str], launches: Iterable[Node]) -> dict[str, Node]:
-    """The nodes that only the functions of launches have, of those that are named; their launch."""
+def member_nodes(graph: Graph, names: Iterable[str], calls: Iterable[Node]) -> dict[str, Node]:
+    """The cluster calls whose functions have named nodes that the graph lacks, by node name."""
     hidden = {base for base in map(node_name, names) if base not in graph}
-    found: dict[str, Node] = {}
-    for launch in launches if hidden else ():
-        function = called_function(graph, launch)
+    owners: dict[str, Node] = {}
+    for call in calls if hidden else ():
+        function = called_function(graph, call)
         for node in function.definition.nodes if function else ():
             if node.name in hidden:
-                found.setdefault(node.name, launch)
-    return found
+                owners.setdefault(node.name, call)
+    return owners
 
 
-def recluster_run(groups: InlinedNodes, run: RunSpec) -> RunSpec:
-    """The same run of what it needs, with a launch for what it needs of each group."""
+def recluster_run(groups: InlinedNodes, spec: RunSpec) -> RunSpec:
+    """Cluster again, in a copy of what the run needs, the needed nodes of each inlined cluster."""
     from cfgraph.passes.cluster.encapsulate import ClusterBody, encapsulate
 
-    graph, fetches, targets, feeds = run
-    kept = [*(item.node for item in fetches), *targets]
-    found = set(nodes_to_run(*run))
-    copy = copy_graph(graph, ancestors(graph, [*kept, *(item.node for item in feeds)]))
+    graph = spec.graph
+    running = set(nodes_to_run(spec))
+    copy = copy_graph(graph, ancestors(graph, [*spec.roots, *(item.node for item in spec.feeds)]))
     remove_uncalled_functions(copy)
-    fed = {item.node for item in feeds}
-    keep = {copy[node.name] for node in kept}
+    fed = {item.node for item in spec.feeds}
+    fetched = {copy[node.name] for node in spec.roots}
     for name, group in groups.items():
-        members = [copy[node.name] for node in group if node in found]
+        members = [copy[node.name] for node in group if node in running]
         if members and not fed.intersection(group):
-            encapsulate(copy, ClusterBody(tuple(members), ()), _unused_name(copy, name), keep)
-    return rebind_run(run, copy)
+            encapsulate(copy, ClusterBody(tuple(members), ()), _unused_name(copy, name), fetched)
+    return spec.on(copy)
 
 
 def _unused_name(graph: Graph, name: str) -> str:
-    """A name that neither a node nor a function has."""
+    """The name with the first number, if any, that neither a node nor a function has."""
     number, free = 0, name
     while free in graph or free in graph.functions:
         number += 1

@@ -1,8 +1,15 @@
-"""Preparation of a run: lower, place and partition, and cluster a copy of what it needs."""
+"""Preparation of a run: from a graph and a `RunSpec` to one plan per device.
+
+    open clusters ─▶ lower ─▶ place and partition ─▶ cluster ─▶ plan ─▶ abstract values
+
+Each step returns a spec, over a copy of the graph where the step edits it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
 
 from cfgraph.analysis.reachability import ancestors
 from cfgraph.analysis.transfers import is_partitioned
@@ -14,95 +21,145 @@ from cfgraph.ir.library import copy_graph, remove_uncalled_functions
 from cfgraph.ir.shapes import UNKNOWN_SHAPE
 from cfgraph.ops.families.functional import is_functional
 from cfgraph.passes.place.rules import PlacementRules
-from cfgraph.runtime.engine.plan import is_replaced_by_feed
+from cfgraph.runtime.abstract_run import use_abstract_values
+from cfgraph.runtime.cluster_members import InlinedClusters, recluster_run
+from cfgraph.runtime.cost_model import CostModel
+from cfgraph.runtime.engine.plan import (
+    ClusterKernels,
+    Plan,
+    RunSpec,
+    is_replaced_by_feed,
+    make_plans,
+)
+from cfgraph.runtime.gpu.context import GpuContext
+from cfgraph.runtime.memory.swapping import DEFAULT_SWAP_ABOVE
 
-RunSpec = tuple[Graph, tuple[Output, ...], tuple[Node, ...], tuple[Output, ...]]
+SCHEDULES: Final = ("fifo", "random")
+DEFAULT_DEVICE: Final = "cpu:0"
 
 
-def lower_run(
-    graph: Graph, fetches: tuple[Output, ...], targets: tuple[Node, ...], feeds: tuple[Output, ...]
-) -> RunSpec:
-    """The same run on a lowered graph, or as it came where nothing in it is functional.
+@dataclass(frozen=True, slots=True)
+class RunConfig:
+    """Options of a session, which `Session` documents. Raises UsageError for conflicting ones."""
+
+    devices: tuple[str, ...] = ()
+    soft_placement: bool = False
+    rules: PlacementRules = field(default_factory=PlacementRules)
+    schedule: str = "fifo"
+    schedule_seed: int = 0
+    seed: int = 0
+    costs: CostModel | None = None
+    jit: str | None = None
+    engine: str | None = None
+    lazy: bool = False
+    regions: bool = False
+    memory: Mapping[str, int] | None = None
+    swap_above: float = DEFAULT_SWAP_ABOVE
+    gpu: GpuContext | str | None = None
+
+    def __post_init__(self) -> None:
+        if self.costs is not None and self.schedule != "fifo":
+            message = "the virtual clock supports only the fifo schedule"
+            raise UsageError(message, hint='schedule="fifo"')
+        if self.schedule not in SCHEDULES:
+            message = f"unknown schedule {self.schedule!r}"
+            raise UsageError(message, hint=f"one of {', '.join(SCHEDULES)}")
+        if self.rules != PlacementRules() and len(self.devices) < 2:
+            message = "placement rules need several devices"
+            raise UsageError(message, hint="several are written cpu:0,gpu:0")
+
+
+def prepare(
+    spec: RunSpec,
+    opened: InlinedClusters,
+    config: RunConfig,
+    clusters: ClusterKernels,
+    *,
+    without_values: bool = False,
+) -> tuple[RunSpec, list[Plan]]:
+    """Return the run as it is executed, and its plans. `opened` has the clusters to run in part."""
+    if opened.groups:
+        spec = recluster_run(opened.groups, spec)
+    spec = lower_run(spec)
+    device: str | None = config.devices[0] if config.devices else DEFAULT_DEVICE
+    if len(config.devices) > 1 or (config.devices and is_partitioned(spec.graph)):
+        spec, device = partition_run(spec, config), None
+    if config.jit is not None:
+        spec = cluster_run(spec, regions=config.regions)
+    plans = make_plans(spec, device, clusters)
+    if without_values:
+        use_abstract_values(spec.graph, plans, distinct=config.memory is not None)
+    return spec, plans
+
+
+def lower_run(spec: RunSpec) -> RunSpec:
+    """Lower a copy of the graph; return the spec unchanged if it needs no functional node.
 
     Raises what `lower` raises.
     """
-    wanted = [*(item.node for item in fetches), *targets]
-    if not is_functional(graph, ancestors(graph, wanted, frozenset(feeds))):
-        return graph, fetches, targets, feeds
+    graph = spec.graph
+    if not is_functional(graph, ancestors(graph, spec.roots, frozenset(spec.feeds))):
+        return spec
     from cfgraph.passes.lower.lower import lower
 
-    nodes = ancestors(graph, [*wanted, *(item.node for item in feeds)])
-    copy = copy_graph(graph, nodes)
-    remove_uncalled_functions(copy)  # what is wrong in them is no matter of the run
-    fed = {item: _lowered_feed(copy, Output(copy[item.node.name], item.port)) for item in feeds}
+    copy = copy_graph(graph, ancestors(graph, [*spec.roots, *_nodes_of(spec.feeds)]))
+    remove_uncalled_functions(copy)  # the run does not depend on errors in them
+    feeds = {item: _lowered_feed(copy, _copied(item, copy)) for item in spec.feeds}
     lower(copy)
-    return (
-        copy,
-        tuple(fed.get(item) or Output(copy[item.node.name], item.port) for item in fetches),
-        tuple(copy[node.name] for node in targets),
-        tuple(fed.values()),
-    )
+    return _with_feeds(spec, copy, feeds)
 
 
-def rebind_run(run: RunSpec, graph: Graph) -> RunSpec:
-    """The same run on a graph whose nodes have the same names."""
-    _, fetches, targets, feeds = run
-    return (
-        graph,
-        tuple(Output(graph[item.node.name], item.port) for item in fetches),
-        tuple(graph[node.name] for node in targets),
-        tuple(Output(graph[item.node.name], item.port) for item in feeds),
-    )
+def _copied(item: Output, graph: Graph) -> Output:
+    return Output(graph[item.node.name], item.port)
+
+
+def _with_feeds(spec: RunSpec, graph: Graph, feeds: dict[Output, Output]) -> RunSpec:
+    """The run on a copy of its graph in which `feeds` are fed instead of the original outputs."""
+    fetches = tuple(feeds.get(item) or _copied(item, graph) for item in spec.fetches)
+    targets = tuple(graph[node.name] for node in spec.targets)
+    return RunSpec(graph, fetches, targets, tuple(feeds.values()))
 
 
 def _lowered_feed(graph: Graph, item: Output) -> Output:
-    """What is fed for an output; those of functional nodes lose their readers by lowering."""
+    """The output to feed: functional nodes lose their consumers by lowering."""
     return feed_placeholder(graph, item) if is_functional(graph, [item.node]) else item
 
 
 def feed_placeholder(graph: Graph, item: Output) -> Output:
-    """A placeholder that takes the readers of an output; the output where its type is unknown."""
+    """Replace an output by a placeholder; return the output itself if its type is unknown."""
     dtype = OutputPorts(graph.functions).dtype(item)
     if dtype is None:
         return item
     name = graph.unique_name(f"{item.node.name}/fed")
     attrs = {"dtype": dtype, "shape": UNKNOWN_SHAPE}
-    fed = graph.create(name, "Placeholder", attrs=attrs, device=item.node.device).output()
-    graph.replace_uses(item, fed)
-    return fed
+    placeholder = graph.create(name, "Placeholder", attrs=attrs, device=item.node.device).output()
+    graph.replace_uses(item, placeholder)
+    return placeholder
 
 
-def partition_run(
-    run: RunSpec, devices: Collection[str], soft_placement: bool, rules: PlacementRules
-) -> RunSpec:
-    """The same run on a placed and partitioned copy of what it needs of a lowered graph.
+def partition_run(spec: RunSpec, config: RunConfig) -> RunSpec:
+    """Place and partition a copy of what the run needs of a lowered graph.
 
-    A graph that is partitioned stays as it is. Raises what `place` and `partition` raise, and
-    UsageError for a partitioned graph that names other devices, or has its place by rules.
+    A partitioned graph stays as it is. Raises what `place` and `partition` raise, and UsageError
+    for a partitioned graph that names other devices, or that placement rules are for.
     """
     from cfgraph.passes.partition.partition import partition
     from cfgraph.passes.place.place import place
 
-    graph, fetches, targets, feeds = run
+    graph = spec.graph
     if is_partitioned(graph):
-        if rules != PlacementRules():
-            message = "the graph is partitioned, so that no rule can place it"
-            raise UsageError(message, hint="leave the rules out, or partition the graph anew")
-        require_known_devices(graph, devices)
-        return run
-    copy = copy_graph(graph, ancestors(graph, [*_nodes_of(fetches), *targets, *_nodes_of(feeds)]))
-    fed = {item: _partitioned_feed(copy, Output(copy[item.node.name], item.port)) for item in feeds}
-    fetched = [fed.get(item) or Output(copy[item.node.name], item.port) for item in fetches]
-    wanted = [*_nodes_of(fetched), *(copy[node.name] for node in targets), *_nodes_of(fed.values())]
-    part = copy_graph(copy, ancestors(copy, wanted))
-    place(part, devices=devices, rules=rules, soft_placement=soft_placement)
+        if config.rules != PlacementRules():
+            message = "placement rules do not apply to a partitioned graph"
+            raise UsageError(message, hint="omit the rules, or partition the original graph again")
+        require_known_devices(graph, config.devices)
+        return spec
+    copy = copy_graph(graph, ancestors(graph, [*spec.roots, *_nodes_of(spec.feeds)]))
+    feeds = {item: _partitioned_feed(copy, _copied(item, copy)) for item in spec.feeds}
+    run = _with_feeds(spec, copy, feeds)
+    part = copy_graph(copy, ancestors(copy, [*run.roots, *_nodes_of(run.feeds)]))
+    place(part, devices=config.devices, rules=config.rules, soft_placement=config.soft_placement)
     partition(part)
-    return (
-        part,
-        tuple(Output(part[item.node.name], item.port) for item in fetched),
-        tuple(part[node.name] for node in targets),
-        tuple(Output(part[item.node.name], item.port) for item in fed.values()),
-    )
+    return run.on(part)
 
 
 def require_known_devices(graph: Graph, devices: Collection[str]) -> None:
@@ -110,12 +167,12 @@ def require_known_devices(graph: Graph, devices: Collection[str]) -> None:
     for node in graph:
         if node.device and node.device not in devices:
             message = f"the graph is partitioned for {node.device}, which is not among the devices"
-            hint = f"leave the devices out; given are {short_device_names(devices)}"
+            hint = f"omit the devices, or include it; devices: {short_device_names(devices)}"
             raise UsageError(message, node=node, hint=hint)
 
 
 def _partitioned_feed(graph: Graph, item: Output) -> Output:
-    """What is fed for an output: a node that runs all the same is not computed for it."""
+    """The output to feed: a placeholder if the fed node runs all the same."""
     return item if is_replaced_by_feed(item.node) else feed_placeholder(graph, item)
 
 
@@ -123,17 +180,15 @@ def _nodes_of(items: Iterable[Output]) -> list[Node]:
     return [item.node for item in items]
 
 
-def cluster_run(run: RunSpec, *, regions: bool = False) -> RunSpec:
-    """The same run with clusters in place of nodes that compile together.
+def cluster_run(spec: RunSpec, *, regions: bool = False) -> RunSpec:
+    """Cluster the nodes of a copy that compile together; with `regions` whole loops too.
 
-    What is fetched, fed or a target keeps its name; `regions` takes in whole loops and
-    conditionals. Raises what `cluster` raises.
+    Fetches, feeds, and targets keep their names. Raises what `cluster` raises.
     """
     from cfgraph.passes.cluster.cluster import cluster
 
-    graph, fetches, targets, feeds = run
-    wanted = [*(item.node for item in (*fetches, *feeds)), *targets]
-    copy = copy_graph(graph, ancestors(graph, wanted))
-    kept = [*(item.name for item in fetches), *(node.name for node in targets)]
-    cluster(copy, fetches=kept, feeds=[item.name for item in feeds], regions=regions)
-    return rebind_run(run, copy)
+    graph = spec.graph
+    copy = copy_graph(graph, ancestors(graph, [*spec.roots, *_nodes_of(spec.feeds)]))
+    fetches = [*(item.name for item in spec.fetches), *(node.name for node in spec.targets)]
+    cluster(copy, fetches=fetches, feeds=[item.name for item in spec.feeds], regions=regions)
+    return spec.on(copy)

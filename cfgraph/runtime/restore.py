@@ -30,6 +30,7 @@ from cfgraph.ops.families.resource_variables import VarHandleOp
 from cfgraph.ops.families.variables import Variable, VariableV1
 from cfgraph.ops.opdef.op import is_a
 from cfgraph.passes.lower.plan import constant_value
+from cfgraph.runtime.engine.plan import RunSpec
 from cfgraph.runtime.prepare import lower_run
 from cfgraph.runtime.session import Session
 from cfgraph.runtime.state import State
@@ -115,7 +116,8 @@ def restore_subgraph(
     What it writes to besides variables is written to all the same.
     """
     fed = graph.tensor(prefix)
-    lowered, _, (target,), (item,) = lower_run(graph, (), (graph[restore],), (fed,))
+    run = lower_run(RunSpec(graph, (), (graph[restore],), (fed,)))
+    lowered, (target,), (item,) = run.graph, run.targets, run.feeds
     writers = [node.name for node in _variable_writers(lowered, ancestors(lowered, [target]), keys)]
     nodes = ancestors(lowered, [*(lowered[name] for name in writers), item.node])
     part = copy_graph(lowered, nodes)

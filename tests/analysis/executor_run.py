@@ -10,7 +10,8 @@ from typing import Any
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.role import Role
 from cfgraph.ops.opdef.op import role_of
-from cfgraph.runtime.engine.plan import Plan, make_plans
+from cfgraph.runtime.cluster_runner import ClusterRunner
+from cfgraph.runtime.engine.plan import Plan, RunSpec, make_plans
 from cfgraph.runtime.prepare import lower_run
 from cfgraph.runtime.session import Session
 from cfgraph.runtime.trace.events import Recorder, TraceEvent
@@ -84,12 +85,15 @@ def observe_run(
     session.run(names, given, wanted_nodes, trace=recorder, allow_dead=True, timeout=60)
     graph = session.graph
     run = lower_run(
-        graph,
-        tuple(graph.tensor(name) for name in names),
-        tuple(graph[name] for name in wanted_nodes),
-        tuple(graph.tensor(name) for name in given),
+        RunSpec(
+            graph,
+            tuple(graph.tensor(name) for name in names),
+            tuple(graph[name] for name in wanted_nodes),
+            tuple(graph.tensor(name) for name in given),
+        )
     )
-    return ExecutorRun(run[0], make_plans(*run, "cpu:0")[0], recorder.events)
+    plan = make_plans(run, "cpu:0", ClusterRunner())[0]
+    return ExecutorRun(run.graph, plan, recorder.events)
 
 
 def disagreements(observed: ExecutorRun) -> list[str]:

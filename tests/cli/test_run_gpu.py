@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cfgraph.runtime import simulator_choice
+from cfgraph.runtime.gpu import context
 from cfgraph.runtime.gpu.context import GpuContext
 from tests.runtime.gpu.stand_in import library
 
@@ -29,7 +29,7 @@ def graph(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(simulator_choice, "gpu_context", lambda: GpuContext(library))
+    monkeypatch.setattr(context, "gpu_context", lambda: GpuContext(library))
 
 
 def line(graph: Path, *more: str) -> list[Any]:

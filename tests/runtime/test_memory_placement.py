@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 import cfgraph
-from cfgraph.runtime.engine.plan import make_plans
+from cfgraph.runtime.cluster_runner import ClusterRunner
+from cfgraph.runtime.engine.plan import RunSpec, make_plans
 from cfgraph.runtime.memory.placement import MemoryPlacement
 
 TEXT = """
@@ -37,8 +38,9 @@ pop = StackPop(stack, ^push) {elem_type=float32}
 @pytest.fixture(scope="module")
 def homes() -> tuple[cfgraph.Graph, MemoryPlacement]:
     graph = cfgraph.loads(TEXT.encode(), "graph")
-    fed = [graph.tensor("x:0"), graph.tensor("i:0")]
-    (plan,) = make_plans(graph, [], list(graph), fed, "gpu:0")
+    fed = (graph.tensor("x:0"), graph.tensor("i:0"))
+    spec = RunSpec(graph, (), tuple(graph), fed)
+    (plan,) = make_plans(spec, "gpu:0", ClusterRunner())
     return graph, MemoryPlacement(plan.nodes)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any, Final, Protocol
 
 import numpy as np
 
@@ -23,16 +23,59 @@ from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.role import Role
 from cfgraph.ops.families.constants import identity
 from cfgraph.ops.opdef.op import Op, lookup
-from cfgraph.runtime.cluster_runner import ClusterRunner
 from cfgraph.runtime.engine.references import References
 
-if TYPE_CHECKING:
-    from cfgraph.runtime.gpu.stream import GpuStream
+MAX_NAMED_NODES: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class RunSpec:
+    """A run: tensors to fetch, nodes to run for their effects, and outputs that are fed."""
+
+    graph: Graph
+    fetches: tuple[Output, ...]
+    targets: tuple[Node, ...]
+    feeds: tuple[Output, ...]
+
+    @property
+    def roots(self) -> list[Node]:
+        """The nodes of the fetches, and the targets."""
+        return [*(item.node for item in self.fetches), *self.targets]
+
+    def on(self, graph: Graph) -> RunSpec:
+        """The same run on a graph that has nodes of the same names."""
+        return RunSpec(
+            graph,
+            tuple(Output(graph[item.node.name], item.port) for item in self.fetches),
+            tuple(graph[node.name] for node in self.targets),
+            tuple(Output(graph[item.node.name], item.port) for item in self.feeds),
+        )
+
+
+class Device(Protocol):
+    """A device with memory of its own, which a real GPU implements."""
+
+    device: str
+
+    def to_device(self, value: Any) -> Any:
+        """Copy a NumPy value to the device; other values stay as they are."""
+
+    def to_host(self, value: Any) -> Any:
+        """Copy a value of the device to host memory; other values stay as they are."""
+
+
+class ClusterKernels(Protocol):
+    """Provider of the kernels of cluster calls."""
+
+    def kernel(
+        self, graph: Graph, node: Node, device: str, target: Any = None
+    ) -> Callable[..., Any]:
+        """The kernel of a cluster call, on the host or on the real device `target`."""
 
 
 @dataclass(slots=True)
 class RunPartition:
-    """One device's nodes in graph order; fetches and feeds by their places in the run's lists."""
+    """One device's nodes in graph order; fetches and feeds by their index in the run."""
 
     device: str
     nodes: list[Node] = field(default_factory=list)
@@ -47,12 +90,11 @@ def run_partitions(
     feeds: Sequence[Output],
     device: str | None,
 ) -> list[RunPartition]:
-    """Divide a run among devices: those of a partitioned graph, else all of it is on `device`.
+    """Divide a run among the devices of a partitioned graph, or assign all of it to `device`.
 
-    Without a `device` any graph is taken for a partitioned one, also where nothing crosses.
-
-    Raises InvalidInput for a partitioned graph where a node has no device, an edge crosses, or two
-    transfers have one key.
+    Without a `device` any graph counts as partitioned, even if nothing crosses. Raises InvalidInput
+    for a partitioned graph where a node has no device, an edge crosses, or two transfers have one
+    key.
     """
     if device is not None and not is_partitioned(graph):
         whole = RunPartition(device, list(nodes), dict(enumerate(fetches)), dict(enumerate(feeds)))
@@ -75,9 +117,6 @@ def run_partitions(
     return [found[name] for name in sorted(found)]
 
 
-MAX_NAMED_NODES = 5
-
-
 @dataclass(slots=True, eq=False)
 class FramePlan:
     """A frame's layout: how many slots and counters an iteration has, and where counters begin.
@@ -96,10 +135,10 @@ class FramePlan:
 class NodePlan:
     """A node ready to run: its inputs are the slots from `base`, its counter in the frame.
 
-    `kernel` takes the inputs (a stateful one the step first). `reads` are the slots that may
-    hold a reference whose value is wanted; of the slots `shares` the reference itself is handed on.
-    `moves` are the slots whose values another memory wants, and what takes them there. `on_card`
-    gives the kernel of a cluster for a gpu that is on a card.
+    `kernel` takes the inputs, a stateful one the step first. `reads` are the slots that may hold a
+    reference to dereference; of the slots `shares` the reference itself is forwarded. `moves` are
+    the slots whose values are copied to another memory, with the copy functions. `gpu_kernel`
+    returns the kernel of a cluster call for a real GPU.
     """
 
     node: Node
@@ -113,7 +152,7 @@ class NodePlan:
     reads: tuple[int, ...]
     shares: tuple[int, ...]
     moves: tuple[tuple[int, Callable[[Any], Any]], ...] = ()
-    on_card: Callable[[GpuStream], Callable[..., Any]] | None = None
+    gpu_kernel: Callable[[Device], Callable[..., Any]] | None = None
 
     @property
     def end(self) -> int:
@@ -140,41 +179,29 @@ class Plan:
         return {plan.node for plan in self.nodes.values() if plan.op.role is role}
 
 
-def make_plans(
-    graph: Graph,
-    fetches: Sequence[Output],
-    targets: Iterable[Node],
-    feeds: Sequence[Output],
-    device: str | None,
-    launches: ClusterRunner | None = None,
-) -> list[Plan]:
-    """Plan a run: on one device, or on those that the nodes of a partitioned graph are on.
+def make_plans(spec: RunSpec, device: str | None, clusters: ClusterKernels) -> list[Plan]:
+    """Plan a run on one device, or on the devices that the nodes of a partitioned graph name.
 
-    Without a `device` any graph is taken for a partitioned one. `launches` run the clusters.
-
-    Raises Unsupported, naming all ops without a kernel; InvalidInput where the needed nodes do not
-    make well-nested frames; UsageError for a feed that has no place.
+    Without a `device` any graph counts as partitioned. Raises Unsupported, naming all ops without a
+    kernel; InvalidInput if the needed nodes do not form well-nested frames; UsageError for a feed
+    inside a loop.
     """
-    fed = frozenset(feeds)
-    fed_nodes = _replaced_nodes(feeds)
-    chosen = nodes_to_run(graph, fetches, targets, feeds)
-    _require_valid(graph, chosen)
-    _require_fed(graph, chosen)
-    ops = _runnable_ops(chosen)
-    found = run_partitions(graph, chosen, fetches, feeds, device)
-    clusters = ClusterRunner() if launches is None else launches
-    references = References(chosen, fed)
-    return [_plan(graph, part, ops, references, fed_nodes, clusters) for part in found]
+    graph, feeds = spec.graph, spec.feeds
+    running = nodes_to_run(spec)
+    _require_valid(graph, running)
+    _require_fed(graph, running)
+    ops = _runnable_ops(running)
+    parts = run_partitions(graph, running, spec.fetches, feeds, device)
+    references, fed_nodes = References(running, frozenset(feeds)), _replaced_nodes(feeds)
+    return [_plan(graph, part, ops, references, fed_nodes, clusters) for part in parts]
 
 
-def nodes_to_run(
-    graph: Graph, fetches: Iterable[Output], targets: Iterable[Node], feeds: Iterable[Output]
-) -> list[Node]:
-    """The nodes that a run computes: what is fed, and what that alone needs, it does not."""
-    fed, fed_nodes = frozenset(feeds), _replaced_nodes(feeds)
-    wanted = [item.node for item in fetches if item not in fed]
-    wanted += [node for node in targets if node not in fed_nodes]
-    return ancestors(graph, wanted, fed, fed_nodes)
+def nodes_to_run(spec: RunSpec) -> list[Node]:
+    """The nodes that a run computes, without those that only fed outputs need."""
+    fed, fed_nodes = frozenset(spec.feeds), _replaced_nodes(spec.feeds)
+    roots = [item.node for item in spec.fetches if item not in fed]
+    roots += [node for node in spec.targets if node not in fed_nodes]
+    return ancestors(spec.graph, roots, fed, fed_nodes)
 
 
 def _replaced_nodes(feeds: Iterable[Output]) -> frozenset[Node]:
@@ -187,7 +214,7 @@ def _plan(
     ops: dict[str, type[Op]],
     references: References,
     fed_nodes: frozenset[Node],
-    launches: ClusterRunner,
+    clusters: ClusterKernels,
 ) -> Plan:
     """One device's plan."""
     fed = references.fed
@@ -200,8 +227,8 @@ def _plan(
     for node, plan in nodes.items():
         if getattr(plan.op, "functional", ""):
             device = short_device_name(part.device)
-            plan.kernel = launches.kernel(graph, node, device)
-            plan.on_card = partial(launches.kernel, graph, node, device)
+            plan.kernel = clusters.kernel(graph, node, device)
+            plan.gpu_kernel = partial(clusters.kernel, graph, node, device)
     return Plan(part.device, nodes, layouts[found.root], part.fetches, part.feeds, fed_nodes)
 
 

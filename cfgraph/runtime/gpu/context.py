@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from cfgraph.errors import Unsupported, install_hint
+from cfgraph.errors import Unsupported, UsageError, install_hint
 from cfgraph.ir.dtypes import bfloat16
 from cfgraph.runtime.gpu.stream import GpuStream
 
@@ -24,6 +24,7 @@ _GPU_DTYPES: Final = frozenset(map(np.dtype, "?bhilqBHILQefdFD"))
 # how CuPy writes a sum of bfloat16: where NumPy is too old, or ml_dtypes missing, it has none
 _BFLOAT16_ADD: Final = "EE->E"
 _DRIVERS: Final = {"win32": "nvcuda.dll"}
+GPU_KINDS: Final = ("simulated", "real")
 
 
 class GpuContext:
@@ -132,3 +133,34 @@ def has_gpu() -> bool:
         )
     except (OSError, AttributeError):
         return False
+
+
+def requested_gpu(gpu: str | GpuContext | None, costs: Any = None) -> GpuContext | str | None:
+    """The GPU that a session requests: a real one, `simulated`, or None for either.
+
+    Raises UsageError for an unknown kind, and for a real GPU with a virtual clock, Unsupported for
+    a real GPU that cannot be used.
+    """
+    if gpu is None or isinstance(gpu, GpuContext):
+        return gpu
+    if gpu not in GPU_KINDS:
+        raise UsageError(f"unknown kind of gpu {gpu!r}", hint=f"one of {', '.join(GPU_KINDS)}")
+    if gpu == "real" and costs is not None:
+        message = "the virtual clock does not run on a real GPU"
+        raise UsageError(message, hint="simulate it")
+    return gpu_context() if gpu == "real" else gpu
+
+
+def available_gpu(gpu: GpuContext | str | None) -> GpuContext | None:
+    """The real GPU of a run, None if NumPy simulates it.
+
+    Without a request a real GPU is used if there is one and CuPy is installed.
+    """
+    if gpu == "simulated":
+        return None
+    if isinstance(gpu, GpuContext):
+        return gpu
+    try:
+        return gpu_context() if has_gpu() else None
+    except Unsupported:
+        return None

@@ -12,7 +12,7 @@ import numpy as np
 
 from cfgraph.analysis.transfers import RendezvousKey, rendezvous_key
 from cfgraph.ir import registry
-from cfgraph.ir.devices import DeviceName, short_device_name
+from cfgraph.ir.devices import short_device_name
 from cfgraph.ir.dtypes import DType, int32
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.role import Role
@@ -22,6 +22,7 @@ from cfgraph.ops.families.tensor_list import TensorList
 from cfgraph.ops.families.variables import Variable
 from cfgraph.ops.opdef.op import Kernel, OpError
 from cfgraph.ops.opdef.variant_math import map_objects
+from cfgraph.runtime.device_kinds import is_gpu
 from cfgraph.runtime.engine.plan import NodePlan, Plan
 from cfgraph.runtime.gpu.context import GpuContext
 from cfgraph.runtime.gpu.kernels import with_bfloat16_outputs
@@ -56,12 +57,6 @@ def is_container(value: Any) -> bool:
 
 
 Move = Callable[[Any], Any]
-
-
-def is_gpu(device: str) -> bool:
-    """True for a device that a card can be."""
-    parts = DeviceName.parse(device)
-    return parts is not None and parts.kind == "GPU"
 
 
 class GpuPlan:
@@ -179,8 +174,8 @@ class _GpuBinding:
             return plan.kernel
         if not node.inputs and not op.stateful:
             return self._constant(plan)
-        if plan.on_card is not None:
-            kernel = _with_local_variables(plan.on_card(self.lane), self._settle)
+        if plan.gpu_kernel is not None:
+            kernel = _with_local_variables(plan.gpu_kernel(self.lane), self._settle)
         elif getattr(op, "functional", "") or not self._computes(plan):
             kernel = self._on_host(plan, plan.kernel)
         elif op.shape_only or op.host_only or op.swap_role:

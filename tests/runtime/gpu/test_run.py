@@ -13,7 +13,6 @@ import pytest
 import cfgraph
 from cfgraph.errors import ExecutionError, Unsupported, UsageError
 from cfgraph.ops.opdef.abstract_tensor import AbstractTensor
-from cfgraph.runtime import simulator_choice
 from cfgraph.runtime.cost_model import CostModel
 from cfgraph.runtime.gpu import context as card_module
 from cfgraph.runtime.gpu.context import GpuContext
@@ -378,8 +377,8 @@ def test_a_card_is_taken_where_there_is_one_but_not_in_virtual_time(
         return run.on_card and run.on_card.card
 
     assert runs_on() is None
-    monkeypatch.setattr(simulator_choice, "has_gpu", lambda: True)
-    monkeypatch.setattr(simulator_choice, "gpu_context", lambda: found)
+    monkeypatch.setattr(card_module, "has_gpu", lambda: True)
+    monkeypatch.setattr(card_module, "gpu_context", lambda: found)
     assert runs_on() is found
     assert runs_on(gpu="simulated") is None
     assert runs_on(costs=CostModel()) is None
@@ -387,7 +386,7 @@ def test_a_card_is_taken_where_there_is_one_but_not_in_virtual_time(
     def broken() -> GpuContext:
         raise Unsupported("CuPy is not there")
 
-    monkeypatch.setattr(simulator_choice, "gpu_context", broken)
+    monkeypatch.setattr(card_module, "gpu_context", broken)
     assert runs_on() is None
     with pytest.raises(Unsupported):
         runs_on(gpu="real")
