@@ -84,7 +84,7 @@ def _has_flow(op: type[Op]) -> bool:
 
 
 def _is_handle(arg: ArgDef) -> bool:
-    return arg.is_ref or (arg.dtype is not None and arg.dtype.kind == "resource")
+    return arg.is_ref or (arg.dtype is not None and arg.dtype.is_handle)
 
 
 def _resource_inputs(facts: _OpEffects, node: Node) -> Iterator[tuple[int, bool]]:

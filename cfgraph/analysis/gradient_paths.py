@@ -221,7 +221,7 @@ def _state_writers(item: Output, before: Predecessors) -> Iterator[Node]:
 
 def _is_state(item: Output) -> bool:
     dtype = item.dtype
-    return dtype is not None and (dtype.is_ref or dtype.kind == "resource")
+    return dtype is not None and dtype.is_handle
 
 
 def _has_any_path(start: Node, ends: Collection[Node]) -> bool:

@@ -14,6 +14,7 @@ from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.library import function_from_nodes
 from cfgraph.ir.names import NODE_NAME
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
+from cfgraph.ops.opdef.node_effects import may_write
 from cfgraph.ops.opdef.op import lookup
 from cfgraph.ops.shape_inference import infer_node_shapes
 from cfgraph.ops.static_values import StaticValue
@@ -228,8 +229,8 @@ class SideEffectOrder:
         op = lookup(node.op)
         if op is None or not op.stateful:
             return []
-        keys: list[Output | None] = [item for item in node.inputs if _is_resource(item)]
-        if not keys and (op.random or _is_resource(Output(node))):
+        keys: list[Output | None] = [item for item in node.inputs if _is_handle(item)]
+        if not keys and (op.random or _is_handle(Output(node))):
             return []
         if not keys or hasattr(op, "functional"):
             keys.append(None)
@@ -237,15 +238,15 @@ class SideEffectOrder:
         for key in keys:
             if key in self._written:
                 before[self._written[key]] = None
-            if op.reads_only:
-                self._read.setdefault(key, []).append(node)
-            else:
+            if may_write(node):
                 before.update(dict.fromkeys(self._read.pop(key, ())))
                 self._written[key] = node
-        if op.reads_only:
-            self._reads.append(node)
-        else:
+            else:
+                self._read.setdefault(key, []).append(node)
+        if may_write(node):
             self.must_run[node] = None
+        else:
+            self._reads.append(node)
         before.pop(node, None)
         return list(before)
 
@@ -259,6 +260,6 @@ class SideEffectOrder:
         return [*self.must_run, *read]
 
 
-def _is_resource(item: Output) -> bool:
+def _is_handle(item: Output) -> bool:
     dtype = item.dtype
-    return dtype is not None and (dtype.is_ref or dtype.kind == "resource")
+    return dtype is not None and dtype.is_handle

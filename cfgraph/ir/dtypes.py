@@ -86,6 +86,11 @@ class DType:
         return self.kind in ("string", "resource", "variant")
 
     @property
+    def is_handle(self) -> bool:
+        """True for resources and references: the tensor refers to state."""
+        return self.is_ref or self.kind == "resource"
+
+    @property
     def is_opaque(self) -> bool:
         """True for variants: what one holds, and what zeros like it are, only its ops know."""
         return self.kind == "variant"

@@ -17,6 +17,7 @@ from cfgraph.ir.functions import BodyNode, Function
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.library import function_from_nodes
 from cfgraph.ops.opdef.evaluation import constant_slots
+from cfgraph.ops.opdef.node_effects import may_write
 from cfgraph.ops.opdef.op import lookup
 from cfgraph.passes.cluster.formation.cycle_graph import skip_transparent
 from cfgraph.passes.cluster.functionalize.function_body import ArgumentNames
@@ -59,7 +60,7 @@ def encapsulate(
     names = ArgumentNames(node.name for node in inside)
     inputs = {names.new(item): item for group in groups for item in group}
     outputs = {names.new(item, "out"): item for item in results}
-    effects = {node.name: node for node in body.members if _has_side_effects(node)}
+    effects = {node.name: node for node in body.members if may_write(node)}
     nodes = [*body.copies, *body.members]
     function = function_from_nodes(name, nodes, inputs, outputs, effects, graph.functions)
     graph.functions[name] = _without_placement(function)
@@ -133,11 +134,6 @@ def _cluster_results(
         if node in keep:
             read.update(range(registry.output_count(node) or 0))
         yield from (Output(node, port) for port in sorted(read))
-
-
-def _has_side_effects(node: Node) -> bool:
-    op = lookup(node.op)
-    return op is None or (op.stateful and not op.reads_only)
 
 
 def _external_controls(body: ClusterBody, inside: Collection[Node]) -> list[Node]:

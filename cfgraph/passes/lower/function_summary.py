@@ -11,15 +11,14 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from cfgraph.analysis.loops.frames import frames
-from cfgraph.ir import registry
-from cfgraph.ir.dtypes import resource
 from cfgraph.ir.function_graph import ARG_OP, FunctionGraph
 from cfgraph.ir.graph import CONTROL, Node, Output
 from cfgraph.ir.role import Role
 from cfgraph.ir.topological_order import OpRoles, topological_order
 from cfgraph.ops.families.constants import Identity
 from cfgraph.ops.families.identity import IdentityN
-from cfgraph.ops.opdef.op import is_a, lookup
+from cfgraph.ops.opdef.node_effects import has_effect
+from cfgraph.ops.opdef.op import is_a
 from cfgraph.passes.lower.functional_node import FunctionalNode
 
 
@@ -98,14 +97,7 @@ def is_effect(
     """True if a node must run even if nobody reads it."""
     if functional_node is not None:
         return any(known[function].last for function in functional_node.functions)
-    op = lookup(node.op)
-    return op is None or (op.stateful and not op.random and not _is_resource_handle(node))
-
-
-def _is_resource_handle(node: Node) -> bool:
-    """True for what only says where something is: a variable, a table, a queue."""
-    types = registry.output_types(node)
-    return not node.inputs and bool(types) and all(t.is_ref or t is resource for t in types or ())
+    return has_effect(node)
 
 
 def forwarded_arguments(

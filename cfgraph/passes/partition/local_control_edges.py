@@ -15,7 +15,8 @@ from cfgraph.analysis.loops.frames import Frame
 from cfgraph.ir import registry
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.role import Role
-from cfgraph.ops.opdef.op import lookup
+from cfgraph.ops.opdef.node_effects import has_effect, makes_handle, may_write
+from cfgraph.ops.opdef.op import role_of
 from cfgraph.passes.partition.branch_conditions import ALWAYS_LIVE
 from cfgraph.passes.partition.control_loops import AddedNodes, ControlLoops
 from cfgraph.passes.partition.distributed_loops import DistributedLoops
@@ -87,7 +88,7 @@ class EffectOrder:
 
     def __init__(self, graph: Graph) -> None:
         touching = [node for node in graph if _touches_state(node)]
-        if not any(map(_writes_state, touching)):
+        if not any(map(may_write, touching)):
             touching = []
         self._after = _reachable_nodes(touching, lambda node: (use.node for use in node.uses))
         self._before = _reachable_nodes(
@@ -100,21 +101,14 @@ class EffectOrder:
 
 
 def _touches_state(node: Node) -> bool:
-    op = lookup(node.op)
-    if op is None:
-        return True
-    return op.stateful and not op.random and not op.role and not _is_resource_handle(node)
+    """True for an effect, and for a reference: an Identity that reads it has no effect itself."""
+    if role_of(node):
+        return False
+    return has_effect(node) or (makes_handle(node) and _has_reference(node))
 
 
-def _writes_state(node: Node) -> bool:
-    op = lookup(node.op)
-    return op is None or not op.reads_only
-
-
-def _is_resource_handle(node: Node) -> bool:
-    """True for what only names a resource."""
-    types = registry.output_types(node) or ()
-    return not node.inputs and bool(types) and all(dtype.kind == "resource" for dtype in types)
+def _has_reference(node: Node) -> bool:
+    return any(dtype.is_ref for dtype in registry.output_types(node) or ())
 
 
 def _reachable_nodes(start: Iterable[Node], onward: Callable[[Node], Iterable[Node]]) -> set[Node]:

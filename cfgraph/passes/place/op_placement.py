@@ -211,4 +211,4 @@ def _is_string(dtype: DType) -> bool:
 
 
 def _requires_colocation(dtype: DType) -> bool:
-    return dtype.is_ref or dtype.kind == "resource"
+    return dtype.is_handle

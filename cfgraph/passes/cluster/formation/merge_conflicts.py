@@ -14,6 +14,7 @@ from typing import Final
 from cfgraph.analysis.effects import Effects
 from cfgraph.ir import registry
 from cfgraph.ir.graph import Node
+from cfgraph.ops.opdef.node_effects import may_write
 from cfgraph.ops.opdef.op import lookup
 
 # with more outputs than this, what they need counts as needed by different ones
@@ -88,7 +89,7 @@ def _successors(node: Node) -> list[Node]:
 def _has_lasting_effect(node: Node, effects: Effects) -> bool:
     """True for what outlasts a run, or is seen outside of it. Stacks and arrays are a run's own."""
     op = lookup(node.op)
-    if op is None or not op.stateful or op.reads_only or op.swap_role:
+    if op is None or op.swap_role or not may_write(node):
         return False
     return registry.output_count(node) == 0 or any(
         access.writes for access in effects.accesses([node])
