@@ -12,7 +12,7 @@ from typing import Final
 
 from cfgraph.analysis.deadness.deadness import Deadness
 from cfgraph.analysis.deadness.pretty import frame_location, witness_clause
-from cfgraph.analysis.effects import Effects, ResourceAccess
+from cfgraph.analysis.effects import EffectAnalysis, ResourceAccess
 from cfgraph.analysis.findings import Finding
 from cfgraph.analysis.loops.frames import Frames
 from cfgraph.analysis.loops.happens_before import HappensBefore
@@ -49,7 +49,7 @@ def effect_findings(
 def _shared_accesses(graph: Graph) -> list[list[ResourceAccess]]:
     """The uses of each resource that more than one node uses and some node changes."""
     by_resource: dict[Hashable, dict[Node, ResourceAccess]] = {}
-    for access in Effects().accesses(graph):
+    for access in EffectAnalysis().accesses(graph):
         known = by_resource.setdefault(access.resource, {})
         if access.node not in known or access.writes:
             known[access.node] = access

@@ -26,12 +26,12 @@ class ResourceAccess(NamedTuple):
     writes: bool
 
 
-class Effects:
+class EffectAnalysis:
     """Finds the resource behind a handle; remembers what it has found."""
 
     def __init__(self) -> None:
         self._origins: dict[Output, Output] = {}
-        self._facts = _OpEffectsByName()
+        self._facts = _HandleUseByOp()
 
     def accesses(self, nodes: Iterable[Node]) -> Iterator[ResourceAccess]:
         """What nodes read and write, by their own inputs; calls of functions are left out."""
@@ -62,19 +62,19 @@ class Effects:
         return found
 
 
-class _OpEffects(NamedTuple):
+class _HandleUse(NamedTuple):
     op: type[Op]
     takes_handles: bool
 
 
-class _OpEffectsByName(dict[str, _OpEffects | None]):
+class _HandleUseByOp(dict[str, _HandleUse | None]):
     """By op name, what all nodes have in common; None for primitives, calls, and what flows."""
 
-    def __missing__(self, name: str) -> _OpEffects | None:
+    def __missing__(self, name: str) -> _HandleUse | None:
         op = lookup(name)
         facts = None
         if not (op is None or op.role or hasattr(op, "functional") or _has_flow(op)):
-            facts = _OpEffects(op, any(map(_is_handle, op.parsed().inputs)))
+            facts = _HandleUse(op, any(map(_is_handle, op.parsed().inputs)))
         self[name] = facts
         return facts
 
@@ -87,7 +87,7 @@ def _is_handle(arg: ArgDef) -> bool:
     return arg.is_ref or (arg.dtype is not None and arg.dtype.is_handle)
 
 
-def _resource_inputs(facts: _OpEffects, node: Node) -> Iterator[tuple[int, bool]]:
+def _resource_inputs(facts: _HandleUse, node: Node) -> Iterator[tuple[int, bool]]:
     """The inputs by which a node uses a resource: as a handle, or as a reference that it reads."""
     if not facts.takes_handles:
         for slot, item in enumerate(node.inputs):

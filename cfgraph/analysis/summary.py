@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
-from cfgraph.analysis.effects import Effects
+from cfgraph.analysis.effects import EffectAnalysis
 from cfgraph.analysis.feeds_and_fetches import (
     describe_type,
     feed_option,
@@ -70,7 +70,7 @@ def initializers(
     One that takes no feed and is not `unrunnable`; a single node that waits for them all, as an
     `init` does, stands for several.
     """
-    effects, known = Effects(), set(wanted)
+    effects, known = EffectAnalysis(), set(wanted)
     found: dict[Node, Node] = {}
     for node in graph:
         op = lookup(node.op)

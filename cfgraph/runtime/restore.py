@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from cfgraph.analysis.effects import Effects
+from cfgraph.analysis.effects import EffectAnalysis
 from cfgraph.analysis.reachability import ancestors
 from cfgraph.analysis.trainable_inputs import is_variable, variable_key
 from cfgraph.errors import CfgraphError, InvalidInput, UsageError
@@ -129,7 +129,7 @@ def restore_subgraph(
 
 def _variable_writers(graph: Graph, nodes: Collection[Node], keys: VariableKeys) -> Iterator[Node]:
     """Those of some nodes that write to a resource, but not to a variable of another key."""
-    effects = Effects()
+    effects = EffectAnalysis()
     for access in effects.accesses(nodes):
         written = graph[access.name]
         if access.writes and not (is_variable(written) and variable_key(written) not in keys):

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from cfgraph.analysis.effects import Effects
+from cfgraph.analysis.effects import EffectAnalysis
 from cfgraph.analysis.loops.frames import Frame
 from cfgraph.analysis.loops.path_conditions import BranchDecision, PathCondition
 from cfgraph.analysis.loops.regions import Region
@@ -57,7 +57,7 @@ def cleanup_clones(work: GradientContext) -> None:
     What was written is there still, so that a write has only to hand on its flow; but for arrays
     that are made again.
     """
-    graph, twins, effects = work.graph, set(work.twins), Effects()
+    graph, twins, effects = work.graph, set(work.twins), EffectAnalysis()
     for node in work.twins:
         if array_access(node) == "write" and effects.origin(node.inputs[0]).node not in twins:
             flow = node.inputs[-1]

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
-from cfgraph.analysis.effects import Effects, ResourceAccess
+from cfgraph.analysis.effects import EffectAnalysis, ResourceAccess
 from cfgraph.analysis.loops.frames import Frame
 from cfgraph.ir.attrs import TensorValue
 from cfgraph.ir.devices import DeviceName
@@ -70,7 +70,7 @@ class ClusterGrowth:
         self.waiting = CycleGraph(liveness.frames, self.cheap_constants)
         self.groups: dict[Vertex, ClusterCandidate] = {}
         self._transfers = {n for n in liveness.frames.order if role_of(n) in (Role.SEND, Role.RECV)}
-        effects = Effects()
+        effects = EffectAnalysis()
         # what is fetched runs together
         tied = FetchEffects(
             liveness.frames.order if rules.constraints.needed is None else (), effects

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from cfgraph.analysis.effects import Effects
+from cfgraph.analysis.effects import EffectAnalysis
 from cfgraph.ir import registry
 from cfgraph.ir.graph import Node
 from cfgraph.ops.opdef.node_effects import may_write
@@ -45,7 +45,7 @@ class EffectSet:
 class FetchEffects:
     """The ties of the nodes of a graph."""
 
-    def __init__(self, order: Sequence[Node], effects: Effects) -> None:
+    def __init__(self, order: Sequence[Node], effects: EffectAnalysis) -> None:
         writers = [node for node in order if _has_lasting_effect(node, effects)]
         self._behind: Mapping[Node, int] = {}
         self._needed: Mapping[Node, int] = {}
@@ -86,7 +86,7 @@ def _successors(node: Node) -> list[Node]:
     return [use.node for use in node.uses]
 
 
-def _has_lasting_effect(node: Node, effects: Effects) -> bool:
+def _has_lasting_effect(node: Node, effects: EffectAnalysis) -> bool:
     """True for what outlasts a run, or is seen outside of it. Stacks and arrays are a run's own."""
     op = lookup(node.op)
     if op is None or op.swap_role or not may_write(node):

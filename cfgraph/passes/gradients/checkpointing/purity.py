@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Container, Hashable, Iterator
 from typing import Final
 
-from cfgraph.analysis.effects import Effects
+from cfgraph.analysis.effects import EffectAnalysis
 from cfgraph.analysis.loops.regions import Region
 from cfgraph.errors import Unsupported
 from cfgraph.ir.graph import Node
@@ -30,7 +30,7 @@ class Purity:
 
     def __init__(self, pushed: Container[Node]) -> None:
         self._add_push = pushed
-        self._effects = Effects()
+        self._effects = EffectAnalysis()
 
     def require(self, region: Region) -> list[Node]:
         """The arrays that a loop reads elements of; they must keep them.
