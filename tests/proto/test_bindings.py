@@ -175,10 +175,12 @@ def tensorflow_messages() -> Any:
 
 @pytest.mark.interop
 @pytest.mark.parametrize("case", MESSAGES)
-def test_tensorflow_writes_the_same_bytes_and_the_same_text(case: str, theirs: Any) -> None:
+def test_tensorflow_writes_the_same_bytes_and_the_same_text(
+    case: str, tensorflow_messages: Any
+) -> None:
     kind, text = MESSAGES[case]
     ours = text_format.Parse(text, kind())
-    twin = theirs(kind.DESCRIPTOR.full_name.replace("cfgraph.", "tensorflow."))()
+    twin = tensorflow_messages(kind.DESCRIPTOR.full_name.replace("cfgraph.", "tensorflow."))()
     text_format.Parse(text, twin)
     wire = ours.SerializeToString(deterministic=True)
     assert wire == twin.SerializeToString(deterministic=True)
@@ -194,10 +196,12 @@ def messages(descriptor: Any) -> Iterator[Any]:
 
 @pytest.mark.interop
 @pytest.mark.parametrize("schema", SCHEMAS, ids=lambda path: path.stem)
-def test_names_numbers_and_types_are_tensorflows(schema: Path, theirs: Any) -> None:
+def test_names_numbers_and_types_are_tensorflows(schema: Path, tensorflow_messages: Any) -> None:
     file = importlib.import_module(f"cfgraph.proto.{schema.stem}_pb2").DESCRIPTOR
     for message in messages(file.message_types_by_name.values()):
-        twin = theirs(message.full_name.replace("cfgraph.", "tensorflow.", 1)).DESCRIPTOR
+        twin = tensorflow_messages(
+            message.full_name.replace("cfgraph.", "tensorflow.", 1)
+        ).DESCRIPTOR
         for field in message.fields:
             other = twin.fields_by_number[field.number]
             assert facts(field) == facts(other), field.full_name
