@@ -56,7 +56,10 @@ def test_what_was_measured_is_a_cost_model(command: Any, two_devices: Path, tmp_
         (["--until-iteration", "3"], "--until-iteration goes with the virtual clock"),
         (["--clock", "virtual", "--calibrate", "x.toml"], "--calibrate goes with the real clock"),
         (["--clock", "sun"], "unknown clock 'sun'"),
-        (["--clock", "virtual", "--schedule", "random"], "virtual time knows one schedule"),
+        (
+            ["--clock", "virtual", "--schedule", "random"],
+            "virtual clock supports only the fifo schedule",
+        ),
     ],
 )
 def test_options_that_do_not_go_together_are_refused(

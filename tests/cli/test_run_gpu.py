@@ -65,4 +65,4 @@ def test_a_gpu_on_a_card_is_named_and_so_is_what_the_host_did_for_it(
 def test_a_virtual_clock_does_not_go_with_a_real_gpu(command: Any, graph: Path) -> None:
     done = command(*line(graph, "--gpu", "real", "--clock", "virtual"))
     assert done.code == 2
-    assert "virtual time does not come from a real gpu" in done.err
+    assert "virtual clock does not run on a real GPU" in done.err

@@ -129,7 +129,7 @@ def test_what_is_stuck_is_told_in_virtual_time_too(costs: CostModel) -> None:
 
 
 def test_virtual_time_has_one_schedule() -> None:
-    with pytest.raises(UsageError, match="one schedule"):
+    with pytest.raises(UsageError, match="only the fifo schedule"):
         session(RELAY, costs=CostModel(), schedule="random")
 
 
@@ -203,5 +203,5 @@ def test_a_shape_that_depends_on_values_names_its_node(costs: CostModel) -> None
 
 
 def test_values_are_left_out_in_virtual_time_only() -> None:
-    with pytest.raises(UsageError, match="only a run in virtual time"):
+    with pytest.raises(UsageError, match="only a run with a virtual clock"):
         session(RELAY).run(["out:0"], without_values=True)
