@@ -34,7 +34,7 @@ def run_with_tensorflow(
     before: Sequence[Any] = (),
 ) -> list[Any]:
     """The same by TensorFlow, of the graph as it was written."""
-    tf = pytest.importorskip("tensorflow")
+    tf = pytest.importorskip("tensorflow", reason="needs the extra `interop`")
     definition = tf.compat.v1.GraphDef.FromString(cfgraph.dumps(builder.graph))
     graph = tf.Graph()
     with graph.as_default():
