@@ -13,7 +13,7 @@ from cfgraph.ir.graph import Graph, Node
 from cfgraph.ops.families.variables import Variable
 from cfgraph.ops.opdef.op import lookup
 from cfgraph.runtime.engine.step import RunStep
-from cfgraph.runtime.feeds.feeds import feed_value
+from cfgraph.runtime.feeds.conversion import feed_value
 from cfgraph.runtime.session import Session
 from cfgraph.runtime.state import State
 from cfgraph.runtime.trace.events import Observer

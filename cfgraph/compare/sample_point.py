@@ -13,7 +13,7 @@ from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.shapes import Shape
 from cfgraph.runtime.engine.frame_state import DEFAULT_MAX_ITERATIONS
-from cfgraph.runtime.feeds.generators import generate
+from cfgraph.runtime.feeds.literals import generate
 from cfgraph.runtime.state import State
 
 # what is drawn, by the kind of the type; integers are often sizes, counts or places in small axes

@@ -27,7 +27,7 @@ from cfgraph.runtime.engine.executor import MISSING
 from cfgraph.runtime.engine.plan import Plan, RunSpec
 from cfgraph.runtime.engine.references import dereference
 from cfgraph.runtime.engine.step import RunStep
-from cfgraph.runtime.feeds.feeds import feed_value
+from cfgraph.runtime.feeds.conversion import feed_value
 from cfgraph.runtime.gpu.context import GpuContext, available_gpu, requested_gpu
 from cfgraph.runtime.gpu.plan import GpuPlan
 from cfgraph.runtime.gpu_simulator import GpuSimulator

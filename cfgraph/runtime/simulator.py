@@ -131,8 +131,9 @@ class Simulator:
             counting.fetched(self.results)
 
     def prepare_variables(self) -> None:
-        """Have variables where the run looks for them."""
-        self.step.state.move_to_host()
+        """Move the variables to where the run expects them."""
+        if self.step.state.home is not None:
+            self.step.state.move_to_host()
 
     def fetched_to_host(self, place: int, value: Any) -> Any:
         """What fetch `place` got, in the host's memory."""

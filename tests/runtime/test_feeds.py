@@ -21,7 +21,7 @@ from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Graph, Versions
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
 from cfgraph.runtime.feeds.feeds import read_feeds
-from cfgraph.runtime.feeds.generators import generate
+from cfgraph.runtime.feeds.literals import generate
 
 
 def graph_of(dtype: str = "float32", shape: tuple[int | None, ...] | None = None) -> Graph:

@@ -1,30 +1,109 @@
-"""Feeds: from `--feed` options and Python values to arrays that fit the graph."""
+"""The feed language: `NAME=VALUE` options, and the arrays that they stand for.
+
+VALUE  := "@" FILE.npy | "@" FILE.npz "[" KEY "]" | "@-"      an array from a file or stdin
+        | TYPE "@" FILE                                        raw little-endian bytes
+        | [TYPE ":"] JSON                                      numbers, true, NaN, "text", lists
+        | [TYPE ":"] GENERATOR                                 zeros, ones, full(7), arange,
+                                                               uniform(-1,1), normal(0,1)
+TYPE   := f32, float32, DT_FLOAT, …, optionally with sizes: f32[2,3]
+"""
 
 from __future__ import annotations
 
 import json
 import math
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from cfgraph.analysis.feeds_and_fetches import declared_type, fed_tensor, is_input
-from cfgraph.analysis.resource_handles import variable_of_handle
+from cfgraph.analysis.feeds_and_fetches import fed_tensor, is_input
 from cfgraph.errors import CfgraphError, InvalidInput, UsageError
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Graph, Output
 from cfgraph.ir.names import first_names
-from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
-from cfgraph.ops.families.variables import Variable
+from cfgraph.ir.shapes import Shape
 from cfgraph.runtime.feeds import npy
-from cfgraph.runtime.feeds.generators import generate
-from cfgraph.runtime.feeds.grammar import ValueSpec, parse_value, split_feed
-from cfgraph.runtime.feeds.literals import check_shape, fit_dtype, parse_literal
+from cfgraph.runtime.feeds.conversion import check_shape, feed_type, fit_to_tensor
+from cfgraph.runtime.feeds.literals import GENERATORS, generate, parse_literal
 
 # names that an error lists
 _MAX_LISTED: Final = 5
+_TYPED: Final = re.compile(r"([A-Za-z_]\w*)(?:\[([^\]]*)\])?([:@])")
+
+
+_GENERATED: Final = re.compile(rf"({'|'.join(GENERATORS)})(?:\((.*)\))?\Z", re.DOTALL)
+
+
+_KEYED: Final = re.compile(r"(.+)\[([^\]]*)\]\Z", re.DOTALL)
+
+
+class ValueSpec(NamedTuple):
+    """A value as it was written, taken apart; `form` says which fields matter.
+
+    `file`: `text` is the path, `key` an archive's key. `raw`: `text` is the path. `json`: `text` is
+    JSON. `generated`: `text` names the generator, `arguments` are its own.
+    """
+
+    form: str
+    text: str
+    dtype: DType | None = None
+    sizes: tuple[int, ...] | None = None
+    key: str | None = None
+    arguments: str | None = None
+
+
+def split_feed(text: str, what: str = "feed") -> tuple[str, str]:
+    """The name and the value of `NAME=VALUE`. Raises UsageError where it is not that."""
+    name, equals, value = text.partition("=")
+    if not equals or not name.strip():
+        message = f"{text!r} is no {what}"
+        raise UsageError(message, hint="write NAME=VALUE, as in x=3.5 or x=@x.npy", code="CFG033")
+    if not value.strip():
+        message = f"{name.strip()} is given no value"
+        raise UsageError(message, hint=f"as in {name.strip()}=3.5", code="CFG033")
+    return name.strip(), value.strip()
+
+
+def parse_value(text: str) -> ValueSpec:
+    """Take a value apart. Raises UsageError where it has a type that there is not."""
+    if text.startswith("@"):
+        keyed = _KEYED.match(text[1:])
+        if keyed and not keyed[1].endswith("/"):
+            return ValueSpec("file", keyed[1], key=keyed[2])
+        return ValueSpec("file", text[1:])
+    dtype, sizes = None, None
+    if typed := _TYPED.match(text):
+        dtype, sizes = _named_dtype(typed[1]), _parse_sizes(typed[2])
+        text = text[typed.end() :].strip()
+        if typed[3] == "@":
+            return ValueSpec("raw", text, dtype, sizes)
+    if generated := _GENERATED.match(text):
+        return ValueSpec("generated", generated[1], dtype, sizes, arguments=generated[2])
+    return ValueSpec("json", text, dtype, sizes)
+
+
+def _named_dtype(name: str) -> DType:
+    try:
+        dtype = DType.from_name(name)
+        _ = dtype.numpy
+    except (KeyError, TypeError):
+        message = f"there is no tensor type {name!r}"
+        hint = "as in f32, f64, bf16, i32, i64, u8, bool, c64, str"
+        raise UsageError(message, hint=hint, code="CFG033") from None
+    return dtype
+
+
+def _parse_sizes(text: str | None) -> tuple[int, ...] | None:
+    if text is None:
+        return None
+    parts = [part.strip() for part in text.split(",")] if text.strip() else []
+    if not all(part.isascii() and part.isdigit() and len(part) < 19 for part in parts):
+        message = f"[{text}] is no shape of a value"
+        raise UsageError(message, hint="write all sizes, as in f32[2,3]", code="CFG033")
+    return tuple(int(part) for part in parts)
 
 
 def read_feeds(
@@ -58,23 +137,6 @@ def read_value(text: str, graph: Graph, tensor: Output, what: str, seed: int = 0
         return fit_to_tensor(
             _evaluate(parse_value(text), wanted, shape, tensor.name, seed), wanted, shape
         )
-
-
-def feed_type(graph: Graph, tensor: Output) -> tuple[DType | None, Shape]:
-    """Type and shape of what a tensor is fed with; the handle of a variable with its value."""
-    wanted, shape = declared_type(graph, tensor)
-    if wanted is not None and wanted.kind == "resource":
-        return variable_of_handle(graph, tensor)
-    return wanted, shape
-
-
-def fit_to_tensor(array: Any, wanted: DType | None, shape: Shape = UNKNOWN_SHAPE) -> Any:
-    """An array in the wanted type and shape. Raises UsageError where it does not fit."""
-    array = np.asarray(array)
-    if array.dtype.hasobject or wanted is not None:
-        array = fit_dtype(array, wanted or DType.from_numpy(array.dtype))
-    check_shape(array.shape, shape)
-    return array
 
 
 class _ErrorPrefix:
@@ -186,40 +248,3 @@ _READERS: Final[dict[str, Callable[[ValueSpec, DType | None, Shape, str, int], A
     "json": _from_json,
     "generated": _generated,
 }
-
-
-_ARRAY_LIKE: Final = (bool, int, float, complex, str, bytes, list, tuple, type(None))
-
-
-def feed_value(graph: Graph, item: Output, value: Any) -> Any:
-    """What the kernels take of a fed value: an array of the tensor's type, a scalar of rank 0.
-
-    An array that is fed for the handle of a resource is the value of a variable of its own.
-    """
-    wanted, shape = feed_type(graph, item)
-    kind = item.dtype.kind if item.dtype else ""
-    if kind == "variant" or (kind == "resource" and not _is_array_like(value)):
-        return value
-    array = _feed_array(item, value, wanted, shape)
-    if kind == "resource":
-        dtype = wanted or DType.from_numpy(array.dtype)
-        held = Shape(array.shape)
-        return Variable(dtype, held, item.node.name, resource=True, value=array)
-    return array
-
-
-def _is_array_like(value: Any) -> bool:
-    """True for what makes an array; resources are objects that this and other runs made."""
-    return isinstance(value, _ARRAY_LIKE) or hasattr(value, "__array__")
-
-
-def _feed_array(item: Output, value: Any, wanted: DType | None, shape: Shape) -> Any:
-    try:
-        array = fit_to_tensor(value, wanted, shape)
-    except UsageError as error:
-        error.message = f"feed {item.name}: {error.message}"
-        raise
-    if array.ndim == 0:
-        return array[()] if array.dtype != object else array.copy()
-    shared = isinstance(value, np.ndarray) and np.may_share_memory(array, value)
-    return array.copy() if shared else array

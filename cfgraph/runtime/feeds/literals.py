@@ -1,12 +1,14 @@
-"""Arrays from JSON literals, and conversion of arrays to a dtype and shape without loss."""
+"""Arrays from text: JSON literals, and generators, whose arrays are equal in every run."""
 
 from __future__ import annotations
 
 import json
 import math
 import re
+from collections.abc import Callable
 from itertools import chain
-from typing import Any, Final
+from typing import Any, Final, NoReturn
+from zlib import crc32
 
 import numpy as np
 
@@ -14,129 +16,22 @@ from cfgraph.errors import UsageError
 from cfgraph.ir import dtypes
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.names import did_you_mean
-from cfgraph.ir.shapes import Shape
-from cfgraph.runtime.feeds.grammar import GENERATORS
+from cfgraph.runtime.feeds.conversion import fit_dtype, integer_limits, out_of_range_error
 
-
-def fit_dtype(array: Any, dtype: DType) -> Any:
-    """An array as one of type `dtype`: rounding to fewer digits is all that may happen to it.
-
-    Raises UsageError where a value would overflow, lose its fraction or change its meaning.
-    """
-    have, want = array.dtype, dtype.numpy
-    if dtype.is_object or have.kind in "SUO":
-        return _fit_strings(array, dtype)
-    if have == want:
-        return array
-    if have.kind == "V" and have.names is None and have.itemsize == want.itemsize:
-        return array.view(want)  # how .npy files hold bfloat16 and float8
-    source = _dtype_kind(have)
-    if source == dtype.kind == "bool":
-        return array.astype(want)
-    if source not in _SOURCES.get(dtype.kind, ()):
-        raise UsageError(f"the value has type {have.name}, {dtype} is wanted", code="CFG034")
-    if dtype.is_integer:
-        return _fit_integers(array, dtype)
-    with np.errstate(over="ignore", invalid="ignore"):
-        fitted = array.astype(want)
-    lost = np.isfinite(array) & ~np.isfinite(fitted)
-    if lost.any():
-        value = array[lost].flat[0]
-        raise UsageError(f"{value} is beyond the range of {dtype}", code="CFG034")
-    if (np.isinf(array) & ~np.isinf(fitted)).any():
-        raise UsageError(f"{dtype} has no infinity", code="CFG034")
-    return fitted
-
-
-_SOURCES: Final = {
-    "int": ("int", "float"),
-    "uint": ("int", "float"),
-    "float": ("int", "float"),
-    "complex": ("int", "float", "complex"),
-}
-
-
-def _dtype_kind(dtype: Any) -> str:
-    try:
-        kind = DType.from_numpy(dtype).kind
-    except TypeError:
-        return "none"
-    return "int" if kind == "uint" else kind
-
-
-def _fit_integers(array: Any, dtype: DType) -> Any:
-    if _dtype_kind(array.dtype) == "float":
-        array = array.astype(np.float64)
-        if (bad := ~(array == np.trunc(array)) | np.isinf(array)).any():
-            raise UsageError(f"{array[bad].flat[0]} is no {dtype}", code="CFG034")
-    if array.size:
-        low, high = integer_limits(dtype)
-        for value in (int(array.min()), int(array.max())):
-            if not low <= value <= high:
-                raise out_of_range_error(value, dtype)
-    return array.astype(dtype.numpy)
-
-
-def _fit_strings(array: Any, dtype: DType) -> Any:
-    if dtype is not dtypes.string:
-        raise UsageError(f"{_describe_elements(array)}, {dtype} is wanted", code="CFG034")
-    if array.dtype.kind not in "SUO":
-        message = f"the value has type {array.dtype.name}, {dtype} is wanted"
-        raise UsageError(message, code="CFG034")
-    made = np.empty(array.shape, object)
-    items = (item.encode() if isinstance(item, str) else bytes(item) for item in array.flat)
-    made.reshape(-1)[:] = list(items)
-    return made
-
-
-def _describe_elements(array: Any) -> str:
-    """What there is instead of numbers."""
-    items = array.flat if array.dtype.kind == "O" else ()
-    strange = next((item for item in items if not isinstance(item, str | bytes)), "")
-    if strange is None:
-        return "the value is None" if array.ndim == 0 else "the value has None in it"
-    return "the value has strings" if strange == "" else f"the value is a {type(strange).__name__}"
-
-
-def check_shape(shape: tuple[int, ...], wanted: Shape) -> None:
-    """Raise UsageError, naming the dimension, where a value does not have the wanted shape."""
-    if wanted.accepts(shape):
-        return
-    assert wanted.dims is not None
-    both = f"(expected {wanted}, got {Shape(shape)})"
-    if len(shape) != len(wanted.dims):
-        message = f"the rank is {len(shape)}, expected {len(wanted.dims)} {both}"
-        raise UsageError(message, code="CFG035")
-    place = next(
-        place
-        for place, (have, want) in enumerate(zip(shape, wanted.dims, strict=True))
-        if want not in (None, have)
-    )
-    message = f"dimension {place} is {shape[place]}, expected {wanted.dims[place]} {both}"
-    raise UsageError(message, code="CFG035")
-
-
-def integer_limits(dtype: DType) -> tuple[int, int]:
-    """The least and the greatest value of an integer type."""
-    if dtype.numpy.kind in "iu":
-        info = np.iinfo(dtype.numpy)
-        return int(info.min), int(info.max)
-    bits = int("".join(filter(str.isdigit, dtype.name)))  # int4 and the like, from ml_dtypes
-    return (0, 2**bits - 1) if dtype.kind == "uint" else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
-
-
-def out_of_range_error(value: int, dtype: DType) -> UsageError:
-    """The error of an integer that its type cannot hold."""
-    low, high = integer_limits(dtype)
-    return UsageError(f"{value} is out of range for {dtype} ({low} to {high})", code="CFG034")
-
+GENERATORS: Final = ("zeros", "ones", "full", "arange", "uniform", "normal")
 
 MAX_RANK: Final = 32
+
+
 _NON_FINITE: Final = re.compile(r"\b(nan|inf|infinity)\b", re.IGNORECASE)
+
+
 _COMPLEX_WORD: Final = re.compile(r'"[^"]*"|[^\s\[\],"]+')
 
 
 _TYPE_ALONE: Final = re.compile(r"[A-Za-z_]\w*\[[^\]]*\]\Z")
+
+
 _WORD: Final = re.compile(r"([a-z]+)(?:\(.*\))?\Z")
 
 
@@ -246,6 +141,8 @@ def _pack(flat: list[Any], dtype: DType) -> Any:
 
 
 _NUMBERS: Final[set[type]] = {int, float}
+
+
 _ACCEPTED_TYPES: Final[dict[str, set[type]]] = {
     "bool": {bool},
     "string": {str},
@@ -254,6 +151,8 @@ _ACCEPTED_TYPES: Final[dict[str, set[type]]] = {
     "float": _NUMBERS,
     "complex": {str},
 }
+
+
 _HINTS: Final = {"bool": "write true or false", "string": 'write strings in quotes: "text"'}
 
 
@@ -294,3 +193,137 @@ def _integers(flat: list[Any], dtype: DType) -> Any:
 
 def _wide(dtype: DType) -> Any:
     return np.uint64 if dtype.kind == "uint" else np.int64
+
+
+MAX_GENERATED_BYTES: Final = 2 << 30
+
+
+def generate(
+    name: str, arguments: str | None, dtype: DType, sizes: tuple[int, ...], key: str, seed: int
+) -> Any:
+    """The array that a generator makes; what is drawn depends on `key` and `seed` alone.
+
+    Raises UsageError where the generator cannot make that type, or its arguments are wrong.
+    """
+    count = math.prod(sizes)
+    if count * dtype.numpy.itemsize > MAX_GENERATED_BYTES:
+        message = f"{dtype}{list(sizes)} takes more than {MAX_GENERATED_BYTES} bytes"
+        raise UsageError(message, code="CFG033")
+    if name == "full":
+        return np.broadcast_to(_constant(arguments, dtype), sizes).copy()
+    if name == "zeros" and dtype is dtypes.string:
+        return np.full(sizes, b"", object)
+    if dtype.is_object:
+        _reject_dtype(name, dtype)
+    return _GENERATORS[name](_GeneratorCall(name, arguments, dtype, count, key, seed)).reshape(
+        sizes
+    )
+
+
+class _GeneratorCall:
+    """One call of a generator."""
+
+    def __init__(
+        self, name: str, arguments: str | None, dtype: DType, count: int, key: str, seed: int
+    ) -> None:
+        self.name, self.dtype, self.count = name, dtype, count
+        self.arguments = _numbers(name, arguments)
+        self.source = np.random.Generator(
+            np.random.Philox(key=seed % 2**64 | crc32(key.encode()) << 64)
+        )
+
+    def pair(self, first: float, second: float) -> tuple[float, float]:
+        """Its two arguments, or the default ones."""
+        if len(self.arguments) not in (0, 2):
+            hint = f"write {self.name}({first},{second})"
+            raise UsageError(f"{self.name} takes two arguments", hint=hint, code="CFG033")
+        return (self.arguments[0], self.arguments[1]) if self.arguments else (first, second)
+
+    def nothing(self) -> None:
+        """Refuse arguments."""
+        if self.arguments:
+            raise UsageError(f"{self.name} takes no arguments", code="CFG033")
+
+
+def _reject_dtype(name: str, dtype: DType) -> NoReturn:
+    raise UsageError(f"{name} cannot make a tensor of type {dtype}", code="CFG034")
+
+
+def _constant(arguments: str | None, dtype: DType) -> Any:
+    if not arguments:
+        raise UsageError("full takes one argument", hint="as in full(7)", code="CFG033")
+    value = parse_literal(arguments, dtype)
+    if value.ndim:
+        raise UsageError("full takes a single value", hint="as in full(7)", code="CFG033")
+    return value
+
+
+def _numbers(name: str, arguments: str | None) -> list[float]:
+    try:
+        found: list[Any] = json.loads(f"[{arguments or ''}]")
+    except ValueError:
+        found = [None]
+    if any(type(item) not in (int, float) or not math.isfinite(item) for item in found):
+        raise UsageError(f"{name}({arguments}) needs numbers", code="CFG033")
+    return found
+
+
+def _zeros(draw: _GeneratorCall) -> Any:
+    draw.nothing()
+    return np.zeros(draw.count, draw.dtype.numpy)
+
+
+def _ones(draw: _GeneratorCall) -> Any:
+    draw.nothing()
+    return np.ones(draw.count, np.int8).astype(draw.dtype.numpy)
+
+
+def _arange(draw: _GeneratorCall) -> Any:
+    draw.nothing()
+    if draw.dtype.kind == "bool":
+        _reject_dtype(draw.name, draw.dtype)
+    if draw.count and draw.dtype.is_integer and draw.count - 1 > integer_limits(draw.dtype)[1]:
+        message = f"{draw.count - 1} is out of range for {draw.dtype}"
+        raise UsageError(message, code="CFG034")
+    return fit_dtype(np.arange(draw.count, dtype=np.int64), draw.dtype)
+
+
+def _uniform(draw: _GeneratorCall) -> Any:
+    dtype = draw.dtype
+    if dtype.kind == "bool":
+        draw.nothing()
+        return draw.source.random(draw.count) < 0.5
+    if dtype.is_integer and not draw.arguments:
+        hint = f"as in uniform(0,10), which stops before 10; for {dtype}"
+        raise UsageError("uniform needs a range for integers", hint=hint, code="CFG033")
+    low, high = draw.pair(0, 1)
+    if low > high:
+        raise UsageError(f"uniform({low},{high}) is an empty range", code="CFG033")
+    if dtype.is_integer:
+        return _uniform_integers(draw, low, high)
+    return fit_dtype(low + (high - low) * draw.source.random(draw.count), dtype)
+
+
+def _uniform_integers(draw: _GeneratorCall, low: float, high: float) -> Any:
+    least, greatest = integer_limits(draw.dtype)
+    if low != int(low) or high != int(high) or not least <= low < high <= greatest + 1:
+        message = f"uniform({low},{high}) is no range of {draw.dtype}"
+        raise UsageError(message, code="CFG034")
+    wide = np.uint64 if draw.dtype.kind == "uint" else np.int64
+    return draw.source.integers(int(low), int(high), draw.count, wide).astype(draw.dtype.numpy)
+
+
+def _normal(draw: _GeneratorCall) -> Any:
+    if draw.dtype.kind not in ("float", "complex"):
+        _reject_dtype(draw.name, draw.dtype)
+    mean, deviation = draw.pair(0, 1)
+    return fit_dtype(mean + deviation * draw.source.standard_normal(draw.count), draw.dtype)
+
+
+_GENERATORS: Final[dict[str, Callable[[_GeneratorCall], Any]]] = {
+    "zeros": _zeros,
+    "ones": _ones,
+    "arange": _arange,
+    "uniform": _uniform,
+    "normal": _normal,
+}

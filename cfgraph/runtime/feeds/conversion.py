@@ -1,0 +1,182 @@
+"""Conversion of fed values to arrays of the dtype and shape of a tensor, without loss."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+
+from cfgraph.analysis.feeds_and_fetches import declared_type
+from cfgraph.analysis.resource_handles import variable_of_handle
+from cfgraph.errors import UsageError
+from cfgraph.ir import dtypes
+from cfgraph.ir.dtypes import DType
+from cfgraph.ir.graph import Graph, Output
+from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
+from cfgraph.ops.families.variables import Variable
+
+_ARRAY_LIKE: Final = (bool, int, float, complex, str, bytes, list, tuple, type(None))
+
+
+def feed_value(graph: Graph, item: Output, value: Any) -> Any:
+    """What the kernels take of a fed value: an array of the tensor's type, a scalar of rank 0.
+
+    An array that is fed for the handle of a resource is the value of a variable of its own.
+    """
+    wanted, shape = feed_type(graph, item)
+    kind = item.dtype.kind if item.dtype else ""
+    if kind == "variant" or (kind == "resource" and not _is_array_like(value)):
+        return value
+    array = _feed_array(item, value, wanted, shape)
+    if kind == "resource":
+        dtype = wanted or DType.from_numpy(array.dtype)
+        held = Shape(array.shape)
+        return Variable(dtype, held, item.node.name, resource=True, value=array)
+    return array
+
+
+def _is_array_like(value: Any) -> bool:
+    """True for what makes an array; resources are objects that this and other runs made."""
+    return isinstance(value, _ARRAY_LIKE) or hasattr(value, "__array__")
+
+
+def _feed_array(item: Output, value: Any, wanted: DType | None, shape: Shape) -> Any:
+    try:
+        array = fit_to_tensor(value, wanted, shape)
+    except UsageError as error:
+        error.message = f"feed {item.name}: {error.message}"
+        raise
+    if array.ndim == 0:
+        return array[()] if array.dtype != object else array.copy()
+    shared = isinstance(value, np.ndarray) and np.may_share_memory(array, value)
+    return array.copy() if shared else array
+
+
+def feed_type(graph: Graph, tensor: Output) -> tuple[DType | None, Shape]:
+    """Type and shape of what a tensor is fed with; the handle of a variable with its value."""
+    wanted, shape = declared_type(graph, tensor)
+    if wanted is not None and wanted.kind == "resource":
+        return variable_of_handle(graph, tensor)
+    return wanted, shape
+
+
+def fit_to_tensor(array: Any, wanted: DType | None, shape: Shape = UNKNOWN_SHAPE) -> Any:
+    """An array in the wanted type and shape. Raises UsageError where it does not fit."""
+    array = np.asarray(array)
+    if array.dtype.hasobject or wanted is not None:
+        array = fit_dtype(array, wanted or DType.from_numpy(array.dtype))
+    check_shape(array.shape, shape)
+    return array
+
+
+def fit_dtype(array: Any, dtype: DType) -> Any:
+    """An array as one of type `dtype`: rounding to fewer digits is all that may happen to it.
+
+    Raises UsageError where a value would overflow, lose its fraction or change its meaning.
+    """
+    have, want = array.dtype, dtype.numpy
+    if dtype.is_object or have.kind in "SUO":
+        return _fit_strings(array, dtype)
+    if have == want:
+        return array
+    if have.kind == "V" and have.names is None and have.itemsize == want.itemsize:
+        return array.view(want)  # how .npy files hold bfloat16 and float8
+    source = _dtype_kind(have)
+    if source == dtype.kind == "bool":
+        return array.astype(want)
+    if source not in _SOURCES.get(dtype.kind, ()):
+        raise UsageError(f"the value has type {have.name}, {dtype} is wanted", code="CFG034")
+    if dtype.is_integer:
+        return _fit_integers(array, dtype)
+    with np.errstate(over="ignore", invalid="ignore"):
+        fitted = array.astype(want)
+    lost = np.isfinite(array) & ~np.isfinite(fitted)
+    if lost.any():
+        value = array[lost].flat[0]
+        raise UsageError(f"{value} is beyond the range of {dtype}", code="CFG034")
+    if (np.isinf(array) & ~np.isinf(fitted)).any():
+        raise UsageError(f"{dtype} has no infinity", code="CFG034")
+    return fitted
+
+
+_SOURCES: Final = {
+    "int": ("int", "float"),
+    "uint": ("int", "float"),
+    "float": ("int", "float"),
+    "complex": ("int", "float", "complex"),
+}
+
+
+def _dtype_kind(dtype: Any) -> str:
+    try:
+        kind = DType.from_numpy(dtype).kind
+    except TypeError:
+        return "none"
+    return "int" if kind == "uint" else kind
+
+
+def _fit_integers(array: Any, dtype: DType) -> Any:
+    if _dtype_kind(array.dtype) == "float":
+        array = array.astype(np.float64)
+        if (bad := ~(array == np.trunc(array)) | np.isinf(array)).any():
+            raise UsageError(f"{array[bad].flat[0]} is no {dtype}", code="CFG034")
+    if array.size:
+        low, high = integer_limits(dtype)
+        for value in (int(array.min()), int(array.max())):
+            if not low <= value <= high:
+                raise out_of_range_error(value, dtype)
+    return array.astype(dtype.numpy)
+
+
+def _fit_strings(array: Any, dtype: DType) -> Any:
+    if dtype is not dtypes.string:
+        raise UsageError(f"{_describe_elements(array)}, {dtype} is wanted", code="CFG034")
+    if array.dtype.kind not in "SUO":
+        message = f"the value has type {array.dtype.name}, {dtype} is wanted"
+        raise UsageError(message, code="CFG034")
+    made = np.empty(array.shape, object)
+    items = (item.encode() if isinstance(item, str) else bytes(item) for item in array.flat)
+    made.reshape(-1)[:] = list(items)
+    return made
+
+
+def _describe_elements(array: Any) -> str:
+    """What there is instead of numbers."""
+    items = array.flat if array.dtype.kind == "O" else ()
+    strange = next((item for item in items if not isinstance(item, str | bytes)), "")
+    if strange is None:
+        return "the value is None" if array.ndim == 0 else "the value has None in it"
+    return "the value has strings" if strange == "" else f"the value is a {type(strange).__name__}"
+
+
+def check_shape(shape: tuple[int, ...], wanted: Shape) -> None:
+    """Raise UsageError, naming the dimension, where a value does not have the wanted shape."""
+    if wanted.accepts(shape):
+        return
+    assert wanted.dims is not None
+    both = f"(expected {wanted}, got {Shape(shape)})"
+    if len(shape) != len(wanted.dims):
+        message = f"the rank is {len(shape)}, expected {len(wanted.dims)} {both}"
+        raise UsageError(message, code="CFG035")
+    place = next(
+        place
+        for place, (have, want) in enumerate(zip(shape, wanted.dims, strict=True))
+        if want not in (None, have)
+    )
+    message = f"dimension {place} is {shape[place]}, expected {wanted.dims[place]} {both}"
+    raise UsageError(message, code="CFG035")
+
+
+def integer_limits(dtype: DType) -> tuple[int, int]:
+    """The least and the greatest value of an integer type."""
+    if dtype.numpy.kind in "iu":
+        info = np.iinfo(dtype.numpy)
+        return int(info.min), int(info.max)
+    bits = int("".join(filter(str.isdigit, dtype.name)))  # int4 and the like, from ml_dtypes
+    return (0, 2**bits - 1) if dtype.kind == "uint" else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+
+
+def out_of_range_error(value: int, dtype: DType) -> UsageError:
+    """The error of an integer that its type cannot hold."""
+    low, high = integer_limits(dtype)
+    return UsageError(f"{value} is out of range for {dtype} ({low} to {high})", code="CFG034")

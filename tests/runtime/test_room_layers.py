@@ -1,0 +1,30 @@
+"""Layering inside the runtime: no module imports from a later entry of ORDER, types included."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+ROOM = Path(__file__).parents[2] / "cfgraph" / "runtime"
+ORDER = (
+    *("device_kinds", "state", "fetches", "trace", "feeds", "cost_model", "engine", "memory"),
+    *("gpu", "jax", "abstract_run", "cluster_members", "cluster_runner", "quiescent_state"),
+    *("deadlock", "simulator", "gpu_simulator", "virtual", "prepare", "session", "restore"),
+)
+
+
+def imported_entries(file: Path) -> set[str]:
+    """Return the entries of the room that a file imports."""
+    nodes = ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+    modules = [node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)]
+    return {name.split(".")[2] for name in modules if name.startswith("cfgraph.runtime.")}
+
+
+def test_no_module_imports_from_a_later_entry() -> None:
+    upward = []
+    for file in sorted(ROOM.rglob("*.py")):
+        entry = file.relative_to(ROOM).parts[0].removesuffix(".py")
+        if entry != "__init__":
+            later = ORDER[ORDER.index(entry) + 1 :]
+            upward += [f"{file.name}: {name}" for name in imported_entries(file) & set(later)]
+    assert upward == []
