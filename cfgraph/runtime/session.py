@@ -178,8 +178,8 @@ class Session:
             raise UsageError(message, hint="costs=CostModel()")
         if trace is not None and self._meter is not None:
             trace = MemoryTrace(trace, self._meter)
-        spec = RunSpec(opened.graph, tensors, nodes, tuple(fed))
-        simulator = self._simulator(spec, opened, trace, without_values=without_values)
+        key = tensors, nodes, tuple(fed), without_values
+        simulator = self._simulator(key, opened, trace)
         self._begin(simulator, trace, max_iterations)
         deadline = None if timeout is None else time.monotonic() + timeout
         with (
@@ -220,21 +220,20 @@ class Session:
 
     def _simulator(
         self,
-        spec: RunSpec,
+        key: tuple[tuple[Output, ...], tuple[Node, ...], tuple[Output, ...], bool],
         opened: InlinedClusters,
         trace: Observer | None,
-        *,
-        without_values: bool,
     ) -> Simulator:
-        """The simulator of a spec, made once; that of a traced run is for this run only."""
+        """The simulator of fetches, targets, and feeds, made once; a traced run has its own."""
         version = self.graph.edits, tuple(self.graph.functions.values())
         if self._planned != version:
             self._simulators.clear()
             self._planned = version
-        key = (spec.fetches, spec.targets, spec.feeds, without_values)
         if trace is None and key in self._simulators:
             return self._simulators[key]
         with paused_gc():
+            fetches, targets, feeds, without_values = key
+            spec = RunSpec(opened.graph, fetches, targets, feeds)
             spec, plans = prepare(
                 spec, opened, self.config, self.launches, without_values=without_values
             )
