@@ -15,7 +15,8 @@ from cfgraph.ir.graph import Graph, require_graph
 from cfgraph.ir.partition_folder import is_partition_folder, load_partitions, stage_partitions
 from cfgraph.ir.serde import containers, graph_def
 from cfgraph.ir.serde.containers import Saver, find_saver
-from cfgraph.ir.text import graph_text
+from cfgraph.ir.text.parser import parse_graph
+from cfgraph.ir.text.printer import print_graph
 
 FORMATS: Final = ("pb", "pbtxt", "graph")
 UTF8_BOM: Final = b"\xef\xbb\xbf"
@@ -104,7 +105,7 @@ def _graph_from_text(data: bytes, kind: str) -> Graph:
         message = f"line {line} is not UTF-8: it has the byte {data[error.start]:#04x}"
         raise InvalidInput(message, code="CFG004") from None
     if kind == "graph":
-        return graph_text.parse_graph(content)
+        return parse_graph(content)
     return graph_def.graph_from_proto(containers.from_pbtxt(content))
 
 
@@ -137,7 +138,7 @@ def dumps(graph: Graph, format: str = "pb") -> bytes:
         return graph_def.graph_to_bytes(graph)
     if format == "pbtxt":
         return containers.to_pbtxt(graph_def.graph_to_proto(graph))
-    return graph_text.print_graph(graph).encode()
+    return print_graph(graph).encode()
 
 
 def save(graph: Graph, path: str | os.PathLike[str], format: str | None = None) -> None:

@@ -11,7 +11,7 @@ from cfgraph.analysis.loops.frames import frames
 from cfgraph.console.picture.boxes import CHUNK, MAX_MEMBERS, PictureBox, group_into_boxes
 from cfgraph.ir import dtypes
 from cfgraph.ir.graph import Graph, Node
-from cfgraph.ir.text.graph_text import parse_graph
+from cfgraph.ir.text.parser import parse_graph
 
 LOOP = """
 x = Placeholder() {dtype=float32, shape=[]}

@@ -16,7 +16,7 @@ from cfgraph.console.picture.html_page import SCRIPTS, page_bytes, script_json
 from cfgraph.console.picture.model import picture_model
 from cfgraph.console.selection import GraphView, NodeSelection, nodes_to_show
 from cfgraph.ir.graph import Graph
-from cfgraph.ir.text.graph_text import parse_graph
+from cfgraph.ir.text.parser import parse_graph
 
 ASSETS = Path(sys.modules[page_bytes.__module__].__file__ or "").parent / "assets"
 

@@ -17,7 +17,7 @@ from cfgraph.ir import file_io
 from cfgraph.ir.file_io import read_file, read_stream, write_atomically
 from cfgraph.ir.files import dumps, load, save
 from cfgraph.ir.graph import Graph
-from cfgraph.ir.text.graph_text import parse_graph
+from cfgraph.ir.text.parser import parse_graph
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from cfgraph.ir.files import (
     save,
 )
 from cfgraph.ir.graph import Graph
-from cfgraph.ir.text.graph_text import parse_graph
+from cfgraph.ir.text.parser import parse_graph
 from cfgraph.proto import graph_pb2, meta_graph_pb2, saved_model_pb2
 from tests.ir.wire import node_def, wire_field, wire_message
 

@@ -13,7 +13,8 @@ from cfgraph.errors import InvalidInput, UsageError
 from cfgraph.ir import dtypes
 from cfgraph.ir.graph import CONTROL, Graph, Node, Output, Use
 from cfgraph.ir.names import did_you_mean, misspelled_op_hint, split_tensor_name
-from cfgraph.ir.text.graph_text import parse_graph, print_graph
+from cfgraph.ir.text.parser import parse_graph
+from cfgraph.ir.text.printer import print_graph
 
 
 def recomputed_uses(graph: Graph) -> dict[Node, set[Use]]:

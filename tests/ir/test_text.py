@@ -6,7 +6,8 @@ import cfgraph.ops  # noqa: F401 - fills the registry
 from cfgraph.ir import dtypes
 from cfgraph.ir.graph import Graph, Versions
 from cfgraph.ir.serde.graph_def import graph_from_bytes, graph_to_bytes
-from cfgraph.ir.text.graph_text import parse_graph, print_graph
+from cfgraph.ir.text.parser import parse_graph
+from cfgraph.ir.text.printer import print_graph
 from tests.ir.text_form import lossless_text
 from tests.ir.wire import wire_field, wire_message
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from cfgraph.errors import InvalidInput
-from cfgraph.ir.text.graph_text import parse_graph
+from cfgraph.ir.text.parser import parse_graph
 
 ERRORS = [
     (

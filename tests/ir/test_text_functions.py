@@ -11,7 +11,8 @@ from cfgraph.ir.graph import Graph
 from cfgraph.ir.serde.graph_def import graph_to_bytes
 from cfgraph.ir.shapes import Shape
 from cfgraph.ir.signature import ArgDef, AttrDef
-from cfgraph.ir.text.graph_text import parse_graph, print_graph
+from cfgraph.ir.text.parser import parse_graph
+from cfgraph.ir.text.printer import print_graph
 from tests.ir.text_form import lossless_text
 
 FUNCTION = """\

@@ -11,7 +11,8 @@ from cfgraph.ir.attrs import AttrPlaceholder, Func, TensorValue
 from cfgraph.ir.graph import Graph
 from cfgraph.ir.serde.graph_def import graph_from_bytes, graph_to_bytes
 from cfgraph.ir.shapes import Shape
-from cfgraph.ir.text.graph_text import parse_graph, print_graph
+from cfgraph.ir.text.parser import parse_graph
+from cfgraph.ir.text.printer import print_graph
 from cfgraph.proto import attr_value_pb2
 from tests.ir.text_form import lossless_text
 from tests.ir.wire import wire_field, wire_message

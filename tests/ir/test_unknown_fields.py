@@ -5,7 +5,8 @@ import pytest
 from cfgraph.ir import dtypes
 from cfgraph.ir.graph import Versions
 from cfgraph.ir.serde.graph_def import graph_from_bytes, graph_to_bytes
-from cfgraph.ir.text.graph_text import parse_graph, print_graph
+from cfgraph.ir.text.parser import parse_graph
+from cfgraph.ir.text.printer import print_graph
 from tests.ir.wire import map_entry, node_def, wire_field, wire_message
 
 # fields that no version of the format has: of each wire type

@@ -5,7 +5,8 @@ from __future__ import annotations
 from google.protobuf import text_format
 
 from cfgraph.ir.serde.graph_def import graph_from_bytes, graph_to_bytes
-from cfgraph.ir.text.graph_text import parse_graph, print_graph
+from cfgraph.ir.text.parser import parse_graph
+from cfgraph.ir.text.printer import print_graph
 from cfgraph.proto import graph_pb2
 
 

@@ -7,29 +7,18 @@ The line `y = Mul(x, two)` stands for `y = Mul(x, two:output:0) {T=float32}`.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from cfgraph.ir import registry
 from cfgraph.ir.dtypes import DType
+from cfgraph.ir.functions import BodyNode
 from cfgraph.ir.graph import Node
 from cfgraph.ir.names import port_number
 from cfgraph.ir.signature import ArgDef, Signature
 
 _INITIAL_ATTEMPTS: Final = 4
-
-
-class NodeWithAttrs(Protocol):
-    """A node of a graph, or of a function's body."""
-
-    @property
-    def op(self) -> str:
-        """The name of its op."""
-
-    @property
-    def attrs(self) -> Mapping[str, Any]:
-        """Its attributes."""
 
 
 @cache
@@ -40,7 +29,7 @@ def _inferable_attr_names(definition: Any) -> frozenset[str]:
     return frozenset(names)
 
 
-def lacks_inferable_attrs(node: NodeWithAttrs) -> bool:
+def lacks_inferable_attrs(node: Node | BodyNode) -> bool:
     """True if the node carries less than its inputs may tell."""
     definition = registry.lookup(node.op)
     return definition is not None and not _inferable_attr_names(definition) <= node.attrs.keys()
@@ -99,26 +88,6 @@ def _should_retry(known: int, missing: int) -> bool:
     return known <= _INITIAL_ATTEMPTS or known == missing or known & (known - 1) == 0
 
 
-class _BodyNodeText(Protocol):
-    """A node of a body, as it is written."""
-
-    @property
-    def name(self) -> str:
-        """Its name."""
-
-    @property
-    def op(self) -> str:
-        """The name of its op."""
-
-    @property
-    def inputs(self) -> Iterable[str]:
-        """What it reads and waits for."""
-
-    @property
-    def attrs(self) -> Mapping[str, Any]:
-        """Its attributes."""
-
-
 class BodyTensors:
     """The tensors of a body: those of its arguments, and the outputs of its nodes by their ops."""
 
@@ -141,9 +110,7 @@ class BodyTensors:
         return f"{name}:{outputs[index].name}:0"
 
 
-def infer_body_attrs(
-    names: BodyTensors, nodes: Iterable[_BodyNodeText]
-) -> dict[str, dict[str, Any]]:
+def infer_body_attrs(names: BodyTensors, nodes: Iterable[BodyNode]) -> dict[str, dict[str, Any]]:
     """The attributes, by node, that nodes lack and the types of what they read tell."""
     found: dict[str, dict[str, Any]] = {}
     attrs = {node.name: node.attrs for node in nodes}
@@ -175,20 +142,14 @@ def _tensor_dtype(
     if signature is None or not rest:
         return None
     index = port_number(rest[1]) if rest[1:] else 0
-    for types in _output_dtypes(signature, rest[0], attrs.get(name, {})):
-        return types[index] if index is not None and index < len(types) else None
-    return None
-
-
-def _output_dtypes(
-    signature: Signature, output: str, attrs: Mapping[str, Any]
-) -> Iterator[list[DType]]:
     for arg in signature.outputs:
-        if arg.name == output:
+        if arg.name == rest[0]:
             try:
-                yield signature.arg_types(arg, attrs)
+                types = signature.arg_types(arg, attrs.get(name, {}))
             except ValueError:
-                return
+                return None
+            return types[index] if index is not None and index < len(types) else None
+    return None
 
 
 def _op_signature(op: str) -> Signature | None:

@@ -6,6 +6,9 @@ import base64
 import binascii
 import re
 import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import count
 from typing import Final
 
 from cfgraph.errors import InvalidInput
@@ -56,7 +59,7 @@ class LineReader:
             self.place += 1
         return token
 
-    def take(self, token: str) -> bool:
+    def accept(self, token: str) -> bool:
         """Read this token if it is the next one."""
         if self.tokens[self.place] != token:
             return False
@@ -69,6 +72,27 @@ class LineReader:
             raise self.error(f"{token!r} was expected" if token else "nothing more was expected")
         if token:
             self.place += 1
+
+    def items(self, opening: str, closing: str) -> Iterator[int]:
+        """Read a list in brackets; the caller reads an item for each index that is yielded."""
+        self.expect(opening)
+        for index in count():
+            if self.accept(closing):
+                return
+            if index and not self.accept(","):
+                raise self.error(f"',' or {closing!r} was expected")
+            yield index
+
+    @contextmanager
+    def expecting(self, what: str, place: int) -> Iterator[None]:
+        """Report values that cannot be decoded or encoded as a syntax error at a token."""
+        try:
+            yield
+        except (InvalidInput, OverflowError, TypeError, ValueError) as error:
+            if isinstance(error, InvalidInput) and error.code == "CFG004":
+                raise
+            self.place = place
+            raise self.error(f"{what} expected ({error})") from None
 
     def name(self, what: str) -> str:
         """Read a name, plain or in quotes. Raises InvalidInput where there is none."""
@@ -221,13 +245,11 @@ def _parse_type_tree(line: LineReader, depth: int) -> FullType:
     value: str | int | None = None
     if line.token[:1] == '"':
         value = line.string("the name in a full type")
-    elif line.take("="):
+    elif line.accept("="):
         value = parse_int(line, INT64_RANGE)
     args: list[FullType] = []
-    if line.take("["):
-        args.append(_parse_type_tree(line, depth + 1))
-        while not line.take("]"):
-            if not line.take(","):
-                raise line.error("',' or ']' was expected")
-            args.append(_parse_type_tree(line, depth + 1))
+    if line.token == "[":
+        args = [_parse_type_tree(line, depth + 1) for _ in line.items("[", "]")]
+        if not args:
+            raise line.error("the kind of a full type was expected")
     return FullType(kind, tuple(args), value)

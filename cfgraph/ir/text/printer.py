@@ -12,6 +12,7 @@ import numpy as np
 from cfgraph.ir.attrs import AttrPlaceholder, EncodedAttr, Func, TensorValue
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.functions import BodyNode, Function, FunctionDefinition
+from cfgraph.ir.gc_pause import paused_gc
 from cfgraph.ir.graph import Graph, Node
 from cfgraph.ir.serde import graph_def
 from cfgraph.ir.serde.attrs import attr_from_bytes, attr_to_bytes
@@ -202,7 +203,13 @@ _PLAIN_TENSOR_NAME: Final = re.compile(
 _PLAIN_KIND: Final = re.compile(r"\w+|list\(\w+\)").fullmatch
 
 
-def graph_lines(graph: Graph) -> Iterator[str]:
+def print_graph(graph: Graph) -> str:
+    """The text of a graph; equal graphs give equal texts."""
+    with paused_gc():
+        return "".join([f"{line}\n" for line in _graph_lines(graph)])
+
+
+def _graph_lines(graph: Graph) -> Iterator[str]:
     """The lines of a graph, without their ends."""
     printer = AttrPrinter()
     yield from _version_lines(graph)

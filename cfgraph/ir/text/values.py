@@ -8,7 +8,6 @@ from typing import Any, Final
 
 import numpy as np
 
-from cfgraph.errors import InvalidInput
 from cfgraph.ir.attrs import AttrPlaceholder, Func, TensorValue
 from cfgraph.ir.dtypes import DType, string
 from cfgraph.ir.serde.attrs import attr_from_bytes
@@ -40,16 +39,9 @@ def parse_tensor_elements(line: LineReader, dtype: DType, shape: Shape) -> Tenso
         raise line.error(f"no elements were expected, for a {dtype} cannot be written")
     line.expect(":")
     dims = tuple(int(dim) for dim in shape if dim is not None)
-    start = line.place
-    try:
-        layout = _parse_layout(line, dtype, dims)
-        tensor = tensor_from_layout(layout)
+    with line.expecting(f"the elements of a {dtype}{shape} were", line.place):
+        tensor = tensor_from_layout(_parse_layout(line, dtype, dims))
         tensor.check()
-    except (InvalidInput, OverflowError, TypeError, ValueError) as error:
-        if isinstance(error, InvalidInput) and error.code == "CFG004":
-            raise
-        line.place = start
-        raise line.error(f"the elements of a {dtype}{shape} were expected ({error})") from None
     return tensor
 
 
@@ -59,22 +51,13 @@ def _parse_layout(line: LineReader, dtype: DType, dims: tuple[int, ...]) -> Tens
         return TensorLayout(dtype, dims, "content", data)
     read = _element_reader(line, dtype)
     if line.token == "(":
-        return TensorLayout(dtype, dims, "list", _array_from_items(_parse_flat(line, read), dtype))
+        flat = [read() for _ in line.items("(", ")")]
+        return TensorLayout(dtype, dims, "list", _array_from_items(flat, dtype))
     if prod(dims) > MAX_ELEMENTS:
         raise line.error("a tensor with fewer elements was expected")
     items: list[Any] = []
     _parse_nested(line, dims, read, items)
     return TensorLayout(dtype, dims, "dense", _array_from_items(items, dtype).reshape(dims))
-
-
-def _parse_flat(line: LineReader, read: Callable[[], Any]) -> list[Any]:
-    line.expect("(")
-    items: list[Any] = []
-    while not line.take(")"):
-        if items and not line.take(","):
-            raise line.error("',' or ')' was expected")
-        items.append(read())
-    return items
 
 
 def _parse_nested(
@@ -156,11 +139,8 @@ _DTYPE_NUMBER_RANGE: Final = range(1 << 31)
 
 def parse_attrs(line: LineReader, depth: int = 0) -> dict[str, Any]:
     """Read attributes in braces."""
-    line.expect("{")
     attrs: dict[str, Any] = {}
-    while not line.take("}"):
-        if attrs and not line.take(","):
-            raise line.error("',' or '}' was expected")
+    for _ in line.items("{", "}"):
         key = line.name("the name of an attribute")
         if key in attrs:
             raise line.error(f"the attribute {key!r} is given twice")
@@ -191,14 +171,8 @@ def parse_value(line: LineReader, depth: int = 0) -> Any:
 
 
 def _parse_raw_value(line: LineReader) -> Any:
-    start = line.place
-    try:
+    with line.expecting("an attribute that can be decoded was", line.place):
         return attr_from_bytes(parse_raw(line))
-    except InvalidInput as error:
-        if error.code == "CFG004":
-            raise
-        line.place = start
-        raise line.error(f"an attribute that can be decoded was expected ({error})") from None
 
 
 def parse_dtype(line: LineReader) -> DType:
@@ -226,10 +200,10 @@ def _parse_string(line: LineReader, depth: int) -> bytes:
 def _parse_list(line: LineReader, depth: int) -> tuple[Any, ...]:
     line.expect("(")
     items: list[Any] = []
-    while not line.take(")"):
-        if items and not line.take(","):
+    while not line.accept(")"):
+        if items and not line.accept(","):
             raise line.error("',' or ')' was expected")
-        if items and line.take(")"):
+        if items and line.accept(")"):
             break
         if line.token[:1] in ("$", "(") or line.token == "raw":
             raise line.error("an element of a list was expected")
@@ -241,19 +215,16 @@ def _parse_list(line: LineReader, depth: int) -> tuple[Any, ...]:
 
 
 def _parse_shape(line: LineReader, depth: int) -> Shape:
-    line.expect("[")
     sizes: list[int | None] = []
     names: list[str] = []
-    while not line.take("]"):
-        if sizes and not line.take(","):
-            raise line.error("',' or ']' was expected")
+    for _ in line.items("[", "]"):
         named = line.tokens[line.place + 1 : line.place + 2] == ["="]
         names.append(line.name("the name of a dimension") if named else "")
         if named:
             line.expect("=")
         if line.token[:1].isalpha():
             raise line.error("the size of a shape was expected (a list is written (int32, int64))")
-        sizes.append(None if line.take("?") else parse_int(line, range(1 << 63)))
+        sizes.append(None if line.accept("?") else parse_int(line, range(1 << 63)))
     return Shape(sizes, names) if any(names) else Shape(sizes)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cfgraph.analysis.loops.path_conditions import PathConditions
 from cfgraph.ir.graph import Graph
-from cfgraph.ir.text.graph_text import parse_graph
+from cfgraph.ir.text.parser import parse_graph
 
 
 def conditionals(count: int) -> Graph:

@@ -1,35 +1,122 @@
-"""Parser of nodes and functions in the text format."""
+"""Parser of the text format: statements of a graph, nodes, and functions."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from cfgraph.errors import InvalidInput
 from cfgraph.ir.attrs import EncodedAttr
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.functions import BodyNode, Function, FunctionDefinition
+from cfgraph.ir.gc_pause import paused_gc
+from cfgraph.ir.graph import Graph, Versions
 from cfgraph.ir.serde import graph_def
-from cfgraph.ir.serde.attrs import FullType
 from cfgraph.ir.serde.functions import function_from_bytes, function_from_definition
 from cfgraph.ir.signature import ArgDef, AttrDef
-from cfgraph.ir.text.inferred_attrs import BodyTensors, infer_body_attrs
+from cfgraph.ir.text.inferred_attrs import BodyTensors, complete_node_attrs, infer_body_attrs
 from cfgraph.ir.text.lexer import INT64_RANGE, LineReader, parse_full_type, parse_int, parse_raw
 from cfgraph.ir.text.values import parse_attrs, parse_dtype, parse_value
 
+_INT32: Final = range(-(1 << 31), 1 << 31)
 
-@dataclass(slots=True)
-class ParsedNode:
-    """A node as a line gives it; `exact` forbids to infer the attributes that it lacks."""
 
-    name: str
-    op: str
-    inputs: list[str]
-    attrs: dict[str, Any]
-    device: str = ""
-    origin: Any = None
-    exact: bool = False
+def parse_graph(text: str) -> Graph:
+    """The graph of a readable form.
+
+    Raises InvalidInput, with line, column and what was expected, where the text is none, and with
+    all findings where its nodes do not make a graph.
+    """
+    graph = Graph()
+    nodes: list[BodyNode] = []
+    inferable: list[str] = []
+    lines = _token_lines(text)
+    with paused_gc():
+        for line in lines:
+            if is_node_line(line):
+                nodes.append(parse_node(line))
+                if not _is_exact(line):
+                    inferable.append(nodes[-1].name)
+            else:
+                _parse_statement(line, lines, graph)
+        graph.load(
+            (node.name, node.op, node.inputs, node.device, dict(node.attrs), node.origin)
+            for node in nodes
+        )
+    complete_node_attrs(graph[name] for name in inferable)
+    return graph
+
+
+def _token_lines(text: str) -> Iterator[LineReader]:
+    for number, content in enumerate(text.removeprefix("\ufeff").split("\n"), 1):
+        line = LineReader(content, number)
+        if line.token:
+            yield line
+
+
+def _parse_statement(line: LineReader, lines: Iterator[LineReader], graph: Graph) -> None:
+    if line.token == "function":
+        function = parse_function(line, lines)
+        if function.name in graph.functions:
+            line.place = 1
+            raise line.error(f"function {function.name!r} is defined twice")
+        graph.functions[function.name] = function
+        return
+    statement = _STATEMENT_PARSERS.get(line.token)
+    if statement is None:
+        raise line.error("a node such as 'z = Mul(x, y)', or a function, was expected")
+    line.next()
+    statement(line, graph)
+    line.expect("")
+
+
+def _parse_versions(line: LineReader, graph: Graph) -> None:
+    producer, min_consumer, bad = graph.versions
+    while line.token:
+        if line.accept("producer"):
+            line.expect("=")
+            producer = parse_int(line, _INT32)
+        elif line.accept("min_consumer"):
+            line.expect("=")
+            min_consumer = parse_int(line, _INT32)
+        elif line.accept("bad_consumers"):
+            line.expect("=")
+            bad = _parse_int32_list(line)
+        else:
+            raise line.error("'producer', 'min_consumer' or 'bad_consumers' was expected")
+    graph.versions = Versions(producer, min_consumer, bad)
+
+
+def _parse_int32_list(line: LineReader) -> tuple[int, ...]:
+    start = line.place
+    numbers = parse_value(line)
+    if not isinstance(numbers, tuple) or not all(
+        type(number) is int and number in _INT32 for number in numbers
+    ):
+        line.place = start
+        raise line.error("numbers such as (1, 2) were expected")
+    return numbers
+
+
+def _parse_gradient(line: LineReader, graph: Graph) -> None:
+    name = line.name("the name of a function")
+    if name in graph.gradient_functions:
+        raise line.error(f"the gradient of {name!r} is given twice")
+    line.expect("=")
+    graph.gradient_functions[name] = line.name("the name of a function")
+
+
+def _parse_extra(line: LineReader, graph: Graph) -> None:
+    with line.expecting("an extra that can be decoded was", 0):
+        graph.origin = graph_def.graph_origin(parse_raw(line))
+
+
+_STATEMENT_PARSERS: Final[dict[str, Callable[[LineReader, Graph], None]]] = {
+    "versions": _parse_versions,
+    "gradient": _parse_gradient,
+    "extra": _parse_extra,
+}
 
 
 def is_node_line(line: LineReader) -> bool:
@@ -37,49 +124,48 @@ def is_node_line(line: LineReader) -> bool:
     return line.tokens[1:2] == ["="]
 
 
-def parse_node(line: LineReader, name_of: Callable[[str], str] | None = None) -> ParsedNode:
-    """Read a whole line as a node, its inputs by the names that `name_of` gives unless it is exact.
+def _is_exact(line: LineReader) -> bool:
+    """True if the line forbids to infer the attributes that the node lacks."""
+    return line.tokens[-2] == "exact"
 
-    Raises InvalidInput where it is none.
+
+def parse_node(line: LineReader, name_of: Callable[[str], str] | None = None) -> BodyNode:
+    """Read a line as a node; `name_of` completes the names of its inputs unless it is exact.
+
+    Raises InvalidInput if it is not a node.
     """
     name = line.name("the name of a node")
     line.expect("=")
-    node = ParsedNode(name, line.name("the op of the node"), _parse_inputs(line), {})
-    if name_of is not None and line.tokens[-2] != "exact":
-        node.inputs = [text if text[:1] == "^" else name_of(text) for text in node.inputs]
-    if line.token == "{":
-        node.attrs = parse_attrs(line)
-    if line.take("@"):
-        node.device = line.string("a device in quotes")
-    full = parse_full_type(line) if line.take("type") else None
-    extra = parse_raw(line) if line.take("extra") else b""
-    node.exact = line.take("exact")
+    op, inputs = line.name("the op of the node"), _parse_inputs(line)
+    if name_of is not None and not _is_exact(line):
+        inputs = [text if text[:1] == "^" else name_of(text) for text in inputs]
+    attrs = parse_attrs(line) if line.token == "{" else {}
+    device = line.string("a device in quotes") if line.accept("@") else ""
+    full = parse_full_type(line) if line.accept("type") else None
+    extra = parse_raw(line) if line.accept("extra") else b""
+    line.accept("exact")
     line.expect("")
-    raws = {key: value.data for key, value in node.attrs.items() if type(value) is EncodedAttr}
-    unusual = node.inputs if _has_unusual_inputs(node.inputs) else ()
+    raws = {key: value.data for key, value in attrs.items() if type(value) is EncodedAttr}
+    unusual = inputs if _has_unusual_inputs(inputs) else ()
+    origin = None
     if full or extra or raws or unusual:
-        node.origin = _parse_origin(line, extra, full, unusual, raws)
-        node.attrs |= node.origin[1]
-    return node
+        with line.expecting("a node whose base64 can be decoded was", 0):
+            origin = graph_def.node_origin(extra, full, unusual, raws)
+        attrs |= origin[1]
+    return BodyNode(name, op, tuple(inputs), device, attrs, origin)
 
 
 def _parse_inputs(line: LineReader) -> list[str]:
-    line.expect("(")
-    inputs: list[str] = []
-    while not line.take(")"):
-        if inputs and not line.take(","):
-            raise line.error("',' or ')' was expected")
-        inputs.append(parse_tensor_name(line))
-    return inputs
+    return [parse_tensor_name(line) for _ in line.items("(", ")")]
 
 
 def parse_tensor_name(line: LineReader) -> str:
     """Read an input: `x`, `x:1`, `^x`, in functions `x:output:1`."""
     if line.token[:1] == '"':
         return line.string("an input")
-    prefix = "^" if line.take("^") else ""
+    prefix = "^" if line.accept("^") else ""
     text = prefix + line.name("an input")
-    while line.take(":"):
+    while line.accept(":"):
         text += ":" + line.name("the number of an output")
     return text
 
@@ -92,20 +178,6 @@ def _has_unusual_inputs(inputs: list[str]) -> bool:
     return len(set(controls)) < len(controls) or any(text.endswith(":0") for text in inputs)
 
 
-def _parse_origin(
-    line: LineReader,
-    extra: bytes,
-    full: FullType | None,
-    inputs: Iterable[str],
-    raws: dict[str, bytes],
-) -> Any:
-    try:
-        return graph_def.node_origin(extra, full, inputs, raws)
-    except InvalidInput as error:
-        line.place = 0
-        raise line.error(f"a node whose base64 can be decoded was expected ({error})") from None
-
-
 @dataclass(slots=True)
 class _FunctionBlock:
     """What the lines of a block have said so far."""
@@ -113,7 +185,8 @@ class _FunctionBlock:
     names: BodyTensors
     outputs: tuple[ArgDef, ...]
     attr_defs: dict[str, AttrDef] = field(default_factory=dict)
-    nodes: list[ParsedNode] = field(default_factory=list)
+    nodes: list[BodyNode] = field(default_factory=list)
+    inferable: list[BodyNode] = field(default_factory=list)
     returns: dict[str, str] = field(default_factory=dict)
     control_outputs: list[str] = field(default_factory=list)
     control_returns: dict[str, str] = field(default_factory=dict)
@@ -139,12 +212,17 @@ def parse_function(header: LineReader, lines: Iterator[LineReader]) -> Function:
     block = _FunctionBlock(BodyTensors(inputs, ops), outputs)
     for line in body:
         _parse_block_statement(line, block)
-    told = infer_body_attrs(block.names, [node for node in block.nodes if not node.exact])
+    inferred = infer_body_attrs(block.names, block.inferable)
     definition = FunctionDefinition(
         inputs=inputs,
         outputs=outputs,
         attr_defs=block.attr_defs,
-        nodes=tuple(_make_body_node(node, told.get(node.name, {})) for node in block.nodes),
+        nodes=tuple(
+            replace(node, attrs={**node.attrs, **inferred[node.name]})
+            if node.name in inferred
+            else node
+            for node in block.nodes
+        ),
         returns=block.returns,
         control_outputs=tuple(block.control_outputs),
         control_returns=block.control_returns,
@@ -152,47 +230,33 @@ def parse_function(header: LineReader, lines: Iterator[LineReader]) -> Function:
         stateful=block.stateful,
         arg_attrs=notes,
     )
-    return _make_function(header, lambda: function_from_definition(name, definition, block.extra))
+    with header.expecting("a function that can be encoded was", 0):
+        return function_from_definition(name, definition, block.extra)
 
 
 def _parse_body(header: LineReader, name: str, lines: Iterator[LineReader]) -> Iterator[LineReader]:
     """The lines up to the end of a block."""
     for line in lines:
-        if line.take("}"):
+        if line.accept("}"):
             line.expect("")
             return
         yield line
     raise header.error(f"function {name!r} has no end: a line '}}' was expected")
 
 
-def _make_body_node(node: ParsedNode, told: Mapping[str, Any]) -> BodyNode:
-    attrs = {**node.attrs, **told}
-    return BodyNode(node.name, node.op, tuple(node.inputs), node.device, attrs, node.origin)
-
-
 def _function_from_raw(line: LineReader, name: str) -> Function:
     data = parse_raw(line)
     line.expect("")
-    return _make_function(line, lambda: function_from_bytes(name, data))
-
-
-def _make_function(line: LineReader, make: Callable[[], Function]) -> Function:
-    try:
-        return make()
-    except InvalidInput as error:
-        line.place = 0
-        raise line.error(f"a function that can be encoded was expected ({error})") from None
+    with line.expecting("a function that can be encoded was", 0):
+        return function_from_bytes(name, data)
 
 
 def _parse_args(line: LineReader, notes: dict[int, dict[str, Any]] | None) -> tuple[ArgDef, ...]:
-    line.expect("(")
     args: list[ArgDef] = []
-    while not line.take(")"):
-        if args and not line.take(","):
-            raise line.error("',' or ')' was expected")
+    for index in line.items("(", ")"):
         args.append(_parse_arg(line))
         if notes is not None and line.token == "{":
-            notes[len(args) - 1] = parse_attrs(line)
+            notes[index] = parse_attrs(line)
     return tuple(args)
 
 
@@ -225,6 +289,8 @@ def _parse_arg_type(line: LineReader) -> tuple[DType | None, str | None]:
 def _parse_block_statement(line: LineReader, block: _FunctionBlock) -> None:
     if is_node_line(line):
         block.nodes.append(parse_node(line, block.names.full))
+        if not _is_exact(line):
+            block.inferable.append(block.nodes[-1])
         return
     statement = _BLOCK_PARSERS.get(line.token)
     if statement is None:
@@ -240,13 +306,13 @@ def _parse_attr_def(line: LineReader, block: _FunctionBlock) -> None:
         raise line.error(f"the attribute {name!r} is declared twice")
     line.expect(":")
     kind = line.name("the kind of the attribute")
-    if kind == "list" and line.take("("):
+    if kind == "list" and line.accept("("):
         kind = f"list({line.name('the kind of the elements')})"
         line.expect(")")
-    minimum = parse_int(line, INT64_RANGE) if line.take(">=") else None
-    has_default = line.take("=")
+    minimum = parse_int(line, INT64_RANGE) if line.accept(">=") else None
+    has_default = line.accept("=")
     default = parse_value(line) if has_default else None
-    allowed = parse_value(line) if line.take("in") else None
+    allowed = parse_value(line) if line.accept("in") else None
     block.attr_defs[name] = AttrDef(name, kind, default, has_default, minimum, allowed)
 
 
@@ -274,7 +340,7 @@ def _parse_return_list(line: LineReader, block: _FunctionBlock) -> None:
     if block.returns:
         raise line.error("the name of an output and '=' was expected, as before")
     for place, output in enumerate(block.outputs):
-        if place and not line.take(","):
+        if place and not line.accept(","):
             raise line.error(f"',' and a tensor for the output {output.name!r} was expected")
         block.returns[output.name] = _parse_returned(line, block)
 
@@ -290,7 +356,7 @@ def _parse_control_return(line: LineReader, block: _FunctionBlock) -> None:
     if name in block.control_outputs:
         raise line.error(f"the control output {name!r} is returned twice")
     block.control_outputs.append(name)
-    if line.take("="):
+    if line.accept("="):
         block.control_returns[name] = line.name("the name of a node")
 
 
