@@ -57,7 +57,7 @@ def check_graphs(paths: Sequence[str], options: CheckOptions) -> int:
         hint = f"one of {', '.join(LEVELS)}"
         raise UsageError(f"unknown level {options.fail_level!r}", hint=hint)
     if list(paths).count(STDIN) > 1:
-        raise UsageError("standard input can be read once only")
+        raise UsageError("standard input can be read only once")
     for pattern in (*options.select, *options.ignore):
         _require_known_code(pattern)
     checked = [_check_graph(path, options) for path in paths]
@@ -81,8 +81,8 @@ def check_graphs(paths: Sequence[str], options: CheckOptions) -> int:
 def _require_known_code(pattern: str) -> None:
     """Raise UsageError for a pattern of no code, which would hide what it was to show."""
     if not any(fnmatchcase(code, pattern.upper()) for code in catalog()):
-        hint = similar_code_hint(pattern) or "as in CFG201 or CFG2*"
-        raise UsageError(f"there is no code {pattern!r}", hint=hint)
+        hint = similar_code_hint(pattern) or "write codes as CFG201 or CFG2*"
+        raise UsageError(f"unknown code {pattern!r}", hint=hint)
 
 
 def _check_graph(path: str, options: CheckOptions) -> CheckedGraph:

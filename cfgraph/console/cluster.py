@@ -110,7 +110,7 @@ def _clusters_table(report: Clustering) -> OutputTable:
         Column("nodes", right=True),
         Column("copies", "copied", right=True),
         Column("inputs", right=True),
-        Column("results", right=True),
+        Column("results", "outputs", right=True),
         Column("frame", optional=True),
         Column("device", optional=True),
         Column("ops"),
@@ -141,7 +141,7 @@ def _conditions_table(report: Clustering) -> OutputTable:
         if one.condition != _ALWAYS_LIVE:
             together.setdefault(one.condition, []).append(one.name)
     rows = [(", ".join(names), condition) for condition, names in together.items()]
-    return OutputTable([Column("cluster"), Column("condition", "live when")], [*rows])
+    return OutputTable([Column("cluster"), Column("condition")], [*rows])
 
 
 def _frequent_ops(ops: Mapping[str, int]) -> str:
@@ -191,14 +191,14 @@ def print_exclusions(out: Page, report: Clustering) -> None:
     if report.regions:
         print_regions(out, report)
     out.line()
-    out.heading("nodes in no cluster")
+    out.heading("nodes outside of clusters")
     columns = [Column("node"), Column("op"), Column("reason"), Column("detail")]
     nodes = report.outside.items()
     rows = [(name, report.op_of[name], reason.kind, reason.text) for name, reason in nodes]
     out.table(OutputTable(columns, [*rows]))
     if report.edges:
         out.line()
-        out.heading("edges that join nothing")
+        out.heading("edges that join no clusters")
         ends = [Column("source", "from"), Column("target", "to")]
         edges = [(e.source, e.target, e.reason.kind, e.reason.text) for e in report.edges]
         out.table(OutputTable([*ends, *columns[2:]], [*edges]))
@@ -207,7 +207,7 @@ def print_exclusions(out: Page, report: Clustering) -> None:
     gains = [gain for gain in report.gains if gain.more > 0]
     if gains:
         out.line()
-        out.heading("largest gain if an op were compiled")
+        out.heading("largest gains from compiling one more op")
         columns = [
             Column("op"),
             Column("more", "more nodes", right=True),
@@ -339,11 +339,13 @@ def _require_distinct_outputs(asked: ClusterOptions, writing: ClusterOutputOptio
         raise UsageError(message, hint=f"one of {', '.join(FORMATS)}")
     report = asked.reports or writing.format != "text"
     if report and writing.output == STDIN:
-        message = "the report takes standard output"
-        raise UsageError(message, hint="say where the graph goes: -o FILE")
+        message = "the report is written to standard output"
+        raise UsageError(message, hint="write the graph to a file: -o FILE")
     if writing.format == "json" and not asked.reports and writing.output is None:
-        message = "the JSON answer takes standard output"
-        raise UsageError(message, hint="say where the graph goes: -o FILE; or ask for --explain")
+        message = "the JSON document is written to standard output"
+        raise UsageError(
+            message, hint="write the graph to a file: -o FILE; or request a report: --explain"
+        )
     require_distinct_paths(writing.output, writing.map_out, "names")
 
 

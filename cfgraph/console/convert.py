@@ -30,18 +30,18 @@ def convert(
     Raises UsageError where a terminal would get binary data.
     """
     if json and output in (None, STDIN):
-        message = "the JSON answer takes standard output"
-        raise UsageError(message, hint="say where the graph goes: -o FILE")
+        message = "the JSON document is written to standard output"
+        raise UsageError(message, hint="write the graph to a file: -o FILE")
     source = read_graph(path, from_format, quiet)
     found = diff(source.graph, _round_trip(source.graph, output, to)) if verify else GraphDiff()
     written = None if found else write_graph(source.graph, output, to, quiet=quiet)
     if found:
         out = page(stream=sys.stderr)
-        out.heading("verify", "what was read, and what would be written")
+        out.heading("verify", "the input, and the result read back")
         print_diff(out, found, (source, source), False)
-        out.line("nothing is written", "red")
+        out.line("nothing was written", "red")
     elif verify:
-        note("verify: what is written reads as the same graph", quiet)
+        note("verify: the result reads back as the same graph", quiet)
     if json:
         artifacts = [artifact("graph", written)] if written else []
         result = {"verify": diff_json(found) if verify else None}

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from cfgraph.analysis.findings import Finding
-from cfgraph.compare.diff import IGNORABLE_PARTS, MATCH_MODES, diff, is_default_attr
+from cfgraph.compare.diff import MATCH_MODES, diff, is_default_attr
 from cfgraph.compare.differences import Change, ChangedNode, GraphDiff, NodesDiff, diff_findings
 from cfgraph.console.ci_formats import CI_FORMATS, FindingSubject
 from cfgraph.console.graph_files import STDIN, Source, read_graph
@@ -42,7 +42,7 @@ def print_diff(out: Page, found: GraphDiff, sources: Sequence[Source], full: boo
     """Removed, added and changed nodes, of these the parts alone that differ."""
     if not found:
         count = len(sources[0].graph)
-        out.line(f"no differences: {count} node{'s' * (count != 1)} alike", "green")
+        out.line(f"no differences in {count} node{'s' * (count != 1)}", "green")
         return
     for sign, source in zip("-+", sources, strict=True):
         out.line(f"{sign * 3} {source.path} ({len(source.graph)} nodes)", "bold")
@@ -56,7 +56,7 @@ def print_diff(out: Page, found: GraphDiff, sources: Sequence[Source], full: boo
         inner.parts(function.changes)
         inner.nodes(function.nodes)
         if not function.changes and not function.nodes:
-            out.line("    its body does not resolve; see `cfgraph check`", "dim")
+            out.line("    the body is invalid; see `cfgraph check`", "dim")
     printer.parts(found.changes)
     out.line(f"{_difference_text(found)}", "bold")
 
@@ -65,9 +65,9 @@ def _difference_text(found: GraphDiff) -> str:
     counts = [(count, _COUNT_NOUNS[key]) for key, count in nodes_summary(found).items() if count]
     words = [f"{count} {one if count == 1 else more}" for count, (one, more) in counts]
     if found.nodes.reordered:
-        words.append("the nodes stand in another order (--ignore order)")
+        words.append("different node order (--ignore order)")
     if found.changes:
-        words.append("what concerns the whole graph")
+        words.append("properties of the whole graph")
     return ", ".join(words) or "the same nodes"
 
 
@@ -96,7 +96,7 @@ class _DiffPrinter:
         for item in self.capped("~", found.changed):
             self.changed(item)
         if found.reordered and self.indent:
-            self.out.line(f"{self.indent}the nodes stand in another order", "dim")
+            self.out.line(f"{self.indent}different node order", "dim")
 
     def several(self, sign: str, items: Sequence[Any], told: Callable[[Any], str]) -> None:
         """Lines with a sign before them."""
@@ -267,7 +267,7 @@ def diff_files(a: str, b: str, options: DiffOptions, compare: CompareSources) ->
     """
     _require_compatible_options(options)
     if a == b == STDIN:
-        raise UsageError("standard input can be read once only")
+        raise UsageError("standard input can be read only once")
     sources = read_graph(a, quiet=options.quiet), read_graph(b, quiet=options.quiet)
     return compare(sources, options)
 
@@ -276,10 +276,10 @@ def _require_compatible_options(options: DiffOptions) -> None:
     if options.format not in FORMATS:
         raise UsageError(f"unknown format {options.format!r}", hint=f"one of {', '.join(FORMATS)}")
     if options.run and (options.by != MATCH_MODES[0] or options.ignore):
-        message = "--by and --ignore are for nodes, which --run does not compare"
-        raise UsageError(message, hint=f"--ignore {','.join(IGNORABLE_PARTS)} without --run")
+        message = "--by and --ignore apply to the comparison of nodes, not to --run"
+        raise UsageError(message, hint="use --by and --ignore without --run")
     if options.given.said and not options.run:
-        message = "feeds, fetches and other things that concern runs are for --run"
+        message = "feeds, fetches and other run options require --run"
         raise UsageError(message, hint="add --run")
 
 

@@ -100,7 +100,7 @@ def _parse_size(text: str, number: str) -> int:
 
 
 def _size_error(text: str) -> UsageError:
-    return UsageError(f"--size {text} is no size", hint="as in --size 4, or --size x=4,8")
+    return UsageError(f"invalid --size {text}", hint="write --size 4 or --size x=4,8")
 
 
 MAX_DIFFERENCES: Final = 10
@@ -110,15 +110,18 @@ _MAX_FEED_ELEMENTS: Final = 32
 def print_runs(out: Page, found: RunDiff, graphs: Sequence[Graph], full: bool = False) -> None:
     """What differs, the first wrong node, and the inputs; or that nothing does."""
     if found.lowered:
-        out.line("A was lowered to be run: not all of its functions can be run by calls", "yellow")
-        out.line("  a mistake that lowering makes in both graphs is not seen")
+        out.line(
+            "A was lowered before the run: not all of its functions can be called directly",
+            "yellow",
+        )
+        out.line("  mistakes of lowering itself are therefore not detected")
     for name in found.missing:
-        out.line(f"{name}: B does not have it", "red")
+        out.line(f"{name}: missing in B", "red")
     if not found:
         out.line(f"no differences: {_agreement_text(found)}", "green")
         return
     if not found.gaps and not found.failure:
-        out.line(f"all else is the same: {_agreement_text(found)}", "dim")
+        out.line(f"everything else agrees: {_agreement_text(found)}", "dim")
         return
     for gap in found.gaps if full else found.gaps[:MAX_DIFFERENCES]:
         _print_difference(out, gap)
@@ -130,13 +133,13 @@ def print_runs(out: Page, found: RunDiff, graphs: Sequence[Graph], full: bool = 
             out.line(f"  at {where}")
     print_first_divergence(out, found.first, graphs)
     inputs = "".join(f" --feed {shlex.quote(_feed_text(*item))}" for item in found.inputs.items())
-    out.line(f"seen in case {found.cases}{inputs and ', with'}{inputs}", "dim")
+    out.line(f"found in case {found.cases}{inputs and ', with'}{inputs}", "dim")
 
 
 def _agreement_text(found: RunDiff) -> str:
     count = len(found.fetches)
-    what = f"{count} fetch{'es' * (count != 1)}" if count else "what is run"
-    return f"{what} alike in {found.cases} case{'s' * (found.cases != 1)}"
+    what = f"{count} fetch{'es' * (count != 1)}" if count else "the runs"
+    return f"{what} agree in {found.cases} case{'s' * (found.cases != 1)}"
 
 
 def _print_difference(out: Page, gap: ValueMismatch) -> None:
@@ -152,7 +155,7 @@ def _print_sides(out: Page, before: Any, after: Any) -> None:
 
 def run_side_text(value: Any) -> str:
     """A value that one of the graphs computed."""
-    return "nothing" if value is None else summary_text(value)
+    return "no value" if value is None else summary_text(value)
 
 
 def _feed_text(name: str, value: Any) -> str:
@@ -164,12 +167,12 @@ def _feed_text(name: str, value: Any) -> str:
 def print_first_divergence(out: Page, first: Divergence | None, graphs: Sequence[Graph]) -> None:
     """The first wrong node, and what is different about it in the graphs."""
     if first is None:
-        out.line("no node of both graphs differs on the way there", "dim")
+        out.line("no earlier node that both graphs contain diverges", "dim")
         return
     port = "" if first.port is None else f", output {first.port}"
     out.spans(
         [
-            ("first wrong node: ", "bold"),
+            ("first diverging node: ", "bold"),
             (f"{first.node} ({first.op}){_divergence_location(first)}", ""),
         ]
     )

@@ -90,8 +90,8 @@ def write_examples(folder: str) -> None:
     }
     there = [name for name in files if os.path.lexists(os.path.join(folder, name))]
     if there:
-        message = f"{folder!r} has a {there[0]!r} already"
-        raise UsageError(message, hint="name a folder that is empty or not there")
+        message = f"{folder!r} already contains {there[0]!r}"
+        raise UsageError(message, hint="use an empty or a new folder")
     with StagedFiles() as staged:
         staged.make_folder(folder)
         for name, data in files.items():

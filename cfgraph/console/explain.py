@@ -80,15 +80,15 @@ class LoopExplanation:
         """Why iterations overlap no more than they do."""
         found = self.found
         if not found.chain:
-            return "no iteration waits for the one before"
+            return "iterations do not depend on each other"
         if found.parallel == 1:
             return "iterations do not overlap: the loop's parallel_iterations is 1"
         if found.share >= _NEARLY_ALL:
-            return "iterations do not overlap: nearly all of one waits for the one before"
+            return "iterations do not overlap: nearly all work of one depends on the previous one"
         if found.share >= _MOST:
-            return "iterations hardly overlap: most of one waits for the one before"
+            return "iterations barely overlap: most work of one depends on the previous one"
         times = min(1 / found.share, found.parallel)
-        return f"iterations can overlap about {times:.1f} times, given enough devices"
+        return f"about {times:.1f} iterations can overlap, given enough devices"
 
     def _seconds(self, item: Item) -> float:
         return self.cost(item) if isinstance(item, Node) else sum(map(self._seconds, item.order))
@@ -96,14 +96,14 @@ class LoopExplanation:
     def print(self, out: Page) -> None:
         """The answer as text."""
         found = self.found
-        out.heading(found.frame.path, f"a loop of {len(found.frame.nodes)} nodes")
+        out.heading(found.frame.path, f"loop with {len(found.frame.nodes)} nodes")
         out.line(f"  {self.verdict}", "bold")
         columns = [Column("what", style="dim"), Column("which", style="cyan"), Column("more")]
         out.table(OutputTable(columns, [*self._rows()], headings=False))
         if not found.chain:
             return
-        out.heading("critical cycle", "each node waits for the one above, the first for the last")
-        nodes = [Column("node", style="cyan"), Column("op"), Column("device"), Column("takes")]
+        out.heading("critical cycle", "each node depends on the one above, the first on the last")
+        nodes = [Column("node", style="cyan"), Column("op"), Column("device"), Column("time")]
         rows: list[Sequence[Any]] = [
             (
                 item_name(item),
@@ -120,15 +120,15 @@ class LoopExplanation:
             format_duration(found.per_iteration * _NS_PER_SECOND),
             format_duration(found.work * _NS_PER_SECOND),
         )
-        rounds = "" if found.rounds < 2 else f", over {found.rounds} iterations"
+        rounds = "" if found.rounds < 2 else f", spanning {found.rounds} iterations"
         rows = [
             (
-                "the cycle takes",
+                "critical cycle",
                 cycle,
-                f"an iteration: {_percent(found.share)} of its work{rounds}",
+                f"per iteration (estimated): {_percent(found.share)} of its work{rounds}",
             ),
-            ("all of an iteration", work, "estimated from ops and shapes, on one device"),
-            ("at most", str(found.parallel), "iterations at once, says parallel_iterations"),
+            ("whole iteration", work, "estimated from ops and shapes, on one device"),
+            ("in flight", str(found.parallel), "iterations at most (parallel_iterations)"),
         ]
         if self.seen is not None:
             rows += _iteration_rows(self.seen)
@@ -137,14 +137,18 @@ class LoopExplanation:
 
 def _iteration_rows(seen: IterationTimes) -> list[tuple[str, str, str]]:
     if seen.period is None:
-        return [("in a run", str(len(seen.spans)), "iterations: too few to tell")]
+        return [("in a run", str(len(seen.spans)), "iterations, too few to measure a period")]
     rows = [
-        ("in a run", format_duration(seen.period), f"an iteration, of {len(seen.spans)}"),
-        ("", str(seen.at_once), "at once"),
+        (
+            "in a run",
+            format_duration(seen.period),
+            f"per iteration in virtual time, over {len(seen.spans)} iterations",
+        ),
+        ("", str(seen.at_once), "iterations in flight at most"),
     ]
     if seen.busiest:
         device, share = seen.busiest
-        rows.append(("", _percent(share), f"of the time {device} works, the busiest device"))
+        rows.append(("", _percent(share), f"utilization of {device}, the busiest device"))
     return rows
 
 
@@ -228,12 +232,12 @@ class NodeExplanation:
         if self.decides is not None:
             count = len(self.decides.switches)
             switches = "1 Switch" if count == 1 else f"{count} Switches"
-            yield "decides", f"by {self.decides.predicate.name}", switches
+            yield "decides", self.decides.predicate.name, f"predicate of {switches}"
             for side, nodes in self.decides.of.items():
                 names = first_names([node.name for node in nodes], _MAX_NAMES)
-                sides = {0: "where it is false", 1: "where it is true"}
-                serves = sides.get(side, f"on side {side}")
-                yield "regardless", names, f"made outside, read only {serves}"
+                sides = {0: "if it is false", 1: "if it is true"}
+                serves = sides.get(side, f"on branch {side}")
+                yield "unconditional", names, f"always computed, but used only {serves}"
         if self.fate is not None:
             yield "in this run", self.fate.words, self.fate.why
 
@@ -294,21 +298,21 @@ def require_outside_functions(graph: Graph, subject: str) -> None:
         if graph.functions[found.view.name] in [
             called_function(graph, x) for x in cluster_calls(graph)
         ]:
-            message = f"{subject!r} is in a cluster, and runs when all of that does"
-            raise UsageError(message, hint="explain it in the graph that was clustered")
-        message = f"{subject!r} is in a function, and runs as often as that is called"
-        hint = "lower the graph first (`cfgraph lower`), and explain what became of it"
+            message = f"{subject!r} is inside a cluster and runs whenever the cluster does"
+            raise UsageError(message, hint="explain it in the graph before clustering")
+        message = f"{subject!r} is inside a function and runs whenever the function is called"
+        hint = "lower the graph first (`cfgraph lower`) and explain the lowered node"
         raise UsageError(message, hint=hint)
 
 
 def _print_node(out: Page, told: Explanation, rows: list[Sequence[Any]]) -> None:
     op = lookup(told.node.op)
-    about = (op.__doc__ or "").splitlines()[0] if op else "an op that cfgraph does not know"
+    about = (op.__doc__ or "").splitlines()[0] if op else "unknown op"
     out.heading(f"{told.node.name}  {told.node.op}", about)
     columns = [Column("what", style="dim"), Column("which", style="cyan"), Column("more")]
     out.table(OutputTable(columns, rows, headings=False))
     if told.mismatched:
-        told_of = "its inputs may differ in liveness: one is dead in some run where another is live"
+        told_of = "mismatched inputs: one may be dead while another is live"
         out.line(f"  {told_of}", "yellow")
     for limit in told.limits:
         out.line(f"  {limit}", "yellow")

@@ -15,8 +15,8 @@ from cfgraph.options import Color
 def explain_code(code: str, json: bool, color: Color) -> None:
     """Print what a code means, and what to do about it."""
     if not re.fullmatch(r"(?i)cfg\w*", code):
-        hint = f"name a node too: cfgraph explain {code} NODE"
-        raise UsageError(f"{code!r} is no code such as CFG201", hint=hint)
+        hint = f"to explain a node of a graph: cfgraph explain {code} NODE"
+        raise UsageError(f"{code!r} is not an error code such as CFG201", hint=hint)
     entry = find_code(code)
     if json:
         print_document("explain", result={"code": asdict(entry)})

@@ -47,7 +47,7 @@ class PairExplanation:
 
     def print(self, out: Page) -> None:
         """The answer as text."""
-        out.heading(f"{self.source.name} → {self.target.name}", "the first, read by the second")
+        out.heading(f"{self.source.name} → {self.target.name}", "path from the first to the second")
         columns = [Column("what", style="dim"), Column("said")]
         rows: list[Sequence[Any]] = [
             ("frames", self.frames),
@@ -62,8 +62,8 @@ def explain_pair(
 ) -> None:
     """Explain how one node gets to another. Raises UsageError where a run is asked for too."""
     if ran:
-        hint = "leave out --feed and --run"
-        raise UsageError("a run tells of one node or loop, not of two", hint=hint)
+        hint = "remove --feed and --run"
+        raise UsageError("--run and --feed explain one node or loop, not a pair", hint=hint)
     source = read_graph(path, quiet=json)
     ends = [_tensor(source.graph, name) for name in (subject, other)]
     print_explanation(source, "pair", _explain_nodes(source.graph, *ends), json=json, color=color)
@@ -89,7 +89,7 @@ def _explain_nodes(graph: Graph, source: Output, target: Output) -> PairExplanat
 
 def _frame_path_text(way: FramePath, source: Output, target: Node) -> Iterator[str]:
     if not way.leaves and not way.enters:
-        yield f"both are in one frame: {target.name} can read {source.name} as it is"
+        yield f"same frame: {target.name} can read {source.name} directly"
         return
     if way.leaves:
         inner = way.leaves[0].path
@@ -97,28 +97,28 @@ def _frame_path_text(way: FramePath, source: Output, target: Node) -> Iterator[s
     else:
         yield f"{target.name} is in the loop {way.enters[-1].path}, and {source.name} is not;"
     if way.ready is not None:
-        yield f"read {way.ready.name} instead, which brings its value there"
+        yield f"read {way.ready.name} instead, which forwards its value"
         return
     steps = [f"an Exit of {frame.path}" for frame in way.leaves]
     steps += [f"a constant Enter into {frame.path}" for frame in way.enters]
-    yield f"lead it over {', then '.join(steps)}"
+    yield f"route it through {', then '.join(steps)}"
     if way.near:
         names = first_names([f"{node.name}:0" for node in way.near], _NODES_AT_EACH_END)
-        yield f"(what the loop gives now: {names})"
+        yield f"(current outputs of the loop: {names})"
 
 
 def _gradient_text(x: Output, y: Output) -> str:
     cut = find_gradient_cut([y], x)
     if cut is not None:
-        return f"none of {y.name} by {x.name}: {cut.reason}"
+        return f"no gradient of {y.name} with respect to {x.name}: {cut.reason}"
     path = gradient_path_through([x], x.node, [y])
     names = [node.name for node in path[1:-1]]
     if len(names) > _MAX_PATH_NODES:
         names[_MAX_PATH_NODES // 2 : -_MAX_PATH_NODES // 2] = [
             f"… {len(names) - _MAX_PATH_NODES} more …"
         ]
-    over = f", over {' → '.join(names)}" if names else ""
-    return f"there is one of {y.name} by {x.name}{over}"
+    over = f", via {' → '.join(names)}" if names else ""
+    return f"gradient of {y.name} with respect to {x.name} exists{over}"
 
 
 def _cluster_text(graph: Graph, source: Node, target: Node) -> str:
@@ -129,14 +129,14 @@ def _cluster_text(graph: Graph, source: Node, target: Node) -> str:
         return f"both are in {first}"
     for edge in report.edges:
         if (edge.source, edge.target) == (source.name, target.name):
-            return f"the edge joins no clusters: {edge.reason.text}"
+            return f"not clustered together: {edge.reason.text}"
     reasons = [
-        f"{name} is in none: {report.outside[name].text}"
+        f"{name} is in no cluster: {report.outside[name].text}"
         for name in (source.name, target.name)
         if name in report.outside
     ]
     if reasons:
         return "; ".join(reasons)
     if first is None or second is None:
-        return "they are not in one"
+        return "not in the same cluster"
     return f"{source.name} is in {first}, {target.name} in {second}; no edge joins them directly"

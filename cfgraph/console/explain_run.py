@@ -46,17 +46,20 @@ class NodeOutcome:
     def words(self) -> str:
         """How often the node ran."""
         if self.fed:
-            return "it is fed"
+            return "fed"
         if not self.live and not self.dead:
-            return "it got no token: what it waits for did not run"
+            return "did not run: its inputs never arrived"
         if not self.live:
-            return "dead" if self.dead == 1 else f"dead, {self.dead} times"
-        ran = "it ran" if self.live == 1 else f"it ran {self.live} times"
-        return ran + (f", and was dead {self.dead} times" if self.dead else "")
+            return "dead" if self.dead == 1 else f"dead ({_times(self.dead)})"
+        return f"ran {_times(self.live)}" + (f", dead {_times(self.dead)}" if self.dead else "")
 
     def to_json(self) -> dict[str, Any]:
         """The member `run` of the document."""
         return {"live": self.live, "dead": self.dead, "why": self.why or None}
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"
 
 
 def _is_fetch_error(error: ExecutionError, fate: NodeOutcome) -> bool:
@@ -142,5 +145,5 @@ class PreparedRun:
         )
         session.run(names, self.feeds, trace=seen, allow_dead=True, max_iterations=limit)
         if not seen.spans:
-            raise UsageError(f"{frame.path!r} does not run with these feeds")
+            raise UsageError(f"loop {frame.path!r} does not run with these feeds")
         return seen

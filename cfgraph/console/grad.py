@@ -62,8 +62,8 @@ class GradOptions:
         if text is None or text == AUTO:
             return text
         if not text.isdecimal() or int(text) < 1:
-            message = f"--recompute is {text!r}"
-            raise UsageError(message, hint=f"a number of iterations, 1 or more, or {AUTO}")
+            message = f"invalid --recompute {text!r}"
+            raise UsageError(message, hint=f"expected a number of iterations (1 or more) or {AUTO}")
         return int(text)
 
 
@@ -152,7 +152,7 @@ class GradientCheckCopy:
     def compare(self) -> Comparisons:
         """Add the gradients to the copy and compare them: for each order, by x."""
         for text in self.warnings:
-            note(f"warning: {text}; compared less closely")
+            note(f"warning: {text}; using looser tolerances")
         return check_gradients(self.graph, derivatives(self.graph, **self.wish), self.options)
 
 
@@ -209,12 +209,12 @@ def check_table(comparisons: Comparisons) -> OutputTable:
         Column("x"),
         Column("agrees"),
         Column("directions", right=True),
-        Column("rough", right=True, optional=True),
+        Column("rough", "approximate", right=True, optional=True),
         Column("max_abs", "max abs", right=True),
         Column("max_rel", "max rel", right=True),
-        Column("index", "worst"),
+        Column("index", "worst index"),
         Column("gradient", right=True),
-        Column("differences", right=True),
+        Column("differences", "finite differences", right=True),
         Column("skipped", "", optional=True),
     ]
     rows = [
@@ -233,7 +233,7 @@ def print_check(comparisons: Comparisons, quiet: bool) -> None:
     out = page(stream=sys.stderr)
     wrong = [item.x for item in items if not item.agrees]
     compared = [item for item in items if not item.skipped]
-    verdict = "they agree" if compared else "nothing could be compared, so nothing is written"
+    verdict = "agree" if compared else "nothing could be compared; nothing was written"
     out.heading("gradients and finite differences", f"{len(wrong)} differ" if wrong else verdict)
     table = check_table(comparisons)
     several = len(comparisons) > 1
@@ -316,14 +316,14 @@ def _require_compatible_options(
     asked: GradOptions, checked: GradCheckOptions, written: GradOutputOptions
 ) -> None:
     if written.json and written.output in (None, STDIN):
-        message = "the JSON answer takes standard output"
-        raise UsageError(message, hint="say where the graph goes: -o FILE")
+        message = "the JSON document is written to standard output"
+        raise UsageError(message, hint="write the graph to a file: -o FILE")
     require_distinct_paths(written.output, written.map_out, "names")
     if asked.unconnected not in UNCONNECTED:
-        message = f"--unconnected is {asked.unconnected!r}"
+        message = f"invalid --unconnected {asked.unconnected!r}"
         raise UsageError(message, hint=f"one of {', '.join(UNCONNECTED)}")
     if checked.has_unused_run_options:
-        message = "feeds and other inputs are for --check, which is not asked for"
+        message = "feeds and other run options require --check or --verify"
         raise UsageError(message, hint="add --check; or `cfgraph run` the graph with gradients")
 
 
@@ -332,11 +332,13 @@ def _ys_and_xs(graph: Graph, asked: GradOptions) -> tuple[list[Output], list[Out
     ys = [graph.tensor(name) for name in dict.fromkeys(split_names(asked.ys))]
     if not ys:
         likely = ", ".join(item.name for item in sinks(graph)[:3])
-        hint = f"name it with --ys; outputs of the graph are {likely}" if likely else None
+        hint = f"use --ys; outputs of the graph: {likely}" if likely else None
         raise UsageError("nothing to differentiate", hint=hint)
     xs = [graph.tensor(name) for name in dict.fromkeys(split_names(asked.xs))] or default_xs(graph)
     if not xs:
-        message = "the graph has no variables and no inputs of floats to differentiate by"
+        message = (
+            "the graph has neither variables nor float inputs to differentiate with respect to"
+        )
         raise UsageError(message, hint="name tensors with --xs")
     return ys, xs
 
@@ -346,8 +348,8 @@ def _y_weights(graph: Graph, ys: list[Output], texts: list[str]) -> list[Any] | 
     if not texts:
         return None
     if len(texts) != len(ys):
-        message = f"{len(texts)} weights (--grad-ys) for {len(ys)} ys"
-        raise UsageError(message, hint="one for each y, in their order")
+        message = f"{len(texts)} upstream gradients (--grad-ys) for {len(ys)} ys"
+        raise UsageError(message, hint="give one per y, in the same order")
     return [_y_weight(graph, y, text) for y, text in zip(ys, texts, strict=True)]
 
 
@@ -355,9 +357,9 @@ def _y_weight(graph: Graph, y: Output, text: str) -> Any:
     if split_tensor_name(text)[0] in graph:
         return graph.tensor(text).name
     try:
-        return read_value(text, graph, y, f"the weight of {y.name}")
+        return read_value(text, graph, y, f"the upstream gradient of {y.name}")
     except UsageError as error:
-        error.hint = error.hint or "name a tensor of the graph, or write a value as for --feed"
+        error.hint = error.hint or "use a tensor name or a --feed value"
         raise
 
 

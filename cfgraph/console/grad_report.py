@@ -53,7 +53,7 @@ class AddedGradients:
     def warnings(self) -> list[str]:
         """What is to be said where an x has no gradient of order 1, for the first ones."""
         cuts = [row for row in self.rows if row.cut and row.order == 1]
-        return [f"no gradient by {row.x}: {row.cut.reason}" for row in cuts if row.cut]
+        return [f"no gradient with respect to {row.x}: {row.cut.reason}" for row in cuts if row.cut]
 
     def to_json(self) -> list[dict[str, Any]]:
         """The gradients, for the JSON document."""
@@ -114,7 +114,7 @@ def print_gradients(added: AddedGradients) -> None:
     """The gradients as a table, on stderr."""
     counts = (
         _count_text(added.nodes, "node"),
-        _count_text(added.accumulators, "value saved an iteration", "values saved an iteration"),
+        _count_text(added.accumulators, "value saved per iteration", "values saved per iteration"),
         _count_text(added.loops, "loop"),
     )
     out = page(stream=sys.stderr)
@@ -125,7 +125,7 @@ def print_gradients(added: AddedGradients) -> None:
         Column("x"),
         Column("gradient"),
         Column("type", optional=True),
-        Column("why", optional=True),
+        Column("why", "reason", optional=True),
     ]
     rows = [
         (

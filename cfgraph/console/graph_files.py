@@ -56,7 +56,7 @@ def require_single_stdin(source: Source, texts: Iterable[str]) -> None:
     """Raise UsageError where a graph and `NAME=VALUE` texts read standard input more than once."""
     readers = sum(text.partition("=")[2].strip() == "@-" for text in texts)
     if readers + (source.path == STDIN) > 1:
-        raise UsageError("standard input can be read once only", hint="use a file for the other")
+        raise UsageError("standard input can be read only once", hint="use a file for the other")
 
 
 def read_graph(path: str, format: str | None = None, quiet: bool = False) -> Source:
@@ -92,7 +92,7 @@ def _read_stdin() -> bytes:
 def require_distinct_paths(output: str | None, beside: str | None, what: str) -> None:
     """Raise UsageError where a graph and what is written beside it would go to one file."""
     if output and beside and Path(output).resolve() == Path(beside).resolve():
-        raise UsageError(f"the graph and the {what} go to one file", path=beside)
+        raise UsageError(f"the graph and the {what} would be written to the same file", path=beside)
 
 
 def write_graph(
@@ -114,13 +114,13 @@ def write_graph(
             stage_graph(graph, output, staged, to or format_for_path(output))
         suffix = None if to else unknown_suffix(output)
         if suffix is not None:
-            named = "; .pb, .pbtxt and .graph do, or --to"
-            note(f"note: {output} is written in binary: {suffix} names no format{named}", quiet)
+            named = "; use .pb, .pbtxt, .graph, or --to"
+            note(f"note: {output} is written as binary pb: unknown suffix {suffix}{named}", quiet)
         return output
     kind = to or "pb"
     if kind == "pb" and output is None and sys.stdout.isatty():
-        hint = "use -o FILE, --to graph to read it here, or -o - to write it all the same"
-        raise UsageError("a binary graph would go to the terminal", hint=hint)
+        hint = "use -o FILE, --to graph for readable text, or -o - to write it anyway"
+        raise UsageError("refusing to write a binary graph to the terminal", hint=hint)
     sys.stdout.buffer.write(dumps(graph, kind))
     sys.stdout.buffer.flush()
     return None
@@ -152,8 +152,8 @@ def saved_variables_note(source: Source) -> str:
     """What becomes of the variables in a run, and in one of a graph that is made of this one."""
     saved = saved_model_variables(source)
     if saved is None:
-        return "note: no values of variables are beside the graph"
+        return "note: the SavedModel contains no variable values"
     return (
-        f"note: run begins with the variables from {saved.prefix}; of a graph made of this one,\n"
-        f"  with --variables {source.path}"
+        f"note: a run restores the variables from {saved.prefix};\n"
+        f"  for graphs derived from this one use --variables {source.path}"
     )

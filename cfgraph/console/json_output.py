@@ -113,7 +113,7 @@ def schema(command: str) -> dict[str, Any]:
     known = schema_names()
     if command not in known:
         hint = did_you_mean(command, known) or f"one of {', '.join(known)}"
-        raise UsageError(f"there is no schema {command!r}", hint=hint)
+        raise UsageError(f"unknown schema {command!r}", hint=hint)
     found, shared = _read_schema(command), _read_schema(_ENVELOPE)
     return {**found, "$defs": {**found.get("$defs", {}), _ENVELOPE: shared}}
 

@@ -38,8 +38,8 @@ def lower_file(
     else. Raises UsageError where two answers would go to one place.
     """
     if json and output in (None, STDIN):
-        message = "the JSON answer takes standard output"
-        raise UsageError(message, hint="say where the graph goes: -o FILE")
+        message = "the JSON document is written to standard output"
+        raise UsageError(message, hint="write the graph to a file: -o FILE")
     require_distinct_paths(output, map_out, "names")
     source = read_graph(path, quiet=quiet)
     inputs = [source.to_json()]  # as it was read, which lowering changes
@@ -84,7 +84,7 @@ def _print_counts(report: Report) -> None:
     nodes = "node" if report.rewrites == 1 else "nodes"
     out.heading(f"lowered {report.rewrites} functional {nodes}")
     table = _op_counts(report)
-    table.rows.append(("all", *_node_totals(report)))
+    table.rows.append(("total", *_node_totals(report)))
     out.table(table)
 
 

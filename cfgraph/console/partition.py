@@ -110,11 +110,11 @@ def partition_file(path: str, placing: PlacementOptions, writing: PartitionOutpu
 
 def _require_distinct_outputs(placing: PlacementOptions, writing: PartitionOutputOptions) -> None:
     if writing.json and writing.output in (None, STDIN):
-        message = "the JSON answer takes standard output"
-        raise UsageError(message, hint="say where the graph goes: -o FILE")
+        message = "the JSON document is written to standard output"
+        raise UsageError(message, hint="write the graph to a file: -o FILE")
     if not placing.devices and (placing.any or writing.dump):
-        message = "there are rules for placing, and no devices to place on"
-        raise UsageError(message, hint="name them: --devices cpu:0,gpu:0")
+        message = "placement options require --devices"
+        raise UsageError(message, hint="add --devices cpu:0,gpu:0")
     require_distinct_paths(writing.output, writing.dump, "placement")
 
 
@@ -144,7 +144,7 @@ def _print_partitions(parts: Partitions, cut: Partitioning, placed: Placement | 
         out.table(routes_table(parts))
     idle = [name for name in placed.devices if not _has_nodes(parts, name)] if placed else []
     if idle:
-        out.line(f"nothing is on {', '.join(map(short_device_name, idle))}", "dim")
+        out.line(f"no nodes on {', '.join(map(short_device_name, idle))}", "dim")
     if cut.moved:
         names = list(cut.moved)[:_MAX_MOVES_SHOWN]
         told = [f"{name} to {short_device_name(cut.moved[name][1])}" for name in names]
@@ -153,7 +153,7 @@ def _print_partitions(parts: Partitions, cut: Partitioning, placed: Placement | 
             if len(cut.moved) > _MAX_MOVES_SHOWN
             else ""
         )
-        out.line(f"moved beside their loops: {', '.join(told)}{more}", "dim")
+        out.line(f"moved to the devices of their loops: {', '.join(told)}{more}", "dim")
 
 
 def _has_nodes(parts: Partitions, device: str) -> bool:

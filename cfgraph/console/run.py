@@ -41,8 +41,8 @@ def run(path: str, options: RunOptions) -> int:
     source = read_graph(path, quiet=options.style.quiet)
     job = resolve_request(source, options)
     if options.timing.no_values and (job.places or job.expected):
-        message = "without values there is nothing to write or to compare"
-        raise UsageError(message, hint="leave out --no-values, or --out and --expect")
+        message = "--no-values computes no values to write or compare"
+        raise UsageError(message, hint="remove --no-values, or --out and --expect")
     taps = _make_taps(source, options)
     with StagedFiles() as files:
         if options.wanted.out_dir is not None:

@@ -28,10 +28,10 @@ def memory_limits(texts: Sequence[str]) -> dict[str, int] | None:
         devices, equals, size = text.partition("=")
         if not devices.strip() or (equals and not size.strip()):
             hint = "write DEVICE=SIZE, such as gpu:0=4GiB, or DEVICE to count only"
-            raise UsageError(f"{text!r} is no limit of memory", hint=hint)
+            raise UsageError(f"invalid memory limit {text!r}", hint=hint)
         for name in map(short_device_name, parse_devices(devices)):
             if name in limits:
-                raise UsageError(f"the memory of {name} is given twice")
+                raise UsageError(f"--memory is given twice for {name}")
             if equals:
                 limits[name] = parse_byte_size(size)
     return limits
@@ -42,7 +42,7 @@ def swap_threshold(share: float | None, limits: Mapping[str, int] | None) -> flo
     if share is None:
         return DEFAULT_SWAP_ABOVE
     if not limits:
-        message = "--swap-above is a share of a limit of memory, and none is given"
+        message = "--swap-above requires a memory limit"
         raise UsageError(message, hint="add --memory gpu:0=4GiB")
     return share
 
@@ -81,9 +81,9 @@ def print_memory(out: Page, memories: MemoryByDevice) -> None:
 def _usage_table(memories: Sequence[DeviceMemory]) -> OutputTable:
     columns = [
         Column("device", style="cyan"),
-        *(Column(name, right=True) for name in ("limit", "peak", "afterwards", "host peak")),
-        Column("waits", right=True),
-        Column("waited", right=True),
+        *(Column(name, right=True) for name in ("limit", "peak", "after run", "host peak")),
+        Column("stalls", right=True),
+        Column("stalled", right=True),
         Column("peak at"),
     ]
     rows: list[Any] = [

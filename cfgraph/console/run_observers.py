@@ -139,7 +139,7 @@ class TerminalTrace:
             self.console.print(_terminal_table([*self.head, *self.tail]))
             return
         self.console.print(_terminal_table(self.head))
-        self.console.print(f"… {hidden} more; --trace-out FILE.json keeps them all …", style="dim")
+        self.console.print(f"… {hidden} more; --trace-out FILE.json saves all …", style="dim")
         self.console.print(_terminal_table(self.tail))
 
 
@@ -204,7 +204,7 @@ def totals_table(key: str, found: Iterable[Total], whole_ns: int) -> OutputTable
         Column(key, style="cyan"),
         *(
             Column(title, right=True)
-            for title in ("count", "dead", "total", "mean", "max", "share", "up to here")
+            for title in ("count", "dead", "total", "mean", "max", "share", "cumulative")
         ),
     ]
     table, sofar = OutputTable(columns), 0
@@ -256,10 +256,10 @@ class RunObservers:
         saved, told, style = self.saved, self.told, self.options.style
         if saved and saved.flush_partial():
             add_member("artifacts", artifact("trace", saved.path))
-            note(f"the trace up to there is in {saved.path}", style.quiet)
+            note(f"wrote the partial trace to {saved.path}", style.quiet)
         if told and told.flush_partial(session.ran, error):
             add_member("artifacts", artifact("html", told.path))
-            note(f"the page about the run up to there is {told.path}", style.quiet)
+            note(f"wrote the page of the partial run to {told.path}", style.quiet)
         if session.memory and not style.json:
             print_memory(page(style.color, sys.stderr), session.memory)
 

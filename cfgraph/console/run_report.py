@@ -48,7 +48,7 @@ def cluster_notes(launches: ClusterRunner) -> Iterator[str]:
     small = [one for one in clusters if one.small]
     if small:
         skipped = _cluster_count(small)
-        yield f"{skipped} left to NumPy, too small to gain by XLA; --engine xla takes all"
+        yield f"{skipped} run by NumPy, too small to gain from XLA (--engine xla compiles all)"
     for one in clusters:
         yield from _compilation_notes(one)
 
@@ -60,7 +60,7 @@ def _cluster_count(clusters: Collection[CompiledCluster]) -> str:
 def _compilation_notes(cluster: CompiledCluster) -> Iterator[str]:
     """What was compiled again or not at all."""
     if cluster.refused:
-        yield f"{cluster.name} is left to NumPy: {cluster.refused}"
+        yield f"{cluster.name} is run by NumPy: {cluster.refused}"
     told = [item for item in cluster.compilations if item.changed or item.refused]
     for item in told[:_MAX_COMPILATIONS]:
         yield str(item)
@@ -122,7 +122,7 @@ def gpu_notes(session: Session) -> list[str]:
     notes = [f"{devices}: {found.card.name}"]
     ops = sorted(found.host_fallbacks)
     if ops:
-        notes.append(f"on the host, for want of a kernel: {first_names(ops, _MAX_HOST_OPS)}")
+        notes.append(f"run on the host, no GPU kernel: {first_names(ops, _MAX_HOST_OPS)}")
     return notes
 
 
@@ -155,7 +155,7 @@ def print_outcome(source: Source, outcome: RunOutcome, options: RunOptions) -> N
         _print_json(source, outcome, options)
         return
     out = page(options.style.color)
-    absent = "dead" if options.timing.until_iteration is None else "not yet"
+    absent = "dead" if options.timing.until_iteration is None else "not computed yet"
     _print_values(out, outcome, options.style.full, absent)
     for item, gap in outcome.differences.items():
         _print_difference(out, item, gap)
@@ -193,7 +193,7 @@ def _print_difference(out: Page, item: Output, gap: ValueDifference) -> None:
     out.line(f"  expected {value_text(gap.expected)}, got {value_text(gap.actual)}")
     if gap.max_abs is not None:
         limits = f"rtol {gap.rtol:g}, atol {gap.atol:g}"
-        out.line(f"  largest gap {gap.max_abs:g}, relative {gap.max_rel:g} ({limits})")
+        out.line(f"  largest difference {gap.max_abs:g}, relative {gap.max_rel:g} ({limits})")
 
 
 def _notes(outcome: RunOutcome, options: RunOptions) -> list[str]:
@@ -202,7 +202,7 @@ def _notes(outcome: RunOutcome, options: RunOptions) -> list[str]:
     if outcome.elapsed is not None:
         after = f", when iteration {until} began" if until else ""
         ns = outcome.elapsed * 1e9
-        each = f", {format_duration(ns / until)} an iteration" if until else ""
+        each = f", {format_duration(ns / until)} per iteration" if until else ""
         found.append(f"virtual time: {format_duration(ns)}{after}{each}")
     if outcome.launches:
         found.extend(cluster_notes(outcome.launches))
@@ -211,14 +211,14 @@ def _notes(outcome: RunOutcome, options: RunOptions) -> list[str]:
     if outcome.html:
         found.append(f"wrote {outcome.html}")
     if outcome.compared and not outcome.differences:
-        found.append("as expected")
+        found.append("all values as expected")
     if outcome.differences and (options.wanted.outputs or options.wanted.out_dir):
-        found.append("no array is written, as a value differs")
+        found.append("no array was written because a value differs")
     for pattern in outcome.taps.silent() if outcome.taps else ():
-        why = "what is fetched does not need it"
+        why = "no fetch depends on it"
         if outcome.launches and outcome.launches.clusters:
-            why += ", or it is in a cluster, where no tap sees"
-        found.append(f"--tap {pattern} saw nothing: {why}")
+            why += ", or it is inside a cluster, where taps do not reach"
+        found.append(f"--tap {pattern} matched no executed node: {why}")
     return found
 
 

@@ -117,7 +117,7 @@ class ClockOptions:
         ):
             if given is not None and virtual is not wanted:
                 hint = f"add --clock {CLOCKS[wanted]}"
-                raise UsageError(f"{option} goes with the {CLOCKS[wanted]} clock", hint=hint)
+                raise UsageError(f"{option} requires the {CLOCKS[wanted]} clock", hint=hint)
         return virtual
 
 
@@ -133,7 +133,7 @@ class ClusteringOptions:
     def require_jit(self) -> None:
         """Raise UsageError for regions where nothing is clustered."""
         if self.regions and not self.jit:
-            raise UsageError("--regions says what --jit clusters", hint="add --jit")
+            raise UsageError("--regions requires --jit", hint="add --jit")
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,10 +188,10 @@ class TraceFile:
         self.path = path
         kind = Path(path.removesuffix(".gz")).suffix
         if kind not in _TRACE_WRITERS:
-            hint = "write to FILE.json (Perfetto, Chrome) or FILE.jsonl, each also .gz"
-            raise UsageError(f"{path!r} is no name for a trace", hint=hint)
+            hint = "use FILE.json (Perfetto, Chrome) or FILE.jsonl, optionally with .gz"
+            raise UsageError(f"unknown trace format: {path!r}", hint=hint)
         if os.path.realpath(path) in map(os.path.realpath, taken):
-            raise UsageError("the file is to be written twice", path=path)
+            raise UsageError("the file would be written twice", path=path)
         self._files = StagedFiles()
         file = self._files.open(path)
         self._gzip: gzip.GzipFile | None = None
@@ -224,9 +224,7 @@ def output_paths(outputs: Iterable[str], tensor: Callable[[str], Output]) -> dic
     for text in outputs:
         name, value = split_feed(text)
         if not value.startswith("@") or not value.endswith(".npy"):
-            raise UsageError(
-                f"{text!r} is no place for an output", hint=f"write {name}=@{name}.npy"
-            )
+            raise UsageError(f"invalid --out {text!r}", hint=f"write {name}=@{name}.npy")
         places[tensor(name)] = value[1:]
     return places
 
@@ -250,7 +248,7 @@ def write_array(file: IO[bytes], item: Output, value: Any) -> None:
     array = np.asarray(value)
     if array.dtype == object:
         if not all(isinstance(entry, bytes) for entry in array.flat):
-            raise UsageError(f"{item.name} is no array that a file could hold")
+            raise UsageError(f"{item.name} cannot be stored in a file")
         array = _bytes_array(array)
     elif array.dtype.kind == "V" or array.dtype.name.startswith("float8"):
         array = array.view(f"V{array.dtype.itemsize}")  # NumPy has no name for them in a file
@@ -261,7 +259,7 @@ def _bytes_array(array: Any) -> Any:
     """Strings of one length each; NumPy drops zero bytes at the end, so these are refused."""
     fixed = array.astype(np.bytes_) if array.size else np.zeros(array.shape, "S1")
     if any(have != want for have, want in zip(fixed.flat, array.flat, strict=True)):
-        message = "a string that ends in zero bytes cannot be kept in .npy"
+        message = "a string that ends in zero bytes cannot be stored in .npy"
         raise UsageError(message, hint="print it with --json")
     return fixed
 
@@ -332,6 +330,6 @@ def _requested_names(options: RunOptions) -> list[str]:
 def _require_arrays(tensors: list[Output]) -> None:
     for item in tensors:
         if item.dtype is not None and item.dtype.kind in ("resource", "variant"):
-            message = f"{item.name} is a {item.dtype}, which no file and no value can hold"
-            hint = "name a tensor that is read from it"
+            message = f"{item.name} is a {item.dtype}, which can be neither written nor compared"
+            hint = "name a tensor that is computed from it"
             raise UsageError(message, node=item.node, hint=hint, code="CFG034")

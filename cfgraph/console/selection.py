@@ -83,7 +83,7 @@ def filter_hint(graph: Graph, filters: Iterable[str]) -> str | None:
     for text in filters:
         kind, pattern = split_filter(text, SHOW_FILTERS)
         if kind == "live" and pattern.isalpha() and pattern not in HOW_OFTEN:
-            return f"live:X takes {', '.join(HOW_OFTEN)}, or a formula as it is shown"
+            return f"live:X expects {', '.join(HOW_OFTEN)}, or a formula as printed"
         known = {"op": graph.ops, "function": graph.functions}.get(kind, ())
         hint = did_you_mean(pattern, sorted(known))
         if hint is not None and pattern not in known:
@@ -153,6 +153,6 @@ def _unknown_node_error(graph: Graph, name: str) -> UsageError:
         return UsageError(f"no node {name!r} in the graph", hint=hint)
     for function in graph.functions.values():
         if any(body.name == name for body in function.definition.nodes):
-            hint = f"the function {function.name!r} has one: {function.name + '/' + name!r}"
+            hint = f"did you mean {function.name + '/' + name!r} in the function {function.name!r}?"
             return UsageError(f"no node {name!r} in the graph", hint=hint)
     return UsageError(f"no node {name!r} in the graph", hint=did_you_mean(name, graph.nodes))

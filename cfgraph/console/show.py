@@ -70,7 +70,7 @@ def print_summary(
     _print_endpoints(out, "outputs", summary.outputs)
     if summary.targets:
         out.line()
-        out.heading("targets", "run for their effect")
+        out.heading("targets", "run for their side effects")
         for line in flowed(summary.targets[:MAX_LISTED]):
             out.line(line)
     _print_remarks(out, summary)
@@ -121,10 +121,12 @@ def _print_endpoints(out: Page, title: str, endpoints: tuple[Endpoint, ...]) -> 
 def _print_remarks(out: Page, summary: Summary) -> None:
     if summary.faults:
         out.line()
-        out.line(f"{_count_text(summary.faults, 'fault')} in the loops; check tells them", "red")
+        out.line(
+            f"{_count_text(summary.faults, 'fault')} in loops; `cfgraph check` lists them", "red"
+        )
     if summary.unrunnable_ops:
         out.line()
-        out.line(f"cannot be run as it is: {', '.join(summary.unrunnable_ops)}", "yellow")
+        out.line(f"not runnable because of {', '.join(summary.unrunnable_ops)}", "yellow")
 
 
 MAX_READERS: Final = 8
@@ -135,7 +137,7 @@ NodeRow = tuple[str, str, str]
 def print_node(page: Page, view: GraphView, node: Node, full: bool, deadness: bool) -> None:
     """Print all that is known of one node."""
     op = lookup(node.op)
-    about = (op.__doc__ or "").splitlines()[0] if op else "an op that cfgraph does not know"
+    about = (op.__doc__ or "").splitlines()[0] if op else "unknown op"
     page.heading(f"{view.title(node)}  {node.op}", about)
     columns = [Column("what", style="dim"), Column("which", style="cyan"), Column("more")]
     rows: list[Any] = list(_node_rows(view, node, full, deadness))
@@ -359,10 +361,10 @@ class _ShowCommand:
         if table.rows:
             out.table(table)
         else:
-            note(f"no {section}" + (" pass the filters" if self.options.filters else ""))
+            note(f"no {section}" + (" match the filters" if self.options.filters else ""))
             if hint := filter_hint(self.graph, self.options.filters):
                 note(f"hint: {hint}")
             if self.options.filters and self.graph.functions:
-                note("hint: --filter 'function:*' looks at the nodes of functions")
+                note("hint: --filter 'function:*' selects the nodes of functions")
             if section == "frames" and is_functional(self.graph, self.graph):
-                note("hint: a functional loop has none; `cfgraph lower` turns it into one")
+                note("hint: functional loops have no frame; lower them first (`cfgraph lower`)")

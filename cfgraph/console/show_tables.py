@@ -30,8 +30,8 @@ def partitions_table(parts: Partitions) -> OutputTable:
         Column("device", style="cyan"),
         Column("nodes", right=True),
         Column("control_loops", "control loops", right=True),
-        Column("once", "sends once", right=True),
-        Column("iteration", "sends an iteration", right=True),
+        Column("once", "sent once", right=True),
+        Column("iteration", "sent per iteration", right=True),
     ]
     rows: list[Any] = [
         (device_label(part.device), part.nodes, len(part.control_loops), part.once, part.iteration)
@@ -146,8 +146,8 @@ def frames_table(frames: Iterable[FrameSummary], tree: bool = True) -> OutputTab
         Column("nodes", right=True),
         Column("variables", right=True),
         Column("invariants", right=True),
-        Column("parallel_iterations", "at once", right=True),
-        Column("predicate", "runs while", optional=True),
+        Column("parallel_iterations", "in flight", right=True),
+        Column("predicate", "condition", optional=True),
     ]
     return OutputTable(
         columns,

@@ -26,8 +26,8 @@ _STYLES: Final = {DEAD: "dim", OUTSIDE: "green", _IDLE: "", _SEVERAL: "blue"}
 _BY_PARITY: Final = ("cyan", "magenta")
 _ARROW: Final = "yellow"
 _LEGEND: Final = (
-    f"{OUTSIDE} outside of loops; 0-9 in an iteration of that last digit, {_SEVERAL} in several; "
-    f"{DEAD} dead; ↓ ↑ a message"
+    f"{OUTSIDE} outside loops; 0-9 last digit of the iteration, {_SEVERAL} several iterations; "
+    f"{DEAD} dead; ↓ ↑ message"
 )
 
 

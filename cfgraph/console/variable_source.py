@@ -40,8 +40,8 @@ class VariableSource:
             except Unsupported as error:
                 note(f"warning: the variables are not restored: {error.message}")
                 return None
-        told = "a variable" if len(state) == 1 else f"{len(state)} variables"
-        note(f"note: begins with {told} from {place}", self.quiet)
+        told = "1 variable" if len(state) == 1 else f"{len(state)} variables"
+        note(f"note: restored {told} from {place}", self.quiet)
         return state
 
 
@@ -53,12 +53,12 @@ def _restore_from(graph: Graph, path: str, keys: Collection[tuple[str, str]] | N
     if keys is None:
         keys = required_variables(graph, tuple(graph))
     if keys == set():
-        message = "no variable is needed, and some are given"
-        raise UsageError(message, path=path, hint="leave --variables out")
+        message = "--variables is given, but no variable is needed"
+        raise UsageError(message, path=path, hint="remove --variables")
     state = restore_for_graph(graph, path, keys)
     if keys and not len(state):
         wanted = first_names([name for _, name in sorted(keys)], _MAX_NAMES)
-        message = f"it has none of the variables that are needed: {wanted}"
-        hint = "a checkpoint of a SavedModel has other names: name the folder of the SavedModel"
+        message = f"contains none of the required variables: {wanted}"
+        hint = "a checkpoint of a SavedModel uses other names: pass the folder of the SavedModel"
         raise UsageError(message, path=path, hint=hint)
     return state

@@ -31,10 +31,10 @@ class VerificationResult:
         if self and quiet:
             return
         out = page(stream=sys.stderr)
-        out.heading("verify", "A is the input, B the result")
+        out.heading("verify", "A is the input, B is the result")
         print_runs(out, self.found, self.graphs)
         if not self:
-            out.line("nothing is written", "red")
+            out.line("nothing was written", "red")
 
     def to_json(self) -> dict[str, Any]:
         """The verdict as a member of a command's JSON document."""

@@ -70,7 +70,7 @@ class NullVerification:
     def before(self, source: Source, quiet: bool) -> None:
         """Raise UsageError for inputs that nothing would run with."""
         if self.given.said:
-            raise UsageError("inputs are for --verify, which is not asked for", hint="add --verify")
+            raise UsageError("feeds and other run options require --verify", hint="add --verify")
 
     def after(self, graph: Graph, quiet: bool) -> None:
         """There is no verdict."""

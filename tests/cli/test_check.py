@@ -96,7 +96,7 @@ def test_codes_are_selected_and_ignored(
 def test_a_code_that_there_is_not_hides_nothing(option: str, command: Any, dangling: Path) -> None:
     done = command("check", dangling, option, "CFG1O5")
     assert done.code == 2
-    assert "there is no code 'CFG1O5'" in done.err
+    assert "unknown code 'CFG1O5'" in done.err
     assert "did you mean" in done.err
 
 

@@ -165,7 +165,7 @@ def test_a_suffix_that_names_no_format_is_noted(
     file = tmp_path / name
     for more in ((), ("--to", "graph"), ("-q",)):
         done = command("convert", counter, "-o", file, *more)
-        assert (done.code, "names no format" in done.err) == (0, noted and not more), more
+        assert (done.code, "unknown suffix" in done.err) == (0, noted and not more), more
 
 
 def test_what_wraps_a_graph_is_noted(command: Any, counter: Path, tmp_path: Path) -> None:

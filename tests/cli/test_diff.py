@@ -22,7 +22,7 @@ def test_a_graph_is_like_itself_in_another_format(
 ) -> None:
     command("convert", counter, "-o", tmp_path / "again.pbtxt")
     done = command("diff", counter, tmp_path / "again.pbtxt")
-    assert (done.code, done.out, done.err) == (0, "no differences: 15 nodes alike\n", "")
+    assert (done.code, done.out, done.err) == (0, "no differences in 15 nodes\n", "")
 
 
 def test_a_difference_is_shown_as_what_was_and_what_is(
@@ -82,7 +82,7 @@ def test_runs_that_agree_say_what_was_compared(command: Any, graphs: Path, tmp_p
     file = graphs / "while_functional.pb"
     command("lower", file, "-o", tmp_path / "lowered.pb")
     done = command("diff", file, tmp_path / "lowered.pb", "--run", "--cases", "2")
-    assert (done.code, done.out) == (0, "no differences: 4 fetches alike in 2 cases\n")
+    assert (done.code, done.out) == (0, "no differences: 4 fetches agree in 2 cases\n")
 
 
 def test_runs_that_differ_name_the_first_wrong_node(
@@ -93,11 +93,11 @@ def test_runs_that_differ_name_the_first_wrong_node(
     assert done.lines == [
         "count:0: the value differs",
         "  A int32[] 3, B int32[] 4",
-        "first wrong node: while/add/y (Const) in /while/while_context[0], iteration 0",
+        "first diverging node: while/add/y (Const) in /while/while_context[0], iteration 0",
         "  the value differs, output 0",
         "  A int32[] 1, B int32[] 2",
         "  attr value: - int32[]:1  + int32[]:2",
-        "seen in case 1, with --feed n=3",
+        "found in case 1, with --feed n=3",
     ]
 
 
@@ -134,7 +134,7 @@ def test_an_output_that_is_lost_is_a_difference(command: Any, tmp_path: Path) ->
     (tmp_path / "a.graph").write_text(text + "z = Abs(x)\n")
     files = tmp_path / "a.graph", tmp_path / "b.graph"
     done = command("diff", "--run", *files)
-    told = ["z:0: B does not have it", "all else is the same: 1 fetch alike in 4 cases"]
+    told = ["z:0: missing in B", "everything else agrees: 1 fetch agree in 4 cases"]
     assert (done.code, done.lines) == (1, told)
     done = command("diff", "--run", *files, "--json")
     assert (done.code, done.json["summary"]["differences"]) == (1, 1)

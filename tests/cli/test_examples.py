@@ -31,7 +31,7 @@ def test_examples_are_not_written_over_anything(command: Command, tmp_path: Path
     (tmp_path / "rnn.pb").write_text("mine")
     done = command("examples", tmp_path)
     assert done.code == 2
-    assert "has a 'rnn.pb' already" in done.err
+    assert "already contains 'rnn.pb'" in done.err
     assert [file.name for file in tmp_path.iterdir()] == ["rnn.pb"]
 
 

@@ -22,7 +22,7 @@ def test_the_graph_of_the_seeds_miscompile_is_explained_as_the_seed_says(
     done = command("explain", path, "C")
     assert done.code == 0
     assert rows(done.lines)["live"] == "p runs when `p` is true"
-    assert "inputs may differ in liveness" in done.out
+    assert "mismatched inputs" in done.out
     done = command("explain", path, "B")
     assert rows(done.lines)["live"] == "true always runs"
     assert "may differ" not in done.out
@@ -124,7 +124,7 @@ def test_a_loop_is_reported_by_its_iterations(command: Command, graphs: Path) ->
 def test_what_must_not_be_clustered_is_said_of_ordinary_nodes_only(
     command: Command, graphs: Path
 ) -> None:
-    told = "its inputs may differ in liveness: one is dead in some run where another is live"
+    told = "mismatched inputs: one may be dead while another is live"
     assert command("explain", graphs / "deadness_mismatch.pb", "C").lines[-1].strip() == told
     assert told not in command("explain", graphs / "deadness_mismatch.pb", "B").out
 
@@ -135,7 +135,7 @@ def test_a_node_of_a_function_is_explained_once_it_is_lowered(
     path = graphs / "cond_functional.pb"
     done = command("explain", path, "Add")
     assert done.code == 2
-    assert "the function 'cond_true_572' has one: 'cond_true_572/Add'" in done.err
+    assert "did you mean 'cond_true_572/Add' in the function 'cond_true_572'?" in done.err
     done = command("explain", path, "cond_true_572/Add")
     assert done.code == 2
     assert "cfgraph lower" in done.err

@@ -30,7 +30,7 @@ def test_why_do_the_iterations_of_a_loop_not_overlap(command: Command, graphs: P
     assert (names[0], names[-1]) == ("lstm/Merge_2", "lstm/NextIteration_2")
     assert "lstm/MatMul" in names
     assert loop["share"] > 0.6
-    assert "hardly overlap" in loop["verdict"]
+    assert "barely overlap" in loop["verdict"]
     assert loop["run"] is None
 
 
@@ -45,8 +45,8 @@ def test_a_run_in_virtual_time_reports_how_far_iterations_overlap(
     assert loop["cycle_ns"] <= loop["run"]["period_ns"] <= loop["work_ns"]
     assert any(name["name"].endswith("/recv") for name in loop["critical_cycle"])
     alone = command("explain", graphs / "counter.pb", "/while/while_context", "--feed", "n=9")
-    assert "hardly overlap" in alone.out
-    assert "an iteration, of 10" in alone.out
+    assert "barely overlap" in alone.out
+    assert "per iteration in virtual time, over 10" in alone.out
 
 
 def test_a_loop_that_runs_one_iteration_at_a_time_says_so(command: Command, tmp_path: Path) -> None:
@@ -100,12 +100,12 @@ def test_a_node_that_ran_is_explained_though_its_output_cannot_be_fetched(
     file = tmp_path / "empty.graph"
     file.write_text("v = VariableV2() {dtype=float32, shape=[]}\n")
     done = command("explain", file, "v", "--run")
-    assert cells_by_label(done.lines)["in this run"] == "it ran"
+    assert cells_by_label(done.lines)["in this run"] == "ran once"
 
 
 def test_a_node_in_a_loop_reports_how_often_it_ran(command: Command, counter: Path) -> None:
     done = command("explain", counter, "while/add", "--feed", "n=3")
-    assert cells_by_label(done.lines)["in this run"] == "it ran 3 times, and was dead 1 times"
+    assert cells_by_label(done.lines)["in this run"] == "ran 3 times, dead once"
 
 
 OUTSIDE = """
@@ -127,8 +127,8 @@ def test_what_runs_regardless_of_a_conditional(command: Command, tmp_path: Path)
     file = tmp_path / "outside.graph"
     file.write_text(OUTSIDE)
     found = cells_by_label(command("explain", file, "p").lines)
-    assert found["decides"] == "by p:0 2 Switches"
-    assert found["regardless"] == "dear, dearer made outside, read only where it is true"
+    assert found["decides"] == "p:0 predicate of 2 Switches"
+    assert found["unconditional"] == "dear, dearer always computed, but used only if it is true"
     told = command("explain", file, "a", "--json").json["result"]["node"]["decides"]
     assert told["regardless"] == {"1": ["dear", "dearer"]}
 
@@ -142,7 +142,7 @@ def test_why_is_a_gradient_none(command: Command, tmp_path: Path) -> None:
         "y = Exp(back) {T=float32}\n"
     )
     found = cells_by_label(command("explain", file, "x", "y").lines)
-    assert found["gradient"].startswith("none of y:0 by x:0")
+    assert found["gradient"].startswith("no gradient of y:0 with respect to x:0")
     assert "whole" in found["gradient"]
 
 
@@ -151,7 +151,7 @@ def test_how_is_a_value_read_from_another_frame(command: Command, graphs: Path) 
     found = cells_by_label(command("explain", path, "lstm/mul_2", "loss").lines)
     assert "read lstm/Exit_2:0 instead" in found["frames"]
     found = cells_by_label(command("explain", path, "lstm/Sigmoid", "loss").lines)
-    assert "lead it over an Exit of /lstm/while_context" in found["frames"]
+    assert "route it through an Exit of /lstm/while_context" in found["frames"]
     found = cells_by_label(command("explain", path, "x", "lstm/mul").lines)
     assert "a constant Enter into /lstm/while_context" in found["frames"]
 
@@ -235,7 +235,7 @@ def test_a_loop_whose_iterations_wait_for_nothing_says_so(command: Command, tmp_
     done = command("explain", file, "/w", "--json")
     loop = done.json["result"]["loop"]
     assert (loop["critical_cycle"], loop["cycle_ns"]) == ([], 0)
-    assert "no iteration waits" in command("explain", file, "/w").out
+    assert "do not depend on each other" in command("explain", file, "/w").out
 
 
 def test_a_question_on_an_endless_loop_is_answered(command: Command, tmp_path: Path) -> None:
@@ -250,7 +250,7 @@ def test_a_question_on_an_endless_loop_is_answered(command: Command, tmp_path: P
 def test_a_fed_node_is_no_starved_one(command: Command, graphs: Path) -> None:
     feeds = ["--feed", "p=false", "--feed", "v=[1, 2]"]
     done = command("explain", graphs / "deadness_mismatch.pb", "p", *feeds)
-    assert cells_by_label(done.lines)["in this run"] == "it is fed"
+    assert cells_by_label(done.lines)["in this run"] == "fed"
 
 
 def test_an_inner_loop_that_runs_late_is_seen(command: Command, tmp_path: Path) -> None:
@@ -266,7 +266,10 @@ def test_an_inner_loop_that_runs_late_is_seen(command: Command, tmp_path: Path) 
     cfgraph.lower(b.graph)
     cfgraph.save(b.graph, tmp_path / "late.pb")
     path = frames(b.graph).all[2].path
-    assert "an iteration, of 4" in command("explain", tmp_path / "late.pb", path, "--run").out
+    assert (
+        "per iteration in virtual time, over 4"
+        in command("explain", tmp_path / "late.pb", path, "--run").out
+    )
 
 
 def test_a_run_that_is_requested_begins_with_the_initializers(
@@ -282,7 +285,7 @@ def test_a_run_that_is_requested_begins_with_the_initializers(
     cfgraph.save(b.graph, path)
     asked = ["--feed", "n=3", "--init", "init"]
     assert "ran 3 times" in command("explain", path, "while/body/Mul", *asked).out
-    assert "an iteration, of 4" in command("explain", path, "/while", *asked).out
+    assert "per iteration in virtual time, over 4" in command("explain", path, "/while", *asked).out
     assert command("explain", path, "while/body/Mul", "--feed", "n=3").code == 5
     lacking = command("explain", path, "/while", "--init", "init")
     assert (lacking.code, "add --feed n=3" in lacking.err) == (2, True)
@@ -324,4 +327,4 @@ def test_a_node_of_a_loop_that_fails_after_some_iterations_is_not_said_to_have_r
     (divides,) = (node.name for node in b.graph if node.op == "FloorDiv")
     done = command("explain", tmp_path / "fails.pb", divides, "--run")
     assert (done.code, "zero" in done.err) == (5, True)
-    assert "it ran" not in done.out
+    assert "in this run" not in done.out

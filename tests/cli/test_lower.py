@@ -48,7 +48,7 @@ def test_stderr_says_which_ops_went_and_came(command: Any, cond: Path, tmp_path:
     assert rows["Switch"] == ["0", "3"]
     assert rows["Merge"] == ["0", "1"]
     assert "Placeholder" not in rows
-    assert rows["all"] == ["7", "12"]
+    assert rows["total"] == ["7", "12"]
 
 
 def test_a_graph_without_functional_nodes_goes_through(command: Any, counter: Path) -> None:

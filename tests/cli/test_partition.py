@@ -57,13 +57,13 @@ def test_quiet_says_nothing(command: Any, counter: Path) -> None:
 
 def test_a_device_without_nodes_is_mentioned(command: Any, counter: Path) -> None:
     done = cut(command, counter, "--place", "*=cpu:0")
-    assert "nothing is on gpu:0" in done.err
+    assert "no nodes on gpu:0" in done.err
     assert "partitioned  1 device, 0 messages" in done.err
 
 
 def test_what_was_moved_next_to_its_loop_is_reported(command: Any, counter: Path) -> None:
     done = cut(command, counter, *BODY_ON_GPU, "--place", "while/NextIteration=gpu:0")
-    assert "moved beside their loops: while/NextIteration to cpu:0" in done.err
+    assert "moved to the devices of their loops: while/NextIteration to cpu:0" in done.err
 
 
 def test_json_says_it_all(command: Any, counter: Path, tmp_path: Path) -> None:
@@ -126,9 +126,9 @@ def test_nothing_is_written_when_it_fails(command: Any, graphs: Path, tmp_path: 
 @pytest.mark.parametrize(
     ("graph", "placement", "message"),
     [
-        ("p.pb", "p.pb", "one file"),
-        ("p.pb", "folder/../p.pb", "one file"),
-        ("parts/", "parts", "one file"),
+        ("p.pb", "p.pb", "the same file"),
+        ("p.pb", "folder/../p.pb", "the same file"),
+        ("parts/", "parts", "the same file"),
         ("parts/", "parts/manifest.json", "no such file"),
         ("folder/", "folder/manifest.json", "written twice"),
         ("none/p.pb", "p.toml", "no such file"),

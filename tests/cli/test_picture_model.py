@@ -116,7 +116,7 @@ def test_findings_are_reported_with_what_their_code_means(fixtures: Path) -> Non
     (finding, *_) = told["findings"]
     assert finding["code"] == "CFG109"
     assert finding["title"]
-    assert told["notes"] == [] or "is not known" in told["notes"][0]
+    assert told["notes"] == [] or "is unknown" in told["notes"][0]
 
 
 def test_a_node_outside_of_the_picture_is_a_name(graphs: Path) -> None:

@@ -205,7 +205,7 @@ def test_a_reference_is_read_and_a_handle_is_named(command: Any, tmp_path: Path)
     for options in (["--out", f"h=@{tmp_path}/h.npy"], ["--expect", "h=1"]):
         done = command("run", path, "--init", "start", *options)
         assert done.code == 2
-        assert "h:0 is a resource, which no file and no value can hold" in done.err
+        assert "h:0 is a resource, which can be neither written nor compared" in done.err
     assert "--target start" in command("run", path, "--fetch", "start").err
 
 
@@ -393,7 +393,7 @@ def test_another_value_is_exit_code_one_and_reported_in_numbers(
     assert done.lines[1:] == [
         "y:0: 2 of 4 elements differ, the first at [1, 0]",
         "  expected 3.0, got 4.5",
-        "  largest gap 1.5, relative 0.5 (rtol 2e-05, atol 1e-06)",
+        "  largest difference 1.5, relative 0.5 (rtol 2e-05, atol 1e-06)",
     ]
     answer = command("run", path, *options, "--json").json
     assert (answer["status"], answer["exit_code"]) == ("findings", 1)
@@ -507,7 +507,7 @@ def test_a_tap_of_what_is_not_needed_leaves_a_note(command: Any, counter: Path) 
     options = ["--feed", "n=2", "--fetch", "n", "--tap", "while/add"]
     done = command("run", counter, *options)
     assert done.lines == ["n:0  int32[]  = 2"]
-    assert "--tap while/add saw nothing" in done.err
+    assert "--tap while/add matched no executed node" in done.err
 
 
 def test_a_tap_reaches_into_a_loop_that_is_a_function(command: Any, graphs: Path) -> None:
@@ -534,7 +534,7 @@ def test_a_long_trace_shows_its_ends_on_a_terminal(
 ) -> None:
     monkeypatch.setenv("COLUMNS", "120")
     done = command("run", counter, "--feed", "n=100", "--trace", terminal=True)
-    assert "more; --trace-out FILE.json keeps them all" in done.err
+    assert "more; --trace-out FILE.json saves all" in done.err
     assert "[99]" in done.err
     assert "[50]" not in done.err
     full = command("run", counter, "--feed", "n=100", "--trace")
@@ -600,7 +600,7 @@ def test_a_run_that_fails_leaves_its_trace_and_says_where(
     options = ("--fetch", "count", "--max-iterations", "3", "--trace-out", file)
     done = command("run", counter, *options)
     assert done.code == 5
-    assert f"the trace up to there is in {file}" in done.err
+    assert f"wrote the partial trace to {file}" in done.err
     data = file.read_bytes()
     text = (gzip.decompress(data) if name.endswith(".gz") else data).decode()
     assert text.count("while/add") >= 3

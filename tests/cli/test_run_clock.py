@@ -35,7 +35,7 @@ def test_a_loop_without_end_is_timed_up_to_an_iteration(command: Any, two_device
         "run", two_devices, "--feed", "n=1000000", "--fetch", "out:0",
         "--clock", "virtual", "--until-iteration", "10",
     )  # fmt: skip
-    assert done.out == "out:0  int32  not yet\n"
+    assert done.out == "out:0  int32  not computed yet\n"
     assert "when iteration 10 began" in done.err
 
 
@@ -52,9 +52,9 @@ def test_what_was_measured_is_a_cost_model(command: Any, two_devices: Path, tmp_
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--costs", "x.toml"], "--costs goes with the virtual clock"),
-        (["--until-iteration", "3"], "--until-iteration goes with the virtual clock"),
-        (["--clock", "virtual", "--calibrate", "x.toml"], "--calibrate goes with the real clock"),
+        (["--costs", "x.toml"], "--costs requires the virtual clock"),
+        (["--until-iteration", "3"], "--until-iteration requires the virtual clock"),
+        (["--clock", "virtual", "--calibrate", "x.toml"], "--calibrate requires the real clock"),
         (["--clock", "sun"], "unknown clock 'sun'"),
         (
             ["--clock", "virtual", "--schedule", "random"],

@@ -53,7 +53,7 @@ def test_jit_clusters_on_the_way_and_says_what_ran_them(command: Any, chain: Pat
 def test_auto_says_what_is_too_small_for_xla(command: Any, chain: Path) -> None:
     done = command("run", chain, "--feed", "x=3", "--fetch", "y:0", "--jit")
     assert done.out == "y:0  float32[]  = 4.0\n"
-    assert "too small to gain by XLA; --engine xla takes all" in done.err
+    assert "too small to gain from XLA (--engine xla compiles all)" in done.err
 
 
 @needs_jax
@@ -97,4 +97,7 @@ def test_a_node_in_a_cluster_of_a_file_is_fetched_and_fed(command: Any, tmp_path
     assert lacking.code == 2
     assert "a feed is missing: z:0" in lacking.err
     told = command("explain", file, "cluster_0/u")
-    assert (told.code, "is in a cluster, and runs when all of that does" in told.err) == (2, True)
+    assert (told.code, "is inside a cluster and runs whenever the cluster does" in told.err) == (
+        2,
+        True,
+    )

@@ -55,7 +55,7 @@ def test_a_gpu_on_a_card_is_named_and_so_is_what_the_host_did_for_it(
 ) -> None:
     done = command(*line(graph, "--gpu", "real", "--memory", "gpu:0"))
     assert "gpu:0: Stand-in" in done.err
-    assert "on the host, for want of a kernel: Dawsn" in done.err
+    assert "run on the host, no GPU kernel: Dawsn" in done.err
     assert "simulated" not in done.err
     gpu = json.loads(command(*line(graph, "--gpu", "real", "--json")).out)["result"]["gpu"]
     assert (gpu["kind"], gpu["name"], list(gpu["on_host"])) == ("real", "Stand-in", ["Dawsn"])

@@ -128,7 +128,7 @@ def test_a_filter_that_nothing_passes_leaves_a_note(command: Any, counter: Path)
     ("text", "said"),
     [
         ("op:Swich", "hint: op:Swich: did you mean 'Switch'?"),
-        ("live:x", "hint: live:X takes always, sometimes, never, or a formula"),
+        ("live:x", "hint: live:X expects always, sometimes, never, or a formula"),
         ("live:never", None),
     ],
 )
@@ -305,7 +305,7 @@ def test_unknown_ops_are_shown_and_named(command: Any, tmp_path: Path) -> None:
     graph.create("a", "NoSuchOp")
     cfgraph.save(graph, tmp_path / "g.pb")
     out = command("show", tmp_path / "g.pb").out
-    assert "cannot be run as it is: NoSuchOp" in out
+    assert "not runnable because of NoSuchOp" in out
     assert out.splitlines()[-1] == f"  cfgraph check {tmp_path}/g.pb"
     assert "unknown" in command("show", tmp_path / "g.pb", "--ops").out
 
@@ -408,12 +408,12 @@ def test_the_nodes_of_functions_are_found_by_filters_and_by_name(
 def test_a_name_that_only_a_function_has_is_pointed_to(command: Any, graphs: Path) -> None:
     done = command("show", graphs / "cond_functional.pb", "--node", "Add")
     assert done.code == 2
-    assert "hint: the function 'cond_true_572' has one: 'cond_true_572/Add'" in done.err
+    assert "hint: did you mean 'cond_true_572/Add' in the function 'cond_true_572'?" in done.err
     done = command("show", graphs / "cond_functional.pb", "--node", "cond_true_572/Ad")
     assert done.code == 2
     assert "did you mean 'Add'?" in done.err
     done = command("show", graphs / "cond_functional.pb", "--filter", "nope")
-    assert "hint: --filter 'function:*' looks at the nodes of functions" in done.err
+    assert "hint: --filter 'function:*' selects the nodes of functions" in done.err
 
 
 def test_deadness_of_a_graph_with_a_cycle_is_refused(command: Any, tmp_path: Path) -> None:

@@ -81,8 +81,8 @@ def test_a_result_that_differs_is_not_written_and_its_first_wrong_node_named(
     ]
     done = command(verb, graphs / graph, *options, "--verify", *feeds, *files, "--json", "-q")
     assert done.code == 1
-    assert "first wrong node: " in done.err
-    assert done.err.endswith("nothing is written\n") or name == "cluster"
+    assert "first diverging node: " in done.err
+    assert done.err.endswith("nothing was written\n") or name == "cluster"
     verify = done.json["result"]["verify"]
     assert not verify["equal"]
     assert verify["first"]["node"] in done.err
@@ -119,7 +119,7 @@ def test_standard_input_is_not_read_twice(
     args = [str(file) if text == "GRAPH" else text for text in asked]
     done = command(*args, "--feed", "x=@-", stdin=file.read_bytes())
     assert (done.code, done.out) == (2, "")
-    assert "standard input can be read once only" in done.err
+    assert "standard input can be read only once" in done.err
     assert not list(tmp_path.iterdir())
 
 
@@ -148,7 +148,7 @@ def test_what_convert_would_write_is_read_again(
 ) -> None:
     file, output = graphs / "counter.pb", tmp_path / "o.pbtxt"
     done = command("convert", file, "--verify", "-o", output)
-    assert (done.code, done.err) == (0, "verify: what is written reads as the same graph\n")
+    assert (done.code, done.err) == (0, "verify: the result reads back as the same graph\n")
     output.unlink()
 
     def wrong(graph: Graph, kind: str) -> bytes:
@@ -206,7 +206,7 @@ def test_it_is_reported_where_functions_were_not_called(
     (tmp_path / "g.graph").write_text(RANDOM.replace("MADE", made))
     done = command("lower", tmp_path / "g.graph", "--verify", "-o", tmp_path / "o.pb", "--json")
     assert done.code == 0, done.err
-    assert ("A was lowered to be run" in done.err) is lowered
+    assert ("A was lowered before the run" in done.err) is lowered
     assert done.json["result"]["verify"]["lowered"] is lowered
 
 
@@ -216,4 +216,4 @@ def test_fetches_of_a_cluster_may_stand_in_one_list(
     file = graphs / "cond_functional.pb"
     done = command("cluster", file, "--verify", "--fetch", "out,Less", "-o", tmp_path / "o.pb")
     assert done.code == 0, done.err
-    assert "2 fetches alike" in done.err
+    assert "2 fetches agree" in done.err

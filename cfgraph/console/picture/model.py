@@ -100,7 +100,7 @@ def _op_info(name: str, graph: Graph) -> dict[str, Any]:
     op = lookup(name)
     if op is None:
         calls = name in graph.functions
-        about = "a call of a function" if calls else "an op that cfgraph does not know"
+        about = "a call of a function" if calls else "unknown op"
         return {"about": about, "role": "call" if calls else ""}
     about = (op.__doc__ or "").partition("\n")[0]
     role = op.role.value if op.role else ""
@@ -135,7 +135,7 @@ class _PictureBuilder:
             return view.when
         except CfgraphError as error:
             where = f" of {view.name}" if view.name else ""
-            self.notes.append(f"when nodes{where} run is not known: {error.message}")
+            self.notes.append(f"liveness of the nodes{where} is unknown: {error.message}")
             return {}
 
     def _node(self, view: GraphView, node: Node, when: LivenessCondition | None) -> dict[str, Any]:

@@ -28,13 +28,15 @@ def svg_bytes(lines: Iterable[str]) -> bytes:
     """
     program = shutil.which(GRAPHVIZ_PROGRAM)
     if program is None:
-        message = f"Graphviz is not installed: there is no program {GRAPHVIZ_PROGRAM!r}"
-        raise Unsupported(message, hint="install graphviz, or use --html, which does without")
+        message = f"Graphviz is not installed: program {GRAPHVIZ_PROGRAM!r} not found"
+        raise Unsupported(message, hint="install graphviz, or use --html, which does not need it")
     text = "\n".join(lines).encode("utf-8", "backslashreplace")
     done = subprocess.run([program, "-Tsvg"], input=text, capture_output=True, check=False)
     if done.returncode:
         said = done.stderr.decode("utf-8", "replace").strip() or f"code {done.returncode}"
-        raise ExecutionError(f"Graphviz failed: {said}", hint="--html does without it")
+        raise ExecutionError(
+            f"Graphviz failed: {said}", hint="use --html, which does not need Graphviz"
+        )
     return done.stdout
 
 
@@ -70,7 +72,7 @@ class PictureFiles:
     def _drawing(self, chosen: Sequence[NodeSelection]) -> list[str]:
         count = sum(len(some.nodes) for some in chosen)
         if count > _MANY_NODES:
-            note(f"note: Graphviz takes long for {count} nodes; --filter leaves some out")
+            note(f"note: Graphviz is slow for {count} nodes; select fewer with --filter")
         return list(dot_lines(chosen, self.deadness))
 
     def artifacts(self) -> list[dict[str, Any]]:
@@ -93,7 +95,9 @@ def page_model(
             "start": found.view.title(found.nodes[0]),
         }
     if [some.view for some in chosen] != [whole]:
-        raise UsageError("a page has all functions or none", hint="leave out --filter function:")
+        raise UsageError(
+            "an HTML page cannot select single functions", hint="remove --filter function:"
+        )
     some = chosen[0]
     whole_graph = len(some.nodes) == len(everything.nodes)
     return picture_model(title, some, functions if whole_graph else [])
