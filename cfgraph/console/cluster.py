@@ -164,7 +164,7 @@ def _reasons_table(report: Clustering, reasons: Mapping[str, int]) -> OutputTabl
 def print_regions(out: Page, report: Clustering) -> None:
     """The loops, conditionals, stacks and arrays that were looked at, and what became of them."""
     out.line()
-    raised = sum(one.raised is not None for one in report.regions)
+    raised = sum(one.replacement is not None for one in report.regions)
     out.heading("regions", f"{raised} of {len(report.regions)} in clusters")
     columns = [
         Column("kind"),

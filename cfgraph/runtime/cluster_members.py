@@ -79,7 +79,8 @@ def member_nodes(graph: Graph, names: Iterable[str], calls: Iterable[Node]) -> d
 
 def recluster_run(groups: InlinedNodes, spec: RunSpec) -> RunSpec:
     """Cluster again, in a copy of what the run needs, the needed nodes of each inlined cluster."""
-    from cfgraph.passes.cluster.encapsulate import ClusterBody, encapsulate
+    from cfgraph.passes.cluster.encapsulate import encapsulate
+    from cfgraph.passes.cluster.formation.cluster_plan import ClusterBody
 
     graph = spec.graph
     running = set(nodes_to_run(spec))

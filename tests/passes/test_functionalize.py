@@ -149,7 +149,7 @@ def test_inner_loops_go_first(fixtures: Path) -> None:
     graph = cfgraph.load(fixtures / "graphs" / "nested.pb")
     report = cfgraph.cluster(graph, regions=True)
     (region,) = report.regions
-    assert (region.name, region.raised is not None) == ("/while/while_context", True)
+    assert (region.name, region.replacement is not None) == ("/while/while_context", True)
     assert "while/while/LoopCond" in region.ops
     assert report.coverage == 1
     assert [node.op for node in graph] == ["XlaLaunch", "Identity", "Identity"]

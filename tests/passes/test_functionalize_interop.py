@@ -45,7 +45,7 @@ def test_tensorflow_runs_whole_regions(fixtures: Path, name: str) -> None:
     with session_of(graph) as session:
         plain = session.run(fetches, feeds())
     report = cfgraph.cluster(graph, regions=True)
-    assert all(region.raised is not None for region in report.regions)
+    assert all(region.replacement is not None for region in report.regions)
     assert not any(node.op in ("Merge", "Switch", "Enter") for node in graph)
     with session_of(graph) as session:
         found = session.run(fetches, feeds())

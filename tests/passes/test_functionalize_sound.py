@@ -53,7 +53,7 @@ def test_a_conditional_as_a_call_is_live_where_it_was(kind: str, mode: str) -> N
         then = ClusteredTables(after, before, {new: old for old, new in pairs})
         changed = [old.name for old, new in pairs if before.of[old] != then.of[new]]
         assert not changed, seed
-        raised += sum(region.raised is not None for region in report.regions)
+        raised += sum(region.replacement is not None for region in report.regions)
     assert raised or kind in UNSTRUCTURED
 
 

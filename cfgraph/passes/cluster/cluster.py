@@ -1,10 +1,13 @@
-"""Group nodes that XLA can compile together into clusters, each a function and one XlaLaunch.
+"""Group nodes that XLA can compile together into clusters, each a function called by XlaLaunch.
 
     a -> m -> n -> b      becomes      a -> XlaLaunch -> b      where m and n compile
 
 A cluster runs once all of its inputs have arrived, and is dead if any of them is dead. Its nodes
 must therefore run in one frame and on one device and be live under the same condition, and the
-cluster must not depend on itself."""
+cluster must not depend on itself.
+
+`formation` plans the clusters, `functionalize` first turns whole loops and conditionals into calls
+(on request), and `encapsulate` carries the plan out."""
 
 from __future__ import annotations
 
@@ -24,8 +27,8 @@ from cfgraph.ir.names import did_you_mean, node_name
 from cfgraph.passes.cluster.encapsulate import encapsulate
 from cfgraph.passes.cluster.formation.cluster_plan import ClusterPlan, plan_clusters
 from cfgraph.passes.cluster.formation.compilable import ClusterConstraints
-from cfgraph.passes.cluster.formation.grow import ClusterSizes
 from cfgraph.passes.cluster.formation.liveness_rules import liveness_rule, require_liveness_mode
+from cfgraph.passes.cluster.formation.merge_conflicts import ClusterSizes
 from cfgraph.passes.cluster.formation.report import Clustering, ClusterReport, CompilationGain
 from cfgraph.passes.cluster.functionalize.functionalizer import (
     Functionalizer,
@@ -53,49 +56,52 @@ def cluster(
     what_if: Collection[str] = (),
     regions: bool = False,
 ) -> Clustering:
-    """Replace nodes that compile together by launches of functions, in place.
+    """Replace nodes that compile together by calls of functions (XlaLaunch), in place.
 
-    Functional nodes are lowered first. `deadness` is the rule by which nodes are live together:
-    `exact`, `inputs` (that of the second seed), `tf`, or `off`, which may change what is live. A
-    cluster has at least `min_size` nodes that do something, at most `max_size` nodes. The names of
-    `fetches`, and of nodes that nothing reads, can be fetched as before. What `fetches` need is
-    taken to run together, and nothing else is clustered; without them nodes stay apart of which
-    one may be run without effects that the other is behind. What is in `feeds` stays. `explain`
-    asks for the reasons of edges, and for what each op costs that XLA does not compile; `what_if`
-    for some ops together. With `regions` whole loops and conditionals go into clusters, where XLA
-    compiles all that is in them.
+    Functional nodes are lowered first. `deadness` selects the rule by which nodes count as live
+    together: `exact`, `inputs` (the rule of the second seed), `tf`, or `off`, which may change
+    which values are live. A cluster has at least `min_size` computing nodes and at most `max_size`
+    nodes. `fetches` name the tensors that will be fetched together: only their ancestors are
+    clustered. Without them, nodes without consumers remain fetchable, and nodes stay separate if a
+    run could need one of them without the side effects that the other depends on. Nodes named by
+    `feeds` are not clustered. `explain` adds the reasons of edges, and the gain for each op that
+    XLA does not compile; `what_if` adds the gain for some ops together. `regions` also clusters
+    whole loops and conditionals whose nodes all compile.
 
-    Raises InvalidInput for a graph that is not valid, UsageError for a name, an op or a rule that
-    there is not, Unsupported for what cannot be lowered; the graph is unchanged then.
+    Raises InvalidInput for an invalid graph, UsageError for an unknown name, op, or mode, and
+    Unsupported for nodes that cannot be lowered; the graph is then unchanged.
     """
     require_valid(graph)
     require_liveness_mode(deadness)
     if min_size < 1 or (max_size is not None and max_size < min_size):
-        message = f"no cluster has at least {min_size} and at most {max_size} nodes"
-        raise UsageError(message, hint="min_size is 1 or more, max_size no less")
+        message = f"cluster sizes from {min_size} to {max_size} are invalid"
+        raise UsageError(
+            message, hint="min_size must be at least 1, and max_size at least min_size"
+        )
     fetches = None if fetches is None else list(fetches)
     feeds = list(feeds)
-    wishes_of = partial(
+    constraints_of = partial(
         cluster_constraints,
         only_ops=only_ops,
         exclude_ops=exclude_ops,
         fetches=fetches,
         feeds=feeds,
     )
-    wishes_of(graph)  # refused before anything is changed
+    constraints_of(graph)  # raises before the first edit
     _require_known_ops(graph, [*only_ops, *exclude_ops, *what_if])
     before = op_counts(graph)
     with paused_gc():
         lowered = lower(graph)
         ops = {node.name: node.op for node in graph}
-        written = _cluster_lowered(
-            graph, deadness, ClusterSizes(min_size, max_size), wishes_of, regions, explain, what_if
+        sizes = ClusterSizes(min_size, max_size)
+        clustered = _cluster_lowered(
+            graph, deadness, sizes, constraints_of, regions, explain, what_if
         )
     report = replace(
-        written,
-        rewrites=lowered.rewrites + written.rewrites,
-        names=_composed_names(lowered.names, written.names),
-        warnings=(*lowered.warnings, *written.warnings),
+        clustered,
+        rewrites=lowered.rewrites + clustered.rewrites,
+        names=_composed_names(lowered.names, clustered.names),
+        warnings=(*lowered.warnings, *clustered.warnings),
         before=before,
         nodes=len(ops),
         op_of=ops,
@@ -114,33 +120,33 @@ def _cluster_lowered(
     explain: bool,
     what_if: Collection[str],
 ) -> Clustering:
-    """Cluster a lowered graph, and say what was asked for of the edges and of what stays out."""
-    wishes, lifting = constraints_of(graph), None
+    """Cluster a lowered graph, with the requested explanations."""
+    constraints, functionalizer = constraints_of(graph), None
     if regions:
-        lifting = functionalize_regions(graph, mode, sizes, constraints_of)
-        wishes = lifting.told()
-    plan = plan_clusters(graph, liveness_rule(graph, mode), sizes, wishes)
-    gained = kernel_gains(graph, plan, sizes, wishes) if explain else ()
-    asked = gain_if_compiled(graph, plan, sizes, wishes, what_if) if what_if else None
+        functionalizer = functionalize_regions(graph, mode, sizes, constraints_of)
+        constraints = functionalizer.cluster_constraints()
+    plan = plan_clusters(graph, liveness_rule(graph, mode), sizes, constraints)
+    gains = kernel_gains(graph, plan, sizes, constraints) if explain else ()
+    gain = gain_if_compiled(graph, plan, sizes, constraints, what_if) if what_if else None
     edges = tuple(plan.edges()) if explain else ()
-    written = _apply_plan(graph, plan, wishes, lifting)
-    return replace(written, edges=edges, gains=gained, what_if=asked)
+    report = _apply_plan(graph, plan, constraints, functionalizer)
+    return replace(report, edges=edges, gains=gains, what_if=gain)
 
 
-def _composed_names(first: NewNames, then: NewNames) -> NewNames:
-    """What became of old names in two steps."""
-    followed = {
-        old: tuple(dict.fromkeys(end for name in new for end in then.get(name, (name,))))
+def _composed_names(first: NewNames, second: NewNames) -> NewNames:
+    """Compose two renamings."""
+    composed = {
+        old: tuple(dict.fromkeys(final for name in new for final in second.get(name, (name,))))
         for old, new in first.items()
     }
-    return {**then, **followed}
+    return {**second, **composed}
 
 
 def _require_known_ops(graph: Graph, ops: Iterable[str]) -> None:
     known = {*registry.op_names(), *(node.op for node in graph)}
     for op in ops:
         if op not in known:
-            message = f"there is no op {op!r}"
+            message = f"unknown op {op!r}"
             raise UsageError(message, hint=did_you_mean(op, known))
 
 
@@ -151,13 +157,14 @@ def cluster_constraints(
     fetches: Iterable[str] | None = None,
     feeds: Iterable[str] = (),
 ) -> ClusterConstraints:
-    """What a caller says of nodes. Raises UsageError for a name that there is not."""
+    """Resolve the names that a caller passed. Raises UsageError for an unknown name."""
     fed = {_node_of_tensor(graph, name) for name in feeds}
     if fetches is None:
         unread = {node for node in graph if not node.uses}
         return ClusterConstraints(only_ops, exclude_ops, (), fed, unread)
-    kept = {_node_of_tensor(graph, name) for name in fetches}
-    return ClusterConstraints(only_ops, exclude_ops, (), fed, kept, set(ancestors(graph, kept)))
+    fetched = {_node_of_tensor(graph, name) for name in fetches}
+    needed = set(ancestors(graph, fetched))
+    return ClusterConstraints(only_ops, exclude_ops, (), fed, fetched, needed)
 
 
 def _node_of_tensor(graph: Graph, name: str) -> Node:
@@ -170,30 +177,30 @@ def _apply_plan(
     constraints: ClusterConstraints,
     functionalizer: Functionalizer | None,
 ) -> Clustering:
-    """Put the clusters of a plan into the graph; what was decided."""
-    inside = {} if functionalizer is None else functionalizer.original_ops()
+    """Encapsulate the clusters of a plan; report the decisions."""
+    original_ops = {} if functionalizer is None else functionalizer.original_ops()
     order = list(graph)
-    clusters, made = list[ClusterReport](), dict[Node, list[Node]]()
+    clusters, added = list[ClusterReport](), dict[Node, list[Node]]()
     names: dict[str, tuple[str, ...]] = {}
-    told = [plan.told(body, "", inside) for body in plan.bodies]
-    for body, cluster in zip(plan.bodies, told, strict=True):
+    planned = [plan.cluster_report(body, original_ops) for body in plan.bodies]
+    for body, cluster in zip(plan.bodies, planned, strict=True):
         name = _unique_cluster_name(graph, len(clusters))
-        done = encapsulate(graph, body, name, constraints.kept)
-        made[body.members[-1]] = [done.launch, *done.kept]
+        result = encapsulate(graph, body, name, constraints.fetched)
+        added[body.members[-1]] = [result.launch, *result.aliases]
         names.update((old, (name,)) for old in cluster.nodes)
-        names.update((old, (new,)) for old, new in done.outputs.items())
+        names.update((old, (new,)) for old, new in result.outputs.items())
         clusters.append(
             replace(
                 cluster,
                 name=name,
-                constants=done.constants,
-                arguments=done.arguments,
-                resources=done.resources,
-                results=len(done.outputs),
+                constants=result.constants,
+                arguments=result.arguments,
+                resources=result.resources,
+                results=len(result.outputs),
             )
         )
     graph.remove(*plan.absorbed)
-    reorder_with_clusters(graph, order, made)
+    reorder_with_clusters(graph, order, added)
     redirect_colocation(graph, {old: new for old, (new,) in names.items()})
     return Clustering(
         rewrites=len(clusters),
@@ -201,14 +208,14 @@ def _apply_plan(
         warnings=plan.growth.liveness.limits(),
         after=op_counts(graph),
         clusters=tuple(clusters),
-        absorbed=tuple(node.name for node in plan.absorbed if node not in inside),
-        outside={n.name: reason for n, reason in plan.outside.items() if n not in inside},
+        absorbed=tuple(node.name for node in plan.absorbed if node not in original_ops),
+        outside={n.name: reason for n, reason in plan.outside.items() if n not in original_ops},
         regions=() if functionalizer is None else functionalizer.regions,
     )
 
 
 def _unique_cluster_name(graph: Graph, number: int) -> str:
-    """A name that neither a node nor a function has."""
+    """Return a name that is unused by nodes and functions."""
     name = f"{_CLUSTER_PREFIX}_{number}"
     while name in graph or name in graph.functions:
         number += 1
@@ -220,42 +227,40 @@ _COLOCATION_ATTR: Final = "_class"
 
 
 def reorder_with_clusters(
-    graph: Graph, order: Iterable[Node], made: Mapping[Node, list[Node]]
+    graph: Graph, order: Iterable[Node], added: Mapping[Node, list[Node]]
 ) -> None:
-    """Let a launch stand where the last node of its cluster stood."""
+    """Move the nodes added for each cluster to the position of its last member."""
     nodes: list[Node] = []
     for node in order:
         if graph.nodes.get(node.name) is node:
             nodes.append(node)
-        nodes.extend(made.get(node, ()))
+        nodes.extend(added.get(node, ()))
     graph.reorder(nodes)
 
 
 def redirect_colocation(graph: Graph, launches: Mapping[str, str]) -> None:
-    """Let what wished to be beside a node that went into a cluster be beside its launch."""
-    wishing = [node for node in graph if isinstance(node.attrs.get(_COLOCATION_ATTR), tuple)]
-    for node in wishing:
+    """Redirect colocation constraints from clustered nodes to their XlaLaunch."""
+    constrained = [node for node in graph if isinstance(node.attrs.get(_COLOCATION_ATTR), tuple)]
+    for node in constrained:
         groups = node.attrs[_COLOCATION_ATTR]
-        followed = tuple(
+        redirected = tuple(
             dict.fromkeys(_redirected_group(group, graph, launches) for group in groups)
         )
-        if followed != groups:
-            graph.set_attr(node, _COLOCATION_ATTR, followed)
-    drop_dangling_colocation(graph, wishing)
+        if redirected != groups:
+            graph.set_attr(node, _COLOCATION_ATTR, redirected)
+    drop_dangling_colocation(graph, constrained)
 
 
 def _redirected_group(group: Any, graph: Graph, launches: Mapping[str, str]) -> Any:
     if not isinstance(group, bytes) or not group.startswith(COLOCATION_PREFIX):
         return group
     name = group[len(COLOCATION_PREFIX) :].decode("utf-8", "replace")
-    return (
-        group
-        if name in graph or name not in launches
-        else COLOCATION_PREFIX + launches[name].encode()
-    )
+    if name in graph or name not in launches:
+        return group
+    return COLOCATION_PREFIX + launches[name].encode()
 
 
-# reasons that a kernel of XLA would do away with
+# reasons that an additional XLA kernel would remove
 _KERNEL_REASONS: Final = ("effects", "not traced", "no kernel", "type")
 _MAX_TRIED_OPS: Final = 12
 
@@ -263,11 +268,11 @@ _MAX_TRIED_OPS: Final = 12
 def kernel_gains(
     graph: Graph, plan: ClusterPlan, sizes: ClusterSizes, constraints: ClusterConstraints
 ) -> tuple[CompilationGain, ...]:
-    """The gain of each op that XLA does not compile, largest first; the most frequent are tried."""
-    refused = Counter(n.op for n, reason in plan.outside.items() if reason.kind in _KERNEL_REASONS)
-    ops = sorted(refused, key=lambda op: (-refused[op], op))[:_MAX_TRIED_OPS]
-    found = [gain_if_compiled(graph, plan, sizes, constraints, (op,)) for op in ops]
-    return tuple(sorted(found, key=lambda gain: (-gain.more, gain.ops)))
+    """Return the gains of the most frequent ops that XLA does not compile, largest first."""
+    counts = Counter(n.op for n, reason in plan.outside.items() if reason.kind in _KERNEL_REASONS)
+    ops = sorted(counts, key=lambda op: (-counts[op], op))[:_MAX_TRIED_OPS]
+    gains = [gain_if_compiled(graph, plan, sizes, constraints, (op,)) for op in ops]
+    return tuple(sorted(gains, key=lambda gain: (-gain.more, gain.ops)))
 
 
 def gain_if_compiled(
@@ -277,19 +282,15 @@ def gain_if_compiled(
     constraints: ClusterConstraints,
     ops: Collection[str],
 ) -> CompilationGain:
-    """The gain if all these ops were compiled."""
-    other = plan_clusters(
+    """Plan again as if XLA compiled all these ops; return the difference."""
+    trial = plan_clusters(
         graph, plan.growth.liveness, sizes, replace(constraints, assume_compilable=ops)
     )
-    before = _clustered_name_set(plan)
-    new = tuple(name for name in _clustered_name_set(other) if name not in before)
-    still = {node.name: reason for node, reason in other.outside.items() if node.op in ops}
-    more = other.clustered - plan.clustered
-    return CompilationGain(tuple(ops), len(other.bodies), other.clustered, more, new, still)
-
-
-def _clustered_name_set(plan: ClusterPlan) -> Mapping[str, None]:
-    return dict.fromkeys(_clustered_names(plan))
+    before = set(_clustered_names(plan))
+    new = tuple(name for name in dict.fromkeys(_clustered_names(trial)) if name not in before)
+    outside = {node.name: reason for node, reason in trial.outside.items() if node.op in ops}
+    more = trial.clustered - plan.clustered
+    return CompilationGain(tuple(ops), len(trial.bodies), trial.clustered, more, new, outside)
 
 
 def _clustered_names(plan: ClusterPlan) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Turn a cluster into a library function called by one XlaLaunch.
+"""Encapsulate a cluster: turn it into a library function called by one XlaLaunch.
 
     a -> [m -> n] -> b      becomes      a -> XlaLaunch -> b      with  f(a) = n(m(a))
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from cfgraph.ir import registry
 from cfgraph.ir.attrs import Func
@@ -19,30 +19,30 @@ from cfgraph.ir.library import function_from_nodes
 from cfgraph.ops.opdef.evaluation import constant_slots
 from cfgraph.ops.opdef.node_effects import may_write
 from cfgraph.ops.opdef.op import lookup
+from cfgraph.passes.cluster.formation.cluster_plan import ClusterBody
 from cfgraph.passes.cluster.formation.cycle_graph import skip_transparent
-from cfgraph.passes.cluster.functionalize.function_body import ArgumentNames
+from cfgraph.passes.cluster.functionalize.function_body import ArgumentNames, base_dtypes
 
 _COLOCATION_ATTR: Final = "_class"
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterBody:
-    """The nodes of a cluster in order, and the constants that are copied into it.
+class GroupedArguments(NamedTuple):
+    """Tensors that enter a cluster, in the order in which XlaLaunch expects them."""
 
-    Instead of `transparent` nodes, the copied ones among them, it waits for what they wait for.
-    """
-
-    members: tuple[Node, ...]
-    copies: tuple[Node, ...]
-    transparent: Collection[Node] = ()
+    constants: list[Output]
+    plain: list[Output]
+    resources: list[Output]
 
 
 @dataclass(frozen=True, slots=True)
 class EncapsulatedCluster:
-    """The launch of a cluster, what keeps old names, and where each output went."""
+    """The XlaLaunch of a cluster, its new outputs by old name, and its numbers of arguments.
+
+    `aliases` are the nodes that replace fetched members under their old names.
+    """
 
     launch: Node
-    kept: tuple[Node, ...]
+    aliases: tuple[Node, ...]
     outputs: Mapping[str, str]
     constants: int
     arguments: int
@@ -50,61 +50,60 @@ class EncapsulatedCluster:
 
 
 def encapsulate(
-    graph: Graph, body: ClusterBody, name: str, keep: Collection[Node]
+    graph: Graph, body: ClusterBody, name: str, fetched: Collection[Node]
 ) -> EncapsulatedCluster:
-    """Replace the nodes of a cluster by one launch; those of `keep` leave their names behind."""
+    """Replace the nodes of a cluster by one XlaLaunch; `fetched` ones keep their names."""
     inside = {*body.members, *body.copies}
-    arguments = _external_inputs(body.members, inside)
-    groups = _group_arguments(arguments, _constant_values(graph, body.members, inside))
-    results = list(_cluster_results(body.members, inside, keep))
+    arguments = _grouped_arguments(graph, body.members, inside)
+    constants, plain, resources = arguments
+    results = list(_cluster_results(body.members, inside, fetched))
     names = ArgumentNames(node.name for node in inside)
-    inputs = {names.new(item): item for group in groups for item in group}
-    outputs = {names.new(item, "out"): item for item in results}
+    inputs = {names.new(tensor): tensor for group in arguments for tensor in group}
+    outputs = {names.new(tensor, "out"): tensor for tensor in results}
     effects = {node.name: node for node in body.members if may_write(node)}
     nodes = [*body.copies, *body.members]
     function = function_from_nodes(name, nodes, inputs, outputs, effects, graph.functions)
     graph.functions[name] = _without_placement(function)
-    constants, plain, handles = groups
     launch = graph.add(
         "XlaLaunch",
         *constants,
         *plain,
-        *handles,
+        *resources,
         name=name,
         controls=_external_controls(body, inside),
         device=body.members[0].device,
-        Tconstants=_value_dtypes(constants),
-        Targs=_value_dtypes(plain),
-        Nresources=len(handles),
-        Tresults=_value_dtypes(results),
+        Tconstants=base_dtypes(constants),
+        Targs=base_dtypes(plain),
+        Nresources=len(resources),
+        Tresults=base_dtypes(results),
         function=Func(name),
     )
-    told = {item.name: launch.output(port).name for port, item in enumerate(results)}
+    new_names = {tensor.name: launch.output(port).name for port, tensor in enumerate(results)}
     _redirect_consumers(graph, body.members, results, launch)
-    kept = tuple(_replace_members(graph, body.members, keep, results, launch))
-    return EncapsulatedCluster(launch, kept, told, len(constants), len(plain), len(handles))
+    aliases = tuple(_replace_members(graph, body.members, fetched, results, launch))
+    return EncapsulatedCluster(
+        launch, aliases, new_names, len(constants), len(plain), len(resources)
+    )
 
 
-def _external_inputs(members: Iterable[Node], inside: Collection[Node]) -> list[Output]:
-    """The tensors that come in, each once."""
-    items = (item for node in members for item in node.inputs if item.node not in inside)
-    return list(dict.fromkeys(items))
-
-
-def _group_arguments(
-    items: Iterable[Output], constant: Collection[Output]
-) -> tuple[list[Output], ...]:
-    groups: tuple[list[Output], ...] = ([], [], [])
-    for item in items:
-        handle = item.dtype is not None and item.dtype.kind == "resource"
-        groups[2 if handle else 1 if item not in constant else 0].append(item)
+def _grouped_arguments(
+    graph: Graph, members: Collection[Node], inside: Collection[Node]
+) -> GroupedArguments:
+    """Group the tensors that members read from outside, each once."""
+    groups = GroupedArguments([], [], [])
+    constant = _constant_values(graph, members, inside)
+    tensors = (tensor for node in members for tensor in node.inputs if tensor.node not in inside)
+    for tensor in dict.fromkeys(tensors):
+        is_resource = tensor.dtype is not None and tensor.dtype.kind == "resource"
+        group = groups.constants if tensor in constant else groups.plain
+        (groups.resources if is_resource else group).append(tensor)
     return groups
 
 
 def _constant_values(
     graph: Graph, members: Iterable[Node], inside: Collection[Node]
 ) -> set[Output]:
-    """All that an input which must be constant is made of; shapes are known without values."""
+    """Return the tensors that determine inputs which must be constant, other than by shape."""
     todo: list[Output] = []
     instances = FunctionInstances(graph.functions)
     for node in members:
@@ -112,64 +111,60 @@ def _constant_values(
         slots = constant_slots(node, op, instances) if op else ()
         todo.extend(node.inputs[slot] for slot in sorted(slots))
     seen = set(todo)
-    for item in todo:
-        op = lookup(item.node.op)
-        if item.node in inside and not (op is not None and op.shape_only):
-            new = [source for source in item.node.inputs if source not in seen]
+    for tensor in todo:
+        op = lookup(tensor.node.op)
+        if tensor.node in inside and not (op is not None and op.shape_only):
+            new = [source for source in tensor.node.inputs if source not in seen]
             seen.update(new)
             todo.extend(new)
     return seen
 
 
 def _cluster_results(
-    members: Iterable[Node], inside: Collection[Node], keep: Collection[Node]
+    members: Iterable[Node], inside: Collection[Node], fetched: Collection[Node]
 ) -> Iterator[Output]:
-    """The tensors that go out."""
+    """Yield the tensors that are read outside or fetched."""
     for node in members:
         read = {
             use.node.inputs[use.slot].port
             for use in node.uses
             if use.slot >= 0 and use.node not in inside
         }
-        if node in keep:
+        if node in fetched:
             read.update(range(registry.output_count(node) or 0))
         yield from (Output(node, port) for port in sorted(read))
 
 
 def _external_controls(body: ClusterBody, inside: Collection[Node]) -> list[Node]:
-    """What the cluster waits for by control edges."""
+    """Return the control inputs of the cluster."""
     sources = [control for node in (*body.copies, *body.members) for control in node.controls]
-    found = skip_transparent(sources, body.transparent)
-    return [control for control in found if control not in inside]
-
-
-def _value_dtypes(items: Iterable[Output]) -> tuple[Any, ...]:
-    return tuple(item.dtype.base for item in items if item.dtype is not None)
+    controls = skip_transparent(sources, body.transparent)
+    return [control for control in controls if control not in inside]
 
 
 def _without_placement(function: Function) -> Function:
-    """The function without wishes for devices and neighbours: it runs where its launch does."""
+    """Drop devices and colocation: the function runs on the device of its XlaLaunch."""
 
-    def freed(node: BodyNode) -> BodyNode:
+    def without_placement(node: BodyNode) -> BodyNode:
         attrs = {key: value for key, value in node.attrs.items() if key != _COLOCATION_ATTR}
         return replace(node, device="", attrs=attrs)
 
-    nodes = tuple(map(freed, function.definition.nodes))
+    nodes = tuple(map(without_placement, function.definition.nodes))
     return Function(function.name, replace(function.definition, nodes=nodes))
 
 
 def _redirect_consumers(
     graph: Graph, members: Collection[Node], results: Iterable[Output], launch: Node
 ) -> None:
-    """Let whoever stays read the launch, and wait for it."""
-    gone = set(members)
-    for port, item in enumerate(results):
-        for use in item.node.readers(item.port):
-            if use.node not in gone:
+    """Rewire remaining consumers and control edges to the XlaLaunch."""
+    removed = set(members)
+    for port, tensor in enumerate(results):
+        for use in tensor.node.readers(tensor.port):
+            if use.node not in removed:
                 graph.set_input(use.node, use.slot, launch.output(port))
     for node in members:
         for reader in node.control_readers:
-            if reader not in gone:
+            if reader not in removed:
                 controls = [launch if source is node else source for source in reader.controls]
                 graph.set_controls(reader, controls)
 
@@ -177,23 +172,23 @@ def _redirect_consumers(
 def _replace_members(
     graph: Graph,
     members: Iterable[Node],
-    keep: Collection[Node],
+    fetched: Collection[Node],
     results: list[Output],
     launch: Node,
 ) -> Iterator[Node]:
-    """Remove the nodes; those whose names are kept hand on what the launch gives."""
+    """Remove the members; yield for each fetched one a node that forwards results by its name."""
     nodes = list(members)
     graph.remove(*nodes)
-    place = {item: port for port, item in enumerate(results)}
+    port_of = {tensor: port for port, tensor in enumerate(results)}
     for node in nodes:
-        if node not in keep:
+        if node not in fetched:
             continue
         count = registry.output_count(node) or 0
-        items = [launch.output(place[Output(node, port)]) for port in range(count)]
-        where: dict[str, Any] = {"name": node.name, "device": node.device}
-        if not items:
-            yield graph.add("NoOp", controls=[launch], **where)
-        elif len(items) == 1:
-            yield graph.add("Identity", *items, **where)
+        outputs = [launch.output(port_of[Output(node, port)]) for port in range(count)]
+        options: dict[str, Any] = {"name": node.name, "device": node.device}
+        if not outputs:
+            yield graph.add("NoOp", controls=[launch], **options)
+        elif len(outputs) == 1:
+            yield graph.add("Identity", *outputs, **options)
         else:
-            yield graph.add("IdentityN", *items, **where)
+            yield graph.add("IdentityN", *outputs, **options)

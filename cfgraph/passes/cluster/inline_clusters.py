@@ -1,4 +1,4 @@
-"""Replace cluster calls by the nodes of their functions.
+"""Replace cluster calls by the nodes of their functions (the reverse of `encapsulate`).
 
     a -> XlaLaunch -> b   with  f(a) = n(m(a))      becomes      a -> [m -> n] -> b
 
@@ -23,68 +23,69 @@ _FUNCTION_ATTR: Final = "function"
 
 
 def cluster_calls(graph: Graph) -> list[Node]:
-    """The nodes that run clusters."""
+    """Return the nodes that call clusters."""
     ops = {op for op in graph.ops if is_cluster_call(lookup(op))}
     return [node for node in graph if node.op in ops] if ops else []
 
 
-def called_function(graph: Graph, launch: Node) -> Function | None:
-    """The function of a launch, if there is one."""
-    called = launch.attrs.get(_FUNCTION_ATTR)
+def called_function(graph: Graph, call: Node) -> Function | None:
+    """Return the function of a cluster call, None if the graph lacks it."""
+    called = call.attrs.get(_FUNCTION_ATTR)
     return graph.functions.get(called.name) if isinstance(called, Func) else None
 
 
-def inline_clusters(graph: Graph, launches: Iterable[Node]) -> InlinedNodes:
-    """Replace launches by the nodes of their functions, in place; the nodes, by launch.
+def inline_clusters(graph: Graph, calls: Iterable[Node]) -> InlinedNodes:
+    """Replace cluster calls by the nodes of their functions, in place; return these by call.
 
-    A node has the name that it has in the function, or behind that of the launch where another one
-    has it. Raises InvalidInput for a launch that does not fit its function.
+    A node keeps its name in the function, prefixed with the name of the call if the graph has
+    another node of that name. Raises InvalidInput for a call that does not fit its function.
     """
-    instances, chosen = FunctionInstances(dict(graph.functions)), list(launches)
-    found = [
+    instances, chosen = FunctionInstances(dict(graph.functions)), list(calls)
+    functions = [
         instances.get(node.attr(_FUNCTION_ATTR).name, node.attr(_FUNCTION_ATTR).attrs)
         for node in chosen
     ]
-    where = frames(graph)
-    inner = {node for node in chosen if where.of.get(node, where.root) is not where.root}
+    loop_frames = frames(graph)
+    root = loop_frames.root
+    in_loop = {node for node in chosen if loop_frames.of.get(node, root) is not root}
     return {
-        node.name: _inline_cluster(graph, node, function, tied=node in inner)
-        for node, function in zip(chosen, found, strict=True)
+        node.name: _inline_cluster(graph, node, function, needs_pivot=node in in_loop)
+        for node, function in zip(chosen, functions, strict=True)
     }
 
 
 def _inline_cluster(
-    graph: Graph, launch: Node, function: FunctionGraph, *, tied: bool
+    graph: Graph, call: Node, function: FunctionGraph, *, needs_pivot: bool
 ) -> tuple[Node, ...]:
-    """Put the nodes of a function in the place of its launch; if `tied`, into the launch's loop."""
-    sources = dict(zip(function.arguments, launch.inputs, strict=True))
-    made: dict[Node, Node] = {}
-    waits = list(launch.controls)
-    if tied and not waits and launch.inputs:
-        name = graph.unique_name(f"{launch.name}/pivot")
-        waits = [graph.add("Identity", launch.inputs[0], name=name, device=launch.device)]
+    """Replace one call; `needs_pivot` ties nodes without inputs to the loop of the call."""
+    sources = dict(zip(function.arguments, call.inputs, strict=True))
+    clones: dict[Node, Node] = {}
+    controls = list(call.controls)
+    if needs_pivot and not controls and call.inputs:
+        name = graph.unique_name(f"{call.name}/pivot")
+        controls = [graph.add("Identity", call.inputs[0], name=name, device=call.device)]
     for node in function.graph:
         if node not in sources:
-            name = node.name if node.name not in graph else f"{launch.name}/{node.name}"
-            made[node] = graph.create(
-                graph.unique_name(name), node.op, attrs=dict(node.attrs), device=launch.device
+            name = node.name if node.name not in graph else f"{call.name}/{node.name}"
+            clones[node] = graph.create(
+                graph.unique_name(name), node.op, attrs=dict(node.attrs), device=call.device
             )
 
-    def tensor(item: Output) -> Output:
-        given = sources.get(item.node)
-        return Output(made[item.node], item.port) if given is None else given
+    def inlined(tensor: Output) -> Output:
+        source = sources.get(tensor.node)
+        return Output(clones[tensor.node], tensor.port) if source is None else source
 
-    for node, twin in made.items():
-        begins = not any(item.node in made for item in node.inputs) and not node.controls
-        controls = [made[control] for control in node.controls]
-        needs = waits if launch.controls or not node.inputs else ()
-        graph.connect(twin, map(tensor, node.inputs), [*controls, *(needs if begins else ())])
-    for port, item in enumerate(function.returns):
-        graph.replace_uses(launch.output(port), tensor(item))
-    ends = [made[item.node] for item in function.returns if item.node in made]
-    ends = list(dict.fromkeys([*ends, *(made[node] for node in function.control_returns)]))
-    for reader in launch.control_readers:
-        kept = [control for control in reader.controls if control is not launch]
-        graph.set_controls(reader, [*kept, *(ends or launch.controls)])
-    graph.remove(launch)
-    return tuple(made.values())
+    for node, clone in clones.items():
+        inner = [clones[control] for control in node.controls]
+        is_first = not inner and not any(tensor.node in clones for tensor in node.inputs)
+        waits = is_first and (call.controls or not node.inputs)
+        graph.connect(clone, map(inlined, node.inputs), [*inner, *(controls if waits else ())])
+    for port, tensor in enumerate(function.returns):
+        graph.replace_uses(call.output(port), inlined(tensor))
+    ends = [clones[tensor.node] for tensor in function.returns if tensor.node in clones]
+    ends = list(dict.fromkeys([*ends, *(clones[node] for node in function.control_returns)]))
+    for reader in call.control_readers:
+        remaining = [control for control in reader.controls if control is not call]
+        graph.set_controls(reader, [*remaining, *(ends or call.controls)])
+    graph.remove(call)
+    return tuple(clones.values())

@@ -1,4 +1,4 @@
-"""The nodes that XLA can compile, each considered by itself.
+"""Decide for each node by itself whether XLA can compile it.
 
 An input that XLA needs as a constant must not vary while a loop runs. Shapes are known at compile
 time, so values computed from shapes alone do not vary."""
@@ -27,39 +27,40 @@ _NUMERIC_KINDS: Final = ("float", "int", "uint", "complex", "bool")
 
 @dataclass(frozen=True, slots=True)
 class ClusterConstraints:
-    """What whoever clusters says of nodes; `granted` ops are taken to be compilable.
+    """Restrictions by the caller; ops in `assume_compilable` count as compiled.
 
-    `raised` are the loops and conditionals that were raised to calls, and what belongs to them,
-    with the number of nodes that each stands for.
+    `needed` are the ancestors of the fetches, None if these are unknown. `functionalized` maps the
+    calls that loops and conditionals became, and the nodes that belong to these, to the number of
+    original nodes that each stands for.
     """
 
     only_ops: Collection[str] = ()
     exclude_ops: Collection[str] = ()
     assume_compilable: Collection[str] = ()
     fed: Collection[Node] = ()
-    kept: Collection[Node] = ()
+    fetched: Collection[Node] = ()
     needed: Collection[Node] | None = None
-    raised: Mapping[Node, int] = field(default_factory=dict)
+    functionalized: Mapping[Node, int] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
 class CompilationRules:
-    """Says of a node why it is not compiled; None if it is."""
+    """Rules that reject nodes, with a reason."""
 
     graph: Graph
-    found: Frames
+    frames: Frames
     constraints: ClusterConstraints = field(default_factory=ClusterConstraints)
     _instances: FunctionInstances = field(init=False)
 
     def __post_init__(self) -> None:
         self._instances = FunctionInstances(self.graph.functions)
 
-    def refusal(self, node: Node) -> RejectionReason | None:
-        """The first reason against a node."""
+    def rejection(self, node: Node) -> RejectionReason | None:
+        """Return the first reason against compiling a node, None if it compiles."""
         op = lookup(node.op)
-        if op is not None and node in self.constraints.raised:
-            return self._constants(node, op)
-        for test in (self._wanted, self._ordinary):
+        if op is not None and node in self.constraints.functionalized:
+            return self._constant_rejection(node, op)
+        for test in (self._constraint_rejection, self._structural_rejection):
             if reason := test(node, op):
                 return reason
         if op is not None and node.op not in self.constraints.assume_compilable:
@@ -68,40 +69,40 @@ class CompilationRules:
                     return reason
         if op is None:
             return None
-        return _pivot_rejection(node, op) or self._constants(node, op)
+        return _pivot_rejection(node, op) or self._constant_rejection(node, op)
 
-    def _constants(self, node: Node, op: type[Op]) -> RejectionReason | None:
-        varying = nonconstant_input(node, op, self.found, self._instances)
+    def _constant_rejection(self, node: Node, op: type[Op]) -> RejectionReason | None:
+        varying = nonconstant_input(node, op, self.frames, self._instances)
         if varying is None:
             return None
-        slot, leaf = varying
-        text = f"input {slot} must be constant, and hangs on {leaf.name}"
-        return RejectionReason("constant varies", text, {"input": slot, "source": leaf.name})
+        slot, source = varying
+        text = f"input {slot} must be constant but depends on {source.name}"
+        return RejectionReason("constant varies", text, {"input": slot, "source": source.name})
 
-    def _wanted(self, node: Node, op: type[Op] | None) -> RejectionReason | None:
-        wishes = self.constraints
-        if wishes.needed is not None and node not in wishes.needed:
-            return RejectionReason("not needed", "no fetch needs it")
-        if node in wishes.fed:
+    def _constraint_rejection(self, node: Node, op: type[Op] | None) -> RejectionReason | None:
+        limits = self.constraints
+        if limits.needed is not None and node not in limits.needed:
+            return RejectionReason("not needed", "no fetch depends on it")
+        if node in limits.fed:
             return RejectionReason("fed", "it is fed")
         if node.attrs.get(_COMPILE_ATTR) is False:
             return RejectionReason("marked", f"{_COMPILE_ATTR} is false")
-        if (wishes.only_ops and node.op not in wishes.only_ops) or node.op in wishes.exclude_ops:
-            return RejectionReason("asked", f"{node.op} is left out on request", {"op": node.op})
+        if (limits.only_ops and node.op not in limits.only_ops) or node.op in limits.exclude_ops:
+            return RejectionReason("asked", f"{node.op} is excluded on request", {"op": node.op})
         return None
 
-    def _ordinary(self, node: Node, op: type[Op] | None) -> RejectionReason | None:
-        """What no kernel could change."""
+    def _structural_rejection(self, node: Node, op: type[Op] | None) -> RejectionReason | None:
+        """Return a reason that no additional kernel would remove."""
         if node.op in self.graph.functions or hasattr(op, "functional"):
-            return RejectionReason("call", f"{node.op} runs a function", {"op": node.op})
+            return RejectionReason("call", f"{node.op} calls a function", {"op": node.op})
         if op is None:
-            return RejectionReason("unknown op", f"{node.op} is not known", {"op": node.op})
+            return RejectionReason("unknown op", f"{node.op} is not registered", {"op": node.op})
         if op.role:
-            return RejectionReason("control flow", f"{node.op} moves tokens", {"op": node.op})
+            return RejectionReason("control flow", f"{node.op} forwards tokens", {"op": node.op})
         if op.is_input:
-            return RejectionReason("input", f"{node.op} is there to be fed", {"op": node.op})
+            return RejectionReason("input", f"{node.op} is an input", {"op": node.op})
         if registry.output_count(node) is None or registry.input_types(node) is None:
-            return RejectionReason("type", "its types are not known")
+            return RejectionReason("type", "its types are unknown")
         return None
 
 
@@ -110,20 +111,22 @@ def _kernel_rejection(node: Node, op: type[Op]) -> RejectionReason | None:
         return None
     data = {"op": node.op}
     if op.stateful:
-        return RejectionReason("effects", f"{node.op} has effects, or hangs on state", data)
+        return RejectionReason("effects", f"{node.op} is stateful", data)
     if not op.traceable:
         return RejectionReason("not traced", f"the kernel of {node.op} cannot be traced", data)
-    return RejectionReason("no kernel", f"XLA has no kernel of {node.op}", data)
+    return RejectionReason("no kernel", f"XLA has no kernel for {node.op}", data)
 
 
 def _type_rejection(node: Node, op: type[Op]) -> RejectionReason | None:
     for dtype in _node_dtypes(node):
         if dtype.is_ref:
-            return RejectionReason("reference", f"it handles a {dtype}", {"type": str(dtype)})
+            return RejectionReason(
+                "reference", f"it has an input or output of type {dtype}", {"type": str(dtype)}
+            )
         handle = op.stateful and dtype.kind == "resource"
         if not handle and (_is_nonnumeric(dtype) or dtype.name in op.uncompiled_types.split(", ")):
             data = {"op": node.op, "type": str(dtype)}
-            return RejectionReason("type", f"XLA has no kernel of {node.op} for {dtype}", data)
+            return RejectionReason("type", f"XLA has no kernel for {node.op} on {dtype}", data)
     return None
 
 
@@ -132,9 +135,9 @@ def _is_nonnumeric(dtype: DType) -> bool:
 
 
 def _node_dtypes(node: Node) -> Iterator[DType]:
-    for item in node.inputs:
-        if item.dtype is not None:
-            yield item.dtype
+    for tensor in node.inputs:
+        if tensor.dtype is not None:
+            yield tensor.dtype
     yield from registry.output_types(node) or ()
 
 
@@ -146,56 +149,56 @@ def _device_rejection(node: Node, op: type[Op]) -> RejectionReason | None:
 
 
 def _pivot_rejection(node: Node, op: type[Op]) -> RejectionReason | None:
-    """What the body of a loop hangs on: with it, a cluster would come before all the body."""
+    """Reject the pivot of a loop body: the whole body would wait for its cluster."""
     if not (op.is_identity and node.inputs and node.control_readers):
         return None
     switch = node.inputs[0].node
     if role_of(switch) is Role.SWITCH and role_of(switch.inputs[1].node) is Role.LOOP_COND:
-        return RejectionReason("pivot", "the body of its loop hangs on it by control edges")
+        return RejectionReason("pivot", "the body of its loop waits for it by control edges")
     return None
 
 
 class NonconstantInput(NamedTuple):
-    """An input of a node that must be constant, and the node in a loop that it hangs on."""
+    """An input that must be constant, and the node in a loop that makes it vary."""
 
     slot: int
-    leaf: Node
+    source: Node
 
 
 def nonconstant_input(
-    node: Node, op: type[Op], found: Frames, instances: FunctionInstances
+    node: Node, op: type[Op], frames: Frames, instances: FunctionInstances
 ) -> NonconstantInput | None:
-    """The first input that must be constant and varies in a loop; None if all stay the same."""
-    frame = found.of[node]
+    """Return the first input that must be constant but varies in a loop, None if there is none."""
+    frame = frames.of[node]
     if frame.parent is None:
         return None
     for slot in sorted(constant_slots(node, op, instances)):
-        leaf = _loop_varying_source(node.inputs[slot], frame, found)
-        if leaf is not None:
-            return NonconstantInput(slot, leaf)
+        source = _loop_varying_source(node.inputs[slot], frame, frames)
+        if source is not None:
+            return NonconstantInput(slot, source)
     return None
 
 
-def _loop_varying_source(value: Output, frame: Frame, found: Frames) -> Node | None:
+def _loop_varying_source(value: Output, frame: Frame, frames: Frames) -> Node | None:
     todo = [(value, frame)]
     seen = {value}
-    for item, here in todo:
-        if here.parent is None:
+    for tensor, current in todo:
+        if current.parent is None:
             continue
-        inputs = _value_inputs(item, found)
+        inputs = _value_inputs(tensor)
         if inputs is None:
-            return item.node
-        outside = here.parent if role_of(item.node) is Role.ENTER else here
-        for before in inputs:
-            if before not in seen:
-                seen.add(before)
-                todo.append((before, outside))
+            return tensor.node
+        outer = current.parent if role_of(tensor.node) is Role.ENTER else current
+        for source in inputs:
+            if source not in seen:
+                seen.add(source)
+                todo.append((source, outer))
     return None
 
 
-def _value_inputs(item: Output, found: Frames) -> Iterator[Output] | None:
-    """The values that a value is made of; None where it is new in each iteration."""
-    node, op = item.node, lookup(item.node.op)
+def _value_inputs(tensor: Output) -> Iterator[Output] | None:
+    """Return the tensors that determine a value, None if it is new in each iteration."""
+    node, op = tensor.node, lookup(tensor.node.op)
     if op is None:
         return None
     if op.role is Role.ENTER:

@@ -1,16 +1,16 @@
-"""The dependency graph of a clustering, kept acyclic while vertices merge.
+"""Dependency graph of a clustering that stays acyclic while vertices merge (as GraphCycles does).
 
-A loop adds one vertex for the loop itself: its exits depend on all of its entries. The
-topological order is maintained as in Pearce and Kelly, "A dynamic topological sort algorithm for
-directed acyclic graphs" (2006): only vertices between the two ends in the order are searched to
-find out whether a merge closes a cycle."""
+Each loop is one vertex more: its Exits depend on all of its Enters. The topological order is
+maintained as in Pearce and Kelly, "A dynamic topological sort algorithm for directed acyclic
+graphs" (2006): to find out whether a merge closes a cycle, only the vertices between the two ends
+in the order are searched."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
 from heapq import heapify, heappop, heappush
 
-from cfgraph.analysis.loops.frames import Frame, Frames
+from cfgraph.analysis.loops.frames import Frames
 from cfgraph.analysis.loops.happens_before import unique_sends_by_recv
 from cfgraph.ir.graph import Node
 from cfgraph.ir.role import Role
@@ -20,180 +20,183 @@ Vertex = int
 
 
 class CycleGraph:
-    """The vertices of a graph, by what they wait for; `nodes` are those that a vertex holds.
+    """Dependencies between vertices; `nodes` lists the nodes that each vertex contains.
 
-    `transparent` nodes are looked through: whoever reads one waits for what it waits for.
-    `tangled` are the nodes of loops that wait for themselves once a loop counts as one.
+    An edge to a consumer of a `transparent` node starts from the predecessors of that node.
+    `in_cycle` are the nodes of loops that depend on themselves once each loop is one vertex.
     """
 
-    def __init__(self, found: Frames, transparent: Collection[Node] = frozenset()) -> None:
-        self.nodes: list[list[Node]] = [[node] for node in found.order]
-        self.of: dict[Node, Vertex] = {node: place for place, node in enumerate(found.order)}
-        self._loops = {frame: len(self.nodes) + place for place, frame in enumerate(found.all)}
-        self.nodes.extend([] for _ in found.all)
-        self.after: list[dict[Vertex, None]] = [{} for _ in self.nodes]
-        self.before: list[dict[Vertex, None]] = [{} for _ in self.nodes]
-        self._connect(found, transparent)
+    def __init__(self, frames: Frames, transparent: Collection[Node] = frozenset()) -> None:
+        self.nodes: list[list[Node]] = [[node] for node in frames.order]
+        self.vertex_of: dict[Node, Vertex] = {node: i for i, node in enumerate(frames.order)}
+        self._loops = {frame: len(self.nodes) + i for i, frame in enumerate(frames.all)}
+        self.nodes.extend([] for _ in frames.all)
+        self.successors: list[dict[Vertex, None]] = [{} for _ in self.nodes]
+        self.predecessors: list[dict[Vertex, None]] = [{} for _ in self.nodes]
+        self._connect(frames, transparent)
         self.in_cycle: frozenset[Node] = frozenset()
         self.rank: list[int] = self._ranks()
 
-    # -- the edges -------------------------------------------------------------------------------
+    # -- edges -----------------------------------------------------------------------------------
 
-    def _connect(self, found: Frames, transparent: Collection[Node]) -> None:
+    def _connect(self, frames: Frames, transparent: Collection[Node]) -> None:
         roles = OpRoles()
-        hears = unique_sends_by_recv(found, roles)
-        for node in found.order:
-            there = self._entering(node, found, roles)
+        send_of = unique_sends_by_recv(frames, roles)
+        for node in frames.order:
+            target = self._target_vertex(node, frames, roles)
             for source in _iteration_predecessors(node, roles, transparent):
-                if roles[source.op] is not Role.NEXT_ITERATION and source in self.of:
-                    self._edge(self._leaving(source, found, roles), there)
-            if node in hears:
-                self._edge(self._leaving(hears[node], found, roles), there)
+                if roles[source.op] is not Role.NEXT_ITERATION and source in self.vertex_of:
+                    self._add_edge(self._source_vertex(source, frames, roles), target)
+            if node in send_of:
+                self._add_edge(self._source_vertex(send_of[node], frames, roles), target)
 
-    def _entering(self, node: Node, found: Frames, roles: OpRoles) -> Vertex:
-        return self._loop(found.of_outputs[node]) if roles[node.op] is Role.ENTER else self.of[node]
+    def _target_vertex(self, node: Node, frames: Frames, roles: OpRoles) -> Vertex:
+        """Return the vertex that depends on the inputs of a node: for an Enter, its loop."""
+        is_enter = roles[node.op] is Role.ENTER
+        return self._loops[frames.of_outputs[node]] if is_enter else self.vertex_of[node]
 
-    def _leaving(self, node: Node, found: Frames, roles: OpRoles) -> Vertex:
-        return self._loop(found.of[node]) if roles[node.op] is Role.EXIT else self.of[node]
+    def _source_vertex(self, node: Node, frames: Frames, roles: OpRoles) -> Vertex:
+        """Return the vertex that consumers of a node depend on: for an Exit, its loop."""
+        return self._loops[frames.of[node]] if roles[node.op] is Role.EXIT else self.vertex_of[node]
 
-    def _loop(self, frame: Frame) -> Vertex:
-        return self._loops[frame]
+    def _add_edge(self, source: Vertex, target: Vertex) -> None:
+        self.successors[source][target] = None
+        self.predecessors[target][source] = None
 
-    def _edge(self, source: Vertex, target: Vertex) -> None:
-        self.after[source][target] = None
-        self.before[target][source] = None
-
-    # -- the order -------------------------------------------------------------------------------
+    # -- topological order -----------------------------------------------------------------------
 
     def _ranks(self) -> list[int]:
-        """The place of each vertex in an order; what is tangled becomes one vertex first."""
+        """Return the position of each vertex in the order, after cycles have become one vertex."""
         order = self._sorted()
         if len(order) < len(self.nodes):
             self._merge_cycles(set(range(len(self.nodes))).difference(order))
             order = self._sorted()
         ranks = [0] * len(self.nodes)
-        for place, vertex in enumerate(order):
-            ranks[vertex] = place
+        for position, vertex in enumerate(order):
+            ranks[vertex] = position
         return ranks
 
     def _sorted(self) -> list[Vertex]:
-        """The vertices, sources first, else in the order of their numbers; without the tangled."""
-        missing = [len(before) for before in self.before]
+        """Sort the vertices topologically, ties by number; those on or after cycles are missing."""
+        missing = [len(sources) for sources in self.predecessors]
         ready = [vertex for vertex, count in enumerate(missing) if not count]
         heapify(ready)
         order = []
         while ready:
             vertex = heappop(ready)
             order.append(vertex)
-            for reader in self.after[vertex]:
-                missing[reader] -= 1
-                if not missing[reader]:
-                    heappush(ready, reader)
+            for consumer in self.successors[vertex]:
+                missing[consumer] -= 1
+                if not missing[consumer]:
+                    heappush(ready, consumer)
         return order
 
-    def _merge_cycles(self, left: set[Vertex]) -> None:
-        """Join what lies on cycles, and between them, to one vertex."""
-        todo = [vertex for vertex in left if left.isdisjoint(self.after[vertex])]
+    def _merge_cycles(self, unsorted: set[Vertex]) -> None:
+        """Merge all vertices that lie on cycles, or between cycles, into one."""
+        todo = [vertex for vertex in unsorted if unsorted.isdisjoint(self.successors[vertex])]
         while todo:
             vertex = todo.pop()
-            left.discard(vertex)
-            for source in self.before[vertex]:
-                if source in left and left.isdisjoint(self.after[source]):
+            unsorted.discard(vertex)
+            for source in self.predecessors[vertex]:
+                if source in unsorted and unsorted.isdisjoint(self.successors[source]):
                     todo.append(source)
-        first, *others = sorted(left)
-        for other in others:
-            self._absorb(first, other)
-        self.after[first].pop(first, None)
-        self.before[first].pop(first, None)
+        first, *rest = sorted(unsorted)
+        for vertex in rest:
+            self._absorb(first, vertex)
+        self.successors[first].pop(first, None)
+        self.predecessors[first].pop(first, None)
         self.in_cycle = frozenset(self.nodes[first])
 
-    # -- joining ---------------------------------------------------------------------------------
+    # -- merging ---------------------------------------------------------------------------------
 
-    def path(self, one: Vertex, other: Vertex) -> list[Vertex] | None:
-        """A path from one vertex to another over a third; None if there is none."""
-        came: dict[Vertex, Vertex] = {}
-        self._forward(one, other, came)
-        if other not in came:
+    def indirect_path(self, a: Vertex, b: Vertex) -> list[Vertex] | None:
+        """Return a path from `a` to `b` over at least one other vertex, None if there is none."""
+        previous: dict[Vertex, Vertex] = {}
+        self._search_forward(a, b, previous)
+        if b not in previous:
             return None
-        path = [other]
-        while path[-1] != one:
-            path.append(came[path[-1]])
+        path = [b]
+        while path[-1] != a:
+            path.append(previous[path[-1]])
         return path[::-1]
 
-    def _forward(self, one: Vertex, other: Vertex, came: dict[Vertex, Vertex]) -> None:
-        """What is reached from `one` before `other`, which is reached only over another one."""
-        limit, rank = self.rank[other], self.rank
-        queue = [vertex for vertex in self.after[one] if rank[vertex] < limit]
-        came.update(dict.fromkeys(queue, one))
+    def _search_forward(self, a: Vertex, b: Vertex, previous: dict[Vertex, Vertex]) -> None:
+        """Record the vertices reachable from `a` that rank below `b`; stop at an indirect path."""
+        limit, rank = self.rank[b], self.rank
+        queue = [vertex for vertex in self.successors[a] if rank[vertex] < limit]
+        previous.update(dict.fromkeys(queue, a))
         for vertex in queue:
-            for reader in self.after[vertex]:
-                if reader == other:
-                    came[other] = vertex
+            for consumer in self.successors[vertex]:
+                if consumer == b:
+                    previous[b] = vertex
                     return
-                if reader not in came and rank[reader] < limit:
-                    came[reader] = vertex
-                    queue.append(reader)
+                if consumer not in previous and rank[consumer] < limit:
+                    previous[consumer] = vertex
+                    queue.append(consumer)
 
-    def join(self, one: Vertex, other: Vertex) -> Vertex | None:
-        """Make two vertices one, the larger; None, with nothing done, where that closes a cycle."""
-        early, late = sorted((one, other), key=self.rank.__getitem__)
-        if self._size(one) < self._size(other):
-            one, other = other, one
+    def merge(self, a: Vertex, b: Vertex) -> Vertex | None:
+        """Merge two vertices into the larger; return None, unchanged, if that closes a cycle."""
+        early, late = sorted((a, b), key=self.rank.__getitem__)
+        large, small = (b, a) if self._size(a) < self._size(b) else (a, b)
         reached: dict[Vertex, Vertex] = {}
-        self._forward(early, late, reached)
+        self._search_forward(early, late, reached)
         if late in reached:
             return None
-        leading = self._backward(late, self.rank[early])
-        places = sorted(self.rank[vertex] for vertex in (early, *leading, *reached))
-        order = [*sorted(leading, key=self.rank.__getitem__), one]
+        leading = self._search_backward(late, self.rank[early])
+        positions = sorted(self.rank[vertex] for vertex in (early, *leading, *reached))
+        order = [*sorted(leading, key=self.rank.__getitem__), large]
         order.extend(sorted(reached, key=self.rank.__getitem__))
-        for vertex, place in zip(order, places, strict=True):
-            self.rank[vertex] = place
-        self._absorb(one, other)
-        return one
+        for vertex, position in zip(order, positions, strict=True):
+            self.rank[vertex] = position
+        self._absorb(large, small)
+        return large
 
     def _size(self, vertex: Vertex) -> int:
-        return len(self.nodes[vertex]) + len(self.after[vertex]) + len(self.before[vertex])
+        edges = len(self.successors[vertex]) + len(self.predecessors[vertex])
+        return len(self.nodes[vertex]) + edges
 
-    def _backward(self, late: Vertex, limit: int) -> list[Vertex]:
-        """What `late` waits for behind a place in the order."""
-        found = [vertex for vertex in self.before[late] if self.rank[vertex] > limit]
-        seen = set(found)
-        for vertex in found:
-            for source in self.before[vertex]:
+    def _search_backward(self, late: Vertex, limit: int) -> list[Vertex]:
+        """Return the transitive predecessors of `late` that rank above `limit`."""
+        queue = [vertex for vertex in self.predecessors[late] if self.rank[vertex] > limit]
+        seen = set(queue)
+        for vertex in queue:
+            for source in self.predecessors[vertex]:
                 if source not in seen and self.rank[source] > limit:
                     seen.add(source)
-                    found.append(source)
-        return found
+                    queue.append(source)
+        return queue
 
-    def _absorb(self, one: Vertex, other: Vertex) -> None:
-        """Give `one` the edges and nodes of `other`."""
-        for mine, back in ((self.after, self.before), (self.before, self.after)):
-            for neighbour in mine[other]:
-                back[neighbour].pop(other, None)
-                if neighbour != one:
-                    back[neighbour][one] = None
-                    mine[one][neighbour] = None
-            mine[one].pop(other, None)
-            mine[other] = {}
-        self.of.update(dict.fromkeys(self.nodes[other], one))
-        self.nodes[one].extend(self.nodes[other])
-        self.nodes[other] = []
+    def _absorb(self, target: Vertex, absorbed: Vertex) -> None:
+        """Move the edges and nodes of one vertex to another."""
+        for edges, reverse in (
+            (self.successors, self.predecessors),
+            (self.predecessors, self.successors),
+        ):
+            for neighbor in edges[absorbed]:
+                reverse[neighbor].pop(absorbed, None)
+                if neighbor != target:
+                    reverse[neighbor][target] = None
+                    edges[target][neighbor] = None
+            edges[target].pop(absorbed, None)
+            edges[absorbed] = {}
+        self.vertex_of.update(dict.fromkeys(self.nodes[absorbed], target))
+        self.nodes[target].extend(self.nodes[absorbed])
+        self.nodes[absorbed] = []
 
 
 def _iteration_predecessors(
     node: Node, roles: OpRoles, transparent: Collection[Node]
 ) -> Iterator[Node]:
-    """What a node waits for in its iteration, with transparent nodes looked through."""
+    """Yield the predecessors of a node in its iteration, looking through transparent nodes."""
     is_merge = roles[node.op] is Role.MERGE
-    data = [item.node for item in node.inputs]
+    data = [tensor.node for tensor in node.inputs]
     if is_merge:
         data = [source for source in data if roles[source.op] is not Role.NEXT_ITERATION]
     yield from skip_transparent([*data, *node.controls], transparent)
 
 
 def skip_transparent(nodes: Iterable[Node], transparent: Collection[Node]) -> Iterator[Node]:
-    """These nodes, with what transparent ones wait for in their place; each once."""
+    """Yield nodes once each, replacing transparent ones by their control inputs."""
     todo = dict.fromkeys(nodes)
     queue = list(todo)
     for source in queue:

@@ -1,13 +1,15 @@
-"""The rules that decide whether two nodes are live under the same condition.
+"""Rules that decide whether two nodes are live under the same condition.
 
-`exact` proves it. `inputs` excludes every node whose inputs may differ in liveness, so that nodes
-connected by edges have equal liveness. `tf` is TensorFlow's own analysis. `off` skips the check,
-which can change which nodes are live."""
+exact    proves it with the deadness analysis
+inputs   also excludes every node whose inputs may differ in liveness, so that nodes connected
+         by edges have equal liveness
+tf       uses TensorFlow's own analysis
+off      skips the check, which may change the set of live nodes"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from cfgraph.analysis.deadness.deadness import Deadness, TokenSource, deadness
@@ -22,90 +24,81 @@ _MAX_CONDITION_LENGTH: Final = 120
 
 @dataclass(frozen=True, slots=True)
 class LivenessRule:
-    """Answers of a rule: `alike` of two nodes of one frame, and a node's condition as a text.
+    """Queries of one rule about one graph.
 
-    `same` and `implies` are of two places, each an output, or a node for its control edges.
-
-    `suits` is false for a node that the rule keeps out by itself. `limits` says in words what was
-    not decided, and so taken to differ.
+    `same_liveness` compares two nodes of one frame; `condition` describes the liveness of a node.
+    `equal` and `implies` compare outputs, or nodes for their control edges. `is_candidate` is
+    false for a node that the rule excludes by itself. `limits` describes what the
+    analysis did not decide, and therefore considered different.
     """
 
     mode: str
     frames: Frames
-    alike: Callable[[Node, Node], bool]
-    text: Callable[[Node], str]
-    same: Callable[[TokenSource, TokenSource], bool]
+    same_liveness: Callable[[Node, Node], bool]
+    condition: Callable[[Node], str]
+    equal: Callable[[TokenSource, TokenSource], bool]
     implies: Callable[[TokenSource, TokenSource], bool]
     is_candidate: Callable[[Node], bool] = lambda node: True
     limits: Callable[[], tuple[str, ...]] = tuple
 
 
 def require_liveness_mode(mode: str) -> None:
-    """Raise UsageError for a rule that there is not."""
+    """Raise UsageError for an unknown mode."""
     if mode not in LIVENESS_MODES:
-        message = f"there is no way to judge deadness called {mode!r}"
-        raise UsageError(message, hint=f"one of {', '.join(LIVENESS_MODES)}")
+        message = f"unknown deadness mode {mode!r}"
+        raise UsageError(message, hint=f"use one of {', '.join(LIVENESS_MODES)}")
 
 
 def liveness_rule(graph: Graph, mode: str) -> LivenessRule:
-    """The answers of a rule about a graph.
+    """Return the rule of a mode for a graph.
 
-    Raises UsageError for a rule that there is not, InvalidInput for a graph without an order.
+    Raises UsageError for an unknown mode, InvalidInput for a graph with an invalid cycle.
     """
     require_liveness_mode(mode)
     if mode == "off":
         return LivenessRule(mode, _valid_frames(graph), _always, lambda node: "", _always, _always)
     if mode == "tf":
-        theirs = deadness_tf(graph)
+        analysis = deadness_tf(graph)
         return LivenessRule(
             mode,
             _valid_frames(graph),
-            lambda one, other: theirs.equal(Output(one, CONTROL), Output(other, CONTROL)),
-            lambda node: _truncated(theirs.text(Output(node, CONTROL))),
-            lambda one, other: theirs.equal(_as_output(one), _as_output(other)),
-            lambda one, other: theirs.equal(_as_output(one), _as_output(other)),
+            lambda a, b: analysis.equal(Output(a, CONTROL), Output(b, CONTROL)),
+            lambda node: _truncated(analysis.text(Output(node, CONTROL))),
+            lambda a, b: analysis.equal(_as_output(a), _as_output(b)),
+            lambda a, b: analysis.equal(_as_output(a), _as_output(b)),
         )
-    found = deadness(graph)
-    told = LivenessRule(
+    conditions = deadness(graph)
+    exact = LivenessRule(
         mode,
-        found.frames,
-        found.equal,
-        lambda node: _truncated(found.text(found.of_control(node))),
-        found.equal,
-        found.implies,
-        limits=lambda: found.limits,
+        conditions.frames,
+        conditions.equal,
+        lambda node: _truncated(conditions.text(conditions.of_control(node))),
+        conditions.equal,
+        conditions.implies,
+        limits=lambda: conditions.limits,
     )
-    return told if mode == "exact" else _without_mismatched_inputs(told, found)
+    return exact if mode == "exact" else _without_mismatched_inputs(exact, conditions)
 
 
-def _without_mismatched_inputs(told: LivenessRule, found: Deadness) -> LivenessRule:
-    return LivenessRule(
-        told.mode,
-        told.frames,
-        told.alike,
-        told.text,
-        told.same,
-        told.implies,
-        lambda node: not found.has_mismatched_inputs(node),
-        told.limits,
-    )
+def _without_mismatched_inputs(exact: LivenessRule, conditions: Deadness) -> LivenessRule:
+    return replace(exact, is_candidate=lambda node: not conditions.has_mismatched_inputs(node))
 
 
-def _always(one: TokenSource, other: TokenSource) -> bool:
+def _always(a: TokenSource, b: TokenSource) -> bool:
     return True
 
 
-def _as_output(place: TokenSource) -> Output:
-    return place if isinstance(place, Output) else Output(place, CONTROL)
+def _as_output(source: TokenSource) -> Output:
+    return source if isinstance(source, Output) else Output(source, CONTROL)
 
 
 def _valid_frames(graph: Graph) -> Frames:
-    found = frames(graph)
-    found.require_valid()
-    if found.cycles:
+    loop_frames = frames(graph)
+    loop_frames.require_valid()
+    if loop_frames.cycles:
         message = "nodes wait for each other in a cycle"
-        raise InvalidInput(message, node=found.cycles[0][0], code="CFG109")
-    return found
+        raise InvalidInput(message, node=loop_frames.cycles[0][0], code="CFG109")
+    return loop_frames
 
 
 def _truncated(text: str) -> str:

@@ -1,4 +1,4 @@
-"""The reasons why a node, an edge or a region is not clustered."""
+"""Reasons for leaving a node, an edge, or a region out of clusters."""
 
 from __future__ import annotations
 
@@ -6,68 +6,68 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-# the kinds of reasons, and what each means; these words are in `--explain` and in JSON
+# kinds of reasons and their meaning; `--explain` and JSON use these words
 NODE_REASONS: Final[Mapping[str, str]] = {
-    "control flow": "it moves tokens between branches, iterations or devices",
-    "input": "it is there to be fed",
-    "fed": "it is fed in the runs that are clustered for",
-    "not needed": "no fetch needs it",
-    "unknown op": "its op is not known",
-    "call": "it runs a function, and was not lowered",
-    "asked": "only_ops or exclude_ops leaves it out",
-    "marked": "its attribute _XlaCompile says no",
-    "effects": "it has effects that a cluster cannot have",
+    "control flow": "forwards tokens between branches, iterations, or devices",
+    "input": "is an input of the graph",
+    "fed": "is fed",
+    "not needed": "no fetch depends on it",
+    "unknown op": "its op is not registered",
+    "call": "calls a function that was not lowered",
+    "asked": "excluded by only_ops or exclude_ops",
+    "marked": "its attribute _XlaCompile is false",
+    "effects": "has side effects that a cluster cannot have",
     "not traced": "its kernel cannot be traced",
-    "no kernel": "XLA has no kernel of it",
-    "type": "XLA has no kernel of it for this type",
-    "reference": "it reads or gives a reference",
-    "device": "clusters run on CPU and GPU only",
-    "pivot": "it starts the body of a loop, which a cluster with it would hold up",
-    "constant varies": "XLA needs an input as a constant, and it varies in a loop",
-    "tangled loops": "its loop waits for itself: two loops have one name",
+    "no kernel": "XLA has no kernel for its op",
+    "type": "XLA has no kernel for its op with this type",
+    "reference": "reads or returns a reference",
+    "device": "is not on a CPU or GPU",
+    "pivot": "starts the body of a loop, which would wait for the cluster",
+    "constant varies": "XLA needs a constant input, which varies in a loop",
+    "tangled loops": "its loop depends on itself: two loops have the same name",
     "mismatch": "its inputs may differ in liveness",
-    "too small": "its cluster is smaller than the least size",
-    "shared": "a constant that others than clusters read",
-    "alone": "no edge joins it to another node that compiles",
+    "too small": "its cluster is below the minimum size",
+    "shared": "a constant that is also read outside clusters",
+    "alone": "has no edge to another node that it could merge with",
 }
 EDGE_REASONS: Final[Mapping[str, str]] = {
     "frame": "the ends run in different loops",
     "device": "the ends are on different devices",
     "deadness": "the ends are not live under the same condition",
-    "size": "the cluster would be larger than the greatest size",
-    "effects": "one end is behind effects that the other is not, and may be run without it",
-    "resource": "a variable would be read behind its write in one cluster",
-    "handles": "one variable would come in by two handles",
-    "cycle": "a path over other nodes would wait for itself",
+    "size": "the cluster would exceed the maximum size",
+    "effects": "only one end depends on side effects, and may be fetched without the other",
+    "resource": "a variable would be read after a write in the same cluster",
+    "handles": "the cluster would receive one variable by two handles",
+    "cycle": "the cluster would wait for itself by a path over other nodes",
 }
 REGION_REASONS: Final[Mapping[str, str]] = {
-    "form": "its Switches and Merges do not make one loop, or one conditional",
-    "entered apart": "what enters it may differ in liveness",
+    "form": "its Switches and Merges do not form a single loop or conditional",
+    "entered apart": "its inputs may differ in liveness",
     "several devices": "its nodes are on several devices",
-    "inner loop": "a loop in it is not compiled",
-    "conditional": "a conditional in it is not compiled",
-    "shape changes": "a variable of the loop changes its shape",
-    "list": "a stack or an array cannot be a list of a known number of elements",
-    "size": "it is larger than the greatest size of a cluster",
-    "fed": "a node in it is fed or fetched",
+    "inner loop": "contains a loop that is not compiled",
+    "conditional": "contains a conditional that is not compiled",
+    "shape changes": "a loop variable changes its shape",
+    "list": "a stack or TensorArray cannot become a list of static size",
+    "size": "exceeds the maximum size of a cluster",
+    "fed": "a node inside is fed or fetched",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class RejectionReason:
-    """A kind of reason, and what it is about in this case; `data` holds the parts of `text`."""
+    """A kind of reason with its details; `data` contains the parts of `text`."""
 
     kind: str
     text: str
     data: Mapping[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        """The reason as a member of a command's JSON document."""
+        """Return the reason as a member of a command's JSON document."""
         return {"kind": self.kind, "text": self.text, **self.data}
 
 
 class NotFunctionalizable(Exception):
-    """A region cannot be raised, for this reason."""
+    """A region cannot be functionalized for this reason."""
 
     def __init__(self, reason: RejectionReason) -> None:
         super().__init__(reason.text)
@@ -75,5 +75,5 @@ class NotFunctionalizable(Exception):
 
 
 def not_functionalizable(kind: str, text: str, **data: object) -> NotFunctionalizable:
-    """The error for a kind of reason; `data` has the parts of the text."""
+    """Return the error for a kind of reason; `data` contains the parts of the text."""
     return NotFunctionalizable(RejectionReason(kind, text, data))

@@ -1,4 +1,4 @@
-"""The report of a clustering: its clusters, and the reason for each unclustered node and edge."""
+"""Report of a clustering: its clusters, and the reason for each unclustered node and edge."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cfgraph.passes.report import Report
 
 @dataclass(frozen=True, slots=True)
 class ClusterReport:
-    """One cluster: its nodes, copied constants, where and when it runs, what goes in and out."""
+    """One cluster: nodes, copied constants, frame, device, liveness condition, and arguments."""
 
     name: str
     nodes: tuple[str, ...]
@@ -29,7 +29,7 @@ class ClusterReport:
     results: int = 0
 
     def to_json(self) -> dict[str, Any]:
-        """The cluster as a member of a command's JSON document."""
+        """Return the cluster as a member of a command's JSON document."""
         return {
             "name": self.name,
             "nodes": self.nodes,
@@ -49,22 +49,23 @@ class ClusterReport:
 
 @dataclass(frozen=True, slots=True)
 class ClusterEdge:
-    """An edge between two nodes that compile, and why it joins no clusters."""
+    """An edge between compilable nodes of different clusters, and the reason against merging."""
 
     source: str
     target: str
     reason: RejectionReason
 
     def to_json(self) -> dict[str, Any]:
-        """The edge as a member of a command's JSON document."""
+        """Return the edge as a member of a command's JSON document."""
         return {"source": self.source, "target": self.target, **self.reason.to_json()}
 
 
 @dataclass(frozen=True, slots=True)
 class CompilationGain:
-    """What clustering would give if XLA compiled some ops: how much `more` is clustered.
+    """Number of nodes by which clustering would grow if XLA compiled some ops.
 
-    `nodes` are those that would be in a cluster then, `still` those of these ops that would not.
+    `nodes` would be clustered in addition; `still_outside` has the reasons for nodes of these ops
+    that would not be.
     """
 
     ops: tuple[str, ...]
@@ -75,7 +76,7 @@ class CompilationGain:
     still_outside: Mapping[str, RejectionReason] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        """The gain as a member of a command's JSON document."""
+        """Return the gain as a member of a command's JSON document."""
         return {
             "ops": self.ops,
             "clusters": self.clusters,
@@ -88,38 +89,38 @@ class CompilationGain:
 
 @dataclass(frozen=True, slots=True)
 class RegionReport:
-    """A loop or a conditional: the node that it became, or the reason against it.
+    """A loop, conditional, or list: the node that replaced it, or the reason against this.
 
-    `ops` are its nodes by name, those of regions in it among them, with their ops. `name` is the
-    path of a loop's frame, or the first Merge of a conditional.
+    `ops` has the op of each node by name, including those of inner regions. `name` is the path of
+    a loop's frame, the first Merge of a conditional, or the node that creates a list.
     """
 
     kind: str
     name: str
     ops: Mapping[str, str]
-    raised: Node | None = None
+    replacement: Node | None = None
     reason: RejectionReason | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """The region as a member of a command's JSON document."""
+        """Return the region as a member of a command's JSON document."""
         return {
             "kind": self.kind,
             "name": self.name,
             "nodes": len(self.ops),
-            "clustered": self.raised is not None,
+            "clustered": self.replacement is not None,
             "reason": self.reason,
         }
 
 
 @dataclass(frozen=True, slots=True)
 class Clustering(Report):
-    """The report of `cluster`, with its decisions.
+    """Report of `cluster` with its decisions.
 
-    `nodes` is the number of nodes before; `outside` has a reason for each that is in no cluster,
-    `absorbed` are constants that are only in copies now, `op_of` the op of each node that was.
-    Where it was asked for, `edges` has the edges that join nothing, `gains` what each op that XLA
-    does not compile costs, `what_if` the gain of some. `regions` are the loops and conditionals
-    that were looked at, with a reason for each that is in no cluster.
+    `nodes` is the number of nodes before clustering, and `op_of` has their ops; `outside` has a
+    reason for each node in no cluster; `absorbed` are constants that exist only as copies now.
+    On request, `edges` has the edges between clusters, `gains` the gain for each op that XLA does
+    not compile, and `what_if` the gain for some ops together. `regions` are all loops and
+    conditionals that were considered.
     """
 
     nodes: int = 0
@@ -134,18 +135,18 @@ class Clustering(Report):
 
     @property
     def clustered(self) -> int:
-        """How many nodes are in clusters."""
+        """Return the number of nodes in clusters."""
         return sum(len(cluster.nodes) for cluster in self.clusters) + len(self.absorbed)
 
     @property
     def coverage(self) -> float:
-        """The share of nodes in clusters."""
+        """Return the fraction of nodes in clusters."""
         return self.clustered / self.nodes if self.nodes else 0.0
 
     def histogram(self) -> dict[str, int]:
-        """How many nodes stay outside for each kind of reason, most first."""
+        """Count the nodes outside clusters by kind of reason, most frequent first."""
         return dict(Counter(reason.kind for reason in self.outside.values()).most_common())
 
     def edge_histogram(self) -> dict[str, int]:
-        """How many edges join nothing for each kind of reason, most first."""
+        """Count the edges between clusters by kind of reason, most frequent first."""
         return dict(Counter(edge.reason.kind for edge in self.edges).most_common())

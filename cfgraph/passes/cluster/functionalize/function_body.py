@@ -1,4 +1,6 @@
-"""Write a function body: copies of nodes, with an argument for each external tensor."""
+"""Write a function body: copies of nodes, with an argument for each external tensor.
+
+Used for the branches and bodies of functionalized regions."""
 
 from __future__ import annotations
 
@@ -13,96 +15,96 @@ from cfgraph.ir.library import function_from_nodes
 from cfgraph.ir.shapes import UNKNOWN_SHAPE
 
 _COLOCATION_ATTR: Final = "_class"
-# what stands for a tensor inside: a Switch hands its data on, say
+# the tensor that another equals inside the body: for the output of a Switch, its data input
 TensorMapping = Callable[[Output], Output]
 
 
 class FunctionBodyWriter:
-    """The body of one function as it is written. `through` says what an output stands for."""
+    """The body of one function as it is written; `mapping` replaces tensors before their copy."""
 
-    def __init__(self, library: dict[str, Function], through: TensorMapping) -> None:
+    def __init__(self, library: dict[str, Function], mapping: TensorMapping) -> None:
         self.scratch = Graph()
         self.scratch.functions = library
-        self.through = through
+        self.mapping = mapping
         self.inputs: dict[str, Output] = {}
-        self._made: dict[Output, Output] = {}
+        self._copies: dict[Output, Output] = {}
         self._clones: dict[Node, Node] = {}
 
-    def argument(self, name: str, dtype: DType, *items: Output) -> None:
-        """Let some tensors be one argument."""
+    def argument(self, name: str, dtype: DType, *tensors: Output) -> None:
+        """Add an argument for tensors of equal value."""
         attrs = {"dtype": dtype, "shape": UNKNOWN_SHAPE}
-        stand_in = self.scratch.create(name, "Placeholder", attrs=attrs).output()
-        self.inputs[name] = stand_in
-        self._made.update(dict.fromkeys(items, stand_in))
+        argument = self.scratch.create(name, "Placeholder", attrs=attrs).output()
+        self.inputs[name] = argument
+        self._copies.update(dict.fromkeys(tensors, argument))
 
-    def constant(self, item: Output, source: Node) -> None:
-        """Let a tensor be a copy of a constant."""
-        self._made[item] = self._copy(source).output()
+    def constant(self, tensor: Output, source: Node) -> None:
+        """Copy a constant into the body for a tensor."""
+        self._copies[tensor] = self._clone(source).output()
 
-    def take(self, wanted: Output) -> Output:
-        """The tensor inside, with all that it is made of."""
-        wanted = self.through(wanted)
-        todo = [wanted]
-        while todo:
-            item = todo[-1]
-            if item in self._made or item.node in self._clones:
-                todo.pop()
+    def output(self, tensor: Output) -> Output:
+        """Return the copy of a tensor, after copying all nodes that it depends on."""
+        tensor = self.mapping(tensor)
+        stack = [tensor]
+        while stack:
+            current = stack[-1]
+            if self._has_copy(current):
+                stack.pop()
                 continue
-            sources = [self.through(source) for source in item.node.inputs]
-            missing = [one for one in sources if not self._has(one)]
+            sources = [self.mapping(source) for source in current.node.inputs]
+            missing = [source for source in sources if not self._has_copy(source)]
             if missing:
-                todo += missing
+                stack += missing
                 continue
-            todo.pop()
-            twin = self._copy(item.node)
-            self.scratch.set_inputs(twin, map(self._inside, sources))
-        return self._inside(wanted)
+            stack.pop()
+            clone = self._clone(current.node)
+            self.scratch.set_inputs(clone, map(self._copy, sources))
+        return self._copy(tensor)
 
-    def _has(self, item: Output) -> bool:
-        return item in self._made or item.node in self._clones
+    def _has_copy(self, tensor: Output) -> bool:
+        return tensor in self._copies or tensor.node in self._clones
 
-    def _inside(self, item: Output) -> Output:
-        found = self._made.get(item)
-        return Output(self._clones[item.node], item.port) if found is None else found
+    def _copy(self, tensor: Output) -> Output:
+        copy = self._copies.get(tensor)
+        return Output(self._clones[tensor.node], tensor.port) if copy is None else copy
 
-    def _copy(self, node: Node) -> Node:
-        """A node without inputs, nor wishes where it is to run."""
-        twin = self._clones.get(node)
-        if twin is None:
+    def _clone(self, node: Node) -> Node:
+        """Return the clone of a node, without inputs, device, and colocation at first."""
+        clone = self._clones.get(node)
+        if clone is None:
             attrs = {key: value for key, value in node.attrs.items() if key != _COLOCATION_ATTR}
             name = self.scratch.unique_name(node.name)
-            twin = self._clones[node] = self.scratch.create(name, node.op, attrs=attrs)
-        return twin
+            clone = self._clones[node] = self.scratch.create(name, node.op, attrs=attrs)
+        return clone
 
     def function(self, name: str, outputs: Mapping[str, Output]) -> Function:
-        """The function that gives these tensors, which were taken."""
+        """Return the function with these results, each from `output`."""
         return function_from_nodes(
             name, self.scratch, self.inputs, outputs, library=self.scratch.functions
         )
 
 
-def base_dtypes(items: Iterable[Output]) -> tuple[Any, ...]:
-    """The types of tensors, as the attribute of a call has them."""
-    return tuple(item.dtype.base for item in items if item.dtype is not None)
+def base_dtypes(tensors: Iterable[Output]) -> tuple[Any, ...]:
+    """Return the dtypes of tensors for an attribute of a call."""
+    return tuple(tensor.dtype.base for tensor in tensors if tensor.dtype is not None)
 
 
 _INVALID_CHARACTERS: Final = re.compile(r"[^a-z0-9_]+")
 
 
 class ArgumentNames:
-    """New names, apart from those that are taken."""
+    """Unique argument names derived from node names."""
 
-    def __init__(self, taken: Iterable[str]) -> None:
-        self._taken = set(taken)
+    def __init__(self, used: Iterable[str]) -> None:
+        self._used = set(used)
 
-    def new(self, item: Output, suffix: str = "") -> str:
-        """A name after that of the node."""
-        base = _INVALID_CHARACTERS.sub("_", item.node.name.rpartition("/")[2].lower()).strip("_")
+    def new(self, tensor: Output, suffix: str = "") -> str:
+        """Return an unused name derived from that of the node."""
+        base = _INVALID_CHARACTERS.sub("_", tensor.node.name.rpartition("/")[2].lower()).strip("_")
         base = base if base[:1].isalpha() else f"arg_{base}".rstrip("_")
         base = f"{base}_{suffix}" if suffix else base
         name, number = base, 0
-        while name in self._taken:
+        while name in self._used:
             number += 1
             name = f"{base}_{number}"
-        self._taken.add(name)
+        self._used.add(name)
         return name

@@ -36,37 +36,42 @@ _BRANCH_NAMES: Final = ("else", "then")
 
 
 def require_uniform_liveness(form: ConditionalRegion, liveness: LivenessRule) -> None:
-    """Raise Refused unless a conditional is live just when all that it reads is."""
+    """Raise NotFunctionalizable unless a conditional is live exactly when its inputs are."""
     (merge,) = form.merges
-    inside, outside, waits = form.cone()
+    inside, outside, controls = form.cone()
     for node in inside:
-        if form.decided.sides[node] == BOTH_SIDES:
-            raise not_functionalizable("form", f"{node.name} is behind both sides", node=node.name)
-    wanted: list[Output | Node] = [form.decided.pred, *outside, *waits]
-    for place in wanted:
-        if not liveness.implies(merge.output(), place):
-            text = f"{merge.name} may be live where {place.name} is dead"
-            raise not_functionalizable("entered apart", text, of=[merge.name, place.name])
-    if not any(liveness.same(merge.output(), place) for place in wanted):
-        text = f"{merge.name} may be dead where all that it reads is live"
+        if form.predicate_sides.sides[node] == BOTH_SIDES:
+            text = f"{node.name} depends on both sides"
+            raise not_functionalizable("form", text, node=node.name)
+    inputs: list[Output | Node] = [form.predicate_sides.pred, *outside, *controls]
+    for source in inputs:
+        if not liveness.implies(merge.output(), source):
+            text = f"{merge.name} may be live when {source.name} is dead"
+            raise not_functionalizable("entered apart", text, of=[merge.name, source.name])
+    if not any(liveness.equal(merge.output(), source) for source in inputs):
+        text = f"{merge.name} may be dead when all of its inputs are live"
         raise not_functionalizable("entered apart", text, of=[merge.name])
 
 
-def functionalize_cond(graph: Graph, form: ConditionalRegion, name: str, kept: set[Node]) -> Node:
-    """Put a StatelessIf where a conditional was; its Merges hand on what it gives."""
-    _, outside, waits = form.cone()
-    items = [item for item in outside if not is_cheap_constant(item.node)]
-    copied = [item for item in outside if is_cheap_constant(item.node)]
-    # the call waits for what the constants that it copies wait for
-    waits += [control for item in copied for control in item.node.controls]
-    ports = [Output(merge, port) for merge in form.merges for port in _used_ports(merge, kept)]
+def functionalize_cond(
+    graph: Graph, form: ConditionalRegion, name: str, fetched: set[Node]
+) -> Node:
+    """Add a StatelessIf whose results the Merges of a conditional forward from then on."""
+    _, outside, controls = form.cone()
+    arguments = [tensor for tensor in outside if not is_cheap_constant(tensor.node)]
+    copied = [tensor for tensor in outside if is_cheap_constant(tensor.node)]
+    # a constant may be live only in some runs: the call takes its control inputs along
+    controls += [control for tensor in copied for control in tensor.node.controls]
+    ports = [Output(merge, port) for merge in form.merges for port in _used_ports(merge, fetched)]
     functions = [
-        _branch_function(graph, form, f"{name}_{_BRANCH_NAMES[side]}", side, items, copied, ports)
+        _branch_function(
+            graph, form, f"{name}_{_BRANCH_NAMES[side]}", side, arguments, copied, ports
+        )
         for side in (0, 1)
     ]
     graph.functions.update((function.name, function) for function in functions)
     attrs: dict[str, Any] = {
-        "Tin": base_dtypes(items),
+        "Tin": base_dtypes(arguments),
         "Tout": base_dtypes(ports),
         "then_branch": Func(functions[1].name),
         "else_branch": Func(functions[0].name),
@@ -74,29 +79,28 @@ def functionalize_cond(graph: Graph, form: ConditionalRegion, name: str, kept: s
     first = form.merges[0]
     call = graph.add(
         "StatelessIf",
-        form.decided.pred,
-        *items,
+        form.predicate_sides.pred,
+        *arguments,
         name=name,
-        controls=waits,
+        controls=controls,
         device=first.device,
         attrs=attrs,
     )
-    place = {item: call.output(number) for number, item in enumerate(ports)}
+    result_of = {port: call.output(number) for number, port in enumerate(ports)}
     for merge in form.merges:
-        _forward_results(
-            graph, merge, [place[Output(merge, port)] for port in _used_ports(merge, kept)], kept
-        )
+        results = [result_of[Output(merge, port)] for port in _used_ports(merge, fetched)]
+        _forward_results(graph, merge, results, fetched)
     return call
 
 
-def _used_ports(merge: Node, kept: set[Node]) -> range:
-    """The outputs of a Merge that are asked for."""
-    return range(2 if merge in kept or merge.readers(1) else 1)
+def _used_ports(merge: Node, fetched: set[Node]) -> range:
+    """Return the outputs of a Merge that are read or fetched."""
+    return range(2 if merge in fetched or merge.readers(1) else 1)
 
 
-def _forward_results(graph: Graph, merge: Node, results: list[Output], kept: set[Node]) -> None:
-    """Let a Merge be an Identity of what the call gives."""
-    if len(results) > 1 and merge not in kept:
+def _forward_results(graph: Graph, merge: Node, results: list[Output], fetched: set[Node]) -> None:
+    """Turn a Merge into an Identity of the results of the call."""
+    if len(results) > 1 and merge not in fetched:
         graph.replace_uses(merge.output(1), results.pop())
     dtypes = base_dtypes(results)
     if len(results) == 1:
@@ -111,19 +115,19 @@ def _branch_function(
     form: ConditionalRegion,
     name: str,
     side: int,
-    items: list[Output],
+    arguments: list[Output],
     copied: list[Output],
     ports: list[Output],
 ) -> Function:
-    body = FunctionBodyWriter(graph.functions, form.decided.through)
+    body = FunctionBodyWriter(graph.functions, form.predicate_sides.value_in_branch)
     names = ArgumentNames(())
-    for item in items:
-        dtype = item.dtype
+    for tensor in arguments:
+        dtype = tensor.dtype
         if dtype is None:
-            raise not_functionalizable("type", f"the type of {item.name} is not known")
-        body.argument(names.new(item), dtype.base, item)
-    for item in copied:
-        body.constant(item, item.node)
+            raise not_functionalizable("type", f"the type of {tensor.name} is unknown")
+        body.argument(names.new(tensor), dtype.base, tensor)
+    for tensor in copied:
+        body.constant(tensor, tensor.node)
     outputs = {}
     for merge, port in ports:
         label = names.new(Output(merge, port), "out")
@@ -133,7 +137,7 @@ def _branch_function(
                 "Const", name=f"{label}_index", dtype=int32, value=value
             ).output()
         else:
-            outputs[label] = body.take(form.value(merge, side))
+            outputs[label] = body.output(form.value(merge, side))
     return body.function(name, outputs)
 
 
@@ -142,102 +146,102 @@ BOTH_SIDES = -1
 
 @dataclass(slots=True, eq=False)
 class PredicateSides:
-    """What a predicate decides: its Switches, and for each node behind them on which side it is.
+    """Switches on one predicate, and the side of each node downstream of them.
 
-    `pred` is the predicate as the first Switch reads it; a Switch that reads its negation is in
-    `negated`.
+    `pred` is the predicate as the first Switch reads it; `switches` maps each Switch to whether it
+    reads the negation.
     """
 
     pred: Output
     switches: dict[Node, bool] = field(default_factory=dict)
     sides: dict[Node, int] = field(default_factory=dict)
 
-    def side(self, item: Output) -> int | None:
-        """The side that a tensor is on: 1 where the predicate holds; None for neither."""
-        negated = self.switches.get(item.node)
+    def side(self, tensor: Output) -> int | None:
+        """Return the side of a tensor: 1 if live when the predicate is true, None if on neither."""
+        negated = self.switches.get(tensor.node)
         if negated is None:
-            return self.sides.get(item.node)
-        return 1 - item.port if negated else item.port
+            return self.sides.get(tensor.node)
+        return 1 - tensor.port if negated else tensor.port
 
-    def through(self, item: Output) -> Output:
-        """What a tensor is in its branch: a Switch hands on what it reads."""
-        while item.node in self.switches:
-            item = item.node.inputs[0]
-        return item
+    def value_in_branch(self, tensor: Output) -> Output:
+        """Return what a tensor equals in its branch, looking through the Switches."""
+        while tensor.node in self.switches:
+            tensor = tensor.node.inputs[0]
+        return tensor
 
 
 PredicatesByNode = Mapping[Node, Sequence[PredicateSides]]
 
 
 class BranchCone(NamedTuple):
-    """The nodes of branches, the tensors that they read from outside, and what they wait for."""
+    """Nodes of the branches, tensors read from outside, and control inputs from outside."""
 
     inside: list[Node]
     outside: list[Output]
-    waits: list[Node]
+    controls: list[Node]
 
 
 @dataclass(slots=True)
 class ConditionalRegion:
-    """Merges that one call stands for, and what decides them."""
+    """Merges that become one call, and the predicate that selects their inputs."""
 
-    decided: PredicateSides
+    predicate_sides: PredicateSides
     merges: list[Node]
 
     def value(self, merge: Node, side: int) -> Output:
-        """What a Merge gives on one side."""
+        """Return the input of a Merge that is live on a side."""
         return merge.inputs[self.slot(merge, side)]
 
     def slot(self, merge: Node, side: int) -> int:
-        """The input of a Merge that is live on one side."""
-        return 0 if self.decided.side(merge.inputs[0]) == side else 1
+        """Return the index of the input of a Merge that is live on a side."""
+        return 0 if self.predicate_sides.side(merge.inputs[0]) == side else 1
 
     def cone(self) -> BranchCone:
-        """The nodes of the branches, and what they read and wait for outside."""
+        """Return the nodes of the branches and their inputs."""
         inside: dict[Node, None] = {}
         outside: dict[Output, None] = {}
-        waits: dict[Node, None] = {}
-        switches, sides = self.decided.switches, self.decided.sides
-        todo: list[Output | Node] = [item for merge in self.merges for item in merge.inputs]
-        for place in todo:
-            node = place.node if isinstance(place, Output) else place
+        controls: dict[Node, None] = {}
+        switches, sides = self.predicate_sides.switches, self.predicate_sides.sides
+        todo: list[Output | Node] = [tensor for merge in self.merges for tensor in merge.inputs]
+        for source in todo:
+            node = source.node if isinstance(source, Output) else source
             if node in switches:
                 data = node.inputs[0]
-                todo += [data if isinstance(place, Output) else data.node, *node.controls]
+                todo += [data if isinstance(source, Output) else data.node, *node.controls]
             elif node in inside:
                 continue
             elif node in sides:
                 inside[node] = None
                 todo += [*node.inputs, *node.controls]
-            elif isinstance(place, Output):
-                outside[place] = None
+            elif isinstance(source, Output):
+                outside[source] = None
             else:
-                waits[node] = None
+                controls[node] = None
         for merge in self.merges:
-            waits.update(dict.fromkeys(merge.controls))
-        return BranchCone(list(inside), list(outside), list(waits))
+            controls.update(dict.fromkeys(merge.controls))
+        return BranchCone(list(inside), list(outside), list(controls))
 
 
 def predicate_sides(frame: Frame, order: Iterable[Node]) -> PredicatesByNode:
-    """What the predicates of a frame decide, by node; that of the loop itself is left out."""
-    guards = PathConditions()
-    loops = {guards.source(cond.output())[0] for cond in frame.loop_conds}
-    found: dict[Output, PredicateSides] = {}
+    """Return the predicates that decide each node of a frame, except for the loop predicate."""
+    conditions = PathConditions()
+    loop_predicates = {conditions.source(cond.output())[0] for cond in frame.loop_conds}
+    predicates: dict[Output, PredicateSides] = {}
     signs: dict[Output, bool] = {}
     members = set(frame.nodes)
     for node in order:
         if node not in members or role_of(node) is not Role.SWITCH or not _is_value_switch(node):
             continue
-        source, negated = guards.source(node.inputs[1])
-        if source in loops:
+        source, negated = conditions.source(node.inputs[1])
+        if source in loop_predicates:
             continue
-        one = found.setdefault(source, PredicateSides(node.inputs[1]))
-        one.switches[node] = negated != signs.setdefault(source, negated)
+        predicate = predicates.setdefault(source, PredicateSides(node.inputs[1]))
+        predicate.switches[node] = negated != signs.setdefault(source, negated)
     by_node: dict[Node, list[PredicateSides]] = {}
-    for one in found.values():
-        _mark_sides(one, members)
-        for node in (*one.switches, *one.sides):
-            by_node.setdefault(node, []).append(one)
+    for predicate in predicates.values():
+        _mark_sides(predicate, members)
+        for node in (*predicate.switches, *predicate.sides):
+            by_node.setdefault(node, []).append(predicate)
     return by_node
 
 
@@ -246,36 +250,37 @@ def _is_value_switch(switch: Node) -> bool:
     return registry.output_count(switch) == 2 and dtype is not None and not dtype.is_ref
 
 
-def _mark_sides(one: PredicateSides, members: set[Node]) -> None:
-    """Find on which side the nodes are that lie behind the Switches."""
+def _mark_sides(predicate: PredicateSides, members: set[Node]) -> None:
+    """Propagate the sides of the Switches to the nodes downstream."""
     todo: list[tuple[Node, int]] = []
-    for switch in one.switches:
-        todo += _reached_readers(one, switch, None, members)
+    for switch in predicate.switches:
+        todo += _consumer_sides(predicate, switch, None, members)
     for node, side in todo:
-        before = one.sides.get(node)
-        now = side if before in (None, side) else BOTH_SIDES
-        if now != before:
-            one.sides[node] = now
-            todo += _reached_readers(one, node, now, members)
+        old = predicate.sides.get(node)
+        new = side if old in (None, side) else BOTH_SIDES
+        if new != old:
+            predicate.sides[node] = new
+            todo += _consumer_sides(predicate, node, new, members)
 
 
-def _reached_readers(
-    one: PredicateSides, node: Node, side: int | None, members: set[Node]
+def _consumer_sides(
+    predicate: PredicateSides, node: Node, side: int | None, members: set[Node]
 ) -> Iterator[tuple[Node, int]]:
-    for reader, slot in node.uses:
-        if reader not in members or role_of(reader) or (slot < 0 and side is None):
+    for consumer, slot in node.uses:
+        if consumer not in members or role_of(consumer) or (slot < 0 and side is None):
             continue
-        found = one.side(reader.inputs[slot]) if side is None else side
-        if found is not None:
-            yield reader, found
+        new = predicate.side(consumer.inputs[slot]) if side is None else side
+        if new is not None:
+            yield consumer, new
 
 
-def conditional_region(merge: Node, every: PredicatesByNode) -> ConditionalRegion:
-    """What decides a Merge. Raises Refused where no one predicate does."""
+def conditional_region(merge: Node, predicates: PredicatesByNode) -> ConditionalRegion:
+    """Return the region of a Merge. Raises NotFunctionalizable if no one predicate decides it."""
     if len(merge.inputs) != 2 or merge.inputs[0].dtype is None or merge.inputs[0].dtype.is_ref:
-        raise not_functionalizable("form", f"{merge.name} joins {len(merge.inputs)} tensors")
-    for one in every.get(merge.inputs[0].node, ()):
-        sides = [one.side(item) for item in merge.inputs]
+        text = f"{merge.name} merges {len(merge.inputs)} tensors"
+        raise not_functionalizable("form", text)
+    for predicate in predicates.get(merge.inputs[0].node, ()):
+        sides = [predicate.side(tensor) for tensor in merge.inputs]
         if sorted(side for side in sides if side is not None) == [0, 1]:
-            return ConditionalRegion(one, [merge])
-    raise not_functionalizable("form", f"no one predicate says which input of {merge.name} is live")
+            return ConditionalRegion(predicate, [merge])
+    raise not_functionalizable("form", f"no single predicate decides the inputs of {merge.name}")

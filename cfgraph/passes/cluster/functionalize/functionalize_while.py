@@ -58,7 +58,7 @@ def require_uniform_entry(form: WhileLoop, liveness: LivenessRule) -> None:
         raise not_functionalizable("form", "it changes nothing")
     first = starts[0]
     for place in starts[1:]:
-        if not liveness.same(first, place):
+        if not liveness.equal(first, place):
             raise _nonuniform_entry(first, place)
     for place in others:
         if not liveness.implies(first, place):
@@ -119,10 +119,10 @@ def _loop_function(
     for enter in copied:
         body.constant(enter.output(), enter.inputs[0].node)
     if condition:
-        return body.function(name, {"holds": body.take(form.cond.inputs[0])})
+        return body.function(name, {"holds": body.output(form.cond.inputs[0])})
     backs = [variable.updated for variable in form.variables]
     backs += [inner[0] for inner in inside[len(backs) :]]
-    taken = [body.take(item) for item in backs]
+    taken = [body.output(item) for item in backs]
     labels = [names.new(inner[0], "out") for inner in inside]
     return body.function(name, dict(zip(labels, taken, strict=True)))
 

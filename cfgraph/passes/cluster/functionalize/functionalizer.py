@@ -24,8 +24,9 @@ from cfgraph.ops.shape_inference import StaticShapes, infer_shapes
 from cfgraph.passes.cluster.formation.cluster_plan import ClusterPlan, plan_clusters
 from cfgraph.passes.cluster.formation.compilable import ClusterConstraints, CompilationRules
 from cfgraph.passes.cluster.formation.cycle_graph import CycleGraph
-from cfgraph.passes.cluster.formation.grow import ClusterSizes, is_cheap_constant
+from cfgraph.passes.cluster.formation.grow import is_cheap_constant
 from cfgraph.passes.cluster.formation.liveness_rules import LivenessRule, liveness_rule
+from cfgraph.passes.cluster.formation.merge_conflicts import ClusterSizes
 from cfgraph.passes.cluster.formation.rejection_reasons import (
     NotFunctionalizable,
     RejectionReason,
@@ -60,13 +61,13 @@ def functionalize_regions(
     sizes: ClusterSizes,
     constraints_of: Callable[[Graph], ClusterConstraints],
 ) -> Functionalizer:
-    """Raise the loops and conditionals of a lowered graph that clusters will hold, in place."""
-    refused: dict[str, RejectionReason] = {}
-    while new := _unclustered_regions(graph, mode, sizes, constraints_of, refused):
-        refused.update(new)
-    lifting = Functionalizer(graph, mode, constraints_of(graph), refused)
-    lifting.run()
-    return lifting
+    """Functionalize, in place, the loops and conditionals that will be in clusters."""
+    rejected: dict[str, RejectionReason] = {}
+    while new := _unclustered_regions(graph, mode, sizes, constraints_of, rejected):
+        rejected.update(new)
+    functionalizer = Functionalizer(graph, mode, constraints_of(graph), rejected)
+    functionalizer.run()
+    return functionalizer
 
 
 def _unclustered_regions(
@@ -74,262 +75,279 @@ def _unclustered_regions(
     mode: str,
     sizes: ClusterSizes,
     constraints_of: Callable[[Graph], ClusterConstraints],
-    refused: dict[str, RejectionReason],
+    rejected: dict[str, RejectionReason],
 ) -> dict[str, RejectionReason]:
-    """The regions that would be in no cluster, found out in a copy."""
+    """Return the regions that a trial on a copy leaves outside of clusters."""
     copy = copy_graph(graph, graph)
-    trial = Functionalizer(copy, mode, constraints_of(copy), refused)
+    trial = Functionalizer(copy, mode, constraints_of(copy), rejected)
     trial.run()
-    if not trial.raised and not trial.lists.nodes:
+    if not trial.functionalized and not trial.lists.nodes:
         return {}
-    plan = plan_clusters(copy, liveness_rule(copy, mode), sizes, trial.told())
-    found = {
+    plan = plan_clusters(copy, liveness_rule(copy, mode), sizes, trial.cluster_constraints())
+    unclustered = {
         region.name: plan.outside[node]
-        for node, region in trial.raised.items()
+        for node, region in trial.functionalized.items()
         if node in plan.outside
     }
     greatest = sizes.greatest
-    for region in trial.raised.values():
+    for region in trial.functionalized.values():
         size = len(region.ops)
         if greatest is not None and size > greatest:
-            found[region.name] = RejectionReason("size", f"it has {size} nodes", {"size": size})
-    return {**found, **_lists_across_clusters(trial, plan)}
+            unclustered[region.name] = RejectionReason("size", f"{size} nodes", {"size": size})
+    return {**unclustered, **_lists_across_clusters(trial, plan)}
 
 
 def _lists_across_clusters(trial: Functionalizer, plan: ClusterPlan) -> dict[str, RejectionReason]:
-    """The lists that are not within one cluster."""
-    place = {node: number for number, body in enumerate(plan.bodies) for node in body.members}
-    found = {}
+    """Return the lists that are not used within a single cluster."""
+    cluster_of = {node: number for number, body in enumerate(plan.bodies) for node in body.members}
+    rejected = {}
     for name, nodes in trial.lists.live_nodes(trial.graph).items():
-        around = {reader for node in nodes for reader in list_readers(node)}
-        outside = [node for node in (*nodes, *around) if node not in place]
+        readers = {reader for node in nodes for reader in list_readers(node)}
+        users = (*nodes, *readers)
+        outside = [node for node in users if node not in cluster_of]
         if outside:
             text = f"{outside[0].name}, which uses it, is in no cluster"
-            found[name] = RejectionReason("list", text, {"node": outside[0].name})
-        elif len({place[node] for node in (*nodes, *around)}) > 1:
-            found[name] = RejectionReason("list", "those that use it are in several clusters")
-    return found
+            rejected[name] = RejectionReason("list", text, {"node": outside[0].name})
+        elif len({cluster_of[node] for node in users}) > 1:
+            rejected[name] = RejectionReason("list", "its users are in several clusters")
+    return rejected
 
 
-# reasons against a node that do not count in a region
+# reasons that keep a node out of a cluster but not out of a region
 _CLUSTER_ONLY_REASONS: Final = ("pivot", "not needed")
 _FUNCTION_SUFFIXES: Final = ("cond", "body", "then", "else")
 
 
 class Functionalizer:
-    """The regions of a lowered graph as they are raised, with those that are refused."""
+    """Functionalizes the regions of one lowered graph, except those in `rejected`.
+
+    `functionalized` has the report of each call, `left_lowered` that of each other region.
+    """
 
     def __init__(
         self,
         graph: Graph,
         mode: str,
         constraints: ClusterConstraints,
-        refused: Mapping[str, RejectionReason],
+        rejected: Mapping[str, RejectionReason],
     ) -> None:
         self.graph = graph
         self.mode = mode
         self.constraints = constraints
-        self.refused = refused
-        self.raised: dict[Node, RegionReport] = {}
-        self.kept: dict[str, RegionReport] = {}
+        self.rejected = rejected
+        self.functionalized: dict[Node, RegionReport] = {}
+        self.left_lowered: dict[str, RegionReport] = {}
         self.lists = FunctionalizedLists()
         self._names = 0
         self._shapes: StaticShapes | None = None
-        self._given = set(graph)
-        self._kept = [node.name for node in constraints.kept]
+        self._original_nodes = set(graph)
+        self._fetched_names = [node.name for node in constraints.fetched]
 
     def run(self) -> None:
-        """Raise what can be, until nothing more can."""
+        """Functionalize regions, innermost first, until a fixed point."""
         if len(frames(self.graph).all) > 1:
-            agreed = liveness_rule(self.graph, self.mode)
+            liveness = liveness_rule(self.graph, self.mode)
             self.lists = functionalize_lists(
-                self.graph, agreed, self.refused, self.constraints.kept
+                self.graph, liveness, self.rejected, self.constraints.fetched
             )
         while self._functionalize_innermost():
             pass
 
     @property
     def regions(self) -> tuple[RegionReport, ...]:
-        """The regions that stand in the graph, and those that were refused."""
-        return (*self.raised.values(), *self.kept.values(), *self.lists.kept.values())
+        """Return the reports of functionalized regions, then those of the others."""
+        lowered = (*self.left_lowered.values(), *self.lists.left_unchanged.values())
+        return (*self.functionalized.values(), *lowered)
 
-    def told(self) -> ClusterConstraints:
-        """The wishes, with what was raised and added."""
-        raised = dict.fromkeys(self.lists.computing(self.graph), 1)
-        raised.update((node, len(region.ops)) for node, region in self.raised.items())
-        wishes = self.constraints
-        if wishes.needed is not None:
-            kept = [self.graph[name] for name in self._kept if name in self.graph]
-            wishes = replace(wishes, needed={*wishes.needed, *ancestors(self.graph, kept)})
-        return replace(wishes, raised=raised)
+    def cluster_constraints(self) -> ClusterConstraints:
+        """Return the caller's constraints, extended by the new nodes."""
+        new = dict.fromkeys(self.lists.computing(self.graph), 1)
+        new.update((node, len(region.ops)) for node, region in self.functionalized.items())
+        constraints = self.constraints
+        if constraints.needed is not None:
+            fetched = [self.graph[name] for name in self._fetched_names if name in self.graph]
+            needed = {*constraints.needed, *ancestors(self.graph, fetched)}
+            constraints = replace(constraints, needed=needed)
+        return replace(constraints, functionalized=new)
 
     def _functionalize_innermost(self) -> bool:
-        """Raise the innermost regions; false if there was nothing to raise."""
-        agreed = liveness_rule(self.graph, self.mode)
+        """Functionalize the innermost regions; return false if there are none."""
+        liveness = liveness_rule(self.graph, self.mode)
         self._shapes = None
-        rules = CompilationRules(self.graph, agreed.frames, self.told())
-        waiting = CycleGraph(agreed.frames)
-        tangled = waiting.in_cycle
-        self.kept = {}
-        done = False
-        for frame in agreed.frames.all:
-            if self._functionalize_conditionals(frame, agreed, rules, waiting):
-                done = True
-        if done:
+        rules = CompilationRules(self.graph, liveness.frames, self.cluster_constraints())
+        dependencies = CycleGraph(liveness.frames)
+        in_cycle = dependencies.in_cycle
+        self.left_lowered = {}
+        changed = False
+        for frame in liveness.frames.all:
+            if self._functionalize_conditionals(frame, liveness, rules, dependencies):
+                changed = True
+        if changed:
             return True
-        parents = {frame.parent for frame in agreed.frames.all}
-        for frame in agreed.frames.all[1:]:
+        parents = {frame.parent for frame in liveness.frames.all}
+        for frame in liveness.frames.all[1:]:
             try:
-                if tangled.intersection(frame.nodes):
-                    raise not_functionalizable(
-                        "tangled loops", "what leaves it is needed to enter it"
-                    )
+                if in_cycle.intersection(frame.nodes):
+                    text = "an exit of the loop is needed to enter it"
+                    raise not_functionalizable("tangled loops", text)
                 if frame in parents:
                     raise not_functionalizable("inner loop", "a loop in it is not compiled")
-                self._functionalize_loop(frame, agreed, rules)
-                done = True
+                self._functionalize_loop(frame, liveness, rules)
+                changed = True
             except NotFunctionalizable as error:
-                self.kept[frame.path] = RegionReport(
+                self.left_lowered[frame.path] = RegionReport(
                     "loop", frame.path, _ops_by_name(frame.nodes), None, error.reason
                 )
-        return done
+        return changed
 
     def _functionalize_conditionals(
-        self, frame: Frame, liveness: LivenessRule, rules: CompilationRules, waiting: CycleGraph
+        self,
+        frame: Frame,
+        liveness: LivenessRule,
+        rules: CompilationRules,
+        dependencies: CycleGraph,
     ) -> bool:
-        """Raise the conditionals of a frame in which no other is; true if there were any."""
+        """Functionalize the innermost conditionals of a frame; return false if there are none."""
         merges = [node for node in frame.merges if back_edge_of(node) is None]
         if not merges:
             return False
-        every = predicate_sides(frame, liveness.frames.order)
+        sides = predicate_sides(frame, liveness.frames.order)
         groups: dict[PredicateSides, list[ConditionalRegion]] = {}
         for merge in merges:
             try:
-                if merge in waiting.in_cycle:
-                    raise not_functionalizable("tangled loops", "it waits for itself")
-                if merge.name in self.refused:
-                    raise NotFunctionalizable(self.refused[merge.name])
-                form = conditional_region(merge, every)
+                if merge in dependencies.in_cycle:
+                    raise not_functionalizable("tangled loops", "it depends on itself")
+                if merge.name in self.rejected:
+                    raise NotFunctionalizable(self.rejected[merge.name])
+                form = conditional_region(merge, sides)
                 self._require_nodes([merge, *form.cone().inside], rules)
                 require_uniform_liveness(form, liveness)
-                self._gather(groups.setdefault(form.decided, []), form, liveness, waiting)
+                group = groups.setdefault(form.predicate_sides, [])
+                self._add_to_group(group, form, liveness, dependencies)
             except NotFunctionalizable as error:
                 ops = {merge.name: merge.op}
-                self.kept[merge.name] = RegionReport(
+                self.left_lowered[merge.name] = RegionReport(
                     "conditional", merge.name, ops, None, error.reason
                 )
         for form in (form for forms in groups.values() for form in forms):
             self._functionalize_branches(form)
         return any(groups.values())
 
-    def _gather(
+    def _add_to_group(
         self,
-        groups: list[ConditionalRegion],
+        group: list[ConditionalRegion],
         form: ConditionalRegion,
         liveness: LivenessRule,
-        waiting: CycleGraph,
+        dependencies: CycleGraph,
     ) -> None:
-        """Let a Merge be of the call of another one, if it can be without waiting for itself."""
+        """Let a Merge share the call of another with the same predicate unless a cycle closes."""
         (merge,) = form.merges
-        for group in groups:
-            first = group.merges[0]
-            if not liveness.alike(first, merge):
+        vertex_of = dependencies.vertex_of
+        for region in group:
+            first = region.merges[0]
+            if not liveness.same_liveness(first, merge):
                 continue
-            if waiting.join(waiting.of[first], waiting.of[merge]) is not None:
-                group.merges.append(merge)
+            if dependencies.merge(vertex_of[first], vertex_of[merge]) is not None:
+                region.merges.append(merge)
                 return
-        groups.append(form)
+        group.append(form)
 
     def _functionalize_branches(self, form: ConditionalRegion) -> None:
         inside, outside, _ = form.cone()
-        node = functionalize_cond(self.graph, form, self._name("if"), set(self.constraints.kept))
-        ops = self._inner(self._remove_unread([*inside, *form.decided.switches]))
-        ops.update(self._unread(item.node for item in outside if is_cheap_constant(item.node)))
-        self.raised[node] = RegionReport("conditional", form.merges[0].name, ops, node)
+        node = functionalize_cond(self.graph, form, self._name("if"), set(self.constraints.fetched))
+        ops = self._original_ops_of(self._remove_unread([*inside, *form.predicate_sides.switches]))
+        ops.update(
+            self._drop_unread(tensor.node for tensor in outside if is_cheap_constant(tensor.node))
+        )
+        self.functionalized[node] = RegionReport("conditional", form.merges[0].name, ops, node)
 
     def _remove_unread(self, nodes: list[Node]) -> list[Node]:
-        """Remove those that nothing reads any more; the removed."""
-        gone: list[Node] = []
+        """Remove nodes that nothing reads any more, and return them."""
+        removed: list[Node] = []
         todo = dict.fromkeys(node for node in nodes if self.graph.nodes.get(node.name) is node)
         while todo:
-            unread = [node for node in todo if not node.uses and node not in self.constraints.kept]
+            unread = [
+                node for node in todo if not node.uses and node not in self.constraints.fetched
+            ]
             if not unread:
                 break
             for node in unread:
                 del todo[node]
                 self.graph.remove(node)
-            gone += unread
-        return gone
+            removed += unread
+        return removed
 
     def _functionalize_loop(
         self, frame: Frame, liveness: LivenessRule, rules: CompilationRules
     ) -> None:
-        if frame.path in self.refused:
-            raise NotFunctionalizable(self.refused[frame.path])
+        if frame.path in self.rejected:
+            raise NotFunctionalizable(self.rejected[frame.path])
         form = functionalizable_loop(frame, liveness.frames)
         self._require_compiled(frame, rules)
         require_uniform_entry(form, liveness)
         name = self._name("loop")
         call = loop_call(self.graph, form, name)
         require_static_shapes(self.graph, call, self._known_shapes())
-        leaving, copied = set(frame.exits), [enter.inputs[0].node for enter in call.copied]
-        ops = self._inner([node for node in frame.nodes if node not in leaving], frame.enters)
+        exits, copied = set(frame.exits), [enter.inputs[0].node for enter in call.copied]
+        ops = self._original_ops_of(
+            [node for node in frame.nodes if node not in exits], frame.enters
+        )
         node = functionalize_while(self.graph, form, call, name)
-        ops.update(self._unread(copied))
-        self.raised[node] = RegionReport("loop", frame.path, ops, node)
+        ops.update(self._drop_unread(copied))
+        self.functionalized[node] = RegionReport("loop", frame.path, ops, node)
 
     def _known_shapes(self) -> StaticShapes:
-        """The shapes of the graph as the round found it."""
+        """Return the shapes in the graph at the start of the round."""
         if self._shapes is None:
             self._shapes = infer_shapes(self.graph)
         return self._shapes
 
-    def _inner(self, *groups: Iterable[Node]) -> dict[str, str]:
-        """The nodes of a region by name, with those of the regions in it, which are gone."""
+    def _original_ops_of(self, *groups: Iterable[Node]) -> dict[str, str]:
+        """Return the original ops of a region, and of inner regions, which are forgotten."""
         ops: dict[str, str] = {}
         lists = self.lists.original_ops()
         for node in (node for group in groups for node in group):
-            region = self.raised.pop(node, None)
+            region = self.functionalized.pop(node, None)
             if region is not None:
                 ops.update(region.ops)
-            elif node in lists or node in self._given:
+            elif node in lists or node in self._original_nodes:
                 ops.update(lists.get(node, {node.name: node.op}))
         return ops
 
     def original_ops(self) -> dict[Node, Mapping[str, str]]:
-        """What each new node stands for: nodes that were, by name with their ops."""
-        found: dict[Node, Mapping[str, str]] = {
-            node: {} for node in self.graph if node not in self._given
+        """Return for each new node the original nodes that it replaces, by name with their ops."""
+        replaced: dict[Node, Mapping[str, str]] = {
+            node: {} for node in self.graph if node not in self._original_nodes
         }
-        found.update(self.lists.original_ops())
-        found.update((node, region.ops) for node, region in self.raised.items())
-        return found
+        replaced.update(self.lists.original_ops())
+        replaced.update((node, region.ops) for node, region in self.functionalized.items())
+        return replaced
 
-    def _unread(self, constants: Iterable[Node]) -> Iterator[tuple[str, str]]:
-        """Drop the constants that were read in a region alone; they are in it now."""
+    def _drop_unread(self, constants: Iterable[Node]) -> Iterator[tuple[str, str]]:
+        """Remove constants that only a region read; yield their names and ops."""
         for node in dict.fromkeys(constants):
-            if not node.uses and node not in self.constraints.kept:
+            if not node.uses and node not in self.constraints.fetched:
                 yield node.name, node.op
                 self.graph.remove(node)
 
     def _require_compiled(self, frame: Frame, rules: CompilationRules) -> None:
-        """Raise Refused unless a loop compiles, and nobody asks for what is in it."""
-        leaving = set(frame.exits)
-        self._require_nodes([node for node in frame.nodes if node not in leaving], rules)
+        """Raise NotFunctionalizable unless a loop compiles and nothing inside is fed or fetched."""
+        exits = set(frame.exits)
+        self._require_nodes([node for node in frame.nodes if node not in exits], rules)
 
     def _require_nodes(self, nodes: Iterable[Node], rules: CompilationRules) -> None:
-        """Raise Refused unless XLA compiles nodes, on one device, and nobody asks for one."""
+        """Raise NotFunctionalizable unless nodes compile, on one device, none fed or fetched."""
         chosen = list(nodes)
         if len({DeviceName.parse(node.device) for node in chosen}) > 1:
             raise not_functionalizable("several devices", "its nodes are not on one device")
         for node in chosen:
-            asked = self.constraints.needed is not None and node in self.constraints.kept
-            if node in self.constraints.fed or (asked and role_of(node) is not Role.MERGE):
+            fetched = self.constraints.needed is not None and node in self.constraints.fetched
+            if node in self.constraints.fed or (fetched and role_of(node) is not Role.MERGE):
                 raise not_functionalizable("fed", f"{node.name} is fed or fetched", node=node.name)
             op = lookup(node.op)
             if op is not None and op.role:
                 continue
-            reason = rules.refusal(node)
+            reason = rules.rejection(node)
             if reason is not None and reason.kind not in _CLUSTER_ONLY_REASONS:
                 data = {**reason.data, "node": node.name}
                 raise NotFunctionalizable(
@@ -337,16 +355,16 @@ class Functionalizer:
                 )
             if op is None or op.stateful:
                 raise not_functionalizable(
-                    "effects", f"{node.name}: {node.op} hangs on state", node=node.name
+                    "effects", f"{node.name}: {node.op} is stateful", node=node.name
                 )
 
     def _name(self, kind: str) -> str:
-        """A name that is free, and so are those of its functions."""
+        """Return a node name that is unused, also with the suffixes of its functions."""
         while True:
             name = f"{kind}_{self._names}"
             self._names += 1
-            made = [name, *(f"{name}_{part}" for part in _FUNCTION_SUFFIXES)]
-            if not any(one in self.graph or one in self.graph.functions for one in made):
+            names = [name, *(f"{name}_{suffix}" for suffix in _FUNCTION_SUFFIXES)]
+            if not any(new in self.graph or new in self.graph.functions for new in names):
                 return name
 
 

@@ -293,6 +293,6 @@ def _require_each_iteration(node: Node, loops: tuple[Frame, ...], liveness: Live
         if len(frame.loop_conds) != 1 or not frame.next_iterations:
             raise not_functionalizable("list", f"the loop {frame.path} has no one condition")
     last = loops[-1].next_iterations[0]
-    if not liveness.alike(node, last):
+    if not liveness.same_liveness(node, last):
         text = f"{node.name} does not run in each iteration"
         raise not_functionalizable("list", text, node=node.name)

@@ -102,7 +102,7 @@ def tensor_array_use(
         n for n in gathers if covers_all_indices(n.inputs[1], made, sizes, shapes)
     )
     fill = use.filled = None if sizes else _complete_fill(use, shapes)
-    if fill and not all(liveness.same(fill, place) for place in (fill.inputs[2], made)):
+    if fill and not all(liveness.equal(fill, place) for place in (fill.inputs[2], made)):
         raise not_functionalizable("list", f"{fill.name} may be dead while what it writes is not")
     if fill is None and any(is_a(node, TensorArrayScatterV3) for node in use.users):
         raise not_functionalizable("list", "it is written at chosen places", node=made.name)

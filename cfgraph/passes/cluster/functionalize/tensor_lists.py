@@ -37,7 +37,7 @@ class FunctionalizedLists:
     """
 
     nodes: dict[str, dict[Node, dict[str, str]]] = field(default_factory=dict)
-    kept: dict[str, RegionReport] = field(default_factory=dict)
+    left_unchanged: dict[str, RegionReport] = field(default_factory=dict)
 
     def live_nodes(self, graph: Graph) -> dict[str, list[Node]]:
         """For each list the nodes that handle it and are still in the graph."""
@@ -77,7 +77,7 @@ def functionalize_lists(
             require_static_size(group, shapes, kept)
             lists.nodes[name] = {node: {node.name: node.op} for node in group}
         except NotFunctionalizable as error:
-            lists.kept[name] = RegionReport("list", name, ops, None, error.reason)
+            lists.left_unchanged[name] = RegionReport("list", name, ops, None, error.reason)
     for node in made:
         name, op = node.name, node.op
         try:
@@ -90,7 +90,7 @@ def functionalize_lists(
                     graph, tensor_array_use(node, liveness, kept, shapes)
                 )
         except NotFunctionalizable as error:
-            lists.kept[name] = RegionReport("list", name, {name: op}, None, error.reason)
+            lists.left_unchanged[name] = RegionReport("list", name, {name: op}, None, error.reason)
     return lists
 
 
