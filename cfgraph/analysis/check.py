@@ -32,7 +32,7 @@ _LOOP_INPUT_ROLES: Final = (Role.ENTER, Role.NEXT_ITERATION)
 _SHOWN: Final = 4
 
 
-def liveness_findings(
+def _liveness_findings(
     graph: Graph, bodies: Mapping[str, Graph], fetches: Collection[TokenSource] = ()
 ) -> Iterator[Finding]:
     """Findings on a graph that verifies, and on the bodies of its functions by name.
@@ -189,11 +189,6 @@ class CheckReport:
         """How many findings have this level."""
         return sum(finding.level == level for finding in self.findings)
 
-    @property
-    def is_valid(self) -> bool:
-        """True if there are no errors; the graph may still have warnings."""
-        return not self.count("error")
-
     def reaches(self, level: str) -> bool:
         """True if there is a finding of this level, or of a worse one."""
         bad = LEVELS[: LEVELS.index(level) + 1]
@@ -226,7 +221,7 @@ def check(graph: Graph, fetches: Iterable[str] = ()) -> CheckReport:
     if all(finding.level != "error" for finding in found):
         bodies = _body_graphs(graph)
         found.extend(_shape_findings(graph, bodies))
-        found.extend(liveness_findings(graph, bodies, wanted))
+        found.extend(_liveness_findings(graph, bodies, wanted))
     return CheckReport(tuple(sorted(found, key=lambda finding: LEVELS.index(finding.level))))
 
 

@@ -18,7 +18,7 @@ from cfgraph.analysis.loops.frames import Frames
 from cfgraph.analysis.loops.happens_before import HappensBefore
 from cfgraph.ir.graph import Graph, Node
 
-MAX_EFFECTS: Final = 2048
+_MAX_ACCESSES: Final = 2048
 _MAX_TRIED: Final = 32
 
 
@@ -36,7 +36,7 @@ def effect_findings(
     marked = list(dict.fromkeys(marked))
     if not marked:
         return
-    if len(marked) > MAX_EFFECTS:
+    if len(marked) > _MAX_ACCESSES:
         message = f"{len(marked)} uses of variables and the like are too many to look for races"
         yield Finding("CFG222", "note", message)
         return

@@ -29,32 +29,6 @@ def catalog() -> dict[str, Code]:
     return {code: Code(code, **entry) for code, entry in sorted(tomllib.loads(text).items())}
 
 
-_SECTIONS = {
-    "0": "Input",
-    "1": "Structure",
-    "2": "Control flow",
-    "3": "Types and shapes",
-    "4": "Devices",
-    "5": "Gradients",
-    "6": "Clusters",
-    "7": "Runs",
-    "8": "Comparisons",
-}
-
-
-def as_markdown() -> str:
-    """The catalogue as a page, a part for each first digit."""
-    lines = ["# Codes", "", "Every code that cfgraph reports; `cfgraph explain CODE` prints one."]
-    part = ""
-    for entry in catalog().values():
-        if entry.code[3] != part:
-            part = entry.code[3]
-            lines += ["", f"## {_SECTIONS[part]}"]
-        head = f"### {entry.code}: {entry.title}"
-        lines += ["", head, "", f"{entry.level.capitalize()}. {entry.explanation}", "", entry.fix]
-    return "\n".join(lines) + "\n"
-
-
 def find_code(code: str) -> Code:
     """The entry of a code, in either case of letters. Raises UsageError where there is none."""
     known = catalog()

@@ -23,7 +23,7 @@ from cfgraph.ops.opdef.op import Dims, lookup
 from cfgraph.ops.shape_inference import StaticShapes
 
 SIZE: Final = 32
-ELEMENTS: Final = 1024
+_UNKNOWN_ELEMENTS: Final = 1024
 ITERATIONS: Final = 10
 _MAX_ITERATIONS: Final = 1e9
 _DEFAULT_KIND: Final = "CPU"
@@ -135,7 +135,7 @@ class CostEstimates:
         key = (shape.dims, dtype)
         known = self._known.get(key)
         if known is None:
-            raw = (ELEMENTS,) if shape.dims is None else shape.dims
+            raw = (_UNKNOWN_ELEMENTS,) if shape.dims is None else shape.dims
             dims = tuple(SIZE if dim is None else dim for dim in raw)
             known = self._known[key] = _Size(
                 dims, _element_bytes(dtype) * prod(dims) if dtype else 0

@@ -27,27 +27,27 @@ from cfgraph.ir.role import Role
 from cfgraph.ir.topological_order import OpRoles
 
 
-def tf_frame(node: Node, found: Frames) -> Frame:
+def _tf_frame(node: Node, found: Frames) -> Frame:
     """The frame that TensorFlow counts a node to: for an Enter the one it leads into."""
     frame = found.of[node]
     inside = found.of_outputs[node]
     return inside if inside.depth > frame.depth else frame
 
 
-def outermost_loop(frame: Frame) -> Frame:
+def _outermost_loop(frame: Frame) -> Frame:
     """The loop around a frame that is in no other; the root frame itself."""
     while frame.parent is not None and frame.parent.parent is not None:
         frame = frame.parent
     return frame
 
 
-def visiting_batches(graph: Graph, found: Frames) -> Iterator[tuple[Frame, list[Node]]]:
+def _visiting_batches(graph: Graph, found: Frames) -> Iterator[tuple[Frame, list[Node]]]:
     """All nodes, sources first, by outermost loops; nodes in no loop have batches of their own.
 
     Raises Unsupported where two loops wait for each other, which TensorFlow does not take.
     """
     order = _BatchOrder(graph, found).run()
-    for loop, nodes in groupby(order, lambda node: outermost_loop(tf_frame(node, found))):
+    for loop, nodes in groupby(order, lambda node: _outermost_loop(_tf_frame(node, found))):
         yield loop, list(nodes)
 
 
@@ -93,7 +93,7 @@ class _BatchOrder:
 
     def park(self, node: Node) -> None:
         """A node has all it needs; at the border of an outermost loop it still waits."""
-        inside = tf_frame(node, self.found)
+        inside = _tf_frame(node, self.found)
         role = self.roles[node.op]
         if inside.depth == 1 and role is Role.ENTER:
             self.enters.setdefault(inside, []).append(node)
@@ -142,8 +142,8 @@ def deadness_tf(graph: Graph, *, optimistic: bool = True) -> TfDeadness:
     """
     found = frames(graph)
     found.require_valid()
-    rules = _TfTransferFunctions({node: tf_frame(node, found) for node in graph})
-    for loop, nodes in visiting_batches(graph, found):
+    rules = _TfTransferFunctions({node: _tf_frame(node, found) for node in graph})
+    for loop, nodes in _visiting_batches(graph, found):
         rules.batch(nodes, optimistic=optimistic and loop.parent is not None)
     return TfDeadness(rules.of)
 

@@ -11,9 +11,10 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from cfgraph.analysis.trainable_inputs import is_same_variable
+from cfgraph.analysis.feeds_and_fetches import is_input
+from cfgraph.analysis.resource_handles import is_same_variable, is_variable, variable_of_handle
 from cfgraph.ir import registry
-from cfgraph.ir.graph import Node, Output
+from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ops.opdef.gradient_api import no_gradient
 from cfgraph.ops.opdef.op import lookup
 
@@ -38,6 +39,24 @@ class GradientCut:
     def to_json(self) -> dict[str, Any]:
         """The cut as a member of a command's JSON document."""
         return {"kind": self.kind, "nodes": [n.name for n in self.nodes], "reason": self.reason}
+
+
+def default_xs(graph: Graph) -> list[Output]:
+    """Default tensors to differentiate with respect to, in graph order.
+
+    These are the variables (handles or references, including those that are fed) and the inputs of
+    real or complex type. A graph does not say which variables are trained, so it is all of them.
+    """
+    found = []
+    for node in graph:
+        dtype = node.attrs.get("dtype") if is_variable(node) else None
+        if is_input(node):
+            dtype = node.output().dtype
+        if dtype is not None and dtype.kind == "resource":
+            dtype, _ = variable_of_handle(graph, node.output())
+        if dtype is not None and (dtype.is_floating or dtype.is_complex):
+            found.append(node.output())
+    return found
 
 
 def find_gradient_cut(

@@ -12,7 +12,7 @@ from cfgraph.ir.devices import LOCAL_TASK, merge_device_names, short_device_name
 from cfgraph.ir.graph import Graph, Node
 from cfgraph.ir.names import did_you_mean
 
-FILTER_FIELDS: Final = ("op", "device", "frame")
+_FILTER_FIELDS: Final = ("op", "device", "frame")
 
 
 def select_nodes(graph: Graph, found: Frames, filters: Iterable[str]) -> list[Node]:
@@ -36,7 +36,7 @@ def matches_filter(node: Node, found: Frames | None, kind: str, pattern: str) ->
     return fnmatchcase(node.op if kind == "op" else node.name, pattern)
 
 
-def split_filter(text: str, fields: Sequence[str] = FILTER_FIELDS) -> tuple[str, str]:
+def split_filter(text: str, fields: Sequence[str] = _FILTER_FIELDS) -> tuple[str, str]:
     """The kind and the pattern of a filter. Raises UsageError for a kind that is none."""
     kind, colon, pattern = text.partition(":")
     if not colon:

@@ -18,8 +18,9 @@ from cfgraph.ops.families.constants import Identity
 from cfgraph.ops.families.control_flow import ForwardingOp
 from cfgraph.ops.families.functional import FunctionalOp
 from cfgraph.ops.families.identity import ForwardingIdentity
-from cfgraph.ops.families.resource_variables import ReadVariableOp, declared_shape
+from cfgraph.ops.families.resource_variables import ReadVariableOp, VarHandleOp, declared_shape
 from cfgraph.ops.families.stacks import StackHandle, StackPopV2, StackPushV2
+from cfgraph.ops.families.variables import VariableV2
 from cfgraph.ops.opdef.op import is_a, lookup, role_of
 
 
@@ -34,6 +35,26 @@ def variable_of_handle(graph: Graph, handle: Output) -> tuple[DType | None, Shap
         declared = handle.node.attrs.get("dtype")
         return (declared if isinstance(declared, DType) else None), declared_shape(handle)
     return _VariableReadTypes(graph).of(handle), UNKNOWN_SHAPE
+
+
+def is_variable(node: Node | BodyNode) -> bool:
+    """True for a node that gives a variable: a reference to it, or its handle."""
+    return is_a(node, VariableV2, VarHandleOp)
+
+
+def is_same_variable(one: Node, other: Node) -> bool:
+    """True for two nodes that give the same variable."""
+    if not (is_variable(one) and is_variable(other)):
+        return False
+    return variable_key(one) == variable_key(other)
+
+
+def variable_key(node: Node) -> tuple[str, str]:
+    """The container and the name under which a session keeps the variable that a node gives."""
+    shared = node.attr("shared_name").decode()
+    if is_a(node, VariableV2):
+        shared = shared or node.name
+    return node.attr("container").decode(), shared
 
 
 class _VariableReadTypes:

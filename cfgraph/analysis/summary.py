@@ -31,7 +31,7 @@ from cfgraph.ops.opdef.op import lookup, role_of
 from cfgraph.ops.shape_inference import infer_shapes
 
 
-def io_nodes(graph: Graph) -> set[Node]:
+def _io_nodes(graph: Graph) -> set[Node]:
     """The nodes that read or write files, also in functions that they call, and all behind them."""
     touching = _io_functions(graph)
     return reachable_from(graph, [node for node in graph if _does_io(node, touching)])
@@ -198,7 +198,7 @@ def sinks(graph: Graph, found: Frames | None = None) -> list[Output]:
 
 def without_io_nodes(graph: Graph, items: list[Output]) -> list[Output]:
     """Tensors but for those that come of reading or writing files, if any other is there."""
-    files = io_nodes(graph)
+    files = _io_nodes(graph)
     return [item for item in items if item.node not in files] or items
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NoReturn
 
 from cfgraph.analysis.reachability import ancestors
-from cfgraph.analysis.trainable_inputs import is_variable, variable_key
+from cfgraph.analysis.resource_handles import is_variable, variable_key
 from cfgraph.compare.functional_interpreter import run_functional
 from cfgraph.errors import Unsupported
 from cfgraph.ir.graph import Graph, Node

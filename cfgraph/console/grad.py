@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from cfgraph.analysis.gradient_paths import default_xs
+from cfgraph.analysis.resource_handles import is_variable, variable_key
 from cfgraph.analysis.summary import sinks
-from cfgraph.analysis.trainable_inputs import default_xs, is_variable, variable_key
 from cfgraph.compare.finite_differences import SlopeComparison
 from cfgraph.compare.gradient_check import GradientCheckOptions, check_gradients
 from cfgraph.console.grad_report import AddedGradients, added_gradients, print_gradients

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from cfgraph.analysis.effects import EffectAnalysis
 from cfgraph.analysis.reachability import ancestors
-from cfgraph.analysis.trainable_inputs import is_variable, variable_key
+from cfgraph.analysis.resource_handles import is_variable, variable_key
 from cfgraph.errors import CfgraphError, InvalidInput, UsageError
 from cfgraph.ir.attrs import TensorValue
 from cfgraph.ir.file_io import read_file

@@ -5,9 +5,33 @@ from pathlib import Path
 
 import pytest
 
-from cfgraph.analysis.codes import as_markdown, catalog, find_code
+from cfgraph.analysis.codes import catalog, find_code
 from cfgraph.analysis.findings import LEVELS
 from cfgraph.errors import UsageError
+
+SECTIONS = {
+    "0": "Input",
+    "1": "Structure",
+    "2": "Control flow",
+    "3": "Types and shapes",
+    "4": "Devices",
+    "5": "Gradients",
+    "6": "Clusters",
+    "7": "Runs",
+    "8": "Comparisons",
+}
+
+
+def as_markdown() -> str:
+    lines = ["# Codes", "", "Every code that cfgraph reports; `cfgraph explain CODE` prints one."]
+    part = ""
+    for entry in catalog().values():
+        if entry.code[3] != part:
+            part = entry.code[3]
+            lines += ["", f"## {SECTIONS[part]}"]
+        head = f"### {entry.code}: {entry.title}"
+        lines += ["", head, "", f"{entry.level.capitalize()}. {entry.explanation}", "", entry.fix]
+    return "\n".join(lines) + "\n"
 
 
 def test_the_catalogue_lists_the_codes_that_the_source_uses_and_no_other(root: Path) -> None:

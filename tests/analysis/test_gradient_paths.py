@@ -3,11 +3,11 @@ from __future__ import annotations
 import cfgraph
 from cfgraph.analysis.gradient_paths import (
     GradientCut,
+    default_xs,
     find_gradient_cut,
     format_path,
     gradient_path_through,
 )
-from cfgraph.analysis.trainable_inputs import default_xs
 from cfgraph.ir.graph import Graph
 
 

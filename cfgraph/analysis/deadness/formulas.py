@@ -15,9 +15,9 @@ from typing import Final
 
 TRUE: Final = 1
 FALSE: Final = -1
-LANES: Final = 256
+_LANES: Final = 256
 
-_ALL: Final = (1 << LANES) - 1
+_ALL: Final = (1 << _LANES) - 1
 # conjunctions of so many are flattened; longer ones stay a part, so that nesting stays linear
 _FLAT: Final = 8
 _CHOICES: Final = 16
@@ -79,10 +79,10 @@ class Formulas:
     def _sample(self, symbol: Symbol) -> int:
         """Random values, the same in every run; of one group at most one is true in a lane."""
         if not symbol.group:
-            return random.Random(f"{symbol.kind} {symbol.name}").getrandbits(LANES)
+            return random.Random(f"{symbol.kind} {symbol.name}").getrandbits(_LANES)
         place = len(self.groups.get(symbol.group, ()))
         choices = random.Random(symbol.name)
-        lanes = [choices.randrange(_CHOICES) for _ in range(LANES)]
+        lanes = [choices.randrange(_CHOICES) for _ in range(_LANES)]
         return sum(1 << lane for lane, choice in enumerate(lanes) if choice == place)
 
     def all_of(self, formulas: Iterable[int]) -> int:

@@ -26,7 +26,7 @@ _MAX_STEPS: Final = 200
 _CARRYING_ROLES: Final = (Role.SWITCH, Role.ENTER, Role.EXIT, Role.NEXT_ITERATION, Role.LOOP_COND)
 
 
-def entered_value(merge: Node, frames: Frames, cut: Collection[Output]) -> tuple[Output, ...]:
+def _entered_value(merge: Node, frames: Frames, cut: Collection[Output]) -> tuple[Output, ...]:
     """What the Enters of a loop variable read; nothing where the variable may change.
 
     All that comes round must stem from the Merge itself, through ops that hand a value on, and
@@ -56,7 +56,7 @@ def entered_value(merge: Node, frames: Frames, cut: Collection[Output]) -> tuple
     return tuple(starts)
 
 
-def exited_value(leaving: Node, frames: Frames, cut: Collection[Output]) -> tuple[Output, ...]:
+def _exited_value(leaving: Node, frames: Frames, cut: Collection[Output]) -> tuple[Output, ...]:
     """What an Exit hands out where that is a variable that does not change: what has entered."""
     item = leaving.inputs[0]
     for _ in range(_MAX_STEPS):
@@ -64,7 +64,7 @@ def exited_value(leaving: Node, frames: Frames, cut: Collection[Output]) -> tupl
         if item in cut or node not in frames.of:
             return ()
         if role_of(node) is Role.MERGE:
-            return () if port else entered_value(node, frames, cut)
+            return () if port else _entered_value(node, frames, cut)
         sources = _forwarded_inputs(item)
         if not sources or role_of(node) in (Role.ENTER, Role.EXIT, Role.NEXT_ITERATION):
             return ()
@@ -185,12 +185,12 @@ class PredicateValues:
         if node in self.senders:
             return self.senders[node].inputs[:1]
         if op.role is Role.EXIT:
-            return exited_value(node, self.frames, self.cut)
+            return _exited_value(node, self.frames, self.cut)
         if op.role is Role.MERGE:
             if output.port:
                 return ()
             closes = self._closes(node)
-            return entered_value(node, self.frames, self.cut) if closes else node.inputs
+            return _entered_value(node, self.frames, self.cut) if closes else node.inputs
         if op.is_identity:
             return (node.inputs[min(output.port, len(node.inputs) - 1)],)
         return node.inputs if _is_function(op) else ()

@@ -22,7 +22,7 @@ from cfgraph.ir.role import Role
 from cfgraph.ir.topological_order import OpRoles
 
 
-def needs_arrival_analysis(frames: Frames, roles: OpRoles) -> bool:
+def _needs_arrival_analysis(frames: Frames, roles: OpRoles) -> bool:
     """True if some node in a graph with loops tells what is dead from what never comes."""
     if len(frames.all) == 1:
         return False
@@ -139,7 +139,7 @@ class TransferFunctions:
         self.loops = Recurrences(self.formulas, solver, self._fires)
         self.exits = ExitConditions(self.formulas, solver, self.loops)
         self.arrivals = (
-            ArrivalConditions(self) if needs_arrival_analysis(frames, self.roles) else None
+            ArrivalConditions(self) if _needs_arrival_analysis(frames, self.roles) else None
         )
 
     def _has_non_merge_reader(self, node: Node) -> bool:

@@ -39,18 +39,18 @@ def frame_path(found: Frames, x: Output, reader: Node) -> FramePath:
             here = here.parent or here
     ready: Output | None = x
     for frame in leaves:
-        ready = ready and next((e.output() for e in frame.exits if exit_carries(e, ready)), None)
+        ready = ready and next((e.output() for e in frame.exits if _exit_carries(e, ready)), None)
     for frame in enters:
-        ready = ready and next((e.output() for e in frame.enters if enter_carries(e, ready)), None)
+        ready = ready and next((e.output() for e in frame.enters if _enter_carries(e, ready)), None)
     return FramePath(tuple(leaves), tuple(enters), ready, tuple(leaves[0].exits) if leaves else ())
 
 
-def enter_carries(enter: Node, x: Output) -> bool:
+def _enter_carries(enter: Node, x: Output) -> bool:
     """True if an Enter gives a tensor to every iteration of its loop."""
     return x in enter.inputs and bool(enter.attr("is_constant"))
 
 
-def exit_carries(leave: Node, x: Output) -> bool:
+def _exit_carries(leave: Node, x: Output) -> bool:
     """True if an Exit gives the last value of a tensor in its loop."""
     return strip_identities(x) in map(strip_identities, _final_values(leave))
 

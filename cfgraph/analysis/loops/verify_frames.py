@@ -68,7 +68,7 @@ def verify_frames(
             yield from _second_loop_cond(found.of[node], node, conditions)
 
 
-def frame_label(frame: Frame) -> str:
+def _frame_label(frame: Frame) -> str:
     """A frame as messages name it."""
     return f"frame '{frame.path}'" if frame.parent else "the root frame"
 
@@ -97,8 +97,8 @@ def _mixed_frames(found: Frames, node: Node, cut: Collection[Output], roles: OpR
     name, source, _ = next(item for item in sources if item[2] is here)
     other, stranger, frame = next(item for item in sources if item[2] is not here)
     message = (
-        f"inputs come from different frames: {name!r} is in {frame_label(here)}, "
-        f"{other!r} in {frame_label(frame)}"
+        f"inputs come from different frames: {name!r} is in {_frame_label(here)}, "
+        f"{other!r} in {_frame_label(frame)}"
     )
     hint = _mixed_frames_hint((name, here), (other, stranger, frame))
     related = (source.name, stranger.name)
@@ -151,7 +151,7 @@ def _second_loop_cond(frame: Frame, node: Node, conditions: dict[Frame, Node]) -
     first = conditions.setdefault(frame, node)
     if first is not node:
         message = (
-            f"{frame_label(frame)} has more than one LoopCond: {first.name!r} and {node.name!r}"
+            f"{_frame_label(frame)} has more than one LoopCond: {first.name!r} and {node.name!r}"
         )
         hint = "two loops in one frame need different frame names"
         yield Finding("CFG206", "error", message, node.name, hint, (first.name,), str(frame))
@@ -175,8 +175,8 @@ def _merge_faults(
         have = found.of_outputs.get(item.node)
         if have is not None and have is not frame and have is not found.root:
             message = (
-                f"the loop does not close: the Merge is in {frame_label(frame)}, "
-                f"its NextIteration {item.node.name!r} in {frame_label(have)}"
+                f"the loop does not close: the Merge is in {_frame_label(frame)}, "
+                f"its NextIteration {item.node.name!r} in {_frame_label(have)}"
             )
             hint = "a value leaves an inner loop by its Exit before the outer loop goes on"
             yield Finding(

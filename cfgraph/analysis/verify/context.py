@@ -56,7 +56,7 @@ class NodeTypes(NamedTuple):
     outputs: TypeRow | None
 
 
-UNKNOWN_TYPES: Final = NodeTypes(None, None)
+_UNKNOWN_TYPES: Final = NodeTypes(None, None)
 
 
 class Signatures:
@@ -88,7 +88,7 @@ class Signatures:
         """What nodes of an op read and return, given their attributes."""
         signature = self.of(op)
         if signature is None:
-            return lambda attrs: UNKNOWN_TYPES
+            return lambda attrs: _UNKNOWN_TYPES
         args = (*signature.inputs, *signature.outputs)
         names = [name for arg in args for name in (arg.type_attr, arg.count) if name]
         known = self._types.setdefault(op, {})

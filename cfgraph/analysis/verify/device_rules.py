@@ -22,7 +22,7 @@ from cfgraph.ir.role import Role
 from cfgraph.ir.topological_order import OpRoles
 
 # the version of GraphDef that this package follows: that of TensorFlow 2.21
-CONSUMER: Final = 2474
+_CONSUMER: Final = 2474
 
 _DEVICE: Final = re.compile(
     r"(/job:[A-Za-z]\w*|/(replica|task):(\d+|\*)|/device:(\*|[A-Za-z]\w*)(:(\d+|\*))?"
@@ -72,18 +72,18 @@ def check_versions(subject: VerifyContext) -> Iterator[Finding]:
     if producer < 0:
         message = f"the graph claims to come from a producer of version {producer}"
         yield Finding("CFG120", "error", message)
-    if min_consumer > CONSUMER:
+    if min_consumer > _CONSUMER:
         message = (
-            f"the graph is for consumers of version {min_consumer} and later, this is {CONSUMER}"
+            f"the graph is for consumers of version {min_consumer} and later, this is {_CONSUMER}"
         )
         yield Finding("CFG120", "error", message, hint="a newer version of cfgraph may read it")
-    if CONSUMER in bad_consumers:
-        message = f"the graph is not for consumers of version {CONSUMER}, which this is"
+    if _CONSUMER in bad_consumers:
+        message = f"the graph is not for consumers of version {_CONSUMER}, which this is"
         yield Finding("CFG120", "error", message, hint="write it anew with another producer")
 
 
 _PEER_ROLE: Final = {Role.SEND: Role.RECV, Role.RECV: Role.SEND}
-Ends = Mapping[Role | None, Mapping[RendezvousKey, Node]]
+_TransferEnds = Mapping[Role | None, Mapping[RendezvousKey, Node]]
 
 
 def check_transfers(subject: VerifyContext) -> Iterator[Finding]:
@@ -152,7 +152,7 @@ def _rendezvous_keys(transfers: Iterable[Node]) -> dict[Node, RendezvousKey]:
     return keys
 
 
-def _unmatched_transfers(ends: Ends, devices: set[str]) -> Iterator[Finding]:
+def _unmatched_transfers(ends: _TransferEnds, devices: set[str]) -> Iterator[Finding]:
     """Transfers without the other end; those with a device that is not here, all in one."""
     abroad = Counter[str]()
     for role, other in _PEER_ROLE.items():
@@ -180,7 +180,7 @@ def _key_hint(key: RendezvousKey, others: Iterable[RendezvousKey]) -> str | None
     return f"the one of that name goes from {same.send_device} to {same.recv_device}"
 
 
-def _message_cycles(subject: VerifyContext, ends: Ends) -> Iterator[Finding]:
+def _message_cycles(subject: VerifyContext, ends: _TransferEnds) -> Iterator[Finding]:
     """No node waits for itself by way of messages within an iteration."""
     pairs = [
         (ends[Role.SEND][key], recv)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from cfgraph.analysis.trainable_inputs import is_variable, variable_key
+from cfgraph.analysis.resource_handles import is_variable, variable_key
 from cfgraph.errors import Unsupported
 from cfgraph.ir.devices import short_device_name
 from cfgraph.ir.graph import Node
