@@ -100,7 +100,7 @@ def computes(event: TraceEvent) -> bool:
     if event.kind != "op" or event.dead or op is None:
         return False
     return bool(op.signature.partition("->")[0].strip()) and not (
-        op.role or op.is_identity or op.shape_only
+        op.role or op.aliasing.is_identity or op.algebra.shape_only
     )
 
 

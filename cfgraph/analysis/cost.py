@@ -100,7 +100,7 @@ class CostEstimates:
     def work(self, node: Node) -> tuple[float, int]:
         """Operations, and bytes read and written; nothing for what only hands on."""
         op = lookup(node.op)
-        if op is not None and (op.role or op.is_identity or not node.inputs):
+        if op is not None and (op.role or op.aliasing.is_identity or not node.inputs):
             return 0.0, 0
         made, read = self._made(node), tuple([self._size(item) for item in node.inputs])
         key = (node.op, read, made)

@@ -41,9 +41,9 @@ class EffectAnalysis:
                 continue
             op = facts.op
             for slot, is_handle in _resource_inputs(facts, node):
-                if op.stateful or not is_handle:
+                if op.effects.stateful or not is_handle:
                     origin = self.origin(node.inputs[slot])
-                    writes = is_handle and not op.reads_only
+                    writes = is_handle and not op.effects.reads_only
                     yield ResourceAccess(node, _resource_key(origin), origin.node.name, writes)
 
     def origin(self, handle: Output) -> Output:
@@ -73,7 +73,7 @@ class _HandleUseByOp(dict[str, _HandleUse | None]):
     def __missing__(self, name: str) -> _HandleUse | None:
         op = lookup(name)
         facts = None
-        if not (op is None or op.role or hasattr(op, "functional") or _has_flow(op)):
+        if not (op is None or op.role or op.calls.kind or _has_flow(op)):
             facts = _HandleUse(op, any(map(_is_handle, op.parsed().inputs)))
         self[name] = facts
         return facts
@@ -114,7 +114,7 @@ def _forwarded_handle(item: Output) -> Output | None:
         # one that closes a loop hands round what has entered
         entering = [one for one in node.inputs if not _is_next_iteration(one.node)]
         return entering[0] if len(set(entering)) == 1 else None
-    if op.role in FORWARDING_ROLES or op.is_identity:
+    if op.role in FORWARDING_ROLES or op.aliasing.is_identity:
         return node.inputs[0]
     return node.inputs[0] if _forwards_updated_ref(op, item) else None
 
@@ -127,7 +127,13 @@ def _is_next_iteration(node: Node) -> bool:
 def _forwards_updated_ref(op: type[Op], item: Output) -> bool:
     """True for a reference that an op got, changed and hands on."""
     given, made = item.node.inputs[0].dtype, item.dtype
-    return op.stateful and given is not None and made is not None and given.is_ref and made.is_ref
+    return (
+        op.effects.stateful
+        and given is not None
+        and made is not None
+        and given.is_ref
+        and made.is_ref
+    )
 
 
 def _resource_key(origin: Output) -> Hashable:

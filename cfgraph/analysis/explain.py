@@ -246,9 +246,9 @@ def _branch_of_reader(
 
 def _is_pure(node: Node) -> bool:
     op = lookup(node.op)
-    return op is not None and not (op.role or op.stateful or op.is_input)
+    return op is not None and not (op.role or op.effects.stateful or op.effects.is_input)
 
 
 def _is_work(node: Node) -> bool:
     op = lookup(node.op)
-    return bool(node.inputs) and op is not None and not op.is_identity
+    return bool(node.inputs) and op is not None and not op.aliasing.is_identity

@@ -30,7 +30,7 @@ _LAST_LOOSE_PRODUCER: Final = 21
 def is_input(node: Node) -> bool:
     """True for a node that is there to be fed."""
     op = lookup(node.op)
-    return bool(op and (op.is_input or _from_client(op.role, node)))
+    return bool(op and (op.effects.is_input or _from_client(op.role, node)))
 
 
 def _from_client(role: Role | None, node: Node) -> bool:

@@ -31,7 +31,7 @@ def variable_of_handle(graph: Graph, handle: Output) -> tuple[DType | None, Shap
     reads tell, in functions too.
     """
     op = lookup(handle.node.op)
-    if op is None or not op.is_input:
+    if op is None or not op.effects.is_input:
         declared = handle.node.attrs.get("dtype")
         return (declared if isinstance(declared, DType) else None), declared_shape(handle)
     return _VariableReadTypes(graph).of(handle), UNKNOWN_SHAPE
@@ -88,9 +88,9 @@ class _VariableReadTypes:
             return dtype if isinstance(dtype, DType) else None
         if op is None or not issubclass(op, FunctionalOp):
             return None
-        funcs = [node.attrs.get(key) for key in op.functions]
+        funcs = [node.attrs.get(key) for key in op.calls.functions]
         names = [part.name for func in funcs for part in _funcs(func)]
-        found = (self.type_in_function(name, slot - op.first_argument) for name in names)
+        found = (self.type_in_function(name, slot - op.calls.first_argument) for name in names)
         return next((dtype for dtype in found if dtype is not None), None)
 
     def type_in_function(self, name: str, place: int) -> DType | None:
@@ -165,4 +165,4 @@ def _handle_readers(handle: Output) -> Iterator[Node]:
 
 def _forwards_handle(node: Node) -> bool:
     op = lookup(node.op)
-    return op is not None and (op.is_identity or op.role in FORWARDING_ROLES)
+    return op is not None and (op.aliasing.is_identity or op.role in FORWARDING_ROLES)

@@ -54,7 +54,7 @@ def _io_functions(graph: Graph) -> set[str]:
 
 def _does_io(node: Node | BodyNode, functions: Iterable[str]) -> bool:
     op = lookup(node.op)
-    if op is not None and op.does_io:
+    if op is not None and op.effects.does_io:
         return True
     if op is not None and not any("func" in attr.kind for attr in op.parsed().attrs.values()):
         return False
@@ -74,7 +74,7 @@ def initializers(
     found: dict[Node, Node] = {}
     for node in graph:
         op = lookup(node.op)
-        if op is None or not op.initializes or not node.inputs or node in unrunnable:
+        if op is None or not op.effects.initializes or not node.inputs or node in unrunnable:
             continue
         resource = effects.origin(node.inputs[0]).node
         if resource in known and resource not in found and _needs_no_feed(graph, node):
@@ -253,7 +253,7 @@ _MAX_WEIGHED = 1_000_000  # nodes to visit
 def _assigns(node: Node) -> bool:
     """True for a node whose output is a variable that it has just written to."""
     op = lookup(node.op)
-    return op is not None and op.initializes
+    return op is not None and op.effects.initializes
 
 
 def _by_ancestor_count(graph: Graph, items: list[Output]) -> list[Output]:
@@ -272,7 +272,7 @@ def op_support(graph: Graph, op: str) -> str:
         return "lowered"
     if definition is None:
         return "unknown"
-    return "" if definition.runnable else "no kernel"
+    return "" if definition.compilation.runnable else "no kernel"
 
 
 def _by_count(counts: Counter[str]) -> tuple[tuple[str, int], ...]:

@@ -227,12 +227,12 @@ class SideEffectOrder:
     def order(self, node: Node) -> list[Node]:
         """Take note of a new node; what it has to wait for."""
         op = lookup(node.op)
-        if op is None or not op.stateful:
+        if op is None or not op.effects.stateful:
             return []
         keys: list[Output | None] = [item for item in node.inputs if _is_handle(item)]
-        if not keys and (op.random or _is_handle(Output(node))):
+        if not keys and (op.effects.random or _is_handle(Output(node))):
             return []
-        if not keys or hasattr(op, "functional"):
+        if not keys or op.calls.kind:
             keys.append(None)
         before: dict[Node, None] = {}
         for key in keys:

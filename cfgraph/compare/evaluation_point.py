@@ -127,7 +127,7 @@ class EvaluationPoint:
 
 def _is_random(node: Node) -> bool:
     op = lookup(node.op)
-    return op is not None and op.random and op.stateful
+    return op is not None and op.effects.random and op.effects.stateful
 
 
 def _missing_variable() -> NoReturn:

@@ -101,20 +101,20 @@ class _FunctionalInterpreter:
 
     def functional(self, node: Node, op: type[FunctionalOp], inputs: list[Any]) -> tuple[Any, ...]:
         """What the functions of a node give."""
-        first = inputs[: op.first_argument]
-        rest = inputs[op.first_argument :]
-        if op.functional == "if":
-            then, other = (node.attr(name) for name in op.functions)
+        first = inputs[: op.calls.first_argument]
+        rest = inputs[op.calls.first_argument :]
+        if op.calls.kind == "if":
+            then, other = (node.attr(name) for name in op.calls.functions)
             return self.call(then if _is_true(first[0]) else other, rest)
-        if op.functional == "case":
+        if op.calls.kind == "case":
             branches = node.attr("branches")
             index = int(first[0])
             return self.call(branches[index if 0 <= index < len(branches) else -1], rest)
-        if op.functional == "while":
+        if op.calls.kind == "while":
             return self.loop(node, rest)
-        if op.functional == "for":
+        if op.calls.kind == "for":
             return self.count(node.attr("body"), first, rest)
-        if op.functional == "call":
+        if op.calls.kind == "call":
             return self.call(node.attr("f"), rest)
         raise _unsupported_error(node)
 
@@ -160,9 +160,11 @@ def _has_values(node: Node, values: OutputValues) -> bool:
 
 def _run_kernel(node: Node, op: type[Op] | None, inputs: list[Any], step: Step) -> tuple[Any, ...]:
     """What the kernel of a node gives."""
-    if op is None or op.role or op.random or not op.runnable:
+    if op is None or op.role or op.effects.random or not op.compilation.runnable:
         raise _unsupported_error(node)
-    found = op.prepare(node, np)(step, *inputs) if op.stateful else op.bind(node, np)(*inputs)
+    found = (
+        op.prepare(node, np)(step, *inputs) if op.effects.stateful else op.bind(node, np)(*inputs)
+    )
     count = registry.output_count(node)
     if count == 0:
         return ()

@@ -157,4 +157,4 @@ def _is_stateful(node: Node, library: Mapping[str, Function]) -> bool:
     if function is not None:
         return function.definition.stateful
     known = registry.lookup(node.op)
-    return bool(known is None or known.stateful)
+    return bool(known is None or known.effects.stateful)

@@ -119,7 +119,7 @@ class _InferenceFactsByOp(dict[str, _InferenceFacts]):
         op = lookup(name)
         role = op.role if op else None
         count = op.parsed().simple_outputs if op else None
-        tells = op is not None and (op.shape_only or not op.parsed().inputs)
+        tells = op is not None and (op.algebra.shape_only or not op.parsed().inputs)
         facts = self[name] = _InferenceFacts(
             op, role, role in _TOKEN_FORWARDING_ROLES, count, tells
         )

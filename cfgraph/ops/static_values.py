@@ -89,10 +89,10 @@ def infer_values(
         size = tensor.shape.elements if isinstance(tensor, TensorValue) else None
         small = size is not None and size <= _LARGEST_CONSTANT
         return [EncodedConstant(tensor)] if small and isinstance(tensor, TensorValue) else nothing
-    if op.shape_only:
+    if op.algebra.shape_only:
         return [_shape_op_value(op, of, node) for of in inputs[: len(outputs)]]
     missing = None in values
-    if missing and (not op.moves or all(value is None for value in values)):
+    if missing and (not op.aliasing.preserves_elements or all(value is None for value in values)):
         return nothing
     if not _is_foldable(op, node, outputs):
         return nothing
@@ -148,7 +148,7 @@ def _shape_op_value(op: type[Op], of: Shape, node: Node) -> StaticValue:
 
 def _is_foldable(op: type[Op], node: Node, outputs: Sequence[Shape]) -> bool:
     """True for a pure op that gives a few integers, always the same for the same inputs."""
-    pure = not (op.stateful or op.random or op.role) and op.runnable
+    pure = not (op.effects.stateful or op.effects.random or op.role) and op.compilation.runnable
     if not pure or not node.inputs or issubclass(op, PlaceholderWithDefault):
         return False
     if any(shape.elements is None or shape.elements > _LARGEST_RESULT for shape in outputs):
@@ -166,7 +166,7 @@ def _fold(op: type[Op], node: Node, values: Sequence[StaticValue]) -> list[Stati
     if all(mask is None for mask in masks):
         found = _run_kernel(op, node, arrays)
         return None if found is None else [PartialArray(array) for array in found]
-    if not op.moves:
+    if not op.aliasing.preserves_elements:
         return _fold_cast(op, node, arrays[0], masks[0])
     moved = _preserved_slots(op, node)
     if any(mask is not None and slot not in moved for slot, mask in enumerate(masks)):

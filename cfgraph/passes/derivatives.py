@@ -20,7 +20,7 @@ from cfgraph.ir import dtypes
 from cfgraph.ir.gc_pause import paused_gc
 from cfgraph.ir.graph import Graph, Output, require_graph
 from cfgraph.ir.library import copy_graph
-from cfgraph.ops.opdef.op import lookup
+from cfgraph.ops.opdef.op import function_calls
 from cfgraph.passes.gradients.activity import ActivityAnalysis
 from cfgraph.passes.gradients.checkpointing.policy import AUTO
 from cfgraph.passes.gradients.differentiate import GradientRequest, differentiate
@@ -130,7 +130,7 @@ def _reachable_through_functions(
         seen = copy_graph(graph)
         rewrite_as_calls(seen, called)
         named = [[seen.tensor(item.name) for item in items] for items in named]
-    elif not any(getattr(lookup(op), "functional", "") for op in ops):
+    elif not any(function_calls(op).kind for op in ops):
         return frozenset()
     targets, sources, ends = named
     active = ActivityAnalysis(targets, sources, ends)

@@ -88,7 +88,7 @@ def _widened_value(value: Any) -> Any:
 def _keeps_type(node: Node, attrs: Mapping[str, Any]) -> bool:
     op = lookup(node.op)
     assert op is not None
-    if op.bitwise:
+    if op.algebra.bitwise:
         return True
     declared = op.parsed().attrs
     return any(_is_disallowed(declared[key], value) for key, value in attrs.items())

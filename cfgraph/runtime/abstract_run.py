@@ -32,7 +32,7 @@ def use_abstract_values(graph: Graph, plans: Sequence[Plan], *, distinct: bool =
     nodes = {node: plan for part in plans for node, plan in part.nodes.items()}
     kept = _nodes_with_values(graph, nodes)
     for node, plan in nodes.items():
-        if node not in kept and node.inputs and not (plan.op.role or plan.op.stateful):
+        if node not in kept and node.inputs and not (plan.op.role or plan.op.effects.stateful):
             plan.kernel = _distinct_abstract_kernel(plan) if distinct else _abstract_kernel(plan)
 
 
@@ -52,7 +52,7 @@ def _nodes_with_values(graph: Graph, nodes: dict[Node, NodePlan]) -> set[Node]:
         op = nodes[node].op
         if node in sends:
             queue.append(sends[node])
-        if op.swap_role == "pop" and node in uses:
+        if op.placement.swap_role == "pop" and node in uses:
             queue += uses[node].pushes
     return found.union(opaque)
 
@@ -62,15 +62,15 @@ def _required_inputs(plan: NodePlan) -> Iterator[Output]:
     node, op = plan.node, plan.op
     if op.role in (Role.SWITCH, Role.LOOP_COND):
         yield node.inputs[-1]
-    elif op.stateful and not op.role:
+    elif op.effects.stateful and not op.role:
         yield from _inspected_inputs(plan)
     else:
-        yield from (node.inputs[slot] for slot in op.slots_of(node, op.constant_inputs))
+        yield from (node.inputs[slot] for slot in op.slots_of(node, op.compilation.constant_inputs))
 
 
 def _inspected_inputs(plan: NodePlan) -> Sequence[Output]:
     """The inputs of a node, but for what it puts on a stack."""
-    return plan.node.inputs[:1] if plan.op.swap_role == "push" else plan.node.inputs
+    return plan.node.inputs[:1] if plan.op.placement.swap_role == "push" else plan.node.inputs
 
 
 def _is_opaque(node: Node) -> bool:
@@ -86,7 +86,7 @@ def _abstract_kernel(plan: NodePlan) -> Callable[..., Any]:
     known: dict[tuple[tuple[int, ...], ...], Any] = {}
 
     def tell(*inputs: Any) -> Any:
-        if op.is_identity:
+        if op.aliasing.is_identity:
             return inputs[0] if len(types) == 1 else inputs[: len(types)]
         shapes = tuple(item.shape for item in inputs)
         whole = all(isinstance(item, AbstractTensor) for item in inputs)
@@ -103,8 +103,8 @@ def _abstract_kernel(plan: NodePlan) -> Callable[..., Any]:
 
 def _distinct_abstract_kernel(plan: NodePlan) -> Callable[..., Any]:
     """A kernel whose outlines are new ones each time, unless an input is handed on."""
-    tell, shares = _abstract_kernel(plan), plan.op.aliases_input
-    if plan.op.is_identity:
+    tell, shares = _abstract_kernel(plan), plan.op.aliasing.aliases_input
+    if plan.op.aliasing.is_identity:
         return tell
 
     def tell_apart(*inputs: Any) -> Any:

@@ -16,7 +16,7 @@ from cfgraph.ir.shapes import Shape
 from cfgraph.ir.units import format_duration
 from cfgraph.ops.families.variables import Variable
 from cfgraph.ops.opdef.evaluation import StraightLine, compile_numpy, numpy_kernel
-from cfgraph.ops.opdef.op import Kernel, Op, lookup
+from cfgraph.ops.opdef.op import Kernel, Op, function_calls
 from cfgraph.runtime.gpu.kernels import gpu_line
 from cfgraph.runtime.jax.compile import (
     CompiledFunction,
@@ -213,7 +213,7 @@ class _RandomOp(NamedTuple):
 def _fused_kernel(node: Node, op: type[Op]) -> Kernel:
     """The kernel of a node in a fused call; a random one draws as itself, not as the launch."""
     kernel = numpy_kernel(node, op)
-    if not (op.stateful and op.random):
+    if not (op.effects.stateful and op.effects.random):
         return kernel
 
     def draw(step: Any, *inputs: Any) -> Any:
@@ -330,7 +330,7 @@ def _is_small(cluster: CompiledCluster, inputs: Sequence[Any]) -> bool:
 
     What goes round in a loop is never small: nobody knows how often.
     """
-    if any(getattr(lookup(node.op), "functional", "") == "while" for node in cluster.line.order):
+    if any(function_calls(node.op).kind == "while" for node in cluster.line.order):
         return False
     largest = max((int(getattr(item, "size", _UNKNOWN_SIZE)) for item in inputs), default=0)
     return len(cluster.line.order) * (1 + largest / _CALL_COST_IN_ELEMENTS) < _CALL_COST_IN_KERNELS

@@ -80,9 +80,9 @@ class CostModel:
         speed, control = self._speed(device)
         if op.role:
             return control
-        if op.is_identity or not inputs:
+        if op.aliasing.is_identity or not inputs:
             return speed.launch
-        if op.reads_region:
+        if op.aliasing.reads_region:
             inputs = outputs
         work = op.flops([np.shape(item) for item in inputs], [np.shape(item) for item in outputs])
         moved = sum(int(getattr(item, "nbytes", 0)) for item in (*inputs, *outputs))

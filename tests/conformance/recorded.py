@@ -63,9 +63,9 @@ def array(name: str) -> Any:
 
 def is_functional(case: dict[str, Any]) -> bool:
     """True if a graph of the case holds a function call or a functional conditional or loop."""
-    from cfgraph.ops.opdef.op import lookup
+    from cfgraph.ops.opdef.op import function_calls, lookup
 
-    return any(getattr(lookup(op), "functional", "") or lookup(op) is None for op in case["ops"])
+    return any(function_calls(op).kind or lookup(op) is None for op in case["ops"])
 
 
 def disagreement(

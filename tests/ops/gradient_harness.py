@@ -105,7 +105,7 @@ def is_flat(op: str) -> bool:
 def is_random(op: str) -> bool:
     """True for an op that draws numbers."""
     found = lookup(op)
-    return found is not None and found.random
+    return found is not None and found.effects.random
 
 
 def has_gradient(op: str) -> bool:

@@ -188,7 +188,7 @@ def run_ours(case: Case, *, zero_d: bool = False) -> list[Any]:
     assert op is not None, f"{case.op} is not registered"
     inputs = [a if zero_d or a.ndim or a.dtype == object else a[()] for a in case.inputs]
     with np.errstate(all="ignore"):
-        if op.stateful:
+        if op.effects.stateful:
             result = op.prepare(node, np)(LocalStep(), *inputs)
         else:
             result = op.bind(node, np)(*inputs)

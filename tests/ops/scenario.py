@@ -142,9 +142,9 @@ class Kernels:
             for item, want in zip(node.inputs, wants, strict=True)
         ]
         if node not in self.kernels:
-            self.kernels[node] = op.prepare(node, np) if op.stateful else op.bind(node, np)
+            self.kernels[node] = op.prepare(node, np) if op.effects.stateful else op.bind(node, np)
         kernel = self.kernels[node]
-        result = kernel(self.step, *inputs) if op.stateful else kernel(*inputs)
+        result = kernel(self.step, *inputs) if op.effects.stateful else kernel(*inputs)
         outputs = () if result is None else result if isinstance(result, tuple) else (result,)
         self._check(node, op, outputs)
         values.update({Output(node, port): value for port, value in enumerate(outputs)})

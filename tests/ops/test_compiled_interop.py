@@ -52,7 +52,7 @@ def missing(op: type[Op]) -> set[str]:
 
 def compiled() -> list[type[Op]]:
     ops = [lookup(name) for name in registry.op_names()]
-    return [op for op in ops if op is not None and op.compiles() and not op.is_input]
+    return [op for op in ops if op is not None and op.compiles() and not op.effects.is_input]
 
 
 def test_xla_has_a_kernel_of_whatever_is_said_to_compile() -> None:
@@ -61,10 +61,12 @@ def test_xla_has_a_kernel_of_whatever_is_said_to_compile() -> None:
 
 
 def test_what_is_traceable_and_has_a_kernel_is_said_to_compile() -> None:
-    ops = [op for op in map(lookup, kernels()) if op is not None and op.traceable]
+    ops = [op for op in map(lookup, kernels()) if op is not None and op.compilation.traceable]
     assert not [op.name for op in ops if not op.compiles()]
 
 
 def test_the_types_without_a_kernel_are_named() -> None:
-    said = {op.name: set(filter(None, op.uncompiled_types.split(", "))) for op in compiled()}
+    said = {
+        op.name: set(filter(None, op.compilation.uncompiled_types.split(", "))) for op in compiled()
+    }
     assert said == {op.name: missing(op) for op in compiled()}

@@ -26,7 +26,7 @@ def all_ops() -> list[type[Op]]:
 
 def commutes(item: Case) -> bool:
     op = lookup(item.op)
-    return op is not None and op.commutes
+    return op is not None and op.algebra.commutes
 
 
 @of_each_op(lambda item: is_good(item) and commutes(item))
@@ -42,13 +42,17 @@ def test_what_commutes_gives_the_same_with_its_inputs_swapped(cases: list[Case])
 def test_facts_speak_of_arguments_that_the_op_has() -> None:
     for op in all_ops():
         count = len(op.parsed().inputs)
-        for facts in (op.host_inputs, op.constant_inputs):
+        for facts in (op.placement.host_inputs, op.compilation.constant_inputs):
             assert list(facts) == sorted(set(facts)), op.name
             assert all(0 <= place < count for place in facts), op.name
 
 
 def test_what_must_be_constant_lies_in_host_memory() -> None:
-    assert not [op.name for op in all_ops() if not set(op.constant_inputs) <= set(op.host_inputs)]
+    assert not [
+        op.name
+        for op in all_ops()
+        if not set(op.compilation.constant_inputs) <= set(op.placement.host_inputs)
+    ]
 
 
 def test_the_slots_of_an_argument_behind_a_list_depend_on_the_node() -> None:
@@ -60,7 +64,11 @@ def test_the_slots_of_an_argument_behind_a_list_depend_on_the_node() -> None:
 
 
 def test_what_moves_elements_gives_none_that_was_not_there() -> None:
-    moving = [item for item in harness.all_cases() if is_good(item) and lookup(item.op).moves]
+    moving = [
+        item
+        for item in harness.all_cases()
+        if is_good(item) and lookup(item.op).aliasing.preserves_elements
+    ]
     assert moving
 
     def elements(array: np.ndarray) -> set[bytes]:
@@ -115,7 +123,9 @@ def _listed(tree: ast.Module, names: set[str]) -> Iterator[tuple[int, set[str]]]
 
 def test_what_forwards_gives_its_inputs_unchanged() -> None:
     forwarding = [
-        item for item in harness.all_cases() if is_good(item) and lookup(item.op).is_identity
+        item
+        for item in harness.all_cases()
+        if is_good(item) and lookup(item.op).aliasing.is_identity
     ]
     assert forwarding
     for item in forwarding:
@@ -134,10 +144,10 @@ LOGIC = {
 
 
 def test_logical_ops_say_of_booleans_what_their_fact_promises() -> None:
-    logical = [op for op in all_ops() if op.boolean_semantics]
-    assert {op.boolean_semantics for op in logical} == set(LOGIC)
+    logical = [op for op in all_ops() if op.algebra.boolean_semantics]
+    assert {op.algebra.boolean_semantics for op in logical} == set(LOGIC)
     for op in logical:
         arity = len(op.parsed().inputs)
         for values in itertools.product((False, True), repeat=arity):
             (given,) = run_ours(harness.case(op.name, [np.bool_(value) for value in values]))
-            assert given == LOGIC[op.boolean_semantics](*values), op.name
+            assert given == LOGIC[op.algebra.boolean_semantics](*values), op.name

@@ -44,7 +44,7 @@ def is_good(item: Case) -> bool:
 
 def is_pure(item: Case) -> bool:
     op = lookup(item.op)
-    return op is not None and not op.stateful
+    return op is not None and not op.effects.stateful
 
 
 def has_scalar(item: Case) -> bool:
@@ -135,5 +135,9 @@ def test_every_op_has_a_case() -> None:
     for module in harness.modules().values():
         known |= set(getattr(module, "WITHOUT_CASE", {}))
     ops = [(name, lookup(name)) for name in registry.op_names()]
-    missing = [name for name, op in ops if op and op.runnable and not op.role and name not in known]
+    missing = [
+        name
+        for name, op in ops
+        if op and op.compilation.runnable and not op.role and name not in known
+    ]
     assert not missing

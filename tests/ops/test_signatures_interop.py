@@ -67,7 +67,7 @@ def test_a_signature_is_that_of_tensorflow(name: str) -> None:
         allowed = decode_attr(attr.allowed_values) if attr.HasField("allowed_values") else None
         assert set(mine.allowed or ()) == set(allowed or ()), attr.name
         assert mine.minimum == (attr.minimum if attr.has_minimum else None), attr.name
-    assert definition.commutes == (theirs.is_commutative and name not in DO_NOT_COMMUTE)
+    assert definition.algebra.commutes == (theirs.is_commutative and name not in DO_NOT_COMMUTE)
 
 
 def test_stateful_ops_are_stateful_here() -> None:
@@ -75,8 +75,13 @@ def test_stateful_ops_are_stateful_here() -> None:
     for name in registry.op_names():
         theirs = _registry().get(name)
         definition = registry.lookup(name)
-        if theirs is None or definition is None or not definition.runnable or definition.role:
+        if (
+            theirs is None
+            or definition is None
+            or not definition.compilation.runnable
+            or definition.role
+        ):
             continue
-        if theirs.is_stateful and not definition.stateful:
+        if theirs.is_stateful and not definition.effects.stateful:
             wrong.append(name)
     assert not wrong

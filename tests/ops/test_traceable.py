@@ -33,7 +33,7 @@ def jax() -> Any:
 
 def is_traced(item: Case) -> bool:
     op = lookup(item.op)
-    if op is None or not op.traceable or op.stateful or item.error:
+    if op is None or not op.compilation.traceable or op.effects.stateful or item.error:
         return False
     return all(array.dtype != object for array in item.inputs)  # text is never traced
 
@@ -72,7 +72,7 @@ def free_kernel(op: type[Op], item: Case, constant: Sequence[int]) -> tuple[Any,
 
 def traced(op: type[Op], item: Case) -> list[Any]:
     """The outputs under `jax.jit`."""
-    compute, inputs = free_kernel(op, item, op.constant_inputs)
+    compute, inputs = free_kernel(op, item, op.compilation.constant_inputs)
     result = jax().jit(compute)(*inputs)
     if result is None:
         return []
@@ -109,13 +109,15 @@ def test_no_input_is_called_constant_that_may_be_traced(name: str) -> None:
         pytest.skip("jax is not installed (extra `xla`)")
     op = lookup(name)
     assert op is not None
-    for argument in op.constant_inputs:
-        others = [place for place in op.constant_inputs if place != argument]
+    for argument in op.compilation.constant_inputs:
+        others = [place for place in op.compilation.constant_inputs if place != argument]
         assert not all(can_trace(op, item, others) for item in representatives()[name])
 
 
 def test_what_has_effects_or_moves_control_is_never_traced() -> None:
     ops = [lookup(name) for name in registry.op_names()]
-    traced = [op for op in ops if op is not None and op.traceable]
+    traced = [op for op in ops if op is not None and op.compilation.traceable]
     assert traced
-    assert not [op.name for op in traced if op.stateful or op.role or not op.runnable]
+    assert not [
+        op.name for op in traced if op.effects.stateful or op.role or not op.compilation.runnable
+    ]

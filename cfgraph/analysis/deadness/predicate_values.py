@@ -82,7 +82,11 @@ def _forwarded_inputs(item: Output) -> tuple[Output, ...]:
         return () if port else node.inputs
     if op.role in _CARRYING_ROLES:
         return node.inputs[:1]
-    return (node.inputs[min(port, len(node.inputs) - 1)],) if op.is_identity and node.inputs else ()
+    return (
+        (node.inputs[min(port, len(node.inputs) - 1)],)
+        if op.aliasing.is_identity and node.inputs
+        else ()
+    )
 
 
 _MAX_ELEMENTS: Final = 64  # a constant of more elements is told from all others
@@ -191,7 +195,7 @@ class PredicateValues:
                 return ()
             closes = self._closes(node)
             return _entered_value(node, self.frames, self.cut) if closes else node.inputs
-        if op.is_identity:
+        if op.aliasing.is_identity:
             return (node.inputs[min(output.port, len(node.inputs) - 1)],)
         return node.inputs if _is_function(op) else ()
 
@@ -210,13 +214,14 @@ class PredicateValues:
                 return needs[0]
             chosen = self._chosen(output, needs)
             return self._own(output) if chosen is None else self._bool(chosen)
-        if op.role in _FORWARDING_ROLES or op.is_identity or output.node in self.senders:
+        if op.role in _FORWARDING_ROLES or op.aliasing.is_identity or output.node in self.senders:
             return needs[0]
         if not _is_function(op):
             return self._own(output)
         if (
-            op.boolean_semantics
-            and (formula := self._logic(op.boolean_semantics, output.node, needs)) is not None
+            op.algebra.boolean_semantics
+            and (formula := self._logic(op.algebra.boolean_semantics, output.node, needs))
+            is not None
         ):
             return self._bool(formula)
         key = _value_key(output, op, needs)
@@ -329,7 +334,7 @@ class PredicateValues:
 
 def _is_function(op: type[Op]) -> bool:
     """True where equal inputs give equal outputs."""
-    return not (op.stateful or op.random or op.role or op.is_input)
+    return not (op.effects.stateful or op.effects.random or op.role or op.effects.is_input)
 
 
 def _value_key(output: Output, op: type[Op], needs: list[ValueNumber]) -> Hashable | None:
@@ -341,7 +346,7 @@ def _value_key(output: Output, op: type[Op], needs: list[ValueNumber]) -> Hashab
             if frozen is None:
                 return None
             attrs.append((name, frozen))
-    inputs = sorted(needs) if op.commutes else needs
+    inputs = sorted(needs) if op.algebra.commutes else needs
     return output.node.op, output.port, tuple(attrs), tuple(inputs)
 
 

@@ -253,10 +253,10 @@ def _forwarded_input(x: Output) -> Output | None:
     op = lookup(node.op)
     if op is None or not node.inputs:
         return None
-    if op.is_identity:
+    if op.aliasing.is_identity:
         return node.inputs[x.port]
     constant = op.role is Role.ENTER and bool(node.attrs.get("is_constant"))
-    if constant or op.role is Role.LOOP_COND or op.boolean_semantics == "not":
+    if constant or op.role is Role.LOOP_COND or op.algebra.boolean_semantics == "not":
         return node.inputs[0]
     return None
 
@@ -277,4 +277,4 @@ def _condition_sources(node: Node, kind: Role | None) -> list[Node]:
 
 def _is_negation(node: Node) -> bool:
     op = lookup(node.op)
-    return op is not None and op.boolean_semantics == "not"
+    return op is not None and op.algebra.boolean_semantics == "not"

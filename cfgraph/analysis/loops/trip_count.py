@@ -51,7 +51,7 @@ def affine_bound(cond: Node, shapes: StaticShapes) -> AffineBound | None:
     for pred in todo:
         node = strip_identities(pred).node
         op = lookup(node.op)
-        if op is not None and op.boolean_semantics == "and":
+        if op is not None and op.algebra.boolean_semantics == "and":
             todo += node.inputs
         elif op in _COMPARISONS and (found := _comparison_bound(node, _COMPARISONS[op], shapes)):
             return found
@@ -74,7 +74,7 @@ def _max_trip_count(pred: Output, shapes: StaticShapes) -> int | None:
     """How often a predicate holds, at most."""
     here = strip_identities(pred)
     op = lookup(here.node.op)
-    if op is not None and op.boolean_semantics == "and":
+    if op is not None and op.algebra.boolean_semantics == "and":
         known = [_max_trip_count(item, shapes) for item in here.node.inputs]
         return min((count for count in known if count is not None), default=None)
     compared = None if op is None else _COMPARISONS.get(op)

@@ -122,7 +122,7 @@ def _mixed_frames_hint(inside: tuple[str, Frame], outside: tuple[str, Node, Fram
 
 def _is_fed(node: Node) -> bool:
     definition = registry.lookup(node.op)
-    return definition is not None and definition.is_input
+    return definition is not None and definition.effects.is_input
 
 
 def _unnamed_frame(node: Node) -> Iterator[Finding]:

@@ -9,11 +9,13 @@ from typing import Any, Final
 from cfgraph.analysis.findings import Finding
 from cfgraph.analysis.verify.body_graph import BodyGraph
 from cfgraph.analysis.verify.context import NodeTypes, TypeRow, VerifyContext, signature_types
-from cfgraph.ir import dtypes, registry
+from cfgraph.ir import dtypes
 from cfgraph.ir.attrs import Func
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Graph, Node
 from cfgraph.ir.names import did_you_mean
+from cfgraph.ops.opdef.facts import FunctionCalls
+from cfgraph.ops.opdef.op import function_calls
 
 _SHOWN = 8
 
@@ -46,22 +48,22 @@ def functions_in_attrs(attrs: Mapping[str, Any]) -> Iterator[tuple[str, Func]]:
 def check_calls(subject: VerifyContext) -> Iterator[Finding]:
     """Functions take and return what the node that calls them passes and expects."""
     for op, nodes in subject.by_op.items():
-        caller: Any = registry.lookup(op)
-        if getattr(caller, "functional", None) in _CONTRACTS:
+        calls = function_calls(op)
+        if calls.kind in _CONTRACTS:
             for node in nodes:
-                yield from _check_call(subject, node, caller)
+                yield from _check_call(subject, node, calls)
 
 
-def _check_call(subject: VerifyContext, node: Node, caller: Any) -> Iterator[Finding]:
+def _check_call(subject: VerifyContext, node: Node, calls: FunctionCalls) -> Iterator[Finding]:
     reads, returns = subject.types[node]
     if reads is None or returns is None or len(reads) != len(node.inputs):
         return
-    for key, func in functions_in_attrs({key: node.attrs.get(key) for key in caller.functions}):
+    for key, func in functions_in_attrs({key: node.attrs.get(key) for key in calls.functions}):
         signature = subject.signatures.of(func.name)
         if signature is None:
             continue
-        passed = tuple(reads)[caller.first_argument :]
-        wanted = _CONTRACTS[caller.functional](key, passed, returns)
+        passed = tuple(reads)[calls.first_argument :]
+        wanted = _CONTRACTS[calls.kind](key, passed, returns)
         have = signature_types(signature, func.attrs)
         for what, mine, theirs in (
             ("take", have.inputs, wanted.inputs),

@@ -19,6 +19,7 @@ from cfgraph.ops.opdef.elementwise import (
     constant_like,
     select_gradient,
 )
+from cfgraph.ops.opdef.facts import AlgebraicFacts, CompilerSupport
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, conjugate, sum_to_shape
 from cfgraph.ops.opdef.op import Kernel, Op, OpError
 from cfgraph.ops.opdef.precision import computed_in_float32
@@ -56,7 +57,7 @@ def concatenate_strings(x: Any, y: Any) -> Any:
 class AddV2(BinaryOp):
     """The sum."""
 
-    commutes = True
+    algebra = AlgebraicFacts(commutes=True)
     function = operator.add
     gradient = staticmethod(Add.gradient)
 
@@ -75,7 +76,7 @@ class Sub(BinaryOp):
 class Mul(BinaryOp):
     """The product."""
 
-    commutes = True
+    algebra = AlgebraicFacts(commutes=True)
     function = operator.mul
 
     @staticmethod
@@ -90,7 +91,7 @@ class SquaredDifference(BinaryOp):
     """The square of the difference; of complex numbers, its squared length."""
 
     attrs = one_of(FLOATS, "int32, int64", COMPLEX)
-    commutes = True
+    algebra = AlgebraicFacts(commutes=True)
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -264,7 +265,7 @@ class AddN(Op):
 
     signature = "inputs: N*T -> sum: T"
     attrs = one_of(ALL_NUMBERS, "variant")
-    commutes = True
+    algebra = AlgebraicFacts(commutes=True)
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -302,7 +303,7 @@ class AccumulateNV2(AddN):
     """The sum of tensors of one shape."""
 
     attrs = f"{one_of(ALL_NUMBERS)}, shape: shape"
-    compiled = False
+    compilation = CompilerSupport(compiled=False)
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:

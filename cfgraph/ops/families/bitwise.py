@@ -11,6 +11,7 @@ import numpy as np
 from cfgraph.ir.graph import Node
 from cfgraph.ops.families.arithmetic import BinaryOp
 from cfgraph.ops.opdef.elementwise import Elementwise
+from cfgraph.ops.opdef.facts import AlgebraicFacts
 from cfgraph.ops.opdef.op import Kernel
 from cfgraph.ops.opdef.type_sets import INTEGERS, one_of
 
@@ -19,7 +20,7 @@ class BitwiseAnd(BinaryOp):
     """The bits that are set in both."""
 
     attrs = one_of(INTEGERS)
-    commutes = True
+    algebra = AlgebraicFacts(commutes=True)
     function = operator.and_
 
 
@@ -27,7 +28,7 @@ class BitwiseOr(BinaryOp):
     """The bits that are set in either."""
 
     attrs = one_of(INTEGERS)
-    commutes = True
+    algebra = AlgebraicFacts(commutes=True)
     function = operator.or_
 
 
@@ -35,7 +36,7 @@ class BitwiseXor(BinaryOp):
     """The bits that are set in one of the two."""
 
     attrs = one_of(INTEGERS)
-    commutes = True
+    algebra = AlgebraicFacts(commutes=True)
     function = operator.xor
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from cfgraph.ir import dtypes
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape, vector_shape
+from cfgraph.ops.opdef.facts import Aliasing, CompilerSupport, HostPlacement
 from cfgraph.ops.opdef.gradient_api import (
     GradientBuilder,
     InputGradients,
@@ -31,9 +32,9 @@ class BroadcastTo(Op):
 
     signature = "input: T, shape: Tidx -> output: T"
     attrs = "Tidx: {int32, int64} = int32"
-    host_inputs = (1,)
-    constant_inputs = (1,)
-    moves = True
+    placement = HostPlacement(host_inputs=(1,))
+    compilation = CompilerSupport(constant_inputs=(1,))
+    aliasing = Aliasing(preserves_elements=True)
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -71,8 +72,8 @@ class BroadcastArgs(Op):
 
     signature = "s0: T, s1: T -> r0: T"
     attrs = "T: {int32, int64} = int32"
-    host_inputs = (0, 1)
-    constant_inputs = (0, 1)
+    placement = HostPlacement(host_inputs=(0, 1))
+    compilation = CompilerSupport(constant_inputs=(0, 1))
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -104,8 +105,8 @@ class BroadcastGradientArgs(Op):
 
     signature = "s0: T, s1: T -> r0: T, r1: T"
     attrs = "T: {int32, int64} = int32"
-    host_inputs = (0, 1)
-    constant_inputs = (0, 1)
+    placement = HostPlacement(host_inputs=(0, 1))
+    compilation = CompilerSupport(constant_inputs=(0, 1))
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -175,8 +176,8 @@ class Tile(Op):
 
     signature = "input: T, multiples: Tmultiples -> output: T"
     attrs = "Tmultiples: {int32, int64} = int32"
-    host_inputs = (1,)
-    constant_inputs = (1,)
+    placement = HostPlacement(host_inputs=(1,))
+    compilation = CompilerSupport(constant_inputs=(1,))
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -241,9 +242,8 @@ class TileGrad(Op):
     """The sum of the tiles that Tile made: its gradient in graphs of old."""
 
     signature = "input: T, multiples: int32 -> output: T"
-    host_inputs = (1,)
-    constant_inputs = (1,)
-    compiled = False
+    placement = HostPlacement(host_inputs=(1,))
+    compilation = CompilerSupport(constant_inputs=(1,), compiled=False)
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:

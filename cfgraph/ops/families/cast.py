@@ -13,6 +13,7 @@ from cfgraph.ir.shapes import Shape, vector_shape
 from cfgraph.ops.families.constants import identity
 from cfgraph.ops.opdef.array_namespace import is_gpu_namespace
 from cfgraph.ops.opdef.elementwise import SameShape
+from cfgraph.ops.opdef.facts import AlgebraicFacts
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients
 from cfgraph.ops.opdef.op import Kernel, Op, OpError
 from cfgraph.ops.opdef.shape_functions import InferenceContext, require_rank_at_least
@@ -80,7 +81,7 @@ class Bitcast(Op):
 
     signature = "input: T -> output: type"
     attrs = f"{one_of(ALL_NUMBERS)}, {one_of(ALL_NUMBERS, attr='type')}"
-    bitwise = True
+    algebra = AlgebraicFacts(bitwise=True)
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:

@@ -8,6 +8,7 @@ from typing import Any
 from cfgraph.errors import InvalidInput, UsageError
 from cfgraph.ir.graph import Node
 from cfgraph.ir.serde.checkpoint import Checkpoint
+from cfgraph.ops.opdef.facts import CompilerSupport, HostPlacement, SideEffects
 from cfgraph.ops.opdef.op import Kernel, Op, OpError
 from cfgraph.ops.opdef.step import Step
 
@@ -17,10 +18,8 @@ class RestoreV2(Op):
 
     signature = "prefix: string, tensor_names: string, shape_and_slices: string -> tensors: dtypes"
     attrs = "dtypes: list(type) >= 1"
-    stateful = True
-    reads_only = True
-    host_only = True
-    does_io = True
+    effects = SideEffects(stateful=True, reads_only=True, does_io=True)
+    placement = HostPlacement(host_only=True)
 
     @classmethod
     def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -59,10 +58,9 @@ class SaveV2(Op):
 
     signature = "prefix: string, tensor_names: string, shape_and_slices: string, tensors: dtypes ->"
     attrs = "dtypes: list(type) >= 1"
-    stateful = True
-    host_only = True
-    does_io = True
-    runnable = False
+    effects = SideEffects(stateful=True, does_io=True)
+    placement = HostPlacement(host_only=True)
+    compilation = CompilerSupport(runnable=False)
 
 
 class MergeV2Checkpoints(Op):
@@ -70,18 +68,17 @@ class MergeV2Checkpoints(Op):
 
     signature = "checkpoint_prefixes: string, destination_prefix: string ->"
     attrs = "delete_old_dirs: bool = true, allow_missing_files: bool = false"
-    stateful = True
-    host_only = True
-    does_io = True
-    runnable = False
+    effects = SideEffects(stateful=True, does_io=True)
+    placement = HostPlacement(host_only=True)
+    compilation = CompilerSupport(runnable=False)
 
 
 class ShardedFilename(Op):
     """The name of a part of a checkpoint."""
 
     signature = "basename: string, shard: int32, num_shards: int32 -> filename: string"
-    host_only = True
-    traceable = False
+    placement = HostPlacement(host_only=True)
+    compilation = CompilerSupport(traceable=False)
 
     @classmethod
     def kernel(cls, xp: ModuleType, basename: Any, shard: Any, count: Any) -> Any:
@@ -95,8 +92,7 @@ class DisableCopyOnRead(Op):
     """A note on a variable, of which nothing follows here."""
 
     signature = "resource: resource ->"
-    stateful = True
-    reads_only = True
+    effects = SideEffects(stateful=True, reads_only=True)
 
     @classmethod
     def run(cls, step: Step, node: Node, *inputs: Any) -> None:

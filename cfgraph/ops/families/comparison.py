@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
+from dataclasses import replace
 from types import ModuleType
 from typing import Any, ClassVar
 
@@ -12,6 +13,7 @@ import numpy as np
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import SCALAR_SHAPE, UNKNOWN_SHAPE, Shape
 from cfgraph.ops.opdef.elementwise import Elementwise, select_gradient
+from cfgraph.ops.opdef.facts import AlgebraicFacts
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, sum_to_shape
 from cfgraph.ops.opdef.op import Kernel, Op, OpError
 from cfgraph.ops.opdef.shape_functions import InferenceContext
@@ -53,7 +55,7 @@ class EqualityOp(ComparisonOp, abstract=True):
     """Equal or not. Shapes that do not broadcast are an error, or say that it is not equal."""
 
     attrs = "incompatible_shape_error: bool = true"
-    commutes = True
+    algebra = AlgebraicFacts(commutes=True)
     misfit: ClassVar[bool]
 
     @classmethod
@@ -84,7 +86,7 @@ def _broadcast_equality(x: Any, y: Any) -> bool:
 class Equal(EqualityOp):
     """x == y."""
 
-    boolean_semantics = "equal"
+    algebra = replace(EqualityOp.algebra, boolean_semantics="equal")
     function = operator.eq
     misfit = False
 
@@ -92,7 +94,7 @@ class Equal(EqualityOp):
 class NotEqual(EqualityOp):
     """x != y."""
 
-    boolean_semantics = "differ"
+    algebra = replace(EqualityOp.algebra, boolean_semantics="differ")
     function = operator.ne
     misfit = True
 
@@ -102,7 +104,8 @@ class ApproximateEqual(Elementwise):
 
     signature = "x: T, y: T -> z: bool"
     attrs = f"{one_of(ALL_NUMBERS)}, tolerance: float = 1e-05"
-    commutes = False  # TensorFlow says it does, but the difference of unsigned numbers wraps
+    # TensorFlow says it does, but the difference of unsigned numbers wraps
+    algebra = AlgebraicFacts(commutes=False)
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -129,8 +132,7 @@ class LogicalAnd(Elementwise):
     """Whether both hold."""
 
     signature = "x: bool, y: bool -> z: bool"
-    commutes = True
-    boolean_semantics = "and"
+    algebra = AlgebraicFacts(commutes=True, boolean_semantics="and")
     function = operator.and_
 
 
@@ -138,8 +140,7 @@ class LogicalOr(Elementwise):
     """Whether either holds."""
 
     signature = "x: bool, y: bool -> z: bool"
-    commutes = True
-    boolean_semantics = "or"
+    algebra = AlgebraicFacts(commutes=True, boolean_semantics="or")
     function = operator.or_
 
 
@@ -147,7 +148,7 @@ class LogicalNot(Elementwise):
     """The opposite."""
 
     signature = "x: bool -> y: bool"
-    boolean_semantics = "not"
+    algebra = AlgebraicFacts(boolean_semantics="not")
     function = "logical_not"
 
 

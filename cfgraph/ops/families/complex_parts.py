@@ -8,6 +8,7 @@ from typing import Any
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ops.families.constants import identity
 from cfgraph.ops.opdef.elementwise import Elementwise, binary_gradients
+from cfgraph.ops.opdef.facts import CompilerSupport
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, conjugate
 from cfgraph.ops.opdef.op import Kernel
 from cfgraph.ops.opdef.type_sets import COMPLEX, one_of
@@ -92,7 +93,7 @@ class Complex(Elementwise):
     attrs = f"{one_of('float32', 'float64')} = float32, {one_of(COMPLEX, attr='Tout')} = complex64"
 
     # a product with 1j would make NaN of infinities, so the parts are laid side by side
-    traceable = False
+    compilation = CompilerSupport(traceable=False)
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:

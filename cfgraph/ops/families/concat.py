@@ -14,6 +14,7 @@ from cfgraph.ir import dtypes
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
 from cfgraph.ops.families.split import as_outputs
+from cfgraph.ops.opdef.facts import Aliasing, CompilerSupport, HostPlacement
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradient, InputGradients
 from cfgraph.ops.opdef.op import Kernel, Op, OpError
 from cfgraph.ops.opdef.shape_functions import (
@@ -33,9 +34,9 @@ class ConcatV2(Op):
 
     signature = "values: N*T, axis: Tidx -> output: T"
     attrs = "N: int >= 2, Tidx: {int32, int64} = int32"
-    host_inputs = (1,)
-    constant_inputs = (1,)
-    moves = True
+    placement = HostPlacement(host_inputs=(1,))
+    compilation = CompilerSupport(constant_inputs=(1,))
+    aliasing = Aliasing(preserves_elements=True)
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -64,9 +65,9 @@ class Concat(Op):
 
     signature = "concat_dim: int32, values: N*T -> output: T"
     attrs = "N: int >= 2"
-    host_inputs = (0,)
-    constant_inputs = (0,)
-    moves = True
+    placement = HostPlacement(host_inputs=(0,))
+    compilation = CompilerSupport(constant_inputs=(0,))
+    aliasing = Aliasing(preserves_elements=True)
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -188,8 +189,8 @@ class ConcatOffset(Op):
 
     signature = "concat_dim: int32, shape: N*shape_type -> offset: N*shape_type"
     attrs = "N: int >= 2, shape_type: {int32, int64} = int32"
-    host_inputs = (0, 1)
-    constant_inputs = (0, 1)
+    placement = HostPlacement(host_inputs=(0, 1))
+    compilation = CompilerSupport(constant_inputs=(0, 1))
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -225,7 +226,7 @@ class Pack(Op):
 
     signature = "values: N*T -> output: T"
     attrs = "axis: int = 0"
-    moves = True
+    aliasing = Aliasing(preserves_elements=True)
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:

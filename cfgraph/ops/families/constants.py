@@ -9,6 +9,7 @@ from typing import Any
 from cfgraph.ir.graph import Node
 from cfgraph.ir.shapes import Shape
 from cfgraph.ops.opdef.elementwise import SameShape
+from cfgraph.ops.opdef.facts import Aliasing, SideEffects
 from cfgraph.ops.opdef.gradient_api import identity_gradient
 from cfgraph.ops.opdef.op import Kernel, Op, OpError
 from cfgraph.ops.opdef.shape_functions import InferenceContext
@@ -38,7 +39,7 @@ class Placeholder(Op):
 
     signature = "-> output: dtype"
     attrs = "dtype: type, shape: shape = ?"
-    is_input = True
+    effects = SideEffects(is_input=True)
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -65,7 +66,7 @@ class PlaceholderWithDefault(SameShape):
 
     signature = "input: dtype -> output: dtype"
     attrs = "shape: shape"
-    is_input = True
+    effects = SideEffects(is_input=True)
     gradient = staticmethod(identity_gradient)
 
     @classmethod
@@ -81,8 +82,7 @@ class Identity(SameShape):
     """Its input."""
 
     signature = "input: T -> output: T"
-    moves = True
-    is_identity = True
+    aliasing = Aliasing(preserves_elements=True, is_identity=True)
     gradient = staticmethod(identity_gradient)
 
     @classmethod

@@ -12,6 +12,7 @@ from cfgraph.ir.role import Role
 from cfgraph.ir.shapes import SCALAR_SHAPE, UNKNOWN_SHAPE, Shape
 from cfgraph.ops.families.constants import identity
 from cfgraph.ops.opdef.elementwise import SameShape
+from cfgraph.ops.opdef.facts import CompilerSupport, HostPlacement
 from cfgraph.ops.opdef.op import Kernel, Op, OpError
 from cfgraph.ops.opdef.shape_functions import InferenceContext
 
@@ -29,7 +30,7 @@ class Switch(ForwardingOp):
 
     signature = "data: T, pred: bool -> output_false: T, output_true: T"
     role = Role.SWITCH
-    host_inputs = (1,)
+    placement = HostPlacement(host_inputs=(1,))
 
 
 class RefSwitch(ForwardingOp):
@@ -37,7 +38,7 @@ class RefSwitch(ForwardingOp):
 
     signature = "data: Ref(T), pred: bool -> output_false: Ref(T), output_true: Ref(T)"
     role = Role.SWITCH
-    host_inputs = (1,)
+    placement = HostPlacement(host_inputs=(1,))
 
 
 class _SwitchN(ForwardingOp):
@@ -45,7 +46,7 @@ class _SwitchN(ForwardingOp):
 
     signature = "data: T, output_index: int32 -> outputs: num_outs*T"
     role = Role.SWITCH
-    host_inputs = (1,)
+    placement = HostPlacement(host_inputs=(1,))
 
 
 class MergeOp(Op, abstract=True):
@@ -75,7 +76,7 @@ class _XlaMerge(SameShape):
 
     signature = "partitioned_call: T, xla_run: T -> output: T"
     role = Role.MERGE
-    runnable = False
+    compilation = CompilerSupport(runnable=False)
 
 
 class EnterOp(ForwardingOp, abstract=True):
@@ -134,8 +135,7 @@ class LoopCond(ForwardingOp):
 
     signature = "input: bool -> output: bool"
     role = Role.LOOP_COND
-    host_inputs = (0,)
-    host_outputs = (0,)
+    placement = HostPlacement(host_inputs=(0,), host_outputs=(0,))
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
@@ -171,7 +171,7 @@ class RefSelect(Op):
     """The reference that the index says. Not control flow: all inputs must be live."""
 
     signature = "index: int32, inputs: N*Ref(T) -> output: Ref(T)"
-    compiled = False
+    compilation = CompilerSupport(compiled=False)
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import Shape
+from cfgraph.ops.opdef.facts import CompilerSupport, HostPlacement
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, same_attrs
 from cfgraph.ops.opdef.op import Dims, Kernel, Op, OpError
 from cfgraph.ops.opdef.precision import computed_in_float32
@@ -191,8 +192,8 @@ class ConvolutionInputGradient(Convolution, abstract=True):
     """The gradient of a convolution with respect to its image."""
 
     explicit_sizes: ClassVar[bool] = True
-    host_inputs: ClassVar[tuple[int, ...]] = (0,)
-    constant_inputs: ClassVar[tuple[int, ...]] = (0,)
+    placement = HostPlacement(host_inputs=(0,))
+    compilation = CompilerSupport(constant_inputs=(0,))
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -241,8 +242,8 @@ class ConvolutionFilterGradient(Convolution, abstract=True):
     """The gradient of a convolution with respect to its filter."""
 
     explicit_sizes: ClassVar[bool] = True
-    host_inputs: ClassVar[tuple[int, ...]] = (1,)
-    constant_inputs: ClassVar[tuple[int, ...]] = (1,)
+    placement = HostPlacement(host_inputs=(1,))
+    compilation = CompilerSupport(constant_inputs=(1,))
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -311,9 +312,8 @@ class Conv2DBackpropInputV2(ConvolutionInputGradient):
     signature = "input: T, filter: T, out_backprop: T -> output: T"
     attrs = _ATTRS_2D_INT
     explicit_sizes = False
-    host_inputs = ()
-    constant_inputs = ()
-    compiled = False
+    placement = HostPlacement(host_inputs=())
+    compilation = CompilerSupport(constant_inputs=(), compiled=False)
 
 
 class Conv2DBackpropFilter(ConvolutionFilterGradient):
@@ -329,9 +329,8 @@ class Conv2DBackpropFilterV2(ConvolutionFilterGradient):
     signature = "input: T, filter: T, out_backprop: T -> output: T"
     attrs = _ATTRS_2D
     explicit_sizes = False
-    host_inputs = ()
-    constant_inputs = ()
-    compiled = False
+    placement = HostPlacement(host_inputs=())
+    compilation = CompilerSupport(constant_inputs=(), compiled=False)
 
 
 _ATTRS_DEPTHWISE = _ATTRS_2D.replace("use_cudnn_on_gpu: bool = true, ", "")
@@ -392,9 +391,8 @@ class Conv3DBackpropInput(ConvolutionInputGradient):
     rank = 5
     stem, version = "Conv3D", "V2"
     explicit_sizes = False
-    host_inputs = ()
-    constant_inputs = ()
-    compiled = False
+    placement = HostPlacement(host_inputs=())
+    compilation = CompilerSupport(constant_inputs=(), compiled=False)
 
 
 class Conv3DBackpropInputV2(ConvolutionInputGradient):
@@ -414,9 +412,8 @@ class Conv3DBackpropFilter(ConvolutionFilterGradient):
     rank = 5
     stem, version = "Conv3D", "V2"
     explicit_sizes = False
-    host_inputs = ()
-    constant_inputs = ()
-    compiled = False
+    placement = HostPlacement(host_inputs=())
+    compilation = CompilerSupport(constant_inputs=(), compiled=False)
 
 
 class Conv3DBackpropFilterV2(ConvolutionFilterGradient):

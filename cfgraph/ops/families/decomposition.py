@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
@@ -21,6 +22,7 @@ from cfgraph.ops.families.matrix_functions import (
     square_dims,
 )
 from cfgraph.ops.opdef.array_namespace import run_on_host
+from cfgraph.ops.opdef.facts import CompilerSupport
 from cfgraph.ops.opdef.op import Kernel, OpError
 from cfgraph.ops.opdef.shape_functions import InferenceContext
 from cfgraph.ops.opdef.type_sets import COMPLEX, INDEX, one_of
@@ -53,7 +55,7 @@ class BatchCholesky(Cholesky):
     """The lower triangle whose product with its adjoint is the matrix."""
 
     attrs = REAL_MATRIX_TYPES
-    compiled = False
+    compilation = CompilerSupport(compiled=False)
 
 
 class CholeskyGrad(SquareMatrixOp):
@@ -61,7 +63,7 @@ class CholeskyGrad(SquareMatrixOp):
 
     signature = "l: T, grad: T -> output: T"
     attrs = one_of("float16", "float32", "float64")
-    compiled = False
+    compilation = CompilerSupport(compiled=False)
 
     @staticmethod
     def kernel(xp: ModuleType, l: Any, grad: Any) -> Any:  # noqa: E741
@@ -78,7 +80,7 @@ class BatchCholeskyGrad(CholeskyGrad):
     """Gradient of Cholesky, from its result."""
 
     attrs = one_of("float32", "float64")
-    compiled = False
+    compilation = CompilerSupport(compiled=False)
 
 
 class Qr(MatrixOp):
@@ -111,7 +113,7 @@ class Svd(MatrixOp):
 
     signature = "input: T -> s: T, u: T, v: T"
     attrs = f"compute_uv: bool = true, full_matrices: bool = false, {MATRIX_TYPES}"
-    uncompiled_types = COMPLEX
+    compilation = CompilerSupport(uncompiled_types=COMPLEX)
 
     @classmethod
     def function(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -147,7 +149,7 @@ class BatchSvd(Svd):
         "compute_uv: bool = true, full_matrices: bool = false, "
         f"{one_of('float64', 'float32', COMPLEX)}"
     )
-    compiled = False
+    compilation = replace(Svd.compilation, compiled=False)
 
 
 class Eigendecomposition(MatrixOp, abstract=True):
@@ -189,7 +191,7 @@ class BatchSelfAdjointEigV2(SelfAdjointEigV2):
     """Eigenvalues in ascending order and eigenvectors of self-adjoint matrices."""
 
     attrs = f"compute_v: bool = true, {REAL_MATRIX_TYPES}"
-    compiled = False
+    compilation = CompilerSupport(compiled=False)
 
 
 class SelfAdjointEig(MatrixOp):
@@ -197,7 +199,7 @@ class SelfAdjointEig(MatrixOp):
 
     signature = "input: T -> output: T"
     attrs = one_of("float64", "float32", "float16")
-    compiled = False
+    compilation = CompilerSupport(compiled=False)
 
     @staticmethod
     def kernel(xp: ModuleType, x: Any) -> Any:
@@ -214,7 +216,7 @@ class BatchSelfAdjointEig(SelfAdjointEig):
     """Eigenvalues in the first row, eigenvectors below, of self-adjoint matrices."""
 
     attrs = REAL_MATRIX_TYPES
-    compiled = False
+    compilation = CompilerSupport(compiled=False)
 
 
 class Eig(Eigendecomposition):
@@ -225,7 +227,7 @@ class Eig(Eigendecomposition):
         f"compute_v: bool = true, {one_of('float32', 'float64', COMPLEX)}, "
         f"{one_of(COMPLEX, attr='Tout')}"
     )
-    traceable = False
+    compilation = CompilerSupport(traceable=False)
 
     @classmethod
     def function(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -247,7 +249,7 @@ class Lu(MatrixOp):
 
     signature = "input: T -> lu: T, p: output_idx_type"
     attrs = f"{MATRIX_TYPES}, output_idx_type: {INDEX} = int32"
-    traceable = False
+    compilation = CompilerSupport(traceable=False)
 
     @classmethod
     def function(cls, node: Node, xp: ModuleType) -> Kernel:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from types import ModuleType
 from typing import Any, ClassVar, NamedTuple
 
@@ -11,6 +12,7 @@ import numpy as np
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
 from cfgraph.ops.opdef.elementwise import SameShape
+from cfgraph.ops.opdef.facts import CompilerSupport, HostPlacement
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, int32_constant, sum_all
 from cfgraph.ops.opdef.op import Kernel, Op, OpError
 from cfgraph.ops.opdef.shape_functions import InferenceContext, require_rank_at_least, shape_of_rank
@@ -127,8 +129,8 @@ class MatrixBandPart(SameShape):
 
     signature = "input: T, num_lower: Tindex, num_upper: Tindex -> band: T"
     attrs = f"Tindex: {INDEX} = int64"
-    host_inputs = (1, 2)
-    constant_inputs = (1, 2)
+    placement = HostPlacement(host_inputs=(1, 2))
+    compilation = CompilerSupport(constant_inputs=(1, 2))
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -168,7 +170,7 @@ class BatchMatrixBandPart(MatrixBandPart):
 
     signature = "input: T, num_lower: int64, num_upper: int64 -> band: T"
     attrs = ""
-    compiled = False
+    compilation = replace(MatrixBandPart.compilation, compiled=False)
 
 
 _ALIGN_ATTR = "align: {'LEFT_RIGHT', 'RIGHT_LEFT', 'LEFT_LEFT', 'RIGHT_RIGHT'} = 'RIGHT_LEFT'"
@@ -227,7 +229,7 @@ def band_from_input(k: Any, rows: int, columns: int) -> DiagonalBand:
 class DiagonalOp(Op, abstract=True):
     """An op over a band of diagonals; where there is no `k`, over the main one."""
 
-    traceable = False
+    compilation = CompilerSupport(traceable=False)
     aligned: ClassVar[bytes | None] = _LEFT_ALIGN
 
     @classmethod
@@ -288,8 +290,8 @@ class MatrixDiagPartV2(MatrixDiagPart):
     """A band of diagonals of each matrix, short ones padded at the right."""
 
     signature = "input: T, k: int32, padding_value: T -> diagonal: T"
-    host_inputs = (1,)
-    constant_inputs = (1,)
+    placement = HostPlacement(host_inputs=(1,))
+    compilation = replace(MatrixDiagPart.compilation, constant_inputs=(1,))
 
 
 class MatrixDiagPartV3(MatrixDiagPartV2):
@@ -385,8 +387,8 @@ class MatrixDiagV2(MatrixDiag):
     signature = (
         "diagonal: T, k: int32, num_rows: int32, num_cols: int32, padding_value: T -> output: T"
     )
-    host_inputs = (1, 2, 3)
-    constant_inputs = (1, 2, 3)
+    placement = HostPlacement(host_inputs=(1, 2, 3))
+    compilation = replace(MatrixDiag.compilation, constant_inputs=(1, 2, 3))
 
 
 class MatrixDiagV3(MatrixDiagV2):
@@ -438,8 +440,8 @@ class MatrixSetDiagV2(MatrixSetDiag):
     """Matrices with a band of diagonals replaced."""
 
     signature = "input: T, diagonal: T, k: int32 -> output: T"
-    host_inputs = (2,)
-    constant_inputs = (2,)
+    placement = HostPlacement(host_inputs=(2,))
+    compilation = replace(MatrixSetDiag.compilation, constant_inputs=(2,))
 
 
 class MatrixSetDiagV3(MatrixSetDiagV2):

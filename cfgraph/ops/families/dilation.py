@@ -10,6 +10,7 @@ from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
 from cfgraph.ops.families.max_pooling import lowest_finite
 from cfgraph.ops.families.pooling import check_pooled_shape
+from cfgraph.ops.opdef.facts import CompilerSupport
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, same_attrs
 from cfgraph.ops.opdef.op import Kernel, Op, OpError
 from cfgraph.ops.opdef.shape_functions import InferenceContext
@@ -67,7 +68,7 @@ class Dilation2D(Dilation):
 
     signature = "input: T, filter: T -> output: T"
     attrs = _DILATION_ATTRS
-    compiled = False
+    compilation = CompilerSupport(compiled=False)
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -98,7 +99,7 @@ class Dilation2DBackpropInput(Dilation):
 
     signature = "input: T, filter: T, out_backprop: T -> in_backprop: T"
     attrs = _DILATION_ATTRS
-    compiled = False
+    compilation = CompilerSupport(compiled=False)
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -126,7 +127,7 @@ class Dilation2DBackpropFilter(Dilation):
 
     signature = "input: T, filter: T, out_backprop: T -> filter_backprop: T"
     attrs = _DILATION_ATTRS
-    compiled = False
+    compilation = CompilerSupport(compiled=False)
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:

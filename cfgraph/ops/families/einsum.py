@@ -11,6 +11,7 @@ from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
 from cfgraph.ops.families.matmul import matmul_flops
 from cfgraph.ops.opdef.array_namespace import updated_at
+from cfgraph.ops.opdef.facts import CompilerSupport
 from cfgraph.ops.opdef.gradient_api import (
     GradientBuilder,
     InputGradients,
@@ -93,7 +94,7 @@ class Einsum(Op):
 
     signature = "inputs: N*T -> output: T"
     attrs = "equation: string"
-    uncompiled_types = "bool, int8, int16, uint8, uint16, uint32"
+    compilation = CompilerSupport(uncompiled_types="bool, int8, int16, uint8, uint16, uint32")
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:

@@ -13,6 +13,7 @@ from cfgraph.ops.opdef.elementwise import (
     gradient_from_op,
     gradient_from_output,
 )
+from cfgraph.ops.opdef.facts import CompilerSupport
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, conjugate
 from cfgraph.ops.opdef.op import Kernel
 from cfgraph.ops.opdef.precision import computed_in_float32
@@ -341,4 +342,4 @@ class ReciprocalGrad(UnboundedGradient):
 class InvGrad(ReciprocalGrad):
     """Gradient of Inv."""
 
-    compiled = False
+    compilation = CompilerSupport(compiled=False)

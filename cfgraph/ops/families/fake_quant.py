@@ -11,6 +11,7 @@ import numpy as np
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import SCALAR_SHAPE, Shape
 from cfgraph.ops.opdef.elementwise import SameShape
+from cfgraph.ops.opdef.facts import CompilerSupport
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, no_gradient, same_attrs
 from cfgraph.ops.opdef.op import Kernel, Op, OpError
 from cfgraph.ops.opdef.shape_functions import InferenceContext, require_rank
@@ -75,7 +76,8 @@ class FakeQuantWithMinMaxArgs(SameShape):
     gradient = staticmethod(_straight_through)
     signature = "inputs: float32 -> outputs: float32"
     attrs = _RANGE_ATTRS
-    traceable = False  # a compiler fuses product and sum, and halves round to the other side
+    # a compiler fuses product and sum, and halves round to the other side
+    compilation = CompilerSupport(traceable=False)
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -130,7 +132,7 @@ class FakeQuantWithMinMaxVars(SameShape):
     gradient = staticmethod(_straight_through)
     signature = "inputs: float32, min: float32, max: float32 -> outputs: float32"
     attrs = _BITS_ATTR
-    traceable = False
+    compilation = CompilerSupport(traceable=False)
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -161,7 +163,7 @@ class FakeQuantWithMinMaxVarsPerChannel(SameShape):
     gradient = staticmethod(_straight_through)
     signature = "inputs: float32, min: float32, max: float32 -> outputs: float32"
     attrs = _BITS_ATTR
-    traceable = False
+    compilation = CompilerSupport(traceable=False)
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -191,7 +193,7 @@ class FakeQuantWithMinMaxVarsGradient(Op):
         "backprops_wrt_input: float32, backprop_wrt_min: float32, backprop_wrt_max: float32"
     )
     attrs = _BITS_ATTR
-    traceable = False
+    compilation = CompilerSupport(traceable=False)
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -235,7 +237,7 @@ class FakeQuantWithMinMaxVarsPerChannelGradient(Op):
         "backprops_wrt_input: float32, backprop_wrt_min: float32, backprop_wrt_max: float32"
     )
     attrs = _BITS_ATTR
-    traceable = False
+    compilation = CompilerSupport(traceable=False)
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
+from cfgraph.ops.opdef.facts import CompilerSupport, HostPlacement
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, int32_constant
 from cfgraph.ops.opdef.op import Kernel, Op, OpError
 from cfgraph.ops.opdef.shape_functions import InferenceContext, require_rank_at_least
@@ -187,8 +188,8 @@ class RFFT(FourierTransform):
 
     signature = "input: Treal, fft_length: int32 -> output: Tcomplex"
     attrs = _REAL_COMPLEX_ATTRS
-    host_inputs = (1,)
-    constant_inputs = (1,)
+    placement = HostPlacement(host_inputs=(1,))
+    compilation = CompilerSupport(constant_inputs=(1,))
     function = "rfftn"
     inverse = "IFFT"
     halves: ClassVar[bool] = True

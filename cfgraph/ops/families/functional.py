@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from types import ModuleType
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -14,6 +15,13 @@ from cfgraph.ir.graph import Graph, Node
 from cfgraph.ir.role import Role
 from cfgraph.ir.shapes import SCALAR_SHAPE, UNKNOWN_SHAPE, Shape
 from cfgraph.ops.families.constants import identity
+from cfgraph.ops.opdef.facts import (
+    AlgebraicFacts,
+    CompilerSupport,
+    FunctionCalls,
+    HostPlacement,
+    SideEffects,
+)
 from cfgraph.ops.opdef.gradient_api import identity_gradient
 from cfgraph.ops.opdef.op import Kernel, Op, OpError, lookup
 from cfgraph.ops.opdef.shape_functions import InferenceContext
@@ -28,23 +36,18 @@ def is_functional(graph: Graph, nodes: Iterable[Node]) -> bool:
 
 def is_cluster_call(op: type[Op] | None) -> bool:
     """True for the call of a cluster."""
-    return getattr(op, "functional", "") == "launch"
+    return op is not None and op.calls.kind == "launch"
 
 
 def _needs_lowering(op: type[Op] | None) -> bool:
-    return op is not None and not op.runnable and bool(getattr(op, "functional", ""))
+    return op is not None and not op.compilation.runnable and bool(op.calls.kind)
 
 
 class FunctionalOp(Op, abstract=True):
-    """An op that runs functions: `functional` is the kind, `functions` the attrs that name them.
+    """An op that calls the functions of its `calls`; they take the inputs from an argument on."""
 
-    The functions' arguments are the inputs from `first_argument` on.
-    """
-
-    runnable = False
-    functional: ClassVar[str]
-    functions: ClassVar[tuple[str, ...]]
-    first_argument: ClassVar[int] = 0
+    compilation = CompilerSupport(runnable=False)
+    calls = FunctionCalls(first_argument=0)
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
@@ -62,25 +65,24 @@ class StatelessIf(FunctionalOp):
         "Tin: list(type) >= 0, Tout: list(type) >= 0, then_branch: func, else_branch: func,"
         " output_shapes: list(shape) = []"
     )
-    functional = "if"
-    functions = ("then_branch", "else_branch")
-    first_argument = 1
-    inlined = True
+    calls = FunctionCalls(
+        kind="if", functions=("then_branch", "else_branch"), first_argument=1, inlined=True
+    )
 
 
 class If(StatelessIf):
     """Call one of two functions."""
 
-    stateful = True
-    inlined = False
+    effects = SideEffects(stateful=True)
+    calls = replace(StatelessIf.calls, inlined=False)
 
 
 class _If(StatelessIf):
     """Call one of two functions; the form of old files."""
 
     attrs = "Tin: list(type) >= 1, Tout: list(type) >= 1, then_branch: func, else_branch: func"
-    stateful = True
-    inlined = False
+    effects = SideEffects(stateful=True)
+    calls = replace(StatelessIf.calls, inlined=False)
 
 
 class StatelessCase(FunctionalOp):
@@ -91,15 +93,13 @@ class StatelessCase(FunctionalOp):
         "Tin: list(type) >= 0, Tout: list(type) >= 0, branches: list(func) >= 1,"
         " output_shapes: list(shape) = []"
     )
-    functional = "case"
-    functions = ("branches",)
-    first_argument = 1
+    calls = FunctionCalls(kind="case", functions=("branches",), first_argument=1)
 
 
 class Case(StatelessCase):
     """Call the function that the index says, with side effects."""
 
-    stateful = True
+    effects = SideEffects(stateful=True)
 
 
 class StatelessWhile(FunctionalOp):
@@ -110,24 +110,22 @@ class StatelessWhile(FunctionalOp):
         "T: list(type) >= 0, cond: func, body: func, output_shapes: list(shape) = [],"
         " parallel_iterations: int = 10"
     )
-    functional = "while"
-    functions = ("cond", "body")
-    inlined = True
+    calls = FunctionCalls(kind="while", functions=("cond", "body"), inlined=True)
 
 
 class While(StatelessWhile):
     """Call the body as long as the condition holds."""
 
-    stateful = True
-    inlined = False
+    effects = SideEffects(stateful=True)
+    calls = replace(StatelessWhile.calls, inlined=False)
 
 
 class _While(StatelessWhile):
     """Call the body as long as the condition holds; the form of old files."""
 
     attrs = "T: list(type) >= 0, cond: func, body: func"
-    stateful = True
-    inlined = False
+    effects = SideEffects(stateful=True)
+    calls = replace(StatelessWhile.calls, inlined=False)
 
 
 class For(FunctionalOp):
@@ -135,9 +133,7 @@ class For(FunctionalOp):
 
     signature = "start: int32, limit: int32, delta: int32, input: T -> output: T"
     attrs = "T: list(type) >= 0, body: func"
-    functional = "for"
-    functions = ("body",)
-    first_argument = 3
+    calls = FunctionCalls(kind="for", functions=("body",), first_argument=3)
 
 
 class PartitionedCall(FunctionalOp):
@@ -148,14 +144,13 @@ class PartitionedCall(FunctionalOp):
         "Tin: list(type) >= 0, Tout: list(type) >= 0, f: func, config: string = '',"
         " config_proto: string = '', executor_type: string = ''"
     )
-    functional = "call"
-    functions = ("f",)
+    calls = FunctionCalls(kind="call", functions=("f",))
 
 
 class StatefulPartitionedCall(PartitionedCall):
     """Call a function that has side effects."""
 
-    stateful = True
+    effects = SideEffects(stateful=True)
 
 
 class RemoteCall(FunctionalOp):
@@ -163,11 +158,9 @@ class RemoteCall(FunctionalOp):
 
     signature = "target: string, args: Tin -> output: Tout"
     attrs = "Tin: list(type) >= 1, Tout: list(type) >= 1, f: func"
-    functional = "call"
-    functions = ("f",)
-    first_argument = 1
-    stateful = True
-    host_inputs = (0,)
+    calls = FunctionCalls(kind="call", functions=("f",), first_argument=1)
+    effects = SideEffects(stateful=True)
+    placement = HostPlacement(host_inputs=(0,))
 
 
 class SymbolicGradient(FunctionalOp):
@@ -175,8 +168,7 @@ class SymbolicGradient(FunctionalOp):
 
     signature = "input: Tin -> output: Tout"
     attrs = "Tin: list(type) >= 1, Tout: list(type) >= 1, f: func"
-    functional = "gradient"
-    functions = ("f",)
+    calls = FunctionCalls(kind="gradient", functions=("f",))
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
@@ -195,17 +187,16 @@ class XlaLaunch(FunctionalOp):
         "Tconstants: list(type) >= 0, Targs: list(type) >= 0, Nresources: int >= 0,"
         " Tresults: list(type) >= 0, function: func"
     )
-    runnable = True
-    functional = "launch"
-    functions = ("function",)
-    stateful = True
+    compilation = CompilerSupport(runnable=True)
+    calls = FunctionCalls(kind="launch", functions=("function",))
+    effects = SideEffects(stateful=True)
 
 
 class PythonCall(Op, abstract=True):
     """A call into the Python process that built the graph, which a file cannot hold."""
 
-    runnable = False
-    stateful = True
+    compilation = CompilerSupport(runnable=False)
+    effects = SideEffects(stateful=True)
 
 
 class PyFunc(PythonCall):
@@ -218,7 +209,7 @@ class PyFunc(PythonCall):
 class PyFuncStateless(PyFunc):
     """Call a Python function without side effects by token."""
 
-    stateful = False
+    effects = SideEffects(stateful=False)
 
 
 class EagerPyFunc(PythonCall):
@@ -231,9 +222,8 @@ class EagerPyFunc(PythonCall):
 class FunctionArgument(Op, abstract=True):
     """One argument of a function's body."""
 
-    runnable = False
-    stateful = True
-    is_input = True
+    compilation = CompilerSupport(runnable=False)
+    effects = SideEffects(stateful=True, is_input=True)
     role = Role.ARG
 
 
@@ -256,8 +246,8 @@ class _Retval(Op):
 
     signature = "input: T ->"
     attrs = "index: int >= 0"
-    runnable = False
-    stateful = True
+    compilation = CompilerSupport(runnable=False)
+    effects = SideEffects(stateful=True)
     role = Role.RETVAL
 
 
@@ -269,7 +259,7 @@ class ToBool(Op):
     """True for a scalar that is not zero or empty, and for any other tensor that has elements."""
 
     signature = "input: T -> output: bool"
-    boolean_semantics = "truth"
+    algebra = AlgebraicFacts(boolean_semantics="truth")
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -324,7 +314,7 @@ class DeviceIndex(Op):
 
     signature = "-> index: int32"
     attrs = "device_names: list(string)"
-    stateful = True
+    effects = SideEffects(stateful=True)
 
     @classmethod
     def prepare(cls, node: Node, xp: ModuleType) -> Kernel:

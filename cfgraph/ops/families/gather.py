@@ -12,6 +12,7 @@ from cfgraph.errors import Unsupported
 from cfgraph.ir import dtypes
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
+from cfgraph.ops.opdef.facts import Aliasing, CompilerSupport, HostPlacement
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, int32_constant
 from cfgraph.ops.opdef.op import Kernel, Op, OpError
 from cfgraph.ops.opdef.shape_functions import (
@@ -174,10 +175,9 @@ class GatherV2(Op):
 
     signature = "params: Tparams, indices: Tindices, axis: Taxis -> output: Tparams"
     attrs = "batch_dims: int = 0, Tindices: {int16, int32, int64}, Taxis: {int32, int64}"
-    host_inputs = (2,)
-    constant_inputs = (2,)
-    moves = True
-    reads_region = True
+    placement = HostPlacement(host_inputs=(2,))
+    compilation = CompilerSupport(constant_inputs=(2,))
+    aliasing = Aliasing(preserves_elements=True, reads_region=True)
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -205,8 +205,7 @@ class Gather(Op):
 
     signature = "params: Tparams, indices: Tindices -> output: Tparams"
     attrs = "validate_indices: bool = true, Tindices: {int32, int64}"
-    moves = True
-    reads_region = True
+    aliasing = Aliasing(preserves_elements=True, reads_region=True)
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -319,7 +318,7 @@ class GatherNd(Op):
 
     signature = "params: Tparams, indices: Tindices -> output: Tparams"
     attrs = "Tindices: {int16, int32, int64}, bad_indices_policy: string = ''"
-    reads_region = True
+    aliasing = Aliasing(reads_region=True)
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:

@@ -11,6 +11,7 @@ import numpy as np
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import SCALAR_SHAPE, UNKNOWN_SHAPE, Shape, vector_shape
 from cfgraph.ops.opdef.array_namespace import accumulated_at
+from cfgraph.ops.opdef.facts import CompilerSupport, HostPlacement
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients
 from cfgraph.ops.opdef.op import Kernel, Op, OpError
 from cfgraph.ops.opdef.precision import computed_in_float32
@@ -44,9 +45,8 @@ class Bincount(Op):
 
     signature = "arr: int32, size: int32, weights: T -> bins: T"
     attrs = one_of(_COUNTED_TYPES)
-    host_inputs = (1,)
-    constant_inputs = (1,)
-    traceable = False
+    placement = HostPlacement(host_inputs=(1,))
+    compilation = CompilerSupport(constant_inputs=(1,), traceable=False)
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -66,9 +66,8 @@ class DenseBincount(Op):
 
     signature = "input: Tidx, size: Tidx, weights: T -> output: T"
     attrs = f"Tidx: {INDEX}, {one_of(_COUNTED_TYPES)}, binary_output: bool = false"
-    host_inputs = (1,)
-    constant_inputs = (1,)
-    traceable = False
+    placement = HostPlacement(host_inputs=(1,))
+    compilation = CompilerSupport(constant_inputs=(1,), traceable=False)
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -137,9 +136,8 @@ class HistogramFixedWidth(Op):
 
     signature = "values: T, value_range: T, nbins: int32 -> out: dtype"
     attrs = f"{one_of(_COUNTED_TYPES)}, dtype: {INDEX} = int32"
-    host_inputs = (1, 2)
-    constant_inputs = (1, 2)
-    traceable = False
+    placement = HostPlacement(host_inputs=(1, 2))
+    compilation = CompilerSupport(constant_inputs=(1, 2), traceable=False)
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:

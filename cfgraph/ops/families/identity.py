@@ -14,6 +14,7 @@ from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import Shape
 from cfgraph.ops.families.constants import identity
 from cfgraph.ops.opdef.elementwise import SameShape
+from cfgraph.ops.opdef.facts import Aliasing, CompilerSupport, SideEffects
 from cfgraph.ops.opdef.gradient_api import (
     GradientBuilder,
     InputGradients,
@@ -30,7 +31,7 @@ class ForwardingIdentity(SameShape, abstract=True):
     """Its input."""
 
     signature = "input: T -> output: T"
-    is_identity = True
+    aliasing = Aliasing(is_identity=True)
     gradient = staticmethod(identity_gradient)
 
     @classmethod
@@ -63,14 +64,14 @@ class Copy(ForwardingIdentity):
     """Its input, for a debugger to look at."""
 
     attrs = "tensor_name: string = '', debug_ops_spec: list(string) = []"
-    compiled = False
+    compilation = CompilerSupport(compiled=False)
 
 
 class CopyHost(Copy):
     """Its input in host memory, for a debugger to look at."""
 
     attrs = "tensor_name: string = '', debug_ops_spec: list(string) = []"
-    compiled = False
+    compilation = CompilerSupport(compiled=False)
 
 
 class DebugIdentity(ForwardingIdentity):
@@ -80,34 +81,34 @@ class DebugIdentity(ForwardingIdentity):
         "device_name: string = '', tensor_name: string = '', debug_urls: list(string) = [], "
         "gated_grpc: bool = false"
     )
-    compiled = False
+    compilation = CompilerSupport(compiled=False)
 
 
 class DebugGradientIdentity(ForwardingIdentity):
     """Its input; a debugger finds its gradient by it."""
 
-    compiled = False
+    compilation = CompilerSupport(compiled=False)
 
 
 class DebugGradientRefIdentity(ForwardingIdentity):
     """The reference; a debugger finds its gradient by it."""
 
     signature = "input: Ref(T) -> output: Ref(T)"
-    compiled = False
+    compilation = CompilerSupport(compiled=False)
 
 
 class RefIdentity(ForwardingIdentity):
     """The reference."""
 
     signature = "input: Ref(T) -> output: Ref(T)"
-    compiled = False
+    compilation = CompilerSupport(compiled=False)
 
 
 class IdentityN(Op):
     """Its inputs."""
 
     signature = "input: T -> output: T"
-    is_identity = True
+    aliasing = Aliasing(is_identity=True)
     attrs = "T: list(type) >= 1"
     gradient = staticmethod(identity_gradient)
 
@@ -127,7 +128,7 @@ def _all_values(*values: Any) -> Any:
 class GuaranteeConst(ForwardingIdentity):
     """Its input, promised never to change."""
 
-    stateful = True
+    effects = SideEffects(stateful=True)
 
     @classmethod
     def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -138,7 +139,7 @@ class DeepCopy(SameShape):
     """A copy of its input."""
 
     signature = "x: T -> y: T"
-    stateful = True
+    effects = SideEffects(stateful=True)
     gradient = staticmethod(identity_gradient)
 
     @classmethod
@@ -150,7 +151,7 @@ class EnsureShape(Op):
     """Its input, which must have the given shape."""
 
     signature = "input: T -> output: T"
-    is_identity = True
+    aliasing = Aliasing(is_identity=True)
     attrs = "shape: shape"
     gradient = staticmethod(identity_gradient)
 
@@ -179,7 +180,7 @@ class CheckNumerics(SameShape):
 
     signature = "tensor: T -> output: T"
     attrs = f"{one_of(FLOATS)}, message: string"
-    stateful = True
+    effects = SideEffects(stateful=True)
 
     @classmethod
     def prepare(cls, node: Node, xp: ModuleType) -> Kernel:

@@ -11,6 +11,7 @@ import numpy as np
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ops.families.special import scipy_special
 from cfgraph.ops.opdef.elementwise import Elementwise, binary_gradients
+from cfgraph.ops.opdef.facts import CompilerSupport
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients
 from cfgraph.ops.opdef.op import Kernel
 from cfgraph.ops.opdef.precision import computed_in_float32
@@ -83,7 +84,7 @@ class GammaParameterDerivative(Elementwise, abstract=True):
 
     signature = "a: T, x: T -> z: T"
     attrs = one_of("float32", "float64")
-    traceable = False
+    compilation = CompilerSupport(traceable=False)
     formula: ClassVar[Callable[..., Any]]
 
     @classmethod

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
@@ -20,6 +21,7 @@ from cfgraph.ops.families.matrix_functions import (
     square_dims,
 )
 from cfgraph.ops.opdef.array_namespace import run_on_host
+from cfgraph.ops.opdef.facts import CompilerSupport, HostPlacement
 from cfgraph.ops.opdef.op import Kernel, OpError
 from cfgraph.ops.opdef.shape_functions import InferenceContext
 from cfgraph.ops.opdef.type_sets import COMPLEX, one_of
@@ -52,7 +54,7 @@ class MatrixSolve(SolveOp):
     """The x for which matrix x = rhs; the matrix or its adjoint."""
 
     attrs = f"adjoint: bool = false, {MATRIX_TYPES}"
-    uncompiled_types = COMPLEX
+    compilation = CompilerSupport(uncompiled_types=COMPLEX)
 
     @classmethod
     def function(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -71,7 +73,7 @@ class BatchMatrixSolve(MatrixSolve):
     """The x for which matrix x = rhs; the matrix or its adjoint."""
 
     attrs = f"adjoint: bool = false, {REAL_MATRIX_TYPES}"
-    compiled = False
+    compilation = replace(MatrixSolve.compilation, compiled=False)
 
 
 class MatrixTriangularSolve(SolveOp):
@@ -127,7 +129,7 @@ class BatchMatrixTriangularSolve(MatrixTriangularSolve):
     """The x for which matrix x = rhs, of which one triangle is read."""
 
     attrs = f"lower: bool = true, adjoint: bool = false, {REAL_MATRIX_TYPES}"
-    compiled = False
+    compilation = CompilerSupport(compiled=False)
 
 
 class BandedTriangularSolve(MatrixTriangularSolve):
@@ -155,7 +157,7 @@ class BandedTriangularSolve(MatrixTriangularSolve):
 
         return run_on_host(xp, solve)
 
-    traceable = False
+    compilation = CompilerSupport(traceable=False)
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
@@ -172,8 +174,8 @@ class MatrixSolveLs(MatrixOp):
 
     signature = "matrix: T, rhs: T, l2_regularizer: float64 -> output: T"
     attrs = f"{MATRIX_TYPES}, fast: bool = true"
-    host_inputs = (2,)
-    compiled = False
+    placement = HostPlacement(host_inputs=(2,))
+    compilation = CompilerSupport(compiled=False)
 
     @classmethod
     def function(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -207,7 +209,7 @@ class BatchMatrixSolveLs(MatrixSolveLs):
     """The x that comes nearest to matrix x = rhs, by least squares, kept small by a regularizer."""
 
     attrs = f"{REAL_MATRIX_TYPES}, fast: bool = true"
-    compiled = False
+    compilation = CompilerSupport(compiled=False)
 
 
 class TridiagonalSolve(MatrixOp):
@@ -218,7 +220,7 @@ class TridiagonalSolve(MatrixOp):
         "partial_pivoting: bool = true, perturb_singular: bool = false, "
         f"{one_of('float64', 'float32', COMPLEX)}"
     )
-    traceable = False
+    compilation = CompilerSupport(traceable=False)
 
     @classmethod
     def function(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -280,7 +282,7 @@ class TridiagonalMatMul(MatrixOp):
 
     signature = "superdiag: T, maindiag: T, subdiag: T, rhs: T -> output: T"
     attrs = one_of("float64", "float32", COMPLEX)
-    uncompiled_types = COMPLEX
+    compilation = CompilerSupport(uncompiled_types=COMPLEX)
 
     @staticmethod
     def kernel(xp: ModuleType, above: Any, main: Any, below: Any, rhs: Any) -> Any:

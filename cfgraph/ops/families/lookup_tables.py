@@ -11,6 +11,7 @@ import numpy as np
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node
 from cfgraph.ir.shapes import SCALAR_SHAPE, UNKNOWN_SHAPE, Shape, vector_shape
+from cfgraph.ops.opdef.facts import HostPlacement, SideEffects
 from cfgraph.ops.opdef.op import Kernel, Op, OpError
 from cfgraph.ops.opdef.resource import Resource
 from cfgraph.ops.opdef.shape_functions import InferenceContext
@@ -133,8 +134,8 @@ SHARING_ATTRS = (
 class TableHandle(Op, abstract=True):
     """The handle of a table."""
 
-    stateful = True
-    host_only = True
+    effects = SideEffects(stateful=True)
+    placement = HostPlacement(host_only=True)
     once: ClassVar[bool] = False
 
     @classmethod
@@ -213,8 +214,8 @@ class LookupTableFindV2(Op):
     """The values of keys; the default where there is none."""
 
     signature = "table_handle: resource, keys: Tin, default_value: Tout -> values: Tout"
-    stateful = True
-    host_only = True
+    effects = SideEffects(stateful=True)
+    placement = HostPlacement(host_only=True)
 
     @classmethod
     def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -225,8 +226,8 @@ class LookupTableInsertV2(Op):
     """Add rows to a table, or replace them."""
 
     signature = "table_handle: resource, keys: Tin, values: Tout ->"
-    stateful = True
-    host_only = True
+    effects = SideEffects(stateful=True)
+    placement = HostPlacement(host_only=True)
 
     @classmethod
     def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -243,8 +244,8 @@ class LookupTableRemoveV2(Op):
     """Take rows out of a table; keys that it does not have are passed over."""
 
     signature = "table_handle: resource, keys: Tin ->"
-    stateful = True
-    host_only = True
+    effects = SideEffects(stateful=True)
+    placement = HostPlacement(host_only=True)
 
     @classmethod
     def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -259,9 +260,8 @@ class LookupTableImportV2(Op):
     """Replace all rows of a table."""
 
     signature = "table_handle: resource, keys: Tin, values: Tout ->"
-    stateful = True
-    initializes = True
-    host_only = True
+    effects = SideEffects(stateful=True, initializes=True)
+    placement = HostPlacement(host_only=True)
 
     @classmethod
     def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -280,8 +280,8 @@ class LookupTableExportV2(Op):
     """All keys of a table, and their values."""
 
     signature = "table_handle: resource -> keys: Tkeys, values: Tvalues"
-    stateful = True
-    host_only = True
+    effects = SideEffects(stateful=True)
+    placement = HostPlacement(host_only=True)
 
     @classmethod
     def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -296,8 +296,8 @@ class LookupTableSizeV2(Op):
     """The number of rows of a table."""
 
     signature = "table_handle: resource -> size: int64"
-    stateful = True
-    host_only = True
+    effects = SideEffects(stateful=True)
+    placement = HostPlacement(host_only=True)
 
     @classmethod
     def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -312,9 +312,8 @@ class InitializeTableV2(Op):
     """Fill a table, once."""
 
     signature = "table_handle: resource, keys: Tkey, values: Tval ->"
-    stateful = True
-    initializes = True
-    host_only = True
+    effects = SideEffects(stateful=True, initializes=True)
+    placement = HostPlacement(host_only=True)
 
     @classmethod
     def prepare(cls, node: Node, xp: ModuleType) -> Kernel:

@@ -11,6 +11,7 @@ import numpy as np
 
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import Shape
+from cfgraph.ops.opdef.facts import CompilerSupport
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, conjugate, sum_to_shape
 from cfgraph.ops.opdef.op import Dims, Kernel, Op, OpError
 from cfgraph.ops.opdef.precision import computed_in_float32
@@ -37,7 +38,7 @@ class MatMul(Op):
         f"{one_of(FLOATS, 'int32', 'int64', UNSIGNED, COMPLEX)}, "
         "grad_a: bool = false, grad_b: bool = false"
     )
-    uncompiled_types = UNSIGNED
+    compilation = CompilerSupport(uncompiled_types=UNSIGNED)
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -123,7 +124,7 @@ class SparseMatMul(MatMul):
     """The product in float32 of two matrices with many zeros, each as it is or transposed."""
 
     signature = "a: Ta, b: Tb -> product: float32"
-    uncompiled_types = ""
+    compilation = CompilerSupport(uncompiled_types="")
     attrs = (
         "transpose_a: bool = false, transpose_b: bool = false, "
         "a_is_sparse: bool = false, b_is_sparse: bool = false, "

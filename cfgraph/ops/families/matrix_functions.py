@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 from types import ModuleType
 from typing import Any, ClassVar
 
@@ -16,6 +17,7 @@ from cfgraph.ops.families.matmul import conjugate_transpose
 from cfgraph.ops.families.matrix_calculus import adjoint_matrix
 from cfgraph.ops.opdef.array_namespace import run_on_host
 from cfgraph.ops.opdef.elementwise import SameShape
+from cfgraph.ops.opdef.facts import CompilerSupport
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, int32_constant
 from cfgraph.ops.opdef.op import Kernel, Op, OpError
 from cfgraph.ops.opdef.precision import computed_in_float32
@@ -88,7 +90,7 @@ class MatrixInverse(SquareMatrixOp):
     """The inverse of each matrix, or of its adjoint."""
 
     attrs = f"adjoint: bool = false, {MATRIX_TYPES}"
-    uncompiled_types = COMPLEX
+    compilation = CompilerSupport(uncompiled_types=COMPLEX)
 
     @classmethod
     def function(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -102,14 +104,14 @@ class BatchMatrixInverse(MatrixInverse):
     """The inverse of each matrix, or of its adjoint."""
 
     attrs = f"adjoint: bool = false, {REAL_MATRIX_TYPES}"
-    compiled = False
+    compilation = replace(MatrixInverse.compilation, compiled=False)
 
 
 class MatrixDeterminant(MatrixOp):
     """The determinant of each matrix."""
 
     signature = "input: T -> output: T"
-    compiled = False
+    compilation = CompilerSupport(compiled=False)
 
     @staticmethod
     def kernel(xp: ModuleType, x: Any) -> Any:
@@ -126,14 +128,14 @@ class BatchMatrixDeterminant(MatrixDeterminant):
     """The determinant of each matrix."""
 
     attrs = one_of("float32", "float64", COMPLEX)
-    compiled = False
+    compilation = CompilerSupport(compiled=False)
 
 
 class LogMatrixDeterminant(MatrixOp):
     """The sign of each determinant, and the logarithm of its absolute value."""
 
     signature = "input: T -> sign: T, log_abs_determinant: T"
-    compiled = False
+    compilation = CompilerSupport(compiled=False)
 
     @staticmethod
     def kernel(xp: ModuleType, x: Any) -> Any:
@@ -151,7 +153,7 @@ class MatrixFunction(SquareMatrixOp, abstract=True):
     """A function of each matrix; `named` says which one of SciPy's."""
 
     named: ClassVar[str]
-    traceable = False
+    compilation = CompilerSupport(traceable=False)
 
     @classmethod
     def function(cls, node: Node, xp: ModuleType) -> Kernel:

@@ -12,6 +12,7 @@ from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
 from cfgraph.ops.families.pooling import Pooling, PoolingWindow, check_pooled_shape, first_maxima
 from cfgraph.ops.opdef.array_namespace import accumulated_at
+from cfgraph.ops.opdef.facts import CompilerSupport, HostPlacement
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, same_attrs
 from cfgraph.ops.opdef.op import Kernel, OpError
 from cfgraph.ops.opdef.shape_functions import InferenceContext
@@ -113,8 +114,8 @@ class MaxPoolV2(MaxPooling):
         _POOLING_ATTRS + "padding: {'SAME', 'VALID'}, "
         "data_format: {'NHWC', 'NCHW', 'NCHW_VECT_C'} = 'NHWC'"
     )
-    host_inputs = (1, 2)
-    constant_inputs = (1, 2)
+    placement = HostPlacement(host_inputs=(1, 2))
+    compilation = CompilerSupport(constant_inputs=(1, 2))
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -189,8 +190,8 @@ class MaxPoolGradV2(MaxPoolingGradient):
     adjoint = "MaxPoolGradGradV2"
     attrs = "padding: {'SAME', 'VALID'}, " + _FORMAT_ATTR + f"T: {_POOLED_TYPES} = float32"
     given = True
-    host_inputs = (3, 4)
-    constant_inputs = (3, 4)
+    placement = HostPlacement(host_inputs=(3, 4))
+    compilation = CompilerSupport(constant_inputs=(3, 4))
 
 
 class MaxPool3DGrad(MaxPoolingGradient):
@@ -253,7 +254,7 @@ class MaxPoolGradGrad(MaxPoolingGradGrad):
     signature = "orig_input: T, orig_output: T, grad: T -> output: T"
     adjoint = "MaxPoolGrad"
     attrs = _WINDOW_ATTRS + "padding: {'SAME', 'VALID'}, " + _FORMAT_ATTR + f"T: {_POOLED_TYPES}"
-    uncompiled_types = f"{INTEGERS}, float16, bfloat16, float64"
+    compilation = CompilerSupport(uncompiled_types=f"{INTEGERS}, float16, bfloat16, float64")
 
 
 class MaxPoolGradGradV2(MaxPoolingGradGrad):
@@ -263,9 +264,10 @@ class MaxPoolGradGradV2(MaxPoolingGradGrad):
     adjoint = "MaxPoolGradV2"
     attrs = "padding: {'SAME', 'VALID'}, " + _FORMAT_ATTR + f"T: {_POOLED_TYPES}"
     given = True
-    host_inputs = (3, 4)
-    constant_inputs = (3, 4)
-    uncompiled_types = f"{INTEGERS}, float16, bfloat16, float64"
+    placement = HostPlacement(host_inputs=(3, 4))
+    compilation = CompilerSupport(
+        constant_inputs=(3, 4), uncompiled_types=f"{INTEGERS}, float16, bfloat16, float64"
+    )
 
 
 class MaxPool3DGradGrad(MaxPoolingGradGrad):
@@ -274,7 +276,7 @@ class MaxPool3DGradGrad(MaxPoolingGradGrad):
     signature = "orig_input: T, orig_output: T, grad: T -> output: T"
     adjoint = "MaxPool3DGrad"
     attrs = _SOLID_ATTRS + f"T: {_POOLED_TYPES}"
-    uncompiled_types = f"{INTEGERS}, float16, bfloat16, float64"
+    compilation = CompilerSupport(uncompiled_types=f"{INTEGERS}, float16, bfloat16, float64")
     rank = 5
 
 
@@ -303,7 +305,7 @@ class MaxPoolWithArgmax(ArgmaxPooling):
         _ARGMAX_ATTRS + "Targmax: {int32, int64} = int64, padding: {'SAME', 'VALID'}, "
         f"include_batch_in_index: bool = false, T: {_ARGMAX_TYPES}"
     )
-    compiled = False
+    compilation = CompilerSupport(compiled=False)
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -345,7 +347,7 @@ class MaxPoolGradWithArgmax(ArgmaxPooling):
         _ARGMAX_ATTRS + "padding: {'SAME', 'VALID'}, include_batch_in_index: bool = false, "
         f"Targmax: {{int32, int64}}, T: {_ARGMAX_TYPES}"
     )
-    traceable = False
+    compilation = CompilerSupport(traceable=False)
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -375,7 +377,7 @@ class MaxPoolGradGradWithArgmax(ArgmaxPooling):
 
     signature = "input: T, grad: T, argmax: Targmax -> output: T"
     attrs = MaxPoolGradWithArgmax.attrs
-    traceable = False
+    compilation = CompilerSupport(traceable=False)
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:

@@ -16,6 +16,7 @@ import numpy as np
 from cfgraph.ir.graph import Node
 from cfgraph.ir.shapes import Shape
 from cfgraph.ops.families.variables import NUMERIC, Variable
+from cfgraph.ops.opdef.facts import CompilerSupport, SideEffects
 from cfgraph.ops.opdef.op import Kernel, Op, OpError
 from cfgraph.ops.opdef.shape_functions import InferenceContext
 
@@ -30,8 +31,8 @@ class UpdateRule(Op, abstract=True):
     elementwise.
     """
 
-    stateful = True
-    traceable = False
+    effects = SideEffects(stateful=True)
+    compilation = CompilerSupport(traceable=False)
     slots: ClassVar[str] = ""
     inputs: ClassVar[str]
     options: ClassVar[str] = ""

@@ -10,6 +10,7 @@ import numpy as np
 
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import SCALAR_SHAPE, Shape
+from cfgraph.ops.opdef.facts import CompilerSupport
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients
 from cfgraph.ops.opdef.op import Kernel, Op, OpError
 from cfgraph.ops.opdef.shape_functions import InferenceContext
@@ -65,7 +66,7 @@ class OptionalNone(Op):
     """An optional that holds nothing."""
 
     signature = "-> optional: variant"
-    traceable = False
+    compilation = CompilerSupport(traceable=False)
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -82,7 +83,7 @@ class OptionalFromValue(Op):
 
     signature = "components: Toutput_types -> optional: variant"
     attrs = "Toutput_types: list(type) >= 1"
-    traceable = False
+    compilation = CompilerSupport(traceable=False)
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -106,7 +107,7 @@ class OptionalHasValue(Op):
     """True unless the optional is nothing."""
 
     signature = "optional: variant -> has_value: bool"
-    traceable = False
+    compilation = CompilerSupport(traceable=False)
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -122,7 +123,7 @@ class OptionalGetValue(Op):
 
     signature = "optional: variant -> components: output_types"
     attrs = "output_types: list(type) >= 1, output_shapes: list(shape) >= 1"
-    traceable = False
+    compilation = CompilerSupport(traceable=False)
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:

@@ -11,6 +11,7 @@ import numpy as np
 from cfgraph.ir import dtypes
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import Shape
+from cfgraph.ops.opdef.facts import CompilerSupport, HostPlacement
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, sum_all
 from cfgraph.ops.opdef.op import Kernel, Op, OpError
 from cfgraph.ops.opdef.shape_functions import InferenceContext, require_rank, shape_of_rank
@@ -58,8 +59,8 @@ class Pad(Op):
 
     signature = "input: T, paddings: Tpaddings -> output: T"
     attrs = "Tpaddings: {int32, int64} = int32"
-    host_inputs = (1,)
-    constant_inputs = (1,)
+    placement = HostPlacement(host_inputs=(1,))
+    compilation = CompilerSupport(constant_inputs=(1,))
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -129,8 +130,8 @@ class MirrorPad(Op):
 
     signature = "input: T, paddings: Tpaddings -> output: T"
     attrs = "Tpaddings: {int32, int64} = int32, mode: {'REFLECT', 'SYMMETRIC'}"
-    host_inputs = (1,)
-    constant_inputs = (1,)
+    placement = HostPlacement(host_inputs=(1,))
+    compilation = CompilerSupport(constant_inputs=(1,))
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -174,8 +175,8 @@ class MirrorPadGrad(Op):
 
     signature = "input: T, paddings: Tpaddings -> output: T"
     attrs = "Tpaddings: {int32, int64} = int32, mode: {'REFLECT', 'SYMMETRIC'}"
-    host_inputs = (1,)
-    constant_inputs = (1,)
+    placement = HostPlacement(host_inputs=(1,))
+    compilation = CompilerSupport(constant_inputs=(1,))
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:

@@ -10,6 +10,7 @@ import numpy as np
 
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
+from cfgraph.ops.opdef.facts import CompilerSupport, HostPlacement
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, same_attrs
 from cfgraph.ops.opdef.op import Kernel, Op, OpError
 from cfgraph.ops.opdef.precision import computed_in_float32
@@ -209,8 +210,8 @@ class AvgPool3D(AveragePooling):
 class AveragePoolingGradient(Pooling, abstract=True):
     """Each window's gradient is shared by all that it sees."""
 
-    host_inputs = (0,)
-    constant_inputs = (0,)
+    placement = HostPlacement(host_inputs=(0,))
+    compilation = CompilerSupport(constant_inputs=(0,))
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:

@@ -14,6 +14,7 @@ from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import SCALAR_SHAPE, Shape
 from cfgraph.ops.families.strings import string_array
 from cfgraph.ops.opdef.elementwise import SameShape
+from cfgraph.ops.opdef.facts import CompilerSupport, HostPlacement, SideEffects
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients
 from cfgraph.ops.opdef.op import Kernel, Op, OpError
 from cfgraph.ops.opdef.shape_functions import InferenceContext
@@ -155,7 +156,7 @@ class StringFormat(Op):
         "T: list(type) >= 0, template: string = '%s', placeholder: string = '%s', "
         "summarize: int = 3"
     )
-    traceable = False
+    compilation = CompilerSupport(traceable=False)
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -187,9 +188,9 @@ class Assert(Op):
 
     signature = "condition: bool, data: T ->"
     attrs = "T: list(type) >= 1, summarize: int = 3"
-    stateful = True
-    traceable = False
-    host_inputs = (0,)
+    effects = SideEffects(stateful=True)
+    compilation = CompilerSupport(traceable=False)
+    placement = HostPlacement(host_inputs=(0,))
 
     @classmethod
     def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -211,9 +212,9 @@ class Print(SameShape):
 
     signature = "input: T, data: U -> output: T"
     attrs = "U: list(type) >= 0, message: string = '', first_n: int = -1, summarize: int = 3"
-    stateful = True
-    host_only = True
-    traceable = False
+    effects = SideEffects(stateful=True)
+    placement = HostPlacement(host_only=True)
+    compilation = CompilerSupport(traceable=False)
 
     @classmethod
     def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -239,9 +240,9 @@ class PrintV2(Op):
 
     signature = "input: string ->"
     attrs = "output_stream: string = 'stderr', end: string = '\n'"
-    stateful = True
-    host_only = True
-    traceable = False
+    effects = SideEffects(stateful=True)
+    placement = HostPlacement(host_only=True)
+    compilation = CompilerSupport(traceable=False)
 
     @classmethod
     def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -268,8 +269,8 @@ class Timestamp(Op):
     """Seconds since 1970."""
 
     signature = "-> ts: float64"
-    stateful = True
-    traceable = False
+    effects = SideEffects(stateful=True)
+    compilation = CompilerSupport(traceable=False)
 
     @classmethod
     def run(cls, step: Step, node: Node, *inputs: Any) -> Any:

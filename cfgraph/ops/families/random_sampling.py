@@ -13,6 +13,7 @@ from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape, vector_shape
 from cfgraph.ops.families.stateless_random import check_integer_bounds, check_shape, stream_of_seed
 from cfgraph.ops.opdef import philox
 from cfgraph.ops.opdef.elementwise import add_in_float32
+from cfgraph.ops.opdef.facts import CompilerSupport, HostPlacement, SideEffects
 from cfgraph.ops.opdef.gradient_api import (
     GradientBuilder,
     InputGradients,
@@ -34,11 +35,9 @@ _FLOAT = "dtype: {float16, bfloat16, float32, float64}, T: {int32, int64}"
 class Sampler(Op, abstract=True):
     """An op that draws: `draw(generator, node, *inputs)`."""
 
-    stateful = True
-    random = True
-    traceable = False
-    host_inputs: ClassVar[tuple[int, ...]] = (0,)
-    constant_inputs: ClassVar[tuple[int, ...]] = (0,)
+    effects = SideEffects(stateful=True, random=True)
+    compilation = CompilerSupport(traceable=False, constant_inputs=(0,))
+    placement = HostPlacement(host_inputs=(0,))
     draw: ClassVar[Callable[..., Any]]
 
     @classmethod
@@ -150,7 +149,7 @@ class RandomUniformInt(Sampler):
 
     signature = "shape: T, minval: Tout, maxval: Tout -> output: Tout"
     attrs = _SEEDS + "Tout: {int32, int64}, T: {int32, int64}"
-    host_inputs = (0, 1, 2)
+    placement = HostPlacement(host_inputs=(0, 1, 2))
 
     @staticmethod
     def draw(generator: Generator, node: Node, shape: Any, low: Any, high: Any) -> Any:
@@ -166,8 +165,8 @@ class RandomShuffle(Sampler):
 
     signature = "value: T -> output: T"
     attrs = "seed: int = 0, seed2: int = 0"
-    host_inputs = ()
-    constant_inputs = ()
+    placement = HostPlacement(host_inputs=())
+    compilation = CompilerSupport(constant_inputs=())
     gradient = staticmethod(no_gradient)
 
     @staticmethod
@@ -252,8 +251,8 @@ class Multinomial(Sampler):
         "T: {float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, "
         "float16, uint32, uint64}, output_dtype: {int32, int64} = int64"
     )
-    host_inputs = (1,)
-    constant_inputs = (1,)
+    placement = HostPlacement(host_inputs=(1,))
+    compilation = CompilerSupport(constant_inputs=(1,))
 
     @staticmethod
     def draw(generator: Any, node: Node, logits: Any, count: Any) -> Any:
@@ -274,10 +273,9 @@ class StatelessMultinomial(Op):
         "T: {float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16, "
         "uint32, uint64}, Tseed: {int32, int64} = int64, output_dtype: {int32, int64} = int64"
     )
-    traceable = False
-    random = True
-    host_inputs = (1, 2)
-    constant_inputs = (1,)
+    compilation = CompilerSupport(traceable=False, constant_inputs=(1,))
+    effects = SideEffects(random=True)
+    placement = HostPlacement(host_inputs=(1, 2))
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:

@@ -11,6 +11,7 @@ import numpy as np
 
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import Shape, vector_shape
+from cfgraph.ops.opdef.facts import CompilerSupport, HostPlacement, SideEffects
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, no_gradient, sum_all
 from cfgraph.ops.opdef.op import Kernel, Op, OpError
 from cfgraph.ops.opdef.shape_functions import (
@@ -27,8 +28,8 @@ class Fill(Op):
 
     signature = "dims: index_type, value: T -> output: T"
     attrs = "index_type: {int32, int64} = int32"
-    host_inputs = (0,)
-    constant_inputs = (0,)
+    placement = HostPlacement(host_inputs=(0,))
+    compilation = CompilerSupport(constant_inputs=(0,))
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -70,9 +71,9 @@ class Empty(Op):
 
     signature = "shape: int32 -> output: dtype"
     attrs = "init: bool = false"
-    stateful = True
-    host_inputs = (0,)
-    constant_inputs = (0,)
+    effects = SideEffects(stateful=True)
+    placement = HostPlacement(host_inputs=(0,))
+    compilation = CompilerSupport(constant_inputs=(0,))
 
     @classmethod
     def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -94,8 +95,8 @@ class Range(Op):
         "Tidx: {bfloat16, float16, float32, float64, int8, int16, int32, int64, uint16, uint32, "
         "uint64} = int32"
     )
-    host_inputs = (0, 1, 2)
-    constant_inputs = (0, 1, 2)
+    placement = HostPlacement(host_inputs=(0, 1, 2))
+    compilation = CompilerSupport(constant_inputs=(0, 1, 2))
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -175,9 +176,8 @@ class LinSpace(Op):
 
     signature = "start: T, stop: T, num: Tidx -> output: T"
     attrs = "T: {bfloat16, float16, float32, float64}, Tidx: {int32, int64} = int32"
-    host_inputs = (0, 1, 2)
-    constant_inputs = (2,)
-    traceable = False
+    placement = HostPlacement(host_inputs=(0, 1, 2))
+    compilation = CompilerSupport(constant_inputs=(2,), traceable=False)
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -216,8 +216,8 @@ class OneHot(Op):
 
     signature = "indices: TI, depth: int32, on_value: T, off_value: T -> output: T"
     attrs = "axis: int = -1, TI: {uint8, int8, int32, int64} = int64"
-    host_inputs = (1,)
-    constant_inputs = (1,)
+    placement = HostPlacement(host_inputs=(1,))
+    compilation = CompilerSupport(constant_inputs=(1,))
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:

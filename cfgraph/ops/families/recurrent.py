@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from types import ModuleType
 from typing import Any, ClassVar, NamedTuple
 
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
+from cfgraph.ops.opdef.facts import CompilerSupport, HostPlacement
 from cfgraph.ops.opdef.gradient_api import (
     GradientBuilder,
     InputGradients,
@@ -214,7 +216,7 @@ class LSTMBlockCell(LstmOp):
 
     signature = f"{_LSTM_STATE} -> {_LSTM_OUTPUTS}"
     attrs = "forget_bias: float = 1.0, cell_clip: float = 3.0, " + _LSTM_TYPES
-    compiled = False
+    compilation = CompilerSupport(compiled=False)
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -242,7 +244,7 @@ class LSTMBlockCellGrad(LstmOp):
         "cs_prev_grad: T, dicfo: T, wci_grad: T, wcf_grad: T, wco_grad: T"
     )
     attrs = "use_peephole: bool, T: {float16, float32}"
-    compiled = False
+    compilation = CompilerSupport(compiled=False)
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -277,9 +279,8 @@ class BlockLSTM(LstmOp):
 
     signature = f"seq_len_max: int64, {_LSTM_STATE} -> {_LSTM_OUTPUTS}"
     attrs = "forget_bias: float = 1.0, cell_clip: float = 3.0, " + _LSTM_TYPES
-    host_inputs = (0,)
-    constant_inputs = (0,)
-    compiled = False
+    placement = HostPlacement(host_inputs=(0,))
+    compilation = CompilerSupport(constant_inputs=(0,), compiled=False)
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -323,7 +324,7 @@ class BlockLSTMV2(BlockLSTM):
 
     signature = BlockLSTM.signature
     attrs = "cell_clip: float = 0.0, " + _LSTM_TYPES
-    compiled = False
+    compilation = replace(BlockLSTM.compilation, compiled=False)
     order = "ifco"
 
 
@@ -336,9 +337,8 @@ class BlockLSTMGrad(LstmOp):
         "wco_grad: T, b_grad: T"
     )
     attrs = "use_peephole: bool, T: {float16, float32}"
-    host_inputs = (0,)
-    constant_inputs = (0,)
-    compiled = False
+    placement = HostPlacement(host_inputs=(0,))
+    compilation = CompilerSupport(constant_inputs=(0,), compiled=False)
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -376,7 +376,7 @@ class BlockLSTMGradV2(BlockLSTMGrad):
 
     signature = BlockLSTMGrad.signature
     attrs = BlockLSTMGrad.attrs
-    compiled = False
+    compilation = replace(BlockLSTMGrad.compilation, compiled=False)
     order = "ifco"
 
 
@@ -407,7 +407,7 @@ class GRUBlockCell(Op):
 
     signature = f"{_GRU} -> r: T, u: T, c: T, h: T"
     attrs = "T: {float32}"
-    compiled = False
+    compilation = CompilerSupport(compiled=False)
 
     @staticmethod
     def kernel(
@@ -430,7 +430,7 @@ class GRUBlockCellGrad(Op):
         f"{_GRU}, r: T, u: T, c: T, d_h: T -> d_x: T, d_h_prev: T, d_c_bar: T, d_r_bar_u_bar: T"
     )
     attrs = "T: {float32}"
-    compiled = False
+    compilation = CompilerSupport(compiled=False)
 
     @staticmethod
     def kernel(xp: ModuleType, x: Any, h: Any, w_ru: Any, w_c: Any, *rest: Any) -> Any:

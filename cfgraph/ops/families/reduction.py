@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Container, Sequence
+from dataclasses import replace
 from functools import reduce
 from math import prod
 from types import ModuleType
@@ -16,6 +17,7 @@ from cfgraph.ir.dtypes import bool_
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
 from cfgraph.ops.families.division import truncated_quotient
+from cfgraph.ops.opdef.facts import CompilerSupport, HostPlacement
 from cfgraph.ops.opdef.gradient_api import (
     GradientBuilder,
     InputGradients,
@@ -173,8 +175,8 @@ class Reduction(Op, abstract=True):
 
     signature = "input: T, reduction_indices: Tidx -> output: T"
     attrs = f"{_REDUCTION_ATTRS}, {one_of(ALL_NUMBERS)}"
-    host_inputs = (1,)
-    constant_inputs = (1,)
+    placement = HostPlacement(host_inputs=(1,))
+    compilation = CompilerSupport(constant_inputs=(1,))
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -257,7 +259,7 @@ class Mean(Reduction):
 class EuclideanNorm(Reduction):
     """The square root of the sum of squares."""
 
-    compiled = False
+    compilation = replace(Reduction.compilation, compiled=False)
 
     @staticmethod
     def kernel(xp: ModuleType, value: Any, axes: Any, keep: bool) -> Any:
@@ -336,8 +338,8 @@ class ArgExtremum(Op, abstract=True):
     """The first place of an extreme along one dimension; `function` finds it."""
 
     signature = "input: T, dimension: Tidx -> output: output_type"
-    host_inputs = (1,)
-    constant_inputs = (1,)
+    placement = HostPlacement(host_inputs=(1,))
+    compilation = CompilerSupport(constant_inputs=(1,))
     function: ClassVar[str]
     worst: ClassVar[float]
 

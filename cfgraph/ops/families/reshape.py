@@ -12,6 +12,7 @@ import numpy as np
 
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
+from cfgraph.ops.opdef.facts import Aliasing, CompilerSupport, HostPlacement
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients
 from cfgraph.ops.opdef.op import Kernel, Op, OpError
 from cfgraph.ops.opdef.shape_functions import (
@@ -32,10 +33,9 @@ class Reshape(Op):
 
     signature = "tensor: T, shape: Tshape -> output: T"
     attrs = "Tshape: {int32, int64} = int32"
-    host_inputs = (1,)
-    constant_inputs = (1,)
-    moves = True
-    aliases_input = True
+    placement = HostPlacement(host_inputs=(1,))
+    compilation = CompilerSupport(constant_inputs=(1,))
+    aliasing = Aliasing(preserves_elements=True, aliases_input=True)
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -120,10 +120,9 @@ class ExpandDims(Op):
 
     signature = "input: T, dim: Tdim -> output: T"
     attrs = "Tdim: {int32, int64} = int32"
-    host_inputs = (1,)
-    constant_inputs = (1,)
-    moves = True
-    aliases_input = True
+    placement = HostPlacement(host_inputs=(1,))
+    compilation = CompilerSupport(constant_inputs=(1,))
+    aliasing = Aliasing(preserves_elements=True, aliases_input=True)
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -166,8 +165,7 @@ class Squeeze(Op):
 
     signature = "input: T -> output: T"
     attrs = "squeeze_dims: list(int) >= 0 = []"
-    moves = True
-    aliases_input = True
+    aliasing = Aliasing(preserves_elements=True, aliases_input=True)
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import Shape
+from cfgraph.ops.opdef.facts import CompilerSupport, HostPlacement
 from cfgraph.ops.opdef.gradient_api import (
     GradientBuilder,
     InputGradients,
@@ -96,8 +98,8 @@ def check_image_size(size: Any) -> tuple[int, int]:
 class ResizeOp(Op, abstract=True):
     """An image at the size that the second input says."""
 
-    host_inputs = (1,)
-    constant_inputs = (1,)
+    placement = HostPlacement(host_inputs=(1,))
+    compilation = CompilerSupport(constant_inputs=(1,))
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
@@ -208,7 +210,7 @@ class ResizeNearestNeighborGrad(ResizeOp):
 
     signature = "grads: T, size: int32 -> output: T"
     attrs = "T: {uint8, int8, int32, float16, float32, float64, bfloat16}, " + _CORNERS
-    compiled = False
+    compilation = replace(ResizeOp.compilation, compiled=False)
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:

@@ -22,6 +22,7 @@ from cfgraph.ops.families.gather import (
 )
 from cfgraph.ops.families.identity import ForwardingIdentity
 from cfgraph.ops.families.variables import CountUpTo, Variable
+from cfgraph.ops.opdef.facts import CompilerSupport, SideEffects
 from cfgraph.ops.opdef.gradient_api import identity_gradient
 from cfgraph.ops.opdef.op import Kernel, Op, OpError, is_a
 from cfgraph.ops.opdef.shape_functions import InferenceContext
@@ -57,7 +58,7 @@ class VarHandleOp(Op):
         "container: string = '', shared_name: string = '', debug_name: string = '', dtype: type,"
         " shape: shape, allowed_devices: list(string) = []"
     )
-    stateful = True
+    effects = SideEffects(stateful=True)
 
     @classmethod
     def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -77,7 +78,7 @@ class _VarHandlesOp(Op):
         "containers: list(string), shared_names: list(string), N: int >= 0, dtypes: list(type),"
         " shapes: list(shape)"
     )
-    stateful = True
+    effects = SideEffects(stateful=True)
 
     @classmethod
     def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -116,9 +117,8 @@ class ReadVariableOp(Op):
     """The value of a variable."""
 
     signature = "resource: resource -> value: dtype"
-    stateful = True
-    reads_only = True
-    compiled = True
+    effects = SideEffects(stateful=True, reads_only=True)
+    compilation = CompilerSupport(compiled=True)
     gradient = staticmethod(identity_gradient)  # a variable's gradient is its handle's
 
     @classmethod
@@ -150,8 +150,7 @@ class _ReadVariablesOp(Op):
 
     signature = "resources: N*resource -> values: dtypes"
     attrs = "N: int >= 0, dtypes: list(type) >= 1"
-    stateful = True
-    reads_only = True
+    effects = SideEffects(stateful=True, reads_only=True)
     gradient = staticmethod(identity_gradient)
 
     @classmethod
@@ -173,9 +172,8 @@ class AssignVariableOp(Op):
 
     signature = "resource: resource, value: dtype ->"
     attrs = "validate_shape: bool = false"
-    stateful = True
-    initializes = True
-    compiled = True
+    effects = SideEffects(stateful=True, initializes=True)
+    compilation = CompilerSupport(compiled=True)
 
     @classmethod
     def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -202,9 +200,8 @@ class AssignVariableOp(Op):
 class AssignUpdateVariableOp(Op, abstract=True):
     """The variable becomes `combine(old, value)`."""
 
-    stateful = True
-    compiled = True
-    uncompiled_types = "bool"
+    effects = SideEffects(stateful=True)
+    compilation = CompilerSupport(compiled=True, uncompiled_types="bool")
     combine: ClassVar[Callable[[Any, Any], Any]]
 
     @classmethod
@@ -248,8 +245,7 @@ class VarIsInitializedOp(Op):
     """True if the variable has a value."""
 
     signature = "resource: resource -> is_initialized: bool"
-    stateful = True
-    reads_only = True
+    effects = SideEffects(stateful=True, reads_only=True)
 
     @classmethod
     def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -265,7 +261,7 @@ class DestroyResourceOp(Op):
 
     signature = "resource: resource ->"
     attrs = "ignore_lookup_error: bool = true"
-    stateful = True
+    effects = SideEffects(stateful=True)
 
     @classmethod
     def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -290,8 +286,7 @@ class VariableShape(Op):
 
     signature = "input: resource -> output: out_type"
     attrs = "out_type: {int32, int64} = int32"
-    stateful = True
-    reads_only = True
+    effects = SideEffects(stateful=True, reads_only=True)
 
     @classmethod
     def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -316,8 +311,7 @@ class ResourceGather(Op):
     attrs = (
         "batch_dims: int = 0, validate_indices: bool = true, dtype: type, Tindices: {int32, int64}"
     )
-    stateful = True
-    reads_only = True
+    effects = SideEffects(stateful=True, reads_only=True)
 
     @classmethod
     def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -349,8 +343,7 @@ class ResourceGatherNd(Op):
 
     signature = "resource: resource, indices: Tindices -> output: dtype"
     attrs = "dtype: type, Tindices: {int32, int64}"
-    stateful = True
-    reads_only = True
+    effects = SideEffects(stateful=True, reads_only=True)
 
     @classmethod
     def prepare(cls, node: Node, xp: ModuleType) -> Kernel:

@@ -11,6 +11,7 @@ import numpy as np
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import Shape, vector_shape
 from cfgraph.ops.opdef.elementwise import SameShape
+from cfgraph.ops.opdef.facts import Aliasing, CompilerSupport, HostPlacement
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients
 from cfgraph.ops.opdef.op import Kernel, OpError
 from cfgraph.ops.opdef.shape_functions import InferenceContext, require_rank, static_axis
@@ -26,9 +27,9 @@ class ReverseV2(SameShape):
 
     signature = "tensor: T, axis: Tidx -> output: T"
     attrs = f"Tidx: {{int32, int64}} = int32, T: {_REVERSED_TYPES}"
-    host_inputs = (1,)
-    constant_inputs = (1,)
-    moves = True
+    placement = HostPlacement(host_inputs=(1,))
+    compilation = CompilerSupport(constant_inputs=(1,))
+    aliasing = Aliasing(preserves_elements=True)
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -71,8 +72,8 @@ class Reverse(SameShape):
 
     signature = "tensor: T, dims: bool -> output: T"
     attrs = f"T: {_REVERSED_TYPES}"
-    host_inputs = (1,)
-    constant_inputs = (1,)
+    placement = HostPlacement(host_inputs=(1,))
+    compilation = CompilerSupport(constant_inputs=(1,))
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -171,8 +172,8 @@ class Roll(SameShape):
 
     signature = "input: T, shift: Tshift, axis: Taxis -> output: T"
     attrs = "Tshift: {int32, int64}, Taxis: {int32, int64}"
-    host_inputs = (1, 2)
-    constant_inputs = (1, 2)
+    placement = HostPlacement(host_inputs=(1, 2))
+    compilation = CompilerSupport(constant_inputs=(1, 2))
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ops.families.segment import extreme_finite
 from cfgraph.ops.opdef.elementwise import SameShape
+from cfgraph.ops.opdef.facts import CompilerSupport, HostPlacement
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, conjugate
 from cfgraph.ops.opdef.op import Kernel, OpError
 from cfgraph.ops.opdef.precision import computed_in_float32
@@ -25,8 +27,8 @@ class ScanOp(SameShape, abstract=True):
 
     signature = "x: T, axis: Tidx -> out: T"
     attrs = f"{_FLAGS}, {one_of(ALL_NUMBERS)}"
-    host_inputs = (1,)
-    constant_inputs = (1,)
+    placement = HostPlacement(host_inputs=(1,))
+    compilation = CompilerSupport(constant_inputs=(1,))
     neutral: float
 
     @classmethod
@@ -65,7 +67,9 @@ def _slice_up_to(axis: int, end: int) -> tuple[slice, ...]:
 class Cumsum(ScanOp):
     """Running sums."""
 
-    uncompiled_types = f"int8, int16, {UNSIGNED}, {COMPLEX}"
+    compilation = replace(
+        ScanOp.compilation, uncompiled_types=f"int8, int16, {UNSIGNED}, {COMPLEX}"
+    )
 
     neutral = 0
 
@@ -81,7 +85,9 @@ class Cumsum(ScanOp):
 class Cumprod(ScanOp):
     """Running products."""
 
-    uncompiled_types = f"int8, int16, {UNSIGNED}, {COMPLEX}"
+    compilation = replace(
+        ScanOp.compilation, uncompiled_types=f"int8, int16, {UNSIGNED}, {COMPLEX}"
+    )
 
     neutral = 1
 
@@ -100,7 +106,7 @@ class CumulativeLogsumexp(ScanOp):
     """Running logarithms of sums of exponentials."""
 
     attrs = f"{_FLAGS}, {one_of(FLOATS)}"
-    traceable = False
+    compilation = replace(ScanOp.compilation, traceable=False)
     neutral = -float("inf")
 
     @staticmethod

@@ -10,6 +10,7 @@ from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import Shape
 from cfgraph.ops.families.gather import index_vectors, widen_indices
 from cfgraph.ops.opdef.array_namespace import accumulated_at, updated_at
+from cfgraph.ops.opdef.facts import CompilerSupport, HostPlacement
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, int32_constant
 from cfgraph.ops.opdef.op import Kernel, Op, OpError
 from cfgraph.ops.opdef.shape_functions import InferenceContext, require_rank, require_rank_at_least
@@ -75,8 +76,8 @@ class ScatterNd(Op):
 
     signature = "indices: Tindices, updates: T, shape: Tindices -> output: T"
     attrs = f"Tindices: {{int16, int32, int64}}, {_BAD_INDICES_ATTR}"
-    host_inputs = (2,)
-    constant_inputs = (2,)
+    placement = HostPlacement(host_inputs=(2,))
+    compilation = CompilerSupport(constant_inputs=(2,))
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -225,7 +226,7 @@ class ScatterNdNonAliasingAdd(TensorScatterOp):
         "qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32, uint64, bool}, "
         f"Tindices: {{int32, int64}}, {_BAD_INDICES_ATTR}"
     )
-    compiled = False
+    compilation = CompilerSupport(compiled=False)
     how = "add"
 
     gradient = TensorScatterAdd.gradient

@@ -13,6 +13,7 @@ from cfgraph.ir.shapes import Shape
 from cfgraph.ops.families.gather import index_vectors, with_index_depth
 from cfgraph.ops.families.variables import NUMERIC, Variable
 from cfgraph.ops.opdef.array_namespace import accumulated_at, updated_at
+from cfgraph.ops.opdef.facts import HostPlacement, SideEffects
 from cfgraph.ops.opdef.gradient_api import no_gradient
 from cfgraph.ops.opdef.op import Kernel, Op, OpError
 from cfgraph.ops.opdef.shape_functions import InferenceContext
@@ -130,9 +131,9 @@ class ScatterRows(Op, abstract=True):
     """Change some rows of a variable; hands the reference on."""
 
     signature = "ref: Ref(T), indices: Tindices, updates: T -> output_ref: Ref(T)"
-    stateful = True
+    effects = SideEffects(stateful=True)
     gradient = staticmethod(no_gradient)
-    host_inputs = (1,)
+    placement = HostPlacement(host_inputs=(1,))
     change: ClassVar[ScatterFunction]
 
     @classmethod

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from types import ModuleType
 from typing import Any, ClassVar, Final
 
@@ -12,6 +13,7 @@ from cfgraph.ir import dtypes
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape, vector_shape
 from cfgraph.ops.opdef.array_namespace import accumulated_at
+from cfgraph.ops.opdef.facts import CompilerSupport, HostPlacement
 from cfgraph.ops.opdef.gradient_api import (
     GradientBuilder,
     InputGradients,
@@ -173,7 +175,7 @@ class SortedSegment(SegmentOp, abstract=True):
     ufunc: ClassVar[Any]
     missing: ClassVar[int] = 0
     sums = "SegmentSum"
-    traceable = False
+    compilation = CompilerSupport(traceable=False)
 
     @classmethod
     def reduced(cls, xp: ModuleType, rows: Any, ids: Any, count: int) -> Any:
@@ -343,8 +345,8 @@ class UnsortedSegmentOp(SegmentOp, abstract=True):
     ufunc: ClassVar[Any]
     sums = "UnsortedSegmentSum"
     drops = True
-    host_inputs = (2,)
-    constant_inputs = (2,)
+    placement = HostPlacement(host_inputs=(2,))
+    compilation = CompilerSupport(constant_inputs=(2,))
 
     @classmethod
     def start(cls, dtype: Any) -> Any:
@@ -431,7 +433,8 @@ class UnsortedSegmentMax(UnsortedSegmentOp):
     signature = "data: T, segment_ids: Tindices, num_segments: Tnumsegments -> output: T"
     attrs = f"T: {REAL}, {IDS}, {COUNT}"
     ufunc = np.maximum
-    traceable = False  # what becomes of NaN depends on the order
+    # what becomes of NaN depends on the order
+    compilation = replace(UnsortedSegmentOp.compilation, traceable=False)
 
     @classmethod
     def start(cls, dtype: Any) -> Any:
@@ -446,7 +449,7 @@ class UnsortedSegmentMin(UnsortedSegmentOp):
     signature = "data: T, segment_ids: Tindices, num_segments: Tnumsegments -> output: T"
     attrs = f"T: {REAL}, {IDS}, {COUNT}"
     ufunc = np.minimum
-    traceable = False
+    compilation = replace(UnsortedSegmentOp.compilation, traceable=False)
 
     @classmethod
     def start(cls, dtype: Any) -> Any:

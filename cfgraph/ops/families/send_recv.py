@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from cfgraph.ir.role import Role
+from cfgraph.ops.opdef.facts import HostPlacement, SideEffects
 from cfgraph.ops.opdef.op import Op
 
 _KEY = (
@@ -16,14 +17,14 @@ class _Send(Op):
 
     signature = "tensor: T ->"
     attrs = _KEY
-    stateful = True
+    effects = SideEffects(stateful=True)
     role = Role.SEND
 
 
 class _HostSend(_Send):
     """Hand a tensor in host memory to the Recv of the same key."""
 
-    host_inputs = (0,)
+    placement = HostPlacement(host_inputs=(0,))
 
 
 class Send(_Send):
@@ -35,7 +36,7 @@ class _Recv(Op):
 
     signature = "-> tensor: tensor_type"
     attrs = _KEY
-    stateful = True
+    effects = SideEffects(stateful=True)
     role = Role.RECV
 
 

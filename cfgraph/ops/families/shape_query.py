@@ -12,6 +12,7 @@ import numpy as np
 from cfgraph.ir.graph import Node
 from cfgraph.ir.shapes import SCALAR_SHAPE, Shape, vector_shape
 from cfgraph.ops.families.split import as_outputs
+from cfgraph.ops.opdef.facts import AlgebraicFacts
 from cfgraph.ops.opdef.op import Kernel, Op
 from cfgraph.ops.opdef.shape_functions import InferenceContext
 
@@ -33,7 +34,7 @@ class ShapeOp(Op, name="Shape"):
 
     signature = "input: T -> output: out_type"
     attrs = "out_type: {int32, int64} = int32"
-    shape_only = True
+    algebra = AlgebraicFacts(shape_only=True)
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -52,7 +53,7 @@ class ShapeN(Op):
 
     signature = "input: N*T -> output: N*out_type"
     attrs = "out_type: {int32, int64} = int32"
-    shape_only = True
+    algebra = AlgebraicFacts(shape_only=True)
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -70,7 +71,7 @@ class Rank(Op):
     """The number of dimensions of a tensor."""
 
     signature = "input: T -> output: int32"
-    shape_only = True
+    algebra = AlgebraicFacts(shape_only=True)
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -86,7 +87,7 @@ class Size(Op):
 
     signature = "input: T -> output: out_type"
     attrs = "out_type: {int32, int64} = int32"
-    shape_only = True
+    algebra = AlgebraicFacts(shape_only=True)
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:

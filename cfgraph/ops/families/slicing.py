@@ -11,6 +11,7 @@ import numpy as np
 from cfgraph.ir import dtypes
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import Shape
+from cfgraph.ops.opdef.facts import Aliasing, CompilerSupport, HostPlacement
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients
 from cfgraph.ops.opdef.op import Kernel, Op, OpError
 from cfgraph.ops.opdef.shape_functions import (
@@ -26,10 +27,9 @@ class Slice(Op):
 
     signature = "input: T, begin: Index, size: Index -> output: T"
     attrs = "Index: {int32, int64}"
-    host_inputs = (1, 2)
-    constant_inputs = (1, 2)
-    moves = True
-    reads_region = True
+    placement = HostPlacement(host_inputs=(1, 2))
+    compilation = CompilerSupport(constant_inputs=(1, 2))
+    aliasing = Aliasing(preserves_elements=True, reads_region=True)
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:

@@ -13,6 +13,7 @@ from cfgraph.ir.shapes import Shape
 from cfgraph.ops.families.gather import row_gather_gradient
 from cfgraph.ops.families.segment import REAL
 from cfgraph.ops.opdef.elementwise import SameShape
+from cfgraph.ops.opdef.facts import CompilerSupport, HostPlacement
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, int32_constant
 from cfgraph.ops.opdef.op import Kernel, Op, OpError
 from cfgraph.ops.opdef.shape_functions import (
@@ -50,9 +51,8 @@ class TopKV2(Op):
         f"sorted: bool = true, T: {REAL}, Tk: {{int16, int32, int64}} = int32, "
         "index_type: {int16, int32, int64} = int32"
     )
-    host_inputs = (1,)
-    constant_inputs = (1,)
-    uncompiled_types = "uint16"
+    placement = HostPlacement(host_inputs=(1,))
+    compilation = CompilerSupport(constant_inputs=(1,), uncompiled_types="uint16")
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -94,7 +94,7 @@ class TopK(Op):
 
     signature = "input: T -> values: T, indices: int32"
     attrs = f"k: int >= 0, sorted: bool = true, T: {REAL}"
-    compiled = False
+    compilation = CompilerSupport(compiled=False)
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -113,9 +113,8 @@ class NthElement(Op):
 
     signature = "input: T, n: int32 -> values: T"
     attrs = f"reverse: bool = false, T: {REAL}"
-    host_inputs = (1,)
-    constant_inputs = (1,)
-    compiled = False
+    placement = HostPlacement(host_inputs=(1,))
+    compilation = CompilerSupport(constant_inputs=(1,), compiled=False)
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -191,7 +190,7 @@ class InTopK(InTopKV2):
 
     signature = "predictions: float32, targets: T -> precision: bool"
     attrs = "k: int, T: {int32, int64} = int32"
-    compiled = False
+    compilation = CompilerSupport(compiled=False)
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -205,7 +204,7 @@ class SearchBound(SameShape, abstract=True):
     signature = "sorted_inputs: T, values: T -> output: out_type"
     attrs = "out_type: {int32, int64} = int32"
     side: ClassVar[Any]
-    traceable = False
+    compilation = CompilerSupport(traceable=False)
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
+from cfgraph.ops.opdef.facts import CompilerSupport, HostPlacement
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients
 from cfgraph.ops.opdef.op import Kernel, Op, OpError
 from cfgraph.ops.opdef.shape_functions import (
@@ -101,8 +102,8 @@ class SpaceBatchOp(Op, abstract=True):
     """What the four ops between space and batch share: their static shape."""
 
     to_batch: ClassVar[bool]
-    host_inputs: ClassVar[tuple[int, ...]] = (1, 2)
-    constant_inputs: ClassVar[tuple[int, ...]] = (1, 2)
+    placement = HostPlacement(host_inputs=(1, 2))
+    compilation = CompilerSupport(constant_inputs=(1, 2))
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
@@ -201,8 +202,8 @@ class BatchToSpaceND(SpaceBatchOp):
 class SquareBlockOp(SpaceBatchOp, abstract=True):
     """The forms for images, whose block is a square of attribute `block_size`."""
 
-    host_inputs = (1,)
-    constant_inputs = (1,)
+    placement = HostPlacement(host_inputs=(1,))
+    compilation = CompilerSupport(constant_inputs=(1,))
 
     @classmethod
     def static_block(

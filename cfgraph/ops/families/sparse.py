@@ -12,6 +12,7 @@ import numpy as np
 
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import Shape
+from cfgraph.ops.opdef.facts import CompilerSupport, HostPlacement
 from cfgraph.ops.opdef.gradient_api import (
     GradientBuilder,
     InputGradients,
@@ -149,9 +150,8 @@ class SparseToDense(Op):
         "-> dense: T"
     )
     attrs = "validate_indices: bool = true, Tindices: {int32, int64}"
-    host_inputs = (1,)
-    constant_inputs = (1,)
-    traceable = False
+    placement = HostPlacement(host_inputs=(1,))
+    compilation = CompilerSupport(constant_inputs=(1,), traceable=False)
     gradient = staticmethod(sparse_to_dense_gradient)
 
     @classmethod
@@ -193,9 +193,8 @@ class SparseTensorDenseMatMul(Op):
 
     signature = "a_indices: Tindices, a_values: T, a_shape: int64, b: T -> product: T"
     attrs = "Tindices: {int32, int64} = int64, adjoint_a: bool = false, adjoint_b: bool = false"
-    host_inputs = (2,)
-    constant_inputs = (2,)
-    traceable = False
+    placement = HostPlacement(host_inputs=(2,))
+    compilation = CompilerSupport(constant_inputs=(2,), traceable=False)
     gradient = staticmethod(sparse_matmul_gradient)
 
     @classmethod
@@ -245,8 +244,8 @@ class SparseReshape(Op):
         "input_indices: int64, input_shape: int64, new_shape: int64 "
         "-> output_indices: int64, output_shape: int64"
     )
-    host_inputs = (0, 1, 2)
-    traceable = False
+    placement = HostPlacement(host_inputs=(0, 1, 2))
+    compilation = CompilerSupport(traceable=False)
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -297,7 +296,7 @@ class SparseTensorDenseAdd(Op):
         "qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32, uint64}, "
         "Tindices: {int32, int64}"
     )
-    traceable = False
+    compilation = CompilerSupport(traceable=False)
     gradient = staticmethod(sparse_add_gradient)
 
     @classmethod

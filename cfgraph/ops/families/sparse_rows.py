@@ -12,6 +12,7 @@ from cfgraph.ir.graph import Node
 from cfgraph.ir.shapes import SCALAR_SHAPE, UNKNOWN_SHAPE, Shape, vector_shape
 from cfgraph.ops.families import sparse
 from cfgraph.ops.families.sparse import check_indices_inside
+from cfgraph.ops.opdef.facts import CompilerSupport
 from cfgraph.ops.opdef.gradient_api import no_gradient
 from cfgraph.ops.opdef.op import Kernel, Op, OpError
 from cfgraph.ops.opdef.shape_functions import InferenceContext, require_rank
@@ -24,7 +25,7 @@ class SparseReorder(Op):
         "input_indices: int64, input_values: T, input_shape: int64 "
         "-> output_indices: int64, output_values: T"
     )
-    traceable = False
+    compilation = CompilerSupport(traceable=False)
     gradient = staticmethod(sparse.sparse_reorder_gradient)
 
     @classmethod
@@ -50,7 +51,7 @@ class SparseFillEmptyRows(Op):
         "indices: int64, values: T, dense_shape: int64, default_value: T -> output_indices: int64, "
         "output_values: T, empty_row_indicator: bool, reverse_index_map: int64"
     )
-    traceable = False
+    compilation = CompilerSupport(traceable=False)
     gradient = staticmethod(sparse.fill_empty_rows_gradient)
 
     @classmethod
@@ -93,7 +94,7 @@ class SparseFillEmptyRowsGrad(Op):
     """The gradient of the values of SparseFillEmptyRows, and of its default value."""
 
     signature = "reverse_index_map: int64, grad_values: T -> d_values: T, d_default_value: T"
-    traceable = False
+    compilation = CompilerSupport(traceable=False)
     gradient = staticmethod(sparse.fill_empty_rows_second_gradient)
 
     @classmethod
@@ -123,7 +124,7 @@ class SparseConcat(Op):
         "-> output_indices: int64, output_values: T, output_shape: int64"
     )
     attrs = "concat_dim: int, N: int >= 2"
-    traceable = False
+    compilation = CompilerSupport(traceable=False)
     gradient = staticmethod(no_gradient)
 
     @classmethod

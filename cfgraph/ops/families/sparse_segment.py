@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from types import ModuleType
 from typing import Any, ClassVar
 
@@ -11,6 +12,7 @@ import numpy as np
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import Shape, vector_shape
 from cfgraph.ops.families.segment import REAL, check_sorted_ids, combine_segments
+from cfgraph.ops.opdef.facts import CompilerSupport, HostPlacement
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, int32_constant
 from cfgraph.ops.opdef.op import Kernel, Op, OpError
 from cfgraph.ops.opdef.shape_functions import (
@@ -32,7 +34,7 @@ class SparseSegmentOp(Op, abstract=True):
 
     # the power of the number of rows that a sum is divided by
     weight: ClassVar[float] = 0
-    traceable = False
+    compilation = CompilerSupport(traceable=False)
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -141,8 +143,8 @@ class SparseSegmentSumWithNumSegments(SparseSegmentSum):
         "data: T, indices: Tidx, segment_ids: Tsegmentids, num_segments: Tnumsegments -> output: T"
     )
     attrs = f"T: {REAL}, {_INDEX}, {_COUNT}, {_SEGMENT}, {_SPARSE}"
-    host_inputs = (3,)
-    constant_inputs = (3,)
+    placement = HostPlacement(host_inputs=(3,))
+    compilation = replace(SparseSegmentSum.compilation, constant_inputs=(3,))
 
 
 class SparseSegmentMeanWithNumSegments(SparseSegmentMean):
@@ -152,8 +154,8 @@ class SparseSegmentMeanWithNumSegments(SparseSegmentMean):
         "data: T, indices: Tidx, segment_ids: Tsegmentids, num_segments: Tnumsegments -> output: T"
     )
     attrs = f"T: {_FLOAT}, {_INDEX}, {_COUNT}, {_SEGMENT}, {_SPARSE}"
-    host_inputs = (3,)
-    constant_inputs = (3,)
+    placement = HostPlacement(host_inputs=(3,))
+    compilation = replace(SparseSegmentMean.compilation, constant_inputs=(3,))
 
 
 class SparseSegmentSqrtNWithNumSegments(SparseSegmentSqrtN):
@@ -163,17 +165,16 @@ class SparseSegmentSqrtNWithNumSegments(SparseSegmentSqrtN):
         "data: T, indices: Tidx, segment_ids: Tsegmentids, num_segments: Tnumsegments -> output: T"
     )
     attrs = f"T: {_FLOAT}, {_INDEX}, {_COUNT}, {_SEGMENT}, {_SPARSE}"
-    host_inputs = (3,)
-    constant_inputs = (3,)
+    placement = HostPlacement(host_inputs=(3,))
+    compilation = replace(SparseSegmentSqrtN.compilation, constant_inputs=(3,))
 
 
 class SparseSegmentGradOp(Op, abstract=True):
     """The gradient: each segment's row, divided as the sum was, added to the rows it came from."""
 
     weight: ClassVar[float] = 0
-    host_inputs = (3,)
-    constant_inputs = (3,)
-    traceable = False
+    placement = HostPlacement(host_inputs=(3,))
+    compilation = CompilerSupport(constant_inputs=(3,), traceable=False)
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:

@@ -16,6 +16,7 @@ from cfgraph.ops.opdef.elementwise import (
     gradient_from_input,
     gradient_from_output,
 )
+from cfgraph.ops.opdef.facts import CompilerSupport
 from cfgraph.ops.opdef.gradient_api import (
     GradientBuilder,
     InputGradients,
@@ -132,7 +133,7 @@ class Digamma(SpecialFunction):
 class Spence(SpecialFunction):
     """The dilogarithm of 1 - x."""
 
-    compiled = False
+    compilation = CompilerSupport(compiled=False)
 
     function = "spence"
 
@@ -146,7 +147,7 @@ class Spence(SpecialFunction):
 class UntraceableFunction(SpecialFunction, abstract=True):
     """A special function that jax does not have, or not at its poles."""
 
-    traceable = False
+    compilation = CompilerSupport(traceable=False)
 
 
 class Expint(UntraceableFunction):
@@ -284,7 +285,7 @@ def order_one_gradient(
 class BesselI0(SpecialFunction):
     """The modified Bessel function of the first kind, order 0."""
 
-    compiled = False
+    compilation = CompilerSupport(compiled=False)
 
     function = "i0"
     gradient = gradient_from_input(lambda g, dy, x: g.Mul(dy, g.BesselI1(x)))
@@ -304,7 +305,7 @@ class BesselI0e(SpecialFunction):
 class BesselI1(SpecialFunction):
     """The modified Bessel function of the first kind, order 1."""
 
-    compiled = False
+    compilation = CompilerSupport(compiled=False)
 
     function = "i1"
     gradient = order_one_gradient("BesselI0", at_zero=0.5)

@@ -9,6 +9,7 @@ from typing import Any
 from cfgraph.ir import dtypes
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
+from cfgraph.ops.opdef.facts import Aliasing, CompilerSupport, HostPlacement
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients
 from cfgraph.ops.opdef.op import Kernel, Op, OpError
 from cfgraph.ops.opdef.shape_functions import (
@@ -27,9 +28,9 @@ class Split(Op):
     """Parts of equal size along a dimension."""
 
     signature = "split_dim: int32, value: T -> output: num_split*T"
-    host_inputs = (0,)
-    constant_inputs = (0,)
-    moves = True
+    placement = HostPlacement(host_inputs=(0,))
+    compilation = CompilerSupport(constant_inputs=(0,))
+    aliasing = Aliasing(preserves_elements=True)
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -108,9 +109,9 @@ class SplitV(Op):
 
     signature = "value: T, size_splits: Tlen, split_dim: int32 -> output: num_split*T"
     attrs = "Tlen: {int8, int32, int64} = int64"
-    host_inputs = (1, 2)
-    constant_inputs = (1, 2)
-    moves = True
+    placement = HostPlacement(host_inputs=(1, 2))
+    compilation = CompilerSupport(constant_inputs=(1, 2))
+    aliasing = Aliasing(preserves_elements=True)
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -191,7 +192,7 @@ class Unpack(Op):
 
     signature = "value: T -> output: num*T"
     attrs = "num: int >= 0, axis: int = 0"
-    moves = True
+    aliasing = Aliasing(preserves_elements=True)
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:

@@ -11,6 +11,7 @@ import numpy as np
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node
 from cfgraph.ir.shapes import SCALAR_SHAPE, Shape
+from cfgraph.ops.opdef.facts import HostPlacement, SideEffects
 from cfgraph.ops.opdef.op import Kernel, Op, OpError
 from cfgraph.ops.opdef.resource import Resource
 from cfgraph.ops.opdef.shape_functions import InferenceContext
@@ -79,8 +80,8 @@ class StackV2(StackHandle):
 
     signature = "max_size: int32 -> handle: resource"
     attrs = "elem_type: type, stack_name: string = ''"
-    stateful = True
-    host_inputs = (0,)
+    effects = SideEffects(stateful=True)
+    placement = HostPlacement(host_inputs=(0,))
 
     @classmethod
     def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -104,7 +105,7 @@ class Stack_(StackHandle, name="Stack"):
 
     signature = "-> handle: Ref(string)"
     attrs = "elem_type: type, stack_name: string = ''"
-    stateful = True
+    effects = SideEffects(stateful=True)
 
     @classmethod
     def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -118,9 +119,8 @@ class StackPushV2(Op):
 
     signature = "handle: resource, elem: T -> output: T"
     attrs = "swap_memory: bool = false"
-    stateful = True
-    host_inputs = (0,)
-    swap_role = "push"
+    effects = SideEffects(stateful=True)
+    placement = HostPlacement(host_inputs=(0,), swap_role="push")
 
     @classmethod
     def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -141,9 +141,8 @@ class StackPopV2(Op):
     """Pop the value that was pushed last."""
 
     signature = "handle: resource -> elem: elem_type"
-    stateful = True
-    host_inputs = (0,)
-    swap_role = "pop"
+    effects = SideEffects(stateful=True)
+    placement = HostPlacement(host_inputs=(0,), swap_role="pop")
 
     @classmethod
     def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -155,8 +154,8 @@ class StackCloseV2(Op):
     """Free a stack before the run ends."""
 
     signature = "handle: resource ->"
-    stateful = True
-    host_inputs = (0,)
+    effects = SideEffects(stateful=True)
+    placement = HostPlacement(host_inputs=(0,))
 
     @classmethod
     def prepare(cls, node: Node, xp: ModuleType) -> Kernel:

@@ -12,6 +12,7 @@ import numpy as np
 from cfgraph.ir.graph import Node
 from cfgraph.ir.shapes import SCALAR_SHAPE, Shape, vector_shape
 from cfgraph.ops.opdef import philox
+from cfgraph.ops.opdef.facts import CompilerSupport, HostPlacement, SideEffects
 from cfgraph.ops.opdef.op import Kernel, Op, OpError
 from cfgraph.ops.opdef.philox import PhiloxStream
 from cfgraph.ops.opdef.shape_functions import InferenceContext
@@ -67,10 +68,9 @@ def draw_in_shape(draw: DrawFunction, stream: PhiloxStream, shape: Any, *more: A
 class StatelessRandom(Op, abstract=True):
     """An op that draws from a stream of its own, in a shape that input 0 says."""
 
-    traceable = False
-    random = True
-    host_inputs: ClassVar[tuple[int, ...]] = (0, 1)
-    constant_inputs = (0,)
+    compilation = CompilerSupport(traceable=False, constant_inputs=(0,))
+    effects = SideEffects(random=True)
+    placement = HostPlacement(host_inputs=(0, 1))
     draw: ClassVar[DrawFunction]
 
     @classmethod
@@ -90,7 +90,7 @@ class SeededRandom(StatelessRandom, abstract=True):
 class KeyedRandom(StatelessRandom, abstract=True):
     """Drawn from a key and a counter."""
 
-    host_inputs = (0, 3)
+    placement = HostPlacement(host_inputs=(0, 3))
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -189,7 +189,7 @@ class StatelessRandomUniformInt(StatelessRandom):
 
     signature = "shape: T, seed: Tseed, minval: dtype, maxval: dtype -> output: dtype"
     attrs = "dtype: {int32, int64}, T: {int32, int64}, Tseed: {int32, int64} = int64"
-    host_inputs = (0, 1, 2, 3)
+    placement = HostPlacement(host_inputs=(0, 1, 2, 3))
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -207,7 +207,7 @@ class StatelessRandomUniformIntV2(StatelessRandom):
         " -> output: dtype"
     )
     attrs = "dtype: {int32, int64, uint32, uint64}, " + _KEYED
-    host_inputs = (0, 3, 4, 5)
+    placement = HostPlacement(host_inputs=(0, 3, 4, 5))
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -222,8 +222,8 @@ class StatelessRandomGetKeyCounter(Op):
 
     signature = "seed: Tseed -> key: uint64, counter: uint64"
     attrs = "Tseed: {int32, int64} = int64"
-    traceable = False
-    host_inputs = (0,)
+    compilation = CompilerSupport(traceable=False)
+    placement = HostPlacement(host_inputs=(0,))
 
     @staticmethod
     def kernel(xp: ModuleType, seed: Any) -> Any:
@@ -240,8 +240,8 @@ class StatelessRandomGetKeyCounterAlg(Op):
 
     signature = "seed: Tseed -> key: uint64, counter: uint64, alg: int32"
     attrs = "Tseed: {int32, int64} = int64"
-    traceable = False
-    host_inputs = (0,)
+    compilation = CompilerSupport(traceable=False)
+    placement = HostPlacement(host_inputs=(0,))
 
     @staticmethod
     def kernel(xp: ModuleType, seed: Any) -> Any:
@@ -257,7 +257,7 @@ class StatelessRandomGetAlg(Op):
     """The number of the algorithm."""
 
     signature = "-> alg: int32"
-    stateful = True
+    effects = SideEffects(stateful=True)
 
     @classmethod
     def prepare(cls, node: Node, xp: ModuleType) -> Kernel:

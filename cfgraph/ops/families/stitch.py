@@ -13,6 +13,7 @@ from cfgraph.ir import dtypes
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape, vector_shape
 from cfgraph.ops.families.split import as_outputs
+from cfgraph.ops.opdef.facts import CompilerSupport
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients
 from cfgraph.ops.opdef.op import Kernel, Op, OpError
 from cfgraph.ops.opdef.shape_functions import InferenceContext
@@ -22,7 +23,7 @@ class DynamicPartition(Op):
     """The slices of `data` dealt out to as many tensors as is said, by the number of each."""
 
     signature = "data: T, partitions: int32 -> outputs: num_partitions*T"
-    traceable = False
+    compilation = CompilerSupport(traceable=False)
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -82,7 +83,7 @@ class DynamicStitch(Op):
     """
 
     signature = "indices: N*int32, data: N*T -> merged: T"
-    traceable = False
+    compilation = CompilerSupport(traceable=False)
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:

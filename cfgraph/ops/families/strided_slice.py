@@ -13,6 +13,7 @@ from cfgraph.ops.families.slicing import StridedSliceMasks, cached_strided_index
 from cfgraph.ops.families.variables import Variable
 from cfgraph.ops.opdef.array_namespace import updated_at
 from cfgraph.ops.opdef.elementwise import SameShape
+from cfgraph.ops.opdef.facts import Aliasing, CompilerSupport, HostPlacement, SideEffects
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, sum_to_shape
 from cfgraph.ops.opdef.op import Kernel, Op, OpError
 from cfgraph.ops.opdef.shape_functions import InferenceContext, require_rank
@@ -31,10 +32,9 @@ class StridedSlice(Op):
 
     signature = "input: T, begin: Index, end: Index, strides: Index -> output: T"
     attrs = f"Index: {{int16, int32, int64}}, {MASKS}"
-    host_inputs = (1, 2, 3)
-    constant_inputs = (1, 2, 3)
-    moves = True
-    reads_region = True
+    placement = HostPlacement(host_inputs=(1, 2, 3))
+    compilation = CompilerSupport(constant_inputs=(1, 2, 3))
+    aliasing = Aliasing(preserves_elements=True, reads_region=True)
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -156,8 +156,8 @@ class StridedSliceGrad(Op):
 
     signature = "shape: Index, begin: Index, end: Index, strides: Index, dy: T -> output: T"
     attrs = f"Index: {{int32, int64}}, {MASKS}"
-    host_inputs = (0, 1, 2, 3)
-    constant_inputs = (0, 1, 2, 3)
+    placement = HostPlacement(host_inputs=(0, 1, 2, 3))
+    compilation = CompilerSupport(constant_inputs=(0, 1, 2, 3))
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -218,8 +218,8 @@ class TensorStridedSliceUpdate(SameShape):
 
     signature = "input: T, begin: Index, end: Index, strides: Index, value: T -> output: T"
     attrs = f"Index: {{int32, int64}}, {MASKS}"
-    host_inputs = (1, 2, 3)
-    constant_inputs = (1, 2, 3)
+    placement = HostPlacement(host_inputs=(1, 2, 3))
+    compilation = CompilerSupport(constant_inputs=(1, 2, 3))
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -245,8 +245,8 @@ class TensorStridedSliceUpdate(SameShape):
 class SliceAssignOp(Op, abstract=True):
     """Write a value to the part of a variable that a strided slice would take."""
 
-    stateful = True
-    host_inputs = (1, 2, 3)
+    effects = SideEffects(stateful=True)
+    placement = HostPlacement(host_inputs=(1, 2, 3))
 
     @classmethod
     def prepare(cls, node: Node, xp: ModuleType) -> Kernel:

@@ -12,6 +12,7 @@ import numpy as np
 from cfgraph.ir.graph import Node
 from cfgraph.ir.shapes import SCALAR_SHAPE, UNKNOWN_SHAPE, Shape
 from cfgraph.ops.families.strings import string_array
+from cfgraph.ops.opdef.facts import CompilerSupport, HostPlacement
 from cfgraph.ops.opdef.op import Kernel, Op, OpError
 from cfgraph.ops.opdef.shape_functions import InferenceContext, shape_of_rank
 
@@ -21,7 +22,7 @@ class StringJoin(Op):
 
     signature = "inputs: N*string -> output: string"
     attrs = "N: int >= 0, separator: string = ''"
-    traceable = False
+    compilation = CompilerSupport(traceable=False)
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -56,8 +57,8 @@ class ReduceJoin(Op):
 
     signature = "inputs: string, reduction_indices: int32 -> output: string"
     attrs = "keep_dims: bool = false, separator: string = ''"
-    traceable = False
-    host_inputs = (1,)
+    compilation = CompilerSupport(traceable=False)
+    placement = HostPlacement(host_inputs=(1,))
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -108,8 +109,8 @@ class UnsortedSegmentJoin(Op):
         "inputs: string, segment_ids: Tindices, num_segments: Tnumsegments -> output: string"
     )
     attrs = "separator: string = '', Tindices: {int32, int64}, Tnumsegments: {int32, int64} = int32"
-    traceable = False
-    host_inputs = (2,)
+    compilation = CompilerSupport(traceable=False)
+    placement = HostPlacement(host_inputs=(2,))
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -148,7 +149,7 @@ class UnsortedSegmentJoin(Op):
 class StringSplitOp(Op, abstract=True):
     """Rows of parts as a sparse matrix: indices, values, shape."""
 
-    traceable = False
+    compilation = CompilerSupport(traceable=False)
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:

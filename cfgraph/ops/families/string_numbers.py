@@ -14,6 +14,7 @@ from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node
 from cfgraph.ops.families.strings import ASCII_WHITESPACE, string_array
 from cfgraph.ops.opdef.elementwise import SameShape
+from cfgraph.ops.opdef.facts import CompilerSupport
 from cfgraph.ops.opdef.op import Kernel, OpError
 
 _FILLS = b" +-0#"
@@ -35,7 +36,7 @@ class AsString(SameShape):
         "uint32, uint64, complex64, complex128, bool, variant, string}, precision: int = -1, "
         "scientific: bool = false, shortest: bool = false, width: int = -1, fill: string = ''"
     )
-    traceable = False
+    compilation = CompilerSupport(traceable=False)
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -114,7 +115,7 @@ class StringToNumber(SameShape):
 
     signature = "string_tensor: string -> output: out_type"
     attrs = "out_type: {float32, float64, int32, int64, uint32, uint64} = float32"
-    traceable = False
+    compilation = CompilerSupport(traceable=False)
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:

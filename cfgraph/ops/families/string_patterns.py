@@ -13,6 +13,7 @@ from cfgraph.ir.graph import Node
 from cfgraph.ops.families.regular_expression import compile_pattern
 from cfgraph.ops.families.strings import map_strings
 from cfgraph.ops.opdef.elementwise import SameShape
+from cfgraph.ops.opdef.facts import CompilerSupport
 from cfgraph.ops.opdef.op import Kernel, OpError
 
 
@@ -92,7 +93,7 @@ class RegexFullMatch(SameShape):
     """Whether each string matches a pattern as a whole."""
 
     signature = "input: string, pattern: string -> output: bool"
-    traceable = False
+    compilation = CompilerSupport(traceable=False)
 
     @staticmethod
     def kernel(xp: ModuleType, texts: Any, pattern: Any) -> Any:
@@ -104,7 +105,7 @@ class StaticRegexFullMatch(SameShape):
 
     signature = "input: string -> output: bool"
     attrs = "pattern: string"
-    traceable = False
+    compilation = CompilerSupport(traceable=False)
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -118,7 +119,7 @@ class RegexReplace(SameShape):
 
     signature = "input: string, pattern: string, rewrite: string -> output: string"
     attrs = "replace_global: bool = true"
-    traceable = False
+    compilation = CompilerSupport(traceable=False)
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -137,7 +138,7 @@ class StaticRegexReplace(SameShape):
 
     signature = "input: string -> output: string"
     attrs = "pattern: string, rewrite: string, replace_global: bool = true"
-    traceable = False
+    compilation = CompilerSupport(traceable=False)
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:

@@ -15,6 +15,7 @@ import numpy as np
 from cfgraph.ir.graph import Node
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape, vector_shape
 from cfgraph.ops.opdef.elementwise import SameShape
+from cfgraph.ops.opdef.facts import AlgebraicFacts, CompilerSupport, HostPlacement
 from cfgraph.ops.opdef.op import Kernel, Op, OpError
 from cfgraph.ops.opdef.shape_functions import InferenceContext
 
@@ -36,7 +37,7 @@ class StringwiseOp(SameShape, abstract=True):
     """An op that turns every string into another: `change(node, text)` says how."""
 
     signature = "input: string -> output: string"
-    traceable = False
+    compilation = CompilerSupport(traceable=False)
     change: ClassVar[Callable[..., bytes]]
 
     @classmethod
@@ -58,7 +59,7 @@ class StringLength(SameShape):
 
     signature = "input: string -> output: int32"
     attrs = "unit: {'BYTE', 'UTF8_CHAR'} = 'BYTE'"
-    traceable = False
+    compilation = CompilerSupport(traceable=False)
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -126,7 +127,7 @@ class Substr(Op):
 
     signature = "input: string, pos: T, len: T -> output: string"
     attrs = "T: {int32, int64}, unit: {'BYTE', 'UTF8_CHAR'} = 'BYTE'"
-    traceable = False
+    compilation = CompilerSupport(traceable=False)
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -230,8 +231,8 @@ class DecodeRaw(Op):
         "out_type: {float16, float32, float64, int32, uint16, uint8, int16, int8, int64, "
         "complex64, complex128, bool, bfloat16}, little_endian: bool = true"
     )
-    traceable = False
-    bitwise = True
+    compilation = CompilerSupport(traceable=False)
+    algebra = AlgebraicFacts(bitwise=True)
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -272,9 +273,9 @@ class DecodePaddedRaw(Op):
         "out_type: {float16, float32, float64, int32, uint16, uint8, int16, int8, int64, "
         "bfloat16}, little_endian: bool = true"
     )
-    traceable = False
-    bitwise = True
-    host_inputs = (1,)
+    compilation = CompilerSupport(traceable=False)
+    algebra = AlgebraicFacts(bitwise=True)
+    placement = HostPlacement(host_inputs=(1,))
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
@@ -34,7 +35,7 @@ class TensorArrayV2(TensorArrayV3):
     """A new array of tensors."""
 
     signature = "size: int32 -> handle: string"
-    handles = (0,)
+    placement = replace(TensorArrayV3.placement, handle_outputs=(0,))
     attrs = (
         "dtype: type, element_shape: shape = ?, dynamic_size: bool = false,"
         " clear_after_read: bool = true, tensor_array_name: string = ''"
@@ -45,7 +46,7 @@ class TensorArrayV1(TensorArrayV3, name="TensorArray"):
     """A new array of tensors; the first version."""
 
     signature = "size: int32 -> handle: Ref(string)"
-    handles = (0,)
+    placement = replace(TensorArrayV3.placement, handle_outputs=(0,))
     attrs = (
         "dtype: type, dynamic_size: bool = false, clear_after_read: bool = true,"
         " tensor_array_name: string = '', element_shape: shape = ?"
@@ -56,14 +57,14 @@ class TensorArrayGradV2(TensorArrayGradV3):
     """The array that gathers gradients for the elements of another one."""
 
     signature = "handle: string, flow_in: float32 -> grad_handle: string"
-    handles = (0,)
+    placement = replace(TensorArrayGradV3.placement, handle_outputs=(0,))
 
 
 class TensorArrayGrad(TensorArrayGradV3):
     """The array that gathers gradients for the elements of another one; the first version."""
 
     signature = "handle: string, flow_in: float32 -> grad_handle: Ref(string)"
-    handles = (0,)
+    placement = replace(TensorArrayGradV3.placement, handle_outputs=(0,))
 
 
 class TensorArrayWriteV2(TensorArrayWriteV3):

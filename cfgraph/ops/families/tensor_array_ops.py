@@ -12,6 +12,7 @@ import numpy as np
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import SCALAR_SHAPE, UNKNOWN_SHAPE, Shape, vector_shape
 from cfgraph.ops.families.tensor_array import TensorArray
+from cfgraph.ops.opdef.facts import HostPlacement, SideEffects
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, no_gradient
 from cfgraph.ops.opdef.op import Kernel, Op, OpError
 from cfgraph.ops.opdef.shape_functions import InferenceContext
@@ -129,9 +130,9 @@ class TensorArrayOp(Op, abstract=True):
     `access` is what it does to elements: `read`, `write`, or nothing of the kind.
     """
 
-    stateful = True
+    effects = SideEffects(stateful=True)
     access: ClassVar[str] = ""
-    host_inputs: ClassVar[tuple[int, ...]] = (0,)
+    placement = HostPlacement(host_inputs=(0,))
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
@@ -197,7 +198,7 @@ class TensorArrayGradWithShape(TensorArrayOp):
         " -> grad_handle: resource, flow_out: float32"
     )
     attrs = "source: string"
-    host_inputs = (0, 2)
+    placement = HostPlacement(host_inputs=(0, 2))
     gradient = staticmethod(no_gradient)
 
     @classmethod
@@ -211,7 +212,7 @@ class TensorArrayWriteV3(TensorArrayOp):
 
     signature = "handle: resource, index: int32, value: T, flow_in: float32 -> flow_out: float32"
     access = "write"
-    host_inputs = (0, 1)
+    placement = HostPlacement(host_inputs=(0, 1))
     gradient = staticmethod(write_gradient)
 
     @classmethod
@@ -230,7 +231,7 @@ class TensorArrayReadV3(TensorArrayOp):
 
     signature = "handle: resource, index: int32, flow_in: float32 -> value: dtype"
     access = "read"
-    host_inputs = (0, 1)
+    placement = HostPlacement(host_inputs=(0, 1))
     gradient = staticmethod(read_gradient)
 
     @classmethod
@@ -269,7 +270,7 @@ class TensorArrayGatherV3(TensorArrayOp):
 
     signature = "handle: resource, indices: int32, flow_in: float32 -> value: dtype"
     attrs = "element_shape: shape = ?"
-    host_inputs = (0, 1)
+    placement = HostPlacement(host_inputs=(0, 1))
     access = "read"
     gradient = staticmethod(gather_elements_gradient)
 
@@ -326,7 +327,7 @@ class TensorArrayScatterV3(TensorArrayOp):
     """Write the slices of a tensor to some indices."""
 
     signature = "handle: resource, indices: int32, value: T, flow_in: float32 -> flow_out: float32"
-    host_inputs = (0, 1)
+    placement = HostPlacement(host_inputs=(0, 1))
     access = "write"
     gradient = staticmethod(scatter_elements_gradient)
 
@@ -412,7 +413,7 @@ class TensorArraySplitV3(TensorArrayOp):
     """Cut a tensor into pieces of some lengths along its first axis: the elements."""
 
     signature = "handle: resource, value: T, lengths: int64, flow_in: float32 -> flow_out: float32"
-    host_inputs = (0, 2)
+    placement = HostPlacement(host_inputs=(0, 2))
     access = "write"
     gradient = staticmethod(split_gradient)
 

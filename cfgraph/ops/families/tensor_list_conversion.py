@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from types import ModuleType
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -24,6 +25,7 @@ from cfgraph.ops.families.tensor_list_ops import (
     known_element_shape,
     static_element_shape,
 )
+from cfgraph.ops.opdef.facts import HostPlacement
 from cfgraph.ops.opdef.gradient_api import no_gradient
 from cfgraph.ops.opdef.op import Kernel, OpError
 from cfgraph.ops.opdef.shape_functions import InferenceContext
@@ -56,9 +58,8 @@ class TensorListStack(TensorListOp):
 
     signature = "input_handle: variant, element_shape: int32 -> tensor: element_dtype"
     attrs = "num_elements: int = -1"
-    as_rows = "all"
-    constant_inputs = (1,)
-    host_inputs = (0, 1)
+    compilation = replace(TensorListOp.compilation, row_operation="all", constant_inputs=(1,))
+    placement = HostPlacement(host_inputs=(0, 1))
     gradient = staticmethod(tensor_list_ops.stack_gradient)
 
     @classmethod
@@ -90,9 +91,8 @@ class TensorListGather(TensorListOp):
     signature = (
         "input_handle: variant, indices: int32, element_shape: int32 -> values: element_dtype"
     )
-    as_rows = "take"
-    constant_inputs = (2,)
-    host_inputs = (0, 1, 2)
+    compilation = replace(TensorListOp.compilation, row_operation="take", constant_inputs=(2,))
+    placement = HostPlacement(host_inputs=(0, 1, 2))
     gradient = staticmethod(tensor_list_ops.gather_gradient)
 
     @classmethod
@@ -122,9 +122,8 @@ class TensorListFromTensor(TensorListOp):
 
     signature = "tensor: element_dtype, element_shape: shape_type -> output_handle: variant"
     attrs = "shape_type: {int32, int64}"
-    as_rows = "of"
-    constant_inputs = (1,)
-    host_inputs = (1,)
+    compilation = replace(TensorListOp.compilation, row_operation="of", constant_inputs=(1,))
+    placement = HostPlacement(host_inputs=(1,))
     gradient = staticmethod(tensor_list_ops.from_tensor_gradient)
 
     @classmethod
@@ -158,7 +157,7 @@ class TensorListScatter(TensorListOp):
         "tensor: element_dtype, indices: int32, element_shape: shape_type -> output_handle: variant"
     )
     attrs = "shape_type: {int32, int64}"
-    host_inputs: ClassVar[tuple[int, ...]] = (1, 2)
+    placement = HostPlacement(host_inputs=(1, 2))
     gradient = staticmethod(tensor_list_ops.scatter_gradient)
 
     @classmethod
@@ -198,7 +197,7 @@ class TensorListScatterV2(TensorListScatter):
         "tensor: element_dtype, indices: int32, element_shape: shape_type, num_elements: int32"
         " -> output_handle: variant"
     )
-    host_inputs = (1, 2, 3)
+    placement = HostPlacement(host_inputs=(1, 2, 3))
 
 
 class TensorListScatterIntoExistingList(TensorListOp):
@@ -207,7 +206,7 @@ class TensorListScatterIntoExistingList(TensorListOp):
     signature = (
         "input_handle: variant, tensor: element_dtype, indices: int32 -> output_handle: variant"
     )
-    host_inputs = (0, 2)
+    placement = HostPlacement(host_inputs=(0, 2))
     gradient = staticmethod(tensor_list_ops.scatter_into_gradient)
 
     @classmethod
@@ -240,7 +239,7 @@ class TensorListConcatV2(TensorListOp):
         " -> tensor: element_dtype, lengths: int64"
     )
     attrs = "shape_type: {int32, int64}"
-    host_inputs = (0, 1, 2)
+    placement = HostPlacement(host_inputs=(0, 1, 2))
     gradient = staticmethod(tensor_list_ops.concat_gradient)
 
     @classmethod
@@ -348,7 +347,7 @@ class TensorListSplit(TensorListOp):
         "tensor: element_dtype, element_shape: shape_type, lengths: int64 -> output_handle: variant"
     )
     attrs = "shape_type: {int32, int64}"
-    host_inputs = (1, 2)
+    placement = HostPlacement(host_inputs=(1, 2))
     gradient = staticmethod(tensor_list_ops.split_gradient)
 
     @classmethod
@@ -376,7 +375,7 @@ class TensorListConcatLists(TensorListOp):
 
     signature = "input_a: variant, input_b: variant -> output: variant"
     attrs = "element_dtype: type"
-    host_inputs = (0, 1)
+    placement = HostPlacement(host_inputs=(0, 1))
     gradient = staticmethod(no_gradient)
 
     @classmethod

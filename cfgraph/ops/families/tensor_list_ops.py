@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from types import ModuleType
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from cfgraph.ops.families.tensor_list import (
     merge_shapes,
     tensor_list_of,
 )
+from cfgraph.ops.opdef.facts import CompilerSupport, HostPlacement
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients, no_gradient, row_shape
 from cfgraph.ops.opdef.op import Kernel, Op, OpError
 from cfgraph.ops.opdef.shape_functions import InferenceContext
@@ -150,14 +152,10 @@ def _shape_input(g: GradientBuilder, shape: Shape) -> Output:
 
 
 class TensorListOp(Op, abstract=True):
-    """An op on tensor lists; its outputs are lists, which are scalars, unless it says more.
+    """An op on tensor lists. Its outputs are lists, which are scalars, unless overridden."""
 
-    `as_rows` is what it does where a list is compiled, to the rows of an array.
-    """
-
-    traceable = False
-    as_rows: ClassVar[str] = ""
-    host_inputs: ClassVar[tuple[int, ...]] = (0,)
+    compilation = CompilerSupport(traceable=False, row_operation="")
+    placement = HostPlacement(host_inputs=(0,))
 
     @classmethod
     def shape(cls, context: InferenceContext) -> Sequence[Shape]:
@@ -202,9 +200,8 @@ class EmptyTensorList(TensorListOp):
 
     signature = "element_shape: shape_type, max_num_elements: int32 -> handle: variant"
     attrs = "element_dtype: type, shape_type: {int32, int64}"
-    as_rows = "empty"
-    constant_inputs = (0, 1)
-    host_inputs = (0, 1)
+    compilation = replace(TensorListOp.compilation, row_operation="empty", constant_inputs=(0, 1))
+    placement = HostPlacement(host_inputs=(0, 1))
     gradient = staticmethod(no_gradient)
 
     @classmethod
@@ -218,9 +215,8 @@ class TensorListReserve(TensorListOp):
 
     signature = "element_shape: shape_type, num_elements: int32 -> handle: variant"
     attrs = "element_dtype: type, shape_type: {int32, int64}"
-    as_rows = "reserve"
-    constant_inputs = (0, 1)
-    host_inputs = (0, 1)
+    compilation = replace(TensorListOp.compilation, row_operation="reserve", constant_inputs=(0, 1))
+    placement = HostPlacement(host_inputs=(0, 1))
     gradient = staticmethod(no_gradient)
 
     @classmethod
@@ -242,7 +238,7 @@ class TensorListPushBack(TensorListOp):
     """The list with one element more."""
 
     signature = "input_handle: variant, tensor: element_dtype -> output_handle: variant"
-    as_rows = "push"
+    compilation = replace(TensorListOp.compilation, row_operation="push")
     gradient = staticmethod(push_back_gradient)
 
     @classmethod
@@ -299,9 +295,8 @@ class TensorListPopBack(TensorListOp):
         "input_handle: variant, element_shape: int32"
         " -> output_handle: variant, tensor: element_dtype"
     )
-    as_rows = "pop"
-    constant_inputs = (1,)
-    host_inputs = (0, 1)
+    compilation = replace(TensorListOp.compilation, row_operation="pop", constant_inputs=(1,))
+    placement = HostPlacement(host_inputs=(0, 1))
     gradient = staticmethod(pop_back_gradient)
 
     @classmethod
@@ -336,7 +331,7 @@ class TensorListLength(TensorListOp):
     """The number of elements."""
 
     signature = "input_handle: variant -> length: int32"
-    as_rows = "count"
+    compilation = replace(TensorListOp.compilation, row_operation="count")
     gradient = staticmethod(no_gradient)
 
     @classmethod
@@ -370,7 +365,7 @@ class TensorListResize(TensorListOp):
     """The list cut, or filled up with elements without a value."""
 
     signature = "input_handle: variant, size: int32 -> output_handle: variant"
-    host_inputs = (0, 1)
+    placement = HostPlacement(host_inputs=(0, 1))
     gradient = staticmethod(resize_gradient)
 
     @classmethod
@@ -393,9 +388,8 @@ class TensorListGetItem(TensorListOp):
 
     signature = "input_handle: variant, index: int32, element_shape: Tshape -> item: element_dtype"
     attrs = "Tshape: {int32, int64} = int32"
-    as_rows = "get"
-    constant_inputs = (2,)
-    host_inputs = (0, 1, 2)
+    compilation = replace(TensorListOp.compilation, row_operation="get", constant_inputs=(2,))
+    placement = HostPlacement(host_inputs=(0, 1, 2))
     gradient = staticmethod(get_item_gradient)
 
     @classmethod
@@ -424,8 +418,8 @@ class TensorListSetItem(TensorListOp):
 
     signature = "input_handle: variant, index: int32, item: element_dtype -> output_handle: variant"
     attrs = "resize_if_index_out_of_bounds: bool = false"
-    as_rows = "put"
-    host_inputs = (0, 1)
+    compilation = replace(TensorListOp.compilation, row_operation="put")
+    placement = HostPlacement(host_inputs=(0, 1))
     gradient = staticmethod(set_item_gradient)
 
     @classmethod

@@ -10,6 +10,7 @@ import numpy as np
 
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.shapes import Shape, vector_shape
+from cfgraph.ops.opdef.facts import CompilerSupport, HostPlacement
 from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients
 from cfgraph.ops.opdef.op import Kernel, Op, OpError
 from cfgraph.ops.opdef.shape_functions import (
@@ -25,8 +26,8 @@ class Transpose(Op):
 
     signature = "x: T, perm: Tperm -> y: T"
     attrs = "Tperm: {int32, int64} = int32"
-    host_inputs = (1,)
-    constant_inputs = (1,)
+    placement = HostPlacement(host_inputs=(1,))
+    compilation = CompilerSupport(constant_inputs=(1,))
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -94,8 +95,8 @@ class InvertPermutation(Op):
 
     signature = "x: T -> y: T"
     attrs = "T: {int32, int64} = int32"
-    host_inputs = (0,)
-    constant_inputs = (0,)
+    placement = HostPlacement(host_inputs=(0,))
+    compilation = CompilerSupport(constant_inputs=(0,))
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:

@@ -11,6 +11,7 @@ import numpy as np
 from cfgraph.ir.graph import Node
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape, vector_shape
 from cfgraph.ops.families.segment import NUMERIC
+from cfgraph.ops.opdef.facts import CompilerSupport
 from cfgraph.ops.opdef.op import Kernel, Op, OpError
 from cfgraph.ops.opdef.shape_functions import (
     InferenceContext,
@@ -26,7 +27,7 @@ class Where(Op):
 
     signature = "input: T -> index: int64"
     attrs = f"T: {NUMERIC[:-1]}, bool}} = bool"
-    traceable = False
+    compilation = CompilerSupport(traceable=False)
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -74,7 +75,7 @@ class Unique(Op):
 
     signature = "x: T -> y: T, idx: out_idx"
     attrs = "out_idx: {int32, int64} = int32"
-    traceable = False
+    compilation = CompilerSupport(traceable=False)
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -148,7 +149,7 @@ class ListDiff(Op):
 
     signature = "x: T, y: T -> out: T, idx: out_idx"
     attrs = "out_idx: {int32, int64} = int32"
-    traceable = False
+    compilation = CompilerSupport(traceable=False)
 
     @classmethod
     def bind(cls, node: Node, xp: ModuleType) -> Kernel:

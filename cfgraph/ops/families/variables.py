@@ -12,6 +12,7 @@ import numpy as np
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node
 from cfgraph.ir.shapes import SCALAR_SHAPE, UNKNOWN_SHAPE, Shape
+from cfgraph.ops.opdef.facts import SideEffects
 from cfgraph.ops.opdef.gradient_api import no_gradient
 from cfgraph.ops.opdef.op import Kernel, Op, OpError
 from cfgraph.ops.opdef.resource import Resource
@@ -121,7 +122,7 @@ class VariableV2(Op):
 
     signature = "-> ref: Ref(dtype)"
     attrs = "shape: shape, container: string = '', shared_name: string = ''"
-    stateful = True
+    effects = SideEffects(stateful=True)
 
     @classmethod
     def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -155,7 +156,7 @@ class TemporaryVariable(Op):
 
     signature = "-> ref: Ref(dtype)"
     attrs = "shape: shape, var_name: string = ''"
-    stateful = True
+    effects = SideEffects(stateful=True)
 
     @classmethod
     def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -174,7 +175,7 @@ class DestroyTemporaryVariable(Op):
 
     signature = "ref: Ref(T) -> value: T"
     attrs = "var_name: string"
-    stateful = True
+    effects = SideEffects(stateful=True)
 
     @classmethod
     def prepare(cls, node: Node, xp: ModuleType) -> Kernel:
@@ -194,8 +195,7 @@ class IsVariableInitialized(Op):
     """True if the variable has a value."""
 
     signature = "ref: Ref(dtype) -> is_initialized: bool"
-    stateful = True
-    reads_only = True
+    effects = SideEffects(stateful=True, reads_only=True)
     allows_uninitialized = (0,)
 
     @classmethod
@@ -212,8 +212,7 @@ class Assign(Op):
 
     signature = "ref: Ref(T), value: T -> output_ref: Ref(T)"
     attrs = "validate_shape: bool = true, use_locking: bool = true"
-    stateful = True
-    initializes = True
+    effects = SideEffects(stateful=True, initializes=True)
     gradient = staticmethod(no_gradient)
     allows_uninitialized = (0,)
 
@@ -239,7 +238,7 @@ class Assign(Op):
 class AssignUpdateOp(Op, abstract=True):
     """The variable becomes `combine(old, value)`; hands the reference on."""
 
-    stateful = True
+    effects = SideEffects(stateful=True)
     gradient = staticmethod(no_gradient)
     combine: ClassVar[Callable[[Any, Any], Any]]
 
@@ -286,7 +285,7 @@ class CountUpTo(Op):
 
     signature = "ref: Ref(T) -> output: T"
     attrs = "limit: int, T: {int32, int64}"
-    stateful = True
+    effects = SideEffects(stateful=True)
 
     @classmethod
     def prepare(cls, node: Node, xp: ModuleType) -> Kernel:

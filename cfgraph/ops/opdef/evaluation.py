@@ -47,7 +47,7 @@ class KernelCall:
         """The call of one node."""
         outputs = tuple(node.output(port) for port in range(registry.output_count(node) or 0))
         op = _op_of(node)
-        return cls(node, tuple(node.inputs), outputs, bind(node, op), op.stateful)
+        return cls(node, tuple(node.inputs), outputs, bind(node, op), op.effects.stateful)
 
 
 class StraightLine:
@@ -114,7 +114,7 @@ def execution_order(function: FunctionGraph) -> list[Node]:
 def _require_straight_line(function: FunctionGraph, node: Node) -> None:
     op = lookup(node.op)
     what = ""
-    if op is None or not (op.runnable or op.inlined):
+    if op is None or not (op.compilation.runnable or op.calls.inlined):
         what = f"op {node.op!r}, which has no kernel"
     elif op.role:
         what = f"control flow ({node.op})"
@@ -160,11 +160,11 @@ def _generated_source(function: FunctionGraph, calls: Sequence[KernelCall]) -> I
 
 def numpy_kernel(node: Node, op: type[Op]) -> Kernel:
     """The kernel of a node over NumPy arrays."""
-    return op.prepare(node, np) if op.stateful else op.bind(node, np)
+    return op.prepare(node, np) if op.effects.stateful else op.bind(node, np)
 
 
 def _constant_input_slots(node: Node, op: type[Op]) -> Collection[int]:
-    return op.slots_of(node, op.constant_inputs)
+    return op.slots_of(node, op.compilation.constant_inputs)
 
 
 def compile_time_nodes(
@@ -178,7 +178,7 @@ def compile_time_nodes(
     found: set[Node] = set()
     for node in reversed(order):
         op = _op_of(node)
-        if node in found and not op.shape_only:
+        if node in found and not op.algebra.shape_only:
             found.update(item.node for item in node.inputs)
         found.update(node.inputs[slot].node for slot in slots_of(node, op))
     return frozenset(found)
@@ -192,13 +192,13 @@ def traced_kernels(xp: ModuleType, static: frozenset[Node]) -> KernelBinder:
     """
 
     def bind(node: Node, op: type[Op]) -> Kernel:
-        if op.stateful:
+        if op.effects.stateful:
             return op.prepare(node, xp)
         known = op.bind(node, np)
         if not node.inputs:
             return known
-        constant = sorted(op.slots_of(node, op.constant_inputs))
-        traced = op.bind(node, xp) if op.traceable else None
+        constant = sorted(op.slots_of(node, op.compilation.constant_inputs))
+        traced = op.bind(node, xp) if op.compilation.traceable else None
 
         def compute(*inputs: Any) -> Any:
             if (node in static or traced is None) and all(map(is_known, inputs)):
@@ -229,19 +229,19 @@ def called_functions(
     node: Node, op: type[Op], instances: FunctionInstances
 ) -> tuple[FunctionGraph, ...]:
     """The functions that a loop or a conditional calls; none for any other node."""
-    if not op.inlined:
+    if not op.calls.inlined:
         return ()
-    found = [node.attr(name) for name in getattr(op, "functions", ())]
+    found = [node.attr(name) for name in op.calls.functions]
     return tuple(instances.get(func.name, func.attrs) for func in found)
 
 
 def constant_slots(node: Node, op: type[Op], instances: FunctionInstances | None) -> frozenset[int]:
     """The inputs that a compiler must know by value, also those that functions need so."""
-    if not op.inlined:
-        return op.slots_of(node, op.constant_inputs)
+    if not op.calls.inlined:
+        return op.slots_of(node, op.compilation.constant_inputs)
     if instances is None:
         return frozenset()
-    first: int = getattr(op, "first_argument", 0)
+    first = op.calls.first_argument
     return frozenset(
         first + place
         for function in called_functions(node, op, instances)
@@ -288,7 +288,7 @@ def pure_kernels(bind: KernelBinder) -> KernelBinder:
     """Kernels for a function that a loop or a conditional calls, which may have no effects."""
 
     def bound(node: Node, op: type[Op]) -> Kernel:
-        if op.stateful:
+        if op.effects.stateful:
             message = f"{node.op} has effects, or hangs on state, in what has none"
             raise Unsupported(message, node=node, code="CFG709")
         return bind(node, op)
@@ -303,7 +303,7 @@ def compile_numpy_function(function: FunctionGraph, instances: FunctionInstances
 
 def numpy_control_kernel(op: type[Op], lines: Sequence[StraightLine]) -> Kernel:
     """The kernel of a loop or a conditional over NumPy arrays."""
-    if getattr(op, "functional", "") == "while":
+    if op.calls.kind == "while":
         return _loop_kernel(*lines)
     then, other = (line.run for line in lines)
     return lambda pred, *values: then(None, *values) if pred else other(None, *values)

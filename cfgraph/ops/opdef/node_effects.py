@@ -15,13 +15,13 @@ from cfgraph.ops.opdef.op import lookup
 def has_effect(node: Node) -> bool:
     """True for a node that reads or writes state or does I/O, and for an unknown op."""
     op = lookup(node.op)
-    return op is None or (op.stateful and not op.random and not makes_handle(node))
+    return op is None or (op.effects.stateful and not op.effects.random and not makes_handle(node))
 
 
 def may_write(node: Node) -> bool:
     """True for a stateful node that does not only read, and for an unknown op."""
     op = lookup(node.op)
-    return op is None or (op.stateful and not op.reads_only)
+    return op is None or (op.effects.stateful and not op.effects.reads_only)
 
 
 def makes_handle(node: Node) -> bool:

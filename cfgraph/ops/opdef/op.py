@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from math import prod
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar, Final
@@ -14,6 +15,14 @@ from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.role import Role
 from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
 from cfgraph.ir.signature import Signature
+from cfgraph.ops.opdef.facts import (
+    AlgebraicFacts,
+    Aliasing,
+    CompilerSupport,
+    FunctionCalls,
+    HostPlacement,
+    SideEffects,
+)
 
 if TYPE_CHECKING:
     from cfgraph.ops.opdef.shape_functions import InferenceContext
@@ -34,49 +43,23 @@ class OpError(CfgraphError):
 class Op:
     """The definition of one op. A subclass registers under its own name unless `abstract`.
 
-    `host_inputs` and `constant_inputs` are places in the signature, where a list is one argument;
-    `slots_of` says which inputs of a node they are. `host_outputs` are outputs in host memory.
-    `traceable`: jax can trace the kernel, given the constant inputs as NumPy arrays; what is
-    stateful or moves control is not, nor is text.
-
-    A pure op gives `bind`, a stateful one `run` (or `prepare`). One output is returned bare,
-    several as a tuple, none as None. Every value is a NumPy array or NumPy scalar of the dtype
-    that the signature says; strings are object arrays of bytes, always arrays.
+    Facts are class attributes, one group each; a subclass that changes part of an inherited group
+    writes `replace(Base.group, …)`. A pure op defines `kernel` or `bind`, a stateful one `run` or
+    `prepare`. A single output is returned bare, several as a tuple, none as None. Every value is a
+    NumPy array or NumPy scalar of the dtype of the signature; strings are always object arrays of
+    bytes.
     """
 
     name: ClassVar[str]
     signature: ClassVar[str]
     attrs: ClassVar[str] = ""
 
-    stateful: ClassVar[bool] = False
-    commutes: ClassVar[bool] = False
-    host_inputs: ClassVar[tuple[int, ...]] = ()
-    host_outputs: ClassVar[tuple[int, ...]] = ()
-    constant_inputs: ClassVar[tuple[int, ...]] = ()
-    traceable: ClassVar[bool] = True
-    runnable: ClassVar[bool] = True
-    compiled: ClassVar[bool | None] = None  # TensorFlow's XLA has a kernel; None: if traceable
-    uncompiled_types: ClassVar[str] = ""  # types that this kernel does not take, as in attrs
-    random: ClassVar[bool] = False
-    moves: ClassVar[bool] = False  # each element is one of the inputs' of that type, unchanged
-    reads_only: ClassVar[bool] = False  # stateful, and changes nothing
-    initializes: ClassVar[bool] = False  # gives input 0 its value, whatever it had
-    is_input: ClassVar[bool] = False  # there to be fed; without an input of its own it must be
-    is_identity: ClassVar[bool] = False  # output i is input i
-    host_only: ClassVar[bool] = False  # only a CPU has a kernel, whatever the types
-    shape_only: ClassVar[bool] = False  # depends on the shapes of its inputs alone
-    bitwise: ClassVar[bool] = False  # depends on how numbers are stored, not on values alone
-    handles: ClassVar[tuple[int, ...]] = ()  # outputs that are handles though their type is not
-    reads_region: ClassVar[bool] = False  # reads of input 0 only what it gives
-    aliases_input: ClassVar[bool] = False  # output 0 has the bytes of input 0, in another shape
-    swap_role: ClassVar[str] = (
-        ""  # push, pop: the stack of input 0 may be moved to the host and back
-    )
-    boolean_semantics: ClassVar[str] = (
-        ""  # not, and, or, equal, differ, truth: what it says of its inputs
-    )
-    inlined: ClassVar[bool] = False  # calls functions, and is run and compiled with its caller
-    does_io: ClassVar[bool] = False  # reads or writes files
+    effects: ClassVar[SideEffects] = SideEffects()
+    placement: ClassVar[HostPlacement] = HostPlacement()
+    compilation: ClassVar[CompilerSupport] = CompilerSupport()
+    aliasing: ClassVar[Aliasing] = Aliasing()
+    algebra: ClassVar[AlgebraicFacts] = AlgebraicFacts()
+    calls: ClassVar[FunctionCalls] = FunctionCalls()
     role: ClassVar[Role | None] = None
 
     _parsed: ClassVar[Signature | None] = None
@@ -85,7 +68,9 @@ class Op:
         if abstract:
             return
         cls.name = name or cls.__name__
-        cls.traceable = cls.traceable and cls.runnable and not (cls.stateful or cls.role)
+        support = cls.compilation
+        if support.traceable and (not support.runnable or cls.effects.stateful or cls.role):
+            cls.compilation = replace(support, traceable=False)
         cls._parsed = None
         registry.register(cls.name, cls)
 
@@ -99,7 +84,8 @@ class Op:
     @classmethod
     def compiles(cls) -> bool:
         """True if TensorFlow's XLA has a kernel."""
-        return cls.traceable if cls.compiled is None else cls.compiled
+        support = cls.compilation
+        return support.traceable if support.compiled is None else support.compiled
 
     @classmethod
     def slots_of(cls, node: Node, arguments: Sequence[int]) -> frozenset[int]:
@@ -167,6 +153,12 @@ def role_of(node: Node) -> Role | None:
     return found.role if found else None
 
 
+def function_calls(name: str) -> FunctionCalls:
+    """The functions that an op calls; none for an unknown op."""
+    op = lookup(name)
+    return op.calls if op else FunctionCalls()
+
+
 def is_a(node: Node | BodyNode, *kinds: type[Op]) -> bool:
     """True for a node whose op is one of some kinds; false where nothing is known of it."""
     found = lookup(node.op)
@@ -182,7 +174,7 @@ def back_edge_of(merge: Node) -> Node | None:
 def strip_identities(x: Output) -> Output:
     """The tensor that another one is, through nodes that hand it on."""
     op = lookup(x.node.op)
-    while op is not None and op.is_identity:
+    while op is not None and op.aliasing.is_identity:
         x = x.node.inputs[x.port]
         op = lookup(x.node.op)
     return x

@@ -113,7 +113,7 @@ def _constant_values(
     seen = set(todo)
     for tensor in todo:
         op = lookup(tensor.node.op)
-        if tensor.node in inside and not (op is not None and op.shape_only):
+        if tensor.node in inside and not (op is not None and op.algebra.shape_only):
             new = [source for source in tensor.node.inputs if source not in seen]
             seen.update(new)
             todo.extend(new)

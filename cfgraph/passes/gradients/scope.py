@@ -234,7 +234,7 @@ def _flatten(items: Iterable[Any]) -> Iterator[Any]:
 
 def _is_stateful(op: str) -> bool:
     definition = lookup(op)
-    return definition is None or definition.stateful
+    return definition is None or definition.effects.stateful
 
 
 def _variable_node(handle: Output) -> Node:

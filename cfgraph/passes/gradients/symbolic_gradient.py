@@ -18,7 +18,7 @@ from cfgraph.ir.function_graph import FunctionGraph, instantiate
 from cfgraph.ir.functions import BodyNode, Function
 from cfgraph.ir.graph import Graph, Output
 from cfgraph.ir.library import called_functions, function_from_nodes, remove_uncalled_functions
-from cfgraph.ops.opdef.op import lookup
+from cfgraph.ops.opdef.op import function_calls
 from cfgraph.passes.gradients.differentiate import GradientRequest, differentiate
 from cfgraph.passes.gradients.function_gradients import (
     called_functions_with_gradient,
@@ -52,7 +52,7 @@ def expand_symbolic_gradients(
 
 
 def _is_symbolic_gradient(op: str) -> bool:
-    return getattr(lookup(op), "functional", "") == "gradient"
+    return function_calls(op).kind == "gradient"
 
 
 class _SymbolicGradients:

@@ -10,7 +10,7 @@ from cfgraph.ir.attrs import Func
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.function_graph import FunctionGraph, FunctionInstances
 from cfgraph.ir.graph import Node, Output
-from cfgraph.ops.opdef.op import lookup
+from cfgraph.ops.opdef.op import function_calls
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -47,7 +47,7 @@ def functional_kind(op: str, instances: FunctionInstances) -> str:
     """What nodes of an op are: `if`, `case`, `while`, `for`, `call`, …; `` if not functional."""
     if op in instances.library:
         return "call"
-    return getattr(lookup(op), "functional", "")
+    return function_calls(op).kind
 
 
 def read_functional_node(node: Node, instances: FunctionInstances) -> FunctionalNode:
@@ -61,16 +61,16 @@ def read_functional_node(node: Node, instances: FunctionInstances) -> Functional
     """
     if node.op in instances.library:
         return FunctionalNode("call", (instances.get(node.op, node.attrs),), 0)
-    op: Any = lookup(node.op)
-    spare = op.functional != "call" and bool(node.attrs.get("_lower_using_switch_merge"))
+    calls = function_calls(node.op)
+    spare = calls.kind != "call" and bool(node.attrs.get("_lower_using_switch_merge"))
     functions = [
         instances.get(func.name, func.attrs, spare=spare)
-        for key in op.functions
+        for key in calls.functions
         for func in _as_functions(node.attr(key))
     ]
-    if op.functional == "if":
+    if calls.kind == "if":
         functions.reverse()
-    return FunctionalNode(op.functional, tuple(functions), op.first_argument)
+    return FunctionalNode(calls.kind, tuple(functions), calls.first_argument)
 
 
 def _as_functions(value: Any) -> tuple[Func, ...]:

@@ -44,7 +44,7 @@ def remove_unread(graph: Graph, made: Iterable[Node]) -> None:
 
 def _is_unused(node: Node) -> bool:
     op = lookup(node.op)
-    return not node.uses and op is not None and not op.stateful
+    return not node.uses and op is not None and not op.effects.stateful
 
 
 def drop_dangling_colocation(graph: Graph, made: Iterable[Node]) -> None:

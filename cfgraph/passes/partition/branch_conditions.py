@@ -118,4 +118,4 @@ def _forwarded_input(item: Output) -> Output | None:
         return None
     if op.role is Role.ENTER:
         return node.inputs[0] if node.attr("is_constant") else None
-    return node.inputs[item.port] if op.is_identity or op.role is Role.LOOP_COND else None
+    return node.inputs[item.port] if op.aliasing.is_identity or op.role is Role.LOOP_COND else None

@@ -166,7 +166,7 @@ def _is_not_reference(dtype: DType) -> bool:
 
 def _is_identity(node: Node) -> bool:
     op = lookup(node.op)
-    return op is not None and op.is_identity
+    return op is not None and op.aliasing.is_identity
 
 
 class _TypeAttrs(dict[str, tuple[str, ...]]):
@@ -184,17 +184,24 @@ def _op_placement(node: Node) -> OpPlacement:
     if op is None:
         return OpPlacement(ties=True, handles=(), driver_roles=(), on_host=False, hands_on=False)
     signature = op.parsed()
-    hands_on = op.role in FORWARDING_ROLES or op.is_identity
+    hands_on = op.role in FORWARDING_ROLES or op.aliasing.is_identity
     # a text that lies in host memory anyway binds nobody
-    inputs = [arg for place, arg in enumerate(signature.inputs) if place not in op.host_inputs]
-    outputs = [arg for place, arg in enumerate(signature.outputs) if place not in op.handles]
+    inputs = [
+        arg for place, arg in enumerate(signature.inputs) if place not in op.placement.host_inputs
+    ]
+    outputs = [
+        arg
+        for place, arg in enumerate(signature.outputs)
+        if place not in op.placement.handle_outputs
+    ]
     worked_on = [] if op.role or hands_on else [*inputs, *outputs]
     return OpPlacement(
-        ties=bool(op.handles)
+        ties=bool(op.placement.handle_outputs)
         or any(_has_type(arg, node, _requires_colocation) for arg in signature.outputs),
-        handles=op.handles,
+        handles=op.placement.handle_outputs,
         driver_roles=_DRIVER_ROLES.get(op.role, ()),
-        on_host=op.host_only or any(_has_type(arg, node, _is_string) for arg in worked_on),
+        on_host=op.placement.host_only
+        or any(_has_type(arg, node, _is_string) for arg in worked_on),
         hands_on=hands_on,
     )
 

@@ -38,7 +38,7 @@ def kernel_node(plan: NodePlan, links: NodeContext) -> tuple[Fire, Fire]:
 def _compute(plan: NodePlan, links: NodeContext) -> Any:
     """The node's values from an iteration; its inputs are let go."""
     kernel, base, end = plan.kernel, plan.base, plan.end
-    if plan.op.stateful:
+    if plan.op.effects.stateful:
         kernel = _stateful(plan, links)
         blank = [None] * (end - base)
 

@@ -225,7 +225,7 @@ def _plan(
     layouts = {frame: _frame_plan(frame) for frame in found.all}
     nodes = {n: _plan_node(n, ops[n.op], found, layouts, references) for n in part.nodes}
     for node, plan in nodes.items():
-        if getattr(plan.op, "functional", ""):
+        if plan.op.calls.kind:
             device = short_device_name(part.device)
             plan.kernel = clusters.kernel(graph, node, device)
             plan.gpu_kernel = partial(clusters.kernel, graph, node, device)
@@ -260,7 +260,7 @@ def is_replaced_by_feed(node: Node) -> bool:
     if node.inputs or registry.output_count(node) != 1:
         return False
     op = lookup(node.op)
-    return op is None or op.is_input or not op.runnable or op.role is Role.RECV
+    return op is None or op.effects.is_input or not op.compilation.runnable or op.role is Role.RECV
 
 
 def _require_outside_loops(graph: Graph, feeds: Iterable[Output]) -> None:
@@ -282,7 +282,7 @@ def _runnable_ops(nodes: Iterable[Node]) -> dict[str, type[Op]]:
         if node.op in ops:
             continue
         op = lookup(node.op)
-        if op is None or not op.runnable:
+        if op is None or not op.compilation.runnable:
             without.setdefault(node.op, []).append(node.name)
         else:
             ops[node.op] = op
@@ -335,4 +335,4 @@ def _kernel(node: Node, op: type[Op]) -> Callable[..., Any]:
     """The bound kernel; what a node with a role does is the executor's."""
     if op.role:
         return identity
-    return op.prepare(node, np) if op.stateful else op.bind(node, np)
+    return op.prepare(node, np) if op.effects.stateful else op.bind(node, np)

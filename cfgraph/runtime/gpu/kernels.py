@@ -65,11 +65,11 @@ class _GpuNode:
     def kernel(self) -> Kernel:
         """What the node does with values that are where they are."""
         op = self.op
-        if op.is_identity or op.shape_only or op.inlined:
+        if op.aliasing.is_identity or op.algebra.shape_only or op.calls.inlined:
             return self.host
-        if not self.node.inputs and not op.stateful:
+        if not self.node.inputs and not op.effects.stateful:
             return self._constant()
-        if op.host_only or is_host_arithmetic(self.node, op):
+        if op.placement.host_only or is_host_arithmetic(self.node, op):
             return self._on_host
         return self._on_card()
 
@@ -95,17 +95,17 @@ class _GpuNode:
         array, xp = lane.card.array, lane.card.xp
         try:
             found = with_bfloat16_outputs(
-                node, op.prepare(node, xp) if op.stateful else op.bind(node, xp)
+                node, op.prepare(node, xp) if op.effects.stateful else op.bind(node, xp)
             )
         except Exception:
             return self._on_host
-        hosts = op.slots_of(node, op.host_inputs)
+        hosts = op.slots_of(node, op.placement.host_inputs)
         # a stateful kernel has the step before the inputs
         moves = [lane.to_host if slot in hosts else self._over for slot in range(len(node.inputs))]
-        if op.stateful:
+        if op.effects.stateful:
             moves.insert(0, identity)
         # of numbers that the host has it makes others, or an array, which is the card's
-        fills = op.stateful or bool(op.host_inputs)
+        fills = op.effects.stateful or bool(op.placement.host_inputs)
         works = True
 
         def run(*inputs: Any) -> Any:

@@ -133,7 +133,7 @@ class GpuPlan:
         for node_plan in plan.nodes.values():
             if node_plan.op.role is Role.RECV:
                 node_plan.kernel = self.receiving(node_plan.node, None)
-            elif node_plan.op.stateful:
+            elif node_plan.op.effects.stateful:
                 node_plan.kernel = _with_local_variables(node_plan.kernel, self.home)
 
 
@@ -170,15 +170,15 @@ class _GpuBinding:
         node, op = plan.node, plan.op
         if op.role is Role.RECV:
             return self.owner.receiving(node, self.lane)
-        if op.role or op.is_identity:
+        if op.role or op.aliasing.is_identity:
             return plan.kernel
-        if not node.inputs and not op.stateful:
+        if not node.inputs and not op.effects.stateful:
             return self._constant(plan)
         if plan.gpu_kernel is not None:
             kernel = _with_local_variables(plan.gpu_kernel(self.lane), self._settle)
-        elif getattr(op, "functional", "") or not self._computes(plan):
+        elif op.calls.kind or not self._computes(plan):
             kernel = self._on_host(plan, plan.kernel)
-        elif op.shape_only or op.host_only or op.swap_role:
+        elif op.algebra.shape_only or op.placement.host_only or op.placement.swap_role:
             kernel = plan.kernel
         else:
             kernel = self._guarded(plan)
@@ -214,14 +214,18 @@ class _GpuBinding:
         on_host = self._on_host(plan, plan.kernel)
         about_shapes = all(self.homes.wanted(node, slot) for slot in range(len(node.inputs)))
         if about_shapes and all(map(self.homes.is_host, _outputs(plan))):
-            return _with_local_variables(plan.kernel, self._settle) if op.stateful else plan.kernel
+            return (
+                _with_local_variables(plan.kernel, self._settle)
+                if op.effects.stateful
+                else plan.kernel
+            )
         try:
-            kernel = op.prepare(node, xp) if op.stateful else op.bind(node, xp)
+            kernel = op.prepare(node, xp) if op.effects.stateful else op.bind(node, xp)
         except Exception as error:
             self.owner.host_fallbacks[op.name] = _error_summary(error)
             return on_host
         kernel = with_bfloat16_outputs(node, kernel)
-        if op.stateful:
+        if op.effects.stateful:
             kernel = _with_local_variables(kernel, self._settle)
 
         def run(*inputs: Any) -> Any:
@@ -229,7 +233,7 @@ class _GpuBinding:
             try:
                 return kernel(*inputs)
             except Exception as error:
-                if op.stateful and isinstance(error, OpError):
+                if op.effects.stateful and isinstance(error, OpError):
                     raise
                 instead = fatal_error(error)
                 if instead is not None:
@@ -248,7 +252,7 @@ class _GpuBinding:
         def to_host(value: Any) -> Any:
             return map_contained(value, move)
 
-        if not plan.op.stateful:
+        if not plan.op.effects.stateful:
             return lambda *inputs: kernel(*map(to_host, inputs))
         kernel = _with_local_variables(kernel, self.owner.home)
         return lambda step, *inputs: kernel(step, *map(to_host, inputs))

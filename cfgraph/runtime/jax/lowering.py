@@ -53,7 +53,7 @@ def jax_line(jax: Any, function: FunctionGraph, instances: FunctionInstances) ->
         known = numpy_control_kernel(
             op, [compile_numpy(one, instances, pure_kernels(numpy_kernel)) for one in inner]
         )
-        if getattr(op, "functional", "") == "while":
+        if op.calls.kind == "while":
             traced = _while_loop(jax, lines, loop_invariant_arguments(inner[1]))
         else:
             traced = _conditional(jax, lines)
@@ -79,10 +79,10 @@ def _without_stateful_ops(bind: KernelBinder) -> KernelBinder:
 
     def bound(node: Node, op: type[Op]) -> Kernel:
         types = registry.input_types(node) or []
-        if op.stateful and not any(dtype.kind == "resource" for dtype in types):
+        if op.effects.stateful and not any(dtype.kind == "resource" for dtype in types):
             message = f"{node.op} has effects and cannot be compiled"
             raise Unsupported(message, node=node)
-        handed = op.is_identity and not any(dtype.kind == "string" for dtype in types)
+        handed = op.aliasing.is_identity and not any(dtype.kind == "string" for dtype in types)
         if not handed and any(dtype.kind in ("string", "variant") for dtype in types):
             message = f"{node.op} on {types[0]} cannot be compiled"
             raise Unsupported(message, node=node)

@@ -1,7 +1,7 @@
 """Tensor lists under jax tracing: the rows of one array of fixed size.
 
-The size is known when the list is compiled. The fact `as_rows` of an op states what it does to the
-rows. The first element determines their shape if nothing else does.
+The size is known when the list is compiled. The fact `row_operation` of an op names its operation
+on the rows. The first element determines their shape if nothing else does.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class JaxTensorList:
 
 def list_kernel(jax: Any, node: Node, op: type[Op]) -> Kernel | None:
     """The kernel of an op on lists; None for any other op, or one that rows cannot do."""
-    name: str = getattr(op, "as_rows", "")
+    name = op.compilation.row_operation
     if not name:
         return None
     _register(jax)

@@ -51,9 +51,11 @@ class MemoryInstrumentation:
         op = plan.op
         if op.role is Role.RECV:
             plan.kernel = self._landing(plan)
-        elif op.swap_role == "push" and plan.node.attr("swap_memory") and self.memory.apart:
+        elif (
+            op.placement.swap_role == "push" and plan.node.attr("swap_memory") and self.memory.apart
+        ):
             plan.kernel = self._pushing(plan.kernel)
-        elif op.swap_role == "pop":
+        elif op.placement.swap_role == "pop":
             plan.kernel = self._popping(plan.kernel)
         elif not op.role:
             plan.kernel = self._making(plan)
@@ -81,7 +83,7 @@ class MemoryInstrumentation:
                 makers[id(result)] = plan.node.name
             return result
 
-        return run_stateful if plan.op.stateful else run
+        return run_stateful if plan.op.effects.stateful else run
 
     def _pushing(self, kernel: Kernel) -> Kernel:
         swapper = self.memory.swapper

@@ -72,7 +72,7 @@ def memory_owners(
         search.add(kind, path or "loops", [value])
     for key, held in meter.held.items():
         plan = held.plan
-        constant = plan is not None and not plan.node.inputs and not plan.op.is_input
+        constant = plan is not None and not plan.node.inputs and not plan.op.effects.is_input
         search.take(*(("", "constants") if constant else ("", "others")), key, held)
     made = (MemoryOwner(kind, name, *total) for (kind, name), total in search.totals.items())
     return sorted(made, key=lambda holder: (-holder.bytes, holder.kind, holder.name))

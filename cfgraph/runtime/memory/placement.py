@@ -98,14 +98,20 @@ class MemoryPlacement:
     def wanted(self, node: Node, slot: int) -> bool | None:
         """True for an input that must be in host memory, False on the device, None for any."""
         op = self._nodes[node].op
-        if slot in op.slots_of(node, op.host_inputs):
+        if slot in op.slots_of(node, op.placement.host_inputs):
             return True
         types = registry.input_types(node)
         if types is None or types[slot].is_object or types[slot].is_ref:
             return True
-        if op.role or op.is_identity or op.shape_only or op.swap_role or is_cluster_call(op):
+        if (
+            op.role
+            or op.aliasing.is_identity
+            or op.algebra.shape_only
+            or op.placement.swap_role
+            or is_cluster_call(op)
+        ):
             return None
-        return op.host_only or is_host_arithmetic(node, op)
+        return op.placement.host_only or is_host_arithmetic(node, op)
 
     def _source(self, item: Output) -> Output | None:
         """The output that is handed on as this one; None for what a node makes."""
@@ -117,9 +123,9 @@ class MemoryPlacement:
             return item.node.inputs[0] if item.port == 0 else None
         if op.role in FORWARDING_ROLES:
             return item.node.inputs[0]
-        if op.is_identity:
+        if op.aliasing.is_identity:
             return item.node.inputs[item.port]
-        return item.node.inputs[-1] if op.swap_role == "push" else None
+        return item.node.inputs[-1] if op.placement.swap_role == "push" else None
 
     def _made(self, item: Output) -> bool:
         """True for what a node makes in host memory."""
@@ -133,14 +139,19 @@ class MemoryPlacement:
             readers = self._readers.get(item, [])
             wanted = bool(readers) and all(self.wanted(*reader) is True for reader in readers)
             return wanted or dtype is dtypes.int32
-        if op.role is Role.MERGE or item.port in op.host_outputs or op.shape_only or op.host_only:
+        if (
+            op.role is Role.MERGE
+            or item.port in op.placement.host_outputs
+            or op.algebra.shape_only
+            or op.placement.host_only
+        ):
             return True
         return is_host_arithmetic(item.node, op)
 
 
 def is_host_arithmetic(node: Node, op: type[Op]) -> bool:
     """True for arithmetic of int32, which is the host's: all that it reads, and all it gives."""
-    host = op.slots_of(node, op.host_inputs)
+    host = op.slots_of(node, op.placement.host_inputs)
     reads = [t for slot, t in enumerate(registry.input_types(node) or []) if slot not in host]
     gives = registry.output_types(node) or []
     return (

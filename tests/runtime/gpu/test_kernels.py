@@ -47,13 +47,20 @@ _WAIT_TOO = ("SparseSegment", "Stateless")
 def inputs_of(item: Case, xp: Any) -> list[Any] | None:
     """The inputs as the card gets them; None for what never runs there."""
     op = lookup(item.op)
-    if op is None or op.stateful or op.role or op.is_identity or op.host_only or op.shape_only:
+    if (
+        op is None
+        or op.effects.stateful
+        or op.role
+        or op.aliasing.is_identity
+        or op.placement.host_only
+        or op.algebra.shape_only
+    ):
         return None
     node = node_of(item)
     reads, gives = registry.input_types(node) or [], registry.output_types(node) or []
     if not reads or item.error or not all(map(held, (*reads, *gives))):
         return None
-    host = op.slots_of(node, op.host_inputs)
+    host = op.slots_of(node, op.placement.host_inputs)
     if all(dtype.name == "int32" for slot, dtype in enumerate(reads) if slot not in host) and all(
         dtype.name in ("int32", "bool") for dtype in gives
     ):

@@ -93,13 +93,13 @@ class CompilationRules:
 
     def _structural_rejection(self, node: Node, op: type[Op] | None) -> RejectionReason | None:
         """Return a reason that no additional kernel would remove."""
-        if node.op in self.graph.functions or hasattr(op, "functional"):
+        if node.op in self.graph.functions or (op is not None and op.calls.kind):
             return RejectionReason("call", f"{node.op} calls a function", {"op": node.op})
         if op is None:
             return RejectionReason("unknown op", f"{node.op} is not registered", {"op": node.op})
         if op.role:
             return RejectionReason("control flow", f"{node.op} forwards tokens", {"op": node.op})
-        if op.is_input:
+        if op.effects.is_input:
             return RejectionReason("input", f"{node.op} is an input", {"op": node.op})
         if registry.output_count(node) is None or registry.input_types(node) is None:
             return RejectionReason("type", "its types are unknown")
@@ -110,9 +110,9 @@ def _kernel_rejection(node: Node, op: type[Op]) -> RejectionReason | None:
     if op.compiles():
         return None
     data = {"op": node.op}
-    if op.stateful:
+    if op.effects.stateful:
         return RejectionReason("effects", f"{node.op} is stateful", data)
-    if not op.traceable:
+    if not op.compilation.traceable:
         return RejectionReason("not traced", f"the kernel of {node.op} cannot be traced", data)
     return RejectionReason("no kernel", f"XLA has no kernel for {node.op}", data)
 
@@ -123,8 +123,10 @@ def _type_rejection(node: Node, op: type[Op]) -> RejectionReason | None:
             return RejectionReason(
                 "reference", f"it has an input or output of type {dtype}", {"type": str(dtype)}
             )
-        handle = op.stateful and dtype.kind == "resource"
-        if not handle and (_is_nonnumeric(dtype) or dtype.name in op.uncompiled_types.split(", ")):
+        handle = op.effects.stateful and dtype.kind == "resource"
+        if not handle and (
+            _is_nonnumeric(dtype) or dtype.name in op.compilation.uncompiled_types.split(", ")
+        ):
             data = {"op": node.op, "type": str(dtype)}
             return RejectionReason("type", f"XLA has no kernel for {node.op} on {dtype}", data)
     return None
@@ -150,7 +152,7 @@ def _device_rejection(node: Node, op: type[Op]) -> RejectionReason | None:
 
 def _pivot_rejection(node: Node, op: type[Op]) -> RejectionReason | None:
     """Reject the pivot of a loop body: the whole body would wait for its cluster."""
-    if not (op.is_identity and node.inputs and node.control_readers):
+    if not (op.aliasing.is_identity and node.inputs and node.control_readers):
         return None
     switch = node.inputs[0].node
     if role_of(switch) is Role.SWITCH and role_of(switch.inputs[1].node) is Role.LOOP_COND:
@@ -203,6 +205,6 @@ def _value_inputs(tensor: Output) -> Iterator[Output] | None:
         return None
     if op.role is Role.ENTER:
         return iter(node.inputs) if node.attr("is_constant") else None
-    if op.role or op.stateful or hasattr(op, "functional"):
+    if op.role or op.effects.stateful or op.calls.kind:
         return None
-    return iter(()) if op.shape_only else iter(node.inputs)
+    return iter(()) if op.algebra.shape_only else iter(node.inputs)

@@ -198,7 +198,7 @@ class ClusterGrowth:
 
 def _is_shape_only(node: Node) -> bool:
     op = lookup(node.op)
-    return op is not None and op.shape_only
+    return op is not None and op.algebra.shape_only
 
 
 def is_cheap_constant(node: Node) -> bool:
@@ -213,7 +213,7 @@ def is_cheap_constant(node: Node) -> bool:
 def node_weight(node: Node) -> int:
     """Return 1 for a node that computes something, 0 for constants, identities, and NoOps."""
     op = lookup(node.op)
-    return int(op is None or not (op.is_identity or issubclass(op, Const | NoOp)))
+    return int(op is None or not (op.aliasing.is_identity or issubclass(op, Const | NoOp)))
 
 
 def _parsed_device(node: Node) -> DeviceName:

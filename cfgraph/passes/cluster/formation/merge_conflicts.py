@@ -186,7 +186,7 @@ def _successors(node: Node) -> list[Node]:
 def _has_lasting_effect(node: Node, effects: EffectAnalysis) -> bool:
     """Return true for effects that outlast a run or are visible outside; stacks are not."""
     op = lookup(node.op)
-    if op is None or op.swap_role or not may_write(node):
+    if op is None or op.placement.swap_role or not may_write(node):
         return False
     return registry.output_count(node) == 0 or any(
         access.writes for access in effects.accesses([node])

@@ -353,7 +353,7 @@ class Functionalizer:
                 raise NotFunctionalizable(
                     RejectionReason(reason.kind, f"{node.name}: {reason.text}", data)
                 )
-            if op is None or op.stateful:
+            if op is None or op.effects.stateful:
                 raise not_functionalizable(
                     "effects", f"{node.name}: {node.op} is stateful", node=node.name
                 )

@@ -84,7 +84,7 @@ def _forwards_handle(node: Node) -> bool:
     op = lookup(node.op)
     if op is None or len(node.inputs) != 1:
         return False
-    return op.is_identity or (op.role is Role.ENTER and bool(node.attr("is_constant")))
+    return op.aliasing.is_identity or (op.role is Role.ENTER and bool(node.attr("is_constant")))
 
 
 def anchored_constant(graph: Graph, reader: Node, beside: Node, name: str, value: object) -> Node:

@@ -93,7 +93,7 @@ class _StackReplacement:
         depth = 0
         while True:
             op = lookup(limit.node.op)
-            if op is not None and op.is_identity:
+            if op is not None and op.aliasing.is_identity:
                 limit = limit.node.inputs[limit.port]
             elif op is not None and op.role is Role.ENTER and limit.node.attr("is_constant"):
                 limit, depth = limit.node.inputs[0], depth + 1

@@ -155,7 +155,9 @@ def _trace_flow(use: TensorArrayUse) -> None:
 def _forwards_flow(node: Node) -> bool:
     op = lookup(node.op)
     roles = (Role.ENTER, Role.SWITCH, Role.EXIT, Role.NEXT_ITERATION)
-    return op is not None and (op.role in roles or (op.is_identity and len(node.inputs) == 1))
+    return op is not None and (
+        op.role in roles or (op.aliasing.is_identity and len(node.inputs) == 1)
+    )
 
 
 def _is_merge(node: Node) -> bool:
@@ -269,7 +271,7 @@ def _is_same_number(one: Output, other: Output, shapes: StaticShapes) -> bool:
 def _is_same_computation(one: Node, other: Node) -> bool:
     """True for nodes that make the same of the same inputs; those without any are not told."""
     op = lookup(one.op)
-    if op is None or op.stateful or op.role or not one.inputs or one.op != other.op:
+    if op is None or op.effects.stateful or op.role or not one.inputs or one.op != other.op:
         return False
     if len(one.inputs) != len(other.inputs):
         return False

@@ -120,8 +120,8 @@ def require_static_size(group: list[Node], shapes: StaticShapes, kept: Collectio
     done = set()
     for node in group:
         op = lookup(node.op)
-        does: str = getattr(op, "as_rows", "")
-        carries = op is not None and (op.role in _FORWARDING_ROLES or op.is_identity)
+        does = op.compilation.row_operation if op is not None else ""
+        carries = op is not None and (op.role in _FORWARDING_ROLES or op.aliasing.is_identity)
         if not does and not carries:
             raise not_functionalizable(
                 "list", f"{node.name} ({node.op}) handles it", node=node.name

@@ -41,7 +41,7 @@ class Purity:
         inside, read, written = set(nodes), dict[Node, Node](), set[Node]()
         for node in nodes:
             op, kind = lookup(node.op), array_access(node)
-            if op is None or op.random:
+            if op is None or op.effects.random:
                 what = "is not known" if op is None else "draws random numbers"
                 raise _impure_loop(region, node, what)
             if kind:
@@ -54,8 +54,8 @@ class Purity:
                     written.add(array)
                 else:
                     read[array] = node
-            elif op.stateful and not (
-                op.reads_only or _creates_array(node) or node in self._add_push
+            elif op.effects.stateful and not (
+                op.effects.reads_only or _creates_array(node) or node in self._add_push
             ):
                 raise _impure_loop(region, node, "has state")
         for array in written & read.keys():

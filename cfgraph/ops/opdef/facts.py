@@ -1,0 +1,78 @@
+"""Facts of ops, in groups: immutable, with the defaults of an ordinary pure op."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class SideEffects:
+    """State, randomness, and input/output of an op."""
+
+    stateful: bool = False  # reads or changes what outlives the node
+    random: bool = False  # draws random numbers
+    reads_only: bool = False  # stateful, and changes nothing
+    initializes: bool = False  # sets the variable of input 0, whatever its value was
+    does_io: bool = False  # reads or writes files
+    is_input: bool = False  # meant to be fed; must be fed if it has no input of its own
+
+
+@dataclass(frozen=True, slots=True)
+class HostPlacement:
+    """Devices and memory that an op needs.
+
+    `host_inputs` are positions in the signature, where a list is one argument; `Op.slots_of` maps
+    them to input slots of a node.
+    """
+
+    host_inputs: tuple[int, ...] = ()  # read in host memory
+    host_outputs: tuple[int, ...] = ()  # written to host memory
+    host_only: bool = False  # only a CPU has a kernel, for every type
+    handle_outputs: tuple[int, ...] = ()  # outputs that are handles though their type is not
+    swap_role: str = ""  # push, pop: the stack of input 0 may be swapped to the host and back
+
+
+@dataclass(frozen=True, slots=True)
+class CompilerSupport:
+    """Kernels of an op: in cfgraph, traced by jax, and in TensorFlow's XLA.
+
+    jax traces a kernel with its constant inputs as NumPy arrays. An op that is stateful, has a
+    role, or cannot run is never traceable.
+    """
+
+    runnable: bool = True  # cfgraph has a kernel
+    traceable: bool = True  # jax can trace the kernel
+    compiled: bool | None = None  # TensorFlow's XLA has a kernel; None: if traceable
+    uncompiled_types: str = ""  # types that the kernel of XLA does not take, as in attrs
+    constant_inputs: tuple[int, ...] = ()  # known when compiled; positions in the signature
+    row_operation: str = ""  # operation on the rows of an array that a compiled list becomes
+
+
+@dataclass(frozen=True, slots=True)
+class Aliasing:
+    """Outputs of an op that are, or consist of, its inputs."""
+
+    is_identity: bool = False  # output i is input i
+    preserves_elements: bool = False  # each element is an unchanged one of an input of that type
+    aliases_input: bool = False  # output 0 has the bytes of input 0, in another shape
+    reads_region: bool = False  # reads only that region of input 0 that it returns
+
+
+@dataclass(frozen=True, slots=True)
+class AlgebraicFacts:
+    """Algebraic properties of an op as a function."""
+
+    commutes: bool = False
+    shape_only: bool = False  # depends only on the shapes of its inputs
+    bitwise: bool = False  # depends on how numbers are stored, not only on their values
+    boolean_semantics: str = ""  # not, and, or, equal, differ, truth: as a predicate
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionCalls:
+    """Functions that an op calls."""
+
+    kind: str = ""  # if, case, while, for, call, gradient, launch; empty: calls none
+    functions: tuple[str, ...] = ()  # attributes that name the functions
+    first_argument: int = 0  # input slot of the functions' first argument
+    inlined: bool = False  # run and compiled together with its caller
