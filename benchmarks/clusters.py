@@ -72,7 +72,7 @@ class _Silent:
 
 def measure_work(tf: ModuleType | None, work: Work, *, tiny: bool) -> Iterator[Row]:
     """One loop: as it is, and clustered by each engine."""
-    path, scale, unit = GRAPHS / work.file, 1e6 / work.iterations, "µs an iteration"
+    path, scale, unit = GRAPHS / work.file, 1e6 / work.iterations, "µs per iteration"
     for engine in ENGINES[:2] if tiny else ENGINES:
         if engine in ("auto", "xla") and not has_jax():
             continue

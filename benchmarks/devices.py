@@ -16,7 +16,7 @@ from cfgraph.runtime.session import Session
 
 GRAPHS = Path(__file__).parents[1] / "fixtures" / "graphs"
 BUDGET = 3
-UNIT = "µs an iteration"
+UNIT = "µs per iteration"
 
 
 def measure(tf: ModuleType | None, *, tiny: bool) -> Iterator[Row]:

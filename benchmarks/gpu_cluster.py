@@ -49,13 +49,13 @@ def files() -> dict[str, str]:
         "devices.md": page,
         "devices.svg": chart(
             "A loop over GPUs, each of which counts",
-            ("GPUs", "µs an iteration"),
+            ("GPUs", "µs per iteration"),
             DEVICES,
             (Series("barrier in each iteration", barrier), Series("no barrier", free)),
         ),
         "parallel_iterations.svg": chart(
             f"{LAYERS} layers, one on each GPU",
-            ("parallel_iterations", "µs an iteration"),
+            ("parallel_iterations", "µs per iteration"),
             PARALLEL,
             (Series(f"{LAYERS} GPUs", at_once),),
         ),

@@ -111,7 +111,7 @@ def lstm(tf: ModuleType | None, *, tiny: bool) -> Iterator[Row]:
     repeats = 1 if tiny else 5
     mine, took = alternating_times(lambda: session.run(fetches, feeds), peer, repeats)
     per_step = None if took is None else took * 1e6 / steps
-    yield Row("  run", mine * 1e6 / steps, "µs an iteration", per_step, 1.5)
+    yield Row("  run", mine * 1e6 / steps, "µs per iteration", per_step, 1.5)
 
 
 def checkpointing(*, tiny: bool) -> Iterator[Row]:
@@ -122,7 +122,7 @@ def checkpointing(*, tiny: bool) -> Iterator[Row]:
     every = round(count**0.5)
     took, peak = _checkpointed_run(count, every)
     yield Row(f"  state saved every {every} iterations", peak, "MiB", most, 4 / every)
-    yield Row("  and the time", took * 1e6 / count, "µs an iteration", plain * 1e6 / count, 3)
+    yield Row("  and the time", took * 1e6 / count, "µs per iteration", plain * 1e6 / count, 3)
 
 
 def _checkpointed_run(count: int, every: int | None) -> tuple[float, float]:

@@ -19,7 +19,7 @@ from cfgraph.ir.serde import graph_def
 from cfgraph.runtime.jax.compile import has_jax, load_jax
 from cfgraph.runtime.session import Session
 
-UNIT: Final = "µs an iteration"
+UNIT: Final = "µs per iteration"
 # against TensorFlow as it is, and with automatic clustering
 BUDGETS: Final = {"counter.pb": (0.1, None), "nested.pb": (0.1, None), "lstm_grad.pb": (None, 1.0)}
 

@@ -59,5 +59,5 @@ def measure(tf: ModuleType | None, *, tiny: bool) -> Iterator[Row]:
         mine, theirs = alternating_times(ours, peer, repeats=1 if tiny else 5)
         scale = 1e6 / work.iterations
         per_iteration = None if theirs is None else theirs * scale
-        unit = "µs an iteration"
+        unit = "µs per iteration"
         yield Row(work.name, mine * scale, unit, per_iteration, work.budget)

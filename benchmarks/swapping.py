@@ -87,11 +87,11 @@ def cost_of_swapping(
         return
     scale, memory = 1e6 / length, run.memory
     name = f"{length} steps, {bandwidth / 1e9:g} GB/s"
-    yield Row(name, run.seconds * scale, "µs a step", free.seconds * scale, budget)
+    yield Row(name, run.seconds * scale, "µs per step", free.seconds * scale, budget)
     yield Row(f"{name}, to the host", memory.swapped_out.bytes / 2**20, "MiB")
     yield Row(f"{name}, back", memory.swapped_in.bytes / 2**20, "MiB")
     if memory.stalls:
-        yield Row(f"{name}, {memory.stalls} waits", memory.stalled * scale, "µs a step")
+        yield Row(f"{name}, {memory.stalls} waits", memory.stalled * scale, "µs per step")
 
 
 def _costs(bandwidth: float) -> CostModel:

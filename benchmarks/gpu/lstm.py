@@ -1,4 +1,4 @@
-"""An LSTM and its gradient: plain, in clusters, and by XLA, beside jax and PyTorch; ms a run.
+"""An LSTM and its gradient: plain, in clusters, and by XLA, beside jax and PyTorch; ms per run.
 
 All data lies on the card beforehand, in constants of the graph. Products are in full float32.
 """
@@ -22,7 +22,7 @@ from cfgraph.ir.graph import Graph
 from cfgraph.runtime.jax.compile import has_jax
 
 GRAPHS: Final = Path(__file__).parents[2] / "fixtures" / "graphs"
-TABLE: Final = "An LSTM, ms a run"
+TABLE: Final = "An LSTM, ms per run"
 # how our own column runs clusters, and whether whole loops are among them
 _OURS: Final[dict[str, dict[str, Any]]] = {
     "cfgraph, plain": {},

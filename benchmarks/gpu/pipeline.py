@@ -15,7 +15,7 @@ from benchmarks.gpu.overlap import EventRecorder, overlap
 from cfgraph.build.builder import Builder
 from cfgraph.ir.graph import Graph
 
-TABLE: Final = "Eight layers over gpus of one card, ms a run"
+TABLE: Final = "Eight layers over gpus of one card, ms per run"
 TOGETHER: Final = "Eight layers over gpus of one card, time in which two or more compute"
 LAYERS: Final = 8
 _GPUS: Final = (1, 2, 4, 8)

@@ -48,9 +48,9 @@ def measure(bench: Bench) -> None:
             break
         row = f"{name}, {length} steps"
         free = _step(bench, plain, experiment, length, None)
-        _note(bench, row, "µs a step, all memory", "µs", free, lambda ran: ran.seconds)
+        _note(bench, row, "µs per step, all memory", "µs", free, lambda ran: ran.seconds)
         ran = _step(bench, swapping, experiment, length, experiment.limit)
-        _note(bench, row, "µs a step, swapping", "µs", ran, lambda ran: ran.seconds)
+        _note(bench, row, "µs per step, swapping", "µs", ran, lambda ran: ran.seconds)
         if isinstance(ran, Ran):
             longest = length
             _traffic(bench, row, ran)
