@@ -305,7 +305,7 @@ class _XlaCall:
         seconds = time.perf_counter() - began
         done = Compilation(cluster.name, self.node.name, seconds, cluster.difference(key), refused)
         cluster.compilations.append(done)
-        step.tell(self.device, str(done))
+        step.note(self.device, str(done))
         cluster.last = key
         _remember(cluster.compiled, key, made)
         return made

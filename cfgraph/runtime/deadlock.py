@@ -71,7 +71,7 @@ def _blocked_recv(
     """One line: who waits where, for what, and why it does not come."""
     it = waiting.iteration
     executor = next(one for one in rest.executors if one.ready is waiting.ready)
-    node = executor.linked.owners[waiting.take].node.name
+    node = executor.linked.owners[waiting.receive].node.name
     sender = short_device_name(key.send_device)
     if key in rest.sends:
         reason, follows = _why_not_sent(rest, rest.sends[key], it)

@@ -110,12 +110,12 @@ class GpuSimulator(Simulator):
 def _feed_sender(executor: GpuExecutor, node: str, send: Send) -> Send:
     lane = executor.lane
 
-    def feed(it: Iteration, value: Any) -> int:
+    def feed(iteration: Iteration, value: Any) -> int:
         try:
             there = lane.to_device(value)
         except (MemoryError, RuntimeError) as error:
             raise executor.told(error, node) from error
         lane.name_copy(node)
-        return send(it, there)
+        return send(iteration, there)
 
     return feed

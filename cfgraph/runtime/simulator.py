@@ -109,7 +109,7 @@ class Simulator:
         self.results.clear()
         self.rendezvous.clear()
         for executor in self.executors:
-            executor.end()
+            executor.clear()
 
     def run(self, feeds: Sequence[Any], deadline: float | None, pick: random.Random | None) -> None:
         """Run until nothing is ready.
@@ -122,7 +122,7 @@ class Simulator:
         if self.meter is not None:
             self.meter.begin(self.make_copy_timer(), self.holders)
         for executor in self.executors:
-            executor.begin(feeds)
+            executor.start(feeds)
         if self.go_on(deadline, pick) and any(self.rendezvous.waiting()):
             raise explain_deadlock(
                 self.quiescent_state(), self.rendezvous, sends_by_key(self.graph)
@@ -158,7 +158,7 @@ class Simulator:
         busy = False
         for executor in self.executors:
             if executor.ready:
-                executor.in_order(batch)
+                executor.fire_in_order(batch)
                 busy = True
         return busy
 
@@ -171,7 +171,7 @@ class Simulator:
             place = pick.randrange(total)
             for executor in self.executors:
                 if place < len(executor.ready):
-                    executor.pick(place)
+                    executor.fire_at(place)
                     break
                 place -= len(executor.ready)
         return True

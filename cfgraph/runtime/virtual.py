@@ -107,9 +107,9 @@ class _FiredToken:
             fire, fire_dead = tell(plan, ports, live, dead)
             base, end = plan.base, plan.end
 
-            def note(it: Iteration) -> None:
-                self.plan, self.inputs = plan, it.values[base:end]
-                fire(it)
+            def note(iteration: Iteration) -> None:
+                self.plan, self.inputs = plan, iteration.values[base:end]
+                fire(iteration)
 
             return note, fire_dead
 
@@ -125,9 +125,9 @@ class _DelayedChannel(Channel):
         super().__init__(key)
         self.outbox = outbox
 
-    def put(self, it: Iteration, value: Any) -> None:
+    def put(self, iteration: Iteration, value: Any) -> None:
         """Send; `arrive` is called when the message is there."""
-        self.outbox.append((self, iteration_tag(it), value))
+        self.outbox.append((self, iteration_tag(iteration), value))
 
 
 class VirtualSimulator(Simulator):

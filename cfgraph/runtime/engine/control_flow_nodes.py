@@ -53,7 +53,7 @@ class NodeContext:
         sends = [value_sender(group, self.ready) for group in self.groups]
         if len(sends) == 1:
             return sends[0]
-        return lambda it, value: sum(send(it, value) for send in sends)
+        return lambda iteration, value: sum(send(iteration, value) for send in sends)
 
     def send_control(self) -> Send | None:
         """Deliver to the readers of the control edges; None where there are none."""
@@ -65,129 +65,131 @@ class NodeContext:
         return kill_sender(self.groups, self.ready)
 
 
-def adjust_outstanding(it: Iteration, made: int) -> None:
+def adjust_outstanding(iteration: Iteration, produced: int) -> None:
     """Count the tokens that a fired one made (it counts -1 itself); end what has no more."""
-    if made:
-        left = it.outstanding + made
-        it.outstanding = left
-        if not left:
-            finish_iteration(it)
+    if produced:
+        remaining = iteration.outstanding + produced
+        iteration.outstanding = remaining
+        if not remaining:
+            finish_iteration(iteration)
 
 
-def dead_fire(plan: NodePlan, links: NodeContext) -> Fire:
+def dead_fire(plan: NodePlan, context: NodeContext) -> Fire:
     """Do not run; let the inputs go and hand the deadness on."""
-    kill = links.kill_all()
+    kill = context.kill_all()
     base, end = plan.base, plan.end
     blank = [None] * (end - base)
 
-    def fire(it: Iteration) -> None:
-        it.values[base:end] = blank
-        made = kill(it) - 1
-        if made:
-            adjust_outstanding(it, made)
+    def fire(iteration: Iteration) -> None:
+        iteration.values[base:end] = blank
+        produced = kill(iteration) - 1
+        if produced:
+            adjust_outstanding(iteration, produced)
 
     return fire
 
 
-def switch(plan: NodePlan, links: NodeContext) -> tuple[Fire, Fire]:
+def switch(plan: NodePlan, context: NodeContext) -> tuple[Fire, Fire]:
     """The output that the predicate says is live, the others are dead; control edges are live."""
-    sends = [value_sender(port, links.ready) for port in links.ports]
+    sends = [value_sender(port, context.ready) for port in context.ports]
     kills = [
-        kill_sender([other for other in links.ports if other is not port], links.ready)
-        for port in links.ports
+        kill_sender([other for other in context.ports if other is not port], context.ready)
+        for port in context.ports
     ]
-    control = links.send_control()
-    base, count = plan.base, len(links.ports)
+    control = context.send_control()
+    base, count = plan.base, len(context.ports)
 
-    def fire(it: Iteration) -> None:
-        values = it.values
+    def fire(iteration: Iteration) -> None:
+        values = iteration.values
         value, index = values[base], values[base + 1]
         values[base] = None
         if index.ndim:
             raise OpError(f"the predicate must be a scalar, but it has shape {list(index.shape)}")
-        taken = int(index)
-        if not 0 <= taken < count:
-            taken = count - 1
-        made = sends[taken](it, value) + kills[taken](it) - 1
+        branch = int(index)
+        if not 0 <= branch < count:
+            branch = count - 1
+        produced = sends[branch](iteration, value) + kills[branch](iteration) - 1
         if control is not None:
-            made += control(it, True)
-        if made:
-            adjust_outstanding(it, made)
+            produced += control(iteration, True)
+        if produced:
+            adjust_outstanding(iteration, produced)
 
-    return fire, dead_fire(plan, links)
+    return fire, dead_fire(plan, context)
 
 
-def merge(plan: NodePlan, links: NodeContext) -> tuple[Fire, Fire]:
+def merge(plan: NodePlan, context: NodeContext) -> tuple[Fire, Fire]:
     """Hand on the lowest slot that has arrived, and its number."""
     send, index = (
-        value_sender(links.ports[0], links.ready),
-        value_sender(links.ports[1], links.ready),
+        value_sender(context.ports[0], context.ready),
+        value_sender(context.ports[1], context.ready),
     )
-    has_index, control = links.ports[1].has_consumers, links.send_control()
+    has_index, control = context.ports[1].has_consumers, context.send_control()
     base, end = plan.base, plan.end
     numbers = [np.int32(slot) for slot in range(end - base)]
 
-    def fire(it: Iteration) -> None:
-        values = it.values
+    def fire(iteration: Iteration) -> None:
+        values = iteration.values
         slot = base
         while (value := values[slot]) is None:
             slot += 1
         values[slot] = None
-        made = send(it, value) - 1
+        produced = send(iteration, value) - 1
         if has_index:
-            made += index(it, numbers[slot - base])
+            produced += index(iteration, numbers[slot - base])
         if control is not None:
-            made += control(it, True)
-        if made:
-            adjust_outstanding(it, made)
+            produced += control(iteration, True)
+        if produced:
+            adjust_outstanding(iteration, produced)
 
-    return fire, dead_fire(plan, links)
+    return fire, dead_fire(plan, context)
 
 
-def loop_cond(plan: NodePlan, links: NodeContext) -> tuple[Fire, Fire]:
+def loop_cond(plan: NodePlan, context: NodeContext) -> tuple[Fire, Fire]:
     """Hand on the predicate."""
-    send = links.send_all()
+    send = context.send_all()
     base = plan.base
 
-    def fire(it: Iteration) -> None:
-        adjust_outstanding(it, send(it, it.values[base]) - 1)
+    def fire(iteration: Iteration) -> None:
+        adjust_outstanding(iteration, send(iteration, iteration.values[base]) - 1)
 
-    return fire, dead_fire(plan, links)
+    return fire, dead_fire(plan, context)
 
 
-def control_trigger(plan: NodePlan, links: NodeContext) -> tuple[Fire, Fire]:
+def control_trigger(plan: NodePlan, context: NodeContext) -> tuple[Fire, Fire]:
     """Live whatever came."""
-    send = links.send_control() or discard
+    send = context.send_control() or discard
 
-    def fire(it: Iteration) -> None:
-        adjust_outstanding(it, send(it, True) - 1)
+    def fire(iteration: Iteration) -> None:
+        adjust_outstanding(iteration, send(iteration, True) - 1)
 
     return fire, fire
 
 
-def enter(plan: NodePlan, links: NodeContext) -> tuple[Fire, Fire]:
+def enter(plan: NodePlan, context: NodeContext) -> tuple[Fire, Fire]:
     """Hand the value, or its deadness, into the child frame of this iteration."""
     constant = bool(plan.node.attr("is_constant"))
-    send, kill = links.send_all(), links.kill_all()
-    invariant = _LoopInvariant(links.groups)
-    base, child_plan, ready, step = plan.base, plan.child, links.ready, links.step
+    send, kill = context.send_all(), context.kill_all()
+    invariant = _LoopInvariant(context.groups)
+    base, child_plan, ready, step = plan.base, plan.child, context.ready, context.step
     assert child_plan is not None
 
-    def child(it: Iteration) -> FrameState:
-        children = it.children
+    def child(iteration: Iteration) -> FrameState:
+        children = iteration.children
         if children is None:
-            children = it.children = {}
+            children = iteration.children = {}
         frame = children.get(child_plan)
         if frame is None:
-            frame = children[child_plan] = FrameState(child_plan, it, ready, step.max_iterations)
-            it.outstanding += 1
+            frame = children[child_plan] = FrameState(
+                child_plan, iteration, ready, step.max_iterations
+            )
+            iteration.outstanding += 1
         frame.entering -= 1
         return frame
 
-    def live(it: Iteration) -> None:
-        value = it.values[base]
-        it.values[base] = None
-        frame = child(it)
+    def live(iteration: Iteration) -> None:
+        value = iteration.values[base]
+        iteration.values[base] = None
+        frame = child(iteration)
         inner = frame.first
         assert inner is not None
         if constant:
@@ -197,10 +199,10 @@ def enter(plan: NodePlan, links: NodeContext) -> tuple[Fire, Fire]:
             invariant.enter(frame, value)
         else:
             inner.outstanding += send(inner, value)
-        _finish_entered(it, frame)
+        _finish_entered(iteration, frame)
 
-    def dead(it: Iteration) -> None:
-        frame = child(it)
+    def dead(iteration: Iteration) -> None:
+        frame = child(iteration)
         inner = frame.first
         assert inner is not None
         if constant:
@@ -210,104 +212,104 @@ def enter(plan: NodePlan, links: NodeContext) -> tuple[Fire, Fire]:
             invariant.enter(frame, None)
         else:
             inner.outstanding += kill(inner)
-        _finish_entered(it, frame)
+        _finish_entered(iteration, frame)
 
     return live, dead
 
 
-def _finish_entered(it: Iteration, frame: FrameState) -> None:
+def _finish_entered(iteration: Iteration, frame: FrameState) -> None:
     """The child frame may be finished already; then so may be the iteration around it."""
-    it.outstanding -= 1
+    iteration.outstanding -= 1
     first = frame.first
     if first is not None and not first.outstanding and not frame.entering:
         finish_iteration(first)
-    elif not it.outstanding:
-        finish_iteration(it)
+    elif not iteration.outstanding:
+        finish_iteration(iteration)
 
 
 class _LoopInvariant:
     """Writes a constant Enter's token into the state that new iterations begin with."""
 
-    def __init__(self, edges: list[Consumers]) -> None:
-        self.edges = edges
+    def __init__(self, consumers: list[Consumers]) -> None:
+        self.consumers = consumers
 
     def enter(self, frame: FrameState, value: Any) -> None:
         """Deliver to the iterations that do not exist yet."""
         values, pending = frame.values, frame.pending
-        for group in self.edges:
-            for slot, counter, live, dead in group.plain:
+        for group in self.consumers:
+            for slot, counter, live, dead in group.ordinary:
                 if value is not None:
                     values[slot] = value
-                left = pending[counter] - 1 + (0 if value is not None else DEAD)
-                pending[counter] = left
-                if not left & PENDING_MASK:
-                    frame.roots.append(dead if left >= DEAD else live)
-            for deliver in group.others:
+                remaining = pending[counter] - 1 + (0 if value is not None else DEAD)
+                pending[counter] = remaining
+                if not remaining & PENDING_MASK:
+                    frame.roots.append(dead if remaining >= DEAD else live)
+            for deliver in group.senders:
                 frame.roots.append(_deliver_at_start(deliver, value))
 
 
 def _deliver_at_start(deliver: Send, value: Any) -> Fire:
     """Deliver to a Merge when an iteration begins: as a token of its own."""
 
-    def fire(it: Iteration) -> None:
-        adjust_outstanding(it, deliver(it, value) - 1)
+    def fire(iteration: Iteration) -> None:
+        adjust_outstanding(iteration, deliver(iteration, value) - 1)
 
     return fire
 
 
-def exit_(plan: NodePlan, links: NodeContext) -> tuple[Fire, Fire]:
+def exit_(plan: NodePlan, context: NodeContext) -> tuple[Fire, Fire]:
     """Hand the value to the iteration around the frame; deadness when the frame ends."""
-    send, kill = links.send_all(), links.kill_all()
+    send, kill = context.send_all(), context.kill_all()
     base, name = plan.base, plan.node.name
 
-    def live(it: Iteration) -> None:
-        value = it.values[base]
-        it.values[base] = None
-        frame = it.frame
+    def live(iteration: Iteration) -> None:
+        value = iteration.values[base]
+        iteration.values[base] = None
+        frame = iteration.frame
         if name in frame.exited:
             message = "the loop hands out a second value for one run of it"
             raise ExecutionError(message, hint="an Exit must be live in one iteration only")
         frame.exited.add(name)
-        around = frame.parent
-        assert around is not None
-        around.outstanding += send(around, value)
-        adjust_outstanding(it, -1)
+        parent = frame.parent
+        assert parent is not None
+        parent.outstanding += send(parent, value)
+        adjust_outstanding(iteration, -1)
 
-    def dead(it: Iteration) -> None:
-        frame = it.frame
-        if it is frame.newest:
+    def dead(iteration: Iteration) -> None:
+        frame = iteration.frame
+        if iteration is frame.newest:
             frame.dead_exits[name] = kill
-        adjust_outstanding(it, -1)
+        adjust_outstanding(iteration, -1)
 
     return live, dead
 
 
-def next_iteration(plan: NodePlan, links: NodeContext) -> tuple[Fire, Fire]:
+def next_iteration(plan: NodePlan, context: NodeContext) -> tuple[Fire, Fire]:
     """Hand the value to the next iteration, which begins if the bound allows; drop deadness."""
-    send = links.send_all()
+    send = context.send_all()
     base = plan.base
     parallel = plan.frame.parallel
 
-    def live(it: Iteration) -> None:
-        value = it.values[base]
-        it.values[base] = None
-        following = it.next
+    def live(iteration: Iteration) -> None:
+        value = iteration.values[base]
+        iteration.values[base] = None
+        following = iteration.next
         if following is None:
-            frame = it.frame
+            frame = iteration.frame
             if frame.alive >= parallel:
                 frame.deferred.append((send, value))
-                adjust_outstanding(it, -1)
+                adjust_outstanding(iteration, -1)
                 return
             following = frame.start()
         following.outstanding += send(following, value)
-        left = it.outstanding - 1
-        it.outstanding = left
-        if not left:
-            finish_iteration(it)
+        remaining = iteration.outstanding - 1
+        iteration.outstanding = remaining
+        if not remaining:
+            finish_iteration(iteration)
 
-    def dead(it: Iteration) -> None:
-        it.values[base] = None
-        adjust_outstanding(it, -1)
+    def dead(iteration: Iteration) -> None:
+        iteration.values[base] = None
+        adjust_outstanding(iteration, -1)
 
     return live, dead
 

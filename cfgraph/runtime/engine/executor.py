@@ -46,34 +46,36 @@ class Executor:
         self.ready: list[tuple[Fire, Iteration]] = []
         self.results = results
         self.root: FrameState | None = None
-        self.taken = 0
+        self.consumed = 0
         self.queue: Iterator[tuple[Fire, Iteration]] = iter(self.ready)
-        fetched = {place: self._take(place, item) for place, item in plan.fetches.items()}
+        fetched = {
+            index: self._fetch_sender(index, output) for index, output in plan.fetches.items()
+        }
         self.linked = link(plan, self.ready, step, rendezvous, fetched, wrap)
 
-    def _take(self, place: int, item: Output) -> Send:
+    def _fetch_sender(self, index: int, output: Output) -> Send:
         results = self.results
 
-        def take(it: Iteration, value: Any) -> int:
-            if results[place] is not MISSING:
-                raise several_values_error(item, it)
-            results[place] = value
+        def deliver(iteration: Iteration, value: Any) -> int:
+            if results[index] is not MISSING:
+                raise several_values_error(output, iteration)
+            results[index] = value
             return 0
 
-        return take
+        return deliver
 
-    def begin(self, feeds: Sequence[Any]) -> None:
+    def start(self, feeds: Sequence[Any]) -> None:
         """Make ready what a run starts with: what is fed, and the nodes without inputs."""
         self.ready.clear()
         self.root = FrameState(self.plan.root, None, self.ready, None)
         iteration = self.root.newest
-        for place, send in self.linked.feeds.items():
-            send(iteration, feeds[place])
+        for index, send in self.linked.feeds.items():
+            send(iteration, feeds[index])
         self.ready.extend((fire, iteration) for fire in self.linked.roots)
         iteration.outstanding = len(self.ready) + 1
         self._rewind()
 
-    def end(self) -> None:
+    def clear(self) -> None:
         """Let go of all that the run has left."""
         frames = [self.root] if self.root is not None else []
         for frame in frames:
@@ -89,47 +91,47 @@ class Executor:
         self.ready.clear()
         self._rewind()
 
-    def in_order(self, batch: int) -> None:
+    def fire_in_order(self, batch: int) -> None:
         """Fire a batch of tokens, first in, first out.
 
         What has fired leaves the queue when it is half of it: to shift a long queue takes time.
         """
         ready = self.ready
-        fire, it = ready[self.taken]
+        fire, iteration = ready[self.consumed]
         try:
-            for fire, it in islice(self.queue, batch):
-                fire(it)
+            for fire, iteration in islice(self.queue, batch):
+                fire(iteration)
         except Exception as error:
-            raise self._located(error, fire, it) from error.__cause__
-        self.taken = min(self.taken + batch, len(ready))
-        if 2 * self.taken >= len(ready):
-            del ready[: self.taken]
+            raise self._located(error, fire, iteration) from error.__cause__
+        self.consumed = min(self.consumed + batch, len(ready))
+        if 2 * self.consumed >= len(ready):
+            del ready[: self.consumed]
             self._rewind()
 
     def _rewind(self) -> None:
         """Take tokens from the beginning of the queue."""
-        self.taken, self.queue = 0, iter(self.ready)
+        self.consumed, self.queue = 0, iter(self.ready)
 
-    def pick(self, place: int) -> None:
+    def fire_at(self, index: int) -> None:
         """Fire one of the ready tokens; the last one takes its place in the queue."""
         ready = self.ready
-        ready[place], ready[-1] = ready[-1], ready[place]
+        ready[index], ready[-1] = ready[-1], ready[index]
         self.fire(*ready.pop())
 
-    def fire(self, fire: Fire, it: Iteration) -> None:
+    def fire(self, fire: Fire, iteration: Iteration) -> None:
         """Fire one token."""
         try:
-            fire(it)
+            fire(iteration)
         except Exception as error:
-            raise self._located(error, fire, it) from error.__cause__
+            raise self._located(error, fire, iteration) from error.__cause__
 
-    def _located(self, error: Exception, fire: Fire, it: Iteration) -> Exception:
+    def _located(self, error: Exception, fire: Fire, iteration: Iteration) -> Exception:
         """An error with the node, the frame and the device that it came from."""
         plan = self.linked.owners.get(fire)
         if isinstance(error, CfgraphError):
             if plan is not None:
                 error.node = error.node or plan.node.name
-            error.frame = error.frame or it.path
+            error.frame = error.frame or iteration.path
             error.device = error.device or self.device
             if type(error).exit_code == ExecutionError.exit_code:
                 return _as_execution_error(error)
@@ -137,15 +139,19 @@ class Executor:
         name = plan.node.name if plan else "?"
         if isinstance(error, KERNEL_FAILURES):
             text = str(error) or type(error).__name__
-            return ExecutionError(text, node=name, frame=it.path, device=self.device, code="CFG705")
+            return ExecutionError(
+                text, node=name, frame=iteration.path, device=self.device, code="CFG705"
+            )
         if isinstance(error, AttributeError) and (text := explain_wrong_handle(error)):
-            return ExecutionError(text, node=name, frame=it.path, device=self.device, code="CFG705")
-        error.add_note(f"while running node '{name}' in frame {it.path}")
+            return ExecutionError(
+                text, node=name, frame=iteration.path, device=self.device, code="CFG705"
+            )
+        error.add_note(f"while running node '{name}' in frame {iteration.path}")
         return error
 
     def busiest(self) -> Iteration | None:
         """Where the next token is, if there is one."""
-        return self.ready[self.taken][1] if self.ready else None
+        return self.ready[self.consumed][1] if self.ready else None
 
 
 def _as_execution_error(error: CfgraphError) -> ExecutionError:
@@ -161,12 +167,12 @@ def _as_execution_error(error: CfgraphError) -> ExecutionError:
     )
 
 
-def several_values_error(item: Output, it: Iteration) -> ExecutionError:
+def several_values_error(output: Output, iteration: Iteration) -> ExecutionError:
     """The error of a fetch inside a loop that runs more than once."""
     return ExecutionError(
-        f"{item.name} is inside a loop and has more than one value",
-        node=item.node,
-        frame=it.path,
+        f"{output.name} is inside a loop and has more than one value",
+        node=output.node,
+        frame=iteration.path,
         hint="fetch the loop's Exit, or look at all values with --tap",
         code="CFG703",
     )

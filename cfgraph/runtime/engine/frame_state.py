@@ -106,22 +106,22 @@ class FrameState:
         index = newest.index + 1
         if self.limit is not None and index > self.limit:
             raise iteration_limit_error(newest, self.limit)
-        fresh = Iteration(self, index)
-        newest.next = fresh
-        self.newest = fresh
+        iteration = Iteration(self, index)
+        newest.next = iteration
+        self.newest = iteration
         if self.first is None:
-            self.first = fresh
+            self.first = iteration
         self.alive += 1
         if self.dead_exits:
             self.dead_exits = {}
         if self.roots:
-            self.ready.extend([(fire, fresh) for fire in self.roots])
-            fresh.outstanding = len(self.roots)
+            self.ready.extend([(fire, iteration) for fire in self.roots])
+            iteration.outstanding = len(self.roots)
         if self.deferred:
             waiting, self.deferred = self.deferred, []
             for send, value in waiting:
-                fresh.outstanding += send(fresh, value)
-        return fresh
+                iteration.outstanding += send(iteration, value)
+        return iteration
 
 
 def iteration_limit_error(iteration: Iteration, limit: int) -> ExecutionError:
@@ -146,21 +146,21 @@ def finish_iteration(iteration: Iteration) -> None:
             frame.alive -= 1
             if frame.deferred:
                 frame.start()
-        around = frame.parent
-        _remove_frame(frame, around)
-        if around.outstanding:
+        parent = frame.parent
+        _remove_frame(frame, parent)
+        if parent.outstanding:
             return
-        frame = around.frame
-        if frame.first is not around:
+        frame = parent.frame
+        if frame.first is not parent:
             return
 
 
-def _remove_frame(frame: FrameState, around: Iteration) -> None:
+def _remove_frame(frame: FrameState, parent: Iteration) -> None:
     """Remove a finished frame from the iteration around it."""
     for name, kill in frame.dead_exits.items():
         if name not in frame.exited:
-            around.outstanding += kill(around)
-    outer = around.frame
+            parent.outstanding += kill(parent)
+    outer = parent.frame
     if outer.ended is None:
         outer.ended = {}
     outer.ended[frame.plan] = frame.newest.index
@@ -168,6 +168,6 @@ def _remove_frame(frame: FrameState, around: Iteration) -> None:
     frame.values.clear()
     frame.roots.clear()
     frame.newest.values.clear()
-    assert around.children is not None
-    del around.children[frame.plan]
-    around.outstanding -= 1
+    assert parent.children is not None
+    del parent.children[frame.plan]
+    parent.outstanding -= 1

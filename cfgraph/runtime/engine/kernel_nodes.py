@@ -26,35 +26,35 @@ from cfgraph.runtime.engine.propagate import discard, kill_sender, value_sender
 from cfgraph.runtime.engine.rendezvous import Channel
 
 
-def kernel_node(plan: NodePlan, links: NodeContext) -> tuple[Fire, Fire]:
+def kernel_node(plan: NodePlan, context: NodeContext) -> tuple[Fire, Fire]:
     """The closures of a node that is no primitive of control flow."""
-    dead = dead_fire(plan, links)
-    compute = _compute(plan, links)
-    if plan.outputs == 1 and links.control is None:
-        return _one_output(plan, links, compute), dead
-    return _many_outputs(plan, links, compute), dead
+    dead = dead_fire(plan, context)
+    compute = _compute(plan, context)
+    if plan.outputs == 1 and context.control is None:
+        return _one_output(plan, context, compute), dead
+    return _many_outputs(plan, context, compute), dead
 
 
-def _compute(plan: NodePlan, links: NodeContext) -> Any:
+def _compute(plan: NodePlan, context: NodeContext) -> Any:
     """The node's values from an iteration; its inputs are let go."""
     kernel, base, end = plan.kernel, plan.base, plan.end
     if plan.op.effects.stateful:
-        kernel = _stateful(plan, links)
+        kernel = _stateful(plan, context)
         blank = [None] * (end - base)
 
-        def compute_stateful(it: Iteration) -> Any:
-            values = it.values
-            result = kernel(it, *values[base:end])
+        def compute_stateful(iteration: Iteration) -> Any:
+            values = iteration.values
+            result = kernel(iteration, *values[base:end])
             values[base:end] = blank
             return result
 
         return compute_stateful
     if end - base == 0:
-        return lambda it: kernel()
+        return lambda iteration: kernel()
     if end - base == 1:
 
-        def compute_one(it: Iteration) -> Any:
-            values = it.values
+        def compute_one(iteration: Iteration) -> Any:
+            values = iteration.values
             result = kernel(values[base])
             values[base] = None
             return result
@@ -62,8 +62,8 @@ def _compute(plan: NodePlan, links: NodeContext) -> Any:
         return compute_one
     blank = [None] * (end - base)
 
-    def compute_many(it: Iteration) -> Any:
-        values = it.values
+    def compute_many(iteration: Iteration) -> Any:
+        values = iteration.values
         result = kernel(*values[base:end])
         values[base:end] = blank
         return result
@@ -71,120 +71,126 @@ def _compute(plan: NodePlan, links: NodeContext) -> Any:
     return compute_many
 
 
-def _stateful(plan: NodePlan, links: NodeContext) -> Any:
-    step, kernel, node = links.step, plan.kernel, plan.node
+def _stateful(plan: NodePlan, context: NodeContext) -> Any:
+    step, kernel, node = context.step, plan.kernel, plan.node
 
-    def run(it: Iteration, *inputs: Any) -> Any:
+    def run(iteration: Iteration, *inputs: Any) -> Any:
         step.node = node
-        step.iteration = it
+        step.iteration = iteration
         return kernel(step, *inputs)
 
     return run
 
 
-def _one_output(plan: NodePlan, links: NodeContext, compute: Any) -> Fire:
+def _one_output(plan: NodePlan, context: NodeContext, compute: Any) -> Fire:
     """One token for all readers, those of control edges included."""
-    append = links.ready.append
-    plain, others = links.ports[0].plain, links.ports[0].others
+    append = context.ready.append
+    ordinary, senders = context.ports[0].ordinary, context.ports[0].senders
 
-    def fire(it: Iteration) -> None:
-        value = compute(it)
-        values, pending = it.values, it.pending
-        made = -1
-        for slot, counter, live, dead in plain:
+    def fire(iteration: Iteration) -> None:
+        value = compute(iteration)
+        values, pending = iteration.values, iteration.pending
+        produced = -1
+        for slot, counter, live, dead in ordinary:
             values[slot] = value
-            left = pending[counter] - 1
-            pending[counter] = left
-            if not left & PENDING_MASK:
-                append((dead if left else live, it))
-                made += 1
-        for deliver in others:
-            made += deliver(it, value)
-        if made:
-            left = it.outstanding + made
-            it.outstanding = left
-            if not left:
-                finish_iteration(it)
+            remaining = pending[counter] - 1
+            pending[counter] = remaining
+            if not remaining & PENDING_MASK:
+                append((dead if remaining else live, iteration))
+                produced += 1
+        for deliver in senders:
+            produced += deliver(iteration, value)
+        if produced:
+            remaining = iteration.outstanding + produced
+            iteration.outstanding = remaining
+            if not remaining:
+                finish_iteration(iteration)
 
     return fire
 
 
-def _many_outputs(plan: NodePlan, links: NodeContext, compute: Any) -> Fire:
+def _many_outputs(plan: NodePlan, context: NodeContext, compute: Any) -> Fire:
     """Deliver each output to its readers, then the control edges."""
-    sends = [value_sender(port, links.ready) for port in links.ports]
-    control = links.send_control() or discard
+    sends = [value_sender(port, context.ready) for port in context.ports]
+    control = context.send_control() or discard
     count = plan.outputs
 
-    def fire(it: Iteration) -> None:
-        results = compute(it)
-        made = control(it, True) - 1
+    def fire(iteration: Iteration) -> None:
+        results = compute(iteration)
+        produced = control(iteration, True) - 1
         if count == 1:
-            made += sends[0](it, results)
+            produced += sends[0](iteration, results)
         elif count:
             for send, value in zip(sends, results, strict=True):
-                made += send(it, value)
-        adjust_outstanding(it, made)
+                produced += send(iteration, value)
+        adjust_outstanding(iteration, produced)
 
     return fire
 
 
-def send(plan: NodePlan, links: NodeContext) -> tuple[Fire, Fire]:
+def send(plan: NodePlan, context: NodeContext) -> tuple[Fire, Fire]:
     """Leave the value, or that it is dead, at the rendezvous.
 
     A Send that only a control edge makes dead has a value, and sends it.
     """
-    assert links.channel is not None
-    put, control, kill = links.channel.put, links.send_control() or discard, links.kill_all()
+    assert context.channel is not None
+    put, control, kill = context.channel.put, context.send_control() or discard, context.kill_all()
     base = plan.base
 
-    def live(it: Iteration) -> None:
-        value = it.values[base]
-        it.values[base] = None
-        put(it, value)
-        adjust_outstanding(it, control(it, True) - 1)
+    def live(iteration: Iteration) -> None:
+        value = iteration.values[base]
+        iteration.values[base] = None
+        put(iteration, value)
+        adjust_outstanding(iteration, control(iteration, True) - 1)
 
-    def dead(it: Iteration) -> None:
-        value = it.values[base]
-        it.values[base] = None
-        put(it, value)
-        adjust_outstanding(it, kill(it) - 1)
+    def dead(iteration: Iteration) -> None:
+        value = iteration.values[base]
+        iteration.values[base] = None
+        put(iteration, value)
+        adjust_outstanding(iteration, kill(iteration) - 1)
 
     return live, dead
 
 
-def recv(plan: NodePlan, links: NodeContext) -> tuple[Fire, Fire]:
+def recv(plan: NodePlan, context: NodeContext) -> tuple[Fire, Fire]:
     """Hand on the message. A dead one kills the output, not the control edges: the Recv ran.
 
     A Recv that its control inputs make dead takes its message all the same. For Merges, whom a
     value makes live and no flag makes dead, it counts; for all others it is dropped.
     """
-    assert links.channel is not None
-    take = _receive(plan, links.channel)
+    assert context.channel is not None
+    receive = _receive(plan, context.channel)
     value_to, kill_value = (
-        value_sender(links.ports[0], links.ready),
-        kill_sender(links.ports, links.ready),
+        value_sender(context.ports[0], context.ready),
+        kill_sender(context.ports, context.ready),
     )
-    control, kill = links.send_control() or discard, links.kill_all()
-    merges = links.ports[0].merges
+    control, kill = context.send_control() or discard, context.kill_all()
+    merges = context.ports[0].merges
 
-    def live(it: Iteration) -> None:
-        value = take(it)
-        made = kill_value(it) if value is None else value_to(it, value)
+    def live(iteration: Iteration) -> None:
+        value = receive(iteration)
+        produced = kill_value(iteration) if value is None else value_to(iteration, value)
         for merge in merges:
-            made += merge(it, value)
-        adjust_outstanding(it, made + control(it, True) - 1)
+            produced += merge(iteration, value)
+        adjust_outstanding(iteration, produced + control(iteration, True) - 1)
 
-    def dead(it: Iteration) -> None:
-        value = take(it)
-        adjust_outstanding(it, kill(it) + sum(merge(it, value) for merge in merges) - 1)
+    def dead(iteration: Iteration) -> None:
+        value = receive(iteration)
+        adjust_outstanding(
+            iteration, kill(iteration) + sum(merge(iteration, value) for merge in merges) - 1
+        )
 
     return live, dead
 
 
 def _receive(plan: NodePlan, channel: Channel) -> Callable[[Iteration], Any]:
     """What takes a message; where memory is counted, the kernel makes a copy of it here."""
-    take, land = channel.take, plan.kernel
-    return take if land is identity else lambda it: land(take(it))
+    receive, receive_kernel = channel.receive, plan.kernel
+    return (
+        receive
+        if receive_kernel is identity
+        else lambda iteration: receive_kernel(receive(iteration))
+    )
 
 
 def recv_gates(
@@ -193,13 +199,13 @@ def recv_gates(
     """The closures that fire when the control inputs of a Recv have come; the message may not."""
     expect = channel.expect
 
-    def gate(it: Iteration) -> None:
-        if expect(it, live, ready):
-            live(it)
+    def gate(iteration: Iteration) -> None:
+        if expect(iteration, live, ready):
+            live(iteration)
 
-    def dead_gate(it: Iteration) -> None:
-        if expect(it, dead, ready):
-            dead(it)
+    def dead_gate(iteration: Iteration) -> None:
+        if expect(iteration, dead, ready):
+            dead(iteration)
 
     return gate, dead_gate
 

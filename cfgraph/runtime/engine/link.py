@@ -69,9 +69,11 @@ def link(
         if not node.inputs and not node.controls:
             linked.roots.append(live)
     linker.connect(linked)
-    for place, item in plan.fetches.items():
-        linker.edges(item.node, item.port).others.append(fetched[place])
-    linked.feeds = {place: linker.feed(item.node, item.port) for place, item in plan.feeds.items()}
+    for index, output in plan.fetches.items():
+        linker.consumers(output.node, output.port).senders.append(fetched[index])
+    linked.feeds = {
+        index: linker.feed(output.node, output.port) for index, output in plan.feeds.items()
+    }
     return linked
 
 
@@ -97,13 +99,13 @@ class _Linker:
         """Where a Send and its Recv meet."""
         return self.rendezvous.channel(rendezvous_key(node))
 
-    def edges(self, node: Node, port: int) -> Consumers:
+    def consumers(self, node: Node, port: int) -> Consumers:
         """The readers of one output of a node, or of its control edges."""
         key = (node, port)
-        found = self.readers.get(key)
-        if found is None:
-            found = self.readers[key] = Consumers(self.traced or key in self.has_consumers)
-        return found
+        consumers = self.readers.get(key)
+        if consumers is None:
+            consumers = self.readers[key] = Consumers(self.traced or key in self.has_consumers)
+        return consumers
 
     def control_port(self, node: Node) -> int:
         """Where the readers of a node's control edges are listed.
@@ -116,7 +118,7 @@ class _Linker:
 
     def control(self, node: Node) -> Consumers:
         """The readers of a node's control edges."""
-        return self.edges(node, self.control_port(node))
+        return self.consumers(node, self.control_port(node))
 
     def fire(self, plan: NodePlan, wrap: FireWrapper | None) -> tuple[Fire, Fire]:
         """The two closures of a node; its readers are filled in later."""
@@ -125,9 +127,9 @@ class _Linker:
         extra = None if ports and control is ports[0] else control
         transfers = plan.op.role in TRANSFER_NODES
         channel = self.channel(plan.node) if transfers else None
-        links = NodeContext(self.ready, self.step, ports, extra, channel)
+        context = NodeContext(self.ready, self.step, ports, extra, channel)
         make = _NODE_MAKERS.get(plan.op.role, kernel_node) if plan.op.role else kernel_node
-        live, dead = make(plan, links)
+        live, dead = make(plan, context)
         live = _dereferencing(plan, _moving_inputs(plan, live))
         return wrap(plan, ports, live, dead) if wrap else (live, dead)
 
@@ -135,33 +137,33 @@ class _Linker:
         """The readers of an output; nobody where it is fed."""
         if Output(plan.node, port) in self.fed:
             return Consumers(self.traced)
-        return self.edges(plan.node, port)
+        return self.consumers(plan.node, port)
 
     def feed(self, node: Node, port: int) -> Send:
         """Deliver a fed value, with the control edges of a placeholder that is fed."""
-        send = value_sender(self.edges(node, port), self.ready)
+        send = value_sender(self.consumers(node, port), self.ready)
         if node not in self.plan.fed_nodes:
             return send
         control = value_sender(self.control(node), self.ready)
-        return lambda it, value: send(it, value) + control(it, value)
+        return lambda iteration, value: send(iteration, value) + control(iteration, value)
 
     def connect(self, linked: LinkedPlan) -> None:
         """Fill in the readers of everything."""
-        enters, recvs = self.plan.of_role(Role.ENTER), self.plan.of_role(Role.RECV)
+        enters, recvs = self.plan.nodes_of_role(Role.ENTER), self.plan.nodes_of_role(Role.RECV)
         for node, plan in self.plan.nodes.items():
             live, dead = linked.fires[node]
             merge = plan.op.role is Role.MERGE
             if plan.op.role is Role.CONTROL_TRIGGER:
                 dead = live
-            for slot, item in enumerate(node.inputs):
-                edges = self.edges(item.node, item.port)
-                place = plan.base + slot
+            for slot, output in enumerate(node.inputs):
+                consumers = self.consumers(output.node, output.port)
+                index = plan.base + slot
                 if merge:
-                    entered = item.node in enters and item not in self.fed
-                    received = item.node in recvs and item not in self.fed
-                    (edges.merges if received else edges.others).append(
+                    entered = output.node in enters and output not in self.fed
+                    received = output.node in recvs and output not in self.fed
+                    (consumers.merges if received else consumers.senders).append(
                         merge_data_input(
-                            place,
+                            index,
                             plan.counter,
                             len(node.inputs),
                             live,
@@ -171,16 +173,16 @@ class _Linker:
                         )
                     )
                 else:
-                    edges.plain.append((place, plan.counter, live, dead))
+                    consumers.ordinary.append((index, plan.counter, live, dead))
             for source in node.controls:
-                edges = self.control(source)
+                consumers = self.control(source)
                 if merge:
                     count = len(node.inputs)
-                    edges.others.append(
+                    consumers.senders.append(
                         merge_control_input(plan.counter, count, live, dead, self.ready)
                     )
                 else:
-                    edges.plain.append((0, plan.counter, live, dead))
+                    consumers.ordinary.append((0, plan.counter, live, dead))
 
 
 def _dereferencing(plan: NodePlan, live: Fire) -> Fire:
@@ -188,17 +190,17 @@ def _dereferencing(plan: NodePlan, live: Fire) -> Fire:
 
     Who hands a reference on looks only whether the variable has a value.
     """
-    if not plan.reads:
+    if not plan.deref_slots:
         return live
-    slots = tuple((plan.base + slot, slot in plan.shares) for slot in plan.reads)
+    slots = tuple((plan.base + slot, slot in plan.forwarded_slots) for slot in plan.deref_slots)
 
-    def fire(it: Iteration) -> None:
-        values = it.values
+    def fire(iteration: Iteration) -> None:
+        values = iteration.values
         for slot, shares in slots:
             value = dereference(values[slot])
             if not shares:
                 values[slot] = value
-        live(it)
+        live(iteration)
 
     return fire
 
@@ -209,11 +211,11 @@ def _moving_inputs(plan: NodePlan, live: Fire) -> Fire:
     if not moves:
         return live
 
-    def fire(it: Iteration) -> None:
-        values = it.values
+    def fire(iteration: Iteration) -> None:
+        values = iteration.values
         for slot, move in moves:
             if values[slot] is not None:
                 values[slot] = move(values[slot])
-        live(it)
+        live(iteration)
 
     return fire

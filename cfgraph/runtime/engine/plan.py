@@ -40,15 +40,15 @@ class RunSpec:
     @property
     def roots(self) -> list[Node]:
         """The nodes of the fetches, and the targets."""
-        return [*(item.node for item in self.fetches), *self.targets]
+        return [*(output.node for output in self.fetches), *self.targets]
 
     def on(self, graph: Graph) -> RunSpec:
         """The same run on a graph that has nodes of the same names."""
         return RunSpec(
             graph,
-            tuple(Output(graph[item.node.name], item.port) for item in self.fetches),
+            tuple(Output(graph[output.node.name], output.port) for output in self.fetches),
             tuple(graph[node.name] for node in self.targets),
-            tuple(Output(graph[item.node.name], item.port) for item in self.feeds),
+            tuple(Output(graph[output.node.name], output.port) for output in self.feeds),
         )
 
 
@@ -99,22 +99,22 @@ def run_partitions(
     if device is not None and not is_partitioned(graph):
         whole = RunPartition(device, list(nodes), dict(enumerate(fetches)), dict(enumerate(feeds)))
         return [whole]
-    found: dict[str, RunPartition] = {}
+    graph_frames: dict[str, RunPartition] = {}
 
     def part(node: Node) -> RunPartition:
         name = node.device
-        return found.get(name) or found.setdefault(name, RunPartition(name))
+        return graph_frames.get(name) or graph_frames.setdefault(name, RunPartition(name))
 
     chosen = list(nodes)
     require_no_findings(list(check_partition_edges(chosen)))
     require_no_findings(list(check_duplicate_keys(chosen)))
     for node in chosen:
         part(node).nodes.append(node)
-    for place, item in enumerate(fetches):
-        part(item.node).fetches[place] = item
-    for place, item in enumerate(feeds):
-        part(item.node).feeds[place] = item
-    return [found[name] for name in sorted(found)]
+    for index, output in enumerate(fetches):
+        part(output.node).fetches[index] = output
+    for index, output in enumerate(feeds):
+        part(output.node).feeds[index] = output
+    return [graph_frames[name] for name in sorted(graph_frames)]
 
 
 @dataclass(slots=True, eq=False)
@@ -149,8 +149,8 @@ class NodePlan:
     counter: int
     outputs: int
     kernel: Callable[..., Any]
-    reads: tuple[int, ...]
-    shares: tuple[int, ...]
+    deref_slots: tuple[int, ...]
+    forwarded_slots: tuple[int, ...]
     moves: tuple[tuple[int, Callable[[Any], Any]], ...] = ()
     gpu_kernel: Callable[[Device], Callable[..., Any]] | None = None
 
@@ -174,7 +174,7 @@ class Plan:
     feeds: dict[int, Output]
     fed_nodes: frozenset[Node]
 
-    def of_role(self, role: Role) -> set[Node]:
+    def nodes_of_role(self, role: Role) -> set[Node]:
         """The nodes whose ops have a role."""
         return {plan.node for plan in self.nodes.values() if plan.op.role is role}
 
@@ -199,13 +199,13 @@ def make_plans(spec: RunSpec, device: str | None, clusters: ClusterKernels) -> l
 def nodes_to_run(spec: RunSpec) -> list[Node]:
     """The nodes that a run computes, without those that only fed outputs need."""
     fed, fed_nodes = frozenset(spec.feeds), _replaced_nodes(spec.feeds)
-    roots = [item.node for item in spec.fetches if item not in fed]
+    roots = [output.node for output in spec.fetches if output not in fed]
     roots += [node for node in spec.targets if node not in fed_nodes]
     return ancestors(spec.graph, roots, fed, fed_nodes)
 
 
 def _replaced_nodes(feeds: Iterable[Output]) -> frozenset[Node]:
-    return frozenset(item.node for item in feeds if is_replaced_by_feed(item.node))
+    return frozenset(output.node for output in feeds if is_replaced_by_feed(output.node))
 
 
 def _plan(
@@ -218,18 +218,18 @@ def _plan(
 ) -> Plan:
     """One device's plan."""
     fed = references.fed
-    found = frames(graph, part.nodes, fed)
-    if found.faults:
+    graph_frames = frames(graph, part.nodes, fed)
+    if graph_frames.faults:
         _require_outside_loops(graph, fed)
-        found.require_valid()
-    layouts = {frame: _frame_plan(frame) for frame in found.all}
-    nodes = {n: _plan_node(n, ops[n.op], found, layouts, references) for n in part.nodes}
+        graph_frames.require_valid()
+    layouts = {frame: _frame_plan(frame) for frame in graph_frames.all}
+    nodes = {n: _plan_node(n, ops[n.op], graph_frames, layouts, references) for n in part.nodes}
     for node, plan in nodes.items():
         if plan.op.calls.kind:
             device = short_device_name(part.device)
             plan.kernel = clusters.kernel(graph, node, device)
             plan.gpu_kernel = partial(clusters.kernel, graph, node, device)
-    return Plan(part.device, nodes, layouts[found.root], part.fetches, part.feeds, fed_nodes)
+    return Plan(part.device, nodes, layouts[graph_frames.root], part.fetches, part.feeds, fed_nodes)
 
 
 def _require_valid(graph: Graph, nodes: Iterable[Node]) -> None:
@@ -238,15 +238,19 @@ def _require_valid(graph: Graph, nodes: Iterable[Node]) -> None:
     if errors:
         names = {node.name for node in nodes}
         require_no_findings(
-            [found for found in errors if found.node is None or found.node in names]
+            [
+                graph_frames
+                for graph_frames in errors
+                if graph_frames.node is None or graph_frames.node in names
+            ]
         )
 
 
 def _require_fed(graph: Graph, nodes: Iterable[Node]) -> None:
     """Raise UsageError for what stands for a feed of the client, and is not fed."""
-    lacking = [node.output() for node in nodes if must_be_fed(node) and _needs_feed(node)]
-    if lacking:
-        raise missing_feeds_error(graph, lacking)
+    missing = [node.output() for node in nodes if must_be_fed(node) and _needs_feed(node)]
+    if missing:
+        raise missing_feeds_error(graph, missing)
 
 
 def _needs_feed(node: Node) -> bool:
@@ -266,31 +270,31 @@ def is_replaced_by_feed(node: Node) -> bool:
 def _require_outside_loops(graph: Graph, feeds: Iterable[Output]) -> None:
     """Raise UsageError for a feed inside a loop, which would need a value for each iteration."""
     placed = frames(graph)
-    for item in feeds:
-        frame = placed.of_outputs[item.node]
+    for output in feeds:
+        frame = placed.of_outputs[output.node]
         if frame is not placed.root:
-            message = f"{item.name} is inside the loop {frame.path} and cannot be fed"
+            message = f"{output.name} is inside the loop {frame.path} and cannot be fed"
             hint = "feed what enters the loop, or its Exits"
-            raise UsageError(message, node=item.node, hint=hint)
+            raise UsageError(message, node=output.node, hint=hint)
 
 
 def _runnable_ops(nodes: Iterable[Node]) -> dict[str, type[Op]]:
     """The classes of all ops. Raises Unsupported, listing every op that cannot run."""
     ops: dict[str, type[Op]] = {}
-    without: dict[str, list[str]] = {}
+    missing_kernels: dict[str, list[str]] = {}
     for node in nodes:
         if node.op in ops:
             continue
         op = lookup(node.op)
         if op is None or not op.compilation.runnable:
-            without.setdefault(node.op, []).append(node.name)
+            missing_kernels.setdefault(node.op, []).append(node.name)
         else:
             ops[node.op] = op
-    if without:
-        listed = "; ".join(_op_with_nodes(op, names) for op, names in without.items())
+    if missing_kernels:
+        listed = "; ".join(_op_with_nodes(op, names) for op, names in missing_kernels.items())
         raise Unsupported(
             f"no kernel for {listed}",
-            node=next(iter(without.values()))[0],
+            node=next(iter(missing_kernels.values()))[0],
             hint="feed their outputs, or fetch what does not need them",
             code="CFG701",
         )
@@ -310,12 +314,12 @@ def _frame_plan(frame: Frame) -> FramePlan:
 def _plan_node(
     node: Node,
     op: type[Op],
-    found: Frames,
+    graph_frames: Frames,
     layouts: dict[Frame, FramePlan],
     references: References,
 ) -> NodePlan:
-    frame = layouts[found.of[node]]
-    child = layouts[found.of_outputs[node]] if op.role is Role.ENTER else None
+    frame = layouts[graph_frames.of[node]]
+    child = layouts[graph_frames.of_outputs[node]] if op.role is Role.ENTER else None
     base, counter = frame.slots, len(frame.pending)
     frame.slots += len(node.inputs)
     if op.role is Role.MERGE:
@@ -326,9 +330,11 @@ def _plan_node(
     if outputs is None:
         message = f"the attributes of {node.op} do not say what it returns"
         raise InvalidInput(message, node=node, code="CFG110")
-    kernel, reads = _kernel(node, op), references.reads(node)
-    shares = references.kept(node) if reads else ()
-    return NodePlan(node, op, frame, child, base, counter, outputs, kernel, reads, shares)
+    kernel, deref_slots = _kernel(node, op), references.deref_slots(node)
+    forwarded_slots = references.forwarded_slots(node) if deref_slots else ()
+    return NodePlan(
+        node, op, frame, child, base, counter, outputs, kernel, deref_slots, forwarded_slots
+    )
 
 
 def _kernel(node: Node, op: type[Op]) -> Callable[..., Any]:

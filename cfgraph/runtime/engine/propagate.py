@@ -26,58 +26,58 @@ class Consumers:
     """
 
     has_consumers: bool = True
-    plain: list[OrdinaryConsumer] = field(default_factory=list)
-    others: list[Send] = field(default_factory=list)
+    ordinary: list[OrdinaryConsumer] = field(default_factory=list)
+    senders: list[Send] = field(default_factory=list)
     merges: list[Send] = field(default_factory=list)
 
 
-def discard(it: Iteration, value: Any) -> int:
+def discard(iteration: Iteration, value: Any) -> int:
     """Deliver to no reader."""
     return 0
 
 
-def value_sender(edges: Consumers, ready: list[tuple[Fire, Iteration]]) -> Send:
+def value_sender(consumers: Consumers, ready: list[tuple[Fire, Iteration]]) -> Send:
     """Deliver a value to the readers, in an iteration; returns how many became ready."""
-    if not edges.has_consumers:
+    if not consumers.has_consumers:
         return discard
     append = ready.append
-    plain, others = edges.plain, edges.others
+    ordinary, senders = consumers.ordinary, consumers.senders
 
-    def send(it: Iteration, value: Any) -> int:
-        values, pending = it.values, it.pending
-        made = 0
-        for slot, counter, live, dead in plain:
+    def send(iteration: Iteration, value: Any) -> int:
+        values, pending = iteration.values, iteration.pending
+        produced = 0
+        for slot, counter, live, dead in ordinary:
             values[slot] = value
-            left = pending[counter] - 1
-            pending[counter] = left
-            if not left & PENDING_MASK:
-                append((dead if left else live, it))
-                made += 1
-        for deliver in others:
-            made += deliver(it, value)
-        return made
+            remaining = pending[counter] - 1
+            pending[counter] = remaining
+            if not remaining & PENDING_MASK:
+                append((dead if remaining else live, iteration))
+                produced += 1
+        for deliver in senders:
+            produced += deliver(iteration, value)
+        return produced
 
     return send
 
 
-def kill_sender(edges: list[Consumers], ready: list[tuple[Fire, Iteration]]) -> Kill:
+def kill_sender(consumers: list[Consumers], ready: list[tuple[Fire, Iteration]]) -> Kill:
     """Deliver deadness to all readers, in an iteration; returns how many became ready."""
     append = ready.append
-    edges = [group for group in edges if group.has_consumers]
+    consumers = [group for group in consumers if group.has_consumers]
 
-    def kill(it: Iteration) -> int:
-        pending = it.pending
-        made = 0
-        for group in edges:
-            for _, counter, _, dead in group.plain:
-                left = pending[counter] + DEAD - 1
-                pending[counter] = left
-                if not left & PENDING_MASK:
-                    append((dead, it))
-                    made += 1
-            for deliver in group.others:
-                made += deliver(it, None)
-        return made
+    def kill(iteration: Iteration) -> int:
+        pending = iteration.pending
+        produced = 0
+        for group in consumers:
+            for _, counter, _, dead in group.ordinary:
+                remaining = pending[counter] + DEAD - 1
+                pending[counter] = remaining
+                if not remaining & PENDING_MASK:
+                    append((dead, iteration))
+                    produced += 1
+            for deliver in group.senders:
+                produced += deliver(iteration, None)
+        return produced
 
     return kill
 
@@ -85,7 +85,7 @@ def kill_sender(edges: list[Consumers], ready: list[tuple[Fire, Iteration]]) -> 
 def merge_data_input(
     slot: int,
     counter: int,
-    inputs: int,
+    input_count: int,
     live: Fire,
     dead: Fire,
     ready: list[tuple[Fire, Iteration]],
@@ -97,25 +97,25 @@ def merge_data_input(
     A dead token of an Enter counts for all inputs: the loop that would send the others never runs.
     """
     append = ready.append
-    weight = inputs * DEAD if from_enter else DEAD
-    all_dead = inputs * DEAD
+    weight = input_count * DEAD if from_enter else DEAD
+    all_dead = input_count * DEAD
 
-    def deliver(it: Iteration, value: Any) -> int:
-        pending = it.pending
+    def deliver(iteration: Iteration, value: Any) -> int:
+        pending = iteration.pending
         state = pending[counter]
         if value is not None:
-            it.values[slot] = value
+            iteration.values[slot] = value
             if state & 1:
                 state -= 1
                 pending[counter] = state
                 if not state & PENDING_MASK:
-                    append((live, it))
+                    append((live, iteration))
                     return 1
             return 0
         state += weight
         if state & PENDING_MASK == 1 and state >= all_dead:
             pending[counter] = state - 1
-            append((dead, it))
+            append((dead, iteration))
             return 1
         pending[counter] = state
         return 0
@@ -124,22 +124,22 @@ def merge_data_input(
 
 
 def merge_control_input(
-    counter: int, inputs: int, live: Fire, dead: Fire, ready: list[tuple[Fire, Iteration]]
+    counter: int, input_count: int, live: Fire, dead: Fire, ready: list[tuple[Fire, Iteration]]
 ) -> Send:
     """Deliver to a control input of a Merge, which waits for it and ignores its deadness."""
     append = ready.append
-    all_dead = inputs * DEAD
+    all_dead = input_count * DEAD
 
-    def deliver(it: Iteration, value: Any) -> int:
-        state = it.pending[counter] - 2
-        it.pending[counter] = state
-        left = state & PENDING_MASK
-        if not left:
-            append((live, it))
+    def deliver(iteration: Iteration, value: Any) -> int:
+        state = iteration.pending[counter] - 2
+        iteration.pending[counter] = state
+        remaining = state & PENDING_MASK
+        if not remaining:
+            append((live, iteration))
             return 1
-        if left == 1 and state >= all_dead:
-            it.pending[counter] = state - 1
-            append((dead, it))
+        if remaining == 1 and state >= all_dead:
+            iteration.pending[counter] = state - 1
+            append((dead, iteration))
             return 1
         return 0
 

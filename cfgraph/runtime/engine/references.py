@@ -26,54 +26,58 @@ class References:
     def __init__(self, nodes: Iterable[Node], fed: Collection[Output]) -> None:
         self.fed = fed
         self.forwarded: set[Output] = set()
-        todo = [node for node in nodes if self.kept(node)]
-        while todo:
-            node = todo.pop()
+        worklist = [node for node in nodes if self.forwarded_slots(node)]
+        while worklist:
+            node = worklist.pop()
             for port in range(_forwarded_outputs(node)):
-                item = node.output(port)
-                if item in fed or item in self.forwarded:
+                output = node.output(port)
+                if output in fed or output in self.forwarded:
                     continue
-                self.forwarded.add(item)
-                todo.extend(use.node for use in node.readers(port) if self.kept(use.node))
+                self.forwarded.add(output)
+                worklist.extend(
+                    use.node for use in node.readers(port) if self.forwarded_slots(use.node)
+                )
 
-    def kept(self, node: Node) -> tuple[int, ...]:
+    def forwarded_slots(self, node: Node) -> tuple[int, ...]:
         """The slots whose references a node hands on: not that of its predicate."""
         if not _forwards_references(node):
             return ()
         return tuple(
-            slot for slot in self.reads(node) if slot == 0 or role_of(node) is not Role.SWITCH
+            slot for slot in self.deref_slots(node) if slot == 0 or role_of(node) is not Role.SWITCH
         )
 
-    def reads(self, node: Node) -> tuple[int, ...]:
+    def deref_slots(self, node: Node) -> tuple[int, ...]:
         """The slots that may get a reference where the op wants its value; what is fed is a value.
 
         Raises UsageError where a value is fed to what wants the reference.
         """
-        return tuple(slot for slot in range(len(node.inputs)) if self._is_wanted(node, slot))
+        return tuple(slot for slot in range(len(node.inputs)) if self._is_dereferenced(node, slot))
 
-    def _is_wanted(self, node: Node, slot: int) -> bool:
-        item = node.inputs[slot]
-        if item in self.forwarded:
+    def _is_dereferenced(self, node: Node, slot: int) -> bool:
+        output = node.inputs[slot]
+        if output in self.forwarded:
             return True
-        if not _is_reference(item):
+        if not _is_reference(output):
             return False
-        wants = registry.input_types(node) or []
-        if wants[slot].is_ref and item in self.fed:
+        expected = registry.input_types(node) or []
+        if expected[slot].is_ref and output in self.fed:
             message = (
-                f"{item.name} is fed a value, but {node.name!r} ({node.op}) wants the variable"
+                f"{output.name} is fed a value, but {node.name!r} ({node.op}) wants the variable"
             )
-            raise UsageError(message, node=node, hint=f"feed what reads {item.node.name!r} instead")
-        return not wants[slot].is_ref and item not in self.fed
+            raise UsageError(
+                message, node=node, hint=f"feed what reads {output.node.name!r} instead"
+            )
+        return not expected[slot].is_ref and output not in self.fed
 
 
-def dereference(item: Any) -> Any:
+def dereference(output: Any) -> Any:
     """The value that a reference gives: a variable's, or a legacy stack's names.
 
     Anything else is given as it is. Raises OpError while the variable has none.
     """
-    if type(item) is Variable:
-        return item if item.resource else item.read()
-    return item.names if type(item) is Stack and item.names is not None else item
+    if type(output) is Variable:
+        return output if output.resource else output.read()
+    return output.names if type(output) is Stack and output.names is not None else output
 
 
 def _forwards_references(node: Node) -> bool:
@@ -86,9 +90,9 @@ def _forwarded_outputs(node: Node) -> int:
     return registry.output_count(node) or 0 if role_of(node) is Role.SWITCH else 1
 
 
-def _is_reference(item: Output) -> bool:
-    definition = registry.lookup(item.node.op)
+def _is_reference(output: Output) -> bool:
+    definition = registry.lookup(output.node.op)
     if definition is None or not definition.parsed().has_references:
         return False
-    dtype = item.dtype
+    dtype = output.dtype
     return dtype is not None and dtype.is_ref

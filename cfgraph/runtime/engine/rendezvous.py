@@ -26,7 +26,7 @@ NO_MESSAGE: Final = _NoMessage()
 class PendingRecv(NamedTuple):
     """A Recv that fired before its message came: what to do then, where, on whose queue."""
 
-    take: Fire
+    receive: Fire
     iteration: Iteration
     ready: list[tuple[Fire, Iteration]]
 
@@ -41,29 +41,31 @@ class Channel:
         self.messages: dict[Tag, Any] = {}
         self.waiting: dict[Tag, PendingRecv] = {}
 
-    def put(self, it: Iteration, value: Any) -> None:
+    def put(self, iteration: Iteration, value: Any) -> None:
         """Leave the message of a Send; a Recv that waits for it becomes ready."""
-        self.arrive(iteration_tag(it), value)
+        self.arrive(iteration_tag(iteration), value)
 
     def arrive(self, tag: Tag, value: Any) -> PendingRecv | None:
         """Have a message there; who waited for it, and is ready now."""
         self.messages[tag] = value
         waiting = self.waiting.pop(tag, None) if self.waiting else None
         if waiting is not None:
-            waiting.ready.append((waiting.take, waiting.iteration))
+            waiting.ready.append((waiting.receive, waiting.iteration))
         return waiting
 
-    def expect(self, it: Iteration, take: Fire, ready: list[tuple[Fire, Iteration]]) -> bool:
+    def expect(
+        self, iteration: Iteration, receive: Fire, ready: list[tuple[Fire, Iteration]]
+    ) -> bool:
         """True if the message is there; otherwise the Recv becomes ready when it comes."""
-        tag = iteration_tag(it)
+        tag = iteration_tag(iteration)
         if tag in self.messages:
             return True
-        self.waiting[tag] = PendingRecv(take, it, ready)
+        self.waiting[tag] = PendingRecv(receive, iteration, ready)
         return False
 
-    def take(self, it: Iteration) -> Any:
+    def receive(self, iteration: Iteration) -> Any:
         """The message, which is gone from here then."""
-        return self.messages.pop(iteration_tag(it))
+        return self.messages.pop(iteration_tag(iteration))
 
 
 class Rendezvous:
@@ -75,10 +77,10 @@ class Rendezvous:
 
     def channel(self, key: RendezvousKey) -> Channel:
         """The channel of a pair; both ends get the same one."""
-        found = self._channels.get(key)
-        if found is None:
-            found = self._channels[key] = self._make(key)
-        return found
+        channel = self._channels.get(key)
+        if channel is None:
+            channel = self._channels[key] = self._make(key)
+        return channel
 
     def __iter__(self) -> Iterator[Channel]:
         return iter(self._channels.values())
@@ -96,10 +98,10 @@ class Rendezvous:
                 yield key, waiting
 
 
-def iteration_tag(it: Iteration) -> Tag:
+def iteration_tag(iteration: Iteration) -> Tag:
     """What identifies an iteration on all devices."""
-    frame = it.frame
-    return frame.tag or _frame_tag(frame), it.index
+    frame = iteration.frame
+    return frame.tag or _frame_tag(frame), iteration.index
 
 
 def _frame_tag(frame: FrameState) -> Any:

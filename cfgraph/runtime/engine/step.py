@@ -59,13 +59,15 @@ class RunStep:
         digest = hashlib.blake2b(repr(key).encode(), digest_size=16).digest()
         return np.random.Generator(np.random.Philox(key=int.from_bytes(digest, "little")))
 
-    def tell(self, device: str, text: str) -> None:
+    def event(self, device: str, text: str) -> None:
         """Put a note into the trace, of the running node."""
         if self.observer is None or self.node is None or self.iteration is None:
             return
-        now, node, it = time.perf_counter_ns() - self.began, self.node, self.iteration
-        note = TraceEvent(device, node.name, node.op, it.path, it.index, False, now, now)
-        self.observer.event(note._replace(kind="note", text=text))
+        now, node, iteration = time.perf_counter_ns() - self.began, self.node, self.iteration
+        event = TraceEvent(
+            device, node.name, node.op, iteration.path, iteration.index, False, now, now
+        )
+        self.observer.event(event._replace(kind="note", text=text))
 
     def print(self, text: str, stream: str = "stderr") -> None:
         """Show what the graph prints, on stderr whatever it asks for: stdout is for results."""

@@ -27,33 +27,33 @@ def trace_wrapper(observer: Observer, device: str, began: int) -> FireWrapper:
         node, role, none = plan.node, plan.op.role, (None,) * plan.outputs
         outputs: list[Any] = list(none)
         forwards = role in (Role.ENTER, Role.EXIT, Role.NEXT_ITERATION)
-        for port, edges in enumerate(() if forwards else ports):
-            edges.others.insert(0, _capture(outputs, port, shares=bool(plan.shares)))
+        for port, consumers in enumerate(() if forwards else ports):
+            consumers.senders.insert(0, _capture(outputs, port, shares=bool(plan.forwarded_slots)))
         pair = _transfer_name(node) if role in TRANSFER_NODES else ""
         kind = role.value if role and pair else "op"
 
-        def fire(it: Iteration) -> None:
-            size = message_bytes(it.values[plan.base]) if role is Role.SEND else 0
+        def fire(iteration: Iteration) -> None:
+            size = message_bytes(iteration.values[plan.base]) if role is Role.SEND else 0
             if forwards:
-                value = it.values[plan.base]
-                outputs[0] = dereference(value) if plan.shares else value
+                value = iteration.values[plan.base]
+                outputs[0] = dereference(value) if plan.forwarded_slots else value
             start = time.perf_counter_ns() - began
-            live(it)
-            told = tuple(outputs)
+            live(iteration)
+            values = tuple(outputs)
             outputs[:] = none
-            tell(it, False, start, told, size)
+            report(iteration, False, start, values, size)
 
-        def fire_dead(it: Iteration) -> None:
-            size = message_bytes(it.values[plan.base]) if role is Role.SEND else 0
+        def fire_dead(iteration: Iteration) -> None:
+            size = message_bytes(iteration.values[plan.base]) if role is Role.SEND else 0
             start = time.perf_counter_ns() - began
-            dead(it)
-            tell(it, True, start, none, size)
+            dead(iteration)
+            report(iteration, True, start, none, size)
 
-        def tell(
-            it: Iteration, is_dead: bool, start: int, values: tuple[Any, ...], size: int
+        def report(
+            iteration: Iteration, is_dead: bool, start: int, values: tuple[Any, ...], size: int
         ) -> None:
             end = time.perf_counter_ns() - began
-            flow = f"{pair} {it.path}" if pair else None
+            flow = f"{pair} {iteration.path}" if pair else None
             if role is Role.RECV:
                 size = message_bytes(values[0])
             observer.event(
@@ -61,8 +61,8 @@ def trace_wrapper(observer: Observer, device: str, began: int) -> FireWrapper:
                     device,
                     node.name,
                     node.op,
-                    it.path,
-                    it.index,
+                    iteration.path,
+                    iteration.index,
                     is_dead,
                     start,
                     end,
@@ -93,7 +93,7 @@ def message_bytes(value: Any) -> int:
 
 
 def _capture(outputs: list[Any], port: int, *, shares: bool) -> Send:
-    def capture(it: Iteration, value: Any) -> int:
+    def capture(iteration: Iteration, value: Any) -> int:
         outputs[port] = dereference(value) if shares else value
         return 0
 

@@ -83,26 +83,26 @@ class GpuExecutor(Executor):
 
         lane.pool.bound(memory.limit, relieve)
 
-    def begin(self, feeds: Sequence[Any]) -> None:
+    def start(self, feeds: Sequence[Any]) -> None:
         """Make ready what a run starts with."""
         with self.lane.current():
-            super().begin(feeds)
+            super().start(feeds)
 
-    def in_order(self, batch: int) -> None:
+    def fire_in_order(self, batch: int) -> None:
         """Fire a batch of tokens."""
         with self.lane.current():
-            super().in_order(batch)
+            super().fire_in_order(batch)
 
-    def fire(self, fire: Fire, it: Iteration) -> None:
+    def fire(self, fire: Fire, iteration: Iteration) -> None:
         """Fire one token."""
         with self.lane.current():
-            super().fire(fire, it)
+            super().fire(fire, iteration)
 
-    def _located(self, error: Exception, fire: Fire, it: Iteration) -> Exception:
+    def _located(self, error: Exception, fire: Fire, iteration: Iteration) -> Exception:
         """An error with the node, the frame and the device that it came from."""
         if not isinstance(error, CfgraphError):
             error = self.told(error)
-        return super()._located(error, fire, it)
+        return super()._located(error, fire, iteration)
 
     def told(self, error: Exception, node: object = None) -> Exception:
         """What a lack of memory or a card that has failed is called; other errors as they are."""
@@ -116,6 +116,6 @@ class GpuExecutor(Executor):
 class HostExecutor(Executor):
     """Fires the tokens of a CPU of such a run: few at once, for it may wait for messages."""
 
-    def in_order(self, batch: int) -> None:
+    def fire_in_order(self, batch: int) -> None:
         """Fire a batch of tokens."""
-        super().in_order(min(batch, _HOST_BATCH))
+        super().fire_in_order(min(batch, _HOST_BATCH))

@@ -79,7 +79,7 @@ class GpuPlan:
         # the messages that are wanted in host memory
         self._to_host: dict[RendezvousKey, bool] = {}
         for plan in plans:
-            for node in plan.of_role(Role.RECV):
+            for node in plan.nodes_of_role(Role.RECV):
                 self._to_host[rendezvous_key(node)] = self.is_host(plan, node.output())
         for plan in plans:
             if plan.device in self.lanes:
@@ -158,8 +158,8 @@ class _GpuBinding:
             merges = role is Role.MERGE
             wanted = self.homes.is_host(node.output()) if merges else self.homes.wanted(node, slot)
             # a variable that is read is wherever it was written
-            there = slot not in plan.reads and wanted is self.homes.is_host(item)
-            if wanted is None or there or slot in plan.shares:
+            there = slot not in plan.deref_slots and wanted is self.homes.is_host(item)
+            if wanted is None or there or slot in plan.forwarded_slots:
                 continue
             found.append((plan.base + slot, self.lane.to_host if wanted else self.lane.to_device))
             if wanted:

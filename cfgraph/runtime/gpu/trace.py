@@ -165,9 +165,9 @@ class _DeviceObserver:
         assert self.lane is not None
         compute = self.lane.compute
 
-        def fire(it: Iteration) -> None:
+        def fire(iteration: Iteration) -> None:
             self._start = compute.record()
-            live(it)
+            live(iteration)
             self._end = compute.record()
 
         return fire

@@ -43,12 +43,12 @@ def jax_line(jax: Any, function: FunctionGraph, instances: FunctionInstances) ->
     """A function's body for jax to trace. Raises Unsupported, with the node, for what cannot be."""
     order = execution_order(function)
     static = compile_time_nodes(order, lambda node, op: constant_slots(node, op, instances))
-    plain = _without_stateful_ops(traced_kernels(jax.numpy, static))
+    ordinary = _without_stateful_ops(traced_kernels(jax.numpy, static))
 
     def bind(node: Node, op: type[Op]) -> Kernel:
         inner = called_functions(node, op, instances)
         if not inner:
-            return list_kernel(jax, node, op) or plain(node, op)
+            return list_kernel(jax, node, op) or ordinary(node, op)
         lines = [jax_line(jax, _without_effects(one), instances) for one in inner]
         known = numpy_control_kernel(
             op, [compile_numpy(one, instances, pure_kernels(numpy_kernel)) for one in inner]

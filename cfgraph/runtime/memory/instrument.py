@@ -133,17 +133,17 @@ class MemoryInstrumentation:
             slots = self.crossing.get(plan.node, ())
             sent = plan.base if self._copies_out(plan) else -1
 
-            def fire(it: Iteration) -> None:
+            def fire(iteration: Iteration) -> None:
                 memory.running = plan
                 for place, out in slots:
-                    value = it.values[place]
+                    value = iteration.values[place]
                     cross(value, memory, message_bytes(value), out=out)
                 if sent >= 0:
-                    memory.to_host.add(message_bytes(it.values[sent]))
-                live(it)
-                if it.values:
+                    memory.to_host.add(message_bytes(iteration.values[sent]))
+                live(iteration)
+                if iteration.values:
                     # what only control edges read
-                    it.values[0] = None
+                    iteration.values[0] = None
 
             return fire, dead
 
@@ -161,12 +161,12 @@ class MemoryInstrumentation:
         """Deliver a fed value, which comes from the host."""
         memory, host = self.memory, self._host(item)
         if not memory.apart or host:
-            return lambda it, value: send(it, self._kept(value, host))
+            return lambda iteration, value: send(iteration, self._kept(value, host))
 
-        def deliver(it: Iteration, value: Any) -> int:
+        def deliver(iteration: Iteration, value: Any) -> int:
             memory.to_device.add(message_bytes(value))
             keep = self._kept if is_gpu_array(value) else self._land
-            return send(it, keep(value, host))
+            return send(iteration, keep(value, host))
 
         return deliver
 
