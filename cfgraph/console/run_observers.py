@@ -10,7 +10,7 @@ from typing import IO, TYPE_CHECKING, Any, Final
 from cfgraph.analysis.loops.frames import frames
 from cfgraph.console.graph_files import Source, artifact
 from cfgraph.console.json_output import add_member
-from cfgraph.console.output import Column, OutputTable, Page, PlainPage, clean, note, pad, page
+from cfgraph.console.output import Column, OutputTable, Page, RichPage, clean, note, pad, page
 from cfgraph.console.run_memory import print_memory
 from cfgraph.console.run_request import RunOptions, RunRequest, TraceFile
 from cfgraph.console.taps import Taps
@@ -171,9 +171,9 @@ class LiveTrace:
         self.page: Page = out
         self.totals = Totals()
         self.lines: PlainTrace | TerminalTrace = (
-            PlainTrace(sys.stderr, graph)
-            if isinstance(out, PlainPage)
-            else TerminalTrace(getattr(out, "console", None))
+            TerminalTrace(out.console)
+            if isinstance(out, RichPage)
+            else PlainTrace(sys.stderr, graph)
         )
 
     def event(self, event: TraceEvent) -> None:

@@ -1,45 +1,78 @@
-"""Tables wider than the terminal: column widths and folded cells."""
+"""Tables on pipes and on terminals that are too narrow for them."""
 
 from __future__ import annotations
 
+import io
+import re
+
 import pytest
 
-from cfgraph.console.output import Column, OutputTable, fitted_widths, folded
+from cfgraph.console.output import (
+    Column,
+    OutputTable,
+    Page,
+    RichPage,
+    folded,
+    pad,
+    plain_lines,
+    width,
+)
+
+LONG = "TensorArrayUnstack/strided_slice/stack_1"
 
 
-def test_a_name_is_folded_behind_a_slash() -> None:
-    text = "TensorArrayUnstack/strided_slice/stack_1"
-    assert folded(text, 24).split("\n") == ["TensorArrayUnstack/", "strided_slice/stack_1"]
-    assert folded(text, 40) == text
+def lines_on_terminal(
+    table: OutputTable, columns: int, monkeypatch: pytest.MonkeyPatch
+) -> list[str]:
+    """The lines of a table on a terminal of that width."""
+    monkeypatch.setenv("COLUMNS", str(columns))
+    stream = io.StringIO()
+    monkeypatch.setattr(stream, "isatty", lambda: True)
+    RichPage(stream, color=False).table(table)
+    return [re.sub("\x1b[^m]*m", "", line).rstrip() for line in stream.getvalue().splitlines()]
 
 
-def test_a_word_that_is_too_long_is_broken() -> None:
+@pytest.mark.parametrize("columns", [24, 40, 200])
+def test_a_long_cell_is_folded_and_complete(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = OutputTable([Column("name"), Column("op")], [(LONG, "Const")], headings=False)
+    lines = lines_on_terminal(table, columns, monkeypatch)
+    assert all(len(line) <= columns for line in lines)
+    assert "".join("".join(lines).split()).replace("Const", "") == LONG
+
+
+def test_a_name_is_folded_after_a_slash() -> None:
+    assert folded(LONG, 24).split("\n") == ["TensorArrayUnstack/", "strided_slice/stack_1"]
+    assert folded(LONG, 40) == LONG
     assert folded("a" * 25, 10).split("\n") == ["a" * 10, "a" * 10, "a" * 5]
 
 
 @pytest.mark.parametrize("text", ["", " ", "a  b", "x/", "/", "日本語/テスト"])
-def test_nothing_but_blanks_at_ends_of_lines_is_lost(text: str) -> None:
+def test_folding_loses_nothing_but_blanks_at_ends_of_lines(text: str) -> None:
     for columns in range(2, 12):
         lines = folded(text, columns).split("\n")
         assert "".join("".join(lines).split()) == "".join(text.split())
 
 
-def test_a_column_of_short_words_keeps_its_room_next_to_one_of_long_names() -> None:
-    rows = [("scope/of/a/long/name" * 3, "Placeholder", 12345)] * 9
-    table = OutputTable([Column("name"), Column("op"), Column("bytes", right=True)], list(rows))
-    name, op, size = fitted_widths(table, 50)
-    assert (op, size) == (11, 5)
-    assert name + op + size <= 50
+def test_a_number_is_never_folded(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [(LONG, 1)] * 9 + [(LONG, 123456789)]
+    table = OutputTable([Column("name"), Column("bytes", right=True)], [*rows])
+    assert "123456789" in " ".join(lines_on_terminal(table, 30, monkeypatch))
 
 
-def test_one_long_cell_does_not_take_the_room_of_all_others() -> None:
-    rows = [("n" * 30, "short")] * 20 + [("n", "w" * 200)]
-    assert fitted_widths(OutputTable([Column("a"), Column("b")], list(rows)), 60)[0] == 30
+def test_a_spare_column_is_omitted_where_it_finds_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = OutputTable([Column("name"), Column("inputs", spare=True)], [(LONG, LONG)])
+    assert lines_on_terminal(table, 60, monkeypatch)[-1].startswith("  no room for inputs")
+    assert LONG in lines_on_terminal(table, 120, monkeypatch)[1].split()[1]
 
 
-def test_a_number_is_never_broken_however_late_it_comes() -> None:
-    rows = [("name", 1)] * 300 + [("name", 123456789)]
-    assert (
-        fitted_widths(OutputTable([Column("a"), Column("b", right=True)], list(rows)), 12)[1] == 9
-    )
-    assert folded("text", 0).split("\n") == list("text")
+def test_off_a_terminal_nothing_is_truncated() -> None:
+    table = OutputTable([Column("a"), Column("empty", optional=True)], [("x" * 500, None)])
+    stream = io.StringIO()
+    Page(stream).table(table)
+    assert stream.getvalue() == f"  a\n  {'x' * 500}\n"
+
+
+def test_wide_characters_are_aligned() -> None:
+    table = OutputTable([Column("a"), Column("b")], [("日本", 1), ("x", 2)], headings=False)
+    assert list(plain_lines(table)) == ["日本  1", "x     2"]
+    assert width(pad("日本", 6)) == 6
