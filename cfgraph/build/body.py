@@ -51,21 +51,21 @@ class BodyBuilder:
 
     # -- names -----------------------------------------------------------------------------------
 
-    def name_for(self, wanted: str) -> str:
+    def name_for(self, label: str) -> str:
         """A name in the current scope that no node has. Raises UsageError for one that is none."""
-        return self.graph.unique_name(self._checked(wanted, "a node"))
+        return self.graph.unique_name(self._checked(label, "a node"))
 
-    def scope_for(self, wanted: str) -> str:
+    def scope_for(self, label: str) -> str:
         """The prefix of a new scope inside the current one."""
-        base = self._checked(wanted, "a scope")
+        base = self._checked(label, "a scope")
         number = self._scopes.get(base, 0)
         self._scopes[base] = number + 1
         return f"{base}_{number}/" if number else f"{base}/"
 
-    def _checked(self, wanted: str, what: str) -> str:
-        name = f"{self.prefix}{wanted}"
+    def _checked(self, label: str, what: str) -> str:
+        name = f"{self.prefix}{label}"
         if not NODE_NAME(name) or name.startswith("_"):
-            message = f"{wanted!r} is no name for {what}"
+            message = f"{label!r} is not a valid name for {what}"
             raise misuse_error(message, hint="letters, digits and . _ / > - , not beginning with _")
         return name
 
@@ -103,8 +103,8 @@ class BodyBuilder:
     def _infer(self, node: Node) -> None:
         shapes = [self.shapes.get(item, UNKNOWN_SHAPE) for item in node.inputs]
         values = [self.values.get(item) for item in node.inputs]
-        found, known = infer_node_shapes(node, shapes, values)
-        for port, (shape, value) in enumerate(zip(found, known, strict=True)):
+        shapes_out, values_out = infer_node_shapes(node, shapes, values)
+        for port, (shape, value) in enumerate(zip(shapes_out, values_out, strict=True)):
             output = Output(node, port)
             self.shapes[output] = shape
             if value is not None:
@@ -134,8 +134,8 @@ class BodyBuilder:
             chain.append(body)
             body = body.parent
         if body is None:
-            made = f"{what!r} was made in {owner.label} ({owner.line})"
-            message = f"{made} and cannot be read in {self.label}"
+            origin = f"{what!r} was made in {owner.label} ({owner.line})"
+            message = f"{origin} and cannot be read in {self.label}"
             hint = f"hand it out of {owner.label} as one of its results"
             if owner.builder is not self.builder:
                 message, hint = f"{what!r} belongs to the graph of another Builder", ""
@@ -191,24 +191,24 @@ class BodyBuilder:
         """The function that this body is; `names` are those of its outputs."""
         inputs = {output.node.name: output for output in arguments}
         returned: dict[str, Output] = {}
-        for wanted, output in zip(names, outputs, strict=True):
-            returned[_unique_argument_name(_argument_name(wanted), returned, inputs)] = output
+        for label, output in zip(names, outputs, strict=True):
+            returned[_unique_argument_name(_argument_name(label), returned, inputs)] = output
         control = {node.name: node for node in self.effects.to_run(outputs)}
         return function_from_nodes(name, self.graph, inputs, returned, control, library)
 
 
 def _argument_name(name: str) -> str:
     """A name as TensorFlow has them for arguments: lower case, letters, digits and `_`."""
-    found = re.sub(r"\W", "_", name.lower(), flags=re.ASCII).strip("_")
-    return found if found[:1].isalpha() else f"arg_{found}".rstrip("_")
+    cleaned = re.sub(r"\W", "_", name.lower(), flags=re.ASCII).strip("_")
+    return cleaned if cleaned[:1].isalpha() else f"arg_{cleaned}".rstrip("_")
 
 
 def _unique_argument_name(name: str, *taken: Mapping[str, Any]) -> str:
-    number, found = 0, name
-    while any(found in names for names in taken):
+    number, unique = 0, name
+    while any(unique in names for names in taken):
         number += 1
-        found = f"{name}_{number}"
-    return found
+        unique = f"{name}_{number}"
+    return unique
 
 
 class SideEffectOrder:

@@ -65,27 +65,27 @@ class Builder:
                 f"the placeholder {name!r} is made in {self.body.label}, where none can be fed"
             )
             raise misuse_error(message, hint="make it outside and read it there")
-        given = {"dtype": as_dtype(dtype), "shape": as_shape(shape), "name": name}
-        made: BuilderTensor = self.call("Placeholder", (), given)
-        return made
+        attrs = {"dtype": as_dtype(dtype), "shape": as_shape(shape), "name": name}
+        tensor: BuilderTensor = self.call("Placeholder", (), attrs)
+        return tensor
 
     def const(self, value: Any, dtype: Any = None, name: str = "Const") -> BuilderTensor:
         """A constant; without `dtype` of the type that the value takes best."""
-        wanted = None if dtype is None else as_dtype(dtype)
+        requested = None if dtype is None else as_dtype(dtype)
         return BuilderTensor(
-            self.body, add_constant(self.body, value, wanted, self.body.name_for(name))
+            self.body, add_constant(self.body, value, requested, self.body.name_for(name))
         )
 
     def variable(
         self, initial: Any, dtype: Any = None, shape: Any = None, name: str = "Variable"
     ) -> BuilderVariable:
         """A variable with its first value; `shape` where it may take others later."""
-        wanted = None if dtype is None else as_dtype(dtype)
-        made = BuilderVariable(
-            self, initial, wanted, None if shape is None else as_shape(shape), name
+        requested = None if dtype is None else as_dtype(dtype)
+        variable = BuilderVariable(
+            self, initial, requested, None if shape is None else as_shape(shape), name
         )
-        self._initializers.append(made.initializer)
-        return made
+        self._initializers.append(variable.initializer)
+        return variable
 
     def initializer(self, name: str = "init") -> Operation:
         """An operation that gives all variables their first values."""
@@ -94,8 +94,8 @@ class Builder:
     def group(self, *operations: Any, name: str = "group") -> Operation:
         """An operation that is done when all these are."""
         with self.control(*operations):
-            made: Operation = self.call("NoOp", (), {"name": name})
-        return made
+            operation: Operation = self.call("NoOp", (), {"name": name})
+        return operation
 
     def tensor(self, value: Any, dtype: DType | None = None, name: str = "Const") -> BuilderTensor:
         """A tensor as it is, anything else as one: a variable is read, a value a constant."""
@@ -108,9 +108,9 @@ class Builder:
 
     # -- ops -------------------------------------------------------------------------------------
 
-    def call(self, op: str, inputs: Sequence[Any], given: dict[str, Any]) -> Any:
+    def call(self, op: str, inputs: Sequence[Any], named: dict[str, Any]) -> Any:
         """An op by name; `given` are inputs and attributes by name, and the node's `name`."""
-        return call_op(self.body, op, inputs, given)
+        return call_op(self.body, op, inputs, named)
 
     def __getattr__(self, op: str) -> Callable[..., Any]:
         definition = registry.lookup(op)
@@ -122,8 +122,8 @@ class Builder:
             hint = misspelled_op_hint(op, registry.op_names()) or did_you_mean(op, public)
             raise UnknownOp(message, hint=hint, path=user_line())
 
-        def add(*inputs: Any, **given: Any) -> Any:
-            return self.call(op, inputs, given)
+        def add(*inputs: Any, **named: Any) -> Any:
+            return self.call(op, inputs, named)
 
         add.__name__, add.__doc__ = op, f"{definition.__doc__}\n\n{definition.signature}"
         return add
@@ -148,8 +148,8 @@ class Builder:
         branches = BranchWriter(self, name, ("then", "else"))
         for function in (true_fn, false_fn):
             check_callable(function, (), f"a branch of {name!r}")
-            with self.writing(branches.begin()):
-                branches.take(function())
+            with self.writing(branches.open_branch()):
+                branches.set_result(function())
         return branches.finish("If", selector)
 
     def case(self, index: Any, branches: Sequence[Callable[[], Any]], name: str = "case") -> Any:
@@ -158,11 +158,11 @@ class Builder:
             message = f"{name!r} has no branches"
             raise misuse_error(message)
         selector = scalar_selector(self, index, dtypes.int32, "index")
-        written = BranchWriter(self, name, [f"branch{place}" for place in range(len(branches))])
+        written = BranchWriter(self, name, [f"branch{number}" for number in range(len(branches))])
         for function in branches:
             check_callable(function, (), f"a branch of {name!r}")
-            with self.writing(written.begin()):
-                written.take(function())
+            with self.writing(written.open_branch()):
+                written.set_result(function())
         return written.finish("Case", selector)
 
     def while_loop(
@@ -186,14 +186,14 @@ class Builder:
             message = f"parallel_iterations of {name!r} is {parallel_iterations!r}"
             raise misuse_error(message, hint="say how many iterations may run at once, 1 or more")
         loop = LoopWriter(self, name, body, loop_vars, shape_invariants)
-        given = loop.arguments(loop.cond)
-        check_callable(cond, given, f"the condition of {name!r}")
+        arguments = loop.arguments(loop.cond)
+        check_callable(cond, arguments, f"the condition of {name!r}")
         with self.writing(loop.cond):
-            loop.set_condition(cond(*given))
-        given = loop.arguments(loop.body)
-        check_callable(body, given, f"the body of {name!r}")
+            loop.set_condition(cond(*arguments))
+        arguments = loop.arguments(loop.body)
+        check_callable(body, arguments, f"the body of {name!r}")
         with self.writing(loop.body):
-            loop.set_body_results(body(*given))
+            loop.set_body_results(body(*arguments))
         return loop.finish(parallel_iterations, maximum_iterations)
 
     def function(
@@ -201,9 +201,9 @@ class Builder:
     ) -> Any:
         """A function of the graph's library; calling it adds a call. Works as a decorator too."""
         if function is None:
-            return lambda found: self.function(found, name=name)
-        given = str(name or getattr(function, "__name__", ""))
-        return BuiltFunction(self, function, given if given.isidentifier() else "function")
+            return lambda decorated: self.function(decorated, name=name)
+        chosen = str(name or getattr(function, "__name__", ""))
+        return BuiltFunction(self, function, chosen if chosen.isidentifier() else "function")
 
     # -- contexts --------------------------------------------------------------------------------
 
@@ -253,9 +253,9 @@ class Builder:
 
     # -- what the parts of the Builder ask -------------------------------------------------------
 
-    def function_name(self, wanted: str) -> str:
+    def function_name(self, label: str) -> str:
         """A name for a function that nothing else has."""
-        base = wanted.replace("/", "_").lstrip("_")
+        base = label.replace("/", "_").lstrip("_")
         number = self._reserved.get(base, 0)
         self._reserved[base] = number + 1
         if not number:

@@ -41,13 +41,13 @@ class BranchWriter:
         self.bodies: list[BodyBuilder] = []
         self.results: list[FlattenedValue] = []
 
-    def begin(self) -> BodyBuilder:
+    def open_branch(self) -> BodyBuilder:
         """The body of the next branch."""
         label = f"the {self.labels[len(self.bodies)]} branch of {self.name!r}"
         self.bodies.append(BodyBuilder(self.builder, self.outer, label))
         return self.bodies[-1]
 
-    def take(self, result: Any) -> None:
+    def set_result(self, result: Any) -> None:
         """What the branch gave."""
         self.results.append(flatten(result))
         for operation in self.results[-1].operations:
@@ -56,7 +56,7 @@ class BranchWriter:
     def finish(self, op: str, selector: BuilderTensor) -> Any:
         """Add the node; what it gives, in the form of the branches' results."""
         leaves = self._leaves()
-        types = [self._dtype(place, row) for place, row in enumerate(zip(*leaves, strict=True))]
+        types = [self._dtype(index, row) for index, row in enumerate(zip(*leaves, strict=True))]
         outputs = [
             self._outputs(body, row, types) for body, row in zip(self.bodies, leaves, strict=True)
         ]
@@ -84,43 +84,43 @@ class BranchWriter:
         for label, result in zip(self.labels[1:], self.results[1:], strict=True):
             try:
                 rows.append(leaves_in_order(first.structure, result))
-            except StructureMismatch as found:
-                where = f" at output {found.path}" if found.path else ""
+            except StructureMismatch as mismatch:
+                where = f" at output {mismatch.path}" if mismatch.path else ""
                 message = (
-                    f"the branches of {self.name!r} differ{where}: {found.wanted} in "
-                    f"{self.labels[0]!r}, {found.found} in {label!r}"
+                    f"the branches of {self.name!r} differ{where}: {mismatch.expected} in "
+                    f"{self.labels[0]!r}, {mismatch.actual} in {label!r}"
                 )
                 hint = "return the same structure from all branches"
                 raise misuse_error(message, hint=hint) from None
         return rows
 
-    def _dtype(self, place: int, row: tuple[Any, ...]) -> DType:
+    def _dtype(self, index: int, row: tuple[Any, ...]) -> DType:
         """The type of one output: that of the branches' tensors, or what their constants take."""
-        told = {
+        by_label = {
             label: leaf.dtype.base
             for label, leaf in zip(self.labels, row, strict=True)
             if isinstance(leaf, TensorOperators)
         }
-        if len(set(told.values())) > 1:
-            said = ", ".join(f"{dtype} in {label!r}" for label, dtype in told.items())
-            message = f"output {self._path(place)} of {self.name!r} has two types: {said}"
+        if len(set(by_label.values())) > 1:
+            described = ", ".join(f"{dtype} in {label!r}" for label, dtype in by_label.items())
+            message = f"output {self._path(index)} of {self.name!r} has two types: {described}"
             raise misuse_error(message, hint="insert a Cast in one of the branches")
-        if told:
-            return next(iter(told.values()))
-        found = natural_dtype(row)
-        if found is None:
-            message = f"output {self._path(place)} of {self.name!r} has no one type: {row}"
+        if by_label:
+            return next(iter(by_label.values()))
+        dtype = natural_dtype(row)
+        if dtype is None:
+            message = f"output {self._path(index)} of {self.name!r} has no one type: {row}"
             raise misuse_error(message, hint="return values of one type from all branches")
-        return found
+        return dtype
 
-    def _path(self, place: int) -> str:
-        return self.results[0].paths[place] or "0"
+    def _path(self, index: int) -> str:
+        return self.results[0].paths[index] or "0"
 
     def _outputs(self, body: BodyBuilder, row: tuple[Any, ...], types: list[DType]) -> list[Output]:
         with self.builder.writing(body):
             tensors = [
-                self.builder.tensor(leaf, dtype, name=f"output_{place}")
-                for place, (leaf, dtype) in enumerate(zip(row, types, strict=True))
+                self.builder.tensor(leaf, dtype, name=f"output_{index}")
+                for index, (leaf, dtype) in enumerate(zip(row, types, strict=True))
             ]
             return [body.resolve(tensor) for tensor in tensors]
 
@@ -160,8 +160,10 @@ class BranchWriter:
 
 def scalar_selector(builder: Builder, value: Any, dtype: DType, what: str) -> BuilderTensor:
     """A value that chooses a branch. Raises UsageError where it is no scalar of that type."""
-    given = isinstance(value, TensorOperators)
-    tensor: BuilderTensor = value.as_tensor() if given else builder.tensor(value, dtype, name=what)
+    is_tensor = isinstance(value, TensorOperators)
+    tensor: BuilderTensor = (
+        value.as_tensor() if is_tensor else builder.tensor(value, dtype, name=what)
+    )
     if tensor.dtype.base is not dtype:
         message = f"the {what} {tensor.name} is {tensor.dtype}, not {dtype}"
         hint = "compare it with something, as in `x > 0`" if dtype is dtypes.bool_ else "use Cast"

@@ -166,9 +166,9 @@ def _convert(value: Any, dtype: DType) -> Any:
         return np.asarray(value, dtype.numpy)
     array: Any = np.asarray(value, object)
     encoded = np.empty(array.shape, object)
-    for place in np.ndindex(array.shape):
-        item: Any = array[place]
-        encoded[place] = item.encode() if isinstance(item, str) else bytes(item)
+    for index in np.ndindex(array.shape):
+        item: Any = array[index]
+        encoded[index] = item.encode() if isinstance(item, str) else bytes(item)
     return encoded
 
 
@@ -209,11 +209,11 @@ def as_attr(op: str, declared: AttrDef, value: Any) -> Any:
             )
             raise misuse_error(message)
         return items
-    found = _scalar_attr(op, declared, kind, value)
-    if kind == "int" and declared.minimum is not None and found < declared.minimum:
-        message = f"{op} wants {declared.name!r} to be at least {declared.minimum}, not {found}"
+    attr = _scalar_attr(op, declared, kind, value)
+    if kind == "int" and declared.minimum is not None and attr < declared.minimum:
+        message = f"{op} wants {declared.name!r} to be at least {declared.minimum}, not {attr}"
         raise misuse_error(message)
-    return found
+    return attr
 
 
 def as_undeclared_attr(value: Any) -> Any:
@@ -230,7 +230,7 @@ def as_undeclared_attr(value: Any) -> Any:
 
 def _scalar_attr(op: str, declared: AttrDef, kind: str, value: Any) -> Any:
     if kind == "type":
-        found: Any = as_dtype(value)
+        attr: Any = as_dtype(value)
     elif kind == "shape":
         return as_shape(value)
     elif kind == "tensor":
@@ -243,15 +243,15 @@ def _scalar_attr(op: str, declared: AttrDef, kind: str, value: Any) -> Any:
                 f"{op} wants {_KIND_NAMES[kind]} for the attribute {declared.name!r}, not {value!r}"
             )
             raise misuse_error(message)
-        found = convert(value)
-    if declared.allowed is not None and found not in declared.allowed:
-        told = ", ".join(
+        attr = convert(value)
+    if declared.allowed is not None and attr not in declared.allowed:
+        allowed = ", ".join(
             item.decode() if isinstance(item, bytes) else str(item) for item in declared.allowed
         )
-        shown = found.decode() if isinstance(found, bytes) else found
+        shown = attr.decode() if isinstance(attr, bytes) else attr
         message = f"{op} does not take {shown} for {declared.name!r}"
-        raise misuse_error(message, hint=f"one of {told}")
-    return found
+        raise misuse_error(message, hint=f"one of {allowed}")
+    return attr
 
 
 def _tensor_attr(value: Any) -> TensorValue:

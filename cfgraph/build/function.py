@@ -128,9 +128,9 @@ class BuiltFunction:
             body.argument(path_as_name(path), item.dtype.base, item.shape)
             for path, item in zip(flat.paths, tensors, strict=True)
         ]
-        given = pack(flat.structure, [BuilderTensor(body, item) for item in arguments])
+        values = pack(flat.structure, [BuilderTensor(body, item) for item in arguments])
         bound = inspect.signature(self.function).bind_partial()
-        bound.arguments.update(given)
+        bound.arguments.update(values)
         with builder.writing(body):
             result = flatten(self.function(*bound.args, **bound.kwargs))
             for operation in result.operations:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from cfgraph.build.body import BodyBuilder
 
 
-def call_op(body: BodyBuilder, op: str, args: Sequence[Any], given: Mapping[str, Any]) -> Any:
+def call_op(body: BodyBuilder, op: str, args: Sequence[Any], named: Mapping[str, Any]) -> Any:
     """Add a node; `given` are inputs and attributes by name, and `name`.
 
     Returns its output; several as a named tuple, a list of them as a tuple, none as the operation.
@@ -37,18 +37,18 @@ def call_op(body: BodyBuilder, op: str, args: Sequence[Any], given: Mapping[str,
     if definition is None:
         message = f"there is no op {op!r}"
         raise misuse_error(message)
-    return _OpCall(body, op, definition.parsed(), args, given).make()
+    return _OpCall(body, op, definition.parsed(), args, named).make()
 
 
 def add_constant(
     body: BodyBuilder, value: Any, dtype: DType | None, name: str, what: str = ""
 ) -> Output:
     """A constant of a type, or of the one that the value takes best; `what` is for messages."""
-    wanted = dtype or natural_dtype([value])
-    if wanted is None:
+    resolved = dtype or natural_dtype([value])
+    if resolved is None:
         message = f"no element type holds {value!r}"
         raise misuse_error(message)
-    return body.const(Content(as_array(value, wanted, what)), name)
+    return body.const(Content(as_array(value, resolved, what)), name)
 
 
 class _OpCall:
@@ -60,45 +60,45 @@ class _OpCall:
         op: str,
         signature: Signature,
         args: Sequence[Any],
-        given: Mapping[str, Any],
+        named: Mapping[str, Any],
     ) -> None:
         self.body = body
         self.op = op
         self.signature = signature
-        self.name = body.name_for(given.get("name") or op.lstrip("_"))
+        self.name = body.name_for(named.get("name") or op.lstrip("_"))
         self.values: dict[str, Any] = {}
         self.attrs: dict[str, Any] = {}
-        self._take_positional(args)
-        for key, value in given.items():
-            self._take_named(key, value)
+        self._bind_positional(args)
+        for key, value in named.items():
+            self._bind_named(key, value)
 
     def make(self) -> Any:
         """Add the node."""
         self._require_all()
         for arg in self.signature.inputs:
             if self._is_list(arg):
-                self._take_list(arg)
+                self._bind_list(arg)
         for attr in dict.fromkeys(arg.type_attr for arg in self.signature.inputs):
             if attr is not None and self.signature.attrs[attr].kind == "type":
-                self._settle(attr)
+                self._infer_type(attr)
         inputs = [item for arg in self.signature.inputs for item in self._inputs(arg)]
         node = self.body.add(self.op, inputs, self.name, self.attrs)
         return _wrap_outputs(self.body, node, self.signature)
 
     # -- what was given --------------------------------------------------------------------------
 
-    def _take_positional(self, args: Sequence[Any]) -> None:
-        wanted = self.signature.inputs
-        if len(args) > len(wanted):
-            told = f" ({', '.join(arg.name for arg in wanted)})" if wanted else ""
-            count = f"{len(wanted)} input{'s' * (len(wanted) != 1)}"
-            message = f"{self.op} takes {count}{told}, and {len(args)} are given"
-            listed = any(self._is_list(arg) for arg in wanted)
+    def _bind_positional(self, args: Sequence[Any]) -> None:
+        inputs = self.signature.inputs
+        if len(args) > len(inputs):
+            names = f" ({', '.join(arg.name for arg in inputs)})" if inputs else ""
+            count = f"{len(inputs)} input{'s' * (len(inputs) != 1)}"
+            message = f"{self.op} takes {count}{names}, and {len(args)} are given"
+            listed = any(self._is_list(arg) for arg in inputs)
             hint = "put the tensors of a list in brackets" if listed else None
             raise misuse_error(message, hint=hint or "attributes are given by name")
-        self.values.update((arg.name, value) for arg, value in zip(wanted, args, strict=False))
+        self.values.update((arg.name, value) for arg, value in zip(inputs, args, strict=False))
 
-    def _take_named(self, key: str, value: Any) -> None:
+    def _bind_named(self, key: str, value: Any) -> None:
         declared = self.signature.attrs.get(key)
         if key == "name":
             return
@@ -119,9 +119,9 @@ class _OpCall:
             )
 
     def _require_all(self) -> None:
-        told: set[str | None] = set()
+        inferable: set[str | None] = set()
         for arg in self.signature.inputs:
-            told.update((arg.type_attr, arg.count))
+            inferable.update((arg.type_attr, arg.count))
             value = self.values.get(arg.name)
             if any(isinstance(item, Operation) for item in nested_elements(value)):
                 message = f"{self.op}: {arg.name!r} is an operation, which has no value to read"
@@ -131,7 +131,7 @@ class _OpCall:
                 names = ", ".join(item.name for item in self.signature.inputs)
                 raise misuse_error(message, hint=f"its inputs are {names}")
         for attr in self.signature.attrs.values():
-            if not attr.has_default and attr.name not in self.attrs and attr.name not in told:
+            if not attr.has_default and attr.name not in self.attrs and attr.name not in inferable:
                 message = f"{self.op} needs the attribute {attr.name!r}"
                 raise misuse_error(message, hint=f"{self.op}(…, {attr.name}=…), a {attr.kind}")
 
@@ -141,7 +141,7 @@ class _OpCall:
         listed = arg.type_attr and self.signature.attrs[arg.type_attr].kind == "list(type)"
         return bool(arg.count or listed)
 
-    def _take_list(self, arg: ArgDef) -> None:
+    def _bind_list(self, arg: ArgDef) -> None:
         """Note the length of a list, and its types where each has its own."""
         items = self.values[arg.name]
         if isinstance(items, str | bytes | TensorOperators) or not hasattr(items, "__iter__"):
@@ -163,24 +163,24 @@ class _OpCall:
             types = [_first_tensor_dtype(item) or natural_dtype([item]) for item in items]
             self.attrs[arg.type_attr] = tuple(types)
 
-    def _settle(self, attr: str) -> None:
+    def _infer_type(self, attr: str) -> None:
         """Decide on a type: what was asked for, that of the tensors, or what the values take."""
         declared = self.signature.attrs[attr]
         if attr not in self.attrs:
             args = [arg for arg in self.signature.inputs if arg.type_attr == attr]
             items = [item for arg in args for item in self._items(arg)]
-            told = next((found for item in items if (found := _first_tensor_dtype(item))), None)
+            known = next((found for item in items if (found := _first_tensor_dtype(item))), None)
             allowed = declared.allowed
-            dtype = told or (natural_dtype(items, allowed) if items else None)
+            dtype = known or (natural_dtype(items, allowed) if items else None)
             if dtype is None and items:
                 message = f"{self.op} takes no {items[0]!r} as {args[0].name!r}"
                 raise misuse_error(message, hint=f"it takes {', '.join(map(str, allowed or ()))}")
             if dtype is not None:
                 self.attrs[attr] = dtype
-        found = self.attrs.get(attr)
-        if declared.allowed is not None and found is not None and found not in declared.allowed:
+        chosen = self.attrs.get(attr)
+        if declared.allowed is not None and chosen is not None and chosen not in declared.allowed:
             named = ", ".join(a.name for a in self.signature.inputs if a.type_attr == attr)
-            message = f"{self.op} takes no {found} as {named}"
+            message = f"{self.op} does not accept {chosen} for {named}"
             hint = f"insert a Cast to one of {', '.join(map(str, declared.allowed))}"
             raise misuse_error(message, hint=hint)
 
@@ -199,8 +199,8 @@ class _OpCall:
             )
             raise misuse_error(message)
         single = not self._is_list(arg)
-        for place, (item, dtype) in enumerate(zip(items, types, strict=True)):
-            what = arg.name if single else f"{arg.name}_{place}"
+        for index, (item, dtype) in enumerate(zip(items, types, strict=True)):
+            what = arg.name if single else f"{arg.name}_{index}"
             yield self._input(item, dtype.base, what)
 
     def _input(self, item: Any, dtype: DType, what: str) -> Output:
@@ -211,7 +211,7 @@ class _OpCall:
             return self.body.resolve(item.as_tensor())
         name = f"{self.name}/{what}"
         if isinstance(item, list | tuple) and _first_tensor_dtype(item) is not None:
-            parts = [self._input(part, dtype, f"{what}/{i}") for i, part in enumerate(item)]
+            parts = [self._input(element, dtype, f"{what}/{i}") for i, element in enumerate(item)]
             attrs = {"N": len(parts), "T": dtype}
             return Output(self.body.add("Pack", parts, name, attrs))
         return add_constant(self.body, item, dtype, name, f"{self.op}, input {what!r}: ")
@@ -222,25 +222,25 @@ def _first_tensor_dtype(value: Any) -> DType | None:
     if isinstance(value, TensorOperators):
         return value.dtype.base
     if isinstance(value, list | tuple):
-        return next((found for item in value if (found := _first_tensor_dtype(item))), None)
+        return next((dtype for item in value if (dtype := _first_tensor_dtype(item))), None)
     return None
 
 
 def _wrap_outputs(body: BodyBuilder, node: Node, signature: Signature) -> Any:
     """The outputs of a node as the caller gets them."""
-    found: list[Any] = []
+    outputs: list[Any] = []
     port = 0
     for arg in signature.outputs:
         types = signature.arg_types(arg, node.attrs)
         tensors = tuple(BuilderTensor(body, Output(node, port + i)) for i in range(len(types)))
         listed = arg.count or (arg.type_attr and signature.attrs[arg.type_attr].kind != "type")
-        found.append(tensors if listed else tensors[0])
+        outputs.append(tensors if listed else tensors[0])
         port += len(types)
-    if not found:
+    if not outputs:
         return Operation(body, node)
-    if len(found) == 1:
-        return found[0]
-    return _outputs_class(node.op, tuple(arg.name for arg in signature.outputs))(*found)
+    if len(outputs) == 1:
+        return outputs[0]
+    return _outputs_class(node.op, tuple(arg.name for arg in signature.outputs))(*outputs)
 
 
 @functools.cache

@@ -40,23 +40,23 @@ def divide(x: Any, y: Any) -> BuilderTensor:
     dtype = _operand_dtype(x, y)
     if not dtype.is_integer:
         return binary_op("RealDiv", x, y)
-    builder, wanted = (
+    builder, quotient = (
         _operand_builder(x, y),
         dtypes.float32 if dtype in _SMALL_INTEGERS else dtypes.float64,
     )
-    left, right = (
-        _single_output_op(builder, "Cast", builder.tensor(item, dtype), DstT=wanted)
+    dividend, divisor = (
+        _single_output_op(builder, "Cast", builder.tensor(item, dtype), DstT=quotient)
         for item in (x, y)
     )
-    return binary_op("RealDiv", left, right)
+    return binary_op("RealDiv", dividend, divisor)
 
 
 def matmul(x: Any, y: Any) -> BuilderTensor:
     """The product of matrices, or of stacks of them."""
     builder, dtype = _operand_builder(x, y), _operand_dtype(x, y)
-    left, right = builder.tensor(x, dtype), builder.tensor(y, dtype)
-    flat = left.shape.rank == 2 and right.shape.rank == 2
-    return binary_op("MatMul" if flat else "BatchMatMulV2", left, right)
+    a, b = builder.tensor(x, dtype), builder.tensor(y, dtype)
+    flat = a.shape.rank == 2 and b.shape.rank == 2
+    return binary_op("MatMul" if flat else "BatchMatMulV2", a, b)
 
 
 def logical_op(of_bools: str, of_integers: str, x: Any, y: Any) -> BuilderTensor:
@@ -74,13 +74,13 @@ def absolute(x: BuilderTensor) -> BuilderTensor:
 
 def _single_output_op(builder: Builder, op: str, *inputs: Any, **attrs: Any) -> BuilderTensor:
     """A node of an op that has one output."""
-    made: BuilderTensor = builder.call(op, inputs, attrs)
-    return made
+    output: BuilderTensor = builder.call(op, inputs, attrs)
+    return output
 
 
 def _operand_tensor(x: Any, y: Any) -> BuilderTensor:
-    found: BuilderTensor = (x if hasattr(x, "as_tensor") else y).as_tensor()
-    return found
+    tensor: BuilderTensor = (x if hasattr(x, "as_tensor") else y).as_tensor()
+    return tensor
 
 
 def _operand_builder(x: Any, y: Any) -> Builder:
@@ -114,12 +114,12 @@ class _SliceSpec:
 def slice_tensor(tensor: BuilderTensor, index: Any) -> BuilderTensor:
     """The part of a tensor that an index says: integers, slices, `...`, None, scalar tensors."""
     masks = _SliceSpec()
-    for place, entry in enumerate(index if isinstance(index, tuple) else (index,)):
-        _add_index_entry(masks, 1 << place, entry)
+    for position, entry in enumerate(index if isinstance(index, tuple) else (index,)):
+        _add_index_entry(masks, 1 << position, entry)
     attrs = {key: bits for key, bits in vars(masks).items() if key.endswith("_mask") and bits}
     inputs = (tensor, masks.begin, masks.end, masks.strides)
-    found: BuilderTensor = tensor.body.builder.call("StridedSlice", inputs, attrs)
-    return found
+    output: BuilderTensor = tensor.body.builder.call("StridedSlice", inputs, attrs)
+    return output
 
 
 def _add_index_entry(masks: _SliceSpec, bit: int, entry: Any) -> None:

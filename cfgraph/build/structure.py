@@ -28,7 +28,7 @@ class Structure:
         if self.kind == "sequence":
             return f"({', '.join(map(str, self.parts))})"
         pairs = zip(self.keys, self.parts, strict=True)
-        return "{" + ", ".join(f"{key}: {part}" for key, part in pairs) + "}"
+        return "{" + ", ".join(f"{key}: {child}" for key, child in pairs) + "}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +44,9 @@ class FlattenedValue:
 class StructureMismatch(Exception):
     """Two values differ in structure; `path` says where."""
 
-    def __init__(self, path: str, wanted: Structure, found: Structure) -> None:
+    def __init__(self, path: str, expected: Structure, actual: Structure) -> None:
         super().__init__(path)
-        self.path, self.wanted, self.found = path, wanted, found
+        self.path, self.expected, self.actual = path, expected, actual
 
 
 def flatten(value: Any) -> FlattenedValue:
@@ -55,7 +55,7 @@ def flatten(value: Any) -> FlattenedValue:
     paths: list[str] = []
     operations: list[Operation] = []
 
-    def take(value: Any, path: str) -> Structure:
+    def visit(value: Any, path: str) -> Structure:
         if isinstance(value, Operation):
             operations.append(value)
         if value is None or isinstance(value, Operation):
@@ -65,11 +65,13 @@ def flatten(value: Any) -> FlattenedValue:
             leaves.append(value)
             paths.append(path)
             return Structure("leaf")
-        kind, keys, parts = items
-        taken = [take(part, _child_path(path, key)) for key, part in zip(keys, parts, strict=True)]
-        return Structure(kind, type(value), tuple(keys), tuple(taken))
+        kind, keys, children = items
+        visited = [
+            visit(child, _child_path(path, key)) for key, child in zip(keys, children, strict=True)
+        ]
+        return Structure(kind, type(value), tuple(keys), tuple(visited))
 
-    structure = take(value, "")
+    structure = visit(value, "")
     return FlattenedValue(structure, tuple(leaves), tuple(paths), tuple(operations))
 
 
@@ -82,8 +84,8 @@ def leaves_in_order(reference: Structure, flat: FlattenedValue) -> tuple[Any, ..
     placed: list[tuple[tuple[Any, ...], Any]] = []
     order: list[tuple[Any, ...]] = []
     _match_structures(reference, flat.structure, "", (), order, placed, leaves)
-    found = dict(placed)
-    return tuple(found[key] for key in order)
+    by_key = dict(placed)
+    return tuple(by_key[key] for key in order)
 
 
 def _match_structures(
@@ -102,12 +104,12 @@ def _match_structures(
         placed.append((key, next(leaves)))
         order.append(key)
         return
-    wanted = dict(zip(reference.keys, reference.parts, strict=True))
+    expected = dict(zip(reference.keys, reference.parts, strict=True))
     inner: dict[Any, list[tuple[Any, ...]]] = {}
-    for name, part in zip(structure.keys, structure.parts, strict=True):
+    for name, child in zip(structure.keys, structure.parts, strict=True):
         inner[name] = []
         below = _child_path(path, name)
-        _match_structures(wanted[name], part, below, (*key, name), inner[name], placed, leaves)
+        _match_structures(expected[name], child, below, (*key, name), inner[name], placed, leaves)
     for name in reference.keys:
         order.extend(inner[name])
 
@@ -121,7 +123,7 @@ def pack(structure: Structure, leaves: Sequence[Any]) -> Any:
             return next(rest)
         if structure.kind == "nothing":
             return None
-        parts = [make(part) for part in structure.parts]
+        parts = [make(child) for child in structure.parts]
         if structure.kind == "sequence":
             return parts if structure.type is list else tuple(parts)
         if structure.kind == "named" and structure.type is not None:
@@ -131,10 +133,10 @@ def pack(structure: Structure, leaves: Sequence[Any]) -> Any:
     return make(structure)
 
 
-def path_as_name(path: str, otherwise: str = "value") -> str:
+def path_as_name(path: str, default: str = "value") -> str:
     """A path as part of a name: `state.pair[0]` is `state_pair_0`, `0` is `value_0`."""
-    found = re.sub(r"\W+", "_", path, flags=re.ASCII).strip("_")
-    return f"{otherwise}_{found}" if found[:1].isdigit() else found or otherwise
+    name = re.sub(r"\W+", "_", path, flags=re.ASCII).strip("_")
+    return f"{default}_{name}" if name[:1].isdigit() else name or default
 
 
 def _children(value: Any) -> tuple[str, Sequence[Any], Sequence[Any]] | None:

@@ -235,10 +235,10 @@ class BuilderVariable(TensorOperators):
 
     def read(self, name: str | None = None) -> BuilderTensor:
         """The value when this runs."""
-        given = {"dtype": self.dtype, "name": name or f"{self.name}/Read"}
-        found: BuilderTensor = self.builder.call("ReadVariableOp", (self.handle,), given)
-        found.body.shapes[found.output] = self.shape
-        return found
+        attrs = {"dtype": self.dtype, "name": name or f"{self.name}/Read"}
+        tensor: BuilderTensor = self.builder.call("ReadVariableOp", (self.handle,), attrs)
+        tensor.body.shapes[tensor.output] = self.shape
+        return tensor
 
     def assign(self, value: Any, name: str | None = None) -> Operation:
         """Give it a value."""
@@ -253,9 +253,9 @@ class BuilderVariable(TensorOperators):
         return self._assign("AssignSubVariableOp", value, "AssignSub", name)
 
     def _assign(self, op: str, value: Any, suffix: str, name: str | None = None) -> Operation:
-        given = {"dtype": self.dtype, "name": name or f"{self.name}/{suffix}"}
-        made: Operation = self.builder.call(op, (self.handle, value), given)
-        return made
+        attrs = {"dtype": self.dtype, "name": name or f"{self.name}/{suffix}"}
+        operation: Operation = self.builder.call(op, (self.handle, value), attrs)
+        return operation
 
     def __repr__(self) -> str:
         return f"<variable {self.name!r} {self.dtype}{self.shape}>"

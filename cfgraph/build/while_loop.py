@@ -44,10 +44,10 @@ class LoopWriter:
             for leaf, path in zip(self.start.leaves, self.paths, strict=True)
         ]
         self.shapes = self._shapes(shapes)
-        self.functions = [builder.function_name(f"{name}_{part}") for part in ("cond", "body")]
+        self.functions = [builder.function_name(f"{name}_{role}") for role in ("cond", "body")]
         self.cond = self._open("the condition")
         self.body = self._open("the body")
-        self.going: BuilderTensor | None = None
+        self.condition: BuilderTensor | None = None
         self.results: list[Output] = []
 
     def _open(self, what: str) -> BodyBuilder:
@@ -56,17 +56,17 @@ class LoopWriter:
             body.argument(path_as_name(path, "var"), item.dtype.base, shape)
         return body
 
-    def _shapes(self, given: Any) -> list[Shape]:
+    def _shapes(self, invariants: Any) -> list[Shape]:
         """The shapes that the variables keep: those at the beginning, unless others are said."""
-        if given is None:
+        if invariants is None:
             return [item.shape for item in self.inputs]
-        if isinstance(given, dict):
-            given = self._named_shapes(given)
-        said = list(given) if isinstance(given, list | tuple) else [given]
-        if len(said) != len(self.inputs):
-            message = f"{self.name!r} has {len(self.inputs)} loop variables, not {len(said)}"
+        if isinstance(invariants, dict):
+            invariants = self._named_shapes(invariants)
+        listed = list(invariants) if isinstance(invariants, list | tuple) else [invariants]
+        if len(listed) != len(self.inputs):
+            message = f"{self.name!r} has {len(self.inputs)} loop variables, not {len(listed)}"
             raise misuse_error(message, hint="say a shape, or None, for each in shape_invariants")
-        shapes = [as_shape(shape) for shape in said]
+        shapes = [as_shape(shape) for shape in listed]
         for path, item, shape in zip(self.paths, self.inputs, shapes, strict=True):
             if not _covers(shape, item.shape):
                 message = f"loop variable {path!r} begins as {item.shape}, not as {shape}"
@@ -75,15 +75,16 @@ class LoopWriter:
                 )
         return shapes
 
-    def _named_shapes(self, given: dict[str, Any]) -> list[Any]:
+    def _named_shapes(self, invariants: dict[str, Any]) -> list[Any]:
         """One shape for each variable: what is said by its name, or that of the beginning."""
-        for name in given:
+        for name in invariants:
             if name not in self.paths:
                 message = f"{self.name!r} has no loop variable {name!r}"
                 hint = did_you_mean(name, self.paths) or f"it has {', '.join(self.paths)}"
                 raise misuse_error(message, hint=hint)
         return [
-            given.get(path, item.shape) for path, item in zip(self.paths, self.inputs, strict=True)
+            invariants.get(path, item.shape)
+            for path, item in zip(self.paths, self.inputs, strict=True)
         ]
 
     def arguments(self, body: BodyBuilder) -> tuple[Any, ...]:
@@ -97,7 +98,7 @@ class LoopWriter:
         if result is None or isinstance(result, Operation | list | tuple | dict):
             message = f"the condition of {self.name!r} gives {result!r}, not one bool"
             raise misuse_error(message)
-        self.going = scalar_selector(self.builder, result, dtypes.bool_, "condition")
+        self.condition = scalar_selector(self.builder, result, dtypes.bool_, "condition")
 
     def set_body_results(self, result: Any) -> None:
         """What the body gave: the variables of the next iteration."""
@@ -110,38 +111,38 @@ class LoopWriter:
             return
         try:
             leaves = leaves_in_order(self.start.structure, flat)
-        except StructureMismatch as found:
-            path = _parameter_path(found.path, self.parameters)
+        except StructureMismatch as mismatch:
+            path = _parameter_path(mismatch.path, self.parameters)
             what = f"loop variable {path!r} of {self.name!r} is"
             what = what if path else f"the loop variables of {self.name!r} are"
             message = (
-                f"{what} {found.wanted} when the loop begins, {found.found} after an iteration"
+                f"{what} {mismatch.expected} before the loop, {mismatch.actual} after an iteration"
             )
             hint = "return the loop variables in the structure of loop_vars"
             raise misuse_error(message, hint=hint) from None
-        self.results = [self._result(place, leaf) for place, leaf in enumerate(leaves)]
+        self.results = [self._result(index, leaf) for index, leaf in enumerate(leaves)]
 
-    def _result(self, place: int, leaf: Any) -> Output:
-        wanted, path = self.inputs[place].dtype.base, self.paths[place]
-        if isinstance(leaf, TensorOperators) and leaf.dtype.base is not wanted:
+    def _result(self, index: int, leaf: Any) -> Output:
+        dtype, path = self.inputs[index].dtype.base, self.paths[index]
+        if isinstance(leaf, TensorOperators) and leaf.dtype.base is not dtype:
             message = (
-                f"loop variable {path!r} of {self.name!r} is {wanted} when the loop begins and "
+                f"loop variable {path!r} of {self.name!r} is {dtype} before the loop and "
                 f"{leaf.dtype.base} after an iteration"
             )
-            raise misuse_error(message, hint="insert a Cast, or begin with the other type")
+            raise misuse_error(message, hint="insert a Cast, or start with the other type")
         output = self.body.resolve(
-            self.builder.tensor(leaf, wanted, name=f"{path_as_name(path, 'var')}_next")
+            self.builder.tensor(leaf, dtype, name=f"{path_as_name(path, 'var')}_next")
         )
         shape = self.body.shapes.get(output, UNKNOWN_SHAPE)
-        if not _covers(self.shapes[place], shape):
+        if not _covers(self.shapes[index], shape):
             message = (
-                f"loop variable {path!r} of {self.name!r} has the shape {self.shapes[place]} when "
-                f"the loop begins and {shape} after an iteration"
+                f"loop variable {path!r} of {self.name!r} has shape {self.shapes[index]} before "
+                f"the loop and {shape} after an iteration"
             )
-            kept = self.shapes[place].generalize(shape).dims
-            said = None if kept is None else list(kept)
+            dims = self.shapes[index].generalize(shape).dims
+            invariant = None if dims is None else list(dims)
             raise misuse_error(
-                message, hint=f"shape_invariants={{{path!r}: {said}}}, if that is meant"
+                message, hint=f"shape_invariants={{{path!r}: {invariant}}}, if that is meant"
             )
         return output
 
@@ -150,7 +151,7 @@ class LoopWriter:
     def finish(self, parallel_iterations: int, maximum: Any) -> Any:
         """Add the node; the loop variables as they are in the end."""
         counter = self._counter(maximum)
-        user = [self._variable(place) for place in range(len(self.inputs))]
+        user = [self._variable(index) for index in range(len(self.inputs))]
         rows = [*counter, *user, *self._invariants()]
         stateful = self._define(rows)
         cond, body = (Func(name) for name in self.functions)
@@ -171,13 +172,13 @@ class LoopWriter:
         outputs = [BuilderTensor(self.outer, Output(node, port)) for port in ports]
         return pack(self.start.structure, outputs)
 
-    def _variable(self, place: int) -> _CarriedTensor:
+    def _variable(self, index: int) -> _CarriedTensor:
         return _CarriedTensor(
-            self.outer.resolve(self.inputs[place]),
-            self.shapes[place],
-            self.cond.arguments[place],
-            self.body.arguments[place],
-            self.results[place],
+            self.outer.resolve(self.inputs[index]),
+            self.shapes[index],
+            self.cond.arguments[index],
+            self.body.arguments[index],
+            self.results[index],
         )
 
     def _counter(self, maximum: Any) -> list[_CarriedTensor]:
@@ -197,7 +198,7 @@ class LoopWriter:
         with self.builder.writing(self.cond):
             if maximum is not None:
                 limit = scalar_selector(self.builder, maximum, dtype, "maximum_iterations")
-                self.going = (BuilderTensor(self.cond, in_cond) < limit) & self.going
+                self.condition = (BuilderTensor(self.cond, in_cond) < limit) & self.condition
         with self.builder.writing(self.body):
             stepped = self.body.resolve(BuilderTensor(self.body, in_body) + 1)
         return [_CarriedTensor(self.outer.resolve(start), SCALAR_SHAPE, in_cond, in_body, stepped)]
@@ -220,7 +221,7 @@ class LoopWriter:
         """Put condition and body into the library; true if one of them has side effects."""
         library = self.builder.graph.functions
         cond, body = self.functions
-        going = [self.cond.resolve(self.going)] if self.going is not None else []
+        going = [self.cond.resolve(self.condition)] if self.condition is not None else []
         library[cond] = self.cond.define(
             cond, [row.in_cond for row in rows], going, ["go_on"], library
         )
@@ -268,7 +269,7 @@ def _parameter_names(function: Callable[..., Any]) -> list[str]:
 
 def _parameter_path(path: str, parameters: list[str]) -> str:
     """A path that begins with a parameter's name where it is known, not with its place."""
-    place = re.match(r"\d+", path)
-    if place is None or int(place[0]) >= len(parameters):
+    number = re.match(r"\d+", path)
+    if number is None or int(number[0]) >= len(parameters):
         return path
-    return parameters[int(place[0])] + path[place.end() :]
+    return parameters[int(number[0])] + path[number.end() :]

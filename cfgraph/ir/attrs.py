@@ -94,11 +94,11 @@ class TensorValue:
             return True
         if not isinstance(other, TensorValue) or self.dtype is not other.dtype:
             return False
-        mine, theirs = self.array, other.array
+        mine, value = self.array, other.array
         return (
-            bool(mine.shape == theirs.shape and mine.tobytes() == theirs.tobytes())
+            bool(mine.shape == value.shape and mine.tobytes() == value.tobytes())
             if (mine.dtype != object)
-            else bool(mine.shape == theirs.shape and mine.tolist() == theirs.tolist())
+            else bool(mine.shape == value.shape and mine.tolist() == value.tolist())
         )
 
     def __hash__(self) -> int:

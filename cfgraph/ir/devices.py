@@ -29,9 +29,9 @@ class DeviceName(NamedTuple):
     def parse(cls, text: str) -> DeviceName | None:
         """The parts of a device name (`cpu:0` is `/device:CPU:0`); None if it is none."""
         parts: dict[str, str | None] = {}
-        place, text = 0, text if text[:1] in ("/", "") else f"/{text}"
-        while place < len(text.rstrip("/")):
-            match = _COMPONENT.match(text, place)
+        index, text = 0, text if text[:1] in ("/", "") else f"/{text}"
+        while index < len(text.rstrip("/")):
+            match = _COMPONENT.match(text, index)
             if match is None:
                 return None
             found = {key: value for key, value in match.groupdict().items() if value is not None}
@@ -40,7 +40,7 @@ class DeviceName(NamedTuple):
             if "kind" in found:
                 found["kind"] = found["kind"].upper()
             parts.update((key, None if value == "*" else value) for key, value in found.items())
-            place = match.end()
+            index = match.end()
         return cls(**parts)
 
     def __str__(self) -> str:
@@ -67,8 +67,8 @@ def merge_device_names(inner: str, outer: str) -> str:
     return inner if merged == mine else str(merged)
 
 
-DEVICE_KINDS: Final = ("CPU", "GPU")
-MAX_DEVICES: Final = 1024
+_DEVICE_KINDS: Final = ("CPU", "GPU")
+_MAX_DEVICES: Final = 1024
 # kinds of devices that files name in short, and that nothing here runs
 _UNSUPPORTED_KINDS: Final = ("tpu", "npu", "xla_cpu", "xla_gpu")
 
@@ -85,14 +85,14 @@ def parse_devices(devices: str | Iterable[str]) -> tuple[str, ...]:
     UsageError for what is no device, for one that is named twice, and where there is none.
     """
     texts = [devices] if isinstance(devices, str) else list(devices)
-    parts = [part.strip() for text in texts for part in text.split(",") if part.strip()]
-    names = [_full_name(name, part) for part in parts for name in _expand_ranges(part)]
+    parts = [item.strip() for text in texts for item in text.split(",") if item.strip()]
+    names = [_full_name(name, item) for item in parts for name in _expand_ranges(item)]
     if not names:
         raise UsageError("no devices are given", hint="name some: cpu:0,gpu:0")
-    if len(names) > MAX_DEVICES:
-        raise UsageError(f"{len(names)} devices are more than {MAX_DEVICES}")
-    for place, name in enumerate(names):
-        if name in names[:place]:
+    if len(names) > _MAX_DEVICES:
+        raise UsageError(f"{len(names)} devices are more than {_MAX_DEVICES}")
+    for index, name in enumerate(names):
+        if name in names[:index]:
             raise UsageError(f"device {short_device_name(name)} is named twice")
     return tuple(names)
 
@@ -119,12 +119,12 @@ def known_devices_hint(request: str, devices: Sequence[str]) -> str:
 
 def _expand_ranges(text: str) -> list[str]:
     """The devices that ranges of tasks and numbers stand for."""
-    found = [text]
-    while any(_RANGE.search(item) for item in found):
-        found = [made for item in found for made in _expand_range(item, text)]
-        if len(found) > MAX_DEVICES:
-            raise UsageError(f"{text!r} is more than {MAX_DEVICES} devices")
-    return found
+    expanded = [text]
+    while any(_RANGE.search(item) for item in expanded):
+        expanded = [name for item in expanded for name in _expand_range(item, text)]
+        if len(expanded) > _MAX_DEVICES:
+            raise UsageError(f"{text!r} is more than {_MAX_DEVICES} devices")
+    return expanded
 
 
 def _expand_range(item: str, text: str) -> list[str]:
@@ -132,8 +132,8 @@ def _expand_range(item: str, text: str) -> list[str]:
     if match is None:
         return [item]
     first, last = int(match[2]), int(match[3])
-    if not 0 <= last - first < MAX_DEVICES:
-        raise UsageError(f"{text!r} is no range of at most {MAX_DEVICES} devices")
+    if not 0 <= last - first < _MAX_DEVICES:
+        raise UsageError(f"{text!r} is no range of at most {_MAX_DEVICES} devices")
     return [
         f"{item[: match.start()]}{match[1]}{number}{item[match.end() :]}"
         for number in range(first, last + 1)
@@ -147,9 +147,9 @@ def _full_name(name: str, text: str) -> str:
     hint = f"write it as cpu:0, gpu:0-3 or {DeviceName('localhost', '0', '0', 'GPU', '0')}"
     if parts is None or parts.kind is None or "*" in name:
         raise UsageError(f"{text!r} is no device", hint=_kind_hint(name) or hint)
-    if parts.kind not in DEVICE_KINDS:
+    if parts.kind not in _DEVICE_KINDS:
         message = f"{text!r} is a device of kind {parts.kind}, which there is no simulator for"
-        raise UsageError(message, hint=f"one of {', '.join(DEVICE_KINDS)}")
+        raise UsageError(message, hint=f"one of {', '.join(_DEVICE_KINDS)}")
     filled = (
         mine if mine is not None else first for mine, first in zip(parts, _DEFAULTS, strict=True)
     )
@@ -158,4 +158,4 @@ def _full_name(name: str, text: str) -> str:
 
 def _kind_hint(name: str) -> str | None:
     kind = name.partition(":")[0].strip("/").lower()
-    return did_you_mean(kind, [kind.lower() for kind in DEVICE_KINDS])
+    return did_you_mean(kind, [kind.lower() for kind in _DEVICE_KINDS])

@@ -33,11 +33,11 @@ class StagedFiles:
     def make_folder(self, path: str | os.PathLike[str]) -> None:
         """Make a folder, and those around it, that is not there; it goes if the block fails."""
         folder = Path(path)
-        missing = [place for place in (folder, *folder.parents) if not place.exists()]
+        missing = [directory for directory in (folder, *folder.parents) if not directory.exists()]
         try:
-            for place in reversed(missing):
-                place.mkdir()
-                self._folders.append(place)
+            for directory in reversed(missing):
+                directory.mkdir()
+                self._folders.append(directory)
             folder.mkdir(exist_ok=True)
         except OSError as error:
             message = f"the folder cannot be made: {error.strerror}"
@@ -214,10 +214,10 @@ def _similar_file_hint(path: Path) -> str | None:
         names = sorted(os.listdir(path.parent))
     except OSError:
         return None
-    wanted = _stem(path.name)
+    expected = _stem(path.name)
     stems = {_stem(name): name for name in reversed(names) if not name.startswith(".")}
-    longer = [stem for stem in stems if stem.startswith(wanted) and len(wanted) >= _MIN_PREFIX]
-    close = [*longer, *get_close_matches(wanted, stems, 1, _MIN_SIMILARITY)]
+    longer = [stem for stem in stems if stem.startswith(expected) and len(expected) >= _MIN_PREFIX]
+    close = [*longer, *get_close_matches(expected, stems, 1, _MIN_SIMILARITY)]
     return f"did you mean {stems[close[-1]]!r}?" if close else None
 
 

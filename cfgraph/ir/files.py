@@ -19,7 +19,7 @@ from cfgraph.ir.text.parser import parse_graph
 from cfgraph.ir.text.printer import print_graph
 
 FORMATS: Final = ("pb", "pbtxt", "graph")
-UTF8_BOM: Final = b"\xef\xbb\xbf"
+_UTF8_BOM: Final = b"\xef\xbb\xbf"
 _TEXT_BYTES: Final = bytes(range(32, 256)) + b"\t\n\r\f"
 _HEAD_BYTES: Final = 4096
 _PBTXT_START: Final = re.compile(rb"\s*(#[^\n]*\n\s*)*[A-Za-z_]\w*\s*[:{<]")
@@ -67,12 +67,12 @@ def open_graph(path: str | os.PathLike[str], format: str | None = None) -> Loade
 def _open_partition_folder(path: str | os.PathLike[str], format: str | None) -> LoadedGraph:
     sizes: list[int] = []
 
-    def part(data: bytes) -> Graph:
+    def decode(data: bytes) -> Graph:
         loaded = decode_graph(data, format)
         sizes.append(loaded.size)
         return loaded.graph
 
-    graph = load_partitions(path, part)
+    graph = load_partitions(path, decode)
     return LoadedGraph(graph, "parts", sum(sizes))
 
 
@@ -80,7 +80,7 @@ def decode_graph(data: bytes, format: str | None = None) -> LoadedGraph:
     """Read a graph from bytes, and say what kind they were. Raises like `loads`."""
     _check_format(format)
     size = len(data)
-    data = decompress(data).removeprefix(UTF8_BOM)
+    data = decompress(data).removeprefix(_UTF8_BOM)
     if not data:
         raise InvalidInput("the file is empty", code="CFG002")
     kind = format or _text_format(data)
@@ -181,7 +181,7 @@ def saved_variables(path: str | os.PathLike[str], data: bytes) -> SavedVariables
     folder = Path(path) if os.path.isdir(path) else Path(path).parent
     if not (folder / VARIABLES_PREFIX).with_suffix(".index").exists():
         return None
-    saver = find_saver(decompress(data).removeprefix(UTF8_BOM))
+    saver = find_saver(decompress(data).removeprefix(_UTF8_BOM))
     return (
         None if saver is None else SavedVariables(str(path), str(folder / VARIABLES_PREFIX), saver)
     )

@@ -32,16 +32,16 @@ class OutputPorts:
         if op in self._signatures:
             return self._signatures[op]
         function, known = self.library.get(op), registry.lookup(op)
-        found: Signature | None = None
+        signature: Signature | None = None
         if function is not None:
             body = function.definition
-            found = Signature.from_args(body.inputs, body.outputs, body.attr_defs)
+            signature = Signature.from_args(body.inputs, body.outputs, body.attr_defs)
         elif known is not None:
-            found = known.parsed()
-        self._signatures[op] = found
-        if found is not None and found.simple_outputs is not None:
-            self._simple[op] = {arg.name: port for port, arg in enumerate(found.outputs)}
-        return found
+            signature = known.parsed()
+        self._signatures[op] = signature
+        if signature is not None and signature.simple_outputs is not None:
+            self._simple[op] = {arg.name: port for port, arg in enumerate(signature.outputs)}
+        return signature
 
     def find(self, node: Node, name: str, index: int) -> int | None:
         """The port of output `name:index`, or None."""
@@ -114,14 +114,14 @@ class FunctionGraph:
     def needed(self) -> set[Node]:
         """The nodes that the outputs and the control outputs need."""
         queue = [item.node for item in self.returns] + list(self.control_returns)
-        found = set(queue)
+        functions = set(queue)
         while queue:
             node = queue.pop()
             for source in (*(item.node for item in node.inputs), *node.controls):
-                if source not in found:
-                    found.add(source)
+                if source not in functions:
+                    functions.add(source)
                     queue.append(source)
-        return found
+        return functions
 
 
 class FunctionInstances:
@@ -297,10 +297,10 @@ class _FunctionInstantiator:
 
     def node(self, name: str, reader: str) -> Node:
         """A node of the body by name."""
-        found = self.graph.nodes.get(name)
-        if found is None or name in self.arguments:
+        node = self.graph.nodes.get(name)
+        if node is None or name in self.arguments:
             raise self.unresolved(f"^{name}", reader)
-        return found
+        return node
 
     def tensor(self, text: str, reader: str) -> Output:
         """The output that `arg`, `arg:i`, `node:name` or `node:name:i` says."""

@@ -15,14 +15,14 @@ _OLDEST_GENERATION: Final = 2
 class _PausedObjects:
     """What Python does not know, for whom the objects of a pause were always old."""
 
-    made = 0  # since all objects were gone over, by us or by somebody else
-    left = 0  # when we last did so
+    created = 0  # since all objects were gone over, by us or by somebody else
+    survivors = 0  # when we last did so
 
     @classmethod
     def notice(cls, phase: str, info: dict[str, int]) -> None:
         """Begin to count anew when all generations have been gone over."""
         if phase == "stop" and info["generation"] == _OLDEST_GENERATION:
-            cls.made = 0
+            cls.created = 0
 
 
 gc.callbacks.append(_PausedObjects.notice)
@@ -37,16 +37,16 @@ def paused_gc() -> Iterator[None]:
     were left the last time.
     """
     enabled = gc.isenabled()
-    if enabled and _PausedObjects.made > max(MIN_OBJECTS, _PausedObjects.left):
+    if enabled and _PausedObjects.created > max(MIN_OBJECTS, _PausedObjects.survivors):
         gc.collect()
-        _PausedObjects.left = len(gc.get_objects())
+        _PausedObjects.survivors = len(gc.get_objects())
     gc.disable()
-    begun = gc.get_count()[0]
+    start = gc.get_count()[0]
     try:
         yield
     finally:
         if enabled:
-            _PausedObjects.made += max(0, gc.get_count()[0] - begun)
+            _PausedObjects.created += max(0, gc.get_count()[0] - start)
             _move_to_oldest_generation()
             gc.enable()
 

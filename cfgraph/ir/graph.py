@@ -21,7 +21,6 @@ __all__ = [
     "Output",
     "Use",
     "Versions",
-    "faults_error",
     "require_graph",
 ]
 
@@ -61,8 +60,8 @@ class Graph:
 
     def __repr__(self) -> str:
         counts = {"node": len(self), "op": len(self.ops), "function": len(self.functions)}
-        told = (f"{count} {what}{'s' * (count != 1)}" for what, count in counts.items())
-        return f"<Graph of {', '.join(told)}>"
+        descriptions = (f"{count} {what}{'s' * (count != 1)}" for what, count in counts.items())
+        return f"<Graph of {', '.join(descriptions)}>"
 
     def __contains__(self, name: object) -> bool:
         return name in self.nodes
@@ -115,10 +114,10 @@ class Graph:
         `name` is made unique. Raises InvalidInput where inputs or attributes do not fit the op.
         """
         ports = tuple([item.output() if isinstance(item, Node) else item for item in inputs])
-        given = {**attrs, **more_attrs} if attrs else more_attrs
+        all_attrs = {**attrs, **more_attrs} if attrs else more_attrs
         name = self.unique_name(name or op)
         return self.create(
-            name, op, ports, controls, registry.infer_attrs(name, op, ports, given), device
+            name, op, ports, controls, registry.infer_attrs(name, op, ports, all_attrs), device
         )
 
     def create(
@@ -138,12 +137,12 @@ class Graph:
         self.connect(node, inputs, controls)
         return node
 
-    def take_over(self, part: Graph) -> None:
+    def absorb(self, other: Graph) -> None:
         """Make the nodes of another graph, which is of no use after that, nodes of this one.
 
         Raises InvalidInput if a name is taken.
         """
-        for node in part:
+        for node in other:
             if node.name in self.nodes:
                 raise _name_taken_error(node.name)
             self.nodes[node.name] = node
@@ -159,7 +158,7 @@ class Graph:
             self._load_inputs(node, inputs, faults)
         self.edits += 1
         if faults:
-            raise faults_error(faults)
+            raise _faults_error(faults)
 
     def _load_nodes(
         self, records: Iterable[NodeRecord]
@@ -339,10 +338,10 @@ class Graph:
         return f"{base}_{number}"
 
 
-def require_graph(given: object) -> None:
+def require_graph(value: object) -> None:
     """Raise UsageError for what is no graph, like the name of a file."""
-    if not isinstance(given, Graph):
-        message = f"{given!r} is no Graph"
+    if not isinstance(value, Graph):
+        message = f"{value!r} is no Graph"
         raise UsageError(message, hint="cfgraph.load(path) reads one from a file")
 
 
@@ -364,7 +363,7 @@ def _unknown_input_error(node: Node, text: str, base: str, nodes: Iterable[str])
     return InvalidInput(message, node=node, hint=hint, code="CFG105")
 
 
-def faults_error(faults: list[InvalidInput]) -> InvalidInput:
+def _faults_error(faults: list[InvalidInput]) -> InvalidInput:
     """The first fault as an error that carries all of them as findings."""
     first = faults[0]
     more = f" (and {len(faults) - 1} more faults)" if len(faults) > 1 else ""

@@ -24,14 +24,14 @@ def copy_graph(graph: Graph, nodes: Iterable[Node] | None = None) -> Graph:
     copy.gradient_functions = dict(graph.gradient_functions)
     copy.versions, copy.origin = graph.versions, graph.origin
     chosen = list(graph if nodes is None else nodes)
-    made: dict[Node, Node] = {}
+    copies: dict[Node, Node] = {}
     for node in chosen:
         twin = copy.create(node.name, node.op, attrs=dict(node.attrs), device=node.device)
         twin.origin = node.origin
-        made[node] = twin
+        copies[node] = twin
     for node in chosen:
-        inputs = [Output(made[item.node], item.port) for item in node.inputs]
-        copy.connect(made[node], inputs, [made[control] for control in node.controls])
+        inputs = [Output(copies[item.node], item.port) for item in node.inputs]
+        copy.connect(copies[node], inputs, [copies[control] for control in node.controls])
     return copy
 
 
@@ -43,18 +43,18 @@ def called_functions(
         return set()
     chosen = graph if nodes is None else nodes
     todo = [*more, *(name for node in chosen for name in _called_names(node.op, node.attrs))]
-    found: set[str] = set()
+    names: set[str] = set()
     while todo:
         name = todo.pop()
         function = graph.functions.get(name)
-        if function is None or name in found:
+        if function is None or name in names:
             continue
-        found.add(name)
+        names.add(name)
         if name in graph.gradient_functions:
             todo.append(graph.gradient_functions[name])
         for node in function.definition.nodes:
             todo.extend(_called_names(node.op, node.attrs))
-    return found
+    return names
 
 
 def remove_uncalled_functions(graph: Graph, more: Iterable[str] = ()) -> None:
@@ -67,10 +67,10 @@ def remove_uncalled_functions(graph: Graph, more: Iterable[str] = ()) -> None:
 def _called_names(op: str, attrs: Mapping[str, Any]) -> Iterator[str]:
     yield op
     for value in attrs.values():
-        for part in value if type(value) is tuple else (value,):
-            if type(part) is Func:
-                yield part.name
-                yield from _called_names(part.name, part.attrs)
+        for element in value if type(value) is tuple else (value,):
+            if type(element) is Func:
+                yield element.name
+                yield from _called_names(element.name, element.attrs)
 
 
 def function_from_nodes(

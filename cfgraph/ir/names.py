@@ -63,8 +63,8 @@ def misspelled_op_hint(name: str, known: Iterable[str]) -> str | None:
     """
     if not _MIN_OP_NAME < len(name) <= _MAX_NAME_LENGTH:
         return None
-    found = next((op for op in sorted(known) if op != name and _is_typo(name, op)), None)
-    return f"did you mean {found!r}?" if found else None
+    match = next((op for op in sorted(known) if op != name and _is_typo(name, op)), None)
+    return f"did you mean {match!r}?" if match else None
 
 
 _MIN_OP_NAME: Final = 4
@@ -72,16 +72,16 @@ _MIN_OP_NAME: Final = 4
 
 def _is_typo(name: str, op: str) -> bool:
     """True if they differ in a letter more, less or other, two swapped, case, or a missing `Op`."""
-    one, other = name.lower(), op.lower()
-    if abs(len(one) - len(other)) > len("op"):
+    a, b = name.lower(), op.lower()
+    if abs(len(a) - len(b)) > len("op"):
         return False
     start = 0
-    while start < min(len(one), len(other)) and one[start] == other[start]:
+    while start < min(len(a), len(b)) and a[start] == b[start]:
         start += 1
-    one, other = one[start:], other[start:]
-    while one and other and one[-1] == other[-1]:
-        one, other = one[:-1], other[:-1]
-    if any(sign.isdigit() for sign in one + other):
+    a, b = a[start:], b[start:]
+    while a and b and a[-1] == b[-1]:
+        a, b = a[:-1], b[:-1]
+    if any(sign.isdigit() for sign in a + b):
         return False
-    swapped = len(one) == len(other) and len(one) == len("xy") and one == other[::-1]
-    return swapped or max(len(one), len(other)) <= 1 or (not one and other == "op")
+    swapped = len(a) == len(b) and len(a) == len("xy") and a == b[::-1]
+    return swapped or max(len(a), len(b)) <= 1 or (not a and b == "op")

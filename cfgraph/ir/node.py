@@ -63,8 +63,8 @@ class Node:
 
     def output(self, port: int = 0) -> Output:
         """One output of this node."""
-        made: Output = make_pair(Output, (self, port))
-        return made
+        output: Output = make_pair(Output, (self, port))
+        return output
 
     def attr(self, key: str) -> Any:
         """The value of an attribute, or its default. Raises InvalidInput where it has neither."""

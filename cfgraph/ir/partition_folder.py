@@ -30,7 +30,7 @@ def is_partition_folder(path: str | os.PathLike[str]) -> bool:
     return os.path.isfile(os.path.join(path, MANIFEST))
 
 
-def split_by_device(graph: Graph) -> dict[str, Graph]:
+def _split_by_device(graph: Graph) -> dict[str, Graph]:
     """A graph for each device, with the functions that its nodes call; the first has the others.
 
     Raises UsageError for a node without a device, and where an edge crosses.
@@ -47,12 +47,12 @@ def split_by_device(graph: Graph) -> dict[str, Graph]:
 
 
 def _device_graph(graph: Graph, nodes: list[Node], called: set[str]) -> Graph:
-    part = copy_graph(graph, nodes)
+    partition = copy_graph(graph, nodes)
     for name in graph.functions:
         if name not in called:
-            del part.functions[name]
-            part.gradient_functions.pop(name, None)
-    return part
+            del partition.functions[name]
+            partition.gradient_functions.pop(name, None)
+    return partition
 
 
 def _require_local_inputs(node: Node) -> None:
@@ -80,19 +80,19 @@ def stage_partitions(
     Files of the graph that was there before go. Raises UsageError where the graph is not
     partitioned, or a file cannot be written.
     """
-    parts, place = split_by_device(graph), Path(folder)
+    partitions, target = _split_by_device(graph), Path(folder)
     rows = [
-        {"device": device, "file": f"{_file_name(device)}.{format}", "nodes": len(part)}
-        for device, part in parts.items()
+        {"device": device, "file": f"{_file_name(device)}.{format}", "nodes": len(partition)}
+        for device, partition in partitions.items()
     ]
     manifest = {"format": _FORMAT, "version": _VERSION, "parts": rows}
-    stale = _existing_graph_files(place) - {str(row["file"]) for row in rows}
-    files.make_folder(place)
-    for row, part in zip(rows, parts.values(), strict=True):
-        files.write(place / str(row["file"]), dumps(part, format))
-    files.write(place / MANIFEST, json.dumps(manifest, indent=1).encode() + b"\n")
+    stale = _existing_graph_files(target) - {str(row["file"]) for row in rows}
+    files.make_folder(target)
+    for row, partition in zip(rows, partitions.values(), strict=True):
+        files.write(target / str(row["file"]), dumps(partition, format))
+    files.write(target / MANIFEST, json.dumps(manifest, indent=1).encode() + b"\n")
     for name in stale:
-        files.remove(place / name)
+        files.remove(target / name)
 
 
 def _file_name(device: str) -> str:
@@ -115,27 +115,27 @@ def load_partitions(folder: str | os.PathLike[str], load: Callable[[bytes], Grap
     Raises InvalidInput where the manifest or a file is not as it should be, or parts contradict
     each other.
     """
-    place = Path(folder)
+    source = Path(folder)
     whole = Graph()
-    for number, name in enumerate(_manifest_files(place)):
-        part = load(read_file(place / name))
+    for number, name in enumerate(_manifest_files(source)):
+        partition = load(read_file(source / name))
         if not number:
-            whole.versions, whole.origin = part.versions, part.origin
+            whole.versions, whole.origin = partition.versions, partition.origin
         try:
-            _merge_partition(whole, part)
+            _merge_partition(whole, partition)
         except InvalidInput as error:
-            error.path = error.path or str(place / name)
+            error.path = error.path or str(source / name)
             raise
     return whole
 
 
-def join_partitions(parts: Iterable[Graph]) -> Graph:
+def merge_partitions(parts: Iterable[Graph]) -> Graph:
     """One graph of several parts, whose nodes it takes over. Raises like `load_parts`."""
     whole = Graph()
-    for number, part in enumerate(parts):
+    for number, partition in enumerate(parts):
         if not number:
-            whole.versions, whole.origin = part.versions, part.origin
-        _merge_partition(whole, part)
+            whole.versions, whole.origin = partition.versions, partition.origin
+        _merge_partition(whole, partition)
     return whole
 
 
@@ -144,7 +144,7 @@ def _manifest_files(folder: Path) -> Iterator[str]:
     path = folder / MANIFEST
     try:
         manifest: Any = json.loads(read_file(path))
-        names = [part["file"] for part in manifest["parts"]]
+        names = [name["file"] for name in manifest["parts"]]
     except (ValueError, LookupError, TypeError, RecursionError):
         raise InvalidInput("the manifest lists no parts", path=path, code="CFG004") from None
     if manifest.get("format") != _FORMAT or manifest.get("version") != _VERSION:
@@ -158,15 +158,15 @@ def _manifest_files(folder: Path) -> Iterator[str]:
     return iter(names)
 
 
-def _merge_partition(whole: Graph, part: Graph) -> None:
+def _merge_partition(whole: Graph, partition: Graph) -> None:
     """Take a part over into the whole."""
-    if part.versions != whole.versions:
-        message = f"the parts are of different versions: {part.versions} and {whole.versions}"
+    if partition.versions != whole.versions:
+        message = f"the parts are of different versions: {partition.versions} and {whole.versions}"
         raise InvalidInput(message, code="CFG120")
-    for name, function in part.functions.items():
+    for name, function in partition.functions.items():
         known = whole.functions.setdefault(name, function)
         if known is not function and function_to_bytes(known) != function_to_bytes(function):
             message = f"the name {name!r} is given to two different functions"
             raise InvalidInput(message, code="CFG104")
-    whole.gradient_functions.update(part.gradient_functions)
-    whole.take_over(part)
+    whole.gradient_functions.update(partition.gradient_functions)
+    whole.absorb(partition)

@@ -75,9 +75,9 @@ class Shape:
         if self.dims == other.dims:
             return Shape(self.dims) if self.names else self
         rank = max(len(self.dims), len(other.dims))
-        mine = (1,) * (rank - len(self.dims)) + self.dims
-        theirs = (1,) * (rank - len(other.dims)) + other.dims
-        return Shape(_broadcast_dim(a, b, self, other) for a, b in zip(mine, theirs, strict=True))
+        own = (1,) * (rank - len(self.dims)) + self.dims
+        extended = (1,) * (rank - len(other.dims)) + other.dims
+        return Shape(_broadcast_dim(a, b, self, other) for a, b in zip(own, extended, strict=True))
 
     def __add__(self, other: Shape) -> Shape:
         if self.dims is None or other.dims is None:

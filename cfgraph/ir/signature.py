@@ -54,8 +54,8 @@ class Signature:
         self.attrs: dict[str, AttrDef] = {
             a.name: a for a in map(_parse_attr, _split_top_level(attrs))
         }
-        self.inputs = tuple(self._arg(part) for part in _split_top_level(inputs))
-        self.outputs = tuple(self._arg(part) for part in _split_top_level(outputs))
+        self.inputs = tuple(self._arg(piece) for piece in _split_top_level(inputs))
+        self.outputs = tuple(self._arg(piece) for piece in _split_top_level(outputs))
         for arg in (*self.inputs, *self.outputs):
             self._declare(arg)
 
@@ -64,14 +64,14 @@ class Signature:
         cls, inputs: tuple[ArgDef, ...], outputs: tuple[ArgDef, ...], attrs: Mapping[str, AttrDef]
     ) -> Signature:
         """A signature from its parts; attributes that only an argument names are declared."""
-        made = cls("->")
-        made.inputs, made.outputs, made.attrs = inputs, outputs, dict(attrs)
+        signature = cls("->")
+        signature.inputs, signature.outputs, signature.attrs = inputs, outputs, dict(attrs)
         for arg in (*inputs, *outputs):
-            made._declare(arg)
-        return made
+            signature._declare(arg)
+        return signature
 
     def _arg(self, text: str) -> ArgDef:
-        name, _, kind = (part.strip() for part in text.partition(":"))
+        name, _, kind = (piece.strip() for piece in text.partition(":"))
         count, star, rest = kind.partition("*")
         kind = rest.strip() if star else kind
         is_ref = kind.startswith("Ref(")
@@ -172,17 +172,17 @@ class Signature:
             raise ValueError(message)
         return attr.default
 
-    def infer(self, types: Sequence[DType | None], given: Mapping[str, Any]) -> dict[str, Any]:
+    def infer(self, types: Sequence[DType | None], known: Mapping[str, Any]) -> dict[str, Any]:
         """The type and count attributes that follow from the types of the inputs.
 
         Attributes already `given` are kept. Raises ValueError where the number of inputs does not
         fit, or an attribute cannot be told.
         """
-        attrs = dict(given)
+        attrs = dict(known)
         rest = list(types)
         for arg in self.inputs:
-            take = self._take(arg, rest, attrs)
-            mine, rest = rest[:take], rest[take:]
+            count = self._input_count(arg, rest, attrs)
+            mine, rest = rest[:count], rest[count:]
             self._bind_arg(arg, mine, attrs)
         if rest:
             message = f"{len(types)} inputs given, {len(types) - len(rest)} wanted"
@@ -191,25 +191,25 @@ class Signature:
             self.arg_types(arg, attrs)
         return attrs
 
-    def _take(self, arg: ArgDef, rest: list[DType | None], attrs: Mapping[str, Any]) -> int:
+    def _input_count(self, arg: ArgDef, rest: list[DType | None], attrs: Mapping[str, Any]) -> int:
         """How many of the inputs that are left belong to an argument."""
         if not self._is_list(arg):
-            wanted = 1
+            count = 1
         elif arg.count and arg.count in attrs:
-            wanted = int(attrs[arg.count])
+            count = int(attrs[arg.count])
         elif arg.type_attr and arg.type_attr in attrs and not arg.count:
-            wanted = len(attrs[arg.type_attr])
+            count = len(attrs[arg.type_attr])
         else:
             later = self.inputs[self.inputs.index(arg) + 1 :]
             sharing = 1 + sum(arg.count is not None and arg.count == a.count for a in later)
-            wanted, over = divmod(len(rest) - len(later) + sharing - 1, sharing)
+            count, over = divmod(len(rest) - len(later) + sharing - 1, sharing)
             if over:
                 message = f"{len(rest)} inputs do not make {sharing} lists of one length"
                 raise ValueError(message)
-        if wanted < 0 or wanted > len(rest):
+        if count < 0 or count > len(rest):
             message = f"input {arg.name!r} is missing"
             raise ValueError(message)
-        return wanted
+        return count
 
     def _bind_arg(self, arg: ArgDef, types: list[DType | None], attrs: dict[str, Any]) -> None:
         if arg.count:
@@ -220,14 +220,14 @@ class Signature:
         if self.attrs[arg.type_attr].kind == "list(type)" and not arg.count:
             if None not in known:
                 attrs.setdefault(arg.type_attr, tuple(known))
-        elif told := [t for t in known if t is not None]:
-            attrs.setdefault(arg.type_attr, told[0])
+        elif dtypes := [t for t in known if t is not None]:
+            attrs.setdefault(arg.type_attr, dtypes[0])
 
 
 def _split_top_level(text: str) -> list[str]:
     """Split at the commas that are outside of brackets and quotes."""
     parts, depth, start, quoted = [], 0, 0, False
-    for place, char in enumerate(text):
+    for index, char in enumerate(text):
         if char == "'":
             quoted = not quoted
         elif quoted:
@@ -237,10 +237,10 @@ def _split_top_level(text: str) -> list[str]:
         elif char in ")]}":
             depth -= 1
         elif char == "," and depth == 0:
-            parts.append(text[start:place].strip())
-            start = place + 1
+            parts.append(text[start:index].strip())
+            start = index + 1
     parts.append(text[start:].strip())
-    return [part for part in parts if part]
+    return [piece for piece in parts if piece]
 
 
 _ATTR_DEF: Final = re.compile(
@@ -273,7 +273,7 @@ def _parse_attr(text: str) -> AttrDef:
 def _parse_default(text: str, kind: str) -> Any:
     """One default: `'text'`, `3`, `0.5`, `true`, `float32`, `?`, `[2,-1]`, a list in brackets."""
     if kind.startswith("list("):
-        return tuple(_parse_default(part, kind[5:-1]) for part in _split_top_level(text[1:-1]))
+        return tuple(_parse_default(piece, kind[5:-1]) for piece in _split_top_level(text[1:-1]))
     if kind == "string":
         return text.strip("'").encode()
     if kind == "type":

@@ -77,28 +77,28 @@ class _DepthFirstSort:
     def visit(self, start: Node) -> None:
         """Place a node after all that it waits for."""
         todo, order = self.todo, self.order
-        trail, places, pending = [start], {start: 0}, [iter(self.needs(start))]
+        trail, indices, pending = [start], {start: 0}, [iter(self.needs(start))]
         # the highest place on the trail, up to each place, that a listed cycle holds
         listed = [-1]
         while trail:
             for source in pending[-1]:
                 if source not in todo:
                     continue
-                place = places.get(source)
-                if place is None:
-                    places[source] = len(trail)
+                index = indices.get(source)
+                if index is None:
+                    indices[source] = len(trail)
                     trail.append(source)
                     listed.append(listed[-1])
                     pending.append(iter(self.needs(source)))
                     break
-                if listed[-1] < place:
-                    self.cycles.append(tuple(reversed(trail[place:])))
-                    listed[place:] = range(place, len(trail))
+                if listed[-1] < index:
+                    self.cycles.append(tuple(reversed(trail[index:])))
+                    listed[index:] = range(index, len(trail))
             else:
                 node = trail.pop()
                 pending.pop()
                 listed.pop()
-                del places[node], todo[node]
+                del indices[node], todo[node]
                 order.append(node)
 
     def needs(self, node: Node) -> list[Node]:
@@ -109,7 +109,7 @@ class _DepthFirstSort:
             needs = [item for item in needs if item not in cut]
         if needs and self.roles[node.op] is Role.MERGE:
             needs = [item for item in needs if self.roles[item[0].op] is not Role.NEXT_ITERATION]
-        found = [item[0] for item in needs]
+        needed = [item[0] for item in needs]
         if node.controls:
-            found.extend(control for control in node.controls if control in todo)
-        return found
+            needed.extend(control for control in node.controls if control in todo)
+        return needed

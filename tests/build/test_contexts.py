@@ -49,7 +49,8 @@ def test_a_body_has_names_of_its_own() -> None:
 def test_a_name_that_files_cannot_hold_is_refused(name: str) -> None:
     b, _ = start()
     assert (
-        rejection(lambda: b.scope(name).__enter__()).message == f"{name!r} is no name for a scope"
+        rejection(lambda: b.scope(name).__enter__()).message
+        == f"{name!r} is not a valid name for a scope"
     )
 
 

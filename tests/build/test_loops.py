@@ -132,7 +132,7 @@ def test_a_loop_variable_keeps_its_type() -> None:
     b, limit, x = summing()
     error = rejection(lambda: b.while_loop(lambda i, a: i < limit, lambda i, a: (i + 1, i), [0, x]))
     assert error.message == (
-        "loop variable 'a' of 'while' is float32 when the loop begins and int32 after an iteration"
+        "loop variable 'a' of 'while' is float32 before the loop and int32 after an iteration"
     )
 
 
@@ -140,8 +140,7 @@ def test_a_loop_variable_keeps_its_shape() -> None:
     b, _, x = summing()
     error = rejection(lambda: b.while_loop(lambda s: True, lambda s: {"a": s["a"][:1]}, {"a": x}))
     assert error.message == (
-        "loop variable 'a' of 'while' has the shape [2] when the loop begins and [1] after an "
-        "iteration"
+        "loop variable 'a' of 'while' has shape [2] before the loop and [1] after an iteration"
     )
     assert error.hint == "shape_invariants={'a': [None]}, if that is meant"
     error = rejection(
@@ -157,13 +156,11 @@ def test_a_loop_variable_keeps_its_shape() -> None:
 def test_loop_variables_keep_their_number_and_structure() -> None:
     b, limit, x = summing()
     error = rejection(lambda: b.while_loop(lambda i, a: i < limit, lambda i, a: i + 1, [0, x]))
-    assert "(*, *) when the loop begins, * after an iteration" in error.message
+    assert "(*, *) before the loop, * after an iteration" in error.message
     error = rejection(
         lambda: b.while_loop(lambda i, a: i < limit, lambda i, a: (i, (a, a)), [0, x])
     )
-    assert error.message.startswith(
-        "loop variable 'a' of 'while' is * when the loop begins, (*, *)"
-    )
+    assert error.message.startswith("loop variable 'a' of 'while' is * before the loop, (*, *)")
 
 
 def test_a_condition_is_one_scalar_bool() -> None:

@@ -175,7 +175,7 @@ MISTAKES = {
     "AddN needs at least 1 in 'inputs', not 0": lambda b, x, k: b.AddN([]),
     "input 1 is k:0 of type int32, AddV2 wants float64": lambda b, x, k: x + k,
     "FloorMod, input 'y': 1.5 is no int32": lambda b, x, k: k % 1.5,
-    "Sqrt takes no int32 as x": lambda b, x, k: b.Sqrt(k),
+    "Sqrt does not accept int32 for x": lambda b, x, k: b.Sqrt(k),
     "Sqrt takes no 'a' as 'x'": lambda b, x, k: b.Sqrt("a"),
     "AddV2: shapes [2] and [3] do not broadcast": lambda b, x, k: b.AddV2(x, [1, 2, 3]),
     "Identity: 'input' is an operation, which has no value to read": (
@@ -185,7 +185,7 @@ MISTAKES = {
     "MatMul wants True or False for the attribute 'transpose_a', not 'yes'": (
         lambda b, x, k: b.MatMul(x, x, transpose_a="yes")
     ),
-    "'_x' is no name for a node": lambda b, x, k: b.Identity(x, name="_x"),
+    "'_x' is not a valid name for a node": lambda b, x, k: b.Identity(x, name="_x"),
     "'x:0' belongs to the graph of another Builder": lambda b, x, k: Builder().Identity(x),
     "1099511627776 is no int32": lambda b, x, k: b.const(2**40, "int32"),
     "no element type holds [[1.0], [2.0, 3]]": lambda b, x, k: b.const([[1.0], [2.0, 3]]),

@@ -32,7 +32,7 @@ def test_garbage_made_meanwhile_is_collected_later() -> None:
 
 
 def test_what_was_dropped_is_let_go_of_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gc_pause._PausedObjects, "left", 0)
+    monkeypatch.setattr(gc_pause._PausedObjects, "survivors", 0)
     alive = weakref.WeakSet[Thing]()
     for _ in range(3 + 2 * (MIN_OBJECTS + len(gc.get_objects())) // 100_000):
         with paused_gc():

@@ -389,8 +389,8 @@ def test_a_part_whose_names_are_taken_is_not_taken_over() -> None:
     for graph in (whole, part):
         graph.add("NoOp", name="a")
     with pytest.raises(InvalidInput, match="the name 'a' is given to two nodes"):
-        whole.take_over(part)
+        whole.absorb(part)
     part.rename(part["a"], "b")
     before = whole.edits
-    whole.take_over(part)
+    whole.absorb(part)
     assert (list(whole.nodes), whole.edits > before) == (["a", "b"], True)

@@ -10,7 +10,7 @@ import pytest
 
 import cfgraph
 from cfgraph.ir.graph import Graph
-from cfgraph.ir.partition_folder import join_partitions
+from cfgraph.ir.partition_folder import merge_partitions
 from cfgraph.ir.serde import graph_def
 from cfgraph.passes.place.place import place
 from cfgraph.runtime.trace.events import Recorder
@@ -77,7 +77,7 @@ def test_graphs_that_ask_for_devices(
     graph = cfgraph.load(fixtures / "graphs" / name)
     want, written = parts_of(graph, fetches, feeds)
     assert len(written) > 1
-    session = cfgraph.Session(join_partitions(written), schedule=schedule)
+    session = cfgraph.Session(merge_partitions(written), schedule=schedule)
     recorder = Recorder()
     require_equal(session.run(fetches, feeds, trace=recorder), want)
     assert len({event.device for event in recorder.events}) == len(written)
@@ -93,7 +93,7 @@ def test_graphs_that_were_placed_at_random(
     graph = cfgraph.load(fixtures / "graphs" / name)
     place(graph, devices="cpu:0-2", seed=seed)
     want, written = parts_of(graph, fetches, feeds)
-    whole = join_partitions(written)
+    whole = merge_partitions(written)
     session = cfgraph.Session(whole, schedule="random", schedule_seed=seed)
     require_equal(session.run(fetches, needed(whole, feeds)), want)
 
@@ -111,7 +111,7 @@ def test_random_programs_that_were_placed_at_random() -> None:
         want, written = parts_of(program.graph, fetches, feeds, ("init",))
         state = cfgraph.Session(program.graph)
         state.run(targets=["init"])
-        whole = join_partitions(written)
+        whole = merge_partitions(written)
         session = cfgraph.Session(whole, state=state.state)
         require_equal(session.run(fetches, needed(whole, feeds)), want)
 
@@ -120,4 +120,4 @@ def test_what_is_not_fed_is_named_by_its_own_name(fixtures: Path) -> None:
     graph = cfgraph.load(fixtures / "graphs" / "eight_devices.pb")
     _, written = parts_of(graph, ["out1:0"], {"n:0": 1})
     with pytest.raises(cfgraph.UsageError, match=r"a feed is missing: _arg_n_0_0:0 \(int32\)"):
-        cfgraph.Session(join_partitions(written)).run(["out1:0"])
+        cfgraph.Session(merge_partitions(written)).run(["out1:0"])

@@ -137,13 +137,13 @@ def encode_attr(value: Any, proto: Any, level: int = 0) -> None:
         encode_tensor(value, proto.tensor)
     elif isinstance(value, Func):
         proto.func.SetInParent()
-        encode_func(value, proto.func, level)
+        _encode_func(value, proto.func, level)
     else:
         arm, plain = _scalar_field(value)
         setattr(proto, arm, plain)
 
 
-def encode_func(func: Func, proto: Any, level: int = 0) -> None:
+def _encode_func(func: Func, proto: Any, level: int = 0) -> None:
     """Write a Func into an empty NameAttrList. Raises like `encode_attr`."""
     if level + _FUNC_NESTING > _MAX_NESTING:
         message = "attributes of functions are nested too deeply to be written"
@@ -161,7 +161,7 @@ def _encode_list(values: tuple[Any, ...] | list[Any], proto: Any, level: int) ->
         elif isinstance(value, TensorValue):
             encode_tensor(value, proto.tensor.add())
         elif isinstance(value, Func):
-            encode_func(value, proto.func.add(), level)
+            _encode_func(value, proto.func.add(), level)
         else:
             arm, plain = _scalar_field(value)
             getattr(proto, arm).append(plain)

@@ -42,11 +42,11 @@ def table_entries(data: bytes) -> Iterator[tuple[bytes, bytes]]:
         raise _table_error("it does not end as a table does")
     footer = _TableReader(data, len(data) - _FOOTER_BYTES, len(data))
     footer.handle()  # of statistics that nobody reads
-    left = len(data)
+    remaining = len(data)
     for _, where in _read_block(data, *footer.handle()):
         start, size = _TableReader(where, 0, len(where)).handle()
-        left -= size
-        if left < 0:
+        remaining -= size
+        if remaining < 0:
             raise _table_error("its blocks are more than the file")
         yield from _read_block(data, start, size)
 
@@ -61,28 +61,28 @@ def _read_block(data: bytes, start: int, size: int) -> Iterator[tuple[bytes, byt
     if restarts > size:
         raise _table_error("a block is shorter than it says")
     reader, key = _TableReader(data, start, end - restarts), b""
-    most = max(_MAX_TRUSTED_BYTES, _MAX_COMPRESSION_RATIO * size)
-    while reader.place < reader.end:
+    allowance = max(_MAX_TRUSTED_BYTES, _MAX_COMPRESSION_RATIO * size)
+    while reader.offset < reader.end:
         shared, added, length = reader.varint(), reader.varint(), reader.varint()
         if shared > len(key):
             raise _table_error("a key shares more than there is")
-        key = key[:shared] + reader.take(added)
-        most -= len(key)
-        if most < 0:
+        key = key[:shared] + reader.read(added)
+        allowance -= len(key)
+        if allowance < 0:
             raise _table_error("its keys are too long")
-        yield key, reader.take(length)
+        yield key, reader.read(length)
 
 
 class _TableReader:
     """Reads numbers and bytes, and never beyond its end."""
 
-    def __init__(self, data: bytes, place: int, end: int) -> None:
-        self.data, self.place, self.end = data, place, end
+    def __init__(self, data: bytes, offset: int, end: int) -> None:
+        self.data, self.offset, self.end = data, offset, end
 
     def varint(self) -> int:
         """A number of seven bits a byte, the lowest first."""
         try:
-            value, self.place = read_varint(self.data, self.place, self.end)
+            value, self.offset = read_varint(self.data, self.offset, self.end)
         except ValueError as error:
             raise _table_error(str(error)) from None
         return value
@@ -91,13 +91,13 @@ class _TableReader:
         """Where a block is, and its size."""
         return self.varint(), self.varint()
 
-    def take(self, size: int) -> bytes:
+    def read(self, size: int) -> bytes:
         """Some bytes."""
-        if self.place + size > self.end:
+        if self.offset + size > self.end:
             raise _table_error("it is incomplete")
-        found = self.data[self.place : self.place + size]
-        self.place += size
-        return found
+        data = self.data[self.offset : self.offset + size]
+        self.offset += size
+        return data
 
 
 def _table_error(reason: str) -> InvalidInput:
@@ -119,9 +119,9 @@ class Checkpoint:
         self.prefix = prefix
         index = f"{prefix}.index"
         try:
-            found = dict(table_entries(read_file(index)))
+            entries = dict(table_entries(read_file(index)))
             self.header = parse_message(
-                tensor_bundle_pb2.BundleHeaderProto(), found.pop(b"", b""), "checkpoint"
+                tensor_bundle_pb2.BundleHeaderProto(), entries.pop(b"", b""), "checkpoint"
             )
         except (InvalidInput, Unsupported) as error:
             error.path = error.path or index
@@ -131,7 +131,7 @@ class Checkpoint:
             raise InvalidInput(f"a checkpoint in {shards} shards", path=index, code="CFG038")
         if self.header.endianness:
             raise Unsupported("the numbers in it are big-endian", path=index, code="CFG038")
-        self.entries = {key.decode(errors="surrogateescape"): data for key, data in found.items()}
+        self.entries = {key.decode(errors="surrogateescape"): data for key, data in entries.items()}
 
     def read(self, name: str) -> Any:
         """A tensor by its key.
@@ -196,17 +196,17 @@ def _is_stored_dtype(dtype: DType) -> bool:
 def _decode_strings(data: bytes, count: int, prefix: str) -> Any:
     """Texts: the length of each as a varint, a checksum of these, and the bytes of all."""
     try:
-        lengths, place = read_varints(data, count)
+        lengths, offset = read_varints(data, count)
     except ValueError:
         raise _missing_bytes_error(prefix) from None
-    place += _CHECKSUM_BYTES
-    if place + sum(lengths) != len(data):
+    offset += _CHECKSUM_BYTES
+    if offset + sum(lengths) != len(data):
         raise _missing_bytes_error(prefix)
-    made = np.empty(count, object)
+    strings = np.empty(count, object)
     for number, length in enumerate(lengths):
-        made[number] = data[place : place + length]
-        place += length
-    return made
+        strings[number] = data[offset : offset + length]
+        offset += length
+    return strings
 
 
 def _missing_bytes_error(path: str) -> InvalidInput:

@@ -47,10 +47,10 @@ def find_saver(data: bytes) -> Saver | None:
         content = data.decode(errors="replace")
         if _first_field(content) in saved.DESCRIPTOR.fields_by_name:
             _parse_text(content, saved)
-    said = saved.meta_graphs[0].saver_def if saved.meta_graphs else None
-    if said is None or not said.restore_op_name or not said.filename_tensor_name:
+    saver = saved.meta_graphs[0].saver_def if saved.meta_graphs else None
+    if saver is None or not saver.restore_op_name or not saver.filename_tensor_name:
         return None
-    return Saver(said.restore_op_name, said.filename_tensor_name)
+    return Saver(saver.restore_op_name, saver.filename_tensor_name)
 
 
 def _first_field(content: str) -> str:

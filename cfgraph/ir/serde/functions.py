@@ -35,8 +35,8 @@ class EncodedFunction:
             control_returns=_in_signature_order(proto.control_ret, signature.control_output),
             attrs={key: decode_exact(value) for key, value in sorted(proto.attr.items())},
             arg_attrs={
-                place: {key: decode_exact(value) for key, value in sorted(attrs.attr.items())}
-                for place, attrs in sorted(proto.arg_attr.items())
+                index: {key: decode_exact(value) for key, value in sorted(attrs.attr.items())}
+                for index, attrs in sorted(proto.arg_attr.items())
             },
             stateful=signature.is_stateful,
         )
@@ -44,8 +44,8 @@ class EncodedFunction:
 
 def _in_signature_order(mapping: Mapping[str, str], order: Any) -> dict[str, str]:
     """A map's entries in the order of the signature, others after them by name."""
-    place = {name: index for index, name in enumerate(order)}
-    names = sorted(mapping, key=lambda name: (place.get(name, len(place)), name))
+    index = {name: index for index, name in enumerate(order)}
+    names = sorted(mapping, key=lambda name: (index.get(name, len(index)), name))
     return {name: mapping[name] for name in names}
 
 
@@ -90,17 +90,17 @@ def _write_definition(name: str, definition: FunctionDefinition, proto: Any) -> 
     for attr in definition.attr_defs.values():
         _write_attr_def(attr, proto.signature.attr.add())
     for node in definition.nodes:
-        write_body_node(node, proto.node_def.add())
+        _write_body_node(node, proto.node_def.add())
     for output, tensor in definition.returns.items():
         proto.ret[output] = tensor
     for output, node_name in definition.control_returns.items():
         proto.control_ret[output] = node_name
     write_attrs(definition.attrs, {}, proto.attr)
-    for place, attrs in definition.arg_attrs.items():
-        write_attrs(attrs, {}, proto.arg_attr[place].attr)
+    for index, attrs in definition.arg_attrs.items():
+        write_attrs(attrs, {}, proto.arg_attr[index].attr)
 
 
-def write_body_node(node: BodyNode, proto: Any) -> None:
+def _write_body_node(node: BodyNode, proto: Any) -> None:
     """Write a body node into an empty NodeDef; one from a file with all that it held."""
     loaded: Mapping[str, Any] = {}
     if node.origin is not None:
@@ -201,10 +201,10 @@ def _merge_extra(extra: Any, target: Any) -> None:
     rest = function_pb2.FunctionDef()
     rest.CopyFrom(extra)
     for name, _ in _KNOWN_FIELDS:
-        for part, more in zip(
+        for field, more in zip(
             getattr(target.signature, name), getattr(rest.signature, name), strict=False
         ):
-            part.MergeFrom(more)
+            field.MergeFrom(more)
         rest.signature.ClearField(name)
     target.MergeFrom(rest)
 

@@ -100,7 +100,7 @@ def _write_library(graph: Graph, proto: Any) -> None:
         pair.function_name, pair.gradient_func = name, gradient
 
 
-def input_strings(node: Node) -> list[str]:
+def _input_strings(node: Node) -> list[str]:
     """The inputs of a node as the file writes them."""
     texts = [source.name if port == 0 else f"{source.name}:{port}" for source, port in node.inputs]
     texts.extend("^" + control.name for control in node.controls)
@@ -109,7 +109,7 @@ def input_strings(node: Node) -> list[str]:
 
 def original_inputs(node: Node) -> list[str]:
     """The inputs of a node in the file's own words, where these still say the same."""
-    texts = input_strings(node)
+    texts = _input_strings(node)
     written = list(node.origin[0].input) if node.origin is not None else texts
     return written if written == texts or _are_same_inputs(written, texts) else texts
 
@@ -125,7 +125,7 @@ def _write_node(node: Node, proto: Any) -> None:
         proto.op = node.op
     if proto.device != node.device:
         proto.device = node.device
-    texts = input_strings(node)
+    texts = _input_strings(node)
     written = list(proto.input)
     if written != texts and not _are_same_inputs(written, texts):
         proto.ClearField("input")

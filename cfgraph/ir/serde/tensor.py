@@ -19,7 +19,7 @@ MAX_ELEMENTS: Final = 1 << 31
 # NumPy's bound on the number of dimensions
 MAX_RANK: Final = 64
 # a file that lists a few elements shall not fill the memory with repeats of the last
-MAX_REPEATED_BYTES: Final = 1 << 30
+_MAX_REPEATED_BYTES: Final = 1 << 30
 
 # the typed list of each dtype, by number, and how its elements are laid out in it
 _LIST_FIELDS: Final[dict[int, str]] = (
@@ -49,11 +49,11 @@ class EncodedTensor:
 
     def array(self) -> Any:
         """The content. Raises InvalidInput where it contradicts dtype or shape."""
-        return decode_tensor(self.proto)
+        return _decode_tensor(self.proto)
 
     def check(self) -> None:
         """Raise InvalidInput where content and declaration contradict each other."""
-        check_tensor(self.proto)
+        _check_tensor(self.proto)
 
 
 def decode_shape(proto: Any) -> Shape:
@@ -71,14 +71,14 @@ def encode_shape(shape: Shape, proto: Any) -> None:
     if shape.dims is None:
         proto.unknown_rank = True
         return
-    for place, size in enumerate(shape.dims):
+    for index, size in enumerate(shape.dims):
         dim = proto.dim.add()
         dim.size = -1 if size is None else size
         if shape.names:
-            dim.name = shape.names[place]
+            dim.name = shape.names[index]
 
 
-def check_tensor(proto: Any) -> tuple[DType, tuple[int, ...], int]:
+def _check_tensor(proto: Any) -> tuple[DType, tuple[int, ...], int]:
     """The type, sizes and number of elements of a TensorProto, its content not decoded.
 
     Raises InvalidInput where they do not make a tensor, or the content is not of their length.
@@ -96,28 +96,28 @@ def check_tensor(proto: Any) -> tuple[DType, tuple[int, ...], int]:
     if count > MAX_ELEMENTS or math.prod(filter(None, sizes)) > MAX_ELEMENTS:
         raise InvalidInput(f"a tensor of shape {shape} has too many elements", code="CFG021")
     content = proto.tensor_content
-    wanted = 0 if dtype.is_object else count * dtype.numpy.itemsize
-    if content and count and not dtype.is_object and len(content) != wanted:
+    expected = 0 if dtype.is_object else count * dtype.numpy.itemsize
+    if content and count and not dtype.is_object and len(content) != expected:
         message = f"a tensor of type {dtype} and shape {shape} has {len(content)} bytes"
-        raise InvalidInput(f"{message}, {wanted} wanted", code="CFG022")
+        raise InvalidInput(f"{message}, {expected} wanted", code="CFG022")
     return dtype, sizes, count
 
 
-def list_field_name(dtype: DType) -> str:
+def _list_field_name(dtype: DType) -> str:
     """The field that lists the elements of a type."""
     return _LIST_FIELDS[dtype.number]
 
 
-def decode_tensor(proto: Any) -> Any:
+def _decode_tensor(proto: Any) -> Any:
     """The array of a TensorProto, by the rules of the format: content wins over the typed list,
     a short list repeats its last element, an empty one means zeros, a long one is cut.
     """
-    dtype, sizes, count = check_tensor(proto)
+    dtype, sizes, count = _check_tensor(proto)
     if count == 0:
         return np.zeros(sizes, dtype.numpy)
     if proto.tensor_content:
         return _array_from_content(proto.tensor_content, dtype, count).reshape(sizes)
-    flat = array_from_list(getattr(proto, list_field_name(dtype)), dtype)[:count]
+    flat = _array_from_list(getattr(proto, _list_field_name(dtype)), dtype)[:count]
     return _repeat_last(flat, dtype, sizes, count)
 
 
@@ -135,7 +135,7 @@ def _object_array(items: list[Any]) -> Any:
     return flat
 
 
-def array_from_list(values: Any, dtype: DType) -> Any:
+def _array_from_list(values: Any, dtype: DType) -> Any:
     """The elements of a typed list, flat, as many as there are."""
     if dtype.is_object:
         return _object_array(list(values))
@@ -144,8 +144,8 @@ def array_from_list(values: Any, dtype: DType) -> Any:
     if isinstance(values, bytes):
         return np.frombuffer(values, np.uint8).view(dtype.numpy)
     if dtype.is_complex:
-        part = np.float32 if dtype is dtypes.complex64 else np.float64
-        pairs = np.array(values, part)
+        component = np.float32 if dtype is dtypes.complex64 else np.float64
+        pairs = np.array(values, component)
         return pairs[: len(pairs) // 2 * 2].view(dtype.numpy)
     return np.array(values, _list_dtype(dtype)).astype(dtype.numpy)
 
@@ -158,7 +158,7 @@ def _repeat_last(flat: Any, dtype: DType, sizes: tuple[int, ...], count: int) ->
     rest[()] = _padding_value(flat, dtype)
     if len(flat) <= 1 and dtype is not dtypes.resource:
         return np.broadcast_to(rest, sizes)
-    if count * flat.itemsize > MAX_REPEATED_BYTES:
+    if count * flat.itemsize > _MAX_REPEATED_BYTES:
         message = f"a tensor of shape {Shape(sizes)} lists only {len(flat)} of its elements"
         raise InvalidInput(message, code="CFG021")
     return np.concatenate([flat, np.broadcast_to(rest, count - len(flat))]).reshape(sizes)
@@ -173,15 +173,15 @@ def _padding_value(flat: Any, dtype: DType) -> Any:
 def _strings_from_content(content: bytes, count: int) -> list[bytes]:
     """All lengths as varints, then all strings."""
     try:
-        lengths, place = read_varints(content, count)
+        lengths, offset = read_varints(content, count)
     except ValueError:
         raise InvalidInput("a string tensor's content is cut short", code="CFG022") from None
-    if place + sum(lengths) != len(content):
+    if offset + sum(lengths) != len(content):
         raise InvalidInput("a string tensor's content has the wrong length", code="CFG022")
     items = []
     for length in lengths:
-        items.append(content[place : place + length])
-        place += length
+        items.append(content[offset : offset + length])
+        offset += length
     return items
 
 
@@ -201,14 +201,14 @@ def write_array(array: Any, dtype: DType, proto: Any) -> None:
     proto.tensor_shape.SetInParent()
     encode_shape(Shape(array.shape), proto.tensor_shape)
     if array.size == 1 or dtype is dtypes.string:
-        write_list(array.reshape(-1), dtype, proto)
+        _write_list(array.reshape(-1), dtype, proto)
     else:
         proto.tensor_content = np.ascontiguousarray(array).tobytes()
 
 
-def write_list(flat: Any, dtype: DType, proto: Any) -> None:
+def _write_list(flat: Any, dtype: DType, proto: Any) -> None:
     """Write flat elements into the typed list of a TensorProto."""
-    name = list_field_name(dtype)
+    name = _list_field_name(dtype)
     if name == "float8_val":
         proto.float8_val = flat.tobytes()
     elif name == "half_val":
@@ -233,7 +233,7 @@ def _as_bytes(item: Any) -> bytes:
 
 
 # a tensor with more elements is not spelled out
-MAX_LITERAL_ELEMENTS: Final = 64
+_MAX_LITERAL_ELEMENTS: Final = 64
 
 
 class TensorLayout(NamedTuple):
@@ -262,18 +262,18 @@ def tensor_layout(tensor: TensorValue) -> TensorLayout | None:
 
 
 def _guess_layout(proto: Any) -> TensorLayout | None:
-    dtype, dims, count = check_tensor(proto)
+    dtype, dims, count = _check_tensor(proto)
     if dtype.is_object and dtype is not dtypes.string:
         return None
     if proto.tensor_content:
-        if dtype.is_object or count < 2 or count > MAX_LITERAL_ELEMENTS:
+        if dtype.is_object or count < 2 or count > _MAX_LITERAL_ELEMENTS:
             return TensorLayout(dtype, dims, "content", proto.tensor_content)
         array = np.frombuffer(proto.tensor_content, dtype.numpy).reshape(dims)
         return TensorLayout(dtype, dims, "dense", array)
-    values = getattr(proto, list_field_name(dtype))
-    if len(values) > MAX_LITERAL_ELEMENTS * 2:
+    values = getattr(proto, _list_field_name(dtype))
+    if len(values) > _MAX_LITERAL_ELEMENTS * 2:
         return None
-    flat = array_from_list(values, dtype)
+    flat = _array_from_list(values, dtype)
     dense = len(flat) == count and (count == 1 or (dtype is dtypes.string and count > 1))
     return (
         TensorLayout(dtype, dims, "dense", flat.reshape(dims))
@@ -298,5 +298,5 @@ def _proto_from_layout(layout: TensorLayout) -> Any:
     if layout.form == "content":
         proto.tensor_content = layout.values
     else:
-        write_list(layout.values, layout.dtype, proto)
+        _write_list(layout.values, layout.dtype, proto)
     return proto

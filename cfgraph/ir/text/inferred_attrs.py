@@ -37,11 +37,11 @@ def lacks_inferable_attrs(node: Node | BodyNode) -> bool:
 
 def infer_node_attrs(node: Node) -> dict[str, Any]:
     """The attributes that a node lacks and its inputs tell, but for those that are the default."""
-    return infer_missing_attrs(node.op, node.attrs, [source.dtype for source in node.inputs])
+    return _infer_missing_attrs(node.op, node.attrs, [source.dtype for source in node.inputs])
 
 
-def infer_missing_attrs(
-    op: str, given: Mapping[str, Any], types: Sequence[DType | None]
+def _infer_missing_attrs(
+    op: str, known: Mapping[str, Any], types: Sequence[DType | None]
 ) -> dict[str, Any]:
     """The attributes that an op lacks and inputs of these types tell, but for the defaults."""
     definition = registry.lookup(op)
@@ -49,13 +49,13 @@ def infer_missing_attrs(
         return {}
     signature = definition.parsed()
     try:
-        attrs = signature.infer(types, given)
+        attrs = signature.infer(types, known)
     except (OverflowError, TypeError, ValueError):  # a count may be infinite
         return {}
     return {
         key: value
         for key, value in attrs.items()
-        if key not in given
+        if key not in known
         and not (signature.attrs[key].has_default and signature.attrs[key].default == value)
     }
 
@@ -67,18 +67,18 @@ def complete_node_attrs(nodes: Iterable[Node]) -> None:
     more rarely, and at the last.
     """
     waiting = deque(node for node in nodes if lacks_inferable_attrs(node))
-    left = set(waiting)
-    missing = {node: sum(source.node in left for source in node.inputs) for node in waiting}
+    incomplete = set(waiting)
+    missing = {node: sum(source.node in incomplete for source in node.inputs) for node in waiting}
     known = dict.fromkeys(waiting, 0)
     while waiting:
         node = waiting.popleft()
-        found = infer_node_attrs(node) if node in left else {}
-        if not found:
+        inferred = infer_node_attrs(node) if node in incomplete else {}
+        if not inferred:
             continue
-        node.attrs.update(found)
-        left.discard(node)
+        node.attrs.update(inferred)
+        incomplete.discard(node)
         for use in node.uses:
-            if use.slot >= 0 and use.node in left:
+            if use.slot >= 0 and use.node in incomplete:
                 known[use.node] += 1
                 if _should_retry(known[use.node], missing[use.node]):
                     waiting.append(use.node)
@@ -112,23 +112,23 @@ class BodyTensors:
 
 def infer_body_attrs(names: BodyTensors, nodes: Iterable[BodyNode]) -> dict[str, dict[str, Any]]:
     """The attributes, by node, that nodes lack and the types of what they read tell."""
-    found: dict[str, dict[str, Any]] = {}
+    inferred: dict[str, dict[str, Any]] = {}
     attrs = {node.name: node.attrs for node in nodes}
     waiting = [node for node in nodes if lacks_inferable_attrs(node)]
     while waiting:
-        left = []
+        incomplete = []
         for node in waiting:
             types = [_tensor_dtype(names, attrs, text) for text in node.inputs if text[:1] != "^"]
-            told = infer_missing_attrs(node.op, node.attrs, types)
-            if told:
-                found[node.name] = told
-                attrs[node.name] = {**node.attrs, **told}
+            new = _infer_missing_attrs(node.op, node.attrs, types)
+            if new:
+                inferred[node.name] = new
+                attrs[node.name] = {**node.attrs, **new}
             else:
-                left.append(node)
-        if len(left) == len(waiting):
+                incomplete.append(node)
+        if len(incomplete) == len(waiting):
             break
-        waiting = left
-    return found
+        waiting = incomplete
+    return inferred
 
 
 def _tensor_dtype(

@@ -36,12 +36,12 @@ _MAX_QUOTED: Final = 40
 class LineReader:
     """The tokens of one line, read from left to right."""
 
-    __slots__ = ("number", "place", "text", "tokens")
+    __slots__ = ("index", "number", "text", "tokens")
 
     def __init__(self, text: str, number: int) -> None:
         self.text = text
         self.number = number
-        self.place = 0
+        self.index = 0
         self.tokens: list[str] = _TOKEN.findall(text)
         if self.tokens and self.tokens[-1][0] == "#":
             self.tokens.pop()
@@ -50,28 +50,28 @@ class LineReader:
     @property
     def token(self) -> str:
         """The next token; empty at the end."""
-        return self.tokens[self.place]
+        return self.tokens[self.index]
 
     def next(self) -> str:
         """Read one token."""
-        token = self.tokens[self.place]
+        token = self.tokens[self.index]
         if token:
-            self.place += 1
+            self.index += 1
         return token
 
     def accept(self, token: str) -> bool:
         """Read this token if it is the next one."""
-        if self.tokens[self.place] != token:
+        if self.tokens[self.index] != token:
             return False
-        self.place += 1
+        self.index += 1
         return True
 
     def expect(self, token: str) -> None:
         """Read this token, or the end. Raises InvalidInput where there is something else."""
-        if self.tokens[self.place] != token:
+        if self.tokens[self.index] != token:
             raise self.error(f"{token!r} was expected" if token else "nothing more was expected")
         if token:
-            self.place += 1
+            self.index += 1
 
     def items(self, opening: str, closing: str) -> Iterator[int]:
         """Read a list in brackets; the caller reads an item for each index that is yielded."""
@@ -84,38 +84,38 @@ class LineReader:
             yield index
 
     @contextmanager
-    def expecting(self, what: str, place: int) -> Iterator[None]:
+    def expecting(self, what: str, index: int) -> Iterator[None]:
         """Report values that cannot be decoded or encoded as a syntax error at a token."""
         try:
             yield
         except (InvalidInput, OverflowError, TypeError, ValueError) as error:
             if isinstance(error, InvalidInput) and error.code == "CFG004":
                 raise
-            self.place = place
+            self.index = index
             raise self.error(f"{what} expected ({error})") from None
 
     def name(self, what: str) -> str:
         """Read a name, plain or in quotes. Raises InvalidInput where there is none."""
-        token = self.tokens[self.place]
+        token = self.tokens[self.index]
         if token[:1] == '"':
             return self.string(what)
         if not _WORD(token):
             raise self.error(f"{what} was expected")
-        self.place += 1
+        self.index += 1
         return token
 
     def string(self, what: str) -> str:
         """Read a string in quotes as text. Raises InvalidInput where there is none."""
-        place = self.place
+        index = self.index
         try:
             return self.data(what).decode()
         except UnicodeDecodeError:
-            self.place = place
+            self.index = index
             raise self.error(f"{what} must be UTF-8") from None
 
     def data(self, what: str) -> bytes:
         """Read a string in quotes as bytes. Raises InvalidInput where there is none."""
-        token = self.tokens[self.place]
+        token = self.tokens[self.index]
         if token[:1] != '"':
             raise self.error(f"{what} was expected")
         if not _STRING(token):
@@ -126,7 +126,7 @@ class LineReader:
             raise self.error("the string is not Unicode") from None
         if b"\\" in data:
             data = _ESCAPE.sub(self._escape, data)
-        self.place += 1
+        self.index += 1
         return data
 
     def _escape(self, match: re.Match[bytes]) -> bytes:
@@ -137,14 +137,14 @@ class LineReader:
             raise self.error(r"an escape is one of \" \\ \n \r \t \x00")
         return _ESCAPES[code]
 
-    def error(self, wanted: str) -> InvalidInput:
+    def error(self, expected: str) -> InvalidInput:
         """An error at the next token: where it is, what was wanted, what is there."""
         token, column = self.token, len(self.text) + 1
-        for place, match in enumerate(_TOKEN.finditer(self.text)):
-            if place == self.place:
+        for index, match in enumerate(_TOKEN.finditer(self.text)):
+            if index == self.index:
                 column = match.start() + 1
-        found = repr(token[:_MAX_QUOTED]) if token else "the end of the line"
-        message = f"line {self.number}, column {column}: {wanted}, found {found}"
+        actual = repr(token[:_MAX_QUOTED]) if token else "the end of the line"
+        message = f"line {self.number}, column {column}: {expected}, found {actual}"
         return InvalidInput(message, code="CFG004")
 
 
@@ -198,7 +198,7 @@ def parse_raw(line: LineReader) -> bytes:
     try:
         data = base64.b64decode(line.data("base64 in quotes"), validate=True)
     except binascii.Error:
-        line.place -= 1
+        line.index -= 1
         raise line.error("base64 was expected") from None
     return data
 
@@ -228,12 +228,12 @@ def format_full_type(full: FullType) -> str:
 
 def parse_full_type(line: LineReader) -> FullType:
     """Read a full type. Raises InvalidInput where there is none."""
-    start = line.place
+    start = line.index
     full = _parse_type_tree(line, 0)
     try:
         encode_full_type(full)
     except ValueError:
-        line.place = start
+        line.index = start
         raise line.error("a full type such as product[tensor[float]] was expected") from None
     return full
 

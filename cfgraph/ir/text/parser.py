@@ -59,7 +59,7 @@ def _parse_statement(line: LineReader, lines: Iterator[LineReader], graph: Graph
     if line.token == "function":
         function = parse_function(line, lines)
         if function.name in graph.functions:
-            line.place = 1
+            line.index = 1
             raise line.error(f"function {function.name!r} is defined twice")
         graph.functions[function.name] = function
         return
@@ -89,12 +89,12 @@ def _parse_versions(line: LineReader, graph: Graph) -> None:
 
 
 def _parse_int32_list(line: LineReader) -> tuple[int, ...]:
-    start = line.place
+    start = line.index
     numbers = parse_value(line)
     if not isinstance(numbers, tuple) or not all(
         type(number) is int and number in _INT32 for number in numbers
     ):
-        line.place = start
+        line.index = start
         raise line.error("numbers such as (1, 2) were expected")
     return numbers
 
@@ -156,10 +156,10 @@ def parse_node(line: LineReader, name_of: Callable[[str], str] | None = None) ->
 
 
 def _parse_inputs(line: LineReader) -> list[str]:
-    return [parse_tensor_name(line) for _ in line.items("(", ")")]
+    return [_parse_tensor_name(line) for _ in line.items("(", ")")]
 
 
-def parse_tensor_name(line: LineReader) -> str:
+def _parse_tensor_name(line: LineReader) -> str:
     """Read an input: `x`, `x:1`, `^x`, in functions `x:output:1`."""
     if line.token[:1] == '"':
         return line.string("an input")
@@ -264,10 +264,10 @@ def _parse_arg(line: LineReader) -> ArgDef:
     name = line.name("the name of an argument")
     line.expect(":")
     count = None
-    if line.tokens[line.place + 1 : line.place + 2] == ["*"]:
+    if line.tokens[line.index + 1 : line.index + 2] == ["*"]:
         count = line.name("the name of a count")
         line.expect("*")
-    is_ref = line.tokens[line.place : line.place + 2] == ["Ref", "("]
+    is_ref = line.tokens[line.index : line.index + 2] == ["Ref", "("]
     if is_ref:
         line.next()
         line.expect("(")
@@ -339,15 +339,15 @@ def _parse_return_list(line: LineReader, block: _FunctionBlock) -> None:
     """Read a tensor for each output, in their order: `return sum:z:0, x`."""
     if block.returns:
         raise line.error("the name of an output and '=' was expected, as before")
-    for place, output in enumerate(block.outputs):
-        if place and not line.accept(","):
+    for index, output in enumerate(block.outputs):
+        if index and not line.accept(","):
             raise line.error(f"',' and a tensor for the output {output.name!r} was expected")
         block.returns[output.name] = _parse_returned(line, block)
 
 
 def _parse_returned(line: LineReader, block: _FunctionBlock) -> str:
     exact = line.token[:1] == '"'
-    text = parse_tensor_name(line)
+    text = _parse_tensor_name(line)
     return text if exact else block.names.full(text)
 
 

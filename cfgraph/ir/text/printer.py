@@ -32,7 +32,7 @@ from cfgraph.ir.text.lexer import format_full_type, format_name, format_string
 _MAX_CACHED_BYTES = 256
 
 
-class InexactTextError(Exception):
+class _InexactTextError(Exception):
     """The readable form has no words for a value that would give its encoding again."""
 
 
@@ -69,7 +69,7 @@ class AttrPrinter:
         return "{" + ", ".join(items) + "}"
 
 
-def format_raw(data: bytes) -> str:
+def _format_raw(data: bytes) -> str:
     """Bytes in base64."""
     return f'raw"{base64.b64encode(data).decode()}"'
 
@@ -77,8 +77,8 @@ def format_raw(data: bytes) -> str:
 def _format_encoded_attr(data: bytes) -> str:
     try:
         return _format_value(attr_from_bytes(data))
-    except InexactTextError:
-        return format_raw(data)
+    except _InexactTextError:
+        return _format_raw(data)
 
 
 def _format_value(value: Any) -> str:
@@ -103,7 +103,7 @@ def _format_value(value: Any) -> str:
     if isinstance(value, TensorValue):
         return _format_tensor_value(value)
     assert isinstance(value, EncodedAttr)
-    return format_raw(value.data)
+    return _format_raw(value.data)
 
 
 def _format_func_attrs(func: Func) -> str:
@@ -119,9 +119,9 @@ def _format_dtype(dtype: DType) -> str:
     try:
         known = DType.from_name(dtype.name)
     except KeyError:
-        raise InexactTextError from None
+        raise _InexactTextError from None
     if known is not dtype:
-        raise InexactTextError
+        raise _InexactTextError
     return dtype.name
 
 
@@ -140,16 +140,16 @@ def _format_dimension(dim: int | None) -> str:
 def _format_tensor_value(tensor: TensorValue) -> str:
     layout = tensor_layout(tensor)
     if layout is None:
-        raise InexactTextError
+        raise _InexactTextError
     head = f"{layout.dtype}[{','.join(map(str, layout.dims))}]:"
     if layout.form == "content":
-        return head + format_raw(layout.values)
+        return head + _format_raw(layout.values)
     try:
         texts = _format_elements(layout)
-    except InexactTextError:
+    except _InexactTextError:
         if layout.form != "dense" or layout.values.size == 1 or layout.dtype.is_object:
             raise
-        return head + format_raw(layout.values.tobytes())
+        return head + _format_raw(layout.values.tobytes())
     if layout.form == "list":
         return f"{head}({', '.join(texts)})"
     return head + _format_nested(texts, layout.dims)
@@ -181,7 +181,7 @@ def _format_exact_floats(flat: Any) -> list[str]:
     with np.errstate(all="ignore"):
         again = np.array([float(text) for text in texts], np.float64).astype(flat.dtype)
     if again.tobytes() != flat.tobytes():
-        raise InexactTextError
+        raise _InexactTextError
     return texts
 
 
@@ -223,7 +223,7 @@ def _graph_lines(graph: Graph) -> Iterator[str]:
         yield f"gradient {format_name(name)} = {format_name(gradient)}"
     extra = graph_def.extra_of_graph(graph)
     if extra:
-        yield f"extra {format_raw(extra)}"
+        yield f"extra {_format_raw(extra)}"
 
 
 def _version_lines(graph: Graph) -> Iterator[str]:
@@ -250,7 +250,7 @@ def _format_node(node: Node | BodyNode, inputs: Iterable[str], printer: AttrPrin
     full, extra = graph_def.extra_of_node(node)
     if full is not None:
         line += f" type {format_full_type(full)}"
-    return f"{line} extra {format_raw(extra)}" if extra else line
+    return f"{line} extra {_format_raw(extra)}" if extra else line
 
 
 def _format_tensor_name(text: str) -> str:
@@ -264,12 +264,12 @@ def _format_function(function: Function, printer: AttrPrinter) -> Iterator[str]:
     extra = extra_of_function(function)
     definition = function.definition
     if extra is None or not _has_text_form(definition):
-        yield f"function {format_name(function.name)} {format_raw(function_to_bytes(function))}"
+        yield f"function {format_name(function.name)} {_format_raw(function_to_bytes(function))}"
         return
     notes = definition.arg_attrs
     inputs = [
-        format_arg(arg) + (" " + printer.attrs_text(notes[place]) if place in notes else "")
-        for place, arg in enumerate(definition.inputs)
+        format_arg(arg) + (" " + printer.attrs_text(notes[index]) if index in notes else "")
+        for index, arg in enumerate(definition.inputs)
     ]
     outputs = map(format_arg, definition.outputs)
     name = format_name(function.name)
@@ -277,7 +277,7 @@ def _format_function(function: Function, printer: AttrPrinter) -> Iterator[str]:
     for line in _format_body(definition, printer):
         yield "  " + line
     if extra:
-        yield f"  extra {format_raw(extra)}"
+        yield f"  extra {_format_raw(extra)}"
     yield "}"
 
 
@@ -287,7 +287,7 @@ def _has_text_form(definition: FunctionDefinition) -> bool:
     return (
         len(set(controls)) == len(controls)
         and definition.control_returns.keys() <= set(controls)
-        and all(0 <= place < len(definition.inputs) for place in definition.arg_attrs)
+        and all(0 <= index < len(definition.inputs) for index in definition.arg_attrs)
         and all(_has_type_name(arg) for arg in (*definition.inputs, *definition.outputs))
     )
 
@@ -307,10 +307,10 @@ def _format_body(definition: FunctionDefinition, printer: AttrPrinter) -> Iterat
     if definition.stateful:
         yield "stateful"
     names = BodyTensors(definition.inputs, {node.name: node.op for node in definition.nodes})
-    told = infer_body_attrs(names, definition.nodes)
+    inferred = infer_body_attrs(names, definition.nodes)
     for node in definition.nodes:
         line = _format_node(node, node.inputs, printer)
-        exact = node.name in told or any(names.full(text) != text for text in node.inputs)
+        exact = node.name in inferred or any(names.full(text) != text for text in node.inputs)
         yield line + " exact" if exact else line
     for output, tensor in definition.returns.items():
         exact = names.full(tensor) != tensor

@@ -28,18 +28,18 @@ from cfgraph.ir.text.lexer import (
 _INT_LITERAL_RANGE: Final = range(-(1 << 63), 1 << 64)
 
 
-def is_tensor_shape(shape: Shape) -> bool:
+def _is_tensor_shape(shape: Shape) -> bool:
     """True if a tensor can be of this shape."""
     return shape.is_full and not shape.names and len(tuple(shape)) <= MAX_RANK
 
 
-def parse_tensor_elements(line: LineReader, dtype: DType, shape: Shape) -> TensorValue:
+def _parse_tensor_elements(line: LineReader, dtype: DType, shape: Shape) -> TensorValue:
     """Read the elements of a tensor, after its type and shape."""
     if dtype.is_object and dtype is not string:
         raise line.error(f"no elements were expected, for a {dtype} cannot be written")
     line.expect(":")
     dims = tuple(int(dim) for dim in shape if dim is not None)
-    with line.expecting(f"the elements of a {dtype}{shape} were", line.place):
+    with line.expecting(f"the elements of a {dtype}{shape} were", line.index):
         tensor = tensor_from_layout(_parse_layout(line, dtype, dims))
         tensor.check()
     return tensor
@@ -67,8 +67,8 @@ def _parse_nested(
         items.append(read())
         return
     line.expect("[")
-    for place in range(dims[0]):
-        if place:
+    for index in range(dims[0]):
+        if index:
             line.expect(",")
         _parse_nested(line, dims[1:], read, items)
     line.expect("]")
@@ -118,8 +118,8 @@ def _array_from_items(items: list[Any], dtype: DType) -> Any:
         return _array_from_ints(items, dtype)
     with np.errstate(all="ignore"):
         if dtype.is_complex:
-            part = np.float32 if dtype.numpy.itemsize == 8 else np.float64
-            return np.array(items, np.float64).reshape(-1).astype(part).view(dtype.numpy)
+            component = np.float32 if dtype.numpy.itemsize == 8 else np.float64
+            return np.array(items, np.float64).reshape(-1).astype(component).view(dtype.numpy)
         return np.array(items, np.float64).astype(dtype.numpy)
 
 
@@ -171,14 +171,14 @@ def parse_value(line: LineReader, depth: int = 0) -> Any:
 
 
 def _parse_raw_value(line: LineReader) -> Any:
-    with line.expecting("an attribute that can be decoded was", line.place):
+    with line.expecting("an attribute that can be decoded was", line.index):
         return attr_from_bytes(parse_raw(line))
 
 
 def parse_dtype(line: LineReader) -> DType:
     """Read the name of an element type."""
     token = line.token
-    name = f"Ref({line.tokens[line.place + 2]})" if token == "Ref" else token
+    name = f"Ref({line.tokens[line.index + 2]})" if token == "Ref" else token
     try:
         dtype = DType.from_name(name)
     except (KeyError, ValueError):
@@ -209,7 +209,7 @@ def _parse_list(line: LineReader, depth: int) -> tuple[Any, ...]:
             raise line.error("an element of a list was expected")
         items.append(parse_value(line, depth))
         if type(items[-1]) is not type(items[0]):
-            line.place -= 1
+            line.index -= 1
             raise line.error("elements of one kind were expected")
     return tuple(items)
 
@@ -218,7 +218,7 @@ def _parse_shape(line: LineReader, depth: int) -> Shape:
     sizes: list[int | None] = []
     names: list[str] = []
     for _ in line.items("[", "]"):
-        named = line.tokens[line.place + 1 : line.place + 2] == ["="]
+        named = line.tokens[line.index + 1 : line.index + 2] == ["="]
         names.append(line.name("the name of a dimension") if named else "")
         if named:
             line.expect("=")
@@ -248,12 +248,12 @@ def _parse_dtype_or_tensor(line: LineReader) -> DType | TensorValue:
     dtype = parse_dtype(line)
     if line.token != "[":
         return dtype
-    start = line.place
+    start = line.index
     shape = _parse_shape(line, 0)
-    if not is_tensor_shape(shape):
-        line.place = start
+    if not _is_tensor_shape(shape):
+        line.index = start
         raise line.error("the known shape of a tensor was expected")
-    return parse_tensor_elements(line, dtype, shape)
+    return _parse_tensor_elements(line, dtype, shape)
 
 
 _BOOL_LITERALS: Final[dict[str, bool]] = {"true": True, "false": False}
