@@ -59,7 +59,7 @@ class RunStep:
         digest = hashlib.blake2b(repr(key).encode(), digest_size=16).digest()
         return np.random.Generator(np.random.Philox(key=int.from_bytes(digest, "little")))
 
-    def event(self, device: str, text: str) -> None:
+    def note(self, device: str, text: str) -> None:
         """Put a note into the trace, of the running node."""
         if self.observer is None or self.node is None or self.iteration is None:
             return
