@@ -5,8 +5,9 @@
                 │         └────true────▶ body ──▶ NextIteration ─┐
                 └────────────────────────────────────────────────┘
 
-Each node of the loop runs in every iteration, in those in which the condition holds, or in the last
-one. A node that depends on both the body and the end never runs; such a loop stays lowered."""
+Each node of the loop runs in every iteration, in all iterations but the last (body), or only in the
+last. A loop with a node that depends on both the body and the last iteration, and thus never runs,
+stays in lowered form."""
 
 from __future__ import annotations
 
@@ -41,28 +42,32 @@ from cfgraph.passes.cluster.functionalize.function_body import (
 
 @dataclass(frozen=True, slots=True)
 class LoopCall:
-    """A loop as a call: what comes in, with the Merge or Enters that it is inside."""
+    """Operands and functions of a loop as a call.
 
-    items: tuple[Output, ...]
-    inside: tuple[tuple[Output, ...], ...]
+    `inner` has for each operand the outputs that are equal to it inside the loop: that of a Merge,
+    or those of constant Enters. `copied` are the Enters of constants that both functions contain.
+    """
+
+    operands: tuple[Output, ...]
+    inner: tuple[tuple[Output, ...], ...]
     copied: tuple[Node, ...]
     cond: Function
     body: Function
 
 
 def require_uniform_entry(form: WhileLoop, liveness: LivenessRule) -> None:
-    """Raise Refused unless a loop is entered as a whole or not at all."""
-    starts = list(dict.fromkeys(_entry_values(form, constant=False)))
-    others = list(dict.fromkeys(_entry_values(form, constant=True)))
-    if not starts:
-        raise not_functionalizable("form", "it changes nothing")
-    first = starts[0]
-    for place in starts[1:]:
-        if not liveness.equal(first, place):
-            raise _nonuniform_entry(first, place)
-    for place in others:
-        if not liveness.implies(first, place):
-            raise _nonuniform_entry(first, place)
+    """Raise NotFunctionalizable unless all inputs of a loop have the same liveness."""
+    variables = list(dict.fromkeys(_entry_values(form, constant=False)))
+    invariants = list(dict.fromkeys(_entry_values(form, constant=True)))
+    if not variables:
+        raise not_functionalizable("form", "it has no loop variable")
+    first = variables[0]
+    for source in variables[1:]:
+        if not liveness.equal(first, source):
+            raise _nonuniform_entry(first, source)
+    for source in invariants:
+        if not liveness.implies(first, source):
+            raise _nonuniform_entry(first, source)
 
 
 def _entry_values(form: WhileLoop, *, constant: bool) -> Iterator[Output | Node]:
@@ -73,134 +78,133 @@ def _entry_values(form: WhileLoop, *, constant: bool) -> Iterator[Output | Node]
 
 
 def _used_enters(form: WhileLoop) -> list[Node]:
-    """The Enters that a loop has a use for; of the others, no call waits for what they wait for."""
+    """Return the Enters with consumers; a call does not wait for the inputs of others."""
     return [enter for enter in form.frame.enters if enter.uses]
 
 
-def _nonuniform_entry(one: Output | Node, other: Output | Node) -> NotFunctionalizable:
-    names = [place.name for place in (one, other)]
-    return not_functionalizable(
-        "entered apart", f"{names[0]} and {names[1]} may differ in liveness", of=names
-    )
+def _nonuniform_entry(a: Output | Node, b: Output | Node) -> NotFunctionalizable:
+    text = f"{a.name} and {b.name} may differ in liveness"
+    return not_functionalizable("entered apart", text, of=[a.name, b.name])
 
 
 def loop_call(graph: Graph, form: WhileLoop, name: str) -> LoopCall:
-    """A loop as a call, with nothing changed yet. Raises Refused where XLA could not have it."""
-    order: list[tuple[Output, tuple[Output, ...]]]
-    order = [(variable.initial, (variable.merge.output(),)) for variable in form.variables]
-    entered: dict[Output, list[Output]] = {}
+    """Build the functions of a call. Raises NotFunctionalizable for a tensor of unknown type."""
+    inner_of: list[tuple[Output, tuple[Output, ...]]]
+    inner_of = [(variable.initial, (variable.merge.output(),)) for variable in form.variables]
+    invariants: dict[Output, list[Output]] = {}
     for enter in form.invariants:
         if enter.uses and not is_cheap_constant(enter.inputs[0].node):
-            entered.setdefault(enter.inputs[0], []).append(enter.output())
-    order += [(item, tuple(inner)) for item, inner in entered.items()]
-    items, inside = tuple(item for item, _ in order), tuple(inner for _, inner in order)
+            invariants.setdefault(enter.inputs[0], []).append(enter.output())
+    inner_of += [(tensor, tuple(inner)) for tensor, inner in invariants.items()]
+    operands, inner = tuple(tensor for tensor, _ in inner_of), tuple(each for _, each in inner_of)
     copied = tuple(node for node in form.invariants if is_cheap_constant(node.inputs[0].node))
-    cond = _loop_function(graph, form, f"{name}_cond", inside, copied, condition=True)
-    body = _loop_function(graph, form, f"{name}_body", inside, copied, condition=False)
-    return LoopCall(items, inside, copied, cond, body)
+    cond = _loop_function(graph, form, f"{name}_cond", inner, copied, condition=True)
+    body = _loop_function(graph, form, f"{name}_body", inner, copied, condition=False)
+    return LoopCall(operands, inner, copied, cond, body)
 
 
 def _loop_function(
     graph: Graph,
     form: WhileLoop,
     name: str,
-    inside: tuple[tuple[Output, ...], ...],
+    inner: tuple[tuple[Output, ...], ...],
     copied: tuple[Node, ...],
     *,
     condition: bool,
 ) -> Function:
     body = FunctionBodyWriter(graph.functions, _switched_value)
     names = ArgumentNames(())
-    for inner in inside:
-        dtype = inner[0].dtype
+    for tensors in inner:
+        dtype = tensors[0].dtype
         if dtype is None:
-            raise not_functionalizable("type", f"the type of {inner[0].name} is not known")
-        body.argument(names.new(inner[0]), dtype.base, *inner)
+            raise not_functionalizable("type", f"the type of {tensors[0].name} is unknown")
+        body.argument(names.new(tensors[0]), dtype.base, *tensors)
     for enter in copied:
         body.constant(enter.output(), enter.inputs[0].node)
     if condition:
         return body.function(name, {"holds": body.output(form.cond.inputs[0])})
-    backs = [variable.updated for variable in form.variables]
-    backs += [inner[0] for inner in inside[len(backs) :]]
-    taken = [body.output(item) for item in backs]
-    labels = [names.new(inner[0], "out") for inner in inside]
-    return body.function(name, dict(zip(labels, taken, strict=True)))
+    updated = [variable.updated for variable in form.variables]
+    updated += [tensors[0] for tensors in inner[len(updated) :]]
+    outputs = [body.output(tensor) for tensor in updated]
+    labels = [names.new(tensors[0], "out") for tensors in inner]
+    return body.function(name, dict(zip(labels, outputs, strict=True)))
 
 
 def require_static_shapes(graph: Graph, call: LoopCall, shapes: StaticShapes) -> None:
-    """Raise Refused where a variable changes its shape, or a constant is wanted that varies."""
+    """Raise NotFunctionalizable if a shape, or a value that XLA needs as a constant, changes."""
     new = {call.cond.name: call.cond, call.body.name: call.body}
-    library = ChainMap(new, graph.functions)
-    instances = FunctionInstances(library)
-    cond, body = (instances.get(one.name, {}) for one in (call.cond, call.body))
-    same = loop_invariant_arguments(body)
+    instances = FunctionInstances(ChainMap(new, graph.functions))
+    cond, body = (instances.get(function.name, {}) for function in (call.cond, call.body))
+    is_invariant = loop_invariant_arguments(body)
     for function in (cond, body):
-        for place in sorted(constant_arguments(function, instances)):
-            if not same[place]:
-                text = f"XLA needs {call.items[place].name} as a constant, and the loop changes it"
+        for index in sorted(constant_arguments(function, instances)):
+            if not is_invariant[index]:
+                text = f"XLA needs {call.operands[index].name} as a constant; the loop changes it"
                 raise not_functionalizable("constant varies", text)
-    _require_invariant_shapes(call, body, [shapes[item] for item in call.items])
+    _require_invariant_shapes(call, body, [shapes[tensor] for tensor in call.operands])
 
 
-def _require_invariant_shapes(call: LoopCall, body: FunctionGraph, starts: list[Shape]) -> None:
+def _require_invariant_shapes(call: LoopCall, body: FunctionGraph, initial: list[Shape]) -> None:
     fed = {
-        argument.output().name: start
-        for argument, start in zip(body.arguments, starts, strict=True)
+        argument.output().name: shape
+        for argument, shape in zip(body.arguments, initial, strict=True)
     }
-    found = infer_shapes(body.graph, fed)
-    for place, (start, after) in enumerate(zip(starts, body.returns, strict=True)):
+    inferred = infer_shapes(body.graph, fed)
+    for index, (shape, updated) in enumerate(zip(initial, body.returns, strict=True)):
         try:
-            start.merge(found[after])
+            shape.merge(inferred[updated])
         except ValueError:
-            text = f"{call.inside[place][0].name} begins as {start} and goes on as {found[after]}"
+            name, new = call.inner[index][0].name, inferred[updated]
+            text = f"the shape of {name} changes from {shape} to {new}"
             raise not_functionalizable("shape changes", text) from None
 
 
 def functionalize_while(graph: Graph, form: WhileLoop, call: LoopCall, name: str) -> Node:
-    """Put a StatelessWhile where a loop was; its Exits hand on what it gives, by their names."""
+    """Replace a loop by a StatelessWhile; the Exits become Identities of its results."""
     graph.functions[call.cond.name] = call.cond
     graph.functions[call.body.name] = call.body
     frame = form.frame
     loop = graph.add(
         "StatelessWhile",
-        *call.items,
+        *call.operands,
         name=name,
         controls=dict.fromkeys(
             control for enter in _used_enters(form) for control in enter.controls
         ),
         device=form.cond.device,
-        T=base_dtypes(call.items),
+        T=base_dtypes(call.operands),
         cond=Func(call.cond.name),
         body=Func(call.body.name),
         parallel_iterations=frame.parallel_iterations,
     )
     results = {
-        inner: loop.output(port) for port, inners in enumerate(call.inside) for inner in inners
+        tensor: loop.output(port) for port, inner in enumerate(call.inner) for tensor in inner
     }
     results.update((enter.output(), enter.inputs[0]) for enter in call.copied)
-    exits = {leaving: _exit_source(leaving, form) for leaving in frame.exits}
-    for leaving, source in exits.items():
-        dtype = leaving.attr("T")
-        leaving.op, leaving.attrs, leaving.origin = "Identity", {"T": dtype}, None
+    sources = {node: _exit_source(node, form) for node in frame.exits}
+    for node, source in sources.items():
+        dtype = node.attr("T")
+        node.op, node.attrs, node.origin = "Identity", {"T": dtype}, None
         result = results[source.output()]
-        graph.connect(leaving, [result], [] if result.node is loop else [loop])
-    gone = [*(node for node in frame.nodes if node not in exits), *frame.enters]
-    graph.remove(*dict.fromkeys(gone))
+        graph.connect(node, [result], [] if result.node is loop else [loop])
+    removed = [*(node for node in frame.nodes if node not in sources), *frame.enters]
+    graph.remove(*dict.fromkeys(removed))
     return loop
 
 
+# phases of a loop: the iterations in which a node runs; the JSON report of regions uses these words
 EVERY_ITERATION: Final = "always"
 BODY_ITERATIONS: Final = "body"
 LAST_ITERATION: Final = "end"
 NO_ITERATION: Final = "never"
 
 
-def functionalizable_loop(frame: Frame, found: Frames) -> WhileLoop:
-    """The loop of a frame. Raises NotFunctionalizable for a loop of another form."""
+def functionalizable_loop(frame: Frame, frames: Frames) -> WhileLoop:
+    """Recognize the loop of a frame. Raises NotFunctionalizable if it has another form."""
     loop = while_loop(frame)
     if loop is None:
         raise not_functionalizable("form", f"it has {len(frame.loop_conds)} LoopConds")
-    phases = _iteration_phases(frame, found, loop.cond)
+    phases = _iteration_phases(frame, frames, loop.cond)
     _require_variables(loop)
     for node, phase in phases.items():
         _require_phase(node, phase)
@@ -209,11 +213,11 @@ def functionalizable_loop(frame: Frame, found: Frames) -> WhileLoop:
     return loop
 
 
-def _switched_value(item: Output) -> Output:
-    """The value of a tensor while an iteration runs: a Switch forwards its data input."""
-    while role_of(item.node) is Role.SWITCH:
-        item = item.node.inputs[0]
-    return item
+def _switched_value(tensor: Output) -> Output:
+    """Return the tensor that a Switch forwards."""
+    while role_of(tensor.node) is Role.SWITCH:
+        tensor = tensor.node.inputs[0]
+    return tensor
 
 
 def _require_variables(loop: WhileLoop) -> None:
@@ -231,52 +235,52 @@ def _require_variables(loop: WhileLoop) -> None:
     for enter in loop.frame.enters:
         if enter.attr("is_constant"):
             continue
-        others = [use.node for use in enter.uses if role_of(use.node) is not Role.MERGE]
-        if others:
-            text = f"{others[0].name} reads {enter.name}, which comes in the first iteration alone"
-            raise not_functionalizable("form", text, node=others[0].name)
+        readers = [use.node for use in enter.uses if role_of(use.node) is not Role.MERGE]
+        if readers:
+            reader = readers[0].name
+            text = f"{reader} reads {enter.name}, which has a value only in the first iteration"
+            raise not_functionalizable("form", text, node=reader)
 
 
-def _iteration_phases(frame: Frame, found: Frames, cond: Node) -> dict[Node, str]:
-    """In which iterations each node of a loop runs."""
-    inside = set(frame.nodes)
-    holds = {strip_identities(cond.inputs[0]), cond.output()}
+def _iteration_phases(frame: Frame, frames: Frames, cond: Node) -> dict[Node, str]:
+    """Return the iterations in which each node of a loop runs."""
+    members = set(frame.nodes)
+    predicates = {strip_identities(cond.inputs[0]), cond.output()}
     phases: dict[Node, str] = {}
 
-    def of_output(item: Output) -> str:
-        if item.node not in inside:
+    def phase_of_output(tensor: Output) -> str:
+        if tensor.node not in members:
             return EVERY_ITERATION
-        phase = phases.get(item.node, EVERY_ITERATION)
-        return (
-            _common_phase(phase, (LAST_ITERATION, BODY_ITERATIONS)[item.port])
-            if role_of(item.node) is Role.SWITCH
-            else phase
-        )
+        phase = phases.get(tensor.node, EVERY_ITERATION)
+        if role_of(tensor.node) is not Role.SWITCH:
+            return phase
+        return _common_phase(phase, (LAST_ITERATION, BODY_ITERATIONS)[tensor.port])
 
-    for node in found.order:
-        if node not in inside:
+    for node in frames.order:
+        if node not in members:
             continue
         kind = role_of(node)
         if kind in (Role.MERGE, Role.CONTROL_TRIGGER):
             phases[node] = EVERY_ITERATION
             continue
         if kind is Role.SWITCH and not (
-            len(node.inputs) == 2 and strip_identities(node.inputs[1]) in holds
+            len(node.inputs) == 2 and strip_identities(node.inputs[1]) in predicates
         ):
-            raise not_functionalizable("conditional", f"{node.name} branches in it", node=node.name)
+            text = f"{node.name} belongs to a conditional in the loop"
+            raise not_functionalizable("conditional", text, node=node.name)
         phase = EVERY_ITERATION
-        for item in node.inputs:
-            phase = _common_phase(phase, of_output(item))
+        for tensor in node.inputs:
+            phase = _common_phase(phase, phase_of_output(tensor))
         for control in node.controls:
             phase = _common_phase(phase, phases.get(control, EVERY_ITERATION))
         phases[node] = phase
     return phases
 
 
-def _common_phase(one: str, other: str) -> str:
-    if EVERY_ITERATION in (one, other):
-        return other if one == EVERY_ITERATION else one
-    return one if one == other else NO_ITERATION
+def _common_phase(a: str, b: str) -> str:
+    if EVERY_ITERATION in (a, b):
+        return b if a == EVERY_ITERATION else a
+    return a if a == b else NO_ITERATION
 
 
 _REQUIRED_PHASES: Final[dict[Role | None, str]] = {
@@ -287,18 +291,18 @@ _REQUIRED_PHASES: Final[dict[Role | None, str]] = {
 
 
 def _require_phase(node: Node, phase: str) -> None:
-    wanted = _REQUIRED_PHASES.get(role_of(node), phase)
-    if phase != wanted or phase == NO_ITERATION:
-        text = f"{node.name} does not run when it should"
+    required = _REQUIRED_PHASES.get(role_of(node), phase)
+    if phase != required or phase == NO_ITERATION:
+        text = f"{node.name} runs in unexpected iterations ({phase})"
         raise not_functionalizable("form", text, node=node.name, runs=phase)
 
 
-def _exit_source(leaving: Node, loop: WhileLoop) -> Node:
-    """The Merge or constant Enter whose value an Exit forwards."""
-    switch = exit_switch(leaving)
+def _exit_source(node: Node, loop: WhileLoop) -> Node:
+    """Return the Merge or constant Enter whose value an Exit forwards."""
+    switch = exit_switch(node)
     if switch is not None:
         source = switch_data(switch)
-        if role_of(source) is Role.ENTER or any(source is item.merge for item in loop.variables):
+        if role_of(source) is Role.ENTER or any(source is v.merge for v in loop.variables):
             return source
-    text = f"{leaving.name} forwards a value that is computed after the last iteration"
-    raise not_functionalizable("form", text, node=leaving.name)
+    text = f"{node.name} forwards a value that is computed after the last iteration"
+    raise not_functionalizable("form", text, node=node.name)

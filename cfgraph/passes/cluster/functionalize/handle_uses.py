@@ -15,12 +15,12 @@ from cfgraph.ops.opdef.op import lookup, role_of
 
 
 def handle_uses(handle: Output) -> tuple[list[Use], list[Node]]:
-    """The uses of a handle, and the Identities and constant Enters that hand it on to them."""
+    """Return the uses of a handle, and the Identities and constant Enters that forward it."""
     uses: list[Use] = []
     carriers: dict[Node, None] = {}
     todo = [handle]
-    for item in todo:
-        for use in item.node.readers(item.port):
+    for tensor in todo:
+        for use in tensor.node.readers(tensor.port):
             if not _forwards_handle(use.node):
                 uses.append(use)
             elif use.node not in carriers:
@@ -30,45 +30,47 @@ def handle_uses(handle: Output) -> tuple[list[Use], list[Node]]:
 
 
 def detach_handle(
-    graph: Graph, made: Node, handles: Sequence[Node], others: Collection[Node] = ()
+    graph: Graph, resource: Node, handles: Sequence[Node], users: Collection[Node] = ()
 ) -> list[Node]:
-    """Those of `made`, `handles` and `others` that can go; for the rest others still wait.
+    """Return those of `resource`, its `handles`, and its `users` that can be removed.
 
-    What waits for `made` waits for a number that is dead where it was: the size it was made with.
-    The handles that others wait for hand on that number.
+    Some may still be needed, since control edges from them show when the resource is live. Handles
+    that are needed forward the size input of `resource` from then on, which has its liveness; a new
+    Identity of this input replaces the resource.
     """
-    stay = _nodes_still_read(made, handles, {made, *handles, *others})
-    if stay:
+    needed = _nodes_still_read(resource, handles, {resource, *handles, *users})
+    if needed:
         size = graph.add(
             "Identity",
-            made.inputs[0],
-            name=f"{made.name}/size",
-            controls=made.controls,
-            device=made.device,
+            resource.inputs[0],
+            name=f"{resource.name}/size",
+            controls=resource.controls,
+            device=resource.device,
         )
-        for reader in list(made.control_readers):
-            graph.remove_control(reader, made)
+        for reader in list(resource.control_readers):
+            graph.remove_control(reader, resource)
             graph.add_control(reader, size)
         for node in handles:
-            if node in stay:
-                _forward_size(graph, node, size if node.inputs[0].node is made else None)
-    return [*others, *(node for node in reversed(handles) if node not in stay), made]
+            if node in needed:
+                is_first = node.inputs[0].node is resource
+                _forward_size(graph, node, size if is_first else None)
+    return [*users, *(node for node in reversed(handles) if node not in needed), resource]
 
 
-def _nodes_still_read(made: Node, handles: Sequence[Node], going: set[Node]) -> set[Node]:
-    """The handles, and perhaps `made`, that nodes read which stay."""
-    stay: set[Node] = set()
+def _nodes_still_read(resource: Node, handles: Sequence[Node], removed: set[Node]) -> set[Node]:
+    """Return the handles, and possibly the resource, with consumers that are not removed."""
+    needed: set[Node] = set()
     before = -1
-    while before != len(stay):
-        before = len(stay)
-        for node in (*reversed(handles), made):
-            if any(_is_still_read(use, stay, going) for use in node.uses):
-                stay.add(node)
-    return stay
+    while before != len(needed):
+        before = len(needed)
+        for node in (*reversed(handles), resource):
+            if any(_is_still_read(use, needed, removed) for use in node.uses):
+                needed.add(node)
+    return needed
 
 
-def _is_still_read(use: Use, stay: set[Node], going: set[Node]) -> bool:
-    return use.node in stay or (use.slot == CONTROL and use.node not in going)
+def _is_still_read(use: Use, needed: set[Node], removed: set[Node]) -> bool:
+    return use.node in needed or (use.slot == CONTROL and use.node not in removed)
 
 
 def _forward_size(graph: Graph, node: Node, size: Node | None) -> None:
@@ -87,21 +89,21 @@ def _forwards_handle(node: Node) -> bool:
     return op.aliasing.is_identity or (op.role is Role.ENTER and bool(node.attr("is_constant")))
 
 
-def anchored_constant(graph: Graph, reader: Node, beside: Node, name: str, value: object) -> Node:
-    """A constant of int32 for a reader, that runs when another node does."""
-    always = not beside.inputs and not beside.controls
+def anchored_constant(graph: Graph, reader: Node, anchor: Node, name: str, value: object) -> Node:
+    """Add an int32 constant for a reader that is live when `anchor` is."""
+    is_always_live = not anchor.inputs and not anchor.controls
     return graph.add(
         "Const",
         name=f"{reader.name}/{name}",
-        controls=() if always else [beside],
+        controls=() if is_always_live else [anchor],
         device=reader.device,
         dtype=int32,
         value=TensorValue(np.array(value, np.int32)),
     )
 
 
-def element_shape_constant(graph: Graph, reader: Node, beside: Node, shape: Shape) -> Node:
-    """A shape as an op on lists reads it: -1 for what is not known."""
+def element_shape_constant(graph: Graph, reader: Node, anchor: Node, shape: Shape) -> Node:
+    """Add a shape as list ops expect it: -1 for unknown rank or unknown dimensions."""
     dims = shape.dims
     value = -1 if dims is None else [-1 if size is None else size for size in dims]
-    return anchored_constant(graph, reader, beside, "element_shape", value)
+    return anchored_constant(graph, reader, anchor, "element_shape", value)

@@ -31,65 +31,65 @@ from cfgraph.passes.cluster.functionalize.handle_uses import (
     handle_uses,
 )
 
-# nodes that are new, and the nodes that were, by name with their ops, which each stands for
+# new nodes, each with the original nodes that it replaces, by name with their ops
 ReplacedNodes = dict[Node, dict[str, str]]
 
 
-def stack_to_list(graph: Graph, form: StackUse, shapes: StaticShapes) -> ReplacedNodes:
-    """Replace a stack by a list; the nodes that handle it now, and what they stand for.
+def stack_to_list(graph: Graph, use: StackUse, shapes: StaticShapes) -> ReplacedNodes:
+    """Replace a stack by a list, and return the nodes that handle the list.
 
-    Raises Refused, with nothing changed, where no bound on its length is known.
+    Raises NotFunctionalizable, with the graph unchanged, if the list has no known size limit.
     """
-    return _StackReplacement(graph, form, shapes).run()
+    return _StackReplacement(graph, use, shapes).run()
 
 
 class _StackReplacement:
-    """Replaces one stack."""
+    """Replacement of one stack by a list."""
 
-    def __init__(self, graph: Graph, form: StackUse, shapes: StaticShapes) -> None:
+    def __init__(self, graph: Graph, use: StackUse, shapes: StaticShapes) -> None:
         self.graph = graph
-        self.form = form
-        self.made = form.made
-        self.beside = form.made.inputs[0].node
-        self.dtype = form.made.attr("elem_type")
-        self.shape = shapes[form.push.inputs[1]]
-        self.counts = [self._count(frame, shapes) for frame in form.push_loops]
+        self.use = use
+        self.stack = use.stack
+        self.anchor = use.stack.inputs[0].node
+        self.dtype = use.stack.attr("elem_type")
+        self.shape = shapes[use.push.inputs[1]]
+        self.trip_counts = [self._trip_count(frame, shapes) for frame in use.push_loops]
         self.new: ReplacedNodes = {}
 
     def run(self) -> ReplacedNodes:
-        """Do it."""
-        form, made = self.form, self.made
-        inputs = element_shape_constant(self.graph, made, self.beside, self.shape), self._most()
-        empty = self._add("EmptyTensorList", inputs, made)
-        full = self._through(form.push_loops, empty.output(), self._add_push)
+        """Carry the list through the loops, and remove the stack."""
+        use, stack = self.use, self.stack
+        shape = element_shape_constant(self.graph, stack, self.anchor, self.shape)
+        empty = self._add("EmptyTensorList", (shape, self._max_elements()), stack)
+        full = self._carry(use.push_loops, empty.output(), self._add_push)
         assert full is not None
-        self._through(form.pop_loops, full, self._add_pop, leaves=False)
-        gone = detach_handle(self.graph, made, form.handles, (form.push, form.pop))
-        ops = {node.name: node.op for node in gone}
-        self.graph.remove(*gone)
-        if not self.beside.uses and is_cheap_constant(self.beside):
-            ops[self.beside.name] = self.beside.op
-            self.graph.remove(self.beside)
+        self._carry(use.pop_loops, full, self._add_pop, exits=False)
+        removed = detach_handle(self.graph, stack, use.handles, (use.push, use.pop))
+        ops = {node.name: node.op for node in removed}
+        self.graph.remove(*removed)
+        if not self.anchor.uses and is_cheap_constant(self.anchor):
+            ops[self.anchor.name] = self.anchor.op
+            self.graph.remove(self.anchor)
         self.new[empty] = ops
         return self.new
 
-    # -- how many --------------------------------------------------------------------------------
+    # -- maximum number of elements --------------------------------------------------------------
 
-    def _count(self, frame: Frame, shapes: StaticShapes) -> int | AffineBound:
-        """How often a loop goes round, as the frame in which the stack is made can say it."""
+    def _trip_count(self, frame: Frame, shapes: StaticShapes) -> int | AffineBound:
+        """Return the trip count of a loop in terms of tensors in the frame of the stack."""
         cond = frame.loop_conds[0]
         known = static_trip_count(cond, shapes)
         if known is not None:
             return known
-        found = affine_bound(cond, shapes)
-        limit = None if found is None else self._outside(found.limit)
-        if found is None or limit is None or found.step != 1:
-            text = f"how often the loop {frame.path} goes round is not known from outside"
-            raise not_functionalizable("list", text, node=self.made.name)
-        return found._replace(limit=limit)
+        bound = affine_bound(cond, shapes)
+        limit = None if bound is None else self._outer_value(bound.limit)
+        if bound is None or limit is None or bound.step != 1:
+            text = f"the trip count of loop {frame.path} is unknown outside the loop"
+            raise not_functionalizable("list", text, node=self.stack.name)
+        return bound._replace(limit=limit)
 
-    def _outside(self, limit: Output) -> Output | None:
-        """What a limit is in the frame of the stack."""
+    def _outer_value(self, limit: Output) -> Output | None:
+        """Return the tensor in the frame of the stack that a loop limit equals."""
         depth = 0
         while True:
             op = lookup(limit.node.op)
@@ -99,67 +99,67 @@ class _StackReplacement:
                 limit, depth = limit.node.inputs[0], depth + 1
             else:
                 break
-            if depth == len(self.form.push_loops):
+            if depth == len(self.use.push_loops):
                 return limit
         return None
 
-    def _most(self) -> Output:
-        """The number of elements there may be."""
-        graph, whole = self.graph, 1
+    def _max_elements(self) -> Output:
+        """Add nodes for the product of the trip counts."""
+        graph, static = self.graph, 1
         result: Output | None = None
-        for count in self.counts:
+        for count in self.trip_counts:
             if isinstance(count, int):
-                whole *= count
+                static *= count
                 continue
-            item = self._of(count)
-            result = item if result is None else graph.add("Mul", result, item).output()
+            value = self._bound_value(count)
+            result = value if result is None else graph.add("Mul", result, value).output()
         if result is None:
-            return self._number("most", max(whole, 1))
-        if whole != 1:
-            result = graph.add("Mul", result, self._number("times", whole)).output()
-        # a loop that never goes round is compiled too, and no row is among none
-        at_least = self._number("one", 1)
-        return graph.add("Maximum", result, at_least, name=f"{self.made.name}/most").output()
+            return self._constant("most", max(static, 1))
+        if static != 1:
+            result = graph.add("Mul", result, self._constant("times", static)).output()
+        # XLA also compiles a loop that never runs, and cannot read an element of an empty list
+        minimum = self._constant("one", 1)
+        return graph.add("Maximum", result, minimum, name=f"{self.stack.name}/most").output()
 
-    def _number(self, name: str, value: int) -> Output:
-        return anchored_constant(self.graph, self.made, self.beside, name, value).output()
+    def _constant(self, name: str, value: int) -> Output:
+        return anchored_constant(self.graph, self.stack, self.anchor, name, value).output()
 
-    def _of(self, count: AffineBound) -> Output:
-        graph, item = self.graph, count.limit
-        if item.dtype is not None and item.dtype.name != "int32":
-            item = graph.add("Cast", item, DstT=self.made.inputs[0].dtype).output()
-        if count.sign < 0:
-            item = graph.add("Neg", item).output()
-        if count.offset:
-            item = graph.add("AddV2", item, self._number("more", count.offset)).output()
-        return item
+    def _bound_value(self, bound: AffineBound) -> Output:
+        graph, value = self.graph, bound.limit
+        if value.dtype is not None and value.dtype.name != "int32":
+            value = graph.add("Cast", value, DstT=self.stack.inputs[0].dtype).output()
+        if bound.sign < 0:
+            value = graph.add("Neg", value).output()
+        if bound.offset:
+            value = graph.add("AddV2", value, self._constant("more", bound.offset)).output()
+        return value
 
-    # -- the list --------------------------------------------------------------------------------
+    # -- list nodes ------------------------------------------------------------------------------
 
-    def _add(self, op: str, inputs: Sequence[Output | Node], place: Node) -> Node:
-        """A node on the list, where another one stood."""
+    def _add(self, op: str, inputs: Sequence[Output | Node], replaced: Node) -> Node:
+        """Add a list op with the device and control inputs of the stack op that it replaces."""
         new = self.graph.add(
             op,
             *inputs,
-            name=f"{place.name}/list",
-            controls=place.controls,
-            device=place.device,
+            name=f"{replaced.name}/list",
+            controls=replaced.controls,
+            device=replaced.device,
             element_dtype=self.dtype,
         )
         self.new[new] = {}
         return new
 
-    def _add_push(self, rows: Output) -> Output:
-        push = self.form.push
-        new = self._add("TensorListPushBack", (rows, push.inputs[1]), push)
+    def _add_push(self, tensor_list: Output) -> Output:
+        push = self.use.push
+        new = self._add("TensorListPushBack", (tensor_list, push.inputs[1]), push)
         self.graph.replace_uses(push.output(), push.inputs[1])
         self._move_control_readers(push, new)
         return new.output()
 
-    def _add_pop(self, rows: Output) -> Output:
-        pop = self.form.pop
-        shape = element_shape_constant(self.graph, pop, rows.node, self.shape)
-        new = self._add("TensorListPopBack", (rows, shape), pop)
+    def _add_pop(self, tensor_list: Output) -> Output:
+        pop = self.use.pop
+        shape = element_shape_constant(self.graph, pop, tensor_list.node, self.shape)
+        new = self._add("TensorListPopBack", (tensor_list, shape), pop)
         self.graph.replace_uses(pop.output(), new.output(1))
         self._move_control_readers(pop, new)
         return new.output()
@@ -169,18 +169,21 @@ class _StackReplacement:
             self.graph.remove_control(reader, old)
             self.graph.add_control(reader, new)
 
-    def _through(
+    def _carry(
         self,
         loops: Sequence[Frame],
-        start: Output,
+        initial: Output,
         inner: Callable[[Output], Output],
         *,
-        leaves: bool = True,
+        exits: bool = True,
     ) -> Output | None:
-        """Let the list go round in these loops, outer ones first; as it leaves the first."""
+        """Make the list a variable of nested loops, outermost first; return its final value.
+
+        `inner` adds the list op in the innermost loop. Without `exits` there is no final value.
+        """
         if not loops:
-            return inner(start)
-        frame, *others = loops
+            return inner(initial)
+        frame, *inner_loops = loops
         like, cond = frame.next_iterations[0], frame.loop_conds[0]
         first = frame.enters[0]
         attrs: dict[str, Any] = {
@@ -189,20 +192,21 @@ class _StackReplacement:
             "is_constant": False,
             "parallel_iterations": frame.parallel_iterations,
         }
-        base = f"{self.made.name}/list"
-        enter = self._step("Enter", f"{base}/Enter", [start], like, attrs)
-        merge = self._step("Merge", f"{base}/Merge", [enter, enter], like, {"T": variant, "N": 2})
-        both = [merge.output(), cond.output()]
-        switch = self._step("Switch", f"{base}/Switch", both, like, {"T": variant})
-        after = self._through(others, switch.output(1), inner)
-        assert after is not None
-        back = self._step("NextIteration", f"{base}/Next", [after], like, {"T": variant})
+        base = f"{self.stack.name}/list"
+        enter = self._add_primitive("Enter", f"{base}/Enter", [initial], like, attrs)
+        merge_attrs = {"T": variant, "N": 2}
+        merge = self._add_primitive("Merge", f"{base}/Merge", [enter, enter], like, merge_attrs)
+        inputs, attrs = [merge.output(), cond.output()], {"T": variant}
+        switch = self._add_primitive("Switch", f"{base}/Switch", inputs, like, attrs)
+        updated = self._carry(inner_loops, switch.output(1), inner)
+        assert updated is not None
+        back = self._add_primitive("NextIteration", f"{base}/Next", [updated], like, attrs)
         self.graph.set_input(merge, 1, back.output())
-        if not leaves:
+        if not exits:
             return None
-        return self._step("Exit", f"{base}/Exit", [switch], like, {"T": variant}).output()
+        return self._add_primitive("Exit", f"{base}/Exit", [switch], like, attrs).output()
 
-    def _step(
+    def _add_primitive(
         self, op: str, name: str, inputs: Sequence[Output | Node], like: Node, attrs: dict[str, Any]
     ) -> Node:
         new = self.graph.add(op, *inputs, name=name, device=like.device, attrs=attrs)
@@ -212,9 +216,9 @@ class _StackReplacement:
 
 @dataclass(frozen=True, slots=True)
 class StackUse:
-    """A stack, its one push and its one pop, with the loops around each, outer ones first."""
+    """A stack with its only push, its only pop, and the loops of each, outermost first."""
 
-    made: Node
+    stack: Node
     push: Node
     pop: Node
     push_loops: tuple[Frame, ...]
@@ -223,76 +227,77 @@ class StackUse:
 
 
 def is_stack(node: Node) -> bool:
-    """True for a stack whose handle is a value."""
+    """Return true for a stack whose handle is a resource rather than a reference."""
     return is_a(node, StackV2)
 
 
-def stack_use(made: Node, liveness: LivenessRule, kept: Collection[Node]) -> StackUse:
-    """Read a stack. Raises Refused where it is not pushed in one loop and popped in another."""
-    uses, handles = handle_uses(made.output())
-    found: dict[type[Op], list[Node]] = {StackPushV2: [], StackPopV2: []}
+def stack_use(stack: Node, liveness: LivenessRule, fetched: Collection[Node]) -> StackUse:
+    """Recognize a stack that one loop pushes and another pops; else raise NotFunctionalizable."""
+    uses, handles = handle_uses(stack.output())
+    users: dict[type[Op], list[Node]] = {StackPushV2: [], StackPopV2: []}
     for reader, slot in uses:
-        kind = next((kind for kind in found if slot == 0 and is_a(reader, kind)), None)
+        kind = next((kind for kind in users if slot == 0 and is_a(reader, kind)), None)
         if kind is None:
-            raise not_functionalizable(
-                "list", f"{reader.name} ({reader.op}) uses it", node=reader.name
-            )
-        found[kind].append(reader)
-    pushes, pops = found[StackPushV2], found[StackPopV2]
+            text = f"{reader.name} ({reader.op}) uses it"
+            raise not_functionalizable("list", text, node=reader.name)
+        users[kind].append(reader)
+    pushes, pops = users[StackPushV2], users[StackPopV2]
     if len(pushes) != 1 or len(pops) != 1:
         text = f"{len(pushes)} nodes push to it and {len(pops)} pop from it"
-        raise not_functionalizable("list", text, node=made.name)
+        raise not_functionalizable("list", text, node=stack.name)
     (push,), (pop,) = pushes, pops
-    asked = [node for node in (made, *handles, push, pop) if node in kept]
-    if asked:
-        raise not_functionalizable("list", f"{asked[0].name} is fetched", node=asked[0].name)
-    home = liveness.frames.of_outputs[made]
-    loops = [_enclosing_loops(node, home, liveness.frames) for node in (push, pop)]
-    if loops[0][0] is loops[1][0]:
-        text = f"{push.name} and {pop.name} are in one loop, {loops[0][0].path}"
-        raise not_functionalizable("list", text, node=made.name)
-    _require_order(push, pop, loops[0][0], loops[1][0], liveness.frames)
-    for node, around in zip((push, pop), loops, strict=True):
-        _require_each_iteration(node, around, liveness)
-    return StackUse(made, push, pop, loops[0], loops[1], tuple(handles))
+    for node in (stack, *handles, push, pop):
+        if node in fetched:
+            raise not_functionalizable("list", f"{node.name} is fetched", node=node.name)
+    stack_frame = liveness.frames.of_outputs[stack]
+    push_loops = _enclosing_loops(push, stack_frame, liveness.frames)
+    pop_loops = _enclosing_loops(pop, stack_frame, liveness.frames)
+    if push_loops[0] is pop_loops[0]:
+        text = f"{push.name} and {pop.name} are in the same loop, {push_loops[0].path}"
+        raise not_functionalizable("list", text, node=stack.name)
+    _require_order(push, pop, push_loops[0], pop_loops[0], liveness.frames)
+    _require_each_iteration(push, push_loops, liveness)
+    _require_each_iteration(pop, pop_loops, liveness)
+    return StackUse(stack, push, pop, push_loops, pop_loops, tuple(handles))
 
 
-def _enclosing_loops(node: Node, home: Frame, found: Frames) -> tuple[Frame, ...]:
-    """The loops around a node, from the frame in which the stack is made."""
-    chain, here = list[Frame](), found.of[node]
-    while here is not home:
-        chain.append(here)
-        if here.parent is None:
-            raise not_functionalizable(
-                "list", f"{node.name} is not in a loop around", node=node.name
-            )
-        here = here.parent
+def _enclosing_loops(node: Node, stack_frame: Frame, frames: Frames) -> tuple[Frame, ...]:
+    """Return the loops that contain a node but not the stack, outermost first."""
+    chain, current = list[Frame](), frames.of[node]
+    while current is not stack_frame:
+        chain.append(current)
+        if current.parent is None:
+            text = f"{node.name} is outside the frame of the stack"
+            raise not_functionalizable("list", text, node=node.name)
+        current = current.parent
     if not chain:
         raise not_functionalizable("list", f"{node.name} is in no loop", node=node.name)
     return tuple(reversed(chain))
 
 
-def _require_order(push: Node, pop: Node, first: Frame, then: Frame, found: Frames) -> None:
-    """Raise Refused where the loop that pushes waits for the one that pops."""
-    todo = dict.fromkeys((*first.enters, *first.nodes))
+def _require_order(
+    push: Node, pop: Node, push_loop: Frame, pop_loop: Frame, frames: Frames
+) -> None:
+    """Raise NotFunctionalizable if the pushing loop depends on the popping loop."""
+    todo = dict.fromkeys((*push_loop.enters, *push_loop.nodes))
     for node in (queue := list(todo)):
-        # the nodes of lists that were made before are in no frame; their loops are behind them
-        here = found.of.get(node)
-        if here is not None and here.is_within(then):
-            text = f"{push.name} waits for the loop in which {pop.name} is"
+        # nodes of other lists were added after `frames`; they depend on loops that it knows
+        frame = frames.of.get(node)
+        if frame is not None and frame.is_within(pop_loop):
+            text = f"{push.name} depends on the loop of {pop.name}"
             raise not_functionalizable("list", text, node=push.name)
-        for near in (*(item.node for item in node.inputs), *node.controls):
-            if near not in todo:
-                todo[near] = None
-                queue.append(near)
+        for source in (*(tensor.node for tensor in node.inputs), *node.controls):
+            if source not in todo:
+                todo[source] = None
+                queue.append(source)
 
 
 def _require_each_iteration(node: Node, loops: tuple[Frame, ...], liveness: LivenessRule) -> None:
-    """Raise Refused unless the body of each loop comes to a node exactly once."""
+    """Raise NotFunctionalizable unless each loop body runs a node exactly once per iteration."""
     for frame in loops:
         if len(frame.loop_conds) != 1 or not frame.next_iterations:
-            raise not_functionalizable("list", f"the loop {frame.path} has no one condition")
+            raise not_functionalizable("list", f"the loop {frame.path} has no single condition")
     last = loops[-1].next_iterations[0]
     if not liveness.same_liveness(node, last):
-        text = f"{node.name} does not run in each iteration"
+        text = f"{node.name} does not run in every iteration"
         raise not_functionalizable("list", text, node=node.name)

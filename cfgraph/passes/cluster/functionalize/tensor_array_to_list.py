@@ -54,78 +54,80 @@ _SUPPORTED_OPS: Final = (
 
 @dataclass(slots=True)
 class TensorArrayUse:
-    """An array: the ops that use it by its handle, and what its flow passes on the way.
+    """A TensorArray, the ops that use its handle, and the nodes that forward handle and flow.
 
-    `filled` is the one node that writes, if it writes all elements from the first on; `whole` are
-    the nodes that gather all.
+    `fill` is the only writer, if it writes all elements; `full_gathers` are the nodes that gather
+    all elements in order.
     """
 
-    made: Node
+    array: Node
     users: list[Node] = field(default_factory=list)
     carriers: list[Node] = field(default_factory=list)
     handles: list[Node] = field(default_factory=list)
-    filled: Node | None = None
-    whole: frozenset[Node] = frozenset()
+    fill: Node | None = None
+    full_gathers: frozenset[Node] = frozenset()
 
 
 def tensor_arrays(graph: Graph) -> Iterator[Node]:
-    """The arrays of a graph."""
+    """Yield the TensorArrays of a graph."""
     return (node for node in graph if is_a(node, TensorArrayV3))
 
 
 def tensor_array_use(
-    made: Node, liveness: LivenessRule, kept: Collection[Node], shapes: StaticShapes
+    array: Node, liveness: LivenessRule, fetched: Collection[Node], shapes: StaticShapes
 ) -> TensorArrayUse:
-    """Who uses an array. Raises Refused where it cannot be a value."""
-    use = TensorArrayUse(made)
-    if made.attr("dynamic_size"):
-        raise not_functionalizable("list", f"the size of {made.name} is not fixed", node=made.name)
-    if made.attr("dtype").kind not in ("float", "int", "uint", "complex", "bool"):
+    """Return the uses of a TensorArray; raise NotFunctionalizable if it cannot be a list."""
+    use = TensorArrayUse(array)
+    if array.attr("dynamic_size"):
         raise not_functionalizable(
-            "list", f"{made.name} holds {made.attr('dtype')}", node=made.name
+            "list", f"the size of {array.name} is not fixed", node=array.name
         )
-    uses, use.handles = handle_uses(made.output())
+    if array.attr("dtype").kind not in ("float", "int", "uint", "complex", "bool"):
+        text = f"{array.name} contains {array.attr('dtype')}"
+        raise not_functionalizable("list", text, node=array.name)
+    uses, use.handles = handle_uses(array.output())
     for reader, slot in uses:
         if not is_a(reader, *_SUPPORTED_OPS) or slot != 0:
-            raise not_functionalizable(
-                "list", f"{reader.name} ({reader.op}) uses it", node=reader.name
-            )
+            text = f"{reader.name} ({reader.op}) uses it"
+            raise not_functionalizable("list", text, node=reader.name)
         use.users.append(reader)
     _trace_flow(use)
-    flows = [made, *use.carriers, *(node for node in use.users if is_a(node, *_WRITE_OPS))]
-    asked = [node for node in (*flows, *use.handles) if node in kept]
-    if asked:
-        raise not_functionalizable("list", f"{asked[0].name} is fetched", node=asked[0].name)
+    flows = [array, *use.carriers, *(node for node in use.users if is_a(node, *_WRITE_OPS))]
+    for node in (*flows, *use.handles):
+        if node in fetched:
+            raise not_functionalizable("list", f"{node.name} is fetched", node=node.name)
     sizes = [node for node in use.users if is_a(node, TensorArraySizeV3)]
     gathers = [node for node in use.users if is_a(node, TensorArrayGatherV3)]
-    use.whole = frozenset(
-        n for n in gathers if covers_all_indices(n.inputs[1], made, sizes, shapes)
+    use.full_gathers = frozenset(
+        n for n in gathers if covers_all_indices(n.inputs[1], array, sizes, shapes)
     )
-    fill = use.filled = None if sizes else _complete_fill(use, shapes)
-    if fill and not all(liveness.equal(fill, place) for place in (fill.inputs[2], made)):
-        raise not_functionalizable("list", f"{fill.name} may be dead while what it writes is not")
+    fill = use.fill = None if sizes else _complete_fill(use, shapes)
+    if fill and not all(liveness.equal(fill, source) for source in (fill.inputs[2], array)):
+        raise not_functionalizable("list", f"{fill.name} may be dead when its value is live")
     if fill is None and any(is_a(node, TensorArrayScatterV3) for node in use.users):
-        raise not_functionalizable("list", "it is written at chosen places", node=made.name)
+        raise not_functionalizable(
+            "list", "it is scattered to some of its indices", node=array.name
+        )
     return use
 
 
 def _complete_fill(use: TensorArrayUse, shapes: StaticShapes) -> Node | None:
-    """The one node that writes, if it is the first on the flow and writes all elements."""
+    """Return the only writer, if it is the first on the flow and writes all elements."""
     writers = [node for node in use.users if is_a(node, *_WRITE_OPS)]
     if len(writers) != 1 or not is_a(writers[0], TensorArrayScatterV3):
         return None
     (fill,) = writers
-    if [reader.node for reader in use.made.readers(_FLOW_PORT)] != [fill]:
+    if [reader.node for reader in use.array.readers(_FLOW_PORT)] != [fill]:
         return None
-    return fill if covers_all_indices(fill.inputs[1], use.made, (), shapes) else None
+    return fill if covers_all_indices(fill.inputs[1], use.array, (), shapes) else None
 
 
 def _trace_flow(use: TensorArrayUse) -> None:
-    users, todo = set(use.users), [use.made.output(_FLOW_PORT)]
+    users, todo = set(use.users), [use.array.output(_FLOW_PORT)]
     seen = set(todo)
-    for item in todo:
-        for reader, slot in item.node.uses:
-            if slot < 0 or reader.inputs[slot] != item:
+    for flow in todo:
+        for reader, slot in flow.node.uses:
+            if slot < 0 or reader.inputs[slot] != flow:
                 continue
             if reader in users:
                 new = [reader.output()] if is_a(reader, *_WRITE_OPS) else []
@@ -133,23 +135,20 @@ def _trace_flow(use: TensorArrayUse) -> None:
                 use.carriers.append(reader)
                 new = [reader.output(port) for port in _flow_ports(reader)]
             else:
-                raise not_functionalizable(
-                    "list", f"{reader.name} reads its flow", node=reader.name
-                )
-            for one in new:
-                if one not in seen:
-                    seen.add(one)
-                    todo.append(one)
+                text = f"{reader.name} reads its flow"
+                raise not_functionalizable("list", text, node=reader.name)
+            for output in new:
+                if output not in seen:
+                    seen.add(output)
+                    todo.append(output)
     use.carriers = list(dict.fromkeys(use.carriers))
     writers = {node for node in users if is_a(node, *_WRITE_OPS)}
     require_linear_flow(todo, writers, set(use.carriers))
     for node in use.carriers:
-        for item in node.inputs[: len(node.inputs) if _is_merge(node) else 1]:
-            late = lookup(item.node.op)
-            if item not in seen and not (late is not None and late.role is Role.NEXT_ITERATION):
-                raise not_functionalizable(
-                    "list", f"{node.name} joins flows of two arrays", node=node.name
-                )
+        for flow in node.inputs[: len(node.inputs) if _is_merge(node) else 1]:
+            if flow not in seen and role_of(flow.node) is not Role.NEXT_ITERATION:
+                text = f"{node.name} merges the flows of two TensorArrays"
+                raise not_functionalizable("list", text, node=node.name)
 
 
 def _forwards_flow(node: Node) -> bool:
@@ -161,52 +160,53 @@ def _forwards_flow(node: Node) -> bool:
 
 
 def _is_merge(node: Node) -> bool:
-    op = lookup(node.op)
-    return op is not None and op.role is Role.MERGE
+    return role_of(node) is Role.MERGE
 
 
 def _flow_ports(node: Node) -> range:
-    op = lookup(node.op)
-    return range(2 if op is not None and op.role is Role.SWITCH else 1)
+    return range(2 if role_of(node) is Role.SWITCH else 1)
 
 
 def tensor_array_to_list(graph: Graph, use: TensorArrayUse) -> dict[Node, dict[str, str]]:
-    """Replace an array by a list; the nodes that handle it now, and what they stand for."""
-    made, filled, shape = use.made, use.filled, use.made.attr("element_shape")
+    """Replace a TensorArray by a list.
+
+    Returns the nodes that handle the list, each with the original nodes that it replaces.
+    """
+    array, fill, shape = use.array, use.fill, use.array.attr("element_shape")
     new: dict[Node, dict[str, str]] = {}
     for node in use.carriers:
         graph.set_attr(node, "T", variant)
         new[node] = {node.name: node.op}
-    gone = detach_handle(graph, made, use.handles)
-    rest = {node.name: node.op for node in gone}
-    if filled is None:
+    removed = detach_handle(graph, array, use.handles)
+    removed_ops = {node.name: node.op for node in removed}
+    if fill is None:
         start = graph.add(
             "TensorListReserve",
-            element_shape_constant(graph, made, made.inputs[0].node, shape),
-            made.inputs[0],
-            name=f"{made.name}/list",
-            controls=made.controls,
-            device=made.device,
-            element_dtype=made.attr("dtype"),
+            element_shape_constant(graph, array, array.inputs[0].node, shape),
+            array.inputs[0],
+            name=f"{array.name}/list",
+            controls=array.controls,
+            device=array.device,
+            element_dtype=array.attr("dtype"),
         )
-        new[start] = rest
-        graph.replace_uses(made.output(_FLOW_PORT), start.output())
+        new[start] = removed_ops
+        graph.replace_uses(array.output(_FLOW_PORT), start.output())
     for user in use.users:
-        new[user] = {user.name: user.op, **(rest if user is filled else {})}
+        new[user] = {user.name: user.op, **(removed_ops if user is fill else {})}
         _replace_with_list_op(graph, user, use)
-    graph.remove(*gone)
+    graph.remove(*removed)
     return new
 
 
 def _replace_with_list_op(graph: Graph, user: Node, use: TensorArrayUse) -> None:
-    """Turn an op on an array into that on a list; its name and its readers stay."""
-    shape = use.made.attr("element_shape")
-    if user is use.filled:
+    """Replace the op of a node by its counterpart for lists; name and consumers stay."""
+    shape = use.array.attr("element_shape")
+    if user is use.fill:
         op, inputs = _fill_as_list_op(graph, user, shape)
     else:
-        op, inputs = _use_as_list_op(graph, user, shape, whole=user in use.whole)
+        op, inputs = _use_as_list_op(graph, user, shape, is_full=user in use.full_gathers)
     dtype = user.attrs.get("dtype") or user.attrs.get("T")
-    sources = [item if isinstance(item, Output) else item.output() for item in inputs]
+    sources = [each if isinstance(each, Output) else each.output() for each in inputs]
     attrs = {} if op == _LENGTH_OP else {"element_dtype": dtype}
     graph.set_op(user, op, registry.infer_attrs(user.name, op, tuple(sources), attrs))
     graph.set_inputs(user, sources)
@@ -218,7 +218,7 @@ def _fill_as_list_op(graph: Graph, user: Node, shape: Shape) -> tuple[str, list[
 
 
 def _use_as_list_op(
-    graph: Graph, user: Node, shape: Shape, *, whole: bool
+    graph: Graph, user: Node, shape: Shape, *, is_full: bool
 ) -> tuple[str, list[Output | Node]]:
     if is_a(user, TensorArrayWriteV3):
         _, index, value, flow = user.inputs
@@ -227,133 +227,133 @@ def _use_as_list_op(
         return _LENGTH_OP, [user.inputs[1]]
     _, index, flow = user.inputs
     if is_a(user, TensorArrayReadV3):
-        return "TensorListGetItem", [
-            flow,
-            index,
-            element_shape_constant(graph, user, flow.node, shape),
-        ]
-    said = user.attr("element_shape")
-    wanted = element_shape_constant(graph, user, flow.node, shape if said.dims is None else said)
-    if whole:
-        return "TensorListStack", [flow, wanted]
-    return "TensorListGather", [flow, index, wanted]
+        element_shape = element_shape_constant(graph, user, flow.node, shape)
+        return "TensorListGetItem", [flow, index, element_shape]
+    own_shape = user.attr("element_shape")
+    element_shape = element_shape_constant(
+        graph, user, flow.node, shape if own_shape.dims is None else own_shape
+    )
+    if is_full:
+        return "TensorListStack", [flow, element_shape]
+    return "TensorListGather", [flow, index, element_shape]
 
 
 def covers_all_indices(
-    indices: Output, made: Node, sizes: Collection[Node], shapes: StaticShapes
+    indices: Output, array: Node, sizes: Collection[Node], shapes: StaticShapes
 ) -> bool:
-    """True for 0, 1, 2, … up to the size of an array; `sizes` are the nodes that ask for that."""
+    """Return true for 0, 1, 2, … up to the size of an array, which `sizes` nodes return."""
     node = strip_identities(indices).node
     if not is_a(node, Range):
         return False
-    start, limit, step = (strip_identities(item) for item in node.inputs)
+    start, limit, step = (strip_identities(tensor) for tensor in node.inputs)
     if (_constant_int(start, shapes), _constant_int(step, shapes)) != (0, 1):
         return False
-    return limit.node in sizes or _is_same_number(limit, strip_identities(made.inputs[0]), shapes)
+    return limit.node in sizes or _is_same_number(limit, strip_identities(array.inputs[0]), shapes)
 
 
-def _is_same_number(one: Output, other: Output, shapes: StaticShapes) -> bool:
-    """True if two numbers are equal: known ones, or computed alike from the same tensors."""
-    todo = [(one, other)]
+def _is_same_number(a: Output, b: Output, shapes: StaticShapes) -> bool:
+    """Return true if two numbers are constants or pure computations of equal value."""
+    todo = [(a, b)]
     seen = set(todo)
-    for mine, theirs in todo:
-        if mine == theirs or _is_same_constant(mine, theirs, shapes):
+    for x, y in todo:
+        if x == y or _is_same_constant(x, y, shapes):
             continue
-        if mine.port != theirs.port or not _is_same_computation(mine.node, theirs.node):
+        if x.port != y.port or not _is_same_computation(x.node, y.node):
             return False
-        for pair in zip(mine.node.inputs, theirs.node.inputs, strict=True):
+        for pair in zip(x.node.inputs, y.node.inputs, strict=True):
             if pair not in seen:
                 seen.add(pair)
                 todo.append(pair)
     return True
 
 
-def _is_same_computation(one: Node, other: Node) -> bool:
-    """True for nodes that make the same of the same inputs; those without any are not told."""
-    op = lookup(one.op)
-    if op is None or op.effects.stateful or op.role or not one.inputs or one.op != other.op:
+def _is_same_computation(a: Node, b: Node) -> bool:
+    """Return true for nodes with inputs that compute equal values from equal inputs."""
+    op = lookup(a.op)
+    if op is None or op.effects.stateful or op.role or not a.inputs or a.op != b.op:
         return False
-    if len(one.inputs) != len(other.inputs):
+    if len(a.inputs) != len(b.inputs):
         return False
-    mine, theirs = ({k: v for k, v in node.attrs.items() if k[0] != "_"} for node in (one, other))
-    return mine == theirs
+    x, y = ({k: v for k, v in node.attrs.items() if k[0] != "_"} for node in (a, b))
+    return x == y
 
 
-def _is_same_constant(one: Output, other: Output, shapes: StaticShapes) -> bool:
-    mine, theirs = shapes.value(one), shapes.value(other)
-    if mine is None or theirs is None or mine.shape != theirs.shape:
+def _is_same_constant(a: Output, b: Output, shapes: StaticShapes) -> bool:
+    x, y = shapes.value(a), shapes.value(b)
+    if x is None or y is None or x.shape != y.shape:
         return False
-    return mine.dtype == theirs.dtype and bool((mine == theirs).all())
+    return x.dtype == y.dtype and bool((x == y).all())
 
 
-def _constant_int(item: Output, shapes: StaticShapes) -> int | None:
-    value = shapes.value(item)
+def _constant_int(tensor: Output, shapes: StaticShapes) -> int | None:
+    value = shapes.value(tensor)
     return None if value is None or value.ndim else int(value)
 
 
 def require_linear_flow(
     flows: Iterable[Output], writers: Collection[Node], carriers: Collection[Node]
 ) -> None:
-    """Raise Refused where a flow that is written on has another reader, or comes again."""
+    """Raise NotFunctionalizable if a flow that is written later has another reader that matters."""
     order = list(flows)
     leading = _carriers_before_writers(order, writers, carriers)
-    for item in order:
-        readers = item.node.readers(item.port)
-        later = [use for use in readers if use.node in writers or use.node in leading]
-        if not later:
+    for flow in order:
+        readers = _flow_uses(flow)
+        next_states = [use for use in readers if use.node in writers or use.node in leading]
+        if not next_states:
             continue
-        if role_of(item.node) is Role.ENTER and item.node.attr("is_constant"):
-            text = f"each iteration writes on what {item.node.name} brings"
-            raise not_functionalizable("list", text, node=item.node.name)
+        first = next_states[0]
+        if role_of(flow.node) is Role.ENTER and flow.node.attr("is_constant"):
+            text = f"each iteration writes to the same state, from {flow.node.name}"
+            raise not_functionalizable("list", text, node=flow.node.name)
         for use in readers:
-            if use is not later[0] and not _is_harmless_reader(use, later[0], writers, carriers):
-                names = f"{later[0].node.name} and {use.node.name}"
-                raise not_functionalizable(
-                    "list", f"{names} go on from one state of it", node=item.node.name
-                )
+            if use is not first and not _is_harmless_reader(use, first, writers, carriers):
+                text = f"{first.node.name} and {use.node.name} continue from the same state"
+                raise not_functionalizable("list", text, node=flow.node.name)
 
 
 def _carriers_before_writers(
     flows: list[Output], writers: Collection[Node], carriers: Collection[Node]
 ) -> set[Node]:
-    """The carriers behind which something is written."""
-    found: set[Node] = set()
-    todo = [item.node for item in flows if any(use.node in writers for use in _flow_uses(item))]
+    """Return the carriers upstream of writers."""
+    leading: set[Node] = set()
+    todo = [flow.node for flow in flows if any(use.node in writers for use in _flow_uses(flow))]
     for node in todo:
-        if node in carriers and node not in found:
-            found.add(node)
-            todo += [item.node for item in node.inputs]
-    return found
+        if node in carriers and node not in leading:
+            leading.add(node)
+            todo += [tensor.node for tensor in node.inputs]
+    return leading
 
 
-def _flow_uses(item: Output) -> list[Use]:
-    return item.node.readers(item.port)
+def _flow_uses(flow: Output) -> list[Use]:
+    return flow.node.readers(flow.port)
 
 
 def _is_harmless_reader(
     use: Use, later: Use, writers: Collection[Node], carriers: Collection[Node]
 ) -> bool:
-    """True for a node that only reads, and is done when the writer writes or waits for no writer.
+    """Return true for a node that only reads, and precedes the writer or depends on no writer.
 
-    An element is written once, so that what was there when the flow came by is there for good.
+    An element is written once, so an element read from a later state is the same.
     """
     reader, writer = use.node, later.node
     if reader in writers or reader in carriers:
         return False
-    if writer in writers and reader in _transitive_predecessors(writer, within=True):
+    if writer in writers and reader in _transitive_predecessors(writer, same_iteration=True):
         return True
-    beside = [item.node for slot, item in enumerate(reader.inputs) if slot != use.slot]
-    cones = (_transitive_predecessors(node, within=False) for node in (*beside, *reader.controls))
+    inputs = [tensor.node for slot, tensor in enumerate(reader.inputs) if slot != use.slot]
+    cones = (
+        _transitive_predecessors(node, same_iteration=False) for node in (*inputs, *reader.controls)
+    )
     return not any(cone.intersection(writers) for cone in cones)
 
 
-def _transitive_predecessors(node: Node, *, within: bool) -> set[Node]:
-    """A node with all that it waits for; `within` one iteration, or in those before as well."""
-    found, queue = {node}, [node]
-    for here in queue:
-        if within and role_of(here) is Role.NEXT_ITERATION:
+def _transitive_predecessors(node: Node, *, same_iteration: bool) -> set[Node]:
+    """Return a node with its predecessors, those of earlier iterations only on request."""
+    reached, queue = {node}, [node]
+    for current in queue:
+        if same_iteration and role_of(current) is Role.NEXT_ITERATION:
             continue
-        near = {*(item.node for item in here.inputs), *here.controls} - found
-        found |= near
-        queue += near
-    return found
+        new = {*(tensor.node for tensor in current.inputs), *current.controls} - reached
+        reached |= new
+        queue += new
+    return reached

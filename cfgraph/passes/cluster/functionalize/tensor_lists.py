@@ -31,27 +31,28 @@ from cfgraph.passes.cluster.functionalize.tensor_array_to_list import (
 
 @dataclass(slots=True)
 class FunctionalizedLists:
-    """The lists that stacks and arrays became, by the name of what made those, and the refused.
+    """Lists that replaced stacks and TensorArrays, and reports of those that did not.
 
-    Each node that handles a list stands for nodes that were: their names and ops.
+    `nodes` has for each list, by the name of the node that created the stack or TensorArray, the
+    nodes that handle it, each with the original nodes that it replaces, by name with their ops.
     """
 
     nodes: dict[str, dict[Node, dict[str, str]]] = field(default_factory=dict)
     left_unchanged: dict[str, RegionReport] = field(default_factory=dict)
 
     def live_nodes(self, graph: Graph) -> dict[str, list[Node]]:
-        """For each list the nodes that handle it and are still in the graph."""
+        """Return for each list the nodes that handle it and are still in the graph."""
         return {
             name: [node for node in nodes if graph.nodes.get(node.name) is node]
             for name, nodes in self.nodes.items()
         }
 
     def original_ops(self) -> dict[Node, dict[str, str]]:
-        """What each node that handles a list stands for."""
+        """Return the original nodes that each node on a list replaces."""
         return {node: ops for nodes in self.nodes.values() for node, ops in nodes.items()}
 
     def computing(self, graph: Graph) -> list[Node]:
-        """The nodes that handle lists outside of regions, and are no control flow."""
+        """Return the nodes outside of regions that handle lists, except control flow."""
         groups = self.live_nodes(graph).values()
         return [node for nodes in groups for node in nodes if not role_of(node)]
 
@@ -59,38 +60,38 @@ class FunctionalizedLists:
 def functionalize_lists(
     graph: Graph,
     liveness: LivenessRule,
-    refused: Mapping[str, RejectionReason],
-    kept: Collection[Node],
+    rejected: Mapping[str, RejectionReason],
+    fetched: Collection[Node],
 ) -> FunctionalizedLists:
-    """Replace the stacks and arrays of a graph by lists, where that can be; `kept` nodes stay."""
+    """Replace the stacks and TensorArrays of a graph by lists where possible."""
     lists = FunctionalizedLists()
-    given = list(tensor_list_groups(graph))
-    made = [*tensor_arrays(graph), *filter(is_stack, graph)]
-    if not made and not given:
+    groups = list(tensor_list_groups(graph))
+    resources = [*tensor_arrays(graph), *filter(is_stack, graph)]
+    if not resources and not groups:
         return lists
     shapes = infer_shapes(graph)
-    for group in given:
+    for group in groups:
         name, ops = group[0].name, {node.name: node.op for node in group}
         try:
-            if name in refused:
-                raise NotFunctionalizable(refused[name])
-            require_static_size(group, shapes, kept)
+            if name in rejected:
+                raise NotFunctionalizable(rejected[name])
+            require_static_size(group, shapes, fetched)
             lists.nodes[name] = {node: {node.name: node.op} for node in group}
         except NotFunctionalizable as error:
             lists.left_unchanged[name] = RegionReport("list", name, ops, None, error.reason)
-    for node in made:
+    for node in resources:
         name, op = node.name, node.op
         try:
-            if name in refused:
-                raise NotFunctionalizable(refused[name])
+            if name in rejected:
+                raise NotFunctionalizable(rejected[name])
             if is_stack(node):
-                lists.nodes[name] = stack_to_list(graph, stack_use(node, liveness, kept), shapes)
+                lists.nodes[name] = stack_to_list(graph, stack_use(node, liveness, fetched), shapes)
             else:
-                lists.nodes[name] = tensor_array_to_list(
-                    graph, tensor_array_use(node, liveness, kept, shapes)
-                )
+                use = tensor_array_use(node, liveness, fetched, shapes)
+                lists.nodes[name] = tensor_array_to_list(graph, use)
         except NotFunctionalizable as error:
-            lists.left_unchanged[name] = RegionReport("list", name, {name: op}, None, error.reason)
+            report = RegionReport("list", name, {name: op}, None, error.reason)
+            lists.left_unchanged[name] = report
     return lists
 
 
@@ -99,56 +100,53 @@ _MAX_ELEMENTS_INPUT: Final = 1
 
 
 def tensor_list_groups(graph: Graph) -> Iterator[list[Node]]:
-    """The nodes that handle lists, in groups."""
+    """Yield the groups of nodes that handle a common list."""
     seen: set[Node] = set()
     for node in graph:
         if node in seen or not any(map(_is_tensor_list, _node_outputs(node))):
             continue
         group = dict.fromkeys([node])
         todo = [node]
-        for here in todo:
-            for near in _list_neighbors(here):
-                if near not in group:
-                    group[near] = None
-                    todo.append(near)
+        for current in todo:
+            for neighbor in _list_neighbors(current):
+                if neighbor not in group:
+                    group[neighbor] = None
+                    todo.append(neighbor)
         seen.update(group)
         yield list(group)
 
 
-def require_static_size(group: list[Node], shapes: StaticShapes, kept: Collection[Node]) -> None:
-    """Raise Refused unless each node of a group does to lists what a compiler can."""
-    done = set()
+def require_static_size(group: list[Node], shapes: StaticShapes, fetched: Collection[Node]) -> None:
+    """Raise NotFunctionalizable unless the operations of a group allow a static list size."""
+    operations = set()
     for node in group:
         op = lookup(node.op)
-        does = op.compilation.row_operation if op is not None else ""
-        carries = op is not None and (op.role in _FORWARDING_ROLES or op.aliasing.is_identity)
-        if not does and not carries:
-            raise not_functionalizable(
-                "list", f"{node.name} ({node.op}) handles it", node=node.name
-            )
-        if node in kept and any(map(_is_tensor_list, _node_outputs(node))):
+        operation = op.compilation.row_operation if op is not None else ""
+        forwards = op is not None and (op.role in _FORWARDING_ROLES or op.aliasing.is_identity)
+        if not operation and not forwards:
+            text = f"{node.name} ({node.op}) uses it"
+            raise not_functionalizable("list", text, node=node.name)
+        if node in fetched and any(map(_is_tensor_list, _node_outputs(node))):
             raise not_functionalizable("list", f"{node.name} is fetched", node=node.name)
-        if does == "empty":
+        if operation == "empty":
             limit = shapes.value(node.inputs[_MAX_ELEMENTS_INPUT])
             if limit is None or limit < 0:
-                text = f"how many elements {node.name} will have is not known"
+                text = f"the maximum number of elements of {node.name} is unknown"
                 raise not_functionalizable("list", text, node=node.name)
-        done.add(does)
-    if {"push", "all"} <= done:
-        raise not_functionalizable(
-            "list", "how many of its elements there are in the end is not known"
-        )
+        operations.add(operation)
+    if {"push", "all"} <= operations:
+        raise not_functionalizable("list", "its final number of elements is unknown")
 
 
 def _list_neighbors(node: Node) -> Iterator[Node]:
-    for item in node.inputs:
-        if _is_tensor_list(item):
-            yield item.node
+    for tensor in node.inputs:
+        if _is_tensor_list(tensor):
+            yield tensor.node
     yield from list_readers(node)
 
 
 def list_readers(node: Node) -> Iterator[Node]:
-    """The nodes that read a list that a node gives."""
+    """Yield the nodes that read a list from a node."""
     for use in node.uses:
         if use.slot >= 0 and _is_tensor_list(use.node.inputs[use.slot]):
             yield use.node
@@ -159,6 +157,6 @@ def _node_outputs(node: Node) -> list[Output]:
     return [node.output(port) for port in range(min(count, 2) if role_of(node) else count)]
 
 
-def _is_tensor_list(item: Output) -> bool:
-    dtype = item.dtype
+def _is_tensor_list(tensor: Output) -> bool:
+    dtype = tensor.dtype
     return dtype is not None and dtype.kind == "variant"
