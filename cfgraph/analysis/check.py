@@ -32,6 +32,72 @@ _LOOP_INPUT_ROLES: Final = (Role.ENTER, Role.NEXT_ITERATION)
 _SHOWN: Final = 4
 
 
+@dataclass(frozen=True, slots=True)
+class CheckReport:
+    """The findings on a graph, errors first, otherwise in the order in which they were found."""
+
+    findings: tuple[Finding, ...]
+
+    def count(self, level: str) -> int:
+        """How many findings have this level."""
+        return sum(finding.level == level for finding in self.findings)
+
+    def reaches(self, level: str) -> bool:
+        """True if there is a finding of this level, or of a worse one."""
+        bad = LEVELS[: LEVELS.index(level) + 1]
+        return any(finding.level in bad for finding in self.findings)
+
+    def only(self, select: Iterable[str] = (), ignore: Iterable[str] = ()) -> CheckReport:
+        """The report on codes that match a pattern of `select` (`CFG2*`) and none of `ignore`."""
+        selected, ignored = tuple(select) or ("*",), tuple(ignore)
+        return CheckReport(
+            tuple(
+                finding
+                for finding in self.findings
+                if _matches(finding.code, selected) and not _matches(finding.code, ignored)
+            )
+        )
+
+
+def check(graph: Graph, fetches: Iterable[str] = ()) -> CheckReport:
+    """Check a graph; it is not changed.
+
+    `fetches` are tensors or nodes that are to be fetched together. Raises UsageError where one is
+    none.
+    """
+    endpoints = [_fetched_endpoint(graph, name) for name in fetches]
+    findings = list(verify(graph))
+    if all(finding.level != "error" for finding in findings):
+        bodies = _body_graphs(graph)
+        findings.extend(_shape_findings(graph, bodies))
+        findings.extend(_liveness_findings(graph, bodies, endpoints))
+    return CheckReport(tuple(sorted(findings, key=lambda finding: LEVELS.index(finding.level))))
+
+
+def _fetched_endpoint(graph: Graph, name: str) -> Output | Node:
+    """A tensor, or a node that has none."""
+    base, port = split_tensor_name(name)
+    node = graph[base]
+    return node if not port and registry.output_count(node) == 0 else graph.tensor(name)
+
+
+def report_load_error(error: InvalidInput) -> CheckReport:
+    """The report on a file that makes no graph: what `load` raised, as findings."""
+    parts = error.findings or (error,)
+    return CheckReport(
+        tuple(
+            error_or_finding
+            if isinstance(error_or_finding, Finding)
+            else Finding.of_error(error_or_finding)
+            for error_or_finding in parts
+        )
+    )
+
+
+def _matches(code: str, patterns: Iterable[str]) -> bool:
+    return any(fnmatchcase(code, pattern.upper()) for pattern in patterns)
+
+
 def _liveness_findings(
     graph: Graph, bodies: Mapping[str, Graph], fetches: Collection[TokenSource] = ()
 ) -> Iterator[Finding]:
@@ -50,19 +116,19 @@ def _graph_findings(
 ) -> Iterator[Finding]:
     """Findings on one graph; those on liveness only where something is switched or may race."""
     roles = OpRoles()
-    found: Deadness | None = None
+    analysis: Deadness | None = None
     if any(_needs_deadness(node, roles) for node in graph):
-        found = deadness(graph)
+        analysis = deadness(graph)
         for node in graph:
             if roles[node.op] is Role.MERGE:
-                yield from _race(found, node, roles)
-        yield from _never_runs(found, graph)
-        yield from _dead_fetches(found, graph, fetches, roles)
-    wanted = list(dict.fromkeys(map(_node, fetches)))
-    all_frames = found.frames if found else frames(graph)
-    yield from effect_findings(graph, all_frames, found, wanted, all_run=is_body)
-    if found and found.limits:
-        message = "not all could be said about what is dead: " + "; ".join(found.limits)
+                yield from _race(analysis, node, roles)
+        yield from _never_runs(analysis, graph)
+        yield from _dead_fetches(analysis, graph, fetches, roles)
+    targets = list(dict.fromkeys(map(_node, fetches)))
+    all_frames = analysis.frames if analysis else frames(graph)
+    yield from effect_findings(graph, all_frames, analysis, targets, all_run=is_body)
+    if analysis and analysis.limits:
+        message = "not all could be said about what is dead: " + "; ".join(analysis.limits)
         yield Finding("CFG222", "note", message)
 
 
@@ -74,14 +140,14 @@ def _needs_deadness(node: Node, roles: OpRoles) -> bool:
     )
 
 
-def _race(found: Deadness, merge: Node, roles: OpRoles) -> Iterator[Finding]:
+def _race(analysis: Deadness, merge: Node, roles: OpRoles) -> Iterator[Finding]:
     """The first input that may be live together with one before it, if there is one."""
     for meeting in _concurrent_inputs(merge, roles):
-        formulas, before = found.formulas, found.formulas.any_of([])
-        for place, item in enumerate(meeting):
-            mine = _merge_input_condition(found, item, roles)
-            if found.solver.is_satisfiable(formulas.all_of([before, mine])):
-                yield _race_finding(found, merge, meeting[:place], item, roles)
+        formulas, before = analysis.formulas, analysis.formulas.any_of([])
+        for position, tensor in enumerate(meeting):
+            mine = _merge_input_condition(analysis, tensor, roles)
+            if analysis.solver.is_satisfiable(formulas.all_of([before, mine])):
+                yield _race_finding(analysis, merge, meeting[:position], tensor, roles)
                 return
             before = formulas.any_of([before, mine])
 
@@ -89,54 +155,56 @@ def _race(found: Deadness, merge: Node, roles: OpRoles) -> Iterator[Finding]:
 def _concurrent_inputs(merge: Node, roles: OpRoles) -> tuple[list[Output], list[Output]]:
     """The inputs of a Merge that meet: in every iteration, and those that enter, in the first."""
     sources = dict.fromkeys(merge.inputs)
-    always = [item for item in sources if roles[item.node.op] not in _LOOP_INPUT_ROLES]
-    return always, [item for item in sources if roles[item.node.op] is Role.ENTER]
+    always = [tensor for tensor in sources if roles[tensor.node.op] not in _LOOP_INPUT_ROLES]
+    return always, [tensor for tensor in sources if roles[tensor.node.op] is Role.ENTER]
 
 
-def _merge_input_condition(found: Deadness, item: Output, roles: OpRoles) -> Predicate:
+def _merge_input_condition(analysis: Deadness, tensor: Output, roles: OpRoles) -> Predicate:
     """When an input of a Merge is live; for what enters, in the frame that it comes from."""
     return (
-        found.runs(item.node)
-        if roles[item.node.op] is Role.ENTER
-        else found.merge_input_condition(item)
+        analysis.runs(tensor.node)
+        if roles[tensor.node.op] is Role.ENTER
+        else analysis.merge_input_condition(tensor)
     )
 
 
 def _race_finding(
-    found: Deadness, merge: Node, before: list[Output], item: Output, roles: OpRoles
+    analysis: Deadness, merge: Node, before: list[Output], tensor: Output, roles: OpRoles
 ) -> Finding:
-    mine, both = _merge_input_condition(found, item, roles), found.formulas.all_of
-    other, formula = next(
+    mine, both = _merge_input_condition(analysis, tensor, roles), analysis.formulas.all_of
+    rival, formula = next(
         (source, formula)
         for source in before
-        if found.solver.is_satisfiable(
-            formula := both([_merge_input_condition(found, source, roles), mine])
+        if analysis.solver.is_satisfiable(
+            formula := both([_merge_input_condition(analysis, source, roles), mine])
         )
     )
-    message = f"two inputs of the Merge may be live at once, {other.name!r} and {item.name!r}"
-    witness = found.example(formula)
+    message = f"two inputs of the Merge may be live at once, {rival.name!r} and {tensor.name!r}"
+    witness = analysis.example(formula)
     message += ": they always are" if witness == {} else witness_clause(witness)
     hint = "which one it takes depends on timing; let one predicate choose between them"
-    where = frame_location(found.frames, merge)
-    return Finding("CFG220", "warning", message, merge.name, hint, (other.name, item.name), where)
+    where = frame_location(analysis.frames, merge)
+    return Finding("CFG220", "warning", message, merge.name, hint, (rival.name, tensor.name), where)
 
 
-def _never_runs(found: Deadness, graph: Graph) -> Iterator[Finding]:
+def _never_runs(analysis: Deadness, graph: Graph) -> Iterator[Finding]:
     """The nodes that nothing can make run, those of them that others wait for."""
-    dead = {node for node in graph if found.never_live(node)}
+    dead = {node for node in graph if analysis.never_live(node)}
     for node in graph:
-        sources = [*(item.node for item in node.inputs), *node.controls]
+        sources = [*(tensor.node for tensor in node.inputs), *node.controls]
         if node in dead and not any(source in dead for source in sources):
-            yield _never_runs_finding(found, node)
+            yield _never_runs_finding(analysis, node)
 
 
-def _never_runs_finding(found: Deadness, node: Node) -> Finding:
-    where = frame_location(found.frames, node)
-    never = [item.name for item in node.inputs if found.never_live(item)]
+def _never_runs_finding(analysis: Deadness, node: Node) -> Finding:
+    where = frame_location(analysis.frames, node)
+    never = [tensor.name for tensor in node.inputs if analysis.never_live(tensor)]
     if never:
         message = f"the node never runs, for {never[0]!r} is on a side that is never taken"
         return Finding("CFG223", "note", message, node.name, None, (never[0],), where)
-    names = [item.name for item in node.inputs] + [f"^{item.name}" for item in node.controls]
+    names = [tensor.name for tensor in node.inputs] + [
+        f"^{tensor.name}" for tensor in node.controls
+    ]
     shown = ", ".join(repr(name) for name in names[:_SHOWN]) + ", …" * (len(names) > _SHOWN)
     message = f"the node never runs: its inputs {shown} are never live at once"
     hint = "it waits for several sides of a conditional; a Merge would take the one that is live"
@@ -144,100 +212,38 @@ def _never_runs_finding(found: Deadness, node: Node) -> Finding:
 
 
 def _dead_fetches(
-    found: Deadness, graph: Graph, fetches: Collection[TokenSource], roles: OpRoles
+    analysis: Deadness, graph: Graph, fetches: Collection[TokenSource], roles: OpRoles
 ) -> Iterator[Finding]:
     """What is fetched, or may be, and has no value in some runs."""
-    for item in fetches or _likely_fetches(found, graph, roles):
-        if found.always_live(item) or found.never_live(item):
+    for tensor in fetches or _likely_fetches(analysis, graph, roles):
+        if analysis.always_live(tensor) or analysis.never_live(tensor):
             continue
-        witness = found.witness(dead=[item])
+        witness = analysis.witness(dead=[tensor])
         if witness is None:
             continue
-        message = f"{item.name!r}, which is fetched, may be dead{witness_clause(witness)}"
-        hint = "fetch the Merge behind all sides of the conditional"
+        clause = witness_clause(witness)
+        message = f"{tensor.name!r} is fetched and may be dead{clause}"
+        hint = "fetch the Merge of the conditional's branches"
         if not fetches:
-            message = (
-                f"{item.name!r}, which nothing reads, is dead in some runs{witness_clause(witness)}"
-            )
-            hint = f"if it is to be fetched, {hint.replace('fetch the', 'fetch a')}"
+            message = f"{tensor.name!r} has no reader and is dead in some runs{clause}"
+            hint = "if it will be fetched, fetch a Merge of the conditional's branches instead"
         level = "warning" if fetches else "note"
-        related = (item.name,)
-        node = _node(item)
-        where = frame_location(found.frames, node)
+        related = (tensor.name,)
+        node = _node(tensor)
+        where = frame_location(analysis.frames, node)
         yield Finding("CFG224", level, message, node.name, hint, related, where)
 
 
-def _node(place: TokenSource) -> Node:
-    return place.node if isinstance(place, Output) else place
+def _node(source: TokenSource) -> Node:
+    return source.node if isinstance(source, Output) else source
 
 
-def _likely_fetches(found: Deadness, graph: Graph, roles: OpRoles) -> Iterable[Output]:
+def _likely_fetches(analysis: Deadness, graph: Graph, roles: OpRoles) -> Iterable[Output]:
     """What nothing reads and is made of something: no start of a branch, no end of a loop."""
-    for item in sinks(graph, found.frames):
-        inputs = item.node.inputs
-        if inputs and not roles[item.node.op] and roles[inputs[0].node.op] is not Role.SWITCH:
-            yield item
-
-
-@dataclass(frozen=True, slots=True)
-class CheckReport:
-    """The findings on a graph, errors first, otherwise in the order in which they were found."""
-
-    findings: tuple[Finding, ...]
-
-    def count(self, level: str) -> int:
-        """How many findings have this level."""
-        return sum(finding.level == level for finding in self.findings)
-
-    def reaches(self, level: str) -> bool:
-        """True if there is a finding of this level, or of a worse one."""
-        bad = LEVELS[: LEVELS.index(level) + 1]
-        return any(finding.level in bad for finding in self.findings)
-
-    def only(self, select: Iterable[str] = (), ignore: Iterable[str] = ()) -> CheckReport:
-        """The report on codes that match a pattern of `select` (`CFG2*`) and none of `ignore`."""
-        wanted, unwanted = tuple(select) or ("*",), tuple(ignore)
-        return CheckReport(
-            tuple(
-                finding
-                for finding in self.findings
-                if _matches(finding.code, wanted) and not _matches(finding.code, unwanted)
-            )
-        )
-
-
-def _matches(code: str, patterns: Iterable[str]) -> bool:
-    return any(fnmatchcase(code, pattern.upper()) for pattern in patterns)
-
-
-def check(graph: Graph, fetches: Iterable[str] = ()) -> CheckReport:
-    """Check a graph; it is not changed.
-
-    `fetches` are tensors or nodes that are to be fetched together. Raises UsageError where one is
-    none.
-    """
-    wanted = [_fetched_endpoint(graph, name) for name in fetches]
-    found = list(verify(graph))
-    if all(finding.level != "error" for finding in found):
-        bodies = _body_graphs(graph)
-        found.extend(_shape_findings(graph, bodies))
-        found.extend(_liveness_findings(graph, bodies, wanted))
-    return CheckReport(tuple(sorted(found, key=lambda finding: LEVELS.index(finding.level))))
-
-
-def _fetched_endpoint(graph: Graph, name: str) -> Output | Node:
-    """A tensor, or a node that has none."""
-    base, port = split_tensor_name(name)
-    node = graph[base]
-    return node if not port and registry.output_count(node) == 0 else graph.tensor(name)
-
-
-def report_load_error(error: InvalidInput) -> CheckReport:
-    """The report on a file that makes no graph: what `load` raised, as findings."""
-    parts = error.findings or (error,)
-    return CheckReport(
-        tuple(part if isinstance(part, Finding) else Finding.of_error(part) for part in parts)
-    )
+    for tensor in sinks(graph, analysis.frames):
+        inputs = tensor.node.inputs
+        if inputs and not roles[tensor.node.op] and roles[inputs[0].node.op] is not Role.SWITCH:
+            yield tensor
 
 
 def _body_graphs(graph: Graph) -> dict[str, Graph]:

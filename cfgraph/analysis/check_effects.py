@@ -24,9 +24,9 @@ _MAX_TRIED: Final = 32
 
 def effect_findings(
     graph: Graph,
-    found: Frames,
+    graph_frames: Frames,
     deadness: Deadness | None,
-    wanted: Sequence[Node] = (),
+    targets: Sequence[Node] = (),
     *,
     all_run: bool = False,
 ) -> Iterator[Finding]:
@@ -40,8 +40,8 @@ def effect_findings(
         message = f"{len(marked)} uses of variables and the like are too many to look for races"
         yield Finding("CFG222", "note", message)
         return
-    before = HappensBefore(found, marked)
-    together = _JointRuns(graph, before, wanted, all_run=all_run)
+    before = HappensBefore(graph_frames, marked)
+    together = _JointRuns(graph, before, targets, all_run=all_run)
     for accesses in shared:
         yield from _races(accesses, before, together, deadness)
 
@@ -61,13 +61,13 @@ class _JointRuns:
     """For marked nodes, as bits, which others are in some run that they are in."""
 
     def __init__(
-        self, graph: Graph, before: HappensBefore, wanted: Sequence[Node], *, all_run: bool
+        self, graph: Graph, before: HappensBefore, targets: Sequence[Node], *, all_run: bool
     ) -> None:
         self.bit = before.bit
         if all_run:
             runs = {(1 << len(before.bit)) - 1}
-        elif wanted:
-            runs = {_union(before.predecessors(node) for node in wanted)}
+        elif targets:
+            runs = {_union(before.predecessors(node) for node in targets)}
         else:
             runs = {before.predecessors(node) for node in graph if not node.uses}
         self.runs = [run for run in runs if run & (run - 1)]
@@ -97,28 +97,30 @@ def _races(
         node, bit = access.node, before.bit[access.node]
         rivals = (seen if access.writes else writers) & ~before.of[node]
         if rivals and (rivals := rivals & together[node]):
-            tried = [other for other in earlier if rivals & before.bit[other.node]][:_MAX_TRIED]
-            other = next((one for one in tried if _both_run(deadness, one, access)), None)
-            if other is not None:
-                yield _race_finding(before.found, deadness, other, access)
+            tried = [rival for rival in earlier if rivals & before.bit[rival.node]][:_MAX_TRIED]
+            rival = next(
+                (candidate for candidate in tried if _both_run(deadness, candidate, access)), None
+            )
+            if rival is not None:
+                yield _race_finding(before.frames, deadness, rival, access)
         earlier.append(access)
         seen |= bit
         writers |= bit if access.writes else 0
 
 
-def _both_run(deadness: Deadness | None, one: ResourceAccess, other: ResourceAccess) -> bool:
+def _both_run(deadness: Deadness | None, a: ResourceAccess, b: ResourceAccess) -> bool:
     """True if both may be live in a run."""
-    return deadness is None or deadness.can_both_live(one.node, other.node)
+    return deadness is None or deadness.can_both_live(a.node, b.node)
 
 
 def _race_finding(
-    found: Frames, deadness: Deadness | None, one: ResourceAccess, other: ResourceAccess
+    graph_frames: Frames, deadness: Deadness | None, a: ResourceAccess, b: ResourceAccess
 ) -> Finding:
-    names = f"{one.node.op} {one.node.name!r} and {other.node.op} {other.node.name!r}"
-    message = f"{names} both use {other.name!r}, and nothing says which comes first"
+    names = f"{a.node.op} {a.node.name!r} and {b.node.op} {b.node.name!r}"
+    message = f"{names} both use {b.name!r}, and nothing says which comes first"
     if deadness is not None:
-        message += witness_clause(deadness.witness(one.node, other.node))
-    hint = f"let one wait for the other, by a control edge such as '^{one.node.name}'"
-    related = (one.node.name, other.node.name)
-    where = frame_location(found, other.node)
-    return Finding("CFG225", "warning", message, other.node.name, hint, related, where)
+        message += witness_clause(deadness.witness(a.node, b.node))
+    hint = f"let one wait for the other, by a control edge such as '^{a.node.name}'"
+    related = (a.node.name, b.node.name)
+    where = frame_location(graph_frames, b.node)
+    return Finding("CFG225", "warning", message, b.node.name, hint, related, where)

@@ -32,12 +32,12 @@ def catalog() -> dict[str, Code]:
 def find_code(code: str) -> Code:
     """The entry of a code, in either case of letters. Raises UsageError where there is none."""
     known = catalog()
-    found = known.get(code.upper())
-    if found is None:
+    entry = known.get(code.upper())
+    if entry is None:
         raise UsageError(
             f"there is no code {code!r}", hint=similar_code_hint(code) or "as in CFG201"
         )
-    return found
+    return entry
 
 
 def similar_code_hint(code: str) -> str | None:

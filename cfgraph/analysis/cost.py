@@ -85,14 +85,14 @@ class _Size:
 class CostEstimates:
     """The work of each node, the bytes of each output, and the runs of each frame."""
 
-    def __init__(self, shapes: StaticShapes, found: Frames) -> None:
+    def __init__(self, shapes: StaticShapes, graph_frames: Frames) -> None:
         self._shapes = shapes
-        self._frames = found
+        self._frames = graph_frames
         self._known: dict[tuple[tuple[int | None, ...] | None, DType | None], _Size] = {}
         self._sizes: dict[Node, tuple[_Size, ...]] = {}
         self._works: dict[tuple[str, tuple[_Size, ...], tuple[_Size, ...]], tuple[float, int]] = {}
-        self.runs: dict[Frame, float] = {found.root: 1.0}
-        for frame in found.all:
+        self.runs: dict[Frame, float] = {graph_frames.root: 1.0}
+        for frame in graph_frames.all:
             if frame.parent is not None:
                 count = self.runs[frame.parent] * self._iterations(frame)
                 self.runs[frame] = min(count, _MAX_ITERATIONS)
@@ -102,13 +102,13 @@ class CostEstimates:
         op = lookup(node.op)
         if op is not None and (op.role or op.aliasing.is_identity or not node.inputs):
             return 0.0, 0
-        made, read = self._made(node), tuple([self._size(item) for item in node.inputs])
-        key = (node.op, read, made)
+        outputs, read = self._made(node), tuple([self._size(tensor) for tensor in node.inputs])
+        key = (node.op, read, outputs)
         known = self._works.get(key)
         if known is None:
-            moved = sum(size.bytes for size in (*made, *read))
-            dims = [size.dims for size in read], [size.dims for size in made]
-            flops = float(moved) if op is None or not made else op.flops(*dims)
+            moved = sum(size.bytes for size in (*outputs, *read))
+            dims = [size.dims for size in read], [size.dims for size in outputs]
+            flops = float(moved) if op is None or not outputs else op.flops(*dims)
             known = self._works[key] = flops, moved
         return known
 

@@ -27,10 +27,10 @@ from cfgraph.ir.role import Role
 from cfgraph.ir.topological_order import OpRoles
 
 
-def _tf_frame(node: Node, found: Frames) -> Frame:
+def _tf_frame(node: Node, graph_frames: Frames) -> Frame:
     """The frame that TensorFlow counts a node to: for an Enter the one it leads into."""
-    frame = found.of[node]
-    inside = found.of_outputs[node]
+    frame = graph_frames.of[node]
+    inside = graph_frames.of_outputs[node]
     return inside if inside.depth > frame.depth else frame
 
 
@@ -41,22 +41,22 @@ def _outermost_loop(frame: Frame) -> Frame:
     return frame
 
 
-def _visiting_batches(graph: Graph, found: Frames) -> Iterator[tuple[Frame, list[Node]]]:
+def _visiting_batches(graph: Graph, graph_frames: Frames) -> Iterator[tuple[Frame, list[Node]]]:
     """All nodes, sources first, by outermost loops; nodes in no loop have batches of their own.
 
     Raises Unsupported where two loops wait for each other, which TensorFlow does not take.
     """
-    order = _BatchOrder(graph, found).run()
-    for loop, nodes in groupby(order, lambda node: _outermost_loop(_tf_frame(node, found))):
+    order = _BatchOrder(graph, graph_frames).run()
+    for loop, nodes in groupby(order, lambda node: _outermost_loop(_tf_frame(node, graph_frames))):
         yield loop, list(nodes)
 
 
 class _BatchOrder:
     """Breadth first; the Enters of a loop wait for each other, its Exits for all that is inside."""
 
-    def __init__(self, graph: Graph, found: Frames) -> None:
+    def __init__(self, graph: Graph, graph_frames: Frames) -> None:
         self.graph = graph
-        self.found = found
+        self.frames = graph_frames
         self.roles = OpRoles()
         self.ready: deque[Node] = deque()
         self.enters: dict[Frame, list[Node]] = {}
@@ -77,14 +77,14 @@ class _BatchOrder:
                     if not missing[use.node]:
                         self.park(use.node)
         if len(order) < len(missing):
-            left = next(node for node in missing if node not in set(order))
+            remaining = next(node for node in missing if node not in set(order))
             message = "loops wait for each other, which TensorFlow's analysis does not take"
-            raise Unsupported(message, node=left)
+            raise Unsupported(message, node=remaining)
         return order
 
     def waits(self, node: Node) -> int:
         """The number of edges into a node that come first."""
-        data = sum(not self.is_back_edge(item.node, node) for item in node.inputs)
+        data = sum(not self.is_back_edge(tensor.node, node) for tensor in node.inputs)
         return data + len(node.controls)
 
     def is_back_edge(self, source: Node, reader: Node) -> bool:
@@ -93,7 +93,7 @@ class _BatchOrder:
 
     def park(self, node: Node) -> None:
         """A node has all it needs; at the border of an outermost loop it still waits."""
-        inside = _tf_frame(node, self.found)
+        inside = _tf_frame(node, self.frames)
         role = self.roles[node.op]
         if inside.depth == 1 and role is Role.ENTER:
             self.enters.setdefault(inside, []).append(node)
@@ -125,9 +125,9 @@ class TfDeadness:
         """The predicate of an output."""
         return self._of[output]
 
-    def equal(self, one: Output, other: Output) -> bool:
+    def equal(self, a: Output, b: Output) -> bool:
         """True if TensorFlow takes two outputs to be live under the same conditions."""
-        return self._of[one] is self._of[other]
+        return self._of[a] is self._of[b]
 
     def text(self, output: Output) -> str:
         """The predicate as TensorFlow writes it, but for the order of operands."""
@@ -140,10 +140,10 @@ def deadness_tf(graph: Graph, *, optimistic: bool = True) -> TfDeadness:
     Raises InvalidInput where its nodes do not make well-nested loops, Unsupported where
     TensorFlow's order of visits does not reach all nodes.
     """
-    found = frames(graph)
-    found.require_valid()
-    rules = _TfTransferFunctions({node: _tf_frame(node, found) for node in graph})
-    for loop, nodes in _visiting_batches(graph, found):
+    graph_frames = frames(graph)
+    graph_frames.require_valid()
+    rules = _TfTransferFunctions({node: _tf_frame(node, graph_frames) for node in graph})
+    for loop, nodes in _visiting_batches(graph, graph_frames):
         rules.batch(nodes, optimistic=optimistic and loop.parent is not None)
     return TfDeadness(rules.of)
 
@@ -183,10 +183,10 @@ class _TfTransferFunctions:
         by_frame: dict[str, TfPredicate] = {}
         for node in nodes:
             if self.back_edges(node):
-                found = self.of[node.output()]
-                if found.kind != "recurrence":
+                graph_frames = self.of[node.output()]
+                if graph_frames.kind != "recurrence":
                     return False
-                if by_frame.setdefault(self.frame[node].name, found) is not found:
+                if by_frame.setdefault(self.frame[node].name, graph_frames) is not graph_frames:
                     return False
         return True
 
@@ -194,7 +194,9 @@ class _TfTransferFunctions:
         """The inputs of a Merge that come from the iteration before."""
         if self.roles[node.op] is not Role.MERGE:
             return []
-        return [item for item in node.inputs if self.roles[item.node.op] is Role.NEXT_ITERATION]
+        return [
+            tensor for tensor in node.inputs if self.roles[tensor.node.op] is Role.NEXT_ITERATION
+        ]
 
     # -- nodes -----------------------------------------------------------------------------------
 
@@ -216,7 +218,7 @@ class _TfTransferFunctions:
     def inputs(self, node: Node) -> list[TfPredicate]:
         """The predicates of all edges into a node."""
         controls = [self.of[Output(source, CONTROL)] for source in node.controls]
-        return [self.of[item] for item in node.inputs] + controls
+        return [self.of[tensor] for tensor in node.inputs] + controls
 
     def switch(self, node: Node) -> None:
         make = self.predicates
@@ -251,7 +253,7 @@ class _TfTransferFunctions:
     def merge(self, node: Node) -> None:
         back = self.back_edges(node)
         if not back:
-            self.set_all(node, self.predicates.any_of(self.of[item] for item in node.inputs))
+            self.set_all(node, self.predicates.any_of(self.of[tensor] for tensor in node.inputs))
         elif self.again is not None:
             if len(back) == 1 and (found := self.recurrence(node, back[0])) is not None:
                 self.set_all(node, found)
@@ -267,10 +269,10 @@ class _TfTransferFunctions:
         symbol, step = self.of[node.output()], self.of[back]
         if symbol.kind != "symbol" or step.kind != "and" or symbol not in step.parts:
             return None
-        rest = [part for part in step.parts if part is not symbol]
-        if any(contains_predicate(part, symbol) for part in rest):
+        rest = [operand for operand in step.parts if operand is not symbol]
+        if any(contains_predicate(operand, symbol) for operand in rest):
             return None
-        starts = [self.of[item] for item in node.inputs if item != back]
+        starts = [self.of[tensor] for tensor in node.inputs if tensor != back]
         starts.extend(self.of[Output(source, CONTROL)] for source in node.controls)
         make = self.predicates
         path = ";".join(_frame_names(self.frame[node]))

@@ -63,21 +63,23 @@ class TfPredicates:
         """The disjunction."""
         return self._combine("or", list(parts))
 
-    def negation(self, part: TfPredicate) -> TfPredicate:
+    def negation(self, operand: TfPredicate) -> TfPredicate:
         """The opposite."""
-        found = self._negations.get(part)
+        found = self._negations.get(operand)
         if found is None:
-            found = self._negations[part] = self._negate(part)
+            found = self._negations[operand] = self._negate(operand)
         return found
 
-    def _negate(self, part: TfPredicate) -> TfPredicate:
+    def _negate(self, operand: TfPredicate) -> TfPredicate:
         self._nesting += 1
         try:
             if self._nesting >= _DEPTH:
-                return self._intern("not", (part,))
-            if part.kind in _DUAL:
-                return self._combine(_DUAL[part.kind], [self.negation(one) for one in part.parts])
-            return part.parts[0] if part.kind == "not" else self._intern("not", (part,))
+                return self._intern("not", (operand,))
+            if operand.kind in _DUAL:
+                return self._combine(
+                    _DUAL[operand.kind], [self.negation(one) for one in operand.parts]
+                )
+            return operand.parts[0] if operand.kind == "not" else self._intern("not", (operand,))
         finally:
             self._nesting -= 1
 
@@ -90,14 +92,14 @@ class TfPredicates:
         finally:
             self._nesting -= 1
 
-    def _simplified(self, kind: str, given: list[TfPredicate]) -> TfPredicate:
-        parts, seen = _flattened(kind, given)
+    def _simplified(self, kind: str, operands: list[TfPredicate]) -> TfPredicate:
+        parts, seen = _flattened(kind, operands)
         if len(parts) == 1:
             return parts[0]
         opposites: set[TfPredicate] = set()
-        for part in parts:
-            opposite = self.negation(part)
-            if part in opposites or (opposite.kind == kind and seen.issuperset(opposite.parts)):
+        for operand in parts:
+            opposite = self.negation(operand)
+            if operand in opposites or (opposite.kind == kind and seen.issuperset(opposite.parts)):
                 return self.false if kind == "and" else self.true
             opposites.add(opposite)
         if kind == "and":
@@ -110,18 +112,18 @@ class TfPredicates:
         """Where a recurrence stands beside the opposite of its step: its start instead of both."""
         gone: set[TfPredicate] = set()
         starts = []
-        for part in parts:
-            if part.kind == "recurrence" and part.parts[1] in opposites:
-                gone.update((part, self.negation(part.parts[1])))
-                starts.append(part.parts[0])
-        return [part for part in parts if part not in gone] + starts
+        for operand in parts:
+            if operand.kind == "recurrence" and operand.parts[1] in opposites:
+                gone.update((operand, self.negation(operand.parts[1])))
+                starts.append(operand.parts[0])
+        return [operand for operand in parts if operand not in gone] + starts
 
     def _factored(self, kind: str, parts: list[TfPredicate]) -> TfPredicate | None:
         """What all parts share, drawn out, where they are all of the other kind."""
         dual = _DUAL[kind]
-        if not parts or any(part.kind != dual for part in parts):
+        if not parts or any(operand.kind != dual for operand in parts):
             return None
-        others = [set(part.parts) for part in parts[1:]]
+        others = [set(operand.parts) for operand in parts[1:]]
         shared = [one for one in parts[0].parts if all(one in other for other in others)]
         if not shared:
             return None
@@ -132,7 +134,7 @@ class TfPredicates:
         """The one object of this form; the order of operands does not count."""
         ordered = tuple(parts)
         if kind in _DUAL:
-            ordered = tuple(sorted(ordered, key=lambda part: part.number))
+            ordered = tuple(sorted(ordered, key=lambda operand: operand.number))
         key = kind, ordered, label
         found = self._made.get(key)
         if found is None:
@@ -141,19 +143,19 @@ class TfPredicates:
 
 
 def _flattened(
-    kind: str, given: Iterable[TfPredicate]
+    kind: str, operands: Iterable[TfPredicate]
 ) -> tuple[list[TfPredicate], set[TfPredicate]]:
     """The operands without repetition, those of the same kind opened; and all that was seen."""
     parts: list[TfPredicate] = []
     seen: set[TfPredicate] = set()
-    for part in given:
-        if part in seen:
+    for operand in operands:
+        if operand in seen:
             continue
-        seen.add(part)
-        if part.kind != kind:
-            parts.append(part)
+        seen.add(operand)
+        if operand.kind != kind:
+            parts.append(operand)
             continue
-        fresh = [one for one in part.parts if one not in seen]
+        fresh = [one for one in operand.parts if one not in seen]
         seen.update(fresh)
         parts.extend(dict.fromkeys(fresh))
     return parts, seen
@@ -164,12 +166,12 @@ def contains_predicate(predicate: TfPredicate, wanted: TfPredicate) -> bool:
     seen: set[TfPredicate] = set()
     stack = [predicate]
     while stack:
-        part = stack.pop()
-        if part is wanted:
+        operand = stack.pop()
+        if operand is wanted:
             return True
-        if part not in seen:
-            seen.add(part)
-            stack.extend(part.parts)
+        if operand not in seen:
+            seen.add(operand)
+            stack.extend(operand.parts)
     return False
 
 
@@ -178,14 +180,14 @@ def format_predicate(predicate: TfPredicate) -> str:
     texts: dict[TfPredicate, str] = {}
     stack = [predicate]
     while stack:
-        part = stack[-1]
-        missing = [one for one in part.parts if one not in texts]
+        operand = stack[-1]
+        missing = [one for one in operand.parts if one not in texts]
         if missing:
             stack.extend(missing)
             continue
         stack.pop()
-        told = _format_operator(part, [texts[one] for one in part.parts])
-        texts[part] = told if len(told) <= _SHOWN else f"{told[:_SHOWN]}…"
+        text = _format_operator(operand, [texts[one] for one in operand.parts])
+        texts[operand] = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
     return texts[predicate]
 
 

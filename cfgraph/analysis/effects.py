@@ -49,17 +49,17 @@ class EffectAnalysis:
     def origin(self, handle: Output) -> Output:
         """The output that makes a handle, or a Merge of different ones."""
         trail: list[Output] = []
-        here = handle
-        while here not in self._origins:
-            trail.append(here)
-            before = _forwarded_handle(here)
+        current = handle
+        while current not in self._origins:
+            trail.append(current)
+            before = _forwarded_handle(current)
             if before is None:
-                self._origins[here] = here
+                self._origins[current] = current
                 break
-            here = before
-        found = self._origins[here]
-        self._origins.update(dict.fromkeys(trail, found))
-        return found
+            current = before
+        origin = self._origins[current]
+        self._origins.update(dict.fromkeys(trail, origin))
+        return origin
 
 
 class _HandleUse(NamedTuple):
@@ -90,8 +90,8 @@ def _is_handle(arg: ArgDef) -> bool:
 def _resource_inputs(facts: _HandleUse, node: Node) -> Iterator[tuple[int, bool]]:
     """The inputs by which a node uses a resource: as a handle, or as a reference that it reads."""
     if not facts.takes_handles:
-        for slot, item in enumerate(node.inputs):
-            if (dtype := item.dtype) is not None and dtype.is_ref:
+        for slot, tensor in enumerate(node.inputs):
+            if (dtype := tensor.dtype) is not None and dtype.is_ref:
                 yield slot, False
         return
     signature, start = facts.op.parsed(), 0
@@ -105,18 +105,18 @@ def _resource_inputs(facts: _HandleUse, node: Node) -> Iterator[tuple[int, bool]
         start = end
 
 
-def _forwarded_handle(item: Output) -> Output | None:
+def _forwarded_handle(tensor: Output) -> Output | None:
     """The handle that an output is, or None where it is made."""
-    node, op = item.node, lookup(item.node.op)
+    node, op = tensor.node, lookup(tensor.node.op)
     if op is None or not node.inputs:
         return None
     if op.role is Role.MERGE:
         # one that closes a loop hands round what has entered
-        entering = [one for one in node.inputs if not _is_next_iteration(one.node)]
+        entering = [source for source in node.inputs if not _is_next_iteration(source.node)]
         return entering[0] if len(set(entering)) == 1 else None
     if op.role in FORWARDING_ROLES or op.aliasing.is_identity:
         return node.inputs[0]
-    return node.inputs[0] if _forwards_updated_ref(op, item) else None
+    return node.inputs[0] if _forwards_updated_ref(op, tensor) else None
 
 
 def _is_next_iteration(node: Node) -> bool:
@@ -124,15 +124,15 @@ def _is_next_iteration(node: Node) -> bool:
     return op is not None and op.role is Role.NEXT_ITERATION
 
 
-def _forwards_updated_ref(op: type[Op], item: Output) -> bool:
+def _forwards_updated_ref(op: type[Op], tensor: Output) -> bool:
     """True for a reference that an op got, changed and hands on."""
-    given, made = item.node.inputs[0].dtype, item.dtype
+    input_dtype, output_dtype = tensor.node.inputs[0].dtype, tensor.dtype
     return (
         op.effects.stateful
-        and given is not None
-        and made is not None
-        and given.is_ref
-        and made.is_ref
+        and input_dtype is not None
+        and output_dtype is not None
+        and input_dtype.is_ref
+        and output_dtype.is_ref
     )
 
 

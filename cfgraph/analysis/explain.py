@@ -73,24 +73,24 @@ def explain_node(graph: Graph, subject: str) -> Explanation:
     """
     name = subject.removeprefix("^")
     node = graph.tensor(name).node if ":" in name else graph[name]
-    found = deadness(graph)
-    runs = found.runs(node)
+    analysis = deadness(graph)
+    runs = analysis.runs(node)
     device, reason = _device(node)
     return Explanation(
         node,
-        found.frames.of[node].path,
-        EdgeCondition(node.name, found.text(runs), found.describe(runs, node.name)),
-        tuple(_outputs(found, node, runs)),
+        analysis.frames.of[node].path,
+        EdgeCondition(node.name, analysis.text(runs), analysis.describe(runs, node.name)),
+        tuple(_outputs(analysis, node, runs)),
         _waits(node),
-        _inputs(found, node),
-        role_of(node) is not Role.MERGE and found.has_mismatched_inputs(node),
-        tuple(item.name for item in ancestors(graph, [node]) if is_input(item)),
+        _inputs(analysis, node),
+        role_of(node) is not Role.MERGE and analysis.has_mismatched_inputs(node),
+        tuple(tensor.name for tensor in ancestors(graph, [node]) if is_input(tensor)),
         tuple(dict.fromkeys(_readers(node))),
         _message(graph, node),
         device,
         reason,
-        found.example(runs),
-        found.limits,
+        analysis.example(runs),
+        analysis.limits,
     )
 
 
@@ -111,47 +111,49 @@ def _message(graph: Graph, node: Node) -> str | None:
     return None
 
 
-def _edge(found: Deadness, name: str, predicate: int) -> EdgeCondition:
-    return EdgeCondition(name, found.text(predicate), found.describe(predicate))
+def _edge(analysis: Deadness, name: str, predicate: int) -> EdgeCondition:
+    return EdgeCondition(name, analysis.text(predicate), analysis.describe(predicate))
 
 
-def _inputs(found: Deadness, node: Node) -> tuple[EdgeCondition, ...]:
+def _inputs(analysis: Deadness, node: Node) -> tuple[EdgeCondition, ...]:
     """The edges into a node, with the iteration that they come from where it is another one."""
-    names = [item.name for item in node.inputs] + [f"^{item.name}" for item in node.controls]
-    sources = [*(item.node for item in node.inputs), *node.controls]
+    names = [tensor.name for tensor in node.inputs] + [
+        f"^{tensor.name}" for tensor in node.controls
+    ]
+    sources = [*(tensor.node for tensor in node.inputs), *node.controls]
     return tuple(
-        _source_iteration(found, source, name, predicate)
-        for name, source, predicate in zip(names, sources, found.inputs(node), strict=True)
+        _source_iteration(analysis, source, name, predicate)
+        for name, source, predicate in zip(names, sources, analysis.inputs(node), strict=True)
     )
 
 
-def _source_iteration(found: Deadness, source: Node, name: str, predicate: int) -> EdgeCondition:
-    edge = _edge(found, name, predicate)
+def _source_iteration(analysis: Deadness, source: Node, name: str, predicate: int) -> EdgeCondition:
+    edge = _edge(analysis, name, predicate)
     if role_of(source) is Role.ENTER:
-        return replace(edge, words=_enter_inputs(found, source))
+        return replace(edge, words=_enter_inputs(analysis, source))
     if role_of(source) is Role.NEXT_ITERATION:
         return replace(edge, words=f"{edge.words}, in the iteration before")
     return edge
 
 
-def _enter_inputs(found: Deadness, enter: Node) -> str:
+def _enter_inputs(analysis: Deadness, enter: Node) -> str:
     rounds = "every iteration" if enter.attr("is_constant") else "iteration 0"
-    return f"live in {rounds}" + ("" if found.runs(enter) == TRUE else ", where it runs")
+    return f"live in {rounds}" + ("" if analysis.runs(enter) == TRUE else ", where it runs")
 
 
-def _outputs(found: Deadness, node: Node, runs: int) -> list[EdgeCondition]:
+def _outputs(analysis: Deadness, node: Node, runs: int) -> list[EdgeCondition]:
     """The outputs that are not live whenever the node is, or not in its frame."""
     if role_of(node) is Role.ENTER:
-        predicate = found.text(found.of_control(node))
-        return [EdgeCondition(f"{node.name}:0", predicate, _enter_inputs(found, node))]
+        predicate = analysis.text(analysis.of_control(node))
+        return [EdgeCondition(f"{node.name}:0", predicate, _enter_inputs(analysis, node))]
     read = {use.node.inputs[use.slot].port for use in node.uses if use.slot >= 0}
     ports = sorted(read | {0, 1} if role_of(node) is Role.SWITCH else read)
     outputs = [Output(node, port) for port in ports]
     leaves = role_of(node) is Role.EXIT
     return [
-        _edge(found, item.name, found.of(item))
-        for item in outputs
-        if leaves or found.of(item) != runs
+        _edge(analysis, tensor.name, analysis.of(tensor))
+        for tensor in outputs
+        if leaves or analysis.of(tensor) != runs
     ]
 
 
@@ -165,12 +167,12 @@ def _waits(node: Node) -> str:
 def _device(node: Node) -> tuple[str, str]:
     """The device that a node asks for, and who says so."""
     classes = node.attrs.get("_class", ())
-    beside = [
-        item.removeprefix(_COLOCATED).decode("utf-8", "backslashreplace")
-        for item in classes
-        if isinstance(item, bytes) and item.startswith(_COLOCATED)
+    colocated = [
+        tensor.removeprefix(_COLOCATED).decode("utf-8", "backslashreplace")
+        for tensor in classes
+        if isinstance(tensor, bytes) and tensor.startswith(_COLOCATED)
     ]
-    reason = f"beside {', '.join(beside)}" if beside else ""
+    reason = f"beside {', '.join(colocated)}" if colocated else ""
     if node.device:
         return node.device, " and ".join(filter(None, ["the node asks for it", reason]))
     return "(any)", reason or "the node asks for none"
@@ -206,13 +208,13 @@ def unconditional_work(graph: Graph, predicate: Output) -> UnconditionalWork | N
     for node in reversed(topological_order(graph).nodes):
         if node.uses and _is_pure(node):
             sides[node] = _exclusive_branch(node, guards, source, sides)
-    found: dict[int, list[Node]] = {}
+    analysis: dict[int, list[Node]] = {}
     for node in graph:
         side = sides.get(node)
         if side is not None and _is_work(node):
-            found.setdefault(side, []).append(node)
+            analysis.setdefault(side, []).append(node)
     return UnconditionalWork(
-        source, tuple(switches), {key: tuple(found[key]) for key in sorted(found)}
+        source, tuple(switches), {key: tuple(analysis[key]) for key in sorted(analysis)}
     )
 
 
@@ -220,11 +222,11 @@ def _exclusive_branch(
     node: Node, guards: PathConditions, source: Output, sides: dict[Node, int | None]
 ) -> int | None:
     """The one side of the predicate that all readers of a node serve; None if there is none."""
-    wanted = {
+    branch = {
         _branch_of_reader(use.node, use.slot, guards, source, sides.get(use.node))
         for use in node.uses
     }
-    return wanted.pop() if len(wanted) == 1 else None
+    return branch.pop() if len(branch) == 1 else None
 
 
 def _branch_of_reader(

@@ -73,8 +73,8 @@ def require_feeds(
 
 def missing_feeds_error(graph: Graph, lacking: list[Output]) -> UsageError:
     """The error that lists all missing feeds, with options to paste."""
-    names = ", ".join(f"{item.name} ({describe_type(graph, item)})" for item in lacking)
-    options = " ".join(feed_option(graph, item) for item in lacking)
+    names = ", ".join(f"{tensor.name} ({describe_type(graph, tensor)})" for tensor in lacking)
+    options = " ".join(feed_option(graph, tensor) for tensor in lacking)
     what = f"{len(lacking)} feeds are missing" if len(lacking) > 1 else "a feed is missing"
     return UsageError(f"{what}: {names}", hint=f"add {options}", code="CFG036")
 

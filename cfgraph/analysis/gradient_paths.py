@@ -47,7 +47,7 @@ def default_xs(graph: Graph) -> list[Output]:
     These are the variables (handles or references, including those that are fed) and the inputs of
     real or complex type. A graph does not say which variables are trained, so it is all of them.
     """
-    found = []
+    tensors = []
     for node in graph:
         dtype = node.attrs.get("dtype") if is_variable(node) else None
         if is_input(node):
@@ -55,8 +55,8 @@ def default_xs(graph: Graph) -> list[Output]:
         if dtype is not None and dtype.kind == "resource":
             dtype, _ = variable_of_handle(graph, node.output())
         if dtype is not None and (dtype.is_floating or dtype.is_complex):
-            found.append(node.output())
-    return found
+            tensors.append(node.output())
+    return tensors
 
 
 def find_gradient_cut(
@@ -67,14 +67,14 @@ def find_gradient_cut(
     `stops` are tensors at which gradients are stopped besides. The graph should be lowered:
     functional nodes are seen from outside.
     """
-    targets, stopped = list(ys), {item.node for item in stops}
+    targets, stopped = list(ys), {tensor.node for tensor in stops}
     if not carries_gradient(x):
         return GradientCut(x, "type", (x.node,), f"{x.name} is {x.dtype}, which has no gradient")
-    reached = _breadth_first([x], lambda item: _gradient_successors(item, stopped))
+    reached = _breadth_first([x], lambda tensor: _gradient_successors(tensor, stopped))
     if any(y in reached for y in targets):
         return None
     before = _breadth_first(targets, _data_predecessors)
-    ends = [item for item in _frontier(reached) if item in before]
+    ends = [tensor for tensor in _frontier(reached) if tensor in before]
     if ends:
         return _cut_at_nodes(x, ends, stopped)
     return _cut_without_data_path(targets, x, before)
@@ -84,14 +84,14 @@ def gradient_path_through(
     xs: Iterable[Output], node: Node, ys: Iterable[Output], stops: Iterable[Output] = ()
 ) -> tuple[Node, ...]:
     """A shortest path for gradients from an x through a node to a y; empty if there is none."""
-    stopped, targets = {item.node for item in stops}, set(ys)
-    reached = _breadth_first(xs, lambda item: _gradient_successors(item, stopped))
-    heads = [item for item in reached if item.node is node or item in node.inputs]
+    stopped, targets = {tensor.node for tensor in stops}, set(ys)
+    reached = _breadth_first(xs, lambda tensor: _gradient_successors(tensor, stopped))
+    heads = [tensor for tensor in reached if tensor.node is node or tensor in node.inputs]
     if not heads:
         return ()
     head = [before for before in _path_to(reached, heads[0]) if before is not node]
-    onward = _breadth_first(_outputs(node), lambda item: _gradient_successors(item, stopped))
-    end = next((item for item in onward if item in targets), None)
+    onward = _breadth_first(_outputs(node), lambda tensor: _gradient_successors(tensor, stopped))
+    end = next((tensor for tensor in onward if tensor in targets), None)
     return (*head, *(_path_to(onward, end) if end else [node]))
 
 
@@ -99,16 +99,16 @@ def stopping_tensors(
     xs: Iterable[Output], ys: Iterable[Output], stops: Iterable[Output] = ()
 ) -> list[Output]:
     """The tensors of floats at which gradients stop on ways of the data from xs to ys, in order."""
-    stopped = {item.node for item in stops}
+    stopped = {tensor.node for tensor in stops}
     before = _breadth_first(ys, _data_predecessors)
     after = _breadth_first(xs, _data_successors)
     return [
-        item
-        for item in after
-        if item in before
-        and _holds_floats(item)
-        and _stops(item.node, stopped)
-        and not after.keys().isdisjoint(item.node.inputs)
+        tensor
+        for tensor in after
+        if tensor in before
+        and _holds_floats(tensor)
+        and _stops(tensor.node, stopped)
+        and not after.keys().isdisjoint(tensor.node.inputs)
     ]
 
 
@@ -130,8 +130,8 @@ def carries_gradient(x: Output) -> bool:
 
 def stops_gradients(op: str) -> bool:
     """True for an op whose gradient is that nothing flows through it."""
-    found = lookup(op)
-    return found is not None and found.gradient is no_gradient
+    definition = lookup(op)
+    return definition is not None and definition.gradient is no_gradient
 
 
 # from where each tensor was reached; None where it is a start
@@ -144,37 +144,37 @@ def _breadth_first(
     """All that is reached from some tensors, nearest first."""
     reached: Predecessors = dict.fromkeys(starts)
     queue = list(reached)
-    for item in queue:
-        for found in step(item):
-            if found not in reached:
-                reached[found] = item
-                queue.append(found)
+    for tensor in queue:
+        for successor in step(tensor):
+            if successor not in reached:
+                reached[successor] = tensor
+                queue.append(successor)
     return reached
 
 
-def _gradient_successors(item: Output, stopped: Collection[Node]) -> Iterator[Output]:
+def _gradient_successors(tensor: Output, stopped: Collection[Node]) -> Iterator[Output]:
     """The tensors that a gradient comes from to this one."""
-    for node in _readers(item):
+    for node in _readers(tensor):
         if not _stops(node, stopped):
             yield from filter(carries_gradient, _outputs(node))
 
 
-def _holds_floats(item: Output) -> bool:
-    return carries_gradient(item) and item.dtype is not None and not item.dtype.is_object
+def _holds_floats(tensor: Output) -> bool:
+    return carries_gradient(tensor) and tensor.dtype is not None and not tensor.dtype.is_object
 
 
-def _data_successors(item: Output) -> Iterator[Output]:
+def _data_successors(tensor: Output) -> Iterator[Output]:
     """The tensors that are computed from this one."""
-    return (made for node in _readers(item) for made in _outputs(node))
+    return (made for node in _readers(tensor) for made in _outputs(node))
 
 
-def _data_predecessors(item: Output) -> Iterator[Output]:
+def _data_predecessors(tensor: Output) -> Iterator[Output]:
     """The tensors that this one is computed from."""
-    return iter(item.node.inputs)
+    return iter(tensor.node.inputs)
 
 
-def _readers(item: Output) -> Iterator[Node]:
-    return (use.node for use in item.node.readers(item.port))
+def _readers(tensor: Output) -> Iterator[Node]:
+    return (use.node for use in tensor.node.readers(tensor.port))
 
 
 def _outputs(node: Node) -> list[Output]:
@@ -187,41 +187,43 @@ def _stops(node: Node, stopped: Collection[Node]) -> bool:
 
 def _frontier(reached: Predecessors) -> Iterator[Output]:
     """The tensors that are computed from the reached ones, and are none of them."""
-    made = (made for item in reached for made in _data_successors(item))
-    return iter(dict.fromkeys(item for item in made if item not in reached))
+    made = (made for tensor in reached for made in _data_successors(tensor))
+    return iter(dict.fromkeys(tensor for tensor in made if tensor not in reached))
 
 
-def _path_to(reached: Predecessors, item: Output | None) -> list[Node]:
+def _path_to(reached: Predecessors, tensor: Output | None) -> list[Node]:
     """The nodes from a start to a tensor."""
     nodes: list[Node] = []
-    while item is not None:
-        nodes.append(item.node)
-        item = reached[item]
+    while tensor is not None:
+        nodes.append(tensor.node)
+        tensor = reached[tensor]
     return nodes[::-1]
 
 
 def _cut_at_nodes(x: Output, ends: list[Output], stopped: Collection[Node]) -> GradientCut:
     """The cut at nodes that gradients do not pass."""
-    nodes = dict.fromkeys(item.node for item in ends)
-    told = []
-    for item in ends[:_MAX_LISTED]:
-        node, dtype = item.node, item.dtype or "a type that is not known"
+    nodes = dict.fromkeys(tensor.node for tensor in ends)
+    clauses = []
+    for tensor in ends[:_MAX_LISTED]:
+        node, dtype = tensor.node, tensor.dtype or "a type that is not known"
         verb = "stops gradients" if _stops(node, stopped) else f"gives {dtype}"
-        told.append(f"{node.name} ({node.op}) {verb}")
+        clauses.append(f"{node.name} ({node.op}) {verb}")
     more = f"; and {len(ends) - _MAX_LISTED} more" if len(ends) > _MAX_LISTED else ""
     kind = "stop" if any(_stops(node, stopped) for node in nodes) else "type"
-    return GradientCut(x, kind, tuple(nodes), f"{'; '.join(told)}{more}")
+    return GradientCut(x, kind, tuple(nodes), f"{'; '.join(clauses)}{more}")
 
 
 def _cut_without_data_path(ys: list[Output], x: Output, before: Predecessors) -> GradientCut:
     """The cut where no data goes from x to y at all."""
     after = _breadth_first([x], _data_successors)
-    writers = tuple(dict.fromkeys(node for item in after for node in _state_writers(item, before)))
+    writers = tuple(
+        dict.fromkeys(node for tensor in after for node in _state_writers(tensor, before))
+    )
     if writers:
         node = writers[0]
         reason = f"{node.name} ({node.op}) writes it to what is read later; state has no gradient"
         return GradientCut(x, "state", writers, reason)
-    handles = tuple(item.node for item in before if is_same_variable(item.node, x.node))
+    handles = tuple(tensor.node for tensor in before if is_same_variable(tensor.node, x.node))
     if handles:
         reason = f"the variable is read through another handle, {handles[0].name}"
         return GradientCut(x, "handle", handles, reason)
@@ -231,15 +233,15 @@ def _cut_without_data_path(ys: list[Output], x: Output, before: Predecessors) ->
     return GradientCut(x, "none", (), f"nothing leads from it to {names}")
 
 
-def _state_writers(item: Output, before: Predecessors) -> Iterator[Node]:
+def _state_writers(tensor: Output, before: Predecessors) -> Iterator[Node]:
     """The readers of a tensor that also hold a state which a y reads."""
-    for node in _readers(item):
+    for node in _readers(tensor):
         if any(source in before and _is_state(source) for source in node.inputs):
             yield node
 
 
-def _is_state(item: Output) -> bool:
-    dtype = item.dtype
+def _is_state(tensor: Output) -> bool:
+    dtype = tensor.dtype
     return dtype is not None and dtype.is_handle
 
 

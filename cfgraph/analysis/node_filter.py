@@ -15,7 +15,7 @@ from cfgraph.ir.names import did_you_mean
 _FILTER_FIELDS: Final = ("op", "device", "frame")
 
 
-def select_nodes(graph: Graph, found: Frames, filters: Iterable[str]) -> list[Node]:
+def select_nodes(graph: Graph, graph_frames: Frames, filters: Iterable[str]) -> list[Node]:
     """The nodes, in graph order, that pass every filter: `GLOB`, `op:X`, `device:X` or `frame:X`.
 
     Raises UsageError for a filter by something else.
@@ -23,14 +23,14 @@ def select_nodes(graph: Graph, found: Frames, filters: Iterable[str]) -> list[No
     chosen = list(graph)
     for text in filters:
         kind, pattern = split_filter(text)
-        chosen = [node for node in chosen if matches_filter(node, found, kind, pattern)]
+        chosen = [node for node in chosen if matches_filter(node, graph_frames, kind, pattern)]
     return chosen
 
 
-def matches_filter(node: Node, found: Frames | None, kind: str, pattern: str) -> bool:
+def matches_filter(node: Node, graph_frames: Frames | None, kind: str, pattern: str) -> bool:
     """True if a node passes a filter by name (kind ``), op, device or frame, which needs frames."""
     if kind == "frame":
-        return found is not None and _in_frame(found, node, pattern)
+        return graph_frames is not None and _in_frame(graph_frames, node, pattern)
     if kind == "device":
         return any(fnmatchcase(text, pattern) for text in _device_names(node.device))
     return fnmatchcase(node.op if kind == "op" else node.name, pattern)
@@ -57,6 +57,6 @@ def _device_names(device: str) -> tuple[str, ...]:
     )
 
 
-def _in_frame(found: Frames, node: Node, pattern: str) -> bool:
-    frame = found.of[node]
+def _in_frame(graph_frames: Frames, node: Node, pattern: str) -> bool:
+    frame = graph_frames.of[node]
     return fnmatchcase(frame.path, pattern) or fnmatchcase(frame.name, pattern)

@@ -53,17 +53,19 @@ class Partitions:
     routes: tuple[MessageRoute, ...]
 
 
-def device_partitions(graph: Graph, found: Frames | None = None) -> Partitions:
+def device_partitions(graph: Graph, graph_frames: Frames | None = None) -> Partitions:
     """Take a partitioned graph apart; any other graph has devices and no routes."""
-    found = frames(graph) if found is None else found
+    graph_frames = frames(graph) if graph_frames is None else graph_frames
     roles = OpRoles()
     sends = [node for node in graph if roles[node.op] is Role.SEND and is_transfer(node, roles)]
-    routes = _routes(_message_sizes(graph, sends) if sends else {}, found)
+    routes = _routes(_message_sizes(graph, sends) if sends else {}, graph_frames)
     nodes = Counter(node.device for node in graph)
     once, iteration = Counter[str](), Counter[str]()
     for route in routes:
-        (once if route.frame == found.root.path else iteration)[route.source] += route.messages
-    loops = _control_loops(found)
+        (once if route.frame == graph_frames.root.path else iteration)[route.source] += (
+            route.messages
+        )
+    loops = _control_loops(graph_frames)
     return Partitions(
         tuple(
             DevicePartition(
@@ -75,12 +77,12 @@ def device_partitions(graph: Graph, found: Frames | None = None) -> Partitions:
     )
 
 
-def _routes(sizes: Mapping[Node, int | None], found: Frames) -> tuple[MessageRoute, ...]:
+def _routes(sizes: Mapping[Node, int | None], graph_frames: Frames) -> tuple[MessageRoute, ...]:
     count, size = Counter[tuple[str, str, str]](), Counter[tuple[str, str, str]]()
     unknown = Counter[tuple[str, str, str]]()
     for node, known in sizes.items():
         key = rendezvous_key(node)
-        route = (key.send_device, key.recv_device, found.of[node].path)
+        route = (key.send_device, key.recv_device, graph_frames.of[node].path)
         count[route] += 1
         if known is None:
             unknown[route] += 1
@@ -91,8 +93,8 @@ def _routes(sizes: Mapping[Node, int | None], found: Frames) -> tuple[MessageRou
     )
 
 
-def _bytes(item: Output, shapes: StaticShapes) -> int | None:
-    elements, dtype = shapes[item].elements, item.dtype
+def _bytes(tensor: Output, shapes: StaticShapes) -> int | None:
+    elements, dtype = shapes[tensor].elements, tensor.dtype
     if elements is None or dtype is None or dtype.base.is_object:
         return None
     return elements * int(dtype.base.numpy.itemsize)
@@ -114,10 +116,10 @@ def _with_identity_recvs(graph: Graph) -> Graph:
     return whole
 
 
-def _control_loops(found: Frames) -> dict[str, tuple[str, ...]]:
+def _control_loops(graph_frames: Frames) -> dict[str, tuple[str, ...]]:
     """The loops that each device has nodes of, and not the LoopCond."""
     loops: dict[str, list[str]] = {}
-    for frame in found.all[1:]:
+    for frame in graph_frames.all[1:]:
         leaders = {node.device for node in frame.loop_conds}
         for device in dict.fromkeys(node.device for node in frame.nodes):
             if device not in leaders:

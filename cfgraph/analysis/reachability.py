@@ -15,7 +15,7 @@ from cfgraph.ir.topological_order import OpRoles
 
 def ancestors(
     graph: Graph,
-    wanted: Iterable[Node],
+    targets: Iterable[Node],
     fed: Collection[Output] = (),
     fed_nodes: Collection[Node] = (),
 ) -> list[Node]:
@@ -24,8 +24,8 @@ def ancestors(
     An edge from a `fed` output needs nobody, nor does a control edge from one of `fed_nodes`
     (placeholders, which do not run when they are fed).
     """
-    found = set(wanted)
-    queue = list(found)
+    needed = set(targets)
+    queue = list(needed)
     roles = OpRoles()
     sends: dict[RendezvousKey, Node] | None = None
     while queue:
@@ -33,31 +33,31 @@ def ancestors(
         if not node.inputs and roles[node.op] is Role.RECV and is_transfer(node, roles):
             sends = sends_by_key(graph) if sends is None else sends
             send = sends.get(rendezvous_key(node))
-            if send is not None and send not in found:
-                found.add(send)
+            if send is not None and send not in needed:
+                needed.add(send)
                 queue.append(send)
-        for item in node.inputs:
-            source = item[0]
-            if source not in found and not (fed and item in fed):
-                found.add(source)
+        for tensor in node.inputs:
+            source = tensor[0]
+            if source not in needed and not (fed and tensor in fed):
+                needed.add(source)
                 queue.append(source)
         for source in node.controls:
-            if source not in found and source not in fed_nodes:
-                found.add(source)
+            if source not in needed and source not in fed_nodes:
+                needed.add(source)
                 queue.append(source)
-    return [node for node in graph if node in found]
+    return [node for node in graph if node in needed]
 
 
 def reachable_from(graph: Graph, sources: Iterable[Node]) -> set[Node]:
     """Some nodes, and all that need one of them."""
-    found = set(sources)
+    reached = set(sources)
     readers: dict[Node, list[Node]] = {}
-    for node in graph if found else ():
-        for source in (*(item.node for item in node.inputs), *node.controls):
+    for node in graph if reached else ():
+        for source in (*(tensor.node for tensor in node.inputs), *node.controls):
             readers.setdefault(source, []).append(node)
-    queue = list(found)
+    queue = list(reached)
     while queue:
-        new = [node for node in readers.get(queue.pop(), ()) if node not in found]
-        found.update(new)
+        new = [node for node in readers.get(queue.pop(), ()) if node not in reached]
+        reached.update(new)
         queue.extend(new)
-    return found
+    return reached

@@ -42,11 +42,11 @@ def is_variable(node: Node | BodyNode) -> bool:
     return is_a(node, VariableV2, VarHandleOp)
 
 
-def is_same_variable(one: Node, other: Node) -> bool:
+def is_same_variable(a: Node, b: Node) -> bool:
     """True for two nodes that give the same variable."""
-    if not (is_variable(one) and is_variable(other)):
+    if not (is_variable(a) and is_variable(b)):
         return False
-    return variable_key(one) == variable_key(other)
+    return variable_key(a) == variable_key(b)
 
 
 def variable_key(node: Node) -> tuple[str, str]:
@@ -93,14 +93,14 @@ class _VariableReadTypes:
         found = (self.type_in_function(name, slot - op.calls.first_argument) for name in names)
         return next((dtype for dtype in found if dtype is not None), None)
 
-    def type_in_function(self, name: str, place: int) -> DType | None:
+    def type_in_function(self, name: str, position: int) -> DType | None:
         """The type that a function takes the variable for that is its argument."""
         function = self.graph.functions.get(name)
-        if function is None or (name, place) in self.seen:
+        if function is None or (name, position) in self.seen:
             return None
-        self.seen.add((name, place))
+        self.seen.add((name, position))
         arguments = function.definition.inputs
-        wanted = arguments[place].name if 0 <= place < len(arguments) else None
+        wanted = arguments[position].name if 0 <= position < len(arguments) else None
         for node in function.definition.nodes:
             for slot, text in enumerate(node.inputs):
                 found = self.by(node, slot) if text == wanted else None
@@ -130,7 +130,7 @@ class StackAccesses:
 
 def stacks(graph: Graph) -> dict[Node, StackAccesses]:
     """The stack of every push and pop; handles are followed to where they are used."""
-    found: dict[Node, StackAccesses] = {}
+    accesses: dict[Node, StackAccesses] = {}
     for node in graph:
         if not is_a(node, StackHandle):
             continue
@@ -138,29 +138,29 @@ def stacks(graph: Graph) -> dict[Node, StackAccesses]:
         for reader in _handle_readers(node.output()):
             if is_a(reader, StackPushV2):
                 use.pushes.append(reader)
-                found[reader] = use
+                accesses[reader] = use
             elif is_a(reader, StackPopV2):
                 use.pops.append(reader)
-                found[reader] = use
-    return found
+                accesses[reader] = use
+    return accesses
 
 
 def _handle_readers(handle: Output) -> Iterator[Node]:
     """What reads a handle, also behind nodes that hand it on."""
     todo, seen = [handle], {handle}
     while todo:
-        item = todo.pop()
-        for use in item.node.readers(item.port):
+        tensor = todo.pop()
+        for use in tensor.node.readers(tensor.port):
             if use.slot or not _forwards_handle(use.node):
                 yield use.node
                 continue
             count = registry.output_count(use.node) or 1
-            for made in map(
+            for output in map(
                 use.node.output, range(count if role_of(use.node) is Role.SWITCH else 1)
             ):
-                if made not in seen:
-                    seen.add(made)
-                    todo.append(made)
+                if output not in seen:
+                    seen.add(output)
+                    todo.append(output)
 
 
 def _forwards_handle(node: Node) -> bool:

@@ -63,23 +63,23 @@ def _does_io(node: Node | BodyNode, functions: Iterable[str]) -> bool:
 
 
 def initializers(
-    graph: Graph, wanted: Collection[Node], unrunnable: Collection[Node] = ()
+    graph: Graph, resources: Collection[Node], unrunnable: Collection[Node] = ()
 ) -> list[Node]:
     """The first node, in graph order, that initializes each resource that is among `wanted`.
 
     One that takes no feed and is not `unrunnable`; a single node that waits for them all, as an
     `init` does, stands for several.
     """
-    effects, known = EffectAnalysis(), set(wanted)
-    found: dict[Node, Node] = {}
+    effects, known = EffectAnalysis(), set(resources)
+    initializer_of: dict[Node, Node] = {}
     for node in graph:
         op = lookup(node.op)
         if op is None or not op.effects.initializes or not node.inputs or node in unrunnable:
             continue
         resource = effects.origin(node.inputs[0]).node
-        if resource in known and resource not in found and _needs_no_feed(graph, node):
-            found[resource] = node
-    every = list(found.values())
+        if resource in known and resource not in initializer_of and _needs_no_feed(graph, node):
+            initializer_of[resource] = node
+    every = list(initializer_of.values())
     if len(every) > 1:
         group = _group_node(graph, every)
         return every if group is None else [group]
@@ -155,9 +155,9 @@ class Summary:
     targets: tuple[str, ...]
 
 
-def summarize(graph: Graph, found: Frames | None = None) -> Summary:
+def summarize(graph: Graph, graph_frames: Frames | None = None) -> Summary:
     """Count what is in a graph, and guess what goes in and comes out."""
-    found = frames(graph) if found is None else found
+    graph_frames = frames(graph) if graph_frames is None else graph_frames
     ops = Counter(node.op for node in graph)
     return Summary(
         nodes=len(graph),
@@ -168,12 +168,12 @@ def summarize(graph: Graph, found: Frames | None = None) -> Summary:
         ops=_by_count(ops),
         unrunnable_ops=tuple(op for op in sorted(ops) if op_support(graph, op) in _UNRUNNABLE),
         devices=_by_count(Counter(node.device for node in graph)),
-        frames=tuple(_frame(frame) for frame in _depth_first(found)),
-        faults=len(found.faults),
+        frames=tuple(_frame(frame) for frame in _depth_first(graph_frames)),
+        faults=len(graph_frames.faults),
         functions=tuple(_function(graph.functions[name]) for name in sorted(graph.functions)),
         inputs=tuple(_input(graph, node) for node in graph if is_input(node)),
-        outputs=tuple(_outputs_of(graph, found)),
-        targets=tuple(effect_targets(graph, found)),
+        outputs=tuple(_outputs_of(graph, graph_frames)),
+        targets=tuple(effect_targets(graph, graph_frames)),
     )
 
 
@@ -185,13 +185,15 @@ def _outputs_of(graph: Graph, found: Frames) -> Iterator[Endpoint]:
         yield Endpoint(item.name, format_type(item.dtype, shapes[item]))
 
 
-def sinks(graph: Graph, found: Frames | None = None) -> list[Output]:
+def sinks(graph: Graph, graph_frames: Frames | None = None) -> list[Output]:
     """The outputs in no loop of nodes that nothing reads, in graph order."""
-    found = frames(graph) if found is None else found
+    graph_frames = frames(graph) if graph_frames is None else graph_frames
     return [
         item
         for node in graph
-        if not node.uses and not is_input(node) and found.of_outputs.get(node) is found.root
+        if not node.uses
+        and not is_input(node)
+        and graph_frames.of_outputs.get(node) is graph_frames.root
         for item in node_outputs(node)
     ]
 
@@ -202,14 +204,18 @@ def without_io_nodes(graph: Graph, items: list[Output]) -> list[Output]:
     return [item for item in items if item.node not in files] or items
 
 
-def effect_targets(graph: Graph, found: Frames) -> Iterator[str]:
+def effect_targets(graph: Graph, graph_frames: Frames) -> Iterator[str]:
     """Nodes that are run for their effect: nothing waits for them, and they return nothing.
 
     A Send is none: it runs because its Recv is needed.
     """
     roles = OpRoles()
     for node in graph:
-        if node.uses or found.of.get(node) is not found.root or registry.output_count(node) != 0:
+        if (
+            node.uses
+            or graph_frames.of.get(node) is not graph_frames.root
+            or registry.output_count(node) != 0
+        ):
             continue
         if not is_transfer(node, roles):
             yield node.name
@@ -293,12 +299,12 @@ def _bytes(tensor: TensorValue) -> int:
         return 0
 
 
-def _depth_first(found: Frames) -> list[Frame]:
+def _depth_first(graph_frames: Frames) -> list[Frame]:
     """The frames but the root, each before its own children, these in graph order."""
     children: dict[Frame | None, list[Frame]] = {}
-    for frame in found.all:
+    for frame in graph_frames.all:
         children.setdefault(frame.parent, []).append(frame)
-    ordered, stack = [], list(reversed(children.get(found.root, [])))
+    ordered, stack = [], list(reversed(children.get(graph_frames.root, [])))
     while stack:
         frame = stack.pop()
         ordered.append(frame)

@@ -45,11 +45,11 @@ def is_partitioned(graph: Graph) -> bool:
 
 def sends_by_key(nodes: Iterable[Node]) -> dict[RendezvousKey, Node]:
     """The Send of each key; the first one where several have it."""
-    roles, found = OpRoles(), dict[RendezvousKey, Node]()
+    roles, sends = OpRoles(), dict[RendezvousKey, Node]()
     for node in nodes:
         if roles[node.op] is Role.SEND and is_transfer(node, roles):
-            found.setdefault(rendezvous_key(node), node)
-    return found
+            sends.setdefault(rendezvous_key(node), node)
+    return sends
 
 
 def sends_by_recv(nodes: Collection[Node]) -> dict[Node, Node]:

@@ -160,18 +160,18 @@ def of_fetches(*names: str) -> list[tuple[str, str, str | None]]:
 
 
 def test_what_nothing_reads_and_may_be_dead_is_noted() -> None:
-    message = "'side:0', which nothing reads, is dead in some runs: with `p` false"
+    message = "'side:0' has no reader and is dead in some runs: with `p` false"
     assert of_fetches() == [("note", message, "side")]
 
 
 def test_a_fetch_that_may_be_dead_is_warned_of_with_values_that_make_it_so() -> None:
     assert of_fetches("y") == []
-    message = "'side:0', which is fetched, may be dead: with `p` false"
+    message = "'side:0' is fetched and may be dead: with `p` false"
     assert of_fetches("y", "side:0") == [("warning", message, "side")]
 
 
 def test_a_target_may_be_dead_too() -> None:
-    message = "'done', which is fetched, may be dead: with `p` true"
+    message = "'done' is fetched and may be dead: with `p` true"
     assert of_fetches("done") == [("warning", message, "done")]
 
 

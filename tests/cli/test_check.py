@@ -37,15 +37,11 @@ def test_the_graphs_to_try_have_no_findings(command: Any, graphs: Path) -> None:
 def test_a_fetch_that_may_be_dead_is_warned_of_when_it_is_named(command: Any, graphs: Path) -> None:
     file = graphs / "deadness_mismatch.pb"
     done = command("check", file)
-    assert done.lines[0].startswith(
-        "note[CFG224]: 'T:0', which nothing reads, is dead in some runs"
-    )
+    assert done.lines[0].startswith("note[CFG224]: 'T:0' has no reader and is dead in some runs")
     assert command("check", file, "--fetch", "A:0").lines == [f"{file}: no findings"]
     done = command("check", file, "--fetch", "T:0", "--fail-level", "warning")
     assert done.code == 1
-    assert done.lines[0] == (
-        "warning[CFG224]: 'T:0', which is fetched, may be dead: with `p` false"
-    )
+    assert done.lines[0] == ("warning[CFG224]: 'T:0' is fetched and may be dead: with `p` false")
 
 
 def test_an_unknown_fetch_is_a_usage_error(command: Any, graphs: Path) -> None:

@@ -48,8 +48,8 @@ class Deadness:
         count = self.solver.unknown
         if not count:
             return tuple(self._limits)
-        told = f"{count} question{'s' * (count > 1)} about predicates left open at the bound"
-        return (*self._limits, told)
+        message = f"{count} question{'s' * (count > 1)} about predicates left open at the bound"
+        return (*self._limits, message)
 
     # -- predicates ------------------------------------------------------------------------------
 
@@ -61,9 +61,9 @@ class Deadness:
         """The predicate of a node's control edges."""
         return self._rules.live.get(node, TRUE)
 
-    def predicate(self, place: TokenSource) -> Predicate:
+    def predicate(self, source: TokenSource) -> Predicate:
         """The predicate of an output, or of a node's control edges."""
-        return self.of(place) if isinstance(place, Output) else self.of_control(place)
+        return self.of(source) if isinstance(source, Output) else self.of_control(source)
 
     def runs(self, node: Node) -> Predicate:
         """The predicate of a node itself, in the frame that it runs in.
@@ -88,41 +88,41 @@ class Deadness:
         of = self.of(output)
         return of if output in self._rules.cut else self._rules.messages.get(output, of)
 
-    def _frame(self, place: TokenSource) -> Frame:
-        node = place.node if isinstance(place, Output) else place
+    def _frame(self, source: TokenSource) -> Frame:
+        node = source.node if isinstance(source, Output) else source
         return self.frames.of_outputs.get(node, self.frames.root)
 
     # -- questions -------------------------------------------------------------------------------
 
-    def equal(self, one: TokenSource, other: TokenSource) -> bool:
+    def equal(self, a: TokenSource, b: TokenSource) -> bool:
         """True if both are proven to be live in the same runs and iterations."""
-        if self._frame(one) is not self._frame(other):
-            return self.never_live(one) and self.never_live(other)
-        return self.solver.equal(self.predicate(one), self.predicate(other)) is True
+        if self._frame(a) is not self._frame(b):
+            return self.never_live(a) and self.never_live(b)
+        return self.solver.equal(self.predicate(a), self.predicate(b)) is True
 
-    def implies(self, one: TokenSource, other: TokenSource) -> bool:
+    def implies(self, a: TokenSource, b: TokenSource) -> bool:
         """True if `other` is proven to be live wherever `one` is."""
-        if self._frame(one) is not self._frame(other):
-            return self.never_live(one)
-        return self.solver.implies(self.predicate(one), self.predicate(other)) is True
+        if self._frame(a) is not self._frame(b):
+            return self.never_live(a)
+        return self.solver.implies(self.predicate(a), self.predicate(b)) is True
 
-    def can_both_live(self, one: TokenSource, other: TokenSource) -> bool:
+    def can_both_live(self, a: TokenSource, b: TokenSource) -> bool:
         """False if they are proven never to be live together."""
-        both = self.formulas.all_of([self.predicate(one), self.predicate(other)])
+        both = self.formulas.all_of([self.predicate(a), self.predicate(b)])
         return self.solver.is_satisfiable(both) is not False
 
-    def always_live(self, place: TokenSource) -> bool:
+    def always_live(self, source: TokenSource) -> bool:
         """True if it is proven to be live in every run (and every iteration of its loop)."""
-        return self.solver.always(self.predicate(place)) is True
+        return self.solver.always(self.predicate(source)) is True
 
-    def never_live(self, place: TokenSource) -> bool:
+    def never_live(self, source: TokenSource) -> bool:
         """True if it is proven to be dead in every run."""
-        return self.solver.is_satisfiable(self.predicate(place)) is False
+        return self.solver.is_satisfiable(self.predicate(source)) is False
 
     def has_mismatched_inputs(self, node: Node) -> bool:
         """True if its inputs may differ in liveness: the rule of the second seed."""
-        first, *others = self.inputs(node) or (TRUE,)
-        return any(self.solver.equal(first, other) is not True for other in others)
+        first, *conditions = self.inputs(node) or (TRUE,)
+        return any(self.solver.equal(first, condition) is not True for condition in conditions)
 
     def witness(
         self, *live: TokenSource, dead: Sequence[TokenSource] = ()
@@ -131,8 +131,8 @@ class Deadness:
 
         None where there are none, or none were found.
         """
-        wanted = [*map(self.predicate, live), *(-self.predicate(place) for place in dead)]
-        return self.example(self.formulas.all_of(wanted))
+        conditions = [*map(self.predicate, live), *(-self.predicate(source) for source in dead)]
+        return self.example(self.formulas.all_of(conditions))
 
     def example(self, formula: Predicate) -> dict[str, pretty.AssignedValue] | None:
         """Values of predicates, by name, for which a formula holds; None as for a witness."""
@@ -168,20 +168,20 @@ def deadness(
     `nodes` restricts the analysis to some nodes, `cut` holds the outputs that are fed; both are
     live. Raises InvalidInput where the graph has cycles, or loops that are not well nested.
     """
-    found = frames(graph, nodes, frozenset(cut))
-    _require_acyclic(found)
-    prover = Solver(Formulas(), max_formulas, max_conflicts)
-    rules = TransferFunctions(found, prover, cut)
+    graph_frames = frames(graph, nodes, frozenset(cut))
+    _require_acyclic(graph_frames)
+    solver = Solver(Formulas(), max_formulas, max_conflicts)
+    rules = TransferFunctions(graph_frames, solver, cut)
     limits: list[str] = []
-    order = loop_aware_postorder(found, frozenset(cut), rules.roles, rules.senders)
+    order = loop_aware_postorder(graph_frames, frozenset(cut), rules.roles, rules.senders)
     _solve_to_fixpoint(rules, order, limits)
     rules.loops.name_back_edge_symbols()
     return Deadness(rules, limits)
 
 
-def _require_acyclic(found: Frames) -> None:
-    found.require_valid()
-    for cycle in found.cycles:
+def _require_acyclic(graph_frames: Frames) -> None:
+    graph_frames.require_valid()
+    for cycle in graph_frames.cycles:
         names = " -> ".join(repr(node.name) for node in cycle[:3])
         message = f"nodes wait for each other in a cycle: {names}"
         raise InvalidInput(message, node=cycle[0], code="CFG109")
@@ -199,16 +199,16 @@ def _solve_to_fixpoint(rules: TransferFunctions, order: list[Node], limits: list
             return
         _revisit(rules, order, changed)
     limits.append(f"the tokens of the loops were told apart after {MAX_REFINEMENTS} rounds")
-    _revisit(rules, order, rules.loops.give_up())
+    _revisit(rules, order, rules.loops.widen())
 
 
 def _revisit(rules: TransferFunctions, order: list[Node], changed: Sequence[Recurrence]) -> None:
     """Visit again, in order, what is not what it was, and what depends on it."""
-    owners = {one.owner for one in changed}
+    owners = {recurrence.owner for recurrence in changed}
     stale = set(owners)
-    for frame in {one.frame: None for one in changed}:
+    for frame in {recurrence.frame: None for recurrence in changed}:
         stale.update(_exit_dependents(rules, frame))
-    hears = {send: recv for recv, send in rules.senders.items()}
+    recvs = {send: recv for recv, send in rules.senders.items()}
     for node in order:
         if node not in stale:
             continue
@@ -219,8 +219,8 @@ def _revisit(rules: TransferFunctions, order: list[Node], changed: Sequence[Recu
             stale.update(use.node for use in node.uses)
             if rules.roles[node.op] in (Role.ENTER, Role.NEXT_ITERATION):
                 stale.update(_exit_dependents(rules, rules.frames.of_outputs[node]))
-            if node in hears:
-                stale.add(hears[node])
+            if node in recvs:
+                stale.add(recvs[node])
 
 
 def _exit_dependents(rules: TransferFunctions, frame: Frame) -> Iterator[Node]:
@@ -259,15 +259,15 @@ def liveness_conditions(graph: Graph) -> Mapping[Node, LivenessCondition]:
 
     Raises InvalidInput where the graph has no order to run in.
     """
-    found = deadness(graph)
+    analysis = deadness(graph)
     groups: dict[int, int] = {}
-    told: dict[Node, LivenessCondition] = {}
+    conditions: dict[Node, LivenessCondition] = {}
     for node in graph:
-        predicate = found.runs(node)
-        if found.solver.always(predicate):
-            told[node] = LivenessCondition("always", "true", 0)
+        predicate = analysis.runs(node)
+        if analysis.solver.always(predicate):
+            conditions[node] = LivenessCondition("always", "true", 0)
             continue
         group = groups.setdefault(predicate, len(groups) + 1)
-        how_often = "never" if found.solver.is_satisfiable(predicate) is False else "sometimes"
-        told[node] = LivenessCondition(how_often, found.text(predicate), group)
-    return told
+        how_often = "never" if analysis.solver.is_satisfiable(predicate) is False else "sometimes"
+        conditions[node] = LivenessCondition(how_often, analysis.text(predicate), group)
+    return conditions

@@ -68,38 +68,38 @@ class Formulas:
 
     def symbol(self, key: Hashable, symbol: Symbol) -> int:
         """The formula that is this symbol; `key` tells symbols apart, not the name."""
-        found = self._keyed.get(key)
-        if found is None:
-            found = self._keyed[key] = self._new((), self._sample(symbol), symbol.depth)
-            self.symbols[found] = symbol
+        known = self._keyed.get(key)
+        if known is None:
+            known = self._keyed[key] = self._new((), self._sample(symbol), symbol.depth)
+            self.symbols[known] = symbol
             if symbol.group:
-                self.groups.setdefault(symbol.group, []).append(found)
-        return found
+                self.groups.setdefault(symbol.group, []).append(known)
+        return known
 
     def _sample(self, symbol: Symbol) -> int:
         """Random values, the same in every run; of one group at most one is true in a lane."""
         if not symbol.group:
             return random.Random(f"{symbol.kind} {symbol.name}").getrandbits(_LANES)
-        place = len(self.groups.get(symbol.group, ()))
+        position = len(self.groups.get(symbol.group, ()))
         choices = random.Random(symbol.name)
         lanes = [choices.randrange(_CHOICES) for _ in range(_LANES)]
-        return sum(1 << lane for lane, choice in enumerate(lanes) if choice == place)
+        return sum(1 << lane for lane, choice in enumerate(lanes) if choice == position)
 
     def all_of(self, formulas: Iterable[int]) -> int:
         """The conjunction."""
-        wanted = frozenset(formulas)
-        found = self._made.get(wanted)
-        if found is None:
-            found = self._made[wanted] = self._conjunction(wanted)
-        return found
+        operands = frozenset(formulas)
+        result = self._made.get(operands)
+        if result is None:
+            result = self._made[operands] = self._conjunction(operands)
+        return result
 
     def any_of(self, formulas: Iterable[int]) -> int:
         """The disjunction."""
         return -self.all_of([-formula for formula in formulas])
 
-    def same(self, one: int, other: int) -> int:
+    def same(self, a: int, b: int) -> int:
         """That both are true or both are false."""
-        return -self.all_of([-self.all_of([one, other]), -self.all_of([-one, -other])])
+        return -self.all_of([-self.all_of([a, b]), -self.all_of([-a, -b])])
 
     def _new(self, args: tuple[int, ...], signature: int, depth: int) -> int:
         self.args.append(args)
@@ -107,8 +107,8 @@ class Formulas:
         self.depths.append(depth)
         return len(self.args) - 1
 
-    def _conjunction(self, wanted: frozenset[int]) -> int:
-        flat, deeper = self._flattened(wanted)
+    def _conjunction(self, operands: frozenset[int]) -> int:
+        flat, deeper = self._flattened(operands)
         if flat is None:
             return FALSE
         if self.groups:
@@ -122,65 +122,69 @@ class Formulas:
         factored = self._factored(flat)
         return self._intern(flat) if factored is None else factored
 
-    def _flattened(self, wanted: Iterable[int]) -> tuple[set[int] | None, set[int]]:
+    def _flattened(self, operands: Iterable[int]) -> tuple[set[int] | None, set[int]]:
         """The parts, short conjunctions opened; and what long ones among them imply."""
         args, flat = self.args, set[int]()
-        for part in wanted:
-            if part > 1 and 0 < len(args[part]) <= _FLAT:
-                flat.update(args[part])
+        for operand in operands:
+            if operand > 1 and 0 < len(args[operand]) <= _FLAT:
+                flat.update(args[operand])
             else:
-                flat.add(part)
+                flat.add(operand)
         flat.discard(TRUE)
         deeper: set[int] = set()
-        for part in flat:
-            if part > 1:
-                deeper.update(args[part])
+        for operand in flat:
+            if operand > 1:
+                deeper.update(args[operand])
         flat -= deeper
-        for part in flat:
-            if -part in flat or -part in deeper:
+        for operand in flat:
+            if -operand in flat or -operand in deeper:
                 return None, deeper
-        if any(-part in deeper for part in deeper):
+        if any(-operand in deeper for operand in deeper):
             return None, deeper
         return flat, deeper
 
     def _exclusive(self, flat: set[int], deeper: set[int]) -> set[int]:
         """Use that a tensor has one value only."""
         symbols, taken = self.symbols, dict[int, int]()
-        for part in (*flat, *deeper):
-            symbol = symbols.get(part)
-            if symbol is not None and symbol.group and taken.setdefault(symbol.group, part) != part:
+        for operand in (*flat, *deeper):
+            symbol = symbols.get(operand)
+            if (
+                symbol is not None
+                and symbol.group
+                and taken.setdefault(symbol.group, operand) != operand
+            ):
                 return {FALSE}
         if not taken:
             return flat
 
-        def needless(part: int) -> bool:
-            symbol = symbols.get(-part)
-            return symbol is not None and taken.get(symbol.group, -part) != -part
+        def needless(operand: int) -> bool:
+            symbol = symbols.get(-operand)
+            return symbol is not None and taken.get(symbol.group, -operand) != -operand
 
-        return {part for part in flat if part > 0 or not needless(part)}
+        return {operand for operand in flat if operand > 0 or not needless(operand)}
 
     def _unit_propagated(self, flat: set[int], deeper: set[int]) -> set[int]:
         """Drop from disjunctions what the other parts rule out, and those that they imply."""
         result = set[int]()
-        for part in flat:
-            args = self.args[-part] if part < -1 else ()
+        for operand in flat:
+            args = self.args[-operand] if operand < -1 else ()
             if not args:
-                result.add(part)
+                result.add(operand)
                 continue
             # part is the disjunction of what is opposite to args
             if any(-arg in flat or -arg in deeper for arg in args):
                 continue
-            left = [arg for arg in args if arg not in flat and arg not in deeper]
-            result.add(part if len(left) == len(args) else -self.all_of(left))
-        if result != flat and (FALSE in result or any(-part in result for part in result)):
+            remaining = [arg for arg in args if arg not in flat and arg not in deeper]
+            result.add(operand if len(remaining) == len(args) else -self.all_of(remaining))
+        if result != flat and (FALSE in result or any(-operand in result for operand in result)):
             return {FALSE}
         return result
 
     def _factored(self, flat: set[int]) -> int | None:
         """What all the conjunctions of a disjunction share, taken out of it; None if nothing."""
         rows: list[set[int]] = []
-        for part in flat:
-            row = self.args[-part] if part < -1 else ()
+        for operand in flat:
+            row = self.args[-operand] if operand < -1 else ()
             if not row:
                 return None
             rows.append(set(row))
@@ -192,14 +196,14 @@ class Formulas:
 
     def _intern(self, flat: set[int]) -> int:
         args = tuple(sorted(flat, key=_sort_key))
-        found = self._interned.get(args)
-        if found is None:
+        known = self._interned.get(args)
+        if known is None:
             signature, depth = _ALL, 0
             for arg in args:
                 signature &= self.signature(arg)
                 depth = max(depth, self.depths[abs(arg)])
-            found = self._interned[args] = self._new(args, signature, depth)
-        return found
+            known = self._interned[args] = self._new(args, signature, depth)
+        return known
 
     # -- looking ---------------------------------------------------------------------------------
 

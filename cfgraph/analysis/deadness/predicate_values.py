@@ -34,23 +34,23 @@ def _entered_value(merge: Node, frames: Frames, cut: Collection[Output]) -> tupl
     """
     starts: list[Output] = []
     todo: list[Output] = []
-    for item in merge.inputs:
-        role = role_of(item.node)
+    for tensor in merge.inputs:
+        role = role_of(tensor.node)
         if (
-            item in cut
-            or item.node not in frames.of
+            tensor in cut
+            or tensor.node not in frames.of
             or role not in (Role.ENTER, Role.NEXT_ITERATION)
         ):
             return ()
-        (starts if role is Role.ENTER else todo).append(item.node.inputs[0])
+        (starts if role is Role.ENTER else todo).append(tensor.node.inputs[0])
     seen = {Output(merge)}
     while todo:
-        item = todo.pop()
-        if item in seen:
+        tensor = todo.pop()
+        if tensor in seen:
             continue
-        seen.add(item)
-        sources = () if item in cut else _forwarded_inputs(item)
-        if not sources or item.node not in frames.of or len(seen) > _MAX_STEPS:
+        seen.add(tensor)
+        sources = () if tensor in cut else _forwarded_inputs(tensor)
+        if not sources or tensor.node not in frames.of or len(seen) > _MAX_STEPS:
             return ()
         todo.extend(sources)
     return tuple(starts)
@@ -58,23 +58,23 @@ def _entered_value(merge: Node, frames: Frames, cut: Collection[Output]) -> tupl
 
 def _exited_value(leaving: Node, frames: Frames, cut: Collection[Output]) -> tuple[Output, ...]:
     """What an Exit hands out where that is a variable that does not change: what has entered."""
-    item = leaving.inputs[0]
+    tensor = leaving.inputs[0]
     for _ in range(_MAX_STEPS):
-        node, port = item
-        if item in cut or node not in frames.of:
+        node, port = tensor
+        if tensor in cut or node not in frames.of:
             return ()
         if role_of(node) is Role.MERGE:
             return () if port else _entered_value(node, frames, cut)
-        sources = _forwarded_inputs(item)
+        sources = _forwarded_inputs(tensor)
         if not sources or role_of(node) in (Role.ENTER, Role.EXIT, Role.NEXT_ITERATION):
             return ()
-        item = sources[0]
+        tensor = sources[0]
     return ()
 
 
-def _forwarded_inputs(item: Output) -> tuple[Output, ...]:
+def _forwarded_inputs(tensor: Output) -> tuple[Output, ...]:
     """The inputs one of which an output is; none where it is something new."""
-    node, port = item
+    node, port = tensor
     op = lookup(node.op)
     if op is None:
         return ()
@@ -120,7 +120,7 @@ class PredicateValues:
         self._constants: dict[ValueNumber, Any] = {}
         self._named: list[tuple[str, int]] = []  # name and depth, by number
         self._followed: dict[Output, list[Output]] = {}  # what follows a choice, and who reads it
-        self._asked: dict[Output, list[Node]] = {}
+        self._requests: dict[Output, list[Node]] = {}
 
     def truth(self, output: Output, requester: Node) -> int:
         """The formula that says that a Boolean is true."""
@@ -133,7 +133,7 @@ class PredicateValues:
     def _requested(self, output: Output, requester: Node) -> ValueNumber:
         found = self.value(output)
         if output in self._followed:
-            self._asked.setdefault(output, []).append(requester)
+            self._requests.setdefault(output, []).append(requester)
         return found
 
     def invalidate(self, output: Output) -> list[Node]:
@@ -142,14 +142,14 @@ class PredicateValues:
             return []
         if self._decide(output) == self._of[output]:
             return []
-        askers: list[Node] = []
+        requesters: list[Node] = []
         todo = [output]
         while todo:
             at = todo.pop()
             if self._of.pop(at, None) is not None:
                 todo.extend(self._followed.pop(at, ()))
-                askers.extend(self._asked.pop(at, ()))
-        return askers
+                requesters.extend(self._requests.pop(at, ()))
+        return requesters
 
     def value(self, output: Output) -> ValueNumber:
         """The number of a value."""
@@ -159,7 +159,7 @@ class PredicateValues:
             if at in self._of:
                 stack.pop()
                 continue
-            missing = [item for item in self._needs(at) if item not in self._of]
+            missing = [tensor for tensor in self._needs(at) if tensor not in self._of]
             if missing:
                 stack.extend(missing)
             else:
@@ -170,9 +170,9 @@ class PredicateValues:
 
     def _follow(self, output: Output) -> None:
         """Note whose value hangs on which input of a Merge comes."""
-        for item in self._needs(output) if self._followed else ():
-            if item in self._followed:
-                self._followed[item].append(output)
+        for tensor in self._needs(output) if self._followed else ():
+            if tensor in self._followed:
+                self._followed[tensor].append(output)
                 self._followed.setdefault(output, [])
 
     # -- what a value depends on -----------------------------------------------------------------
@@ -201,11 +201,11 @@ class PredicateValues:
 
     def _closes(self, merge: Node) -> bool:
         """True for a Merge that is given tokens of different iterations."""
-        roles = [lookup(item.node.op) for item in merge.inputs]
+        roles = [lookup(tensor.node.op) for tensor in merge.inputs]
         return any(op is None or op.role in (Role.ENTER, Role.NEXT_ITERATION) for op in roles)
 
     def _decide(self, output: Output) -> ValueNumber:
-        needs = [self._of[item] for item in self._needs(output)]
+        needs = [self._of[tensor] for tensor in self._needs(output)]
         op = lookup(output.node.op)
         if op is None or output in self.cut or output.node not in self.frames.of:
             return self._own(output)
@@ -258,8 +258,8 @@ class PredicateValues:
             return None
         self._followed.setdefault(output, [])
         formulas, before, true = self.formulas, FALSE, FALSE
-        for item, number in zip(inputs, needs, strict=True):
-            comes = self.merge_input_condition(item)
+        for tensor, number in zip(inputs, needs, strict=True):
+            comes = self.merge_input_condition(tensor)
             if self.solver.is_satisfiable(formulas.all_of([before, comes])) is not False:
                 return None
             before = formulas.any_of([before, comes])
@@ -326,9 +326,9 @@ class PredicateValues:
     def _same(self, needs: list[ValueNumber], *, is_bool: bool) -> int | None:
         if is_bool:
             return self.formulas.same(*(self._truth_of(number) for number in needs))
-        for one, other in (needs, reversed(needs)):
-            if other in self._constants:
-                return self._is(one, self._constants[other])
+        for a, b in (needs, reversed(needs)):
+            if b in self._constants:
+                return self._is(a, self._constants[b])
         return None
 
 

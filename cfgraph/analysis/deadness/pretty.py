@@ -37,7 +37,7 @@ class _FormulaPrinter:
         parts = [arg if formula > 0 else -arg for arg in self.formulas.args[abs(formula)]]
         if depth >= _MAX_DEPTH:
             return "(…)"
-        shown = [self.of(part, depth + 1) for part in parts[:_MAX_PARTS]]
+        shown = [self.of(operand, depth + 1) for operand in parts[:_MAX_PARTS]]
         if len(parts) > _MAX_PARTS:
             shown.append(f"… {len(parts) - _MAX_PARTS} more")
         joined = f" {sign} ".join(shown)
@@ -81,7 +81,7 @@ class _EnglishPrinter(_FormulaPrinter):
         parts = [arg if formula > 0 else -arg for arg in self.formulas.args[abs(formula)]]
         if depth >= _MAX_DEPTH:
             return "more holds"
-        shown = [self.of(part, depth + 1) for part in parts[:_MAX_PARTS]]
+        shown = [self.of(operand, depth + 1) for operand in parts[:_MAX_PARTS]]
         if len(parts) > _MAX_PARTS:
             shown.append(f"{len(parts) - _MAX_PARTS} more")
         word = " and " if formula > 0 else " or "
@@ -107,32 +107,32 @@ def assignment_values(
     formulas: Formulas, formula: int, model: dict[int, bool]
 ) -> dict[str, AssignedValue]:
     """What an assignment says of each tensor, by name; what does not matter is left out."""
-    told: dict[str, AssignedValue] = {}
+    values: dict[str, AssignedValue] = {}
     others: dict[str, list[AssignedValue]] = {}
     for at in _relevant_symbols(formulas, formula, model):
         symbol = formulas.symbols[at]
         name = _KIND_MARKS.get(symbol.kind, "") + symbol.name
         if not symbol.group or symbol.value is None:
-            told[name] = model[at]
+            values[name] = model[at]
         elif model[at]:
-            told[name] = symbol.value
+            values[name] = symbol.value
         else:
             others.setdefault(name, []).append(symbol.value)
     for name, excluded in others.items():
-        told.setdefault(name, _different_value(excluded))
-    return dict(sorted(told.items()))
+        values.setdefault(name, _different_value(excluded))
+    return dict(sorted(values.items()))
 
 
 def _relevant_symbols(formulas: Formulas, formula: int, model: dict[int, bool]) -> list[int]:
     """The symbols whose values matter; of very many all."""
-    left = dict(model)
+    remaining = dict(model)
     if len(model) > _MAX_MINIMIZED:
-        return list(left)
+        return list(remaining)
     for at in sorted(model):
-        rest = {symbol: value for symbol, value in left.items() if symbol != at}
+        rest = {symbol: value for symbol, value in remaining.items() if symbol != at}
         if _is_implied(formulas, formula, rest):
-            left = rest
-    return list(left)
+            remaining = rest
+    return list(remaining)
 
 
 def _is_implied(formulas: Formulas, formula: int, known: dict[int, bool]) -> bool:
@@ -184,7 +184,7 @@ def witness_clause(witness: Mapping[str, Any] | None) -> str:
     return f": with {describe_assignment(witness)}" if witness else ""
 
 
-def frame_location(found: Frames, node: Node) -> str | None:
+def frame_location(graph_frames: Frames, node: Node) -> str | None:
     """The frame that a node runs in; None for the root."""
-    frame = found.of[node]
-    return None if frame is found.root else str(frame)
+    frame = graph_frames.of[node]
+    return None if frame is graph_frames.root else str(frame)

@@ -33,14 +33,14 @@ MAX_REFINEMENTS: Final = 100
 class Recurrence:
     """One token of a loop. `turn` is the symbol of its class; `sources` feed the next iteration.
 
-    What is `held` comes again in every iteration, as long as there is one, if it came in the first.
+    An `invariant` token arrives in every iteration of a loop that it arrives in at all.
     """
 
     key: Hashable
     owner: Node
     frame: Frame
     sources: Sequence[Node]
-    held: bool = False
+    invariant: bool = False
     start: int = FALSE
     turn: int = FALSE
     bounded: bool = True
@@ -60,14 +60,18 @@ class Recurrences:
         self._known: dict[Hashable, Recurrence] = {}
         self._owners: dict[int, Recurrence] = {}
 
-    def value(self, one: Recurrence) -> int:
+    def value(self, recurrence: Recurrence) -> int:
         """The formula of the token, in any iteration."""
-        return self.formulas.all_of([one.start, one.turn]) if one.bounded else one.turn
+        return (
+            self.formulas.all_of([recurrence.start, recurrence.turn])
+            if recurrence.bounded
+            else recurrence.turn
+        )
 
-    def back(self, one: Recurrence) -> int:
+    def back(self, recurrence: Recurrence) -> int:
         """The formula of the token of the next iteration, in this one."""
-        back = self.formulas.any_of(self._back(node) for node in one.sources)
-        return self.formulas.all_of([back, one.start]) if one.held else back
+        back = self.formulas.any_of(self._back(node) for node in recurrence.sources)
+        return self.formulas.all_of([back, recurrence.start]) if recurrence.invariant else back
 
     def token(
         self,
@@ -77,58 +81,63 @@ class Recurrences:
         start: int,
         sources: Sequence[Node],
         *,
-        held: bool = False,
+        invariant: bool = False,
     ) -> int:
         """The formula of a token of this start; its recurrence is made if it is new."""
-        one = self._known.get(key)
-        if one is None:
-            one = self._known[key] = Recurrence(key, owner, frame, sources, held)
-            self.of.setdefault(frame, []).append(one)
-            one.turn = self._initial_symbol(one)
-        one.start = start
-        return self.value(one)
+        recurrence = self._known.get(key)
+        if recurrence is None:
+            recurrence = self._known[key] = Recurrence(key, owner, frame, sources, invariant)
+            self.of.setdefault(frame, []).append(recurrence)
+            recurrence.turn = self._initial_symbol(recurrence)
+        recurrence.start = start
+        return self.value(recurrence)
 
-    def _initial_symbol(self, one: Recurrence) -> int:
+    def _initial_symbol(self, recurrence: Recurrence) -> int:
         """The turn that is assumed for all tokens of a frame that can come again, or cannot."""
-        for other in self.of[one.frame]:
-            if other is not one and bool(other.sources) == bool(one.sources):
+        for other in self.of[recurrence.frame]:
+            if other is not recurrence and bool(other.sources) == bool(recurrence.sources):
                 return other.turn
-        return self._new_back_edge_symbol(one)
+        return self._new_back_edge_symbol(recurrence)
 
-    def _new_back_edge_symbol(self, one: Recurrence) -> int:
-        symbol = Symbol(one.owner.name, "turn", one.frame.depth)
-        turn = self.formulas.symbol(("turn", one.key), symbol)
-        self._owners[turn] = one
+    def _new_back_edge_symbol(self, recurrence: Recurrence) -> int:
+        symbol = Symbol(recurrence.owner.name, "turn", recurrence.frame.depth)
+        turn = self.formulas.symbol(("turn", recurrence.key), symbol)
+        self._owners[turn] = recurrence
         return turn
 
     # -- refinement ------------------------------------------------------------------------------
 
     def refine(self) -> list[Recurrence]:
         """Drop what was assumed and does not hold; returns the recurrences that changed."""
-        changed = [one for members in self.of.values() for one in members if self._drop_bound(one)]
+        changed = [
+            recurrence
+            for members in self.of.values()
+            for recurrence in members
+            if self._drop_bound(recurrence)
+        ]
         if changed:
             return changed
         for members in self.of.values():
             classes: dict[int, list[Recurrence]] = {}
-            for one in members:
-                classes.setdefault(one.turn, []).append(one)
+            for recurrence in members:
+                classes.setdefault(recurrence.turn, []).append(recurrence)
             for alike in classes.values():
                 if len(alike) > 1:
                     changed.extend(self._split(alike))
         return changed
 
-    def _drop_bound(self, one: Recurrence) -> bool:
-        if not one.bounded or self.solver.implies(self.back(one), one.start):
+    def _drop_bound(self, recurrence: Recurrence) -> bool:
+        if not recurrence.bounded or self.solver.implies(self.back(recurrence), recurrence.start):
             return False
-        one.bounded = False
+        recurrence.bounded = False
         return True
 
     def _split(self, alike: list[Recurrence]) -> list[Recurrence]:
         """Give those that differ from whom the turn is named by one of their own, or one that they
         share.
         """
-        backs = {one.key: self.back(one) for one in alike}
-        alike = sorted(alike, key=lambda one: self._rank(one, backs[one.key]))
+        backs = {recurrence.key: self.back(recurrence) for recurrence in alike}
+        alike = sorted(alike, key=lambda recurrence: self._rank(recurrence, backs[recurrence.key]))
         groups: list[list[Recurrence]] = []
         for group in self._grouped(alike, backs, self._have_equivalent_back_edges):
             if self._can_share_symbol(group, backs):
@@ -139,15 +148,15 @@ class Recurrences:
         leaving = [group for group in groups if owner not in group]
         for group in leaving:
             turn = self._new_back_edge_symbol(group[0])
-            for one in group:
-                one.turn = turn
-        return [one for group in leaving for one in group]
+            for recurrence in group:
+                recurrence.turn = turn
+        return [recurrence for group in leaving for recurrence in group]
 
-    def _rank(self, one: Recurrence, back: int) -> tuple[int, int, str, str]:
+    def _rank(self, recurrence: Recurrence, back: int) -> tuple[int, int, str, str]:
         """Those that are live most come first: whoever fits several groups joins the widest."""
         bits = self.formulas.signature
-        wide = -bits(one.start).bit_count(), -bits(back).bit_count()
-        return *wide, one.owner.name, str(one.key)
+        wide = -bits(recurrence.start).bit_count(), -bits(back).bit_count()
+        return *wide, recurrence.owner.name, str(recurrence.key)
 
     def _grouped(
         self, alike: list[Recurrence], backs: dict[Hashable, int], fits: Equivalence
@@ -155,60 +164,59 @@ class Recurrences:
         """Put each where it fits the first of a group."""
         groups: list[list[Recurrence]] = []
         seen: dict[Hashable, list[Recurrence]] = {}
-        for one in alike:
-            key = one.start, backs[one.key], one.bounded
+        for recurrence in alike:
+            key = recurrence.start, backs[recurrence.key], recurrence.bounded
             group = seen.get(key)
             if group is None:
-                found = (g for g in groups if fits(g[0], one, backs))
+                found = (g for g in groups if fits(g[0], recurrence, backs))
                 group = seen[key] = next(found, [])
                 if not group:
                     groups.append(group)
-            group.append(one)
+            group.append(recurrence)
         return groups
 
-    def _are_equal(
-        self, one: Recurrence, other: Recurrence, backs: dict[Hashable, int]
-    ) -> bool | None:
+    def _are_equal(self, a: Recurrence, b: Recurrence, backs: dict[Hashable, int]) -> bool | None:
         """True if both start alike and come again alike."""
-        if one.bounded != other.bounded or not self.solver.equal(one.start, other.start):
+        if a.bounded != b.bounded or not self.solver.equal(a.start, b.start):
             return False
-        return self.solver.equal(backs[one.key], backs[other.key])
+        return self.solver.equal(backs[a.key], backs[b.key])
 
     def _have_equivalent_back_edges(
-        self, one: Recurrence, other: Recurrence, backs: dict[Hashable, int]
+        self, a: Recurrence, b: Recurrence, backs: dict[Hashable, int]
     ) -> bool | None:
         """True if they come again alike where both have started."""
-        if not one.bounded or not other.bounded:
-            return self._are_equal(one, other, backs)
+        if not a.bounded or not b.bounded:
+            return self._are_equal(a, b, backs)
         both = self.formulas.all_of
-        return self.solver.equal(
-            both([one.start, backs[other.key]]), both([other.start, backs[one.key]])
-        )
+        return self.solver.equal(both([a.start, backs[b.key]]), both([b.start, backs[a.key]]))
 
     def _can_share_symbol(self, group: list[Recurrence], backs: dict[Hashable, int]) -> bool:
         """True if each comes again where it has started and any of the group comes again."""
-        if len({one.start for one in group}) == 1:
+        if len({recurrence.start for recurrence in group}) == 1:
             return True
         formulas = self.formulas
-        turn = formulas.any_of({backs[one.key] for one in group})
+        turn = formulas.any_of({backs[recurrence.key] for recurrence in group})
         return all(
-            self.solver.equal(formulas.all_of([one.start, turn]), backs[one.key]) for one in group
+            self.solver.equal(formulas.all_of([recurrence.start, turn]), backs[recurrence.key])
+            for recurrence in group
         )
 
     def name_back_edge_symbols(self) -> None:
         """Let the symbol of a class have the name of the Merge that people know it by."""
         symbols, named = self.formulas.symbols, set[int]()
         for members in self.of.values():
-            for one in members:
-                if len(one.owner.inputs) > 1 and one.turn not in named:
-                    named.add(one.turn)
-                    symbols[one.turn] = replace(symbols[one.turn], name=one.owner.name)
+            for recurrence in members:
+                if len(recurrence.owner.inputs) > 1 and recurrence.turn not in named:
+                    named.add(recurrence.turn)
+                    symbols[recurrence.turn] = replace(
+                        symbols[recurrence.turn], name=recurrence.owner.name
+                    )
 
-    def give_up(self) -> list[Recurrence]:
+    def widen(self) -> list[Recurrence]:
         """Tell all recurrences apart, which assumes nothing."""
-        everything = [one for members in self.of.values() for one in members]
-        for one in everything:
-            one.turn, one.bounded = self._new_back_edge_symbol(one), False
+        everything = [recurrence for members in self.of.values() for recurrence in members]
+        for recurrence in everything:
+            recurrence.turn, recurrence.bounded = self._new_back_edge_symbol(recurrence), False
         return everything
 
 
@@ -225,52 +233,58 @@ class ExitConditions:
         self._alike: dict[tuple[Frame, int], list[int]] = {}
         self._kept: dict[tuple[Frame, int], int] = {}
 
-    def summary(self, node: Node, frame: Frame, inside: int) -> int:
+    def summary(self, node: Node, frame: Frame, condition: int) -> int:
         """The formula of an Exit, from that of its input in an iteration."""
-        if self.formulas.depth(inside) < frame.depth and inside in (TRUE, FALSE):
-            return inside
+        if self.formulas.depth(condition) < frame.depth and condition in (TRUE, FALSE):
+            return condition
         members = self._members(frame)
-        for one in members:
-            if self._ends_with(one, inside):
-                return one.start
-        first = self._in_first_iteration(frame, inside)
-        if self.formulas.depth(first) < frame.depth and self.solver.implies(inside, first):
+        for recurrence in members:
+            if self._ends_with(recurrence, condition):
+                return recurrence.start
+        first = self._in_first_iteration(frame, condition)
+        if self.formulas.depth(first) < frame.depth and self.solver.implies(condition, first):
             return first
         bounds = [
-            one.start
-            for one in members
-            if one.bounded and one.start != TRUE and self.solver.implies(inside, one.start)
+            recurrence.start
+            for recurrence in members
+            if recurrence.bounded
+            and recurrence.start != TRUE
+            and self.solver.implies(condition, recurrence.start)
         ]
-        return self.formulas.all_of([self._symbol(node, frame, inside), *bounds])
+        return self.formulas.all_of([self._symbol(node, frame, condition), *bounds])
 
     def _members(self, frame: Frame) -> list[Recurrence]:
         """A recurrence of each class, some of them."""
-        classes = {(one.turn, one.start): one for one in reversed(self.loops.of.get(frame, ()))}
+        classes = {
+            (recurrence.turn, recurrence.start): recurrence
+            for recurrence in reversed(self.loops.of.get(frame, ()))
+        }
         return list(classes.values())[::-1][:_MAX_TRIED]
 
-    def _ends_with(self, one: Recurrence, inside: int) -> bool:
+    def _ends_with(self, recurrence: Recurrence, condition: int) -> bool:
         """True if the last iteration of a token is one of the Exit's, and it has no others."""
-        if not one.bounded or not self.solver.implies(inside, one.start):
+        if not recurrence.bounded or not self.solver.implies(condition, recurrence.start):
             return False
-        last = self.formulas.all_of([self.loops.value(one), -self.loops.back(one)])
-        return self.solver.implies(last, inside) is True
+        last = self.formulas.all_of([self.loops.value(recurrence), -self.loops.back(recurrence)])
+        return self.solver.implies(last, condition) is True
 
-    def _in_first_iteration(self, frame: Frame, inside: int) -> int:
+    def _in_first_iteration(self, frame: Frame, condition: int) -> int:
         """The formula in the first iteration, as far as tokens of the loop go."""
         starts = {
-            one.turn: TRUE if one.bounded else one.start for one in self.loops.of.get(frame, ())
+            recurrence.turn: TRUE if recurrence.bounded else recurrence.start
+            for recurrence in self.loops.of.get(frame, ())
         }
-        return self.formulas.substitute(inside, starts, frame.depth)
+        return self.formulas.substitute(condition, starts, frame.depth)
 
-    def _symbol(self, node: Node, frame: Frame, inside: int) -> int:
+    def _symbol(self, node: Node, frame: Frame, condition: int) -> int:
         """The symbol of all Exits of a frame whose inputs are equal to this one."""
-        kept = self._kept.get((frame, inside))
+        kept = self._kept.get((frame, condition))
         if kept is None:
-            alike = self._alike.setdefault((frame, self.formulas.signature(inside)), [])
-            found = [other for other in alike if self.solver.equal(other, inside)]
-            kept = self._kept[frame, inside] = found[0] if found else inside
+            alike = self._alike.setdefault((frame, self.formulas.signature(condition)), [])
+            found = [other for other in alike if self.solver.equal(other, condition)]
+            kept = self._kept[frame, condition] = found[0] if found else condition
             if not found:
-                alike.append(inside)
+                alike.append(condition)
         return self.formulas.symbol(
             ("exit", frame, kept), Symbol(node.name, "exit", frame.depth - 1)
         )

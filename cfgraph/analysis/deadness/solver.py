@@ -50,23 +50,23 @@ class Solver:
         """Whether every assignment makes it true."""
         return _negated(self.is_satisfiable(-formula))
 
-    def implies(self, one: int, other: int) -> bool | None:
+    def implies(self, a: int, b: int) -> bool | None:
         """Whether `other` holds wherever `one` does."""
-        if one == other:
+        if a == b:
             return True
         formulas = self.formulas
-        if formulas.signature(one) & ~formulas.signature(other):
+        if formulas.signature(a) & ~formulas.signature(b):
             return False
-        return _negated(self.is_satisfiable(formulas.all_of([one, -other])))
+        return _negated(self.is_satisfiable(formulas.all_of([a, -b])))
 
-    def equal(self, one: int, other: int) -> bool | None:
+    def equal(self, a: int, b: int) -> bool | None:
         """Whether both hold under the same assignments."""
-        if one == other:
+        if a == b:
             return True
-        if self.formulas.signature(one) != self.formulas.signature(other):
+        if self.formulas.signature(a) != self.formulas.signature(b):
             return False
-        there = self.implies(one, other)
-        return self.implies(other, one) if there else there
+        there = self.implies(a, b)
+        return self.implies(b, a) if there else there
 
     def model(self, formula: int) -> Model | None:
         """An assignment of its symbols that makes it true; None if there is or was found none."""
@@ -132,19 +132,19 @@ class Solver:
                 self._define_choice(at, symbol.group)
             return
         parts = [self._literal(arg) for arg in self.formulas.args[at]]
-        for part in parts:
-            solver.add_clause([-variable, part])
-        solver.add_clause([variable, *(-part for part in parts)])
+        for operand in parts:
+            solver.add_clause([-variable, operand])
+        solver.add_clause([variable, *(-operand for operand in parts)])
 
     def _define_choice(self, at: int, group: int) -> None:
         """The symbols of a group are the numbers that some bits can spell."""
         bits = [self._bit(group, bit) for bit in range(_BITS)]
         number = self.formulas.groups[group].index(at) + 1
-        parts = [bit if number >> place & 1 else -bit for place, bit in enumerate(bits)]
+        parts = [bit if number >> position & 1 else -bit for position, bit in enumerate(bits)]
         variable = self._variables[at]
-        for part in parts:
-            self._solver.add_clause([-variable, part])
-        self._solver.add_clause([variable, *(-part for part in parts)])
+        for operand in parts:
+            self._solver.add_clause([-variable, operand])
+        self._solver.add_clause([variable, *(-operand for operand in parts)])
 
     def _bit(self, group: int, bit: int) -> int:
         # numbers below 0 are the bits; formulas are numbered from 1

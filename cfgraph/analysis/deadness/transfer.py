@@ -60,7 +60,9 @@ class ArrivalConditions:
 
     def _any(self, node: Node) -> int:
         """When a Merge has its first live input, or all the dead ones that it needs."""
-        kinds = [None if item in self.rules.cut else self.roles[item[0].op] for item in node.inputs]
+        kinds = [
+            None if tensor in self.rules.cut else self.roles[tensor[0].op] for tensor in node.inputs
+        ]
         formulas = self.formulas
         if Role.ENTER not in kinds and Role.NEXT_ITERATION not in kinds:
             everything = formulas.all_of(map(self._arrival_of, node.inputs))
@@ -160,8 +162,8 @@ class TransferFunctions:
             return TRUE
         if self.roles[output[0].op] is Role.NEXT_ITERATION and output[0] in self.live:
             return self.next(output[0])
-        found = self.ports.get(output)
-        return self.live.get(output[0], TRUE) if found is None else found
+        formula = self.ports.get(output)
+        return self.live.get(output[0], TRUE) if formula is None else formula
 
     def merge_input_condition(self, output: Output) -> int:
         """The formula of a data edge into a Merge, for which a value counts, whoever brings it.
@@ -184,10 +186,10 @@ class TransferFunctions:
 
     def of(self, output: Output) -> int:
         """The formula of an output, for people: that of a NextIteration says when it runs."""
-        found = self.ports.get(output)
+        formula = self.ports.get(output)
         if output in self.cut:
             return TRUE
-        return self.live.get(output.node, TRUE) if found is None else found
+        return self.live.get(output.node, TRUE) if formula is None else formula
 
     def inputs(self, node: Node) -> set[int]:
         """The formulas of all edges into a node."""
@@ -195,9 +197,9 @@ class TransferFunctions:
         found = set[int]()
         if not self.is_ordinary:
             return {*map(self.data, node.inputs), *map(self.control, node.controls)}
-        for item in node.inputs:
-            formula = ports.get(item)
-            found.add(live.get(item[0], TRUE) if formula is None else formula)
+        for tensor in node.inputs:
+            formula = ports.get(tensor)
+            found.add(live.get(tensor[0], TRUE) if formula is None else formula)
         if node.controls:
             found.update(map(self.control, node.controls))
         return found
@@ -206,12 +208,12 @@ class TransferFunctions:
 
     def visit(self, node: Node) -> bool:
         """Find the formulas of a node; returns whether one is not what it was."""
-        heard = self.arrivals
-        before = self.live.get(node), heard and heard.of.get(node)
+        arrivals = self.arrivals
+        before = self.live.get(node), arrivals and arrivals.of.get(node)
         role = self.roles[node.op]
         runs = FALSE if role is Role.MERGE else self.formulas.all_of(self.inputs(node))
-        if heard is not None:
-            heard.visit(node, role)
+        if arrivals is not None:
+            arrivals.visit(node, role)
         ports_changed = False
         if role is Role.SWITCH:
             ports_changed = self._switch(node, runs)
@@ -223,11 +225,11 @@ class TransferFunctions:
         elif role is Role.EXIT:
             runs = self._exit(node, runs)
         elif role is Role.CONTROL_TRIGGER:
-            runs = TRUE if heard is None else heard.of[node]
+            runs = TRUE if arrivals is None else arrivals.of[node]
         elif role is Role.RECV:
             ports_changed = self._recv(node, runs)
         self.live[node] = runs
-        return ports_changed or before != (runs, heard and heard.of.get(node))
+        return ports_changed or before != (runs, arrivals and arrivals.of.get(node))
 
     def _set_port(self, output: Output, formula: int) -> bool:
         before = self.ports.get(output)
@@ -242,7 +244,7 @@ class TransferFunctions:
         if last == 0:
             return self._set_port(Output(node, 0), runs)
         if registry.input_types(node) and selector.dtype is not None and selector.dtype.is_integer:
-            taken = [self.values.equals(selector, place, node) for place in range(last)]
+            taken = [self.values.equals(selector, branch, node) for branch in range(last)]
         else:
             taken = [-self.values.truth(selector, node)]
         taken.append(-self.formulas.any_of(taken))
@@ -275,7 +277,7 @@ class TransferFunctions:
     def entered(self, key: tuple[str, Node], node: Node, start: int) -> int:
         frame = self.frames.of_outputs[node]
         if node.attr("is_constant"):
-            return self.loops.token(key, node, frame, start, frame.next_iterations, held=True)
+            return self.loops.token(key, node, frame, start, frame.next_iterations, invariant=True)
         return self.loops.token(key, node, frame, start, ())
 
     def _exit(self, node: Node, runs: int) -> int:
@@ -293,10 +295,12 @@ class TransferFunctions:
 
     def _joined(self, node: Node) -> int:
         roles, inputs = self.roles, node.inputs
-        kinds = [None if item in self.cut else roles[item[0].op] for item in inputs]
+        kinds = [None if tensor in self.cut else roles[tensor[0].op] for tensor in inputs]
         if Role.ENTER not in kinds and Role.NEXT_ITERATION not in kinds:
             return self.formulas.any_of(map(self.merge_input_condition, inputs))
-        enters = [item[0] for item, kind in zip(inputs, kinds, strict=True) if kind is Role.ENTER]
+        enters = [
+            tensor[0] for tensor, kind in zip(inputs, kinds, strict=True) if kind is Role.ENTER
+        ]
         starts = [self.start(enter) for enter in enters]
         if not self.is_loop_merge(kinds, enters):
             race = self._race(node, starts, self.frames.of[node].depth)
@@ -307,7 +311,9 @@ class TransferFunctions:
         if len(set(starts)) > 1:
             race = self._race(node, starts, self.frames.of[node].depth - 1)
             start = self.formulas.all_of([start, race])
-        back = [item[0] for item, kind in zip(inputs, kinds, strict=True) if kind is not Role.ENTER]
+        back = [
+            tensor[0] for tensor, kind in zip(inputs, kinds, strict=True) if kind is not Role.ENTER
+        ]
         return self.loops.token(("merge", node), node, self.frames.of[node], start, back)
 
     def is_loop_merge(self, kinds: list[Role | None], enters: list[Node]) -> bool:

@@ -79,9 +79,9 @@ def critical_cycle(graph: Graph, path: str, cost: Cost) -> CriticalCycle:
     Raises UsageError where there is no such frame, or it is no loop, or too large to be looked at.
     """
     links = {recv: [send] for recv, send in sends_by_recv(list(graph)).items()}
-    found = regions(graph, links)
-    frame = _frame_of_path(found.frames.all, path)
-    region = found.of[frame]
+    graph_regions = regions(graph, links)
+    frame = _frame_of_path(graph_regions.frames.all, path)
+    region = graph_regions.of[frame]
     pairs = [(m, back) for m in frame.merges if (back := back_edge_of(m)) is not None]
     if not pairs:
         message = f"{frame.path!r} is no loop: no variable of it goes around"
@@ -92,7 +92,9 @@ def critical_cycle(graph: Graph, path: str, cost: Cost) -> CriticalCycle:
     costs = {item: _cost(item, cost) for item in region.order}
     readers = _readers(region, links)
     chains = [_longest_paths(region.order, readers, costs, merge) for merge, _ in pairs]
-    weights = [[found.length.get(back, -inf) for _, back in pairs] for found in chains]
+    weights = [
+        [graph_regions.length.get(back, -inf) for _, back in pairs] for graph_regions in chains
+    ]
     cycle = _maximum_mean_cycle(weights)
     steps = list(zip(cycle, [*cycle[1:], *cycle[:1]], strict=True))
     items = [item for here, there in steps for item in chains[here].to(pairs[there][1])]
@@ -122,22 +124,22 @@ def _frame_of_path(frames: Sequence[Frame], path: str) -> Frame:
 
 def _readers(region: Region, links: Mapping[Node, list[Node]]) -> dict[Item, list[Item]]:
     """What waits for an item within an iteration, by edges of any kind."""
-    found: dict[Item, list[Item]] = {item: [] for item in region.order}
+    readers: dict[Item, list[Item]] = {item: [] for item in region.order}
     for item in region.order:
         if isinstance(item, Node):
             sources = [x.node for x in item.inputs]
-            _add_reader(found, item, [*sources, *item.controls, *links.get(item, ())])
+            _add_reader(readers, item, [*sources, *item.controls, *links.get(item, ())])
             continue
-        _add_reader(found, item, [x.node for enter in item.frame.enters for x in enter.inputs])
-        reads = (use.node for leave in item.frame.exits for use in leave.uses)
-        found[item] += [reader for reader in reads if reader in found]
-    return found
+        _add_reader(readers, item, [x.node for enter in item.frame.enters for x in enter.inputs])
+        reads = (use.node for exit_node in item.frame.exits for use in exit_node.uses)
+        readers[item] += [reader for reader in reads if reader in readers]
+    return readers
 
 
-def _add_reader(found: dict[Item, list[Item]], item: Item, sources: Iterable[Node]) -> None:
+def _add_reader(readers: dict[Item, list[Item]], item: Item, sources: Iterable[Node]) -> None:
     for source in sources:
-        if source in found and role_of(source) is not Role.NEXT_ITERATION:
-            found[source].append(item)
+        if source in readers and role_of(source) is not Role.NEXT_ITERATION:
+            readers[source].append(item)
 
 
 def _longest_paths(
@@ -149,11 +151,11 @@ def _longest_paths(
     length: dict[Item, float] = {start: costs[start]}
     before: dict[Item, Item] = {}
     for item in order:
-        here = length.get(item)
-        if here is None:
+        path_length = length.get(item)
+        if path_length is None:
             continue
         for reader in readers[item]:
-            long = here + costs[reader]
+            long = path_length + costs[reader]
             if long > length.get(reader, -inf) and reader is not start:
                 length[reader], before[reader] = long, item
     return _LongestPaths(length, before)
@@ -175,28 +177,28 @@ def _maximum_mean_cycle(weights: Sequence[Sequence[float]]) -> list[int]:
     with np.errstate(invalid="ignore"):
         means = (best[count] - best[:count]) / np.arange(count, 0, -1)[:, None]
     means[best[:count] == -inf] = inf
-    here = int(np.where(best[count] == -inf, -inf, means.min(0)).argmax())
-    walk = [here]
+    variable = int(np.where(best[count] == -inf, -inf, means.min(0)).argmax())
+    walk = [variable]
     for source in came[::-1]:
-        here = int(source[here])
-        walk.append(here)
+        variable = int(source[variable])
+        walk.append(variable)
     walk.reverse()
     return _best_cycle_of_walk(walk, weights)
 
 
 def _best_cycle_of_walk(walk: Sequence[int], weights: Sequence[Sequence[float]]) -> list[int]:
     """The cycle with the largest mean weight among those that a walk closes."""
-    found: list[list[int]] = []
+    cycles: list[list[int]] = []
     stack: list[int] = []
-    for here in walk:
-        if here in stack:
-            at = stack.index(here)
-            found.append(stack[at:])
+    for variable in walk:
+        if variable in stack:
+            at = stack.index(variable)
+            cycles.append(stack[at:])
             del stack[at:]
-        stack.append(here)
-    return max(found, key=lambda cycle: _mean_weight(cycle, weights))
+        stack.append(variable)
+    return max(cycles, key=lambda cycle: _mean_weight(cycle, weights))
 
 
 def _mean_weight(cycle: Sequence[int], weights: Sequence[Sequence[float]]) -> float:
     pairs = zip(cycle, [*cycle[1:], cycle[0]], strict=True)
-    return sum(weights[here][there] for here, there in pairs) / len(cycle)
+    return sum(weights[source][target] for source, target in pairs) / len(cycle)

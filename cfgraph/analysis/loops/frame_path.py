@@ -26,17 +26,17 @@ class FramePath:
     near: tuple[Node, ...]
 
 
-def frame_path(found: Frames, x: Output, reader: Node) -> FramePath:
+def frame_path(graph_frames: Frames, x: Output, reader: Node) -> FramePath:
     """The way from a tensor to a node, as far as frames go."""
-    there, here = found.of_outputs[x.node], found.of[reader]
+    target, current = graph_frames.of_outputs[x.node], graph_frames.of[reader]
     leaves, enters = [], list[Frame]()
-    while here is not there:
-        if there.depth >= here.depth and there.parent is not None:
-            leaves.append(there)
-            there = there.parent
+    while current is not target:
+        if target.depth >= current.depth and target.parent is not None:
+            leaves.append(target)
+            target = target.parent
         else:
-            enters.insert(0, here)
-            here = here.parent or here
+            enters.insert(0, current)
+            current = current.parent or current
     ready: Output | None = x
     for frame in leaves:
         ready = ready and next((e.output() for e in frame.exits if _exit_carries(e, ready)), None)
@@ -50,24 +50,24 @@ def _enter_carries(enter: Node, x: Output) -> bool:
     return x in enter.inputs and bool(enter.attr("is_constant"))
 
 
-def _exit_carries(leave: Node, x: Output) -> bool:
+def _exit_carries(exit_node: Node, x: Output) -> bool:
     """True if an Exit gives the last value of a tensor in its loop."""
-    return strip_identities(x) in map(strip_identities, _final_values(leave))
+    return strip_identities(x) in map(strip_identities, _final_values(exit_node))
 
 
-def _final_values(leave: Node) -> Iterator[Output]:
+def _final_values(exit_node: Node) -> Iterator[Output]:
     """The tensors in a loop whose last value an Exit is: of a Switch, a Merge, what goes round.
 
     Not what the Switch hands to the body: that ends an iteration earlier.
     """
-    switch = leave.inputs[0].node
-    yield leave.inputs[0]
+    switch = exit_node.inputs[0].node
+    yield exit_node.inputs[0]
     if role_of(switch) is not Role.SWITCH:
         return
     merge = strip_identities(switch.inputs[0]).node
     if role_of(merge) is not Role.MERGE:
         return
     yield merge.output()
-    for item in merge.inputs:
-        if role_of(item.node) is Role.NEXT_ITERATION:
-            yield item.node.inputs[0]
+    for tensor in merge.inputs:
+        if role_of(tensor.node) is Role.NEXT_ITERATION:
+            yield tensor.node.inputs[0]

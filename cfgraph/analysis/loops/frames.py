@@ -45,10 +45,10 @@ class Frame:
     @property
     def path(self) -> str:
         """The names from the root to here, `/outer/inner`; very deep ones are cut in the middle."""
-        chain, here = [], self
-        while here.parent is not None:
-            chain.append(here.name)
-            here = here.parent
+        chain, frame = [], self
+        while frame.parent is not None:
+            chain.append(frame.name)
+            frame = frame.parent
         if len(chain) > _MAX_PATH_NAMES:
             chain[_MAX_PATH_NAMES // 2 : -_MAX_PATH_NAMES // 2] = ["…"]
         return "/" + "/".join(reversed(chain))
@@ -66,15 +66,15 @@ class Frame:
     @property
     def parallel_iterations(self) -> int:
         """How many iterations may run at once: what the first Enter says."""
-        said = self.enters[0].attrs.get("parallel_iterations") if self.enters else None
-        return said if isinstance(said, int) else DEFAULT_PARALLEL_ITERATIONS
+        declared = self.enters[0].attrs.get("parallel_iterations") if self.enters else None
+        return declared if isinstance(declared, int) else DEFAULT_PARALLEL_ITERATIONS
 
-    def is_within(self, other: Frame) -> bool:
+    def is_within(self, ancestor: Frame) -> bool:
         """True if this is `other` or a frame inside of it."""
-        here: Frame | None = self
-        while here is not None and here.depth > other.depth:
-            here = here.parent
-        return here is other
+        frame: Frame | None = self
+        while frame is not None and frame.depth > ancestor.depth:
+            frame = frame.parent
+        return frame is ancestor
 
     def __str__(self) -> str:
         return self.path
@@ -122,25 +122,25 @@ def frames(
 
 
 def _compute_frames(chosen: list[Node], cut: Collection[Output]) -> Frames:
-    found = Frames(topological_order(chosen, cut))
+    result = Frames(topological_order(chosen, cut))
     roles = OpRoles()
     if not any(roles[op] in _LOOP_ROLES for op in {node.op for node in chosen}):
-        found.of = dict.fromkeys(found.order, found.root)
-        found.of_outputs = dict(found.of)
-        found.root.nodes = chosen
-        return found
-    finder = _FrameFinder(found, cut)
+        result.of = dict.fromkeys(result.order, result.root)
+        result.of_outputs = dict(result.of)
+        result.root.nodes = chosen
+        return result
+    finder = _FrameFinder(result, cut)
     finder.place()
     finder.list_members(chosen)
-    found.faults = tuple(verify_frames(found, chosen, cut, finder.mixed))
-    return found
+    result.faults = tuple(verify_frames(result, chosen, cut, finder.mixed))
+    return result
 
 
 class _FrameFinder:
     """Finds the frames in one pass over the nodes in topological order."""
 
-    def __init__(self, found: Frames, cut: Collection[Output]) -> None:
-        self.found = found
+    def __init__(self, result: Frames, cut: Collection[Output]) -> None:
+        self.result = result
         self.cut = cut
         self.roles = OpRoles()
         self.mixed: set[Node] = set()
@@ -148,14 +148,19 @@ class _FrameFinder:
 
     def place(self) -> None:
         """Give every node its frame: the deepest one of its inputs, where they disagree."""
-        found, roles, cut = self.found, self.roles, self.cut
-        runs, outputs, root, frame_of = found.of, found.of_outputs, found.root, found.of_outputs.get
-        for node in found.order:
+        result, roles, cut = self.result, self.roles, self.cut
+        runs, outputs, root, frame_of = (
+            result.of,
+            result.of_outputs,
+            result.root,
+            result.of_outputs.get,
+        )
+        for node in result.order:
             role = roles[node.op]
             sources = node.inputs if role is not Role.MERGE else self.forward(node)
             frame: Frame | None = None
-            for item in sources:
-                have = root if cut and item in cut else frame_of(item[0])
+            for tensor in sources:
+                have = root if cut and tensor in cut else frame_of(tensor[0])
                 if have is not frame and have is not None:
                     frame = have if frame is None else self.deeper(node, frame, have)
             for control in node.controls:
@@ -176,20 +181,20 @@ class _FrameFinder:
         """The inputs of a Merge that are no back edges."""
         roles, cut = self.roles, self.cut
         return tuple(
-            item
-            for item in merge.inputs
-            if roles[item[0].op] is not Role.NEXT_ITERATION or (cut and item in cut)
+            tensor
+            for tensor in merge.inputs
+            if roles[tensor[0].op] is not Role.NEXT_ITERATION or (cut and tensor in cut)
         )
 
-    def deeper(self, node: Node, one: Frame, other: Frame) -> Frame:
+    def deeper(self, node: Node, a: Frame, b: Frame) -> Frame:
         """Note that the inputs of a node disagree, and choose."""
         self.mixed.add(node)
-        return other if other.depth > one.depth else one
+        return b if b.depth > a.depth else a
 
     def entered(self, enter: Node, parent: Frame) -> Frame:
         """The frame that an Enter leads into."""
-        said = enter.attrs.get("frame_name")
-        key = said if isinstance(said, bytes) else b""
+        frame_name = enter.attrs.get("frame_name")
+        key = frame_name if isinstance(frame_name, bytes) else b""
         return self.child(parent, key, key.decode("utf-8", "backslashreplace"))
 
     def child(self, parent: Frame, key: bytes | None, name: str) -> Frame:
@@ -197,12 +202,12 @@ class _FrameFinder:
         frame = self.children.get((parent, key))
         if frame is None:
             frame = self.children[parent, key] = Frame(name, parent, parent.depth + 1)
-            self.found.all.append(frame)
+            self.result.all.append(frame)
         return frame
 
     def list_members(self, nodes: Iterable[Node]) -> None:
         """Let every frame know its nodes, in graph order."""
-        runs, outputs, roles = self.found.of, self.found.of_outputs, self.roles
+        runs, outputs, roles = self.result.of, self.result.of_outputs, self.roles
         for node in nodes:
             frame = runs[node]
             frame.nodes.append(node)

@@ -33,16 +33,16 @@ def unique_sends_by_recv(frames: Frames, roles: OpRoles) -> dict[Node, Node]:
 
 
 def loop_aware_postorder(
-    found: Frames, cut: Collection[Output], roles: OpRoles, senders: Mapping[Node, Node]
+    graph_frames: Frames, cut: Collection[Output], roles: OpRoles, senders: Mapping[Node, Node]
 ) -> list[Node]:
     """All nodes: an Exit after the NextIterations of its frame, a Recv after its Send.
 
     Where that makes a cycle, some node comes before what it needs.
     """
-    if len(found.all) == 1 and not senders:
-        return list(found.order)
-    walk = _PostorderWalk(found, cut, roles, senders)
-    for node in found.order:
+    if len(graph_frames.all) == 1 and not senders:
+        return list(graph_frames.order)
+    walk = _PostorderWalk(graph_frames, cut, roles, senders)
+    for node in graph_frames.order:
         walk.visit(node)
     return walk.order
 
@@ -52,12 +52,12 @@ class _PostorderWalk:
 
     def __init__(
         self,
-        found: Frames,
+        graph_frames: Frames,
         cut: Collection[Output],
         roles: OpRoles,
         senders: Mapping[Node, Node],
     ) -> None:
-        self.found = found
+        self.frames = graph_frames
         self.cut = cut
         self.roles = roles
         self.senders = senders
@@ -81,19 +81,19 @@ class _PostorderWalk:
 
     def needs(self, node: Node) -> Iterator[Node]:
         """What must come first: of an Exit all that decides whether its loop goes on."""
-        found, roles = self.found, self.roles
+        needed, roles = self.frames, self.roles
         role = roles[node.op]
-        for item in node.inputs:
-            source = item[0]
+        for tensor in node.inputs:
+            source = tensor[0]
             closes = role is Role.MERGE and roles[source.op] is Role.NEXT_ITERATION
-            if source in found.of and not closes and not (self.cut and item in self.cut):
+            if source in needed.of and not closes and not (self.cut and tensor in self.cut):
                 yield source
         for source in node.controls:
-            if source in found.of:
+            if source in needed.of:
                 yield source
         if role is Role.EXIT:
-            yield from found.of[node].next_iterations
-            yield from found.of[node].enters
+            yield from needed.of[node].next_iterations
+            yield from needed.of[node].enters
         elif role is Role.RECV and node in self.senders:
             yield self.senders[node]
 
@@ -107,17 +107,17 @@ class HappensBefore:
     Two nodes of one loop are compared within an iteration of it.
     """
 
-    def __init__(self, found: Frames, marked: Sequence[Node]) -> None:
-        self.found = found
+    def __init__(self, graph_frames: Frames, marked: Sequence[Node]) -> None:
+        self.frames = graph_frames
         self.roles = OpRoles()
-        self.senders = unique_sends_by_recv(found, self.roles)
-        self.order = loop_aware_postorder(found, frozenset(), self.roles, self.senders)
+        self.senders = unique_sends_by_recv(graph_frames, self.roles)
+        self.order = loop_aware_postorder(graph_frames, frozenset(), self.roles, self.senders)
         self.place = {node: place for place, node in enumerate(self.order)}
         self.bit = {node: 1 << place for place, node in enumerate(marked)}
         self.exit_predecessors: dict[Node, list[Node]] = {}
-        wanted = self._around(marked)
-        for frame, inside in self._loops() if wanted else ():
-            if frame in wanted:
+        targets = self._enclosing_loops(marked)
+        for frame, inside in self._loops() if targets else ():
+            if frame in targets:
                 self._add_loop_carried_order(frame, inside)
         self.of: dict[Node, int] = {}
         for node in self.order:
@@ -130,20 +130,20 @@ class HappensBefore:
         """The marked nodes that come before a node, and the node itself if it is one."""
         return self.of.get(node, 0) | self.bit.get(node, 0)
 
-    def _around(self, nodes: Iterable[Node]) -> set[Frame]:
+    def _enclosing_loops(self, nodes: Iterable[Node]) -> set[Frame]:
         """The loops that some nodes are in, at any depth."""
-        around: set[Frame] = set()
+        enclosing: set[Frame] = set()
         for node in nodes:
-            frame = self.found.of[node]
-            while frame.parent is not None and frame not in around:
-                around.add(frame)
+            frame = self.frames.of[node]
+            while frame.parent is not None and frame not in enclosing:
+                enclosing.add(frame)
                 frame = frame.parent
-        return around
+        return enclosing
 
     def _loops(self) -> Iterator[tuple[Frame, list[Node]]]:
         """All loops, inner ones first, with their nodes and those of the loops inside, in order."""
-        inside: dict[Frame, list[Node]] = {frame: list(frame.nodes) for frame in self.found.all}
-        for frame in reversed(self.found.all):
+        inside: dict[Frame, list[Node]] = {frame: list(frame.nodes) for frame in self.frames.all}
+        for frame in reversed(self.frames.all):
             if frame.parent is not None:
                 nodes = sorted(inside.pop(frame), key=self.place.__getitem__)
                 yield frame, nodes
@@ -153,9 +153,9 @@ class HappensBefore:
     def _sources(self, node: Node) -> Iterator[Node]:
         """What a node waits for, but for what comes from the iteration before."""
         roles, is_merge = self.roles, self.roles[node.op] is Role.MERGE
-        for item in node.inputs:
-            if not (is_merge and roles[item.node.op] is Role.NEXT_ITERATION):
-                yield item.node
+        for tensor in node.inputs:
+            if not (is_merge and roles[tensor.node.op] is Role.NEXT_ITERATION):
+                yield tensor.node
         yield from node.controls
         yield from self.exit_predecessors.get(node, ())
         if node in self.senders:
@@ -171,7 +171,11 @@ class HappensBefore:
                 mask |= reads.get(source, 0)
             reads[node] = mask
         back = [
-            [item.node for item in merge.inputs if self.roles[item.node.op] is Role.NEXT_ITERATION]
+            [
+                tensor.node
+                for tensor in merge.inputs
+                if self.roles[tensor.node.op] is Role.NEXT_ITERATION
+            ]
             for merge in frame.merges
         ]
         for leaving in frame.exits:

@@ -59,29 +59,29 @@ class PathCondition:
 
     def decisions(self) -> list[BranchDecision]:
         """The decisions, outermost first."""
-        found: list[BranchDecision] = []
-        here: PathCondition | None = self
-        while here is not None and here.decision is not None:
-            found.append(here.decision)
-            here = here.outer
-        return found[::-1]
+        decisions: list[BranchDecision] = []
+        condition: PathCondition | None = self
+        while condition is not None and condition.decision is not None:
+            decisions.append(condition.decision)
+            condition = condition.outer
+        return decisions[::-1]
 
-    def beyond(self, other: PathCondition) -> list[BranchDecision]:
+    def beyond(self, outer: PathCondition) -> list[BranchDecision]:
         """The decisions here that are not among those of another guard, outermost first."""
-        if self is other or self._leads_to(other):
+        if self is outer or self._leads_to(outer):
             return []
-        if other._leads_to(self):
-            return self.decisions()[other.depth :]
-        known = {item[:2] for item in other.decisions()}
-        return [item for item in self.decisions() if item[:2] not in known]
+        if outer._leads_to(self):
+            return self.decisions()[outer.depth :]
+        known = {decision[:2] for decision in outer.decisions()}
+        return [decision for decision in self.decisions() if decision[:2] not in known]
 
     def also(self, decision: BranchDecision) -> PathCondition:
         """This guard with one more decision, unless that is in it."""
-        here: PathCondition | None = self
-        while here is not None and here.decision is not None:
-            if here.decision[:2] == decision[:2]:
+        condition: PathCondition | None = self
+        while condition is not None and condition.decision is not None:
+            if condition.decision[:2] == decision[:2]:
                 return self
-            here = here.outer
+            condition = condition.outer
         return self._and_then(decision)
 
     def _and_then(self, decision: BranchDecision) -> PathCondition:
@@ -111,10 +111,10 @@ class PathCondition:
 
     def _leads_to(self, deeper: PathCondition) -> bool:
         """True if a guard begins with the decisions of this one."""
-        here: PathCondition | None = deeper
-        while here is not None and here.depth > self.depth:
-            here = here.outer
-        return here is self
+        condition: PathCondition | None = deeper
+        while condition is not None and condition.depth > self.depth:
+            condition = condition.outer
+        return condition is self
 
 
 class PathConditions:
@@ -173,19 +173,19 @@ class PathConditions:
     def source(self, pred: Output) -> tuple[Output, bool]:
         """Where a predicate comes from, and whether it is negated on the way."""
         trail: list[Output] = []
-        here = pred
-        while here not in self._sources:
-            trail.append(here)
-            before = _forwarded_input(here)
+        current = pred
+        while current not in self._sources:
+            trail.append(current)
+            before = _forwarded_input(current)
             if before is None:
-                self._sources[here] = (here, False)
+                self._sources[current] = (current, False)
                 break
-            here = before
-        found, negated = self._sources[here]
-        for item in reversed(trail):
-            if item is not here and _is_negation(item.node):
+            current = before
+        found, negated = self._sources[current]
+        for tensor in reversed(trail):
+            if tensor is not current and _is_negation(tensor.node):
                 negated = not negated
-            self._sources[item] = (found, negated)
+            self._sources[tensor] = (found, negated)
         return self._sources[pred]
 
     def rest(self, merge: Node, slot: int) -> list[BranchDecision]:
@@ -266,7 +266,7 @@ def _condition_sources(node: Node, kind: Role | None) -> list[Node]:
 
     None for one that is live whatever it reads, as far as an iteration goes.
     """
-    sources = [item[0] for item in node.inputs]
+    sources = [tensor[0] for tensor in node.inputs]
     if kind is Role.MERGE:
         return sources if back_edge_of(node) is None else []
     if kind in _ALWAYS_LIVE_ROLES:

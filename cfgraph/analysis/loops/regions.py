@@ -34,13 +34,13 @@ class Region:
 class Regions:
     """The regions of a graph, outer ones first, and the guards of its tensors."""
 
-    def __init__(self, found: Frames, links: Mapping[Node, Iterable[Node]]) -> None:
-        self.frames = found
+    def __init__(self, graph_frames: Frames, links: Mapping[Node, Iterable[Node]]) -> None:
+        self.frames = graph_frames
         self.of: dict[Frame, Region] = {}
-        for frame in found.all:
+        for frame in graph_frames.all:
             outer = None if frame.parent is None else self.of[frame.parent]
             self.of[frame] = Region(frame, outer)
-        self.root = self.of[found.root]
+        self.root = self.of[graph_frames.root]
         self.guards = PathConditions()
         self._roles = OpRoles()
         self._order(links)
@@ -91,17 +91,17 @@ class Regions:
         self, sorters: Mapping[Frame, TopologicalSorter[Any]], node: Node, source: Node
     ) -> None:
         """Place a node behind another one, in the innermost region that holds both."""
-        here, there = self.frames.of[node], self.frames.of_outputs[source]
-        if here is there and self._roles[source.op] is Role.ENTER:
+        frame, source_frame = self.frames.of[node], self.frames.of_outputs[source]
+        if frame is source_frame and self._roles[source.op] is Role.ENTER:
             return
-        while here is not there:
-            if here.depth >= there.depth:
-                here = here.parent or here
-            if there.depth > here.depth:
-                there = there.parent or there
-        mine, its = self._item(node, here), self._item(source, here)
+        while frame is not source_frame:
+            if frame.depth >= source_frame.depth:
+                frame = frame.parent or frame
+            if source_frame.depth > frame.depth:
+                source_frame = source_frame.parent or source_frame
+        mine, its = self._item(node, frame), self._item(source, frame)
         if mine is not its:
-            sorters[here].add(mine, its)
+            sorters[frame].add(mine, its)
 
     def _item(self, node: Node, frame: Frame) -> Node | Region:
         """What stands for a node in the order of a frame: itself, or the loop that it is in."""
@@ -145,10 +145,10 @@ def regions(graph: Graph, links: Mapping[Node, Iterable[Node]] | None = None) ->
     InvalidInput for frames that do not nest and for cycles that no NextIteration closes,
     Unsupported for a loop that waits for itself.
     """
-    found = frames(graph)
-    require_no_findings([*cycle_findings(found.cycles, graph)])
-    found.require_valid()
-    return Regions(found, links or {})
+    graph_frames = frames(graph)
+    require_no_findings([*cycle_findings(graph_frames.cycles, graph)])
+    graph_frames.require_valid()
+    return Regions(graph_frames, links or {})
 
 
 def _raise_cycle(frame: Frame, cycle: list[Any]) -> Unsupported:

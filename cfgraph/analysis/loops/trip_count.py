@@ -53,8 +53,8 @@ def affine_bound(cond: Node, shapes: StaticShapes) -> AffineBound | None:
         op = lookup(node.op)
         if op is not None and op.algebra.boolean_semantics == "and":
             todo += node.inputs
-        elif op in _COMPARISONS and (found := _comparison_bound(node, _COMPARISONS[op], shapes)):
-            return found
+        elif op in _COMPARISONS and (bound := _comparison_bound(node, _COMPARISONS[op], shapes)):
+            return bound
     return None
 
 
@@ -63,8 +63,8 @@ def _comparison_bound(
 ) -> AffineBound | None:
     equal, way = compared
     left, right = node.inputs
-    for item, limit, sign in ((left, right, way), (right, left, -way)):
-        counter = _induction_variable(item, shapes)
+    for tensor, limit, sign in ((left, right, way), (right, left, -way)):
+        counter = _induction_variable(tensor, shapes)
         if counter is not None and sign * counter.step > 0:
             return AffineBound(limit, sign, equal - sign * counter.start, sign * counter.step)
     return None
@@ -72,18 +72,18 @@ def _comparison_bound(
 
 def _max_trip_count(pred: Output, shapes: StaticShapes) -> int | None:
     """How often a predicate holds, at most."""
-    here = strip_identities(pred)
-    op = lookup(here.node.op)
+    origin = strip_identities(pred)
+    op = lookup(origin.node.op)
     if op is not None and op.algebra.boolean_semantics == "and":
-        known = [_max_trip_count(item, shapes) for item in here.node.inputs]
+        known = [_max_trip_count(tensor, shapes) for tensor in origin.node.inputs]
         return min((count for count in known if count is not None), default=None)
     compared = None if op is None else _COMPARISONS.get(op)
     if compared is None:
         return None
     equal, way = compared
-    left, right = here.node.inputs
-    for item, limit, sign in ((left, right, way), (right, left, -way)):
-        counter, end = _induction_variable(item, shapes), _static_integer(limit, shapes)
+    left, right = origin.node.inputs
+    for tensor, limit, sign in ((left, right, way), (right, left, -way)):
+        counter, end = _induction_variable(tensor, shapes), _static_integer(limit, shapes)
         if counter is not None and end is not None:
             return _iterations_to(counter, end, equal, sign)
     return None
@@ -122,10 +122,10 @@ def _step_of(after: Output, merge: Node, shapes: StaticShapes) -> int | None:
 
 def _merge_of(x: Output) -> Node:
     """What a value of the body is in the condition."""
-    here = strip_identities(x)
-    if role_of(here.node) is Role.SWITCH:
-        here = strip_identities(here.node.inputs[0])
-    return here.node
+    origin = strip_identities(x)
+    if role_of(origin.node) is Role.SWITCH:
+        origin = strip_identities(origin.node.inputs[0])
+    return origin.node
 
 
 def _static_integer(x: Output, shapes: StaticShapes) -> int | None:

@@ -18,12 +18,14 @@ if TYPE_CHECKING:
 _SHOWN: Final = 8
 
 
-def cycle_findings(found: Sequence[tuple[Node, ...]], nodes: Iterable[Node]) -> Iterator[Finding]:
+def cycle_findings(
+    graph_frames: Sequence[tuple[Node, ...]], nodes: Iterable[Node]
+) -> Iterator[Finding]:
     """A finding for each of some cycles, in the order of all `nodes`."""
-    if not found:
+    if not graph_frames:
         return
     places = {node: place for place, node in enumerate(nodes)}
-    for cycle in sorted(found, key=lambda cycle: min(places[node] for node in cycle)):
+    for cycle in sorted(graph_frames, key=lambda cycle: min(places[node] for node in cycle)):
         names, (first, *related) = describe_cycle(cycle, places)
         message = f"nodes wait for each other in a cycle: {names}"
         hint = "a loop closes through a NextIteration that feeds a Merge directly"
@@ -47,25 +49,25 @@ _EXEMPT_NAME = "LoopCounter"
 
 
 def verify_frames(
-    found: Frames, nodes: Iterable[Node], cut: Collection[Output], mixed: Collection[Node]
+    graph_frames: Frames, nodes: Iterable[Node], cut: Collection[Output], mixed: Collection[Node]
 ) -> Iterator[Finding]:
     """The faults of all nodes, in graph order; `mixed` holds those whose inputs disagree."""
     roles = OpRoles()
     conditions: dict[Frame, Node] = {}
     for node in nodes:
         if node in mixed:
-            yield _mixed_frames(found, node, cut, roles)
+            yield _mixed_frames(graph_frames, node, cut, roles)
         role = roles[node.op]
         if not role:
             continue
         if role is Role.ENTER:
             yield from _unnamed_frame(node)
         elif role is Role.MERGE:
-            yield from _merge_faults(found, node, cut, roles)
-        elif role in _IN_ROOT and found.of[node] is found.root:
+            yield from _merge_faults(graph_frames, node, cut, roles)
+        elif role in _IN_ROOT and graph_frames.of[node] is graph_frames.root:
             yield _loop_node_in_root(node, role)
         elif role is Role.LOOP_COND:
-            yield from _second_loop_cond(found.of[node], node, conditions)
+            yield from _second_loop_cond(graph_frames.of[node], node, conditions)
 
 
 def _frame_label(frame: Frame) -> str:
@@ -74,41 +76,43 @@ def _frame_label(frame: Frame) -> str:
 
 
 def _sources(
-    found: Frames, node: Node, cut: Collection[Output], roles: OpRoles
+    graph_frames: Frames, node: Node, cut: Collection[Output], roles: OpRoles
 ) -> Iterator[tuple[str, Node, Frame]]:
     """Each input that counts for the frame of a node: its name, its node, its frame."""
     is_merge = roles[node.op] is Role.MERGE
-    for item in node.inputs:
-        fed = cut and item in cut
-        if is_merge and roles[item.node.op] is Role.NEXT_ITERATION and not fed:
+    for tensor in node.inputs:
+        fed = cut and tensor in cut
+        if is_merge and roles[tensor.node.op] is Role.NEXT_ITERATION and not fed:
             continue
         if fed:
-            yield item.name, item.node, found.root
-        elif item.node in found.of_outputs:
-            yield item.name, item.node, found.of_outputs[item.node]
+            yield tensor.name, tensor.node, graph_frames.root
+        elif tensor.node in graph_frames.of_outputs:
+            yield tensor.name, tensor.node, graph_frames.of_outputs[tensor.node]
     for control in node.controls:
-        if control in found.of_outputs:
-            yield f"^{control.name}", control, found.of_outputs[control]
+        if control in graph_frames.of_outputs:
+            yield f"^{control.name}", control, graph_frames.of_outputs[control]
 
 
-def _mixed_frames(found: Frames, node: Node, cut: Collection[Output], roles: OpRoles) -> Finding:
-    here = found.of[node]
-    sources = list(_sources(found, node, cut, roles))
-    name, source, _ = next(item for item in sources if item[2] is here)
-    other, stranger, frame = next(item for item in sources if item[2] is not here)
+def _mixed_frames(
+    graph_frames: Frames, node: Node, cut: Collection[Output], roles: OpRoles
+) -> Finding:
+    own_frame = graph_frames.of[node]
+    sources = list(_sources(graph_frames, node, cut, roles))
+    name, source, _ = next(entry for entry in sources if entry[2] is own_frame)
+    other, stranger, other_frame = next(entry for entry in sources if entry[2] is not own_frame)
     message = (
-        f"inputs come from different frames: {name!r} is in {_frame_label(here)}, "
-        f"{other!r} in {_frame_label(frame)}"
+        f"inputs come from different frames: {name!r} is in {_frame_label(own_frame)}, "
+        f"{other!r} in {_frame_label(other_frame)}"
     )
-    hint = _mixed_frames_hint((name, here), (other, stranger, frame))
+    hint = _mixed_frames_hint((name, own_frame), (other, stranger, other_frame))
     related = (source.name, stranger.name)
-    return Finding("CFG201", "error", message, node.name, hint, related, str(here))
+    return Finding("CFG201", "error", message, node.name, hint, related, str(own_frame))
 
 
 def _mixed_frames_hint(inside: tuple[str, Frame], outside: tuple[str, Node, Frame]) -> str:
-    name, here = inside
-    other, stranger, frame = outside
-    if not here.is_within(frame):
+    name, own_frame = inside
+    other, stranger, other_frame = outside
+    if not own_frame.is_within(other_frame):
         return f"read the Exit of the loop that {other!r} is in, not the tensor inside"
     if other.startswith("^"):
         return f"let the Enters of the loop wait for {stranger.name!r}"
@@ -158,27 +162,27 @@ def _second_loop_cond(frame: Frame, node: Node, conditions: dict[Frame, Node]) -
 
 
 def _merge_faults(
-    found: Frames, node: Node, cut: Collection[Output], roles: OpRoles
+    graph_frames: Frames, node: Node, cut: Collection[Output], roles: OpRoles
 ) -> Iterator[Finding]:
     back = [
-        item
-        for item in node.inputs
-        if roles[item.node.op] is Role.NEXT_ITERATION and not (cut and item in cut)
+        tensor
+        for tensor in node.inputs
+        if roles[tensor.node.op] is Role.NEXT_ITERATION and not (cut and tensor in cut)
     ]
-    frame = found.of[node]
+    frame = graph_frames.of[node]
     if back and len(back) == len(node.inputs) and not node.controls:
         message = "nothing starts the loop: all inputs of the Merge are NextIterations"
         hint = "add the Enter that brings the first value"
         yield Finding("CFG208", "error", message, node.name, hint, tuple(i.node.name for i in back))
         return
-    for item in back:
-        have = found.of_outputs.get(item.node)
-        if have is not None and have is not frame and have is not found.root:
+    for tensor in back:
+        have = graph_frames.of_outputs.get(tensor.node)
+        if have is not None and have is not frame and have is not graph_frames.root:
             message = (
                 f"the loop does not close: the Merge is in {_frame_label(frame)}, "
-                f"its NextIteration {item.node.name!r} in {_frame_label(have)}"
+                f"its NextIteration {tensor.node.name!r} in {_frame_label(have)}"
             )
             hint = "a value leaves an inner loop by its Exit before the outer loop goes on"
             yield Finding(
-                "CFG207", "error", message, node.name, hint, (item.node.name,), str(frame)
+                "CFG207", "error", message, node.name, hint, (tensor.node.name,), str(frame)
             )

@@ -65,13 +65,13 @@ def while_loop(frame: Frame) -> WhileLoop | None:
         switch = exit_switch(node)
         if switch is not None and is_loop_switch(switch, cond):
             exits.get(switch_data(switch), []).append(node)
-    found = {merge: loop_variable(merge, tuple(exits[merge])) for merge in frame.merges}
+    variables = {merge: loop_variable(merge, tuple(exits[merge])) for merge in frame.merges}
     return WhileLoop(
         frame,
         cond,
-        tuple(variable for variable in found.values() if variable is not None),
+        tuple(variable for variable in variables.values() if variable is not None),
         tuple(frame.invariants),
-        tuple(merge for merge, variable in found.items() if variable is None),
+        tuple(merge for merge, variable in variables.items() if variable is None),
     )
 
 

@@ -56,16 +56,16 @@ def _foreign_source(node: Node, what: str, source: Node) -> Finding:
     return Finding("CFG105", "error", message, node.name, None, (source.name,))
 
 
-def _wrong_input_count(subject: VerifyContext, node: Node, wanted: int) -> Finding:
-    given = len(node.inputs)
+def _wrong_input_count(subject: VerifyContext, node: Node, expected: int) -> Finding:
+    actual = len(node.inputs)
     message = (
-        f"{node.op} reads {wanted} input{'s' * (wanted != 1)}, "
-        f"{given} {'is' if given == 1 else 'are'} given"
+        f"{node.op} reads {expected} input{'s' * (expected != 1)}, "
+        f"{actual} {'is' if actual == 1 else 'are'} given"
     )
     signature = subject.signatures.of(node.op)
     counts = {arg.count for arg in signature.inputs if arg.count} if signature else set()
-    said = [f"{name}={node.attrs[name]}" for name in sorted(counts) if name in node.attrs]
-    hint = f"its attribute says {said[0]}" if len(said) == 1 else None
+    declared = [f"{name}={node.attrs[name]}" for name in sorted(counts) if name in node.attrs]
+    hint = f"its attribute says {declared[0]}" if len(declared) == 1 else None
     return Finding("CFG107", "error", message, node.name, hint)
 
 

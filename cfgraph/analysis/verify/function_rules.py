@@ -65,14 +65,14 @@ def _check_call(subject: VerifyContext, node: Node, calls: FunctionCalls) -> Ite
         passed = tuple(reads)[calls.first_argument :]
         wanted = _CONTRACTS[calls.kind](key, passed, returns)
         have = signature_types(signature, func.attrs)
-        for what, mine, theirs in (
+        for what, mine, types in (
             ("take", have.inputs, wanted.inputs),
             ("return", have.outputs, wanted.outputs),
         ):
-            if mine is not None and theirs is not None and not _are_compatible(mine, theirs):
+            if mine is not None and types is not None and not _are_compatible(mine, types):
                 message = (
                     f"function {func.name!r} ({key}) {what}s {_format_types(mine)}, "
-                    f"{node.op} wants it to {what} {_format_types(theirs)}"
+                    f"{node.op} wants it to {what} {_format_types(types)}"
                 )
                 yield Finding("CFG132", "error", message, node.name)
 

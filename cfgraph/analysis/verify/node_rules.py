@@ -106,10 +106,10 @@ def _bounded(attr: AttrDef) -> bool:
 def _missing(
     node: Node, declared: Mapping[str, AttrDef], required: frozenset[str]
 ) -> Iterator[Finding]:
-    told = infer_node_attrs(node)
+    clauses = infer_node_attrs(node)
     for key in sorted(required - node.attrs.keys()):
         message = f"{node.op} needs the attribute {key!r} ({declared[key].kind})"
-        hint = AttrPrinter().attrs_text({key: told[key]}) if key in told else None
+        hint = AttrPrinter().attrs_text({key: clauses[key]}) if key in clauses else None
         hint = hint and f"its inputs say {hint}"
         yield Finding("CFG110", "error", message, node.name, hint)
 
