@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from cfgraph.console.dot import cluster_dot
 from cfgraph.console.graph_files import (
     STDIN,
     artifact,
@@ -21,7 +21,7 @@ from cfgraph.console.output import Column, OutputTable, Page, flowed, note, page
 from cfgraph.console.verify_options import NO_VERIFICATION, Verification
 from cfgraph.errors import UsageError
 from cfgraph.ir.file_io import StagedFiles
-from cfgraph.ir.graph import Graph, Node
+from cfgraph.ir.graph import Graph
 from cfgraph.ir.library import copy_graph
 from cfgraph.options import split_list
 from cfgraph.passes.cluster.cluster import cluster
@@ -33,54 +33,6 @@ from cfgraph.passes.cluster.formation.rejection_reasons import (
 )
 from cfgraph.passes.cluster.formation.report import Clustering, CompilationGain
 from cfgraph.passes.lower.lower import lower
-
-
-def cluster_dot(graph: Graph, report: Clustering) -> Iterator[str]:
-    """The lines of a digraph of the nodes before they were clustered."""
-    numbers = {node.name: f"n{place}" for place, node in enumerate(graph)}
-    reasons = {(edge.source, edge.target): edge.reason for edge in report.edges}
-    yield "digraph {"
-    yield '  node [shape=box, style=rounded, fontname="sans-serif", fontsize=10];'
-    inside = set[str]()
-    for place, one in enumerate(report.clusters):
-        yield f"  subgraph cluster_{place} {{"
-        yield f"    label={_dot_quote(f'{one.name}: {one.condition}')}; color=blue; fontcolor=blue;"
-        for name in one.nodes:
-            inside.add(name)
-            yield f"    {numbers[name]} [label={_dot_quote(_dot_label(graph[name]))}];"
-        yield "  }"
-    for node in graph:
-        if node.name not in inside:
-            reason = report.outside.get(node.name)
-            told = reason.kind if reason else "copied"
-            label = _dot_quote(f"{_dot_label(node)}\n{told}")
-            yield f"  {numbers[node.name]} [label={label}, color=gray60, fontcolor=gray40];"
-    for node in graph:
-        yield from _dot_edges(node, numbers, {k: r.kind for k, r in reasons.items()})
-    yield "}"
-
-
-def _dot_label(node: Node) -> str:
-    return node.name if node.name == node.op else f"{node.name}\n{node.op}"
-
-
-def _dot_edges(
-    node: Node, numbers: Mapping[str, str], reasons: Mapping[tuple[str, str], str]
-) -> Iterator[str]:
-    sources = [(item.node.name, False) for item in node.inputs]
-    sources += [(control.name, True) for control in node.controls]
-    for source, control in dict.fromkeys(sources):
-        style = ["style=dashed"] if control else []
-        reason = reasons.get((source, node.name))
-        if reason is not None:
-            style.append(f"color=red, fontcolor=red, fontsize=9, label={_dot_quote(reason)}")
-        told = f" [{', '.join(style)}]" if style else ""
-        yield f"  {numbers[source]} -> {numbers[node.name]}{told};"
-
-
-def _dot_quote(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False)
-
 
 _MAX_OPS: Final = 6
 _ALWAYS_LIVE: Final = "true"

@@ -1,20 +1,20 @@
-"""A graph in the DOT language of Graphviz: loops as nested boxes, back edges in red.
-
-With deadness, nodes with equal liveness share a fill color, and dead nodes are gray.
-"""
+"""Graphs in the DOT language of Graphviz: as they are, or with clusters."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
-from typing import Final
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
 
-from cfgraph.analysis.deadness.deadness import LivenessCondition
-from cfgraph.analysis.loops.frames import Frame
 from cfgraph.console.selection import NodeSelection
-from cfgraph.ir.graph import Node
+from cfgraph.ir.graph import Graph, Node
 from cfgraph.ir.role import Role
 from cfgraph.ops.opdef.op import role_of
+
+if TYPE_CHECKING:
+    from cfgraph.analysis.deadness.deadness import LivenessCondition
+    from cfgraph.analysis.loops.frames import Frame
+    from cfgraph.passes.cluster.formation.report import Clustering
 
 _SHAPES: Final[dict[Role | None, str]] = {
     Role.SWITCH: "trapezium",
@@ -22,40 +22,74 @@ _SHAPES: Final[dict[Role | None, str]] = {
     Role.ENTER: "cds",
     Role.EXIT: "cds",
 }
-
-
-# the angle between the hues of two neighbours, as far from those of others as it gets
+_FRAME_STYLE: Final = ("color=gray60", "fontcolor=gray40")
+_CLUSTER_STYLE: Final = ("color=blue", "fontcolor=blue")
+# multiples of it modulo 1 are far apart, so neighboring liveness classes get distinct hues
 _GOLDEN_RATIO: Final = 0.618
 
 
-def dot_lines(chosen: Iterable[NodeSelection], deadness: bool = False) -> Iterator[str]:
-    """The lines of a digraph of some nodes and the edges among them."""
-    parts = list(chosen)
-    nodes = [node for some in parts for node in some.nodes]
-    numbers = {node: f"n{place}" for place, node in enumerate(nodes)}
+def graph_dot(selections: Sequence[NodeSelection], deadness: bool = False) -> Iterator[str]:
+    """Yield a digraph of the selected nodes: loops as nested boxes, back edges in red.
+
+    With deadness, nodes with equal liveness share a fill color, and dead nodes are gray.
+    """
+    nodes = [node for selection in selections for node in selection.nodes]
+    ids = {node: f"n{index}" for index, node in enumerate(nodes)}
+    boxes = 0
+    lines: list[str] = []
+    for selection in selections:
+        lines += _frame_boxes(selection, ids, boxes, deadness)
+        boxes += len(selection.view.found.all)
+    for node in nodes:
+        lines += _node_edges(node, ids)
+    yield from _digraph(lines)
+
+
+def cluster_dot(graph: Graph, report: Clustering) -> Iterator[str]:
+    """Yield a digraph of the nodes before clustering, with a box per cluster."""
+    ids = {node.name: f"n{index}" for index, node in enumerate(graph)}
+    reasons = {(edge.source, edge.target): edge.reason.kind for edge in report.edges}
+    lines: list[str] = []
+    clustered = set[str]()
+    for index, cluster in enumerate(report.clusters):
+        lines.append(f"  subgraph cluster_{index} {{")
+        lines.append(_box_label("    ", f"{cluster.name}: {cluster.condition}", _CLUSTER_STYLE))
+        for name in cluster.nodes:
+            clustered.add(name)
+            lines.append(f"    {_statement(ids[name], _node_label(name, graph[name].op))}")
+        lines.append("  }")
+    for node in graph:
+        if node.name not in clustered:
+            reason = report.outside.get(node.name)
+            kind = reason.kind if reason else "copied"
+            label = f"{_node_label(node.name, node.op)}\n{kind}"
+            lines.append(
+                f"  {_statement(ids[node.name], label, 'color=gray60', 'fontcolor=gray40')}"
+            )
+    for node in graph:
+        lines += _clustered_edges(node, ids, reasons)
+    yield from _digraph(lines)
+
+
+def _digraph(lines: Iterable[str]) -> Iterator[str]:
     yield "digraph {"
     yield '  node [shape=box, style=rounded, fontname="sans-serif", fontsize=10];'
-    boxes = 0
-    for some in parts:
-        yield from _frame_boxes(some, numbers, boxes, deadness)
-        boxes += len(some.view.found.all)
-    for node in nodes:
-        yield from _edges(node, numbers)
+    yield from lines
     yield "}"
 
 
 def _frame_boxes(
-    some: NodeSelection, numbers: dict[Node, str], boxes: int, deadness: bool
+    selection: NodeSelection, ids: Mapping[Node, str], first: int, deadness: bool
 ) -> Iterator[str]:
-    """The nodes, those of a loop within its box; so many boxes have been drawn before."""
-    found = some.view.found
+    """Yield the nodes, those of a loop inside its box; boxes are numbered from `first`."""
+    view, found = selection.view, selection.view.found
     members: dict[Frame, list[Node]] = {}
-    for node in some.nodes:
+    for node in selection.nodes:
         members.setdefault(found.of[node], []).append(node)
     children: dict[Frame | None, list[Frame]] = {}
     for frame in found.all:
         children.setdefault(frame.parent, []).append(frame)
-    box = {frame: boxes + place for place, frame in enumerate(found.all)}
+    numbers = {frame: first + index for index, frame in enumerate(found.all)}
     stack: list[tuple[Frame, bool]] = [(found.root, False)]
     while stack:
         frame, closing = stack.pop()
@@ -64,48 +98,76 @@ def _frame_boxes(
             yield f"{indent[2:]}}}"
             continue
         if frame is not found.root:
-            yield f"{indent[2:]}subgraph cluster_{box[frame]} {{"
-            yield f"{indent}label={_quote(frame.name)}; color=gray60; fontcolor=gray40;"
+            yield f"{indent[2:]}subgraph cluster_{numbers[frame]} {{"
+            yield _box_label(indent, frame.name, _FRAME_STYLE)
             stack.append((frame, True))
         for node in members.get(frame, ()):
-            when = some.view.when[node] if deadness else None
-            yield f"{indent}{_node(node, some.view.title(node), numbers[node], when)}"
+            when = view.when[node] if deadness else None
+            yield indent + _node_statement(node, view.title(node), ids[node], when)
         stack.extend((child, False) for child in reversed(children.get(frame, [])))
 
 
-def _node(node: Node, title: str, number: str, when: LivenessCondition | None) -> str:
-    label = title if title == node.op else f"{title}\n{node.op}"
-    shape = _SHAPES.get(role_of(node))
-    more = f", shape={shape}" if shape else ""
+def _node_statement(node: Node, title: str, id: str, when: LivenessCondition | None) -> str:
+    label = _node_label(title, node.op)
+    attributes = []
+    if shape := _SHAPES.get(role_of(node)):
+        attributes.append(f"shape={shape}")
     if when is not None and when.how_often != "always":
         label += f"\n{when.text}"
-        more += f', style="rounded,filled", fillcolor="{_liveness_color(when)}"'
-    more += f", tooltip={_quote(node.device)}" if node.device else ""
-    return f"{number} [label={_quote(label)}{more}];"
+        attributes.append(f'style="rounded,filled", fillcolor="{_liveness_color(when)}"')
+    if node.device:
+        attributes.append(f"tooltip={_quote(node.device)}")
+    return _statement(id, label, *attributes)
 
 
 def _liveness_color(when: LivenessCondition) -> str:
-    """A light colour of the group, as hue, saturation and value."""
+    """Return a light color for a liveness class, as hue, saturation, and value."""
     if when.how_often == "never":
         return "gray85"
     return f"{when.group * _GOLDEN_RATIO % 1:.3f} 0.25 1.000"
 
 
-def _edges(node: Node, numbers: dict[Node, str]) -> Iterator[str]:
-    here = numbers[node]
+def _node_edges(node: Node, ids: Mapping[Node, str]) -> Iterator[str]:
     for item in node.inputs:
-        source = numbers.get(item.node)
-        if source is None:
+        if item.node not in ids:
             continue
-        style = []
+        attributes = []
         if role_of(item.node) is Role.NEXT_ITERATION and role_of(node) is Role.MERGE:
-            style.append("color=red, constraint=false")
+            attributes.append("color=red, constraint=false")
         if item.port:
-            style.append(f'taillabel="{item.port}"')
-        yield f"  {source} -> {here}" + (f" [{', '.join(style)}];" if style else ";")
+            attributes.append(f'taillabel="{item.port}"')
+        yield _edge(ids[item.node], ids[node], *attributes)
     for control in node.controls:
-        if control in numbers:
-            yield f"  {numbers[control]} -> {here} [style=dashed, color=gray50];"
+        if control in ids:
+            yield _edge(ids[control], ids[node], "style=dashed", "color=gray50")
+
+
+def _clustered_edges(
+    node: Node, ids: Mapping[str, str], reasons: Mapping[tuple[str, str], str]
+) -> Iterator[str]:
+    sources = [(item.node.name, False) for item in node.inputs]
+    sources += [(control.name, True) for control in node.controls]
+    for source, control in dict.fromkeys(sources):
+        attributes = ["style=dashed"] if control else []
+        if reason := reasons.get((source, node.name)):
+            attributes.append(f"color=red, fontcolor=red, fontsize=9, label={_quote(reason)}")
+        yield _edge(ids[source], ids[node.name], *attributes)
+
+
+def _node_label(title: str, op: str) -> str:
+    return title if title == op else f"{title}\n{op}"
+
+
+def _box_label(indent: str, text: str, style: Iterable[str]) -> str:
+    return f"{indent}{'; '.join([f'label={_quote(text)}', *style])};"
+
+
+def _statement(id: str, label: str, *attributes: str) -> str:
+    return f"{id} [{', '.join([f'label={_quote(label)}', *attributes])}];"
+
+
+def _edge(source: str, target: str, *attributes: str) -> str:
+    return f"  {source} -> {target}" + (f" [{', '.join(attributes)}];" if attributes else ";")
 
 
 def _quote(text: str) -> str:

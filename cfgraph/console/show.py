@@ -10,7 +10,7 @@ from cfgraph.analysis.partitions import Partitions, device_partitions
 from cfgraph.analysis.summary import Endpoint, Summary, next_command, summarize
 from cfgraph.analysis.transfers import is_partitioned
 from cfgraph.console import show_tables as tables
-from cfgraph.console.dot import dot_lines
+from cfgraph.console.dot import graph_dot
 from cfgraph.console.graph_files import (
     Source,
     read_graph,
@@ -276,7 +276,7 @@ class _ShowCommand:
                 note(f"wrote {' and '.join(options.pictures.paths)}")
                 return
         if options.format == "dot":
-            print("\n".join(dot_lines(chosen, options.deadness)))
+            print("\n".join(graph_dot(chosen, options.deadness)))
         elif options.format == "json":
             result = self.result(chosen)
             print_document(

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from cfgraph.console.dot import dot_lines
+from cfgraph.console.dot import graph_dot
 from cfgraph.console.graph_files import Source, artifact
 from cfgraph.console.output import note
 from cfgraph.console.picture.html_page import page_bytes
@@ -73,7 +73,7 @@ class PictureFiles:
         count = sum(len(some.nodes) for some in chosen)
         if count > _MANY_NODES:
             note(f"note: Graphviz is slow for {count} nodes; select fewer with --filter")
-        return list(dot_lines(chosen, self.deadness))
+        return list(graph_dot(chosen, self.deadness))
 
     def artifacts(self) -> list[dict[str, Any]]:
         """The entries of the files in a JSON document."""
