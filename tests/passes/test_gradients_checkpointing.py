@@ -157,7 +157,7 @@ def test_recomputed_gradients_are_differentiated_again() -> None:
 
 
 def test_a_second_order_is_refused_for_it_would_save_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(Unsupported, match="order 2 would save all that --recompute runs again"):
+    with pytest.raises(Unsupported, match="not supported for gradients of order 2"):
         derivatives(powers(50), ["y:0"], ["w:0"], order=2, recompute=7)
     held = []
     for options in ({}, {"recompute": 7}):
@@ -325,14 +325,17 @@ def printing() -> cfgraph.Graph:
         (noisy, "RandomUniform draws random numbers"),
         (printing, "Print has state"),
         (lambda: variable(changes=True), "ReadVariableOp reads v, which changes after the loop"),
-        (lambda: arrays(read_back=True), "TensorArrayReadV3 reads what the loop itself writes"),
+        (
+            lambda: arrays(read_back=True),
+            "TensorArrayReadV3 reads an array that the loop itself writes",
+        ),
     ],
 )
 def test_a_loop_that_must_not_run_twice_is_refused(make: Any, why: str) -> None:
     graph = make()
     cfgraph.lower(graph)
     before = cfgraph.dumps(graph, format="graph")
-    with pytest.raises(Unsupported, match=f"{why}: the loop /while cannot run again") as caught:
+    with pytest.raises(Unsupported, match=f"{why}: the loop /while cannot be recomputed") as caught:
         cfgraph.gradients(graph, ["y:0"], ["x:0"], recompute=2)
     assert caught.value.code == "CFG510"
     assert cfgraph.dumps(graph, format="graph") == before
@@ -351,7 +354,7 @@ def test_a_loop_whose_gradient_is_refused_is_put_together_again() -> None:
 
 
 def test_auto_needs_a_number_of_iterations_that_is_known() -> None:
-    with pytest.raises(Unsupported, match="not known before it runs") as caught:
+    with pytest.raises(Unsupported, match="is not statically known") as caught:
         cfgraph.gradients(powers(), ["y:0"], XS, recompute="auto")
     assert caught.value.code == "CFG510"
 

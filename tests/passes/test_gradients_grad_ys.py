@@ -33,7 +33,7 @@ def refused(kind: type[CfgraphError], weight: Any) -> str:
 
 @pytest.mark.parametrize("weight", [np.float32(2), np.zeros([3, 2], np.float32), 2.0, "row"])
 def test_a_weight_of_another_shape_is_refused(weight: Any) -> None:
-    assert "cannot weigh y:0 of shape [2,3]" in refused(UsageError, [weight])
+    assert "expected [2,3]" in refused(UsageError, [weight])
 
 
 def test_a_weight_from_inside_a_loop_is_refused() -> None:
@@ -43,11 +43,11 @@ def test_a_weight_from_inside_a_loop_is_refused() -> None:
 
 @pytest.mark.parametrize("weight", [[[1.0], [1.0, 2.0]], b"x", object(), 1j])
 def test_what_is_no_number_of_the_type_is_refused(weight: Any) -> None:
-    assert "cannot weigh y:0 of type float32" in refused(UsageError, [weight])
+    assert "dtype" in refused(UsageError, [weight])
 
 
 def test_as_many_weights_as_ys_are_wanted() -> None:
-    assert refused(UsageError, []) == "0 weights (grad_ys) for 1 ys"
+    assert refused(UsageError, []) == "0 grad_ys for 1 ys, expected one per y"
 
 
 def test_numbers_of_python_take_the_type_of_the_y() -> None:
@@ -92,7 +92,7 @@ def test_a_list_is_weighed_with_a_list(y: str) -> None:
 
 @pytest.mark.parametrize("weight", [None, 1.0, np.float32(1)])
 def test_a_list_has_no_ones_to_be_weighed_with(weight: Any) -> None:
-    with pytest.raises(UsageError, match="made:0 is of type variant, which has no ones"):
+    with pytest.raises(UsageError, match="made:0 has dtype variant, which has no default"):
         cfgraph.gradients(lists(), ["made"], ["x"], grad_ys=[weight])
 
 

@@ -84,7 +84,7 @@ def test_what_reads_a_tensor_of_unknown_type_has_no_gradient() -> None:
     graph = cfgraph.Graph()
     x = placeholder(graph, "x")
     graph.add("Mul", x, graph.add("Strange", x, name="u"), name="y", T=dtypes.float64)
-    with pytest.raises(Unsupported, match="reads u:0, whose type is not known") as caught:
+    with pytest.raises(Unsupported, match="reads u:0, whose type is unknown") as caught:
         cfgraph.gradients(graph, ["y:0"], ["x:0"])
     assert caught.value.node == "y"
 
@@ -93,7 +93,7 @@ def test_what_comes_from_x_by_an_unknown_op_alone_is_refused_too() -> None:
     graph = cfgraph.Graph()
     strange = graph.add("Strange", placeholder(graph, "x"), name="u")
     graph.add("Sin", strange, name="y", T=dtypes.float64)
-    with pytest.raises(Unsupported, match="reads u:0, whose type is not known"):
+    with pytest.raises(Unsupported, match="reads u:0, whose type is unknown"):
         cfgraph.gradients(graph, ["y:0"], ["x:0"])
 
 

@@ -64,6 +64,11 @@ class Frame:
         return self.loop_conds[0] if len(self.loop_conds) == 1 else None
 
     @property
+    def is_single_trip(self) -> bool:
+        """True for a frame without back edges, whose nodes run at most once."""
+        return not self.next_iterations and not self.loop_conds
+
+    @property
     def parallel_iterations(self) -> int:
         """How many iterations may run at once: what the first Enter says."""
         declared = self.enters[0].attrs.get("parallel_iterations") if self.enters else None

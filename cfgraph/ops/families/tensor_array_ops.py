@@ -112,7 +112,7 @@ def _gradient_array(g: GradientBuilder, node: Node, flow: Output) -> Output:
 
 def _flow_after_gradient(g: GradientBuilder, flow: Output, dz: Output) -> Output:
     """The flow, not before the gradient: what was written after the read is there by then."""
-    return g.after(flow, dz)
+    return g.with_control_deps(flow, dz)
 
 
 def _flow_after_write(g: GradientBuilder, node: Node, dflow: Output) -> Output:
@@ -121,7 +121,7 @@ def _flow_after_write(g: GradientBuilder, node: Node, dflow: Output) -> Output:
     Each write hands this on to the one before it, so that all of them are done when the first
     array of gradients is made.
     """
-    return g.after(dflow, node.output(0))
+    return g.with_control_deps(dflow, node.output(0))
 
 
 class TensorArrayOp(Op, abstract=True):

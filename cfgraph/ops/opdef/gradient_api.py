@@ -45,8 +45,8 @@ class GradientBuilder(Protocol):
     def const(self, value: Any, dtype: DType) -> Output:
         """A constant."""
 
-    def after(self, x: Output, *others: Output) -> Output:
-        """A tensor as it is, once the others are there too."""
+    def with_control_deps(self, x: Output, *deps: Output) -> Output:
+        """A tensor, unchanged, once the others are computed too."""
 
     def shape(self, x: Output, dtype: DType = dtypes.int32) -> Output:
         """The shape of a tensor as a vector; a constant where it is known before the run.

@@ -10,11 +10,11 @@ from cfgraph.ir.graph import Node, Output
 
 
 class ActivityAnalysis:
-    """The tensors whose gradients are wanted: where a path leads from an x over them to a y.
+    """The active tensors: those on a path from an x to a y.
 
-    Paths go over tensors that are numbers, resources or variants, and end at the nodes of `stops`:
-    a gradient arrives there and goes no further. `links` has for a node, like a pop, the nodes
-    that write what it reads without an edge.
+    Paths follow tensors that are numbers, resources or variants, and end at the nodes of `stops`,
+    which receive a gradient and pass none on. `links` maps a node, such as a pop, to the nodes that
+    write what it reads without an edge.
     """
 
     def __init__(
@@ -30,78 +30,79 @@ class ActivityAnalysis:
         for reader, writers in self._writers.items():
             for writer in writers:
                 self._readers.setdefault(writer, []).append(reader)
-        reached = self._reached(xs)
-        self._wanted = self._between(ys, reached)
+        self._active = self._ancestors(ys, self._descendants(xs))
 
-    def wants(self, x: Output) -> bool:
-        """True if the gradient of a tensor is wanted."""
-        return x in self._wanted
+    def is_active(self, x: Output) -> bool:
+        """True if the gradient of a tensor is needed."""
+        return x in self._active
 
-    def wanted(self, tensors: Iterable[Output]) -> list[bool]:
-        """For each tensor, True if its gradient is wanted."""
-        wanted = self._wanted
-        return [item in wanted for item in tensors]
+    def are_active(self, tensors: Iterable[Output]) -> list[bool]:
+        """For each tensor, True if its gradient is needed."""
+        active = self._active
+        return [x in active for x in tensors]
 
-    def want(self, tensors: Iterable[Output]) -> None:
-        """Want the gradients of new tensors."""
-        self._wanted.update(tensors)
+    def mark_active(self, tensors: Iterable[Output]) -> None:
+        """Make new tensors active."""
+        self._active.update(tensors)
 
-    def also(self, twins: Mapping[Node, Node]) -> None:
-        """Want of new nodes what is wanted of those that they are like."""
-        self.stops |= {twin for node, twin in twins.items() if node in self.stops}
-        for node, twin in twins.items():
+    def add_clones(self, clones: Mapping[Node, Node]) -> None:
+        """Make the outputs of clones as active as those of their originals."""
+        self.stops |= {clone for node, clone in clones.items() if node in self.stops}
+        for node, clone in clones.items():
             ports = range(registry.output_count(node) or 0)
-            self.want(twin.output(port) for port in ports if self.wants(node.output(port)))
+            self.mark_active(
+                clone.output(port) for port in ports if self.is_active(node.output(port))
+            )
 
-    def _reached(self, xs: Iterable[Output]) -> set[Output]:
-        """All tensors that depend on an x, the xs too."""
+    def _descendants(self, xs: Iterable[Output]) -> set[Output]:
+        """The xs and all tensors that depend on one."""
         reached = {x for x in xs if carries_gradient(x)}
         todo = list(reached)
-        opened: set[Node] = set(self.stops)
+        visited: set[Node] = set(self.stops)
         counts = registry.output_count
         while todo:
             source, port = todo.pop()
             readers = [use[0] for use in source.readers(port)]
             if self._readers:
-                readers += [more for node in readers for more in self._readers.get(node, ())]
+                readers += [linked for node in readers for linked in self._readers.get(node, ())]
             for node in readers:
-                if node in opened:
+                if node in visited:
                     continue
-                opened.add(node)
+                visited.add(node)
                 if stops_gradients(node.op):
                     continue
                 count = counts(node)
                 if count is None:
                     new = _outputs_read_of_unknown_op(node)
                 else:
-                    made = [node.output(port) for port in range(count)]
-                    new = [item for item in made if carries_gradient(item) and item not in reached]
+                    outputs = [node.output(port) for port in range(count)]
+                    new = [x for x in outputs if carries_gradient(x) and x not in reached]
                 reached.update(new)
                 todo += new
         return reached
 
-    def _between(self, ys: Iterable[Output], reached: set[Output]) -> set[Output]:
-        """Those of them that a y depends on."""
-        found = {y for y in ys if y in reached}
-        opened = set(self.stops)
-        todo = [y.node for y in found if y.node not in opened]
-        opened.update(todo)
+    def _ancestors(self, ys: Iterable[Output], reached: set[Output]) -> set[Output]:
+        """The reached tensors that a y depends on."""
+        active = {y for y in ys if y in reached}
+        visited = set(self.stops)
+        todo = [y.node for y in active if y.node not in visited]
+        visited.update(todo)
         while todo:
             node = todo.pop()
-            read = node.inputs
+            inputs = node.inputs
             for writer in self._writers.get(node, ()):
-                read += writer.inputs
-            for item in read:
-                if item not in reached:
+                inputs += writer.inputs
+            for x in inputs:
+                if x not in reached:
                     continue
-                found.add(item)
-                source = item[0]
-                if source not in opened:
-                    opened.add(source)
+                active.add(x)
+                source = x[0]
+                if source not in visited:
+                    visited.add(source)
                     todo.append(source)
-        return found
+        return active
 
 
 def _outputs_read_of_unknown_op(node: Node) -> list[Output]:
-    """What is read of a node of an unknown op: a gradient may flow there, and is to be refused."""
+    """The used outputs of an unknown op: a gradient that reaches them must be rejected."""
     return [use.node.inputs[use.slot] for use in node.uses if use.slot >= 0]

@@ -1,81 +1,86 @@
-"""State shared by one gradient computation: the graph, static shapes and values, new names."""
+"""State shared by one gradient computation: the graph, its static shapes, and names of new nodes.
+
+with ctx.scope(node):
+    ctx.add("Mul", (dz, y), "dx")      adds gradients/<node>_grad/dx on the node's device
+"""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Iterable
-from typing import Any
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
+from typing import Any, NamedTuple
 
 from cfgraph.analysis.loops.frames import Frame, Frames
 from cfgraph.ir import registry
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.role import Role
 from cfgraph.ir.shapes import Shape
-from cfgraph.ops.opdef.gradient_api import InputGradients
 from cfgraph.ops.opdef.op import role_of
 from cfgraph.ops.shape_inference import infer_node_shapes, infer_shapes
 from cfgraph.ops.static_values import PartialArray, StaticValue, decode_value
-from cfgraph.passes.gradients.function_gradients import call_gradient
 
 
 class StaticInfo:
-    """The static shapes and values of a graph and of nodes added to it since."""
+    """Static shapes and values of a graph, including nodes added to it since."""
 
     def __init__(self, graph: Graph) -> None:
-        self._inferred = infer_shapes(graph)
-        self._new: set[Node] = set()
+        self._initial = infer_shapes(graph)
+        self._pending: set[Node] = set()
         self._shapes: dict[Output, Shape] = {}
         self._values: dict[Output, StaticValue] = {}
 
     def shape(self, x: Output) -> Shape:
-        """What is known of a tensor's shape."""
-        if x.node in self._new:
-            self._infer(x.node)
+        """Static shape of a tensor."""
+        if x.node in self._pending:
+            self._infer_with_sources(x.node)
         added = self._shapes.get(x)
-        return self._inferred[x] if added is None else added
+        return self._initial[x] if added is None else added
 
     def value(self, x: Output) -> Any | None:
-        """A tensor's value as an array, or None."""
-        value = self._known(x)
+        """Static value of a tensor as an array, or None."""
+        value = self._partial_value(x)
         return None if value is None or value.known is not None else value.array
 
-    def learn(self, node: Node) -> None:
-        """Take note of a new node; what it gives is inferred when somebody asks."""
-        self._new.add(node)
+    def infer(self, node: Node) -> None:
+        """Register a new node; its outputs are inferred when first requested."""
+        self._pending.add(node)
 
-    def tell(self, x: Output, shape: Shape) -> None:
-        """Note what is known of a new tensor's shape from elsewhere."""
+    def set_shape(self, x: Output, shape: Shape) -> None:
+        """Merge a shape known from elsewhere into that of a new tensor."""
         have = self.shape(x)
         with contextlib.suppress(ValueError):
             self._shapes[x] = have.merge(shape)
 
-    def copy(self, twin: Node, node: Node) -> None:
-        """Know of a new node what is known of another one."""
+    def copy(self, clone: Node, node: Node) -> None:
+        """Copy the shapes and values of a node's outputs to its clone."""
         for port in range(registry.output_count(node) or 0):
             x = node.output(port)
-            self._shapes[twin.output(port)] = self.shape(x)
-            value = self._known(x)
+            self._shapes[clone.output(port)] = self.shape(x)
+            value = self._partial_value(x)
             if value is not None:
-                self._values[twin.output(port)] = value
+                self._values[clone.output(port)] = value
 
-    def _infer(self, node: Node) -> None:
-        """Infer what a new node gives, and before that what it reads."""
+    def _infer_with_sources(self, node: Node) -> None:
+        """Infer a new node after the new nodes that it reads."""
         trail = [node]
         while trail:
             node = trail[-1]
-            before = [item.node for item in node.inputs if item.node in self._new]
-            self._new.discard(node)
-            todo = [source for source in before if source is not node]
+            sources = [x.node for x in node.inputs if x.node in self._pending]
+            self._pending.discard(node)
+            todo = [source for source in sources if source is not node]
             if todo and role_of(node) is not Role.MERGE:
                 trail.extend(todo)
                 continue
             trail.pop()
-            self._take(node)
+            self._infer_outputs(node)
 
-    def _take(self, node: Node) -> None:
-        inputs = [self._shapes.get(item) or self._inferred[item] for item in node.inputs]
+    def _infer_outputs(self, node: Node) -> None:
+        inputs = [self._shapes.get(x) or self._initial[x] for x in node.inputs]
         try:
-            shapes, values = infer_node_shapes(node, inputs, [self._known(i) for i in node.inputs])
+            shapes, values = infer_node_shapes(
+                node, inputs, [self._partial_value(x) for x in node.inputs]
+            )
         except ValueError:
             return
         for port, (shape, value) in enumerate(zip(shapes, values, strict=True)):
@@ -83,59 +88,100 @@ class StaticInfo:
             if value is not None:
                 self._values[node.output(port)] = value
 
-    def _known(self, x: Output) -> PartialArray | None:
-        if x.node in self._new:
-            self._infer(x.node)
+    def _partial_value(self, x: Output) -> PartialArray | None:
+        if x.node in self._pending:
+            self._infer_with_sources(x.node)
         if x in self._values:
             return decode_value(self._values[x])
-        array = self._inferred.value(x)
+        array = self._initial.value(x)
         return None if array is None else PartialArray(array)
 
 
-class GradientContext:
-    """A graph that gets gradients.
+class Naming(NamedTuple):
+    """Name prefix and device of new nodes."""
 
-    `scope` begins the names of all new nodes; `prefix` those of the nodes being added now, which
-    ask for `device`. `made` are the nodes that belong to the gradients; others that are added, like
-    the counter of a loop, belong to the graph itself. `segments` are the LoopConds of loops that
-    are run again before their gradient, `twins` the nodes that do so, `left_out` those that hand on
-    their input 1 and need not.
+    prefix: str
+    device: str
+
+
+class _Scope:
+    """A `with` block whose new nodes get a naming; the enclosing naming is restored at its end."""
+
+    __slots__ = ("_ctx", "_enclosing", "_naming")
+
+    def __init__(self, ctx: GradientContext, naming: Naming) -> None:
+        self._ctx = ctx
+        self._naming = naming
+
+    def __enter__(self) -> None:
+        self._enclosing, self._ctx.naming = self._ctx.naming, self._naming
+
+    def __exit__(self, *error: object) -> None:
+        self._ctx.naming = self._enclosing
+
+
+class GradientContext:
+    """A graph that gradients are added to.
+
+    `name` is the first component of the names of all new nodes. `gradient_nodes` are the new nodes
+    that belong to the gradients; others, such as the trip counter of a forward loop, belong to the
+    graph that is differentiated. `added_nodes` are both.
     """
 
-    def __init__(self, graph: Graph, found: Frames, swap_memory: bool, ignore_custom: bool) -> None:
+    def __init__(
+        self, graph: Graph, frames: Frames, swap_memory: bool, ignore_custom: bool
+    ) -> None:
         self.graph = graph
         self.swap_memory = swap_memory
         self.ignore_custom = ignore_custom
-        self.known = StaticInfo(graph)
-        self.scope = _unique_scope(graph)
-        self.prefix = self.scope
-        self.device = ""
-        self.made: set[Node] = set()
-        self.added: list[Node] = []
-        self.segments: Collection[Node] = ()
-        self.twins: list[Node] = []
-        self.left_out: Collection[Node] = ()
-        self._frame_names = {frame.name for frame in found.all}
+        self.static = StaticInfo(graph)
+        self.name = _unique_name(graph)
+        self.gradient_nodes: set[Node] = set()
+        self.added_nodes: list[Node] = []
+        self.naming = self._last_naming = Naming(self.name, "")
+        self._frame_names = {frame.name for frame in frames.all}
 
-    def at(self, node: Node) -> None:
-        """Let the nodes added from now on be named after this one, and run beside it."""
-        self.prefix = f"{self.scope}/{node.name}_grad"
-        self.device = node.device
+    # -- naming ----------------------------------------------------------------------------------
 
-    def within(self, frame: Frame) -> None:
-        """Let the nodes added from now on be named after a loop."""
-        self.prefix = f"{self.scope}/{frame.name}"
-        self.device = frame.loop_conds[0].device
+    def scope(self, node: Node) -> AbstractContextManager[None]:
+        """Name new nodes after this one, and put them on its device."""
+        return self._enter(f"{self.name}/{node.name}_grad", node.device)
+
+    def frame_scope(self, frame: Frame) -> AbstractContextManager[None]:
+        """Name new nodes after a loop, and put them on the device of its LoopCond."""
+        return self._enter(f"{self.name}/{frame.name}", frame.loop_conds[0].device)
+
+    def result_scope(self, x: Output) -> AbstractContextManager[None]:
+        """Name new nodes directly below `name`, and put them on the device of a tensor."""
+        return self._enter(self.name, x.node.device)
+
+    def last_scope(self) -> AbstractContextManager[None]:
+        """Name new nodes as in the scope entered last.
+
+        For nodes that belong to no single node, such as the sum of the partial gradients from
+        several readers: it is named after the last node differentiated before it.
+        """
+        return _Scope(self, self._last_naming)
+
+    def on_device(self, device: str) -> AbstractContextManager[None]:
+        """Put new nodes on a device, without renaming them."""
+        return _Scope(self, Naming(self.naming.prefix, device))
+
+    def _enter(self, prefix: str, device: str) -> _Scope:
+        self._last_naming = naming = Naming(prefix, device)
+        return _Scope(self, naming)
 
     def frame_name(self, name: str) -> str:
-        """A name for the frame that runs back over the one of this name."""
-        base = found = f"{self.scope}/{name}"
+        """A new name for the backward frame of a frame."""
+        base = unique = f"{self.name}/{name}"
         number = 0
-        while found in self._frame_names:
+        while unique in self._frame_names:
             number += 1
-            found = f"{base}_{number}"
-        self._frame_names.add(found)
-        return found
+            unique = f"{base}_{number}"
+        self._frame_names.add(unique)
+        return unique
+
+    # -- nodes -----------------------------------------------------------------------------------
 
     def add(
         self,
@@ -147,7 +193,7 @@ class GradientContext:
     ) -> Node:
         """Add a node of the gradients."""
         node = self._add(op, inputs, name, controls, attrs)
-        self.made.add(node)
+        self.gradient_nodes.add(node)
         return node
 
     def add_forward(
@@ -158,7 +204,7 @@ class GradientContext:
         controls: Iterable[Node] = (),
         **attrs: Any,
     ) -> Node:
-        """Add a node to what is differentiated."""
+        """Add a node to the graph that is differentiated."""
         return self._add(op, inputs, name, controls, attrs)
 
     def _add(
@@ -169,40 +215,35 @@ class GradientContext:
         controls: Iterable[Node],
         attrs: dict[str, Any],
     ) -> Node:
-        full = f"{self.prefix}/{name}"
-        node = self.graph.add(
-            op, *inputs, name=full, controls=controls, device=self.device, attrs=attrs
-        )
-        self.added.append(node)
-        self.known.learn(node)
+        prefix, device = self.naming
+        full = f"{prefix}/{name}"
+        node = self.graph.add(op, *inputs, name=full, controls=controls, device=device, attrs=attrs)
+        self.added_nodes.append(node)
+        self.static.infer(node)
         return node
 
-    def twin(self, node: Node) -> Node:
-        """Add a node like one of the graph, without edges."""
-        name = self.graph.unique_name(f"{self.scope}/again/{node.name}")
-        twin = self.graph.create(name, node.op, attrs=dict(node.attrs), device=node.device)
-        self.added.append(twin)
-        self.twins.append(twin)
-        return twin
-
-    def call_gradient(self, node: Node) -> Callable[..., InputGradients] | None:
-        """The gradient of a call whose function has one in the library."""
-        return call_gradient(self.graph, node) if self.graph.gradient_functions else None
+    def add_clone(self, node: Node, name: str) -> Node:
+        """Add a copy of a node without edges, named `name` below the name of the gradients."""
+        name = self.graph.unique_name(f"{self.name}/{name}")
+        clone = self.graph.create(name, node.op, attrs=dict(node.attrs), device=node.device)
+        self.added_nodes.append(clone)
+        self.static.copy(clone, node)
+        return clone
 
     def undo(self) -> None:
         """Remove all nodes that were added."""
-        gone = set(self.added)
+        added = set(self.added_nodes)
         for node in self.graph:
-            if node not in gone and not gone.isdisjoint(node.controls):
-                self.graph.set_controls(node, [c for c in node.controls if c not in gone])
-        self.graph.remove(*self.added)
+            if node not in added and not added.isdisjoint(node.controls):
+                self.graph.set_controls(node, [c for c in node.controls if c not in added])
+        self.graph.remove(*self.added_nodes)
 
 
-def _unique_scope(graph: Graph) -> str:
-    """`gradients`, or `gradients_1`, … where names begin with that."""
+def _unique_name(graph: Graph) -> str:
+    """`gradients`, or `gradients_1`, … if node names of the graph start with it."""
     taken = {name.split("/", 1)[0] for name in graph.nodes}
-    number, scope = 0, "gradients"
-    while scope in taken:
+    number, name = 0, "gradients"
+    while name in taken:
         number += 1
-        scope = f"gradients_{number}"
-    return scope
+        name = f"gradients_{number}"
+    return name

@@ -1,34 +1,42 @@
-"""Calls of functions that have a registered gradient function in the library.
+"""Gradients of functions: calls with a registered gradient, and SymbolicGradient.
 
-Such a call is differentiated before it is lowered: its gradient is a call of the gradient function
-with the arguments of the call and the gradients of its results.
+    SymbolicGradient(x, dy, f=@f)   ──▶   Call(x, dy, f=@f_gradient)
+
+The gradient function is the one registered in the library; without one, the body of the function is
+lowered and differentiated, and the result becomes a new function. A call of a function that has a
+registered gradient is differentiated before it is lowered: its gradient is a call of the gradient
+function with the arguments of the call and the gradients of its results.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container
-from functools import partial
-from typing import Final
+from collections.abc import Callable, Container, Iterable
+from dataclasses import replace
+from typing import Any, Final
 
-from cfgraph.ir import registry
-from cfgraph.ir.attrs import Func
-from cfgraph.ir.function_graph import FunctionInstances
-from cfgraph.ir.graph import Graph, Node, Output
-from cfgraph.ir.library import called_functions
-from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradients
+from cfgraph.errors import Unsupported
+from cfgraph.ir.attrs import AttrPlaceholder, Func
+from cfgraph.ir.function_graph import FunctionGraph, FunctionInstances, instantiate
+from cfgraph.ir.functions import BodyNode, Function
+from cfgraph.ir.graph import Graph, Output
+from cfgraph.ir.library import called_functions, function_from_nodes, remove_uncalled_functions
+from cfgraph.ops.opdef.op import function_calls
+from cfgraph.passes.gradients.differentiate import GradientRequest, differentiate
 
 CALL_OP: Final = "StatefulPartitionedCall"
+# lowers the body of a function inside functions of these names, except calls of other functions
+LowerBody = Callable[[Graph, frozenset[str], frozenset[str]], object]
 
 
 def called_functions_with_gradient(graph: Graph) -> frozenset[str]:
-    """The functions that a graph runs, directly or not, and that have a gradient in the library."""
+    """The functions that a graph calls, directly or not, and that have a registered gradient."""
     if not graph.gradient_functions:
         return frozenset()
     return frozenset(called_functions(graph) & graph.gradient_functions.keys())
 
 
 def rewrite_as_calls(graph: Graph, functions: Container[str]) -> None:
-    """Write nodes whose op is one of some functions as calls, which say their types."""
+    """Rewrite nodes whose op is one of some functions as calls, which have type attributes."""
     instances = FunctionInstances(graph.functions)
     for node in graph:
         if node.op not in functions:
@@ -42,21 +50,107 @@ def rewrite_as_calls(graph: Graph, functions: Container[str]) -> None:
         graph.set_op(node, CALL_OP, attrs)
 
 
-def call_gradient(graph: Graph, node: Node) -> Callable[..., InputGradients] | None:
-    """The gradient hook of a call; None for any other node."""
-    called = node.attrs.get("f")
-    if not isinstance(called, Func) or called.name not in graph.gradient_functions:
-        return None
-    return partial(_call_gradient_function, graph.gradient_functions[called.name])
+def expand_symbolic_gradients(
+    graph: Graph, lower: LowerBody, within: frozenset[str]
+) -> Iterable[str]:
+    """Replace every SymbolicGradient of a graph and its functions, in place; the new functions.
+
+    `lower` lowers the body of a function; `within` names those that are being differentiated.
+    Raises Unsupported if a function cannot be differentiated, with the graph unchanged.
+    """
+    writer = _GradientFunctions(graph, lower, within)
+    symbolic = {op for op in graph.ops if _is_symbolic_gradient(op)}
+    nodes = [(node, writer.call(node.name, node.attrs)) for node in graph if node.op in symbolic]
+    called = called_functions(graph)
+    bodies = {name: writer.expanded(graph.functions[name]) for name in sorted(called)}
+    changed = {name: function for name, function in bodies.items() if function is not None}
+    for node, attrs in nodes:
+        graph.set_op(node, CALL_OP, attrs)
+    graph.functions.update(changed)
+    graph.functions.update(writer.added)
+    return writer.added
 
 
-def _call_gradient_function(
-    name: str, g: GradientBuilder, node: Node, *grads: Output | None
-) -> InputGradients:
-    """Call the gradient function."""
-    given = [g.zeros_like(node.output(port)) if dy is None else dy for port, dy in enumerate(grads)]
-    types = tuple(registry.input_types(node) or ())
-    call = g.StatefulPartitionedCall(*node.inputs, *given, Tout=types, f=Func(name)).node
-    return [
-        call.output(place) if dtype.is_differentiable else None for place, dtype in enumerate(types)
-    ]
+def _is_symbolic_gradient(op: str) -> bool:
+    return function_calls(op).kind == "gradient"
+
+
+class _GradientFunctions:
+    """The gradient functions that are added, each once."""
+
+    def __init__(self, graph: Graph, lower: LowerBody, within: frozenset[str]) -> None:
+        self.graph = graph
+        self.lower = lower
+        self.within = within
+        self.added: dict[str, Function] = {}
+        self._names: dict[Any, str] = {}
+
+    def expanded(self, function: Function) -> Function | None:
+        """A function with its symbolic gradients replaced; None if it contains none."""
+        definition = function.definition
+        if not any(_is_symbolic_gradient(node.op) for node in definition.nodes):
+            return None
+        nodes = tuple(self._expanded_node(function.name, node) for node in definition.nodes)
+        return Function(function.name, replace(definition, nodes=nodes))
+
+    def _expanded_node(self, location: str, node: BodyNode) -> BodyNode:
+        if not _is_symbolic_gradient(node.op):
+            return node
+        attrs = self.call(f"{location}/{node.name}", node.attrs)
+        return BodyNode(node.name, CALL_OP, node.inputs, node.device, attrs)
+
+    def call(self, location: str, attrs: Any) -> dict[str, Any]:
+        """The attributes of the call that replaces a SymbolicGradient."""
+        called = attrs["f"]
+        if any(isinstance(value, AttrPlaceholder) for value in called.attrs.values()):
+            message = f"type attributes of the function {called.name!r} are placeholders"
+            raise Unsupported(message, node=location, code="CFG501")
+        registered = self.graph.gradient_functions.get(called.name)
+        name = registered or self._gradient_name(called)
+        return {"Tin": attrs["Tin"], "Tout": attrs["Tout"], "f": Func(name)}
+
+    def _gradient_name(self, called: Func) -> str:
+        """The name of the gradient function of a function, which is added."""
+        if called.name in self.within:
+            message = f"the function {called.name!r} contains its own gradient"
+            raise Unsupported(message, node=called.name, code="CFG501")
+        key = (called.name, tuple(sorted((k, str(v)) for k, v in called.attrs.items())))
+        if key not in self._names:
+            name, number = f"{called.name}_gradient", 0
+            while name in self.graph.functions or name in self.added:
+                number += 1
+                name = f"{called.name}_gradient_{number}"
+            self._names[key] = name
+            body = instantiate(
+                self.graph.functions[called.name], called.attrs, self.graph.functions
+            )
+            self.added[name] = self._gradient_function(name, called.name, body)
+        return self._names[key]
+
+    def _gradient_function(self, name: str, function: str, body: FunctionGraph) -> Function:
+        graph = body.graph
+        graph.functions = dict(self.graph.functions)
+        graph.gradient_functions = dict(self.graph.gradient_functions)
+        remove_uncalled_functions(graph)
+        arguments = [node.name for node in body.arguments]
+        returns = [graph.add("Identity", x, name="output") for x in body.returns]
+        outputs = [node.name for node in returns]
+        self.lower(graph, self.within | {function}, called_functions_with_gradient(graph))
+        rewrite_as_calls(graph, graph.gradient_functions)
+        weights = [
+            graph.add("Placeholder", name="weight", dtype=dtype) for dtype in body.output_types
+        ]
+        xs = [graph[argument].output() for argument in arguments]
+        ys = [graph[output].output() for output in outputs]
+        request = GradientRequest(ys, xs, [node.output() for node in weights], zeros=xs)
+        gradients = differentiate(graph, request)
+        results = {
+            f"gradient_{index}": dx or _zeros_like(graph, x)
+            for index, (x, dx) in enumerate(zip(xs, gradients, strict=True))
+        }
+        inputs = {x.node.name: x for x in (*xs, *(node.output() for node in weights))}
+        return function_from_nodes(name, graph, inputs, results, library=graph.functions)
+
+
+def _zeros_like(graph: Graph, x: Output) -> Output:
+    return graph.add("ZerosLike", x, name="zeros").output()

@@ -5,141 +5,205 @@
                its Exit is the gradient of the forward loop's input
 
 The gradient of an invariant is accumulated in a variable of its own, which starts with zeros.
+
+A frame without a back edge is no loop: each of its nodes runs at most once. Their gradients are
+added outside the frame, where a value of the frame is read through an Exit of its own.
 """
 
 from __future__ import annotations
 
-from cfgraph.analysis.loops.path_conditions import PathCondition
+from typing import Any
+
+from cfgraph.analysis.loops.path_conditions import PathCondition, PathConditions
 from cfgraph.analysis.loops.regions import Region
 from cfgraph.analysis.loops.while_loop import LoopVariable, WhileLoop
+from cfgraph.errors import Unsupported
+from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node, Output
+from cfgraph.ir.role import Role
+from cfgraph.ops.opdef.op import role_of
 from cfgraph.passes.gradients.backward_loop import BackwardLoop
 from cfgraph.passes.gradients.differentiable_loop import differentiable_loop
-from cfgraph.passes.gradients.recomputed_loop import Recomputation
 from cfgraph.passes.gradients.reverse import ReverseMode
-from cfgraph.passes.gradients.single_trip_frame import SingleTripFrame, is_single_trip
+from cfgraph.passes.gradients.scope import GradientScope
 
 
-def reverse_loop(around: ReverseMode, region: Region) -> None:
-    """Hand the gradients of a loop's Exits to what enters it."""
+def reverse_loop(outer: ReverseMode, region: Region) -> None:
+    """Pass the gradients of a loop's Exits to the inputs of its Enters."""
+    if not has_gradient(outer, region):
+        return
+    guard = outer.regions.entry_condition(region)
+    if region.frame.is_single_trip:
+        _reverse_single_trip_frame(outer, region, guard)
+        return
+    loop = differentiable_loop(region.frame, outer.is_active)
+    scope = BackwardLoop(outer.scope, loop, outer.guards, guard)
+    inner = outer.nested(scope, region)
+    merges = [_start_variable(outer, inner, scope, variable, guard) for variable in loop.variables]
+    inner.run()
+    for variable, merge in zip(loop.variables, merges, strict=True):
+        _close_back_edge(inner, scope, variable, merge)
+    for enter in loop.invariants:
+        _accumulate_invariant(outer, inner, scope, enter, guard)
+    outer.scope.wait_for(scope.finished, guard)
+    outer.stacks.finish_loop(outer.scope, scope)
+    scope.finish()
+
+
+def has_gradient(outer: ReverseMode, region: Region) -> bool:
+    """True if gradients reach an Exit of a loop, or were pushed for a pop in it."""
     exits = [node.output() for node in region.frame.exits]
-    arrived = any(around.parts(item) for item in exits)
-    if not arrived and not around.stacks.reaches(region.frame):
-        return
-    if region.frame.loop_cond in around.site.work.segments:
-        segment = Recomputation(around, region)
-        reverse_loop(segment.reverse, segment.region)
-        segment.accumulate_outer()
-        return
-    guard = around.regions.entry_condition(region)
-    if is_single_trip(region):
-        _reverse_single_trip_frame(around, region, guard)
-        return
-    form = differentiable_loop(region.frame, around.wanted)
-    site = BackwardLoop(around.site, form, around.regions.guards, guard)
-    inside = ReverseMode(site, region, around.regions, around.active, around.stacks)
-    begun = [_start_variable(around, inside, variable, guard) for variable in form.variables]
-    inside.run(reverse_loop)
-    for variable, merge in zip(form.variables, begun, strict=True):
-        _close_back_edge(inside, variable, merge)
-    for enter in form.invariants:
-        _accumulate_invariant(around, inside, enter, guard)
-    around.site.wait_for(site, guard)
-    around.stacks.ended(around.site, site)
-    site.finish()
-
-
-def _reverse_single_trip_frame(around: ReverseMode, region: Region, guard: PathCondition) -> None:
-    """Hand the gradients of the Exits of a frame that is no loop to what enters it."""
-    site = SingleTripFrame(around.site, region, around.regions.guards, guard)
-    inside = ReverseMode(site, region, around.regions, around.active, around.stacks)
-    for node in region.frame.exits:
-        for part in around.parts(node.output()):
-            item = node.inputs[0]
-            inside.accumulate(item, part, inside.regions.guards.of(item))
-    inside.run(reverse_loop)
-    for node in region.frame.enters:
-        for part in inside.parts(node.output()):
-            around.accumulate(node.inputs[0], part, guard)
+    return any(outer.partials(x) for x in exits) or outer.stacks.reaches(region.frame)
 
 
 def _start_variable(
-    around: ReverseMode, inside: ReverseMode, variable: LoopVariable, guard: PathCondition
+    outer: ReverseMode,
+    inner: ReverseMode,
+    scope: BackwardLoop,
+    variable: LoopVariable,
+    guard: PathCondition,
 ) -> Node:
-    """The variable that carries the gradient of a variable back; its Merge."""
-    site, work = inside.site, around.site.work
-    assert isinstance(site, BackwardLoop)
-    work.at(variable.merge)
-    enter = site.enter_variable(_exit_gradient(around, site.form, variable, guard), "b_exit")
-    merge = work.add("Merge", (enter.output(), enter.output()), "b_switch")
-    for port in range(2):
-        work.known.tell(merge.output(port), site.known_shape(variable.merge.output(port)))
-    switch = work.add("Switch", (merge.output(), site.back.cond), "b_merge")
-    leaving = work.add("Exit", (switch.output(0),), "b_enter")
-    work.known.tell(leaving.output(), around.site.known_shape(variable.initial))
-    around.accumulate(variable.initial, leaving.output(), guard)
-    back = variable.updated
-    inside.accumulate(back, switch.output(1), inside.regions.guards.of(back))
+    """Add the variable of the backward loop that carries a variable's gradient; its Merge."""
+    ctx, counter = outer.ctx, scope.backward_counter
+    with ctx.scope(variable.merge):
+        enter = scope.enter_variable(_exit_gradient(outer, scope.loop, variable, guard), "b_exit")
+        merge = ctx.add("Merge", (enter.output(), enter.output()), "b_switch")
+        for port in range(2):
+            ctx.static.set_shape(merge.output(port), scope.known_shape(variable.merge.output(port)))
+        switch = ctx.add("Switch", (merge.output(), counter.cond), "b_merge")
+        result = ctx.add("Exit", (switch.output(0),), "b_enter").output()
+        initial = variable.initial
+        ctx.static.set_shape(result, outer.scope.known_shape(initial))
+        outer.accumulate(initial, result, guard)
+        carried = variable.updated
+        inner.accumulate(carried, switch.output(1), inner.guards.of(carried))
     return merge
 
 
 def _exit_gradient(
-    around: ReverseMode, form: WhileLoop, variable: LoopVariable, guard: PathCondition
+    outer: ReverseMode, loop: WhileLoop, variable: LoopVariable, guard: PathCondition
 ) -> Output:
-    """The gradient of what a variable leaves the loop with; zeros where there is none."""
-    parts = [part for node in variable.exits for part in around.parts(node.output())]
-    if len(parts) > 1:
-        return around.site.new("AddN", parts, "AddN").output()
-    if parts:
-        return parts[0]
-    left = variable.exits or (_leave(around, form, variable, guard),)
-    return around.site.zeros_like(left[0].output())
+    """The gradient of a variable's final value; zeros if there is none."""
+    partials = [dx for node in variable.exits for dx in outer.partials(node.output())]
+    if len(partials) > 1:
+        return outer.scope.add_node("AddN", partials, "AddN").output()
+    if partials:
+        return partials[0]
+    exits = variable.exits or (_add_exit(outer, loop, variable, guard),)
+    return outer.scope.zeros_like(exits[0].output())
 
 
-def _leave(
-    around: ReverseMode, form: WhileLoop, variable: LoopVariable, guard: PathCondition
+def _add_exit(
+    outer: ReverseMode, loop: WhileLoop, variable: LoopVariable, guard: PathCondition
 ) -> Node:
-    """An Exit for a variable that has none."""
-    add, work = around.site.work.add_forward, around.site.work
-    switch = add("Switch", (variable.merge.output(), form.cond.output()), "f_switch")
-    leaving = add("Exit", (switch.output(0),), "f_exit")
-    work.known.tell(leaving.output(), work.known.shape(variable.merge.output()))
-    around.regions.guards.put(guard, leaving)
-    return leaving
+    """Add an Exit to a variable that has none."""
+    ctx = outer.ctx
+    switch = ctx.add_forward("Switch", (variable.merge.output(), loop.cond.output()), "f_switch")
+    node = ctx.add_forward("Exit", (switch.output(0),), "f_exit")
+    ctx.static.set_shape(node.output(), ctx.static.shape(variable.merge.output()))
+    outer.guards.put(guard, node)
+    return node
 
 
-def _close_back_edge(inside: ReverseMode, variable: LoopVariable, merge: Node) -> None:
-    """Hand the gradient of a variable to the iteration before."""
-    site, work = inside.site, inside.site.work
-    assert isinstance(site, BackwardLoop)
-    work.at(variable.merge)
-    total = inside.total(variable.merge.output())
-    if total is None:
-        zeros = site.zeros_like(variable.merge.output())
-        # the last iteration must not go on
-        total = work.add("Identity", (zeros,), "b_zeros", [site.back.step]).output()
-    back = work.add("NextIteration", (total,), "b_next")
-    work.graph.set_input(merge, 1, back.output())
+def _close_back_edge(
+    inner: ReverseMode, scope: BackwardLoop, variable: LoopVariable, merge: Node
+) -> None:
+    """Pass the gradient of a variable to the preceding iteration."""
+    ctx = inner.ctx
+    with ctx.scope(variable.merge):
+        total = inner.gradient_of(variable.merge.output())
+        if total is None:
+            zeros = scope.zeros_like(variable.merge.output())
+            # the control edge keeps the zeros dead in the last iteration
+            step = scope.backward_counter.step
+            total = ctx.add("Identity", (zeros,), "b_zeros", [step]).output()
+        back_edge = ctx.add("NextIteration", (total,), "b_next")
+    ctx.graph.set_input(merge, 1, back_edge.output())
 
 
 def _accumulate_invariant(
-    around: ReverseMode, inside: ReverseMode, enter: Node, guard: PathCondition
+    outer: ReverseMode, inner: ReverseMode, scope: BackwardLoop, enter: Node, guard: PathCondition
 ) -> None:
-    """Sum up the gradient of an invariant over the iterations."""
-    parts = inside.parts(enter.output())
-    if not parts:
+    """Sum the gradient of an invariant over the iterations."""
+    partials = inner.partials(enter.output())
+    if not partials:
         return
-    site, work = inside.site, inside.site.work
-    assert isinstance(site, BackwardLoop)
-    work.at(enter)
-    source = enter.inputs[0]
-    first = site.enter_variable(around.site.zeros_like(source), "b_acc")
-    merge = work.add("Merge", (first.output(), first.output()), "b_acc_merge")
-    work.known.tell(merge.output(), around.site.known_shape(source))
-    switch = work.add("Switch", (merge.output(), site.back.cond), "b_acc_switch")
-    total = work.add("AddN", (switch.output(1), *parts), "b_acc_add")
-    back = work.add("NextIteration", (total.output(),), "b_acc_next")
-    work.graph.set_input(merge, 1, back.output())
-    leaving = work.add("Exit", (switch.output(0),), "b_acc_exit")
-    work.known.tell(leaving.output(), around.site.known_shape(source))
-    around.accumulate(source, leaving.output(), guard)
+    ctx, source = inner.ctx, enter.inputs[0]
+    with ctx.scope(enter):
+        shape = outer.scope.known_shape(source)
+        initial = scope.enter_variable(outer.scope.zeros_like(source), "b_acc").output()
+        merge = ctx.add("Merge", (initial, initial), "b_acc_merge")
+        ctx.static.set_shape(merge.output(), shape)
+        switch = ctx.add("Switch", (merge.output(), scope.backward_counter.cond), "b_acc_switch")
+        total = ctx.add("AddN", (switch.output(1), *partials), "b_acc_add")
+        back_edge = ctx.add("NextIteration", (total.output(),), "b_acc_next")
+        ctx.graph.set_input(merge, 1, back_edge.output())
+        result = ctx.add("Exit", (switch.output(0),), "b_acc_exit").output()
+        ctx.static.set_shape(result, shape)
+        outer.accumulate(source, result, guard)
+
+
+# -- frames without a back edge ----------------------------------------------------------------
+
+
+def _reverse_single_trip_frame(outer: ReverseMode, region: Region, guard: PathCondition) -> None:
+    """Pass the gradients of the Exits of a frame without a back edge to its Enters."""
+    scope = SingleTripFrame(outer.scope, region, outer.guards, guard)
+    inner = outer.nested(scope, region)
+    with outer.ctx.last_scope():
+        for node in region.frame.exits:
+            for dx in outer.partials(node.output()):
+                x = node.inputs[0]
+                inner.accumulate(x, dx, inner.guards.of(x))
+    inner.run()
+    with outer.ctx.last_scope():
+        for node in region.frame.enters:
+            for dx in inner.partials(node.output()):
+                outer.accumulate(node.inputs[0], dx, guard)
+
+
+class SingleTripFrame(GradientScope):
+    """The scope outside a frame without a back edge, for the gradients of its nodes."""
+
+    def __init__(
+        self, outer: GradientScope, region: Region, guards: PathConditions, guard: PathCondition
+    ) -> None:
+        super().__init__(outer.ctx)
+        self.outer = outer
+        self.region = region
+        self.guards = guards
+        self.guard = guard
+        self._values: dict[Output, Output] = {}
+
+    @property
+    def top(self) -> GradientScope:
+        """The scope of the top of the graph."""
+        return self.outer.top
+
+    def capture_outer(self, x: Output) -> Output:
+        """A tensor from the top of the graph, available in this scope."""
+        return self.outer.capture_outer(x)
+
+    def constant(self, array: Any, dtype: DType) -> Output:
+        """Add a constant that is available in this scope."""
+        return self.outer.const(array, dtype)
+
+    def forward_value(self, x: Output) -> Output:
+        """A value of the frame, available outside it."""
+        if x.node in self.ctx.gradient_nodes:
+            return x
+        value = self._values.get(x)
+        if value is None:
+            value = self._values[x] = self.outer.forward_value(self._exit_value(x))
+        return value
+
+    def _exit_value(self, x: Output) -> Output:
+        if role_of(x.node) is Role.ENTER:
+            return x.node.inputs[0]
+        if self.guards.of(x) is not self.guards.none:
+            message = "a conditional value of a frame without a back edge is needed outside it"
+            path = self.region.frame.path
+            raise Unsupported(message, node=x.node, frame=path, code="CFG504")
+        node = self.ctx.add_forward("Exit", (x,), "f_exit")
+        self.guards.put(self.guard, node)
+        return node.output()

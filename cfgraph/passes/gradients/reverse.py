@@ -13,6 +13,7 @@ node that runs less often than the tensor is live, the partial gradient is merge
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, Final
 
 from cfgraph.analysis.loops.path_conditions import BranchDecision, PathCondition, PathConditions
@@ -20,66 +21,73 @@ from cfgraph.analysis.loops.regions import Region, Regions
 from cfgraph.analysis.loops.while_loop import is_loop_switch
 from cfgraph.errors import Unsupported
 from cfgraph.ir import registry
-from cfgraph.ir.graph import Node, Output
+from cfgraph.ir.attrs import Func
+from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.role import Role
-from cfgraph.ops.opdef.gradient_api import InputGradient
+from cfgraph.ops.opdef.gradient_api import GradientBuilder, InputGradient, InputGradients
 from cfgraph.ops.opdef.op import back_edge_of, lookup, role_of
 from cfgraph.passes.gradients.activity import ActivityAnalysis
-from cfgraph.passes.gradients.gradient_stacks import GradientStacks
 from cfgraph.passes.gradients.scope import GradientScope
+from cfgraph.passes.gradients.stack_gradients import StackGradients
+
+# -- conditionals ------------------------------------------------------------------------------
 
 
 def switch_gradient(
-    site: GradientScope, guards: PathConditions, node: Node, arrived: list[Output | None]
+    scope: GradientScope,
+    guards: PathConditions,
+    node: Node,
+    output_gradients: Sequence[Output | None],
 ) -> Output | None:
     """The gradient of a Switch's data, from those of its outputs."""
-    if not any(arrived):
+    if not any(output_gradients):
         return None
     sides: list[Output] = []
-    for port, dx in enumerate(arrived):
-        sides.append(dx if dx is not None else _side_zeros(site, guards, node.output(port)))
-    return site.add("Merge", sides, "Merge", {})
+    for port, dx in enumerate(output_gradients):
+        sides.append(dx if dx is not None else _side_zeros(scope, guards, node.output(port)))
+    return scope.add("Merge", sides, "Merge", {})
 
 
-def _side_zeros(site: GradientScope, guards: PathConditions, side: Output) -> Output:
-    """Zeros that are live where this side of a Switch is."""
-    if site is site.top and not _is_resource(side):
-        return site.zeros_like(side)
-    return site.under(site.zeros_like(side.node.inputs[0]), [guards.decision(side)])
+def _side_zeros(scope: GradientScope, guards: PathConditions, side: Output) -> Output:
+    """Zeros that are live where an output of a Switch is."""
+    if scope is scope.top and not _is_resource(side):
+        return scope.zeros_like(side)
+    zeros = scope.zeros_like(side.node.inputs[0])
+    return scope.guarded_by(zeros, [guards.decision(side)])
 
 
 def merge_gradient(
-    site: GradientScope, guards: PathConditions, node: Node, slot: int, dz: Output
+    scope: GradientScope, guards: PathConditions, node: Node, slot: int, dz: Output
 ) -> Output:
     """The gradient of one input of a Merge."""
-    rest = guards.rest(node, slot)
-    told = all(item.sides for item in rest)
-    if rest and told and guards.alone(node, slot):
-        return site.under(dz, rest)
-    chosen = site.add("Equal", (node.output(1), slot), "chosen", {})
-    dx = site.add("Switch", (dz, chosen), "Switch", {}).node.output(1)
-    if not told:
+    residual = guards.rest(node, slot)
+    decided = all(decision.sides for decision in residual)
+    if residual and decided and guards.alone(node, slot):
+        return scope.guarded_by(dz, residual)
+    chosen = scope.add("Equal", (node.output(1), slot), "chosen", {})
+    dx = scope.add("Switch", (dz, chosen), "Switch", {}).node.output(1)
+    if not decided:
         return dx
     # the Merge may take another input although this one is live
-    zeros = site.add("Switch", (site.zeros_like(node.inputs[slot]), chosen), "Switch", {})
-    return site.add("Merge", (zeros, dx), "Merge", {})
+    zeros = scope.add("Switch", (scope.zeros_like(node.inputs[slot]), chosen), "Switch", {})
+    return scope.add("Merge", (zeros, dx), "Merge", {})
 
 
 def merge_with_zeros(
-    site: GradientScope, x: Output, dx: Output, decisions: Iterable[BranchDecision]
+    scope: GradientScope, x: Output, dx: Output, decisions: Iterable[BranchDecision]
 ) -> Output:
-    """A gradient that is live only where these decisions fall, with zeros elsewhere."""
-    zeros, layers = site.zeros_like(x), []
-    for item in decisions:
-        if not item.sides:
-            message = f"what reads {x.name} is live under conditions that no predicate tells"
-            raise Unsupported(message, node=item.pred.node, code="CFG505")
-        others = [port for port in range(item.sides) if port != item.port]
-        chosen = site.under(zeros, [item])
-        layers.append([Output(chosen.node, port) for port in others])
+    """Extend a gradient that is live only under these decisions with zeros elsewhere."""
+    zeros, layers = scope.zeros_like(x), []
+    for decision in decisions:
+        if not decision.sides:
+            message = f"no predicate tells whether the reader of {x.name} is live"
+            raise Unsupported(message, node=decision.pred.node, code="CFG505")
+        other_ports = [port for port in range(decision.sides) if port != decision.port]
+        chosen = scope.guarded_by(zeros, [decision])
+        layers.append([Output(chosen.node, port) for port in other_ports])
         zeros = chosen
-    for others_zeros in reversed(layers):
-        dx = site.add("Merge", [dx, *others_zeros], "Merge", {})
+    for other_zeros in reversed(layers):
+        dx = scope.add("Merge", [dx, *other_zeros], "Merge", {})
     return dx
 
 
@@ -87,170 +95,204 @@ def _is_resource(x: Output) -> bool:
     return x.dtype is not None and x.dtype.kind == "resource"
 
 
-# the note by which TensorFlow finds a gradient that a program registered
-CUSTOM_GRADIENT_ATTR: Final = "_gradient_op_type"
+# -- regions -----------------------------------------------------------------------------------
 
 
 class ReverseMode:
-    """The gradients of one region: what has arrived for each tensor so far."""
+    """The gradients of one region, accumulated per tensor.
+
+    `loop_rule` passes the gradients of a loop's Exits to its Enters.
+    """
 
     def __init__(
         self,
-        site: GradientScope,
+        scope: GradientScope,
         region: Region,
-        found: Regions,
-        active: ActivityAnalysis,
-        stacks: GradientStacks,
+        regions: Regions,
+        activity: ActivityAnalysis,
+        stacks: StackGradients,
+        loop_rule: LoopRule,
     ) -> None:
-        self.site = site
+        self.scope = scope
+        self.ctx = scope.ctx
         self.region = region
-        self.regions = found
+        self.regions = regions
+        self.guards = regions.guards
         self.stacks = stacks
-        self.active = active
-        self.wanted = active.wants
-        self._parts: dict[Output, list[Output]] = {}
+        self.activity = activity
+        self.is_active = activity.is_active
+        self.loop_rule = loop_rule
+        self._partials: dict[Output, list[Output]] = {}
+
+    def nested(self, scope: GradientScope, region: Region) -> ReverseMode:
+        """Reverse mode over an inner region, whose gradients are added in a scope."""
+        return ReverseMode(scope, region, self.regions, self.activity, self.stacks, self.loop_rule)
 
     def accumulate(self, x: Output, dx: Output, guard: PathCondition) -> None:
-        """Add to the gradient of a tensor something that is live under a guard."""
-        if self.wanted(x):
-            self._keep(x, dx, guard)
+        """Add a partial gradient, live under a guard, to the gradient of an active tensor."""
+        if self.is_active(x):
+            self._accumulate_guarded(x, dx, guard)
 
-    def _keep(self, x: Output, dx: Output, guard: PathCondition) -> None:
-        if guard is not self.regions.guards.none:
-            rest = guard.beyond(self.regions.guards.of(x))
-            if rest and (rest := self.site.residual_decisions(rest)):
-                dx = merge_with_zeros(self.site, x, dx, rest)
-        parts = self._parts.get(x)
-        if parts is None:
-            self._parts[x] = [dx]
+    def _accumulate_guarded(self, x: Output, dx: Output, guard: PathCondition) -> None:
+        if guard is not self.guards.none:
+            residual = guard.beyond(self.guards.of(x))
+            if residual and (residual := self.scope.residual_decisions(residual)):
+                dx = merge_with_zeros(self.scope, x, dx, residual)
+        partials = self._partials.get(x)
+        if partials is None:
+            self._partials[x] = [dx]
         else:
-            parts.append(dx)
+            partials.append(dx)
 
-    def parts(self, x: Output) -> list[Output]:
-        """What arrived for a tensor and goes on to what it is computed from."""
-        return [] if x.node in self.active.stops else self._parts.get(x, [])
+    def partials(self, x: Output) -> list[Output]:
+        """The partial gradients of a tensor; none where gradients stop."""
+        return [] if x.node in self.activity.stops else self._partials.get(x, [])
 
-    def total(self, x: Output) -> Output | None:
-        """The gradient of a tensor: the sum of what arrived, or None."""
-        parts = self._parts.get(x)
-        if parts is None:
+    def gradient_of(self, x: Output) -> Output | None:
+        """The gradient of a tensor: the sum of its partial gradients, or None."""
+        partials = self._partials.get(x)
+        if partials is None:
             return None
-        if len(parts) > 1:
-            parts[:] = [self.site.new("AddN", parts, "AddN").output()]
-            self.site.work.known.tell(parts[0], self.site.known_shape(x))
-        return parts[0]
+        if len(partials) > 1:
+            with self.ctx.last_scope():
+                total = self.scope.add_node("AddN", partials, "AddN").output()
+            partials[:] = [total]
+            self.ctx.static.set_shape(total, self.scope.known_shape(x))
+        return partials[0]
 
-    def run(self, reverse_loop: Callable[[ReverseMode, Region], None]) -> None:
-        """Go over the region, last items first."""
+    def output_gradients(self, node: Node) -> list[Output | None]:
+        """The gradients of a node's outputs; none where gradients stop."""
+        count = registry.output_count(node) or 0
+        if node in self.activity.stops:
+            return [None] * count
+        gradient_of = self.gradient_of
+        return [gradient_of(node.output(port)) for port in range(count)]
+
+    def run(self) -> None:
+        """Differentiate the items of the region, the last one first."""
         for item in reversed(self.region.order):
             if isinstance(item, Region):
-                reverse_loop(self, item)
+                self.loop_rule(self, item)
                 continue
-            kind = role_of(item)
-            if kind is Role.SWITCH:
+            role = role_of(item)
+            if role is Role.SWITCH:
                 self._switch(item)
-            elif kind is Role.MERGE:
+            elif role is Role.MERGE:
                 self._merge(item)
-            elif not kind:
+            elif not role:
                 self._ordinary(item)
-
-    def arrived(self, node: Node) -> list[Output | None]:
-        """The gradients of a node's outputs that go on to its inputs."""
-        count = registry.output_count(node) or 0
-        if node in self.active.stops:
-            return [None] * count
-        total = self.total
-        return [total(node.output(port)) for port in range(count)]
-
-    def _stack(self, node: Node) -> None:
-        """Save the gradient of what was popped; hand on what was saved to what was pushed."""
-        dx = self.arrived(node)[0]
-        self.site.work.at(node)
-        if node in self.stacks.of[node].pops:
-            if dx is not None:
-                self.stacks.push(self.site, node, dx, self.regions.frames.of)
-            return
-        value = node.inputs[1]
-        if not self.wanted(value):
-            return
-        for part in (dx, self.stacks.pop(self.site, node)):
-            if part is not None:
-                self.accumulate(value, part, self.regions.guards.of_node(node))
 
     def _switch(self, node: Node) -> None:
         data = node.inputs[0]
-        arrived = self.arrived(node)
-        if not any(arrived) or not self.wanted(data):
+        gradients = self.output_gradients(node)
+        if not any(gradients) or not self.is_active(data):
             return
-        guards = self.regions.guards
-        self.site.work.at(node)
-        if is_loop_switch(node, self.region.frame.loop_cond):
-            # of a loop's own Switch, only the side of the body is in an iteration
-            dx = arrived[1]
-        else:
-            dx = switch_gradient(self.site, guards, node, arrived)
-        if dx is not None:
-            self.accumulate(data, dx, guards.of_node(node))
+        with self.ctx.scope(node):
+            if is_loop_switch(node, self.region.frame.loop_cond):
+                # of a loop's own Switch, only the side of the body is in an iteration
+                dx = gradients[1]
+            else:
+                dx = switch_gradient(self.scope, self.guards, node, gradients)
+            if dx is not None:
+                self.accumulate(data, dx, self.guards.of_node(node))
 
     def _merge(self, node: Node) -> None:
         if back_edge_of(node) is not None:
             return
-        dz = self.arrived(node)[0]
+        dz = self.output_gradients(node)[0]
         if dz is None:
             return
-        guards = self.regions.guards
-        self.site.work.at(node)
-        for slot, item in enumerate(node.inputs):
-            if self.wanted(item):
-                dx = merge_gradient(self.site, guards, node, slot, dz)
-                self.accumulate(item, dx, guards.of(item))
+        with self.ctx.scope(node):
+            for slot, x in enumerate(node.inputs):
+                if self.is_active(x):
+                    dx = merge_gradient(self.scope, self.guards, node, slot, dz)
+                    self.accumulate(x, dx, self.guards.of(x))
+
+    def _stack(self, node: Node) -> None:
+        """Push the gradient of a popped value; pop the gradient of a pushed one."""
+        dx = self.output_gradients(node)[0]
+        with self.ctx.scope(node):
+            if self.stacks.is_pop(node):
+                if dx is not None:
+                    self.stacks.push(self.scope, node, dx, self.regions.frames.of)
+                return
+            value = node.inputs[1]
+            if not self.is_active(value):
+                return
+            for partial_gradient in (dx, self.stacks.pop(self.scope, node)):
+                if partial_gradient is not None:
+                    self.accumulate(value, partial_gradient, self.guards.of_node(node))
 
     def _ordinary(self, node: Node) -> None:
-        """Ask the op. Raises Unsupported for one that has no gradient."""
-        if node in self.stacks.of:
+        """Apply the gradient of an op. Raises Unsupported if it has none."""
+        if node in self.stacks.accesses:
             self._stack(node)
             return
-        arrived = self.arrived(node)
-        if not any(arrived):
+        gradients = self.output_gradients(node)
+        if not any(gradients):
             return
-        inputs, work = node.inputs, self.site.work
-        wanted = self.active.wanted(inputs)
-        if True not in wanted:
+        inputs = node.inputs
+        are_active = self.activity.are_active(inputs)
+        if True not in are_active:
             return
         _require_known_types(node)
-        work.at(node)
-        hook = work.call_gradient(node) or _gradient_hook(node, ignore_custom=work.ignore_custom)
-        partials: Sequence[InputGradient] = hook(self.site, node, *arrived)
-        if len(partials) != len(inputs):
-            message = f"{len(partials)} gradients for the {len(inputs)} inputs of {node!r}"
-            raise AssertionError(message)
-        guard = self.regions.guards.of_node(node)
-        for item, partial, is_wanted in zip(inputs, partials, wanted, strict=True):
-            if partial is None or not is_wanted:
-                continue
-            made = partial if isinstance(partial, Output) else partial()
-            if made is not None:
-                self._keep(item, made, guard)
+        with self.ctx.scope(node):
+            rule = _gradient_rule(self.ctx.graph, node, ignore_custom=self.ctx.ignore_custom)
+            partials: Sequence[InputGradient] = rule(self.scope, node, *gradients)
+            if len(partials) != len(inputs):
+                message = f"{len(partials)} gradients for the {len(inputs)} inputs of {node!r}"
+                raise AssertionError(message)
+            guard = self.guards.of_node(node)
+            for x, computed, is_active in zip(inputs, partials, are_active, strict=True):
+                if computed is None or not is_active:
+                    continue
+                dx = computed if isinstance(computed, Output) else computed()
+                if dx is not None:
+                    self._accumulate_guarded(x, dx, guard)
+
+
+LoopRule = Callable[[ReverseMode, Region], None]
+
+# -- gradients of ops and calls ----------------------------------------------------------------
+
+# the attribute with which TensorFlow finds a gradient that a program registered
+CUSTOM_GRADIENT_ATTR: Final = "_gradient_op_type"
 
 
 def _require_known_types(node: Node) -> None:
-    for item in node.inputs:
-        # the type of what a known op gives is known: the graph is valid
-        if lookup(item[0].op) is not None or item.dtype is not None:
+    for x in node.inputs:
+        # in a valid graph, the output types of a registered op are known
+        if lookup(x[0].op) is not None or x.dtype is not None:
             continue
-        message = f"{node.op} reads {item.name}, whose type is not known"
-        hint = f"nothing is known of the op {item.node.op}"
+        message = f"{node.op} reads {x.name}, whose type is unknown"
+        hint = f"the op {x.node.op} is not registered"
         raise Unsupported(message, node=node, hint=hint, code="CFG502")
 
 
-def _gradient_hook(node: Node, *, ignore_custom: bool) -> Callable[..., Any]:
+def _gradient_rule(graph: Graph, node: Node, *, ignore_custom: bool) -> Callable[..., Any]:
+    """The gradient of a called function that has one in the library, or else of the op."""
+    called = node.attrs.get("f") if graph.gradient_functions else None
+    if isinstance(called, Func) and called.name in graph.gradient_functions:
+        return partial(_call_gradient_function, graph.gradient_functions[called.name])
     op = lookup(node.op)
     if node.attrs.get(CUSTOM_GRADIENT_ATTR) and not ignore_custom:
-        message = f"{node.op} has a gradient of its own that is not in the file"
-        hint = "--ignore-custom takes that of the op"
+        message = f"{node.op} has a custom gradient that is not in the file"
+        hint = "--ignore-custom uses the gradient of the op instead"
         raise Unsupported(message, node=node, hint=hint, code="CFG507")
     if op is None or op.gradient is None:
         message = f"{node.op} has no gradient"
-        hint = "stop gradients before it (--stop), or write it with ops that have one"
+        hint = "stop gradients before it (--stop), or replace it by differentiable ops"
         raise Unsupported(message, node=node, hint=hint, code="CFG502")
     return op.gradient
+
+
+def _call_gradient_function(
+    name: str, g: GradientBuilder, node: Node, *grads: Output | None
+) -> InputGradients:
+    """Call a gradient function with the arguments and output gradients of a call."""
+    dys = [g.zeros_like(node.output(port)) if dy is None else dy for port, dy in enumerate(grads)]
+    types = tuple(registry.input_types(node) or ())
+    call = g.StatefulPartitionedCall(*node.inputs, *dys, Tout=types, f=Func(name)).node
+    return [
+        call.output(port) if dtype.is_differentiable else None for port, dtype in enumerate(types)
+    ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numbers
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -20,20 +20,17 @@ from cfgraph.ops.families.resource_variables import declared_shape
 from cfgraph.ops.opdef.op import lookup, role_of
 from cfgraph.passes.gradients.context import GradientContext
 
-if TYPE_CHECKING:
-    from cfgraph.passes.gradients.backward_loop import BackwardLoop
-
 
 class GradientScope:
-    """The top of the graph: tensors of the graph are read as they are.
+    """The top of the graph, where forward values can be used directly.
 
-    Implements `cfgraph.ops.opdef.gradient_api.GradientBuilder`. Equal nodes are made once.
+    Implements `cfgraph.ops.opdef.gradient_api.GradientBuilder`. Equal nodes are added once.
     """
 
-    def __init__(self, work: GradientContext) -> None:
-        self.work = work
-        self.source = work.scope
-        self._same: dict[Any, Output] = {}
+    def __init__(self, ctx: GradientContext) -> None:
+        self.ctx = ctx
+        self.source = ctx.name
+        self._cache: dict[Any, Output] = {}
 
     def __getattr__(self, op: str) -> Callable[..., Output]:
         if lookup(op) is None:
@@ -46,17 +43,19 @@ class GradientScope:
         return add
 
     def add(self, op: str, inputs: Iterable[Any], name: str, attrs: dict[str, Any]) -> Output:
-        """Add a node, or find one that is equal; its output 0."""
-        given = _encoded_attributes(attrs) if attrs else attrs
-        tensors = self.forward_values(self._tensors(inputs))
-        key = (op, tensors, *sorted(given.items())) if given else (op, tensors)
-        found = None if _is_stateful(op) else self._same.get(key)
-        if found is None:
-            node = self.work.add(op, tensors, name or op, **given)
-            found = self._same[key] = node.output()
-        return found
+        """Output 0 of a node with these inputs and attributes; added unless there is an equal one.
 
-    def new(
+        Forward values among the inputs are made available in this scope.
+        """
+        encoded = _encoded_attributes(attrs) if attrs else attrs
+        tensors = self.forward_values(self._tensors(inputs))
+        key = (op, tensors, *sorted(encoded.items())) if encoded else (op, tensors)
+        x = None if _is_stateful(op) else self._cache.get(key)
+        if x is None:
+            x = self._cache[key] = self.ctx.add(op, tensors, name or op, **encoded).output()
+        return x
+
+    def add_node(
         self,
         op: str,
         inputs: Iterable[Output],
@@ -64,162 +63,170 @@ class GradientScope:
         controls: Iterable[Node] = (),
         **attrs: Any,
     ) -> Node:
-        """Add a node whose inputs can be read here."""
-        return self.work.add(op, inputs, name, controls, **attrs)
+        """Add a node whose inputs are already available in this scope."""
+        return self.ctx.add(op, inputs, name, controls, **attrs)
 
-    def after(self, x: Output, *others: Output) -> Output:
-        """A tensor as it is, once the others are there too."""
-        here, *waits = [self.read(item) for item in (x, *others)]
-        key = ("after", here, *waits)
-        found = self._same.get(key)
-        if found is None:
+    def with_control_deps(self, x: Output, *deps: Output) -> Output:
+        """A tensor, unchanged, once the others are computed too."""
+        value, *waits = [self.forward_value(item) for item in (x, *deps)]
+        key = ("after", value, *waits)
+        barrier = self._cache.get(key)
+        if barrier is None:
             controls = dict.fromkeys(item.node for item in waits)
-            found = self._same[key] = self.new("Identity", [here], "barrier", controls).output()
-        return found
+            barrier = self.add_node("Identity", [value], "barrier", controls).output()
+            self._cache[key] = barrier
+        return barrier
 
-    def read(self, x: Output) -> Output:
-        """A tensor of the graph as it can be read here."""
+    def forward_value(self, x: Output) -> Output:
+        """A tensor of the forward graph, available in this scope."""
         return x
 
     def forward_values(self, tensors: tuple[Output, ...]) -> tuple[Output, ...]:
-        """Tensors of the graph as they can be read here."""
+        """Tensors of the forward graph, available in this scope."""
         return tensors
 
     def const(self, value: Any, dtype: DType) -> Output:
-        """A constant."""
+        """A constant; equal ones are added once."""
         array = np.asarray(value, dtype.numpy)
         key = ("Const", dtype, array.shape, array.tobytes())
-        found = self._same.get(key)
-        if found is None:
-            found = self._same[key] = self.constant(array, dtype)
-        return found
+        x = self._cache.get(key)
+        if x is None:
+            x = self._cache[key] = self.constant(array, dtype)
+        return x
 
     def constant(self, array: Any, dtype: DType) -> Output:
-        """A new constant that can be read here."""
-        node = self.work.add("Const", (), "Const", dtype=dtype, value=TensorValue(array))
+        """Add a constant that is available in this scope."""
+        node = self.ctx.add("Const", (), "Const", dtype=dtype, value=TensorValue(array))
         return node.output()
 
+    # -- shapes and zeros ------------------------------------------------------------------------
+
     def shape(self, x: Output, dtype: DType = dtypes.int32) -> Output:
-        """The shape of a tensor; a constant where it is known."""
+        """The shape of a tensor; a constant if it is static."""
         known = self.known_shape(x)
         if known.is_full:
             return self.const(list(known), dtype)
-        return self.measured(x, dtype)
+        return self.runtime_shape(x, dtype)
 
-    def measured(self, x: Output, dtype: DType) -> Output:
-        """The shape of a tensor, found when it is there."""
+    def runtime_shape(self, x: Output, dtype: DType) -> Output:
+        """The shape of a tensor, computed at run time."""
         op = "VariableShape" if _is_resource(x) else "Shape"
         return self.add(op, (x,), "Shape", {"out_type": dtype})
 
     def known_shape(self, x: Output) -> Shape:
-        """What is known of a tensor's shape; of a resource, that of its variable."""
-        known = self.work.known.shape(x)
+        """Static shape of a tensor; of a resource, that of its variable."""
+        known = self.ctx.static.shape(x)
         # a handle is a scalar
         return declared_shape(x) if not known.dims and _is_resource(x) else known
 
     def known_value(self, x: Output) -> Any | None:
-        """The value of a tensor where it is known."""
-        return self.work.known.value(x)
+        """Static value of a tensor, or None."""
+        return self.ctx.static.value(x)
 
     def zeros_like(self, x: Output) -> Output:
         """Zeros of the shape and type of a tensor, live where it is."""
         if not _is_resource(x):
             return self.add("ZerosLike", (x,), "zeros", {})
-        # a handle that comes through a Switch may be dead; a shape that is known never is
-        shape = self.measured(x, dtypes.int32) if x.node.inputs else self.shape(x)
+        # a handle that passes a Switch may be dead; a static shape never is
+        shape = self.runtime_shape(x, dtypes.int32) if x.node.inputs else self.shape(x)
         return self._zeros(x, shape)
 
-    def filled(self, x: Output) -> Output:
-        """Zeros of the shape and type of a tensor, from its shape alone."""
+    def zeros_from_shape(self, x: Output) -> Output:
+        """Zeros of the shape and type of a tensor, computed from its shape alone."""
         return self._zeros(x, self.shape(x))
 
     def _zeros(self, x: Output, shape: Output) -> Output:
         dtype = x.dtype
         if _is_resource(x):
-            dtype, _ = variable_of_handle(self.work.graph, _variable_node(x).output())
+            dtype, _ = variable_of_handle(self.ctx.graph, _variable_node(x).output())
         if dtype is None:
             raise _unknown_variable(x)
         return self.add("Fill", (shape, self.const(0, dtype.base)), "zeros", {})
 
-    # -- what a backward loop asks of the site around it -----------------------------------------
+    # -- interface to the scopes of inner loops --------------------------------------------------
 
     @property
     def top(self) -> GradientScope:
-        """The top of the graph."""
+        """The scope of the top of the graph."""
         return self
 
     def capture_outer(self, x: Output) -> Output:
-        """A tensor from the top of the graph, as it can be read here."""
+        """A tensor from the top of the graph, available in this scope."""
         return x
 
     def enter_forward(self, x: Output) -> Output:
-        """A tensor from the top of the graph, where the graph itself can read it."""
+        """A tensor from the top of the graph, available to forward nodes of this scope."""
         return x
 
-    def behind(self) -> list[Node]:
-        """What the counter of a loop begins behind."""
+    def start_after(self) -> list[Node]:
+        """Control inputs of the start of an inner loop's trip counter."""
         return []
 
-    def wait_for(self, inner: BackwardLoop, guard: PathCondition) -> None:
-        """Go on when a loop, entered under a guard, has ended."""
+    def wait_for(self, finished: Callable[[], Node], guard: PathCondition) -> None:
+        """Wait for an inner backward loop that is entered under a guard.
+
+        `finished` adds the node that runs when the loop has ended. The top waits for nothing.
+        """
 
     def residual_decisions(self, decisions: Iterable[BranchDecision]) -> list[BranchDecision]:
-        """These decisions without those that fall wherever nodes are added here."""
+        """Drop the decisions implied by this scope."""
         return list(decisions)
 
     def push(self, stack: Output, x: Output) -> Node:
-        """Push a gradient."""
-        return self.new("StackPushV2", [stack, x], "g_acc_push")
+        """Push a gradient on a stack."""
+        return self.add_node("StackPushV2", [stack, x], "g_acc_push")
 
-    def pop(self, handle: Output, pushed: Node) -> Output:
-        """Pop what a node has pushed."""
-        dtype = pushed.inputs[1].dtype
+    def pop(self, handle: Output, push: Node) -> Output:
+        """Pop the value that a node pushed."""
+        dtype = push.inputs[1].dtype
         assert dtype is not None
-        return self.new("StackPopV2", [handle], "g_acc_pop", elem_type=dtype.base).output()
+        return self.add_node("StackPopV2", [handle], "g_acc_pop", elem_type=dtype.base).output()
 
-    def again(self, node: Node) -> Output:
-        """A Const of a loop as a constant of the graph."""
+    def clone_const(self, node: Node) -> Output:
+        """A copy of a Const of a loop."""
         key = ("again", node)
-        found = self._same.get(key)
-        if found is None:
+        x = self._cache.get(key)
+        if x is None:
             attrs = {name: node.attr(name) for name in ("dtype", "value")}
-            found = self._same[key] = self.new("Const", (), "Const", **attrs).output()
-        return found
-
-    def switch(self, x: Output, pred: Output, sides: int) -> Node:
-        """A Switch of so many sides; on a number it is that of a Case."""
-        if pred.dtype is dtypes.bool_:
-            return self.new("Switch", (x, pred), "Switch")
-        return self.new("_SwitchN", (x, pred), "Switch", num_outs=sides)
-
-    def under(self, x: Output, decisions: Iterable[BranchDecision]) -> Output:
-        """A tensor, live only where these decisions fall."""
-        for item in decisions:
-            key = ("Switch", x, self.read(item.pred))
-            if key not in self._same:
-                self._same[key] = self.switch(x, key[2], item.sides).output()
-            x = self._same[key].node.output(item.port)
+            x = self._cache[key] = self.add_node("Const", (), "Const", **attrs).output()
         return x
 
-    def _tensors(self, given: Iterable[Any]) -> tuple[Output, ...]:
-        """The inputs, with constants of the type of the first tensor in the place of numbers."""
-        items = tuple(given)
+    def switch(self, x: Output, pred: Output, sides: int) -> Node:
+        """Add a Switch with this number of sides, or a _SwitchN if its predicate is a number."""
+        if pred.dtype is dtypes.bool_:
+            return self.add_node("Switch", (x, pred), "Switch")
+        return self.add_node("_SwitchN", (x, pred), "Switch", num_outs=sides)
+
+    def guarded_by(self, x: Output, decisions: Iterable[BranchDecision]) -> Output:
+        """A tensor that is live only under these branch decisions."""
+        for decision in decisions:
+            key = ("Switch", x, self.forward_value(decision.pred))
+            if key not in self._cache:
+                self._cache[key] = self.switch(x, key[2], decision.sides).output()
+            x = self._cache[key].node.output(decision.port)
+        return x
+
+    # -- inputs ----------------------------------------------------------------------------------
+
+    def _tensors(self, inputs: Iterable[Any]) -> tuple[Output, ...]:
+        """Inputs with numbers replaced by constants of the type of the first tensor."""
+        items = tuple(inputs)
         for item in items:
             if type(item) is not Output:
                 return tuple(self._with_constants(items))
         return items
 
-    def _with_constants(self, given: Iterable[Any]) -> Iterator[Output]:
-        items = tuple(_flatten(given))
+    def _with_constants(self, inputs: Iterable[Any]) -> Iterator[Output]:
+        items = tuple(_flatten(inputs))
         dtype = next((item.dtype for item in items if isinstance(item, Output)), None)
-        assert dtype is not None, "a number needs a tensor beside it"
+        assert dtype is not None, "a number needs a tensor among the inputs"
         for item in items:
             yield item if isinstance(item, Output) else self.const(item, dtype.base)
 
 
-def _encoded_attributes(given: dict[str, Any]) -> dict[str, Any]:
-    """Attributes as nodes have them: text as bytes."""
-    return {key: item.encode() if isinstance(item, str) else item for key, item in given.items()}
+def _encoded_attributes(attrs: dict[str, Any]) -> dict[str, Any]:
+    """Attributes as stored in nodes: text as bytes."""
+    return {key: item.encode() if isinstance(item, str) else item for key, item in attrs.items()}
 
 
 def _flatten(items: Iterable[Any]) -> Iterator[Any]:
@@ -238,17 +245,17 @@ def _is_stateful(op: str) -> bool:
 
 
 def _variable_node(handle: Output) -> Node:
-    """The node that made a variable's handle. Raises Unsupported where it is not known."""
-    here = handle
-    while role_of(here.node) or not here.node.attrs.get("dtype"):
-        if not here.node.inputs:
+    """The node that created a variable's handle. Raises Unsupported if it is unknown."""
+    source = handle
+    while role_of(source.node) or not source.node.attrs.get("dtype"):
+        if not source.node.inputs:
             raise _unknown_variable(handle)
-        here = here.node.inputs[0]
-    return here.node
+        source = source.node.inputs[0]
+    return source.node
 
 
 def _unknown_variable(handle: Output) -> Unsupported:
-    message = f"{handle.name} does not say what its variable holds"
+    message = f"the dtype of the variable of {handle.name} is unknown"
     return Unsupported(message, node=handle.node, code="CFG502")
 
 

@@ -19,7 +19,7 @@ from cfgraph.ir.library import called_functions, remove_uncalled_functions
 from cfgraph.ir.role import Role
 from cfgraph.ir.topological_order import OpRoles, topological_order
 from cfgraph.ops.opdef.op import lookup
-from cfgraph.passes.gradients.symbolic_gradient import expand_symbolic_gradients
+from cfgraph.passes.gradients.function_gradients import expand_symbolic_gradients
 from cfgraph.passes.lower.functional_node import CallSite, InlineScope
 from cfgraph.passes.lower.inline import COLOCATION_PREFIX, lower_call
 from cfgraph.passes.lower.lower_cond import lower_conditional

@@ -1,4 +1,8 @@
-"""Checkpointing policy: the loops to recompute, and the length of their segments."""
+"""Gradient checkpointing: the loops to recompute, and the length of their segments.
+
+forward:    save the loop state every K iterations
+backward:   recompute the K iterations of a segment, then differentiate them
+"""
 
 from __future__ import annotations
 
@@ -8,68 +12,90 @@ from typing import Final
 
 from cfgraph.analysis.loops.regions import Region, Regions, regions
 from cfgraph.analysis.loops.trip_count import static_trip_count
+from cfgraph.analysis.resource_handles import stacks
 from cfgraph.errors import Unsupported
-from cfgraph.ir.graph import Graph
+from cfgraph.ir.graph import Graph, Output
 from cfgraph.ops.shape_inference import StaticShapes, infer_shapes
 from cfgraph.passes.gradients.activity import ActivityAnalysis
 from cfgraph.passes.gradients.checkpointing.purity import CLEAR_AFTER_READ, Purity
+from cfgraph.passes.gradients.checkpointing.recomputed_loop import RecomputingLoopRule
 from cfgraph.passes.gradients.checkpointing.segment_loop import SegmentedLoop
-from cfgraph.passes.gradients.gradient_stacks import GradientStacks
-from cfgraph.passes.gradients.single_trip_frame import is_single_trip
+from cfgraph.passes.gradients.differentiate import GradientRequest, differentiate
+from cfgraph.passes.gradients.stack_gradients import StackGradients
 
 AUTO: Final = "auto"
 
 
-class CheckpointPolicy:
-    """The loops that gradients flow through, cut into segments.
+def differentiate_with_checkpoints(
+    graph: Graph, request: GradientRequest, every: int | str
+) -> list[Output | None]:
+    """Add gradients to a lowered graph, in place, saving loop state every `every` iterations.
 
-    `every` is how many iterations a segment has, or AUTO: the root of their number, rounded up.
-    `segments` are their LoopConds, `left_out` pushes that need not be done again.
-    Raises Unsupported, with nothing changed, for a loop that cannot run again or be cut.
+    Raises Unsupported for a node that cannot be differentiated and for a loop that cannot be
+    recomputed, with the graph unchanged.
+    """
+    policy = CheckpointPolicy(graph, request, every)
+    loop_rule = RecomputingLoopRule(policy.segments, policy.skipped)
+    try:
+        gradients = differentiate(graph, request, loop_rule)
+    except Exception:
+        policy.undo()
+        raise
+    loop_rule.cleanup(graph)
+    policy.finish()
+    return gradients
+
+
+class CheckpointPolicy:
+    """The active loops, split into segments.
+
+    `every` is the number of iterations per segment, or AUTO: the square root of their number,
+    rounded up. `segments` are the LoopConds of the segments, `skipped` pushes that are not
+    repeated. Raises Unsupported, with the graph unchanged, for a loop that cannot be recomputed or
+    split.
     """
 
-    def __init__(
-        self, graph: Graph, every: int | str, active: ActivityAnalysis, saved: GradientStacks
-    ) -> None:
+    def __init__(self, graph: Graph, request: GradientRequest, every: int | str) -> None:
         self.graph = graph
-        links = saved.links()
+        stack_gradients = StackGradients(stacks(graph))
+        links = stack_gradients.pushes_by_pop()
+        activity = ActivityAnalysis(request.ys, request.xs, request.stops, links)
         found = regions(graph, links)
-        loops = [region for region in _outermost_loops(found) if _is_active_loop(region, active)]
-        wanted = [pop for pop in links if active.wants(pop.output())]
-        pushed = {push for use in saved.of.values() for push in use.pushes}
-        self.left_out = pushed.difference(*(links[pop] for pop in wanted))
-        repeatable = Purity(self.left_out)
-        self._read = [node for region in loops for node in repeatable.require(region)]
+        loops = [region for region in _outermost_loops(found) if _is_active_loop(region, activity)]
+        active_pops = [pop for pop in links if activity.is_active(pop.output())]
+        pushes = {push for use in stack_gradients.accesses.values() for push in use.pushes}
+        self.skipped = pushes.difference(*(links[pop] for pop in active_pops))
+        purity = Purity(self.skipped)
+        self._arrays = [node for region in loops for node in purity.require(region)]
         lengths = _segment_lengths(graph, loops, every)
-        self._cut: list[SegmentedLoop] = []
+        self._loops: list[SegmentedLoop] = []
         try:
             for region, length in zip(loops, lengths, strict=True):
-                self._cut.append(SegmentedLoop(graph, region, found.guards, length))
+                self._loops.append(SegmentedLoop(graph, region, found.guards, length))
         except Exception:
             self.undo()
             raise
-        self.segments = frozenset(item.cond for item in self._cut)
+        self.segments = frozenset(loop.cond for loop in self._loops)
 
     def undo(self) -> None:
-        """Put all loops back as they were."""
-        for item in reversed(self._cut):
-            item.undo()
+        """Restore all loops."""
+        for loop in reversed(self._loops):
+            loop.undo()
 
     def finish(self) -> None:
-        """Let arrays keep the elements that are read again."""
-        for node in self._read:
+        """Make TensorArrays retain elements that are read again."""
+        for node in self._arrays:
             self.graph.set_attr(node, CLEAR_AFTER_READ, False)
 
 
 def _outermost_loops(found: Regions) -> Iterator[Region]:
-    """The outermost loops."""
     for item in found.root.order:
-        if isinstance(item, Region) and not is_single_trip(item):
+        if isinstance(item, Region) and not item.frame.is_single_trip:
             yield item
 
 
-def _is_active_loop(region: Region, active: ActivityAnalysis) -> bool:
-    return any(active.wants(node.output()) for node in region.frame.exits)
+def _is_active_loop(region: Region, activity: ActivityAnalysis) -> bool:
+    return any(activity.is_active(node.output()) for node in region.frame.exits)
 
 
 def _segment_lengths(graph: Graph, loops: list[Region], every: int | str) -> list[int]:
@@ -80,13 +106,13 @@ def _segment_lengths(graph: Graph, loops: list[Region], every: int | str) -> lis
 
 
 def _square_root_length(region: Region, shapes: StaticShapes) -> int:
-    """The root of the number of iterations, rounded up. Raises Unsupported where it is unknown."""
+    """The square root of the trip count, rounded up. Raises Unsupported if it is not static."""
     frame = region.frame
     count = None if frame.loop_cond is None else static_trip_count(frame.loop_cond, shapes)
     if count is None:
         path = frame.path
-        message = f"how often the loop {path} goes around is not known before it runs"
-        hint = "say every how many iterations it saves its state: --recompute K"
+        message = f"trip count of loop {path} is not statically known"
+        hint = "set the number of iterations between checkpoints: --recompute K"
         node = frame.loop_cond or frame.enters[0]
         raise Unsupported(message, node=node, frame=path, hint=hint, code="CFG510")
     return max(1, isqrt(max(0, count - 1)) + 1)

@@ -18,80 +18,78 @@ from cfgraph.ir.graph import Node
 from cfgraph.ops.families.tensor_array_ops import TensorArrayOp
 from cfgraph.ops.opdef.op import lookup
 
-# the attribute of an array that gives each element once
+# the attribute of a TensorArray that frees each element when it is read
 CLEAR_AFTER_READ: Final = "clear_after_read"
 
 
 class Purity:
-    """Looks at what loops do that must not be done twice.
+    """Checks that loops can be recomputed; `skipped` are pushes that are not repeated."""
 
-    `pushed` are the nodes that push what these gradients do not pop.
-    """
-
-    def __init__(self, pushed: Container[Node]) -> None:
-        self._add_push = pushed
+    def __init__(self, skipped: Container[Node]) -> None:
+        self._skipped = skipped
         self._effects = EffectAnalysis()
 
     def require(self, region: Region) -> list[Node]:
-        """The arrays that a loop reads elements of; they must keep them.
+        """The TensorArrays that a loop reads, which have to retain their elements.
 
-        Raises Unsupported, naming the node, for a loop that cannot run again.
+        Raises Unsupported, naming the node, for a loop that cannot be recomputed.
         """
         nodes = list(_loop_nodes(region))
-        inside, read, written = set(nodes), dict[Node, Node](), set[Node]()
+        inner, read, written = set(nodes), dict[Node, Node](), set[Node]()
         for node in nodes:
-            op, kind = lookup(node.op), array_access(node)
+            op, access = lookup(node.op), array_access(node)
             if op is None or op.effects.random:
-                what = "is not known" if op is None else "draws random numbers"
-                raise _impure_loop(region, node, what)
-            if kind:
+                problem = "is not registered" if op is None else "draws random numbers"
+                raise _impure_loop(region, node, problem)
+            if access:
                 array = self._effects.origin(node.inputs[0]).node
                 if not _creates_array(array):
                     raise _impure_loop(region, node, "uses an array that may be one of several")
-                if array in inside:
+                if array in inner:
                     continue
-                if kind == "write":
+                if access == "write":
                     written.add(array)
                 else:
                     read[array] = node
             elif op.effects.stateful and not (
-                op.effects.reads_only or _creates_array(node) or node in self._add_push
+                op.effects.reads_only or _creates_array(node) or node in self._skipped
             ):
                 raise _impure_loop(region, node, "has state")
         for array in written & read.keys():
-            raise _impure_loop(region, read[array], "reads what the loop itself writes")
-        reading = [
-            node for node in nodes if node not in self._add_push and not _creates_array(node)
-        ]
-        used = list(self._effects.accesses(reading))
-        changed = self._written_downstream(region) if used else set()
-        for item in used:
-            if item.resource in changed:
-                raise _impure_loop(
-                    region, item.node, f"reads {item.name}, which changes after the loop"
-                )
+            raise _impure_loop(region, read[array], "reads an array that the loop itself writes")
+        self._require_unchanged(region, nodes)
         return list(read)
 
+    def _require_unchanged(self, region: Region, nodes: list[Node]) -> None:
+        """Raise Unsupported if a resource that the loop reads is written after the loop."""
+        readers = [node for node in nodes if node not in self._skipped and not _creates_array(node)]
+        accesses = list(self._effects.accesses(readers))
+        written = self._written_downstream(region) if accesses else set()
+        for access in accesses:
+            if access.resource in written:
+                problem = f"reads {access.name}, which changes after the loop"
+                raise _impure_loop(region, access.node, problem)
+
     def _written_downstream(self, region: Region) -> set[Hashable]:
-        """The resources that nodes behind a loop write."""
-        behind = dict.fromkeys(use.node for node in region.frame.exits for use in node.uses)
-        todo = list(behind)
+        """The resources that nodes downstream of a loop write."""
+        downstream = dict.fromkeys(use.node for node in region.frame.exits for use in node.uses)
+        todo = list(downstream)
         while todo:
             for use in todo.pop().uses:
-                if use.node not in behind:
-                    behind[use.node] = None
+                if use.node not in downstream:
+                    downstream[use.node] = None
                     todo.append(use.node)
-        return {item.resource for item in self._effects.accesses(behind) if item.writes}
+        return {access.resource for access in self._effects.accesses(downstream) if access.writes}
 
 
 def array_access(node: Node) -> str:
-    """What a node does to elements of an array of tensors: `read`, `write`, or nothing."""
+    """Access of a node to the elements of a TensorArray: `read`, `write`, or empty for neither."""
     op = lookup(node.op)
     return op.access if op is not None and issubclass(op, TensorArrayOp) else ""
 
 
 def _creates_array(node: Node) -> bool:
-    """True for a node that makes an array of tensors."""
+    """True for a node that creates a TensorArray."""
     op = lookup(node.op)
     return op is not None and CLEAR_AFTER_READ in op.parsed().attrs
 
@@ -105,8 +103,8 @@ def _loop_nodes(region: Region) -> Iterator[Node]:
             yield item
 
 
-def _impure_loop(region: Region, node: Node, what: str) -> Unsupported:
+def _impure_loop(region: Region, node: Node, problem: str) -> Unsupported:
     path = region.frame.path
-    message = f"{node.op} {what}: the loop {path} cannot run again"
-    hint = "leave --recompute out: the loop saves what its gradient needs then"
+    message = f"{node.op} {problem}: the loop {path} cannot be recomputed"
+    hint = "omit --recompute, so that the loop saves all values that its gradient needs"
     return Unsupported(message, node=node, frame=path, hint=hint, code="CFG510")

@@ -32,22 +32,21 @@ from cfgraph.passes.gradients.differentiable_loop import differentiable_loop
 
 
 class SegmentedLoop:
-    """A loop at the top of a graph that is cut; `cond` is the LoopCond of a segment.
+    """A loop at the top of a graph, split into segments; `cond` is the LoopCond of a segment.
 
-    Raises Unsupported for a loop that has not the usual form, with nothing changed.
+    Raises Unsupported for a loop of an irregular form, with the graph unchanged.
     """
 
     def __init__(self, graph: Graph, region: Region, guards: PathConditions, length: int) -> None:
-        form = differentiable_loop(region.frame, lambda x: True)
-        _require_closed(form)
+        loop = differentiable_loop(region.frame, lambda x: True)
+        _require_separable(loop)
         frame = region.frame
         self.graph = graph
-        self.cond = form.cond
+        self.cond = loop.cond
         self._added: list[Node] = []
-        kept = dict.fromkeys((*frame.enters, *frame.nodes, *frame.exits))
-        self._before = [(node, node.inputs, node.controls, dict(node.attrs)) for node in kept]
+        nodes = dict.fromkeys((*frame.enters, *frame.nodes, *frame.exits))
+        self._saved = [(node, node.inputs, node.controls, dict(node.attrs)) for node in nodes]
         self._prefix = f"{frame.name}/segments"
-        self._device = form.cond.device
         self._outer: dict[str, Any] = {
             "frame_name": _unique_frame_name(graph, self._prefix).encode(),
             "parallel_iterations": frame.parallel_iterations,
@@ -56,147 +55,150 @@ class SegmentedLoop:
             "frame_name": frame.enters[0].attr("frame_name"),
             "parallel_iterations": frame.parallel_iterations,
         }
-        merge, decides, pivot = self._add_control_loop(self._entry_controls(form, guards))
-        for variable in form.variables:
-            self._add_outer_variable(variable, decides)
-        for enter in form.invariants:
+        merge, outer_cond, pivot = self._add_control_loop(self._entry_controls(loop, guards))
+        for variable in loop.variables:
+            self._add_outer_variable(variable, outer_cond)
+        for enter in loop.invariants:
             self._reroute_invariant(enter)
-        self._device = form.cond.device
-        pred = form.cond.inputs[0]
-        self._count(form.cond, pivot, length)
-        last = self._add("Switch", [pred, form.cond.output()], "last")
-        more = self._add("Exit", [last.output(0)], "more")
-        back = self._add("NextIteration", [more.output()], "next")
-        graph.set_input(merge, 1, back.output())
+        pred, device = loop.cond.inputs[0], loop.cond.device
+        self._limit_iterations(pivot, length)
+        last = self._add("Switch", [pred, loop.cond.output()], "last", device)
+        more = self._add("Exit", [last.output(0)], "more", device)
+        back_edge = self._add("NextIteration", [more.output()], "next", device)
+        graph.set_input(merge, 1, back_edge.output())
 
     def undo(self) -> None:
-        """Put the loop back as it was."""
-        for node, inputs, controls, attrs in self._before:
+        """Restore the loop."""
+        for node, inputs, controls, attrs in self._saved:
             self.graph.connect(node, inputs, controls)
             node.attrs = attrs
         self.graph.remove(*self._added)
 
-    def _entry_controls(self, form: WhileLoop, guards: PathConditions) -> list[Node]:
-        """Nodes that are live together just where the loop is entered."""
-        found, chosen = guards.none, list[Node]()
-        for enter in form.frame.enters:
-            for item in enter.inputs:
-                both = found.union(guards.of(item))
-                if both is not found:
-                    # a control edge tells nothing of the side of a Switch
-                    chosen.append(self._add("Identity", [item], "entered"))
-                    found = both
+    def _entry_controls(self, loop: WhileLoop, guards: PathConditions) -> list[Node]:
+        """Nodes that are all live exactly when the loop is entered."""
+        condition, chosen = guards.none, list[Node]()
+        for enter in loop.frame.enters:
+            for x in enter.inputs:
+                union = condition.union(guards.of(x))
+                if union is not condition:
+                    # a control edge from a Switch is live whatever side it takes
+                    chosen.append(self._add("Identity", [x], "entered", loop.cond.device))
+                    condition = union
             for node in enter.controls:
-                both = found.union(guards.of_node(node))
-                if both is not found:
+                union = condition.union(guards.of_node(node))
+                if union is not condition:
                     chosen.append(node)
-                    found = both
+                    condition = union
         return chosen
 
-    def _add_control_loop(self, anchors: list[Node]) -> tuple[Node, Node, Node]:
-        """What drives the outer loop: its Merge, its LoopCond, and a node of each iteration."""
-        start = self._const(True, dtypes.bool_, "start", anchors)
-        enter = self._add("Enter", [start], "Enter", **self._outer)
-        merge = self._add("Merge", [enter.output(), enter.output()], "Merge")
-        cond = self._add("LoopCond", [merge.output()], "LoopCond")
-        switch = self._add("Switch", [merge.output(), cond.output()], "Switch")
-        return merge, cond, self._add("Identity", [switch.output(1)], "Identity")
+    def _add_control_loop(self, controls: list[Node]) -> tuple[Node, Node, Node]:
+        """Add the predicate of the outer loop: its Merge, its LoopCond, and a pivot of its body."""
+        device = self.cond.device
+        start = self._const(True, dtypes.bool_, "start", controls)
+        enter = self._add("Enter", [start], "Enter", device, **self._outer)
+        merge = self._add("Merge", [enter.output(), enter.output()], "Merge", device)
+        cond = self._add("LoopCond", [merge.output()], "LoopCond", device)
+        switch = self._add("Switch", [merge.output(), cond.output()], "Switch", device)
+        return merge, cond, self._add("Identity", [switch.output(1)], "Identity", device)
 
-    def _add_outer_variable(self, variable: LoopVariable, decides: Node) -> None:
-        """Let a variable go around in the outer loop too."""
-        enter, merge, graph = variable.enter, variable.merge, self.graph
-        self._device = merge.device
-        outer = self._add("Merge", [enter.output(), enter.output()], "Merge")
-        switch = self._add("Switch", [outer.output(), decides.output()], "Switch")
-        into = self._add("Enter", [switch.output(1)], "Enter", **self._attrs(enter))
-        graph.set_input(merge, 0, into.output())
-        after = switch.output(1) if variable.is_invariant else self._add_exit(variable)
-        back = self._add("NextIteration", [after], "NextIteration")
-        graph.set_input(outer, 1, back.output())
-        for leaving in variable.exits:
-            graph.connect(leaving, [switch.output(0)], ())
+    def _add_outer_variable(self, variable: LoopVariable, outer_cond: Node) -> None:
+        """Carry a variable through the outer loop too."""
+        enter, graph, device = variable.enter, self.graph, variable.merge.device
+        merge = self._add("Merge", [enter.output(), enter.output()], "Merge", device)
+        switch = self._add("Switch", [merge.output(), outer_cond.output()], "Switch", device)
+        attrs = self._move_outward(enter)
+        inner_enter = self._add("Enter", [switch.output(1)], "Enter", device, **attrs)
+        graph.set_input(variable.merge, 0, inner_enter.output())
+        updated = switch.output(1) if variable.is_invariant else self._add_exit(variable)
+        back_edge = self._add("NextIteration", [updated], "NextIteration", device)
+        graph.set_input(merge, 1, back_edge.output())
+        for node in variable.exits:
+            graph.connect(node, [switch.output(0)], ())
 
     def _add_exit(self, variable: LoopVariable) -> Output:
-        """What a variable is at the end of a segment."""
+        """The value of a variable at the end of a segment."""
+        device = variable.merge.device
         if variable.exits:
             value = variable.exits[0].inputs[0]
         else:
             inputs = [variable.merge.output(), self.cond.output()]
-            value = self._add("Switch", inputs, "Switch").output(0)
-        waits = [item for leaving in variable.exits for item in leaving.controls]
-        return self._add("Exit", [value], "Exit", waits).output()
+            value = self._add("Switch", inputs, "Switch", device).output(0)
+        controls = [control for node in variable.exits for control in node.controls]
+        return self._add("Exit", [value], "Exit", device, controls).output()
 
     def _reroute_invariant(self, enter: Node) -> None:
-        """Bring an invariant through the outer loop."""
-        self._device = enter.device
+        """Route an invariant through the outer loop."""
         uses = list(enter.uses)
-        into = self._add(enter.op, [enter.output()], "Enter", **self._attrs(enter))
+        attrs = self._move_outward(enter)
+        inner_enter = self._add(enter.op, [enter.output()], "Enter", enter.device, **attrs)
         for use in uses:
             if use.slot < 0:
-                waits = [into if item is enter else item for item in use.node.controls]
-                self.graph.set_controls(use.node, waits)
+                controls = [inner_enter if node is enter else node for node in use.node.controls]
+                self.graph.set_controls(use.node, controls)
             else:
-                self.graph.set_input(use.node, use.slot, into.output())
+                self.graph.set_input(use.node, use.slot, inner_enter.output())
 
-    def _attrs(self, enter: Node) -> dict[str, Any]:
-        """Let an Enter lead into the outer loop; the attributes of one that leads on."""
+    def _move_outward(self, enter: Node) -> dict[str, Any]:
+        """Move an Enter to the outer loop; the attributes of one from there to the inner loop."""
         attrs = {key: enter.attr(key) for key in ("is_constant", "parallel_iterations")}
         self.graph.set_attr(enter, "frame_name", self._outer["frame_name"])
         return {**attrs, "frame_name": self._inner["frame_name"]}
 
-    def _count(self, cond: Node, pivot: Node, length: int) -> None:
-        """End the inner loop after so many iterations."""
+    def _limit_iterations(self, pivot: Node, length: int) -> None:
+        """End the inner loop after `length` iterations."""
+        cond, device = self.cond, self.cond.device
         zero = self._const(0, dtypes.int32, "zero", [pivot])
-        enter = self._add("Enter", [zero], "count/Enter", **self._inner)
-        merge = self._add("Merge", [enter.output(), enter.output()], "count/Merge")
+        enter = self._add("Enter", [zero], "count/Enter", device, **self._inner)
+        merge = self._add("Merge", [enter.output(), enter.output()], "count/Merge", device)
         limit = self._const(length, dtypes.int32, "count/length", [merge])
-        less = self._add("Less", [merge.output(), limit], "count/Less")
-        both = self._add("LogicalAnd", [cond.inputs[0], less.output()], "count/LogicalAnd")
+        less = self._add("Less", [merge.output(), limit], "count/Less", device)
+        inputs = [cond.inputs[0], less.output()]
+        both = self._add("LogicalAnd", inputs, "count/LogicalAnd", device)
         self.graph.set_input(cond, 0, both.output())
-        switch = self._add("Switch", [merge.output(), cond.output()], "count/Switch")
-        here = self._add("Identity", [switch.output(1)], "count/Identity")
-        one = self._const(1, dtypes.int32, "count/one", [here])
-        step = self._add("AddV2", [here.output(), one], "count/add")
-        back = self._add("NextIteration", [step.output()], "count/NextIteration")
-        self.graph.set_input(merge, 1, back.output())
+        switch = self._add("Switch", [merge.output(), cond.output()], "count/Switch", device)
+        count = self._add("Identity", [switch.output(1)], "count/Identity", device)
+        one = self._const(1, dtypes.int32, "count/one", [count])
+        step = self._add("AddV2", [count.output(), one], "count/add", device)
+        back_edge = self._add("NextIteration", [step.output()], "count/NextIteration", device)
+        self.graph.set_input(merge, 1, back_edge.output())
 
     def _const(self, value: Any, dtype: DType, name: str, controls: Iterable[Node]) -> Output:
-        tensor = TensorValue(np.asarray(value, dtype.numpy))
-        return self._add("Const", [], name, controls, dtype=dtype, value=tensor).output()
+        tensor, device = TensorValue(np.asarray(value, dtype.numpy)), self.cond.device
+        return self._add("Const", [], name, device, controls, dtype=dtype, value=tensor).output()
 
     def _add(
         self,
         op: str,
         inputs: Iterable[Output],
         name: str,
+        device: str,
         controls: Iterable[Node] = (),
         **attrs: Any,
     ) -> Node:
-        name, device = f"{self._prefix}/{name}", self._device
+        name = f"{self._prefix}/{name}"
         node = self.graph.add(op, *inputs, name=name, controls=controls, device=device, attrs=attrs)
         self._added.append(node)
         return node
 
 
-def _require_closed(form: WhileLoop) -> None:
-    """Nothing may tell the first iteration from others, or a variable's Enter from what follows."""
-    for variable in form.variables:
+def _require_separable(loop: WhileLoop) -> None:
+    """Raise Unsupported if a node distinguishes the first iteration from the others."""
+    for variable in loop.variables:
         for node in (variable.enter, variable.next_iteration):
             if len(node.uses) > 1:
-                raise _unsupported_form(
-                    form, node, "is read by more than the Merge of its variable"
-                )
+                problem = "has other readers than the Merge of its variable"
+                raise _unsupported_form(loop, node, problem)
         if variable.merge.readers(1):
-            raise _unsupported_form(form, variable.merge, "tells where its value came from")
+            raise _unsupported_form(loop, variable.merge, "has a value_index that is read")
         dtype = variable.merge.output().dtype
         if dtype is None or dtype.is_ref:
-            raise _unsupported_form(form, variable.merge, "joins references")
+            raise _unsupported_form(loop, variable.merge, "merges references")
 
 
-def _unsupported_form(form: WhileLoop, node: Node, what: str) -> Unsupported:
-    path = form.frame.path
-    message = f"{node.op} in the loop {path} {what}"
-    hint = "the loop cannot be cut into segments: leave --recompute out"
+def _unsupported_form(loop: WhileLoop, node: Node, problem: str) -> Unsupported:
+    path = loop.frame.path
+    message = f"{node.op} in the loop {path} {problem}"
+    hint = "omit --recompute: the loop cannot be split into segments"
     return Unsupported(message, node=node, frame=path, hint=hint, code="CFG504")
 
 

@@ -1,0 +1,226 @@
+"""Recompute a segment of a loop inside the backward loop over segments, and differentiate it there.
+
+    backward loop over segments:   saved state ──▶ clone of the segment ──▶ its backward loop
+
+The loop saves its state once per segment. The values that the gradients of its iterations need are
+saved while the clone runs, and are consumed before the preceding segment is recomputed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator
+from typing import Any
+
+from cfgraph.analysis.effects import EffectAnalysis
+from cfgraph.analysis.loops.frames import Frame
+from cfgraph.analysis.loops.path_conditions import BranchDecision, PathCondition
+from cfgraph.analysis.loops.regions import Region
+from cfgraph.ir.dtypes import DType
+from cfgraph.ir.graph import Graph, Node, Output
+from cfgraph.passes.gradients.backward_loop import BackwardLoop
+from cfgraph.passes.gradients.checkpointing.purity import array_access
+from cfgraph.passes.gradients.context import GradientContext
+from cfgraph.passes.gradients.loop_gradient import has_gradient, reverse_loop
+from cfgraph.passes.gradients.reverse import ReverseMode
+from cfgraph.passes.gradients.scope import GradientScope
+
+
+class RecomputingLoopRule:
+    """Gradient rule of loops that recomputes segments first; other loops save their values.
+
+    `segments` are the LoopConds of segments. `skipped` are nodes that a clone leaves out; each of
+    them forwards its input 1.
+    """
+
+    def __init__(self, segments: Collection[Node], skipped: Collection[Node]) -> None:
+        self.segments = segments
+        self.skipped = skipped
+        self._clones: list[Node] = []
+
+    def __call__(self, outer: ReverseMode, region: Region) -> None:
+        """Pass the gradients of a loop's Exits to the inputs of its Enters."""
+        if region.frame.loop_cond not in self.segments:
+            reverse_loop(outer, region)
+        elif has_gradient(outer, region):
+            segment = RecomputedSegment(outer, region, self.skipped)
+            self._clones += segment.clones.values()
+            reverse_loop(segment.reverse, segment.region)
+            segment.accumulate_outer()
+
+    def cleanup(self, graph: Graph) -> None:
+        """Bypass repeated TensorArray writes, and remove clones that are not needed.
+
+        The written elements still exist, so that a repeated write only has to forward its flow;
+        an exception are arrays that are created again.
+        """
+        clones, effects = set(self._clones), EffectAnalysis()
+        for node in self._clones:
+            if array_access(node) == "write" and effects.origin(node.inputs[0]).node not in clones:
+                flow = node.inputs[-1]
+                graph.replace_uses(node.output(), flow)
+                for reader in node.control_readers:
+                    waits = [flow.node if item is node else item for item in reader.controls]
+                    graph.set_controls(reader, waits)
+        todo = [node for node in self._clones if any(use.node not in clones for use in node.uses)]
+        needed = set(todo)
+        while todo:
+            node = todo.pop()
+            for source in (*(x.node for x in node.inputs), *node.controls):
+                if source in clones and source not in needed:
+                    needed.add(source)
+                    todo.append(source)
+        graph.remove(*(node for node in self._clones if node not in needed))
+
+
+class RecomputedSegment:
+    """The clone of a segment in the backward loop over segments, and its reverse mode."""
+
+    def __init__(self, outer: ReverseMode, region: Region, skipped: Collection[Node]) -> None:
+        scope, regions, activity = outer.scope, outer.regions, outer.activity
+        assert isinstance(scope, BackwardLoop)
+        self.outer = outer
+        self.enters = region.frame.enters
+        with outer.ctx.last_scope():
+            self.region, self.clones = clone_loop(outer.ctx, region, scope.forward_value, skipped)
+            regions.learn(Region(region.frame, None, [self.region]))
+            activity.add_clones(self.clones)
+            entering = [node for node in self.enters if outer.is_active(node.inputs[0])]
+            activity.mark_active(self.clones[node].inputs[0] for node in entering)
+            self.reverse = outer.nested(RecomputationScope(scope), outer.region)
+            for node in region.frame.exits:
+                result = self.clones[node].output()
+                for dx in outer.partials(node.output()):
+                    self.reverse.accumulate(result, dx, regions.guards.of(result))
+
+    def accumulate_outer(self) -> None:
+        """Pass the gradients of the clone's inputs to the inputs of the segment."""
+        outer, visited = self.outer, set[Output]()
+        with outer.ctx.last_scope():
+            for enter in self.enters:
+                source, cloned = enter.inputs[0], self.clones[enter].inputs[0]
+                if cloned in visited or not outer.is_active(source):
+                    continue  # an input that is the same in all segments may enter several times
+                visited.add(cloned)
+                for dx in self.reverse.partials(cloned):
+                    outer.accumulate(source, dx, outer.guards.of(source))
+
+
+class RecomputationScope(GradientScope):
+    """The scope outside a recomputed segment: an iteration of the backward loop over segments.
+
+    To the gradient of the segment it is what the top of the graph is to that of other loops.
+    """
+
+    def __init__(self, outer: BackwardLoop) -> None:
+        super().__init__(outer.ctx)
+        self.outer = outer
+
+    @property
+    def top(self) -> GradientScope:
+        """The scope of the top of the graph."""
+        return self.outer.top
+
+    def capture_outer(self, x: Output) -> Output:
+        """A tensor from the top of the graph, available in this scope."""
+        return self.outer.capture_outer(x)
+
+    def enter_forward(self, x: Output) -> Output:
+        """A tensor from the top of the graph, available to the recomputed segment."""
+        return self.outer.capture_outer(x)
+
+    def constant(self, array: Any, dtype: DType) -> Output:
+        """Add a constant that is available in this scope."""
+        return self.outer.const(array, dtype)
+
+    def start_after(self) -> list[Node]:
+        """Control inputs of the start of the segment's trip counter: this iteration's step."""
+        return [self.outer.backward_counter.step]
+
+    def wait_for(self, finished: Callable[[], Node], guard: PathCondition) -> None:
+        """Continue with the preceding segment when this one is differentiated."""
+        self.outer.backward_counter.barrier.wait_for(finished(), may_be_dead=False)
+
+    def residual_decisions(self, decisions: Iterable[BranchDecision]) -> list[BranchDecision]:
+        """Drop the decision of the backward loop itself to continue."""
+        guards = self.outer.guards
+        own = guards.source(self.outer.backward_counter.cond)[0]
+        return [decision for decision in decisions if decision.source != own]
+
+
+# -- cloning -----------------------------------------------------------------------------------
+
+
+def clone_loop(
+    ctx: GradientContext,
+    region: Region,
+    entering: Callable[[Output], Output],
+    skipped: Collection[Node],
+) -> tuple[Region, dict[Node, Node]]:
+    """Add a copy of a loop; its region, and the clone of each node.
+
+    `entering` maps each input of the loop to that of the clone.
+    """
+    graph = ctx.graph
+    clones = {
+        node: ctx.add_clone(node, f"again/{node.name}")
+        for node in _loop_members(region)
+        if node not in skipped
+    }
+
+    def cloned(x: Output) -> Output:
+        while x.node in skipped:
+            x = x.node.inputs[1]
+        return Output(clones[x.node], x.port)
+
+    enters = set(region.frame.enters)
+    for node, clone in clones.items():
+        if node in enters:
+            graph.connect(clone, map(entering, node.inputs), ())
+        else:
+            controls = [cloned(source.output()).node for source in node.controls]
+            graph.connect(clone, map(cloned, node.inputs), controls)
+    _name_frames(ctx, region, clones)
+    return _clone_region(region, region.outer, clones), clones
+
+
+def _loop_members(region: Region) -> Iterator[Node]:
+    """The Enters of a loop, its nodes, and those of the loops in it."""
+    yield from region.frame.enters
+    for item in region.order:
+        if isinstance(item, Region):
+            yield from _loop_members(item)
+        else:
+            yield item
+
+
+def _name_frames(ctx: GradientContext, region: Region, clones: dict[Node, Node]) -> None:
+    frame = region.frame
+    name = ctx.frame_name(f"again/{frame.name}").encode()
+    for enter in frame.enters:
+        ctx.graph.set_attr(clones[enter], "frame_name", name)
+    for item in region.order:
+        if isinstance(item, Region):
+            _name_frames(ctx, item, clones)
+
+
+def _clone_region(region: Region, outer: Region | None, clones: dict[Node, Node]) -> Region:
+    frame = region.frame
+    lists = (
+        [clones[node] for node in nodes if node in clones]
+        for nodes in (
+            frame.nodes,
+            frame.enters,
+            frame.exits,
+            frame.merges,
+            frame.next_iterations,
+            frame.loop_conds,
+        )
+    )
+    parent = None if outer is None else outer.frame
+    clone = Region(Frame(frame.name, parent, frame.depth, *lists), outer)
+    clone.order = [
+        _clone_region(item, clone, clones) if isinstance(item, Region) else clones[item]
+        for item in region.order
+        if isinstance(item, Region) or item in clones
+    ]
+    return clone
