@@ -1,8 +1,10 @@
-"""The registry of op definitions by name; `cfgraph.ops` fills it."""
+"""Registry of op definitions, loaded on demand through an index that `cfgraph.ops` installs."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from importlib import import_module
+from threading import RLock
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from cfgraph.errors import InvalidInput
@@ -21,9 +23,47 @@ class OpDefinition(Protocol):
         """The op's signature."""
 
 
-_ops: dict[str, Any] = {}
+class _Definitions(dict[str, Any]):
+    """Definitions by op name. A missing one is loaded with its module, or is None."""
+
+    def __init__(self) -> None:
+        self.index: dict[str, str] = {}
+        self._lock = RLock()
+        # registered by modules whose import has not finished: other threads must not see them yet
+        self._staged: dict[str, Any] = {}
+        self._imports = 0
+
+    def __missing__(self, name: str) -> Any | None:
+        module = self.index.get(name)
+        if module is None:
+            return None
+        with self._lock:
+            if name not in self and name not in self._staged:
+                self._import(module)
+            return self._staged.get(name) or self.get(name)
+
+    def _import(self, module: str) -> None:
+        self._imports += 1
+        try:
+            import_module(module)
+        finally:
+            self._imports -= 1
+            if not self._imports:
+                self.update(self._staged)
+                self._staged.clear()
+
+    def register(self, name: str, definition: Any) -> None:
+        module = definition.__module__
+        if name in self or name in self._staged or self.index.get(name, module) != module:
+            message = f"op {name!r} is defined twice"
+            raise ValueError(message)
+        target = self._staged if self._imports else self
+        target[name] = definition
+
+
+_definitions: Final = _Definitions()
 # the class of an op, or None
-lookup: Final[Callable[[str], Any | None]] = _ops.get
+lookup: Final[Callable[[str], Any | None]] = _definitions.__getitem__
 # the attributes of nodes made before, by op, types of inputs and attributes given
 _inferred_attrs: dict[Any, dict[str, Any]] = {}
 _MAX_INFERRED_ATTRS: Final = 4096
@@ -33,7 +73,7 @@ class _OutputCounts(dict[str, int | None]):
     """The number of outputs by op, None where an attribute says it or the op is not known."""
 
     def __missing__(self, op: str) -> int | None:
-        definition = _ops.get(op)
+        definition = lookup(op)
         if definition is None:
             return None
         count: int | None = definition.parsed().simple_outputs
@@ -45,7 +85,7 @@ class _SingleOutputTypes(dict[str, tuple[DType | str, ...]]):
     """`Signature.single_types` by op; empty where the op is not known."""
 
     def __missing__(self, op: str) -> tuple[DType | str, ...]:
-        definition = _ops.get(op)
+        definition = lookup(op)
         if definition is None:
             return ()
         types: tuple[DType | str, ...] = definition.parsed().single_types
@@ -59,20 +99,22 @@ _single_output_types: Final = _SingleOutputTypes()
 
 def register(name: str, definition: Any) -> None:
     """Make an op known. Raises ValueError if the name is taken."""
-    if name in _ops:
-        message = f"op {name!r} is defined twice"
-        raise ValueError(message)
-    _ops[name] = definition
+    _definitions.register(name, definition)
+
+
+def install_index(modules: Mapping[str, str]) -> None:
+    """Let lookups of unknown ops import the modules that define them."""
+    _definitions.index.update(modules)
 
 
 def op_names() -> Iterable[str]:
-    """The names of all known ops, sorted."""
-    return sorted(_ops)
+    """The names of all ops, sorted, also of those whose modules are not loaded."""
+    return sorted({*_definitions, *_definitions.index})
 
 
 def default_attr(node: Node, key: str) -> Any:
     """The default of an attribute that a node does not carry."""
-    definition = _ops.get(node.op)
+    definition = lookup(node.op)
     attr = definition.parsed().attrs.get(key) if definition else None
     if attr is None or not attr.has_default:
         message = f"attribute {key!r} is missing"
@@ -82,7 +124,7 @@ def default_attr(node: Node, key: str) -> Any:
 
 def output_types(node: Node) -> list[DType] | None:
     """The types of a node's outputs; None if its op or an attribute is not known."""
-    definition = _ops.get(node.op)
+    definition = lookup(node.op)
     if definition is None:
         return None
     try:
@@ -94,7 +136,7 @@ def output_types(node: Node) -> list[DType] | None:
 
 def input_types(node: Node) -> list[DType] | None:
     """The types that a node wants of its inputs; None if its op or an attribute is not known."""
-    definition = _ops.get(node.op)
+    definition = lookup(node.op)
     if definition is None:
         return None
     try:
@@ -121,7 +163,7 @@ def output_dtype(node: Node, port: int) -> DType | None:
         found = node.attrs.get(said) if type(said) is str else said
         if type(found) is DType:
             return found
-    definition = _ops.get(node.op)
+    definition = lookup(node.op)
     if definition is None:
         return None
     try:
@@ -138,7 +180,7 @@ def infer_attrs(
 
     Raises InvalidInput where they do not fit.
     """
-    definition = _ops.get(op)
+    definition = lookup(op)
     if definition is None:
         return dict(given)
     types = tuple([item.dtype for item in inputs])

@@ -1,0 +1,236 @@
+"""Ops of each family, by module; `pytest --update` regenerates this file."""
+
+from typing import Final
+
+FAMILIES: Final = {
+    "activation": (
+        "Elu EluGrad LeakyRelu LeakyReluGrad Relu Relu6 Relu6Grad ReluGrad Selu SeluGrad Sigmoid "
+        "Softplus SoftplusGrad Softsign SoftsignGrad"
+    ),
+    "adaptive_optimizers": (
+        "ApplyAdadelta ApplyAdagrad ApplyAdagradDA ApplyAdagradV2 ApplyFtrl ApplyFtrlV2 "
+        "ApplyProximalAdagrad ApplyProximalGradientDescent ResourceApplyAdadelta "
+        "ResourceApplyAdagrad ResourceApplyAdagradDA ResourceApplyAdagradV2 ResourceApplyFtrl "
+        "ResourceApplyFtrlV2 ResourceApplyProximalAdagrad ResourceApplyProximalGradientDescent "
+        "ResourceSparseApplyAdadelta ResourceSparseApplyAdagrad ResourceSparseApplyAdagradDA "
+        "ResourceSparseApplyAdagradV2 ResourceSparseApplyFtrl ResourceSparseApplyFtrlV2 "
+        "ResourceSparseApplyProximalAdagrad ResourceSparseApplyProximalGradientDescent "
+        "SparseApplyAdadelta SparseApplyAdagrad SparseApplyAdagradDA SparseApplyAdagradV2 "
+        "SparseApplyFtrl SparseApplyFtrlV2 SparseApplyProximalAdagrad "
+        "SparseApplyProximalGradientDescent"
+    ),
+    "arithmetic": (
+        "AccumulateNV2 Add AddN AddV2 Atan2 Maximum Minimum Mul NextAfter Pow SquaredDifference Sub"
+    ),
+    "bias": "BiasAdd BiasAddGrad BiasAddV1",
+    "bitwise": "BitwiseAnd BitwiseOr BitwiseXor Invert LeftShift PopulationCount RightShift",
+    "broadcast": "BroadcastArgs BroadcastGradientArgs BroadcastTo Tile TileGrad",
+    "cast": "Bitcast Cast",
+    "checkpoints": "DisableCopyOnRead MergeV2Checkpoints RestoreV2 SaveV2 ShardedFilename",
+    "colors": "AdjustContrastv2 AdjustHue AdjustSaturation HSVToRGB RGBToHSV",
+    "comparison": (
+        "ApproximateEqual Equal Greater GreaterEqual Less LessEqual LogicalAnd LogicalNot "
+        "LogicalOr NotEqual Select SelectV2"
+    ),
+    "complex_parts": "Angle Complex ComplexAbs Conj Imag Real",
+    "concat": "Concat ConcatOffset ConcatV2 Pack",
+    "constants": "Const Identity Placeholder PlaceholderV2 PlaceholderWithDefault",
+    "control_flow": (
+        "ControlTrigger Enter Exit LoopCond Merge NextIteration NoOp RefEnter RefExit RefMerge "
+        "RefNextIteration RefSelect RefSwitch Switch _SwitchN _XlaMerge"
+    ),
+    "convolution": (
+        "Conv2D Conv2DBackpropFilter Conv2DBackpropFilterV2 Conv2DBackpropInput "
+        "Conv2DBackpropInputV2 Conv3D Conv3DBackpropFilter Conv3DBackpropFilterV2 "
+        "Conv3DBackpropInput Conv3DBackpropInputV2 DepthwiseConv2dNative "
+        "DepthwiseConv2dNativeBackpropFilter DepthwiseConv2dNativeBackpropInput"
+    ),
+    "decomposition": (
+        "BatchCholesky BatchCholeskyGrad BatchSelfAdjointEig BatchSelfAdjointEigV2 BatchSvd "
+        "Cholesky CholeskyGrad Eig Lu Qr SelfAdjointEig SelfAdjointEigV2 Svd"
+    ),
+    "diagonal": (
+        "BatchMatrixBandPart BatchMatrixDiag BatchMatrixDiagPart BatchMatrixSetDiag Diag DiagPart "
+        "MatrixBandPart MatrixDiag MatrixDiagPart MatrixDiagPartV2 MatrixDiagPartV3 MatrixDiagV2 "
+        "MatrixDiagV3 MatrixSetDiag MatrixSetDiagV2 MatrixSetDiagV3"
+    ),
+    "dilation": "Dilation2D Dilation2DBackpropFilter Dilation2DBackpropInput",
+    "division": (
+        "Div DivNoNan FloorDiv FloorMod Mod MulNoNan RealDiv TruncateDiv TruncateMod Xdivy "
+        "Xlog1py Xlogy"
+    ),
+    "einsum": "Einsum",
+    "elementary": (
+        "Abs Acos Acosh Asin Asinh Atan Atanh Cos Cosh Exp Expm1 Inv InvGrad Log Log1p Neg "
+        "Reciprocal ReciprocalGrad Rsqrt RsqrtGrad SigmoidGrad Sign Sin Sinh Sqrt SqrtGrad Square "
+        "Tan Tanh TanhGrad"
+    ),
+    "fake_quant": (
+        "FakeQuantWithMinMaxArgs FakeQuantWithMinMaxArgsGradient FakeQuantWithMinMaxVars "
+        "FakeQuantWithMinMaxVarsGradient FakeQuantWithMinMaxVarsPerChannel "
+        "FakeQuantWithMinMaxVarsPerChannelGradient"
+    ),
+    "fourier": "FFT FFT2D FFT3D IFFT IFFT2D IFFT3D IRFFT IRFFT2D IRFFT3D RFFT RFFT2D RFFT3D",
+    "functional": (
+        "Case DeviceIndex EagerPyFunc FakeParam For If PartitionedCall PyFunc PyFuncStateless "
+        "RemoteCall StatefulPartitionedCall StatelessCase StatelessIf StatelessWhile "
+        "SymbolicGradient ToBool While XlaLaunch _Arg _ArrayToList _DeviceArg _DeviceRetval _If "
+        "_ListToArray _Retval _While"
+    ),
+    "gather": "Gather GatherNd GatherV2",
+    "histogram": "Bincount DenseBincount HistogramFixedWidth L2Loss",
+    "identity": (
+        "CheckNumerics CheckNumericsV2 Copy CopyHost DebugGradientIdentity "
+        "DebugGradientRefIdentity DebugIdentity DeepCopy EnsureShape GuaranteeConst IdentityN "
+        "OnesLike PreventGradient RefIdentity Snapshot StopGradient ZerosLike"
+    ),
+    "incomplete_gamma": "Igamma IgammaGradA Igammac RandomGammaGrad",
+    "linear_solve": (
+        "BandedTriangularSolve BatchMatrixSolve BatchMatrixSolveLs BatchMatrixTriangularSolve "
+        "MatrixSolve MatrixSolveLs MatrixTriangularSolve TridiagonalMatMul TridiagonalSolve"
+    ),
+    "lookup_tables": (
+        "AnonymousHashTable AnonymousMutableHashTable AnonymousMutableHashTableOfTensors "
+        "HashTable HashTableV2 InitializeTable InitializeTableV2 LookupTableExport "
+        "LookupTableExportV2 LookupTableFind LookupTableFindV2 LookupTableImport "
+        "LookupTableImportV2 LookupTableInsert LookupTableInsertV2 LookupTableRemoveV2 "
+        "LookupTableSize LookupTableSizeV2 MutableHashTable MutableHashTableOfTensors "
+        "MutableHashTableOfTensorsV2 MutableHashTableV2"
+    ),
+    "matmul": "BatchMatMul BatchMatMulV2 BatchMatMulV3 MatMul SparseMatMul",
+    "matrix_functions": (
+        "BatchMatrixDeterminant BatchMatrixInverse Cross LogMatrixDeterminant MatrixDeterminant "
+        "MatrixExponential MatrixInverse MatrixLogarithm MatrixSquareRoot"
+    ),
+    "max_pooling": (
+        "MaxPool MaxPool3D MaxPool3DGrad MaxPool3DGradGrad MaxPoolGrad MaxPoolGradGrad "
+        "MaxPoolGradGradV2 MaxPoolGradGradWithArgmax MaxPoolGradV2 MaxPoolGradWithArgmax "
+        "MaxPoolV2 MaxPoolWithArgmax"
+    ),
+    "normalization": (
+        "FusedBatchNorm FusedBatchNormGrad FusedBatchNormGradV2 FusedBatchNormGradV3 "
+        "FusedBatchNormV2 FusedBatchNormV3 LRN LRNGrad"
+    ),
+    "optimizers": (
+        "ApplyAdaMax ApplyAdam ApplyAddSign ApplyCenteredRMSProp ApplyGradientDescent "
+        "ApplyMomentum ApplyPowerSign ApplyRMSProp ResourceApplyAdaMax ResourceApplyAdam "
+        "ResourceApplyAdamWithAmsgrad ResourceApplyAddSign ResourceApplyCenteredRMSProp "
+        "ResourceApplyGradientDescent ResourceApplyKerasMomentum ResourceApplyMomentum "
+        "ResourceApplyPowerSign ResourceApplyRMSProp ResourceSparseApplyCenteredRMSProp "
+        "ResourceSparseApplyKerasMomentum ResourceSparseApplyMomentum ResourceSparseApplyRMSProp "
+        "SparseApplyCenteredRMSProp SparseApplyMomentum SparseApplyRMSProp"
+    ),
+    "optional": "OptionalFromValue OptionalGetValue OptionalHasValue OptionalNone",
+    "padding": "MirrorPad MirrorPadGrad Pad PadV2",
+    "pooling": "AvgPool AvgPool3D AvgPool3DGrad AvgPoolGrad",
+    "printing": "Assert Print PrintV2 StringFormat Timestamp",
+    "random_sampling": (
+        "Multinomial ParameterizedTruncatedNormal RandomGamma RandomPoisson RandomPoissonV2 "
+        "RandomShuffle RandomStandardNormal RandomUniform RandomUniformInt StatelessMultinomial "
+        "TruncatedNormal"
+    ),
+    "ranges": "Empty Fill LinSpace OneHot Range",
+    "recurrent": (
+        "BlockLSTM BlockLSTMGrad BlockLSTMGradV2 BlockLSTMV2 GRUBlockCell GRUBlockCellGrad "
+        "LSTMBlockCell LSTMBlockCellGrad"
+    ),
+    "reduction": "All Any ArgMax ArgMin EuclideanNorm Max Mean Min Prod Sum",
+    "reshape": "ExpandDims Reshape Squeeze",
+    "resizing": "ResizeBilinear ResizeBilinearGrad ResizeNearestNeighbor ResizeNearestNeighborGrad",
+    "resource_variables": (
+        "AssignAddVariableOp AssignSubVariableOp AssignVariableOp DestroyResourceOp "
+        "ReadVariableOp ResourceCountUpTo ResourceGather ResourceGatherNd VarHandleOp "
+        "VarIsInitializedOp VariableShape _ReadVariablesOp _VarHandlesOp"
+    ),
+    "reverse": "Reverse ReverseSequence ReverseV2 Roll",
+    "rounding": "Ceil ClipByValue Floor IsFinite IsInf IsNan Rint Round",
+    "scan": "Cumprod Cumsum CumulativeLogsumexp",
+    "scatter": (
+        "ScatterNd ScatterNdNonAliasingAdd TensorScatterAdd TensorScatterMax TensorScatterMin "
+        "TensorScatterSub TensorScatterUpdate"
+    ),
+    "scatter_variables": (
+        "ResourceScatterAdd ResourceScatterDiv ResourceScatterMax ResourceScatterMin "
+        "ResourceScatterMul ResourceScatterNdAdd ResourceScatterNdMax ResourceScatterNdMin "
+        "ResourceScatterNdSub ResourceScatterNdUpdate ResourceScatterSub ResourceScatterUpdate "
+        "ScatterAdd ScatterDiv ScatterMax ScatterMin ScatterMul ScatterNdAdd ScatterNdMax "
+        "ScatterNdMin ScatterNdSub ScatterNdUpdate ScatterSub ScatterUpdate"
+    ),
+    "segment": (
+        "SegmentMax SegmentMaxV2 SegmentMean SegmentMin SegmentMinV2 SegmentProd SegmentProdV2 "
+        "SegmentSum SegmentSumV2 UnsortedSegmentMax UnsortedSegmentMin UnsortedSegmentProd "
+        "UnsortedSegmentSum"
+    ),
+    "send_recv": "Recv Send _HostRecv _HostSend _Recv _Send",
+    "shape_query": "Rank Shape ShapeN Size",
+    "slicing": "Slice",
+    "softmax": (
+        "LogSoftmax Softmax SoftmaxCrossEntropyWithLogits SparseSoftmaxCrossEntropyWithLogits"
+    ),
+    "sorting": "Bucketize InTopK InTopKV2 LowerBound NthElement TopK TopKV2 UpperBound",
+    "space_blocks": (
+        "BatchToSpace BatchToSpaceND DepthToSpace SpaceToBatch SpaceToBatchND SpaceToDepth"
+    ),
+    "sparse": "SparseReshape SparseTensorDenseAdd SparseTensorDenseMatMul SparseToDense",
+    "sparse_rows": "SparseConcat SparseFillEmptyRows SparseFillEmptyRowsGrad SparseReorder",
+    "sparse_segment": (
+        "SparseSegmentMean SparseSegmentMeanGrad SparseSegmentMeanGradV2 "
+        "SparseSegmentMeanWithNumSegments SparseSegmentSqrtN SparseSegmentSqrtNGrad "
+        "SparseSegmentSqrtNGradV2 SparseSegmentSqrtNWithNumSegments SparseSegmentSum "
+        "SparseSegmentSumGrad SparseSegmentSumGradV2 SparseSegmentSumWithNumSegments"
+    ),
+    "special": (
+        "BesselI0 BesselI0e BesselI1 BesselI1e BesselJ0 BesselJ1 BesselK0 BesselK0e BesselK1 "
+        "BesselK1e BesselY0 BesselY1 Betainc Dawsn Digamma Erf Erfc Erfinv Expint FresnelCos "
+        "FresnelSin Lgamma Ndtri Polygamma Spence Zeta"
+    ),
+    "split": "Split SplitV Unpack",
+    "stacks": "Stack StackClose StackCloseV2 StackPop StackPopV2 StackPush StackPushV2 StackV2",
+    "stateless_random": (
+        "StatelessRandomGetAlg StatelessRandomGetKeyCounter StatelessRandomGetKeyCounterAlg "
+        "StatelessRandomNormal StatelessRandomNormalV2 StatelessRandomUniform "
+        "StatelessRandomUniformFullInt StatelessRandomUniformFullIntV2 StatelessRandomUniformInt "
+        "StatelessRandomUniformIntV2 StatelessRandomUniformV2 StatelessTruncatedNormal "
+        "StatelessTruncatedNormalV2"
+    ),
+    "stitch": "DynamicPartition DynamicStitch ParallelDynamicStitch",
+    "strided_slice": (
+        "ResourceStridedSliceAssign StridedSlice StridedSliceAssign StridedSliceGrad "
+        "TensorStridedSliceUpdate"
+    ),
+    "string_join_split": "ReduceJoin StringJoin StringSplit StringSplitV2 UnsortedSegmentJoin",
+    "string_numbers": "AsString StringToNumber",
+    "string_patterns": "RegexFullMatch RegexReplace StaticRegexFullMatch StaticRegexReplace",
+    "strings": (
+        "DecodeBase64 DecodePaddedRaw DecodeRaw EncodeBase64 StringLength StringLower StringStrip "
+        "StringUpper Substr"
+    ),
+    "tensor_array_legacy": (
+        "TensorArray TensorArrayClose TensorArrayCloseV2 TensorArrayConcat TensorArrayConcatV2 "
+        "TensorArrayGather TensorArrayGatherV2 TensorArrayGrad TensorArrayGradV2 TensorArrayPack "
+        "TensorArrayRead TensorArrayReadV2 TensorArrayScatter TensorArrayScatterV2 "
+        "TensorArraySize TensorArraySizeV2 TensorArraySplit TensorArraySplitV2 TensorArrayUnpack "
+        "TensorArrayV2 TensorArrayWrite TensorArrayWriteV2"
+    ),
+    "tensor_array_ops": (
+        "TensorArrayCloseV3 TensorArrayConcatV3 TensorArrayGatherV3 TensorArrayGradV3 "
+        "TensorArrayGradWithShape TensorArrayReadV3 TensorArrayScatterV3 TensorArraySizeV3 "
+        "TensorArraySplitV3 TensorArrayV3 TensorArrayWriteV3"
+    ),
+    "tensor_list_conversion": (
+        "TensorListConcat TensorListConcatLists TensorListConcatV2 TensorListFromTensor "
+        "TensorListGather TensorListScatter TensorListScatterIntoExistingList TensorListScatterV2 "
+        "TensorListSplit TensorListStack"
+    ),
+    "tensor_list_ops": (
+        "EmptyTensorList TensorListElementShape TensorListGetItem TensorListLength "
+        "TensorListPopBack TensorListPushBack TensorListPushBackBatch TensorListReserve "
+        "TensorListResize TensorListSetItem"
+    ),
+    "transpose": "ConjugateTranspose InvertPermutation Transpose",
+    "unique": "ListDiff Unique UniqueV2 UniqueWithCounts UniqueWithCountsV2 Where",
+    "variables": (
+        "Assign AssignAdd AssignSub CountUpTo DestroyTemporaryVariable IsVariableInitialized "
+        "TemporaryVariable Variable VariableV2"
+    ),
+}
