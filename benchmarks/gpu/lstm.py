@@ -115,7 +115,7 @@ def _cfgraph_time(bench: Bench, case: Case, options: dict[str, Any]) -> Callable
         session = bench.session(case.graph(), **options)
         targets = ["dW"] if case.gradient else []
         taken = bench.median(lambda: session.run(["loss:0"], targets=targets))
-        refused = [c.refused for c in session.launches.clusters.values() if c.refused]
+        refused = [c.refused for c in session.cluster_runner.clusters.values() if c.refused]
         return (
             f"not compiled: {refused[0]}" if refused and "xla" in options.values() else taken * 1e3
         )
@@ -125,7 +125,7 @@ def _cfgraph_time(bench: Bench, case: Case, options: dict[str, Any]) -> Callable
 
 def _peer_time(bench: Bench, case: Case, peer: Any) -> Callable[[], float | str]:
     def figure() -> float | str:
-        found = peer(*case.data(), gradient=case.gradient, on_card=not bench.simulated)
+        found = peer(*case.data(), gradient=case.gradient, gpu_plan=not bench.simulated)
         return found if isinstance(found, str) else bench.median(found) * 1e3
 
     return figure

@@ -15,13 +15,13 @@ from cfgraph.runtime.jax.compile import load_jax as jax_module
 Peer = Callable[[], object] | str
 
 
-def jax_lstm(x: Any, weights: Any, *, gradient: bool, on_card: bool) -> Peer:
+def jax_lstm(x: Any, weights: Any, *, gradient: bool, gpu_plan: bool) -> Peer:
     """`lax.scan` of the step, under jit; with the gradient of the weights."""
     if not has_jax():
         return "jax is not installed"
     jax = jax_module()
     platform = jax.devices()[0].platform
-    if on_card and platform == "cpu":
+    if gpu_plan and platform == "cpu":
         return "jax has no CUDA here"
     jnp, lax = jax.numpy, jax.lax
 
@@ -44,15 +44,15 @@ def jax_lstm(x: Any, weights: Any, *, gradient: bool, on_card: bool) -> Peer:
     return lambda: jax.block_until_ready(run(*given))
 
 
-def torch_lstm(x: Any, weights: Any, *, gradient: bool, on_card: bool) -> Peer:
+def torch_lstm(x: Any, weights: Any, *, gradient: bool, gpu_plan: bool) -> Peer:
     """PyTorch, eager: one call an operation."""
     try:
         import torch
     except ImportError:
         return "PyTorch is not installed"
-    if on_card and not torch.cuda.is_available():
+    if gpu_plan and not torch.cuda.is_available():
         return "PyTorch has no CUDA here"
-    device = "cuda" if on_card else "cpu"
+    device = "cuda" if gpu_plan else "cpu"
     inputs = torch.tensor(x, device=device)
     w = torch.tensor(weights, device=device, requires_grad=gradient)
 
@@ -67,7 +67,7 @@ def torch_lstm(x: Any, weights: Any, *, gradient: bool, on_card: bool) -> Peer:
         if gradient:
             w.grad = None
             total.backward()
-        if on_card:
+        if gpu_plan:
             torch.cuda.synchronize()
         return total
 

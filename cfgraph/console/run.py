@@ -70,7 +70,7 @@ def run(path: str, options: RunOptions) -> int:
         len(job.expected),
         job.notes,
         session.elapsed,
-        session.launches,
+        session.cluster_runner,
         html,
         session.memory,
         session,

@@ -92,7 +92,7 @@ def _usage_table(memories: Sequence[DeviceMemory]) -> OutputTable:
             None if memory.limit is None else format_byte_size(memory.limit),
             format_byte_size(memory.peak),
             format_byte_size(memory.used),
-            format_byte_size(memory.host_peak) if memory.apart else None,
+            format_byte_size(memory.host_peak) if memory.is_separate else None,
             memory.stalls or None,
             format_duration(memory.stalled * 1e9) if memory.stalls else None,
             memory.peak_node,
@@ -120,7 +120,7 @@ def memory_json(memories: MemoryByDevice) -> list[dict[str, Any]]:
             "peak": memory.peak,
             "peak_node": memory.peak_node,
             "afterwards": memory.used,
-            "host_peak": memory.host_peak if memory.apart else None,
+            "host_peak": memory.host_peak if memory.is_separate else None,
             **{
                 what.replace(" ", "_"): {"count": copies.count, "bytes": copies.bytes}
                 for what, copies in _copies_by_direction(memory)

@@ -103,23 +103,23 @@ def gpu_json(session: Session) -> dict[str, Any] | None:
     devices = session.gpus
     if not devices:
         return None
-    found, kind = session.on_card, "simulated" if session.on_card is None else "real"
+    found, kind = session.gpu_plan, "simulated" if session.gpu_plan is None else "real"
     told: dict[str, Any] = {"kind": kind, "devices": list(devices)}
     return (
         told
         if found is None
-        else {**told, "name": found.card.name, "on_host": found.host_fallbacks}
+        else {**told, "name": found.context.name, "on_host": found.host_fallbacks}
     )
 
 
 def gpu_notes(session: Session) -> list[str]:
     """The same as notes."""
-    devices, found = ", ".join(session.gpus), session.on_card
+    devices, found = ", ".join(session.gpus), session.gpu_plan
     if not devices:
         return []
     if found is None:
         return [f"{devices}: simulated by NumPy"]
-    notes = [f"{devices}: {found.card.name}"]
+    notes = [f"{devices}: {found.context.name}"]
     ops = sorted(found.host_fallbacks)
     if ops:
         notes.append(f"run on the host, no GPU kernel: {first_names(ops, _MAX_HOST_OPS)}")

@@ -72,7 +72,7 @@ class CompiledCluster:
     calls: int = 0
     fused: int = 0
     small: bool = False
-    gave_up_compiling: bool = False
+    stopped_compiling: bool = False
     compiled: dict[InputSignature, CompiledFunction | None] = field(default_factory=dict)
     seen: dict[InputSignature, None] = field(default_factory=dict)
     last: InputSignature | None = None
@@ -143,13 +143,13 @@ class ClusterRunner:
         self._instances: FunctionInstances | None = None
 
     def kernel(
-        self, graph: Graph, node: Node, device: str, lane: GpuStream | None = None
+        self, graph: Graph, node: Node, device: str, stream: GpuStream | None = None
     ) -> Kernel:
         """What a launch does: a callable over a step and the inputs.
 
         `lane` is the stream of a real GPU, None on the host.
         """
-        cluster = self._cluster(graph, node, lane)
+        cluster = self._cluster(graph, node, stream)
         line, name = cluster.line, node.name
 
         def fused(step: Any, *inputs: Any) -> Any:
@@ -170,15 +170,15 @@ class ClusterRunner:
         used = any(cluster.traceable for cluster in self.clusters.values())
         return xla_context() if used else nullcontext()
 
-    def _cluster(self, graph: Graph, node: Node, lane: GpuStream | None) -> CompiledCluster:
+    def _cluster(self, graph: Graph, node: Node, stream: GpuStream | None) -> CompiledCluster:
         """The cluster of a launch; one for all launches of a function on the host, or on a gpu."""
         if self._instances is None or self._instances.library != graph.functions:
             self._instances = FunctionInstances(dict(graph.functions))
         func, constants = node.attr("function"), len(node.attr("Tconstants"))
         function = self._instances.get(func.name, func.attrs)
-        key = function, constants, lane
+        key = function, constants, stream
         if key not in self.clusters:
-            self.clusters[key] = self._made(func.name, function, constants, self._instances, lane)
+            self.clusters[key] = self._made(func.name, function, constants, self._instances, stream)
         return self.clusters[key]
 
     def _made(
@@ -187,16 +187,16 @@ class ClusterRunner:
         function: FunctionGraph,
         constants: int,
         instances: FunctionInstances,
-        lane: GpuStream | None,
+        stream: GpuStream | None,
     ) -> CompiledCluster:
-        if lane is None:
+        if stream is None:
             line = compile_numpy(function, instances, _fused_kernel)
         else:
-            line = gpu_line(function, instances, _fused_kernel, lane)
+            line = gpu_line(function, instances, _fused_kernel, stream)
         cluster = CompiledCluster(name, function, line, None)
-        if self.engine == "xla" and not (lane and self.auto_engine):
+        if self.engine == "xla" and not (stream and self.auto_engine):
             try:
-                handover = gpu_transfer(lane) if lane else None
+                handover = gpu_transfer(stream) if stream else None
                 cluster.traceable = TraceableFunction(function, constants, instances, handover)
             except Unsupported as error:
                 cluster.refused = f"{error.node}: {error.message}" if error.node else error.message
@@ -252,7 +252,7 @@ class _XlaCall:
         cluster = self.cluster
         if self.by_value:
             inputs = tuple(
-                self.body.transfer.known(item) if place in self.by_value else item
+                self.body.transfer.host_value(item) if place in self.by_value else item
                 for place, item in enumerate(inputs)
             )
         key = self.signature(inputs)
@@ -284,7 +284,7 @@ class _XlaCall:
     ) -> CompiledFunction | None:
         """The body compiled for a signature that is new; None where the fused call is to run."""
         cluster = self.cluster
-        if cluster.gave_up_compiling:
+        if cluster.stopped_compiling:
             return None
         if self.auto_engine and _is_small(cluster, inputs):
             cluster.small = True
@@ -296,7 +296,7 @@ class _XlaCall:
         made: CompiledFunction | None = None
         refused, began = "", time.perf_counter()
         if _changes_too_often(cluster):
-            refused, cluster.gave_up_compiling = "its signature changes too often", True
+            refused, cluster.stopped_compiling = "its signature changes too often", True
         else:
             try:
                 made = self.body.compile(inputs)

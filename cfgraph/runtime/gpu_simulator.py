@@ -27,7 +27,7 @@ class GpuSimulator(Simulator):
 
     def __init__(
         self,
-        card: GpuContext,
+        context: GpuContext,
         graph: Graph,
         plans: Sequence[Plan],
         step: RunStep,
@@ -35,32 +35,32 @@ class GpuSimulator(Simulator):
         observer: Observer | None = None,
         meter: MemoryMeter | None = None,
     ) -> None:
-        self.on_card: GpuPlan = GpuPlan(plans, card)
+        self.gpu_plan: GpuPlan = GpuPlan(plans, context)
         self._trace: GpuTrace | None = None
         super().__init__(graph, plans, step, fetches, observer, meter)
         # gpus first: they queue what they can before a CPU waits for any of it
         self.executors.sort(key=lambda executor: not isinstance(executor, GpuExecutor))
         for executor in self.executors:
             if isinstance(executor, GpuExecutor):
-                self._set_up(executor)
+                self._connect_gpu(executor)
 
-    def _set_up(self, executor: GpuExecutor) -> None:
+    def _connect_gpu(self, executor: GpuExecutor) -> None:
         """Let a gpu take its feeds to the card, and swap there what is counted."""
-        lane, feeds = executor.lane, executor.linked.feeds
-        for place, item in executor.plan.feeds.items():
-            if not self.on_card.is_host(executor.plan, item):
-                feeds[place] = _feed_sender(executor, item.node.name, feeds[place])
+        stream, feeds = executor.stream, executor.linked.feeds
+        for index, output in executor.plan.feeds.items():
+            if not self.gpu_plan.is_host(executor.plan, output):
+                feeds[index] = _feed_sender(executor, output.node.name, feeds[index])
         if self.meter is not None:
             memory = executor.memory = self.meter.memory(executor.device)
             memory.real = True
-            memory.swapper.mover = GpuSwapCopier(lane, memory)
+            memory.swapper.copier = GpuSwapCopier(stream, memory)
 
     def make_executor(self, plan: Plan, wrap: FireWrapper | None) -> Executor:
         """What runs the part of a device."""
-        lane = self.on_card.lanes.get(plan.device)
-        if lane is None:
+        stream = self.gpu_plan.streams.get(plan.device)
+        if stream is None:
             return HostExecutor(plan, self.step, self.rendezvous, self.results, wrap)
-        return GpuExecutor(lane, plan, self.step, self.rendezvous, self.results, wrap)
+        return GpuExecutor(stream, plan, self.step, self.rendezvous, self.results, wrap)
 
     def make_wrap(self, plan: Plan) -> FireWrapper | None:
         """What is put around the closures of a device."""
@@ -68,7 +68,9 @@ class GpuSimulator(Simulator):
             return None
         if self._trace is None:
             self._trace = GpuTrace(self._observer, self.began)
-        return self._trace.wrap(short_device_name(plan.device), self.on_card.lanes.get(plan.device))
+        return self._trace.wrap(
+            short_device_name(plan.device), self.gpu_plan.streams.get(plan.device)
+        )
 
     def make_copy_timer(self) -> CopyTimer:
         """What dates the copies between devices and their hosts."""
@@ -78,44 +80,44 @@ class GpuSimulator(Simulator):
         """Run until nothing is ready; deferred observers hear of it then."""
         if self._trace is not None:
             self.step.observer = self._trace
-            self._trace.begin()
+            self._trace.start()
         for executor in self.executors:
             if isinstance(executor, GpuExecutor):
-                executor.bound()
+                executor.set_limit()
         try:
             super().run(feeds, deadline, pick)
         finally:
-            for lane in self.on_card.lanes.values():
-                lane.pool.bound(None)
+            for stream in self.gpu_plan.streams.values():
+                stream.pool.set_limit(None)
             if self._trace is not None:
                 self._trace.close()
 
     def prepare_variables(self) -> None:
         """Variables stay where the last run had them; kernels bring them to where they compute."""
-        self.step.state.home = self.on_card.card.to_host
-        self.on_card.begin()
+        self.step.state.home = self.gpu_plan.context.to_host
+        self.gpu_plan.order_streams()
 
-    def fetched_to_host(self, place: int, value: Any) -> Any:
+    def fetched_to_host(self, index: int, value: Any) -> Any:
         """What fetch `place` got, in the host's memory."""
         for executor in self.executors:
-            if place in executor.plan.fetches and isinstance(executor, GpuExecutor):
-                with executor.lane.current():
+            if index in executor.plan.fetches and isinstance(executor, GpuExecutor):
+                with executor.stream.current():
                     try:
-                        return map_contained(value, executor.lane.to_host)
+                        return map_contained(value, executor.stream.to_host)
                     except (MemoryError, RuntimeError) as error:
-                        raise executor.told(error, self.fetches[place].node) from error
+                        raise executor.as_gpu_error(error, self.fetches[index].node) from error
         return value
 
 
 def _feed_sender(executor: GpuExecutor, node: str, send: Send) -> Send:
-    lane = executor.lane
+    stream = executor.stream
 
     def feed(iteration: Iteration, value: Any) -> int:
         try:
-            there = lane.to_device(value)
+            moved = stream.to_device(value)
         except (MemoryError, RuntimeError) as error:
-            raise executor.told(error, node) from error
-        lane.name_copy(node)
-        return send(iteration, there)
+            raise executor.as_gpu_error(error, node) from error
+        stream.name_copy(node)
+        return send(iteration, moved)
 
     return feed

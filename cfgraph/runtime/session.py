@@ -115,10 +115,10 @@ class Session:
             gpu=requested_gpu(gpu, costs),
         )
         self.state = State() if state is None else state
-        self.launches = ClusterRunner(jit or engine, lazy=lazy)
+        self.cluster_runner = ClusterRunner(jit or engine, lazy=lazy)
         self.elapsed: float | None = None
         self.ran: Graph | None = None
-        self.on_card: GpuPlan | None = None
+        self.gpu_plan: GpuPlan | None = None
         self.gpus: tuple[str, ...] = ()
         self._meter = None if memory is None else MemoryMeter(memory, swap_above)
         if self._meter is not None:
@@ -184,7 +184,7 @@ class Session:
         deadline = None if timeout is None else time.monotonic() + timeout
         with (
             np.errstate(all="ignore"),
-            self.launches.running() if self.launches.clusters else nullcontext(),
+            self.cluster_runner.running() if self.cluster_runner.clusters else nullcontext(),
         ):
             if isinstance(simulator, VirtualSimulator):
                 simulator.until = until_iteration
@@ -206,13 +206,13 @@ class Session:
                 raise
             finally:
                 if self._meter is not None:
-                    simulator.forget()
+                    simulator.clear()
 
     def _begin(
         self, simulator: Simulator, trace: Observer | None, max_iterations: int | None
     ) -> None:
         """Set the attributes that describe the last run, and the run that kernels see."""
-        self.ran, self.on_card, self.gpus = simulator.graph, simulator.on_card, simulator.gpus
+        self.ran, self.gpu_plan, self.gpus = simulator.graph, simulator.gpu_plan, simulator.gpus
         self._step.run += 1
         self._step.max_iterations = max_iterations
         self._step.observer = trace if self.config.costs is None else None
@@ -235,7 +235,7 @@ class Session:
             fetches, targets, feeds, without_values = key
             spec = RunSpec(opened.graph, fetches, targets, feeds)
             spec, plans = prepare(
-                spec, opened, self.config, self.launches, without_values=without_values
+                spec, opened, self.config, self.cluster_runner, without_values=without_values
             )
             simulator = self._make_simulator(spec, plans, trace)
         if trace is None:

@@ -39,7 +39,7 @@ class Simulator:
     """
 
     elapsed: float | None = None
-    on_card: GpuPlan | None = None
+    gpu_plan: GpuPlan | None = None
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class Simulator:
     ) -> None:
         self.graph = graph
         self.meter, self.step = meter, step
-        self.instrumentation = (
+        self.instrumentations = (
             [MemoryInstrumentation(plan, meter) for plan in plans] if meter else []
         )
         self.fetches = tuple(fetches)
@@ -63,17 +63,19 @@ class Simulator:
             self.make_executor(plan, wrap)
             for plan, wrap in zip(plans, self._wraps(plans), strict=True)
         ]
-        for executor, counting in zip(self.executors, self.instrumentation, strict=False):
+        for executor, instrumentation in zip(self.executors, self.instrumentations, strict=False):
             feeds = executor.linked.feeds
-            for place, item in executor.plan.feeds.items():
-                feeds[place] = counting.feed(feeds[place], item)
+            for index, output in executor.plan.feeds.items():
+                feeds[index] = instrumentation.feed_sender(feeds[index], output)
 
     def _wraps(self, plans: Sequence[Plan]) -> list[FireWrapper | None]:
         """What is put around the closures of each device, the counting of memory outermost."""
         inner = [self.make_wrap(plan) for plan in plans]
-        if not self.instrumentation:
+        if not self.instrumentations:
             return inner
-        return [one.wrap(wrap) for one, wrap in zip(self.instrumentation, inner, strict=True)]
+        return [
+            executor.wrap(wrap) for executor, wrap in zip(self.instrumentations, inner, strict=True)
+        ]
 
     def make_rendezvous(self) -> Rendezvous:
         """Where the devices meet."""
@@ -82,8 +84,10 @@ class Simulator:
     @property
     def gpus(self) -> tuple[str, ...]:
         """Those among the devices, in order."""
-        found = (one.device for one in self.executors if has_own_memory(one.plan.device))
-        return tuple(sorted(found))
+        devices = (
+            executor.device for executor in self.executors if has_own_memory(executor.plan.device)
+        )
+        return tuple(sorted(devices))
 
     def make_executor(self, plan: Plan, wrap: FireWrapper | None) -> Executor:
         """What runs the part of a device."""
@@ -99,12 +103,12 @@ class Simulator:
         """What dates the copies between devices and their hosts."""
         return InstantCopyTimer(self._observer, self.began)
 
-    def holders(self, memory: DeviceMemory) -> list[MemoryOwner]:
+    def memory_owners_of(self, memory: DeviceMemory) -> list[MemoryOwner]:
         """Who holds the memory of a device."""
         assert self.meter is not None
         return memory_owners(self.meter, memory, self.executors, self.step.state)
 
-    def forget(self) -> None:
+    def clear(self) -> None:
         """Let go of what the run left: values in flight, and what was fetched."""
         self.results.clear()
         self.rendezvous.clear()
@@ -120,31 +124,31 @@ class Simulator:
         self.results[:] = [MISSING] * len(self.fetches)
         self.rendezvous.clear()
         if self.meter is not None:
-            self.meter.begin(self.make_copy_timer(), self.holders)
+            self.meter.begin(self.make_copy_timer(), self.memory_owners_of)
         for executor in self.executors:
             executor.start(feeds)
-        if self.go_on(deadline, pick) and any(self.rendezvous.waiting()):
+        if self.fire_until_idle(deadline, pick) and any(self.rendezvous.waiting()):
             raise explain_deadlock(
                 self.quiescent_state(), self.rendezvous, sends_by_key(self.graph)
             )
-        for counting in self.instrumentation:
-            counting.fetched(self.results)
+        for instrumentation in self.instrumentations:
+            instrumentation.count_fetched(self.results)
 
     def prepare_variables(self) -> None:
         """Move the variables to where the run expects them."""
         if self.step.state.home is not None:
             self.step.state.move_to_host()
 
-    def fetched_to_host(self, place: int, value: Any) -> Any:
+    def fetched_to_host(self, index: int, value: Any) -> Any:
         """What fetch `place` got, in the host's memory."""
         return value
 
-    def go_on(self, deadline: float | None, pick: random.Random | None) -> bool:
+    def fire_until_idle(self, deadline: float | None, pick: random.Random | None) -> bool:
         """Fire tokens until nothing is ready; false if it stopped before."""
         batch = BATCH if deadline is None else TIMED_BATCH
         busy = True
         while busy:
-            busy = self._in_turn(batch) if pick is None else self._at_random(batch, pick)
+            busy = self._fire_in_turn(batch) if pick is None else self._fire_at_random(batch, pick)
             if deadline is not None and time.monotonic() > deadline:
                 raise self.timeout()
         return True
@@ -153,7 +157,7 @@ class Simulator:
         """The run as those who explain it see it."""
         return QuiescentState(self.executors, self.rendezvous)
 
-    def _in_turn(self, batch: int) -> bool:
+    def _fire_in_turn(self, batch: int) -> bool:
         """Let each device fire a batch of tokens; false if none had any."""
         busy = False
         for executor in self.executors:
@@ -162,18 +166,18 @@ class Simulator:
                 busy = True
         return busy
 
-    def _at_random(self, batch: int, pick: random.Random) -> bool:
+    def _fire_at_random(self, batch: int, pick: random.Random) -> bool:
         """Fire a batch of tokens in random order, whichever device they are on."""
         for _ in range(batch):
             total = sum(len(executor.ready) for executor in self.executors)
             if not total:
                 return False
-            place = pick.randrange(total)
+            index = pick.randrange(total)
             for executor in self.executors:
-                if place < len(executor.ready):
-                    executor.fire_at(place)
+                if index < len(executor.ready):
+                    executor.fire_at(index)
                     break
-                place -= len(executor.ready)
+                index -= len(executor.ready)
         return True
 
     def timeout(self) -> RunTimeout:

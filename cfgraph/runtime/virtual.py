@@ -87,31 +87,31 @@ class _FiredToken:
     def __init__(self) -> None:
         self.plan: NodePlan | None = None
         self.inputs: list[Any] = []
-        self.told: TraceEvent | None = None
+        self.recorded: TraceEvent | None = None
 
-    def let_go(self) -> None:
+    def clear(self) -> None:
         """Hold no value of the token."""
-        self.told, self.inputs = None, []
+        self.recorded, self.inputs = None, []
 
     def event(self, event: TraceEvent) -> None:
         """Keep the event until its times are known."""
-        self.told = event
+        self.recorded = event
 
     def wrap(self, device: str) -> FireWrapper:
         """Note every token of a device."""
-        tell = trace_wrapper(self, device, time.perf_counter_ns())
+        trace_fires = trace_wrapper(self, device, time.perf_counter_ns())
 
         def wrap(
             plan: NodePlan, ports: list[Consumers], live: Fire, dead: Fire
         ) -> tuple[Fire, Fire]:
-            fire, fire_dead = tell(plan, ports, live, dead)
+            fire, fire_dead = trace_fires(plan, ports, live, dead)
             base, end = plan.base, plan.end
 
-            def note(iteration: Iteration) -> None:
+            def fire_recorded(iteration: Iteration) -> None:
                 self.plan, self.inputs = plan, iteration.values[base:end]
                 fire(iteration)
 
-            return note, fire_dead
+            return fire_recorded, fire_dead
 
         return wrap
 
@@ -156,11 +156,13 @@ class VirtualSimulator(Simulator):
         self._memories = [meter.memory(plan.device) if meter else None for plan in plans]
         self._queues: list[deque[Token]] = [deque() for _ in self.executors]
         self._busy = [False] * len(self.executors)
-        self._places = {id(one.ready): place for place, one in enumerate(self.executors)}
+        self._device_of_queue = {
+            id(one.ready): device_index for device_index, one in enumerate(self.executors)
+        }
 
-    def forget(self) -> None:
+    def clear(self) -> None:
         """Let go of what a failed run left, too: events to come, and the token that failed."""
-        super().forget()
+        super().clear()
         self._clear()
 
     def make_rendezvous(self) -> Rendezvous:
@@ -175,20 +177,20 @@ class VirtualSimulator(Simulator):
         """Copies take the wires that messages take."""
         return LinkCopyTimer(self._link_schedule, lambda: self.now, self.observer)
 
-    def go_on(self, deadline: float | None, pick: Any) -> bool:
+    def fire_until_idle(self, deadline: float | None, pick: Any) -> bool:
         """Take events in the order of their times until there are none, or enough iterations."""
         self._clear()
         self._link_schedule.clear()
         self._count, self.now = 0, 0.0
         self._busy[:] = [False] * len(self.executors)
-        for place in range(len(self.executors)):
-            self._collect(place)
-            self._work(place, 0.0)
+        for device_index in range(len(self.executors)):
+            self._collect_ready(device_index)
+            self._fire_ready(device_index, 0.0)
         tokens = 0
-        while self._events and not self._reached():
-            now, _, happen = heapq.heappop(self._events)
+        while self._events and not self._has_reached_iteration():
+            now, _, handler = heapq.heappop(self._events)
             self.now = now
-            happen(now)
+            handler(now)
             tokens += 1
             if deadline is not None and tokens % _BATCH == 0 and time.monotonic() > deadline:
                 raise self.timeout()
@@ -198,42 +200,49 @@ class VirtualSimulator(Simulator):
     def _clear(self) -> None:
         self._events.clear()
         self._outbox.clear()
-        self._fired.let_go()
+        self._fired.clear()
         for queue in self._queues:
             queue.clear()
 
-    def _at(self, when: float, happen: Any) -> None:
+    def _schedule(self, when: float, handler: Any) -> None:
         """Let something happen; what was asked for first comes first where times are equal."""
         self._count += 1
-        heapq.heappush(self._events, (when, self._count, happen))
+        heapq.heappush(self._events, (when, self._count, handler))
 
-    def _collect(self, place: int) -> None:
+    def _collect_ready(self, device_index: int) -> None:
         """Take over what became ready on a device."""
-        ready = self.executors[place].ready
-        self._queues[place].extend(ready)
+        ready = self.executors[device_index].ready
+        self._queues[device_index].extend(ready)
         ready.clear()
 
-    def _work(self, place: int, now: float) -> None:
+    def _fire_ready(self, device_index: int, now: float) -> None:
         """Let a device fire tokens, as long as they take no time."""
-        executor, queue, fired = self.executors[place], self._queues[place], self._fired
-        while queue and not self._busy[place]:
-            fired.told = None
+        executor, queue, fired = (
+            self.executors[device_index],
+            self._queues[device_index],
+            self._fired,
+        )
+        while queue and not self._busy[device_index]:
+            fired.recorded = None
             executor.fire(*queue.popleft())
-            memory = self._memories[place]
+            memory = self._memories[device_index]
             cost = self._cost(executor, now, memory.end_token() if memory else 0.0)
             if not cost:
-                self._collect(place)
+                self._collect_ready(device_index)
                 self._post(now)
                 continue
-            self._busy[place] = True
-            made, sent = executor.ready[:], self._outbox[:]
+            self._busy[device_index] = True
+            produced, sent = executor.ready[:], self._outbox[:]
             executor.ready.clear()
             self._outbox.clear()
-            self._at(now + cost, lambda then, p=place, m=made, s=sent: self._end(p, m, s, then))
+            self._schedule(
+                now + cost,
+                lambda then, p=device_index, m=produced, s=sent: self._end_token(p, m, s, then),
+            )
 
     def _cost(self, executor: Executor, now: float, waited: float) -> float:
         """What the token that fired takes, the wait for a copy included; the observer is told."""
-        event, plan = self._fired.told, self._fired.plan
+        event, plan = self._fired.recorded, self._fired.plan
         if event is None:
             return waited
         cost = 0.0
@@ -243,22 +252,22 @@ class VirtualSimulator(Simulator):
             start = round((now + waited) * _NS)
             end = round((now + waited + cost) * _NS)
             self.observer.event(event._replace(start_ns=start, end_ns=end))
-        self._fired.let_go()
+        self._fired.clear()
         return waited + cost
 
-    def _end(
+    def _end_token(
         self,
-        place: int,
-        made: list[Token],
+        device_index: int,
+        produced: list[Token],
         sent: list[tuple[_DelayedChannel, Tag, Any]],
         now: float,
     ) -> None:
         """A token ended: what it made is ready, what it sent is on its way."""
-        self._busy[place] = False
-        self._queues[place].extend(made)
+        self._busy[device_index] = False
+        self._queues[device_index].extend(produced)
         self._outbox.extend(sent)
         self._post(now)
-        self._work(place, now)
+        self._fire_ready(device_index, now)
 
     def _post(self, now: float) -> None:
         """Put the messages that were sent on their wires."""
@@ -272,18 +281,20 @@ class VirtualSimulator(Simulator):
                 _, arrival = self._link_schedule.send(
                     source, destination, message_bytes(value), now
                 )
-            self._at(arrival, lambda then, c=channel, t=tag, v=value: self._arrive(c, t, v, then))
+            self._schedule(
+                arrival, lambda then, c=channel, t=tag, v=value: self._arrive(c, t, v, then)
+            )
         self._outbox.clear()
 
     def _arrive(self, channel: _DelayedChannel, tag: Tag, value: Any, now: float) -> None:
         """A message is there; its Recv may have waited for it."""
-        waiting = channel.arrive(tag, value)
-        if waiting is not None:
-            place = self._places[id(waiting.ready)]
-            self._collect(place)
-            self._work(place, now)
+        receiver = channel.arrive(tag, value)
+        if receiver is not None:
+            device_index = self._device_of_queue[id(receiver.ready)]
+            self._collect_ready(device_index)
+            self._fire_ready(device_index, now)
 
-    def _reached(self) -> bool:
+    def _has_reached_iteration(self) -> bool:
         """True when every loop outside of loops that runs has begun the iteration to stop at."""
         if self.until is None:
             return False

@@ -226,7 +226,7 @@ def test_the_loops_of_a_gradient_of_ours_are_one_cluster() -> None:
     plain = cfgraph.Session(graph).run([found], feeds)[0]
     session = cfgraph.Session(graph, jit="numpy", regions=True)
     np.testing.assert_allclose(session.run([found], feeds)[0], plain)
-    (cluster,) = session.launches.clusters.values()
+    (cluster,) = session.cluster_runner.clusters.values()
     assert cluster.calls == 1
 
 

@@ -121,7 +121,7 @@ function f(n: int32, x: float32) -> (y: float32) {
 def run(body: str, n: int, x: Any, engine: str) -> Any:
     session = cfgraph.Session(cfgraph.loads((LAUNCH + body).encode(), "graph"), engine=engine)
     (value,) = session.run("out", {"n": np.int32(n), "x": np.asarray(x, np.float32)})
-    (cluster,) = session.launches.clusters.values()
+    (cluster,) = session.cluster_runner.clusters.values()
     assert engine == "numpy" or cluster.compiled_times, [str(c) for c in cluster.compilations]
     return value
 

@@ -74,7 +74,7 @@ def test_a_signature_is_compiled_once_and_a_new_one_says_what_changed(jit: str) 
     run = with_variable(jit)
     for shape in ((6,), (6,), (3, 2), (6,)):
         run.run(["y:0"], {"x:0": np.zeros(shape)})
-    (cluster,) = run.launches.clusters.values()
+    (cluster,) = run.cluster_runner.clusters.values()
     assert (cluster.calls, cluster.fused) == (4, 0)
     assert [item.changed for item in cluster.compilations] == ["", "x is [3,2], was [6]"]
     assert all(item.seconds > 0 and not item.refused for item in cluster.compilations)
@@ -85,7 +85,7 @@ def test_lazy_compiles_on_the_second_use_of_a_signature(jit: str) -> None:
     run = with_variable(jit, lazy=True)
     for shape in ((6,), (3, 2), (6,), (6,)):
         run.run(["y:0"], {"x:0": np.zeros(shape)})
-    (cluster,) = run.launches.clusters.values()
+    (cluster,) = run.cluster_runner.clusters.values()
     assert (cluster.calls, cluster.fused, len(cluster.compilations)) == (4, 2, 1)
 
 
@@ -125,7 +125,7 @@ def test_a_dead_input_kills_a_launch(jit: str) -> None:
     run = session(DEAD, jit=jit)
     assert run.run(["y:0"], {"p:0": True, "x:0": 2}) == [4]
     assert run.run(["y:0"], {"p:0": False, "x:0": 2}) == [-2]
-    (cluster,) = run.launches.clusters.values()
+    (cluster,) = run.cluster_runner.clusters.values()
     assert cluster.calls == 1
 
 
@@ -172,7 +172,7 @@ def test_a_session_clusters_on_the_way_and_leaves_the_graph_as_it_is(jit: str) -
     y, inner = run.run(["y:0", "inner:0"], {"x:0": np.float32([0.5])})
     np.testing.assert_allclose(inner, np.tanh([1.0]), rtol=1e-6)
     np.testing.assert_allclose(y, inner + 2, rtol=1e-6)
-    (cluster,) = run.launches.clusters.values()
+    (cluster,) = run.cluster_runner.clusters.values()
     assert cluster.calls == 1
     assert run.graph.edits == before
 
@@ -185,7 +185,7 @@ def test_what_is_fed_inside_a_cluster_is_taken(jit: str) -> None:
 def test_without_jit_nothing_is_clustered() -> None:
     run = session(CHAIN)
     run.run(["y:0"], {"x:0": 1})
-    assert not run.launches.clusters
+    assert not run.cluster_runner.clusters
 
 
 def chain_of(launches: int, size: int) -> str:
@@ -205,7 +205,7 @@ def chain_of(launches: int, size: int) -> str:
 def test_launches_of_one_function_are_compiled_once(jit: str) -> None:
     run = session(chain_of(3, 4), engine=jit)
     run.run(["l2:0"], {"x:0": np.ones(4)})
-    (cluster,) = run.launches.clusters.values()
+    (cluster,) = run.cluster_runner.clusters.values()
     assert (cluster.calls, cluster.compiled_times) == (3, 1)
 
 
@@ -214,8 +214,8 @@ def test_what_is_too_small_to_gain_is_not_compiled_unless_asked_for(jit: str) ->
     for size, small in ((4, True), (100_000, False)):
         run = session(chain_of(1, size))
         run.run(["l0:0"], {"x:0": np.ones(size)})
-        (cluster,) = run.launches.clusters.values()
-        assert run.launches.engine == jit
+        (cluster,) = run.cluster_runner.clusters.values()
+        assert run.cluster_runner.engine == jit
         assert (cluster.small, cluster.compiled_times) == (small, not small)
 
 
@@ -224,8 +224,8 @@ def test_a_cluster_whose_signature_never_stays_is_given_up(jit: str) -> None:
     run = session(DEAD.replace("shape=[]", "shape=?"), jit=jit)
     for size in range(1, 15):
         run.run(["launch:0"], {"p:0": True, "x:0": np.ones(size)})
-    (cluster,) = run.launches.clusters.values()
-    assert cluster.gave_up_compiling
+    (cluster,) = run.cluster_runner.clusters.values()
+    assert cluster.stopped_compiling
     assert (cluster.calls, cluster.fused, cluster.compiled_times) == (14, 4, 10)
     assert cluster.compilations[-1].refused == "its signature changes too often"
 
@@ -259,7 +259,7 @@ function f(x: float32) -> (y: float32, places: int32) {
 def test_what_xla_cannot_have_runs_as_one_call_and_says_why(jit: str) -> None:
     run = session(UNTRACEABLE, engine=jit)
     assert list(run.run(["launch:0"], {"x:0": [3, 4, 3]})[0]) == [3, 4]
-    (cluster,) = run.launches.clusters.values()
+    (cluster,) = run.cluster_runner.clusters.values()
     assert cluster.fused == 1
     assert cluster.compilations[0].refused == "unique: Unique cannot be traced"
 

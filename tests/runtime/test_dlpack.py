@@ -58,11 +58,11 @@ def address(value: Any) -> int:
 
 
 def test_an_array_crosses_both_ways_without_a_copy() -> None:
-    way, there = shared(), of_card(np.arange(6, dtype=np.float32).reshape(2, 3))
+    transfer, there = shared(), of_card(np.arange(6, dtype=np.float32).reshape(2, 3))
     with xla_context():
-        given = way.give(there)
-        back = way.take(given, False)
-    assert given.unsafe_buffer_pointer() == address(there) == address(back)
+        given_array = transfer.to_jax(there)
+        back = transfer.from_jax(given_array, False)
+    assert given_array.unsafe_buffer_pointer() == address(there) == address(back)
     assert type(back) is Foreign
 
 
@@ -82,8 +82,8 @@ def test_a_body_takes_and_gives_arrays_of_the_library() -> None:
 
 
 def test_what_holds_nothing_and_what_the_host_has_crosses_too() -> None:
-    way = shared()
+    transfer = shared()
     with xla_context():
-        empty = way.give(of_card(np.zeros((0, 2), np.float32)))
-        assert way.take(empty, False).shape == (0, 2)
-        assert way.take(way.give(np.float32(3)), True) == 3
+        empty = transfer.to_jax(of_card(np.zeros((0, 2), np.float32)))
+        assert transfer.from_jax(empty, False).shape == (0, 2)
+        assert transfer.from_jax(transfer.to_jax(np.float32(3)), True) == 3

@@ -178,10 +178,10 @@ def test_what_was_waited_for_is_there_however_the_times_are_rounded() -> None:
     now, then = 2.7, 11.1
     assert now + (then - now) < then
     memory = MemoryMeter({"gpu:0": MATRIX}).memory("gpu:0")
-    memory.swapper.times = At(now)
-    memory.swapper.leaving.append((then, StackEntry(np.zeros(1), 8, "push")))
+    memory.swapper.timer = At(now)
+    memory.swapper.outgoing.append((then, StackEntry(np.zeros(1), 8, "push")))
     memory.wait(then)
-    memory.swapper.settle()
-    assert not memory.swapper.leaving
+    memory.swapper.release_arrived()
+    assert not memory.swapper.outgoing
     assert memory.end_token() == then - now
     assert memory.end_token() == 0

@@ -37,43 +37,43 @@ class GpuContext:
     def __init__(self, library: Any) -> None:
         self.xp = library
         self.array: type[Any] = library.ndarray
-        self._held = _GPU_DTYPES
+        self._dtypes = _GPU_DTYPES
         if _BFLOAT16_ADD in library.add.types:
-            self._held |= {bfloat16.numpy}
-        self._lanes: dict[str, GpuStream] = {}
+            self._dtypes |= {bfloat16.numpy}
+        self._streams: dict[str, GpuStream] = {}
 
     @property
     def name(self) -> str:
         """What the card is called."""
-        found = self.xp.cuda.runtime.getDeviceProperties(0)["name"]
-        return found.decode() if isinstance(found, bytes) else str(found)
+        value = self.xp.cuda.runtime.getDeviceProperties(0)["name"]
+        return value.decode() if isinstance(value, bytes) else str(value)
 
-    def lane(self, device: str) -> GpuStream:
+    def stream(self, device: str) -> GpuStream:
         """The streams and the memory pool of a gpu, made once."""
-        found = self._lanes.get(device)
-        if found is None:
-            found = self._lanes[device] = GpuStream(self, device)
-        return found
+        stream = self._streams.get(device)
+        if stream is None:
+            stream = self._streams[device] = GpuStream(self, device)
+        return stream
 
-    def lanes(self) -> list[GpuStream]:
+    def streams(self) -> list[GpuStream]:
         """Those that were made so far."""
-        return list(self._lanes.values())
+        return list(self._streams.values())
 
-    def give_up(self) -> None:
+    def release_all(self) -> None:
         """Wait for all gpus, and give back what they keep for later."""
-        for lane in self.lanes():
-            lane.give_up()
+        for stream in self.streams():
+            stream.release_all()
 
-    def holds(self, dtype: np.dtype[Any]) -> bool:
+    def supports(self, dtype: np.dtype[Any]) -> bool:
         """True for elements that the card computes with; all others stay on the host."""
-        return dtype in self._held
+        return dtype in self._dtypes
 
     def to_device(self, value: Any) -> Any:
         """A NumPy value as an array of the card, in the order of the current stream.
 
         What is there already, or cannot be, is handed back as it is.
         """
-        if not isinstance(value, np.ndarray | np.generic) or not self.holds(value.dtype):
+        if not isinstance(value, np.ndarray | np.generic) or not self.supports(value.dtype):
             return value
         if value.ndim:
             return self.xp.asarray(value)
@@ -85,8 +85,8 @@ class GpuContext:
         if type(value) is not self.array:
             return value
         self.xp.cuda.Device().synchronize()
-        found = value.get()
-        return found if found.ndim else found[()]
+        value = value.get()
+        return value if value.ndim else value[()]
 
 
 @cache

@@ -22,32 +22,32 @@ from cfgraph.runtime.memory.swapping import SwapCopier
 class GpuSwapCopier(SwapCopier):
     """What swaps the values of one gpu. The host waits only where there is no room without it."""
 
-    def __init__(self, lane: GpuStream, memory: DeviceMemory) -> None:
-        self.lane = lane
+    def __init__(self, stream: GpuStream, memory: DeviceMemory) -> None:
+        self.stream = stream
         self.memory = memory
 
-    def out(self, value: Any) -> DeviceCopy:
+    def copy_out(self, value: Any) -> DeviceCopy:
         """Begin to copy an array to the host."""
-        return self.lane.copy(value)
+        return self.stream.copy(value)
 
-    def back(self, away: DeviceCopy) -> Any:
+    def copy_back(self, host_copy: DeviceCopy) -> Any:
         """The array on the card again, as soon as what reads it there runs."""
-        return self.lane.back(away)
+        return self.stream.copy_back(host_copy)
 
-    def arrived(self, away: DeviceCopy) -> bool:
+    def has_arrived(self, host_copy: DeviceCopy) -> bool:
         """True once a copy is on the host; the array that it is of is let go."""
-        if not away.done.done:
+        if not host_copy.done.done:
             return False
-        self.lane.let_go()
+        self.stream.release_finished()
         return True
 
-    def wait(self, away: DeviceCopy) -> None:
+    def wait(self, host_copy: DeviceCopy) -> None:
         """Wait until a copy is on the host: a stall."""
-        began = time.perf_counter()
-        away.wait()
-        self.lane.let_go()
+        start = time.perf_counter()
+        host_copy.wait()
+        self.stream.release_finished()
         self.memory.stalls += 1
-        self.memory.stalled += time.perf_counter() - began
+        self.memory.stalled += time.perf_counter() - start
 
 
 # tokens that a CPU fires in its turn
@@ -59,58 +59,58 @@ class GpuExecutor(Executor):
 
     def __init__(
         self,
-        lane: GpuStream,
+        stream: GpuStream,
         plan: Plan,
         step: RunStep,
         rendezvous: Rendezvous,
         results: list[Any],
         wrap: FireWrapper | None = None,
     ) -> None:
-        self.lane = lane
+        self.stream = stream
         self.memory: DeviceMemory | None = None
         super().__init__(plan, step, rendezvous, results, wrap)
 
-    def bound(self) -> None:
+    def set_limit(self) -> None:
         """Hold the gpu to the limit of its memory, intermediate values too."""
-        memory, lane = self.memory, self.lane
+        memory, stream = self.memory, self.stream
         if memory is None:
             return
 
         def relieve() -> bool:
             # memory may be wanted for a copy, in whose stream nothing waits for kernels
-            with lane.current():
+            with stream.current():
                 return memory.swapper.relieve()
 
-        lane.pool.bound(memory.limit, relieve)
+        stream.pool.set_limit(memory.limit, relieve)
 
     def start(self, feeds: Sequence[Any]) -> None:
         """Make ready what a run starts with."""
-        with self.lane.current():
+        with self.stream.current():
             super().start(feeds)
 
     def fire_in_order(self, batch: int) -> None:
         """Fire a batch of tokens."""
-        with self.lane.current():
+        with self.stream.current():
             super().fire_in_order(batch)
 
     def fire(self, fire: Fire, iteration: Iteration) -> None:
         """Fire one token."""
-        with self.lane.current():
+        with self.stream.current():
             super().fire(fire, iteration)
 
     def _located(self, error: Exception, fire: Fire, iteration: Iteration) -> Exception:
         """An error with the node, the frame and the device that it came from."""
         if not isinstance(error, CfgraphError):
-            error = self.told(error)
+            error = self.as_gpu_error(error)
         return super()._located(error, fire, iteration)
 
-    def told(self, error: Exception, node: object = None) -> Exception:
+    def as_gpu_error(self, error: Exception, node: object = None) -> Exception:
         """What a lack of memory or a card that has failed is called; other errors as they are."""
-        instead = fatal_error(error)
-        if not isinstance(instead, MemoryError):
-            return instead or error
-        said = str(instead).partition("\n")[0] or "the card has none left"
-        return gpu_out_of_memory(self.device, said, self.memory, node)
+        fatal = fatal_error(error)
+        if not isinstance(fatal, MemoryError):
+            return fatal or error
+        reason = str(fatal).partition("\n")[0] or "the card has none left"
+        return gpu_out_of_memory(self.device, reason, self.memory, node)
 
 
 class HostExecutor(Executor):

@@ -28,30 +28,33 @@ def with_bfloat16_outputs(node: Node, kernel: Kernel) -> Kernel:
     types = registry.output_types(node) or []
     if bfloat16 not in types:
         return kernel
-    wanted = [bfloat16.numpy if dtype is bfloat16 else None for dtype in types]
+    dtypes = [bfloat16.numpy if dtype is bfloat16 else None for dtype in types]
 
     def run(*inputs: Any) -> Any:
-        made = kernel(*inputs)
-        if len(wanted) == 1:
-            return _rounded(made, wanted[0])
-        return tuple(map(_rounded, made, wanted))
+        results = kernel(*inputs)
+        if len(dtypes) == 1:
+            return _rounded(results, dtypes[0])
+        return tuple(map(_rounded, results, dtypes))
 
     return run
 
 
-def _rounded(value: Any, wanted: Any) -> Any:
-    if wanted is None or getattr(value, "dtype", wanted) == wanted:
+def _rounded(value: Any, dtypes: Any) -> Any:
+    if dtypes is None or getattr(value, "dtype", dtypes) == dtypes:
         return value
-    return value.astype(wanted)
+    return value.astype(dtypes)
 
 
 def gpu_line(
-    function: FunctionGraph, instances: FunctionInstances, on_host: KernelBinder, lane: GpuStream
+    function: FunctionGraph,
+    instances: FunctionInstances,
+    bind_host: KernelBinder,
+    stream: GpuStream,
 ) -> StraightLine:
     """A function's body on a gpu; `on_host` binds a node's kernel over NumPy arrays."""
 
     def bind(node: Node, op: type[Op]) -> Kernel:
-        return _GpuNode(node, op, on_host(node, op), lane).kernel()
+        return _GpuNode(node, op, bind_host(node, op), stream).kernel()
 
     return compile_numpy(function, instances, bind)
 
@@ -59,19 +62,19 @@ def gpu_line(
 class _GpuNode:
     """One node of a body."""
 
-    def __init__(self, node: Node, op: type[Op], host: Kernel, lane: GpuStream) -> None:
-        self.node, self.op, self.host, self.lane = node, op, host, lane
+    def __init__(self, node: Node, op: type[Op], host_kernel: Kernel, stream: GpuStream) -> None:
+        self.node, self.op, self.host_kernel, self.stream = node, op, host_kernel, stream
 
     def kernel(self) -> Kernel:
         """What the node does with values that are where they are."""
         op = self.op
         if op.aliasing.is_identity or op.algebra.shape_only or op.calls.inlined:
-            return self.host
+            return self.host_kernel
         if not self.node.inputs and not op.effects.stateful:
             return self._constant()
         if op.placement.host_only or is_host_arithmetic(self.node, op):
-            return self._on_host
-        return self._on_card()
+            return self._run_on_host
+        return self._gpu_kernel()
 
     def _constant(self) -> Kernel:
         """A number stays on the host, as what is no tensor does; an array goes over once."""
@@ -79,53 +82,55 @@ class _GpuNode:
 
         def constant() -> Any:
             if not known:
-                value = self.host()
+                value = self.host_kernel()
                 hosts = not isinstance(value, np.ndarray) or value.dtype == np.int32
-                known.append(value if hosts else self.lane.to_device(value))
+                known.append(value if hosts else self.stream.to_device(value))
             return known[0]
 
         return constant
 
-    def _on_host(self, *inputs: Any) -> Any:
+    def _run_on_host(self, *inputs: Any) -> Any:
         """The node's result by its kernel over NumPy arrays."""
-        return self.host(*map(self.lane.to_host, inputs))
+        return self.host_kernel(*map(self.stream.to_host, inputs))
 
-    def _on_card(self) -> Kernel:
-        op, node, lane = self.op, self.node, self.lane
-        array, xp = lane.card.array, lane.card.xp
+    def _gpu_kernel(self) -> Kernel:
+        op, node, stream = self.op, self.node, self.stream
+        array, xp = stream.context.array, stream.context.xp
         try:
-            found = with_bfloat16_outputs(
+            kernel = with_bfloat16_outputs(
                 node, op.prepare(node, xp) if op.effects.stateful else op.bind(node, xp)
             )
         except Exception:
-            return self._on_host
+            return self._run_on_host
         hosts = op.slots_of(node, op.placement.host_inputs)
         # a stateful kernel has the step before the inputs
-        moves = [lane.to_host if slot in hosts else self._over for slot in range(len(node.inputs))]
+        moves = [
+            stream.to_host if slot in hosts else self._to_device for slot in range(len(node.inputs))
+        ]
         if op.effects.stateful:
             moves.insert(0, identity)
         # of numbers that the host has it makes others, or an array, which is the card's
         fills = op.effects.stateful or bool(op.placement.host_inputs)
-        works = True
+        is_usable = True
 
         def run(*inputs: Any) -> Any:
-            nonlocal works
-            if not works or not (fills or any(type(item) is array for item in inputs)):
-                return self._on_host(*inputs)
+            nonlocal is_usable
+            if not is_usable or not (fills or any(type(value) is array for value in inputs)):
+                return self._run_on_host(*inputs)
             try:
-                return found(*(move(item) for move, item in zip(moves, inputs, strict=True)))
+                return kernel(*(move(value) for move, value in zip(moves, inputs, strict=True)))
             except OpError:
                 raise
             except Exception as error:
-                instead = fatal_error(error)
-                if instead is not None:
-                    raise instead from error
-                result = self._on_host(*inputs)
-                works = False
+                fatal = fatal_error(error)
+                if fatal is not None:
+                    raise fatal from error
+                result = self._run_on_host(*inputs)
+                is_usable = False
                 return result
 
         return run
 
-    def _over(self, value: Any) -> Any:
+    def _to_device(self, value: Any) -> Any:
         """A value for a kernel of the card: a number may come from the host."""
-        return value if is_known(value) and not value.ndim else self.lane.to_device(value)
+        return value if is_known(value) and not value.ndim else self.stream.to_device(value)

@@ -32,11 +32,11 @@ def is_out_of_memory(error: Exception) -> bool:
 
 def fatal_error(error: Exception) -> Exception | None:
     """What to raise instead where a kernel on the host is no way out, None where it may be one."""
-    said = str(error).partition("\n")[0]
+    reason = str(error).partition("\n")[0]
     if is_out_of_memory(error):
-        return error if isinstance(error, MemoryError) else MemoryError(said)
+        return error if isinstance(error, MemoryError) else MemoryError(reason)
     if getattr(error, "status", 0) in _LOST_DEVICE_CODES:
-        return OpError(f"the card has failed: {said}", hint="a kernel before this one may be why")
+        return OpError(f"the card has failed: {reason}", hint="a kernel before this one may be why")
     return None
 
 
@@ -56,10 +56,10 @@ class GpuMemoryPool:
     `blocks` is the library's pool.
     """
 
-    def __init__(self, cuda: Any, give_up: Callable[[], None]) -> None:
+    def __init__(self, cuda: Any, release_all: Callable[[], None]) -> None:
         self.blocks = cuda.MemoryPool()
-        self._give_up = give_up
-        self._relief: Callable[[], bool] = cannot_free
+        self._release_all = release_all
+        self._relieve: Callable[[], bool] = cannot_free
         self._limit: int | None = None
         # bytes that other gpus have borrowed, less those that are borrowed of them
         self._lent = 0
@@ -69,12 +69,12 @@ class GpuMemoryPool:
         try:
             return self.blocks.malloc(size)
         except MemoryError:
-            self._give_up()
+            self._release_all()
         while True:
             try:
                 return self.blocks.malloc(size)
             except MemoryError:
-                if not self._relief():
+                if not self._relieve():
                     raise
                 self.free()
 
@@ -82,20 +82,20 @@ class GpuMemoryPool:
         """Give back what nobody uses."""
         self.blocks.free_all_blocks()
 
-    def bound(self, limit: int | None, relief: Callable[[], bool] = cannot_free) -> None:
+    def set_limit(self, limit: int | None, relieve: Callable[[], bool] = cannot_free) -> None:
         """Have no more than a limit from now on; `relief` makes room, false if it cannot."""
         changes = limit is not None or self._limit is not None
-        self._limit, self._relief = limit, relief
+        self._limit, self._relieve = limit, relieve
         if changes:
-            self._set()
+            self._apply_limit()
 
     def lend(self, size: int) -> None:
         """Bytes that another gpu is charged for from now on; less than none are back."""
         self._lent += size
         if self._limit is not None:
-            self._set()
+            self._apply_limit()
 
-    def _set(self) -> None:
+    def _apply_limit(self) -> None:
         if self._limit is None:
             self.blocks.set_limit()
             return

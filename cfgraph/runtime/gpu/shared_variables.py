@@ -19,7 +19,7 @@ from cfgraph.runtime.gpu.context import GpuContext
 from cfgraph.runtime.gpu.stream import GpuStream
 
 
-def require_colocated_references(plans: Sequence[Plan], lanes: Mapping[str, GpuStream]) -> None:
+def require_colocated_references(plans: Sequence[Plan], streams: Mapping[str, GpuStream]) -> None:
     """Raise Unsupported for a reference to a variable that another device has, too, one on a card.
 
     `lanes` are those of the run, by device.
@@ -29,20 +29,20 @@ def require_colocated_references(plans: Sequence[Plan], lanes: Mapping[str, GpuS
         for node in plan.nodes:
             if not is_variable(node):
                 continue
-            device, other = seen.setdefault(variable_key(node), (plan.device, node))
-            if device != plan.device and lanes.keys() & {device, plan.device}:
-                _require_handles(node, plan.device, other, device)
+            device, first = seen.setdefault(variable_key(node), (plan.device, node))
+            if device != plan.device and streams.keys() & {device, plan.device}:
+                _require_handles(node, plan.device, first, device)
 
 
-def _require_handles(node: Node, device: str, other: Node, elsewhere: str) -> None:
+def _require_handles(node: Node, device: str, first: Node, first_device: str) -> None:
     if not any(
-        dtype is not None and dtype.is_ref for dtype in (_handle_type(node), _handle_type(other))
+        dtype is not None and dtype.is_ref for dtype in (_handle_type(node), _handle_type(first))
     ):
         return
     name = variable_key(node)[1]
     message = (
         f"'{name}' is one variable for {node.op} '{node.name}' on {short_device_name(device)} and "
-        f"{other.op} '{other.name}' on {short_device_name(elsewhere)}; "
+        f"{first.op} '{first.name}' on {short_device_name(first_device)}; "
         "a reference variable must stay on one device when a GPU is real"
     )
     hint = "put both on one device, or take handles (VarHandleOp)"
@@ -61,20 +61,22 @@ class SharedVariables:
     `lanes` are those of the run, by device.
     """
 
-    def __init__(self, card: GpuContext, lanes: Mapping[str, GpuStream]) -> None:
-        self._array, self._lanes = card.array, lanes
+    def __init__(self, context: GpuContext, streams: Mapping[str, GpuStream]) -> None:
+        self._array, self._streams = context.array, streams
         # who used a variable last, and the value of it that all gpus have borrowed
         self._last: dict[Variable, GpuStream] = {}
         self._lent: dict[Variable, Any] = {}
 
-    def use(self, cell: Variable, lane: GpuStream) -> None:
+    def use(self, variable: Variable, stream: GpuStream) -> None:
         """A kernel of a gpu is going to read a variable, or to replace its value."""
-        if len(self._lanes) < 2:
+        if len(self._streams) < 2:
             return
-        before, self._last[cell] = self._last.get(cell, lane), lane
-        if before is lane:
+        previous, self._last[variable] = self._last.get(variable, stream), stream
+        if previous is stream:
             return
-        lane.follow([before])
-        if type(cell.value) is self._array and self._lent.get(cell) is not cell.value:
+        stream.follow([previous])
+        if type(variable.value) is self._array and self._lent.get(variable) is not variable.value:
             # any of them may be the last one to read it
-            cell.value = self._lent[cell] = lane.lend(cell.value, [*self._lanes.values()])
+            variable.value = self._lent[variable] = stream.lend(
+                variable.value, [*self._streams.values()]
+            )

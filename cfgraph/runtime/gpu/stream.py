@@ -79,19 +79,19 @@ class _LentArray:
     Where it is that of another gpu, `owner`, the first of them is charged for it until then.
     """
 
-    def __init__(self, array: Any, lanes: Sequence[GpuStream], owner: GpuStream | None) -> None:
-        self.array, self.lanes, self.owner = array, lanes, owner
+    def __init__(self, array: Any, streams: Sequence[GpuStream], owner: GpuStream | None) -> None:
+        self.array, self.streams, self.owner = array, streams, owner
         self._charge(array.nbytes)
 
     def _charge(self, size: int) -> None:
         if self.owner is not None:
             self.owner.pool.lend(size)
-            self.lanes[0].pool.lend(-size)
+            self.streams[0].pool.lend(-size)
 
     def __del__(self) -> None:
         self._charge(-self.array.nbytes)
-        for lane in self.lanes:
-            lane.hold(self.array)
+        for stream in self.streams:
+            stream.retain(self.array)
 
 
 _RetainedArrays: TypeAlias = "deque[tuple[Any, Any]]"
@@ -100,16 +100,18 @@ _RetainedArrays: TypeAlias = "deque[tuple[Any, Any]]"
 class GpuStream:
     """The streams of one gpu. Its methods are called while it is `current`, unless they say so."""
 
-    def __init__(self, card: GpuContext, device: str) -> None:
-        self.card = card
+    def __init__(self, context: GpuContext, device: str) -> None:
+        self.context = context
         self.device = device
-        self._cuda = card.xp.cuda
-        self.compute, self.to, self.fro = (self._cuda.Stream(non_blocking=True) for _ in range(3))
-        self.pool = GpuMemoryPool(self._cuda, card.give_up)
+        self._cuda = context.xp.cuda
+        self.compute, self.to_host_stream, self.to_device_stream = (
+            self._cuda.Stream(non_blocking=True) for _ in range(3)
+        )
+        self.pool = GpuMemoryPool(self._cuda, context.release_all)
         # copies that were begun before anybody waits for them, by the identity of the array
         self._early: dict[int, tuple[Any, DeviceCopy]] = {}
         # what copies of each stream read or write, until they are done
-        self._held: tuple[_RetainedArrays, _RetainedArrays, _RetainedArrays] = (
+        self._retained: tuple[_RetainedArrays, _RetainedArrays, _RetainedArrays] = (
             deque(),
             deque(),
             deque(),
@@ -124,18 +126,18 @@ class GpuStream:
         stack.enter_context(self.compute)
         return stack
 
-    def give_up(self) -> None:
+    def release_all(self) -> None:
         """Wait for what is under way, and give all memory back that nobody uses."""
-        for stream in (self.compute, self.to, self.fro):
+        for stream in (self.compute, self.to_host_stream, self.to_device_stream):
             stream.synchronize()
-        self.let_go()
+        self.release_finished()
         self.pool.free()
 
-    def follow(self, others: Sequence[GpuStream]) -> None:
+    def follow(self, streams: Sequence[GpuStream]) -> None:
         """Do nothing before the others have done what they have to do so far; not `current`."""
-        for other in others:
+        for other in streams:
             if other is not self:
-                self.compute.wait_event(self._mark(other.compute))
+                self.compute.wait_event(self._record(other.compute))
 
     def between(self, start: Any, end: Any) -> int:
         """The nanoseconds from one event to another, both over."""
@@ -147,41 +149,41 @@ class GpuStream:
         if (
             size <= SMALL_COPY
             or not isinstance(value, np.ndarray)
-            or not self.card.holds(value.dtype)
+            or not self.context.supports(value.dtype)
         ):
-            return self.card.to_device(value)
-        self.let_go()
+            return self.context.to_device(value)
+        self.release_finished()
         pinned = self._pinned(value.shape, value.dtype)
         np.copyto(pinned, value)
-        return self._from(pinned)
+        return self._upload(pinned)
 
-    def back(self, copy: DeviceCopy) -> Any:
+    def copy_back(self, copy: DeviceCopy) -> Any:
         """The array that was copied to the host, on the card again."""
-        self.let_go()
-        self.fro.wait_event(copy.done)
-        return self._from(copy.array)
+        self.release_finished()
+        self.to_device_stream.wait_event(copy.done)
+        return self._upload(copy.array)
 
-    def _from(self, pinned: np.ndarray) -> Any:
+    def _upload(self, pinned: np.ndarray) -> Any:
         """Copy pinned memory to the card; nobody waits but what reads it there."""
-        with self.fro:
-            array = self.card.xp.empty(pinned.shape, pinned.dtype)
-        start = self._start(self.fro)
-        array.set(pinned, stream=self.fro)
-        done = self._done(self.fro, start, pinned.nbytes, out=False)
+        with self.to_device_stream:
+            array = self.context.xp.empty(pinned.shape, pinned.dtype)
+        start = self._start_event(self.to_device_stream)
+        array.set(pinned, stream=self.to_device_stream)
+        done = self._end_event(self.to_device_stream, start, pinned.nbytes, out=False)
         self.compute.wait_event(done)
-        self._hold(self.fro, done, pinned)
+        self._retain(self.to_device_stream, done, pinned)
         return self.lend(array)
 
     def to_host(self, value: Any) -> Any:
         """A value as NumPy has it; waits for its copy."""
-        if type(value) is not self.card.array:
+        if type(value) is not self.context.array:
             return value
         early = self._early.pop(id(value), None)
         return (early[1] if early else self.copy(value)).wait()
 
-    def begin(self, value: Any) -> None:
+    def start_copy(self, value: Any) -> None:
         """Begin the copy of a value that the host is going to ask for."""
-        if type(value) is self.card.array:
+        if type(value) is self.context.array:
             key = id(value)
             ref = weakref.ref(value, lambda ref: self._early.pop(key, None))
             self._early[key] = ref, self.copy(value)
@@ -189,32 +191,32 @@ class GpuStream:
     def copy(self, value: Any) -> DeviceCopy:
         """Copy an array to pinned memory; nobody waits."""
         if not value.size:
-            return DeviceCopy(np.empty(value.shape, value.dtype), self._mark(self.compute))
-        self.let_go()
+            return DeviceCopy(np.empty(value.shape, value.dtype), self._record(self.compute))
+        self.release_finished()
         stream, pinned = self.compute, self._pinned(value.shape, value.dtype)
         value = self._in_order(value)
         if value.nbytes > SMALL_COPY:
-            stream = self.to
-            stream.wait_event(self._mark(self.compute))
-        start = self._start(stream)
+            stream = self.to_host_stream
+            stream.wait_event(self._record(self.compute))
+        start = self._start_event(stream)
         value.get(stream=stream, out=pinned, blocking=False)
-        done = self._done(stream, start, pinned.nbytes, out=True)
+        done = self._end_event(stream, start, pinned.nbytes, out=True)
         # if nobody waits, memory that is still written to must not be given to another copy
-        self._hold(stream, done, (value, pinned))
+        self._retain(stream, done, (value, pinned))
         return DeviceCopy(pinned, done)
 
     def post(self, value: Any, *, to_host: bool) -> Any:
         """A message with an array, on its way to the host or to another gpu of the card."""
-        if type(value) is not self.card.array:
+        if type(value) is not self.context.array:
             return value
         value = self._in_order(value)
         copy = self.copy(value) if to_host else None
-        return GpuMessage(value, self._mark(self.compute), copy)
+        return GpuMessage(value, self._record(self.compute), copy)
 
     def collect(self, message: Any, sender: GpuStream | None, *, to_host: bool) -> Any:
         """The value of a message, from another gpu or a host, where it is wanted."""
         if not isinstance(message, GpuMessage):
-            if type(message) is not self.card.array or sender is None:
+            if type(message) is not self.context.array or sender is None:
                 return self.to_host(message) if to_host else self.to_device(message)
             with sender.current():
                 message = sender.post(message, to_host=to_host)
@@ -240,29 +242,29 @@ class GpuStream:
         loan, data = _LentArray(array, readers or (self,), owner), array.data
         memory = cuda.UnownedMemory(data.ptr, array.nbytes, loan, data.device_id)
         pointer = cuda.MemoryPointer(memory, 0)
-        return self.card.array(array.shape, array.dtype, memptr=pointer)
+        return self.context.array(array.shape, array.dtype, memptr=pointer)
 
     def _in_order(self, value: Any) -> Any:
         """The array, its elements one behind the other."""
         if value.flags.c_contiguous:
             return value
-        return self.card.xp.ascontiguousarray(value)
+        return self.context.xp.ascontiguousarray(value)
 
     def _event(self) -> Any:
         return self._cuda.Event(disable_timing=True)
 
-    def _mark(self, stream: Any) -> Any:
+    def _record(self, stream: Any) -> Any:
         """The event behind all that a stream has to do so far."""
         return stream.record(self._event())
 
-    def _start(self, stream: Any) -> Any:
+    def _start_event(self, stream: Any) -> Any:
         """The event before a copy, where its time is wanted."""
         return None if self.timed is None else stream.record()
 
-    def _done(self, stream: Any, start: Any, size: int, *, out: bool) -> Any:
+    def _end_event(self, stream: Any, start: Any, size: int, *, out: bool) -> Any:
         """The event behind a copy."""
         if start is None or self.timed is None:
-            return self._mark(stream)
+            return self._record(stream)
         end = stream.record()
         self.timed.append(TimedCopy(out, size, start, end))
         return end
@@ -285,28 +287,28 @@ class GpuStream:
 
     def _pinned_again(self, size: int) -> Any:
         """Memory of the host when what was held of it for copies is given up."""
-        self.card.give_up()
+        self.context.release_all()
         try:
             return self._cuda.alloc_pinned_memory(size)
         except RuntimeError as error:
             message = f"no memory of the host that the card can copy from or to: {error}"
             raise MemoryError(message) from None
 
-    def hold(self, what: Any) -> None:
+    def retain(self, buffers: Any) -> None:
         """Keep something until the kernels that are queued have run; not `current`.
 
         What was kept before goes first: a gpu that only receives and computes asks nowhere else.
         """
-        self.let_go()
-        self._hold(self.compute, self._mark(self.compute), what)
+        self.release_finished()
+        self._retain(self.compute, self._record(self.compute), buffers)
 
-    def _hold(self, stream: Any, done: Any, what: Any) -> None:
+    def _retain(self, stream: Any, done: Any, buffers: Any) -> None:
         """Keep what a copy of a stream uses until an event has passed."""
-        place = 0 if stream is self.compute else 1 if stream is self.to else 2
-        self._held[place].append((done, what))
+        index = 0 if stream is self.compute else 1 if stream is self.to_host_stream else 2
+        self._retained[index].append((done, buffers))
 
-    def let_go(self) -> None:
+    def release_finished(self) -> None:
         """Let go of what finished copies have used."""
-        for held in self._held:
-            while held and held[0][0].done:
-                held.popleft()
+        for retained in self._retained:
+            while retained and retained[0][0].done:
+                retained.popleft()

@@ -36,7 +36,7 @@ class _DeferredEvent(NamedTuple):
     """An event, and where its times come from."""
 
     event: TraceEvent
-    lane: GpuStream | None
+    stream: GpuStream | None
     start: Any
     end: Any
 
@@ -48,94 +48,101 @@ class GpuTrace:
         self.began = began
         self._memory = observer if isinstance(observer, MemoryTrace) else None
         inner = observer.observer if isinstance(observer, MemoryTrace) else observer
-        parts = inner.observers if isinstance(inner, Tee) else (inner,)
-        self._later = [one for one in parts if getattr(one, "deferred", False)]
-        self._now = [one for one in parts if one not in self._later]
+        observers = inner.observers if isinstance(inner, Tee) else (inner,)
+        self._deferred = [
+            deferred for deferred in observers if getattr(deferred, "deferred", False)
+        ]
+        self._immediate = [deferred for deferred in observers if deferred not in self._deferred]
         self._pending: list[_DeferredEvent] = []
         # an event of the card, and when that was
         self._origin: tuple[Any, int] = (None, 0)
-        self._lanes: dict[str, GpuStream] = {}
+        self._streams: dict[str, GpuStream] = {}
 
-    def wrap(self, device: str, lane: GpuStream | None) -> FireWrapper:
+    def wrap(self, device: str, stream: GpuStream | None) -> FireWrapper:
         """What is put around the closures of a device."""
-        if lane is not None:
-            self._lanes[device] = lane
-        told = _DeviceObserver(self, lane)
-        inner = trace_wrapper(told, device, self.began)
+        if stream is not None:
+            self._streams[device] = stream
+        outputs = _DeviceObserver(self, stream)
+        inner = trace_wrapper(outputs, device, self.began)
 
         def wrap(
             plan: NodePlan, ports: list[Consumers], live: Fire, dead: Fire
         ) -> tuple[Fire, Fire]:
-            timed = told.timed(live) if lane is not None and self._later else live
+            timed = outputs.timed(live) if stream is not None and self._deferred else live
             return inner(plan, ports, timed, dead)
 
         return wrap
 
-    def begin(self) -> None:
+    def start(self) -> None:
         """Note when the clock of the card begins: one for all streams, which have nothing to do."""
-        for lane in self._lanes.values():
-            lane.compute.synchronize()
-            self._origin = lane.compute.record(), time.perf_counter_ns() - self.began
+        for stream in self._streams.values():
+            stream.compute.synchronize()
+            self._origin = stream.compute.record(), time.perf_counter_ns() - self.began
             self._origin[0].synchronize()
             # where somebody hears of it in the end
-            lane.timed = [] if self._later else None
+            stream.timed = [] if self._deferred else None
 
     def event(self, event: TraceEvent) -> None:
         """Take what is no token: notes, copies as they begin."""
-        self.take(event, self._lanes.get(event.device), None, None)
+        self.record(event, self._streams.get(event.device), None, None)
 
-    def swapped(self, device: str, node: str, *, out: bool) -> None:
+    def name_swap(self, device: str, node: str, *, out: bool) -> None:
         """Name the last copy: what a node pushed is on its way."""
-        lane = self._lanes.get(device)
-        if lane is not None:
-            lane.name_copy(node, SWAP_OUT if out else SWAP_IN)
+        stream = self._streams.get(device)
+        if stream is not None:
+            stream.name_copy(node, SWAP_OUT if out else SWAP_IN)
 
-    def take(self, event: TraceEvent, lane: GpuStream | None, start: Any, end: Any) -> None:
+    def record(self, event: TraceEvent, stream: GpuStream | None, start: Any, end: Any) -> None:
         """Take an event as it happens."""
         if self._memory is not None:
-            event = self._memory.noted(event)
-        event = event._replace(real=lane is not None)
+            event = self._memory.with_memory(event)
+        event = event._replace(real=stream is not None)
         # the card tells of its copies with the token that began them
-        if self._later and (lane is None or event.kind != "copy"):
-            self._put_off(event, lane, start, end)
-        if self._now:
-            if lane is not None:
-                told = tuple(map_contained(value, lane.to_host) for value in event.outputs)
-                event = event._replace(outputs=told)
-            for observer in self._now:
+        if self._deferred and (stream is None or event.kind != "copy"):
+            self._defer(event, stream, start, end)
+        if self._immediate:
+            if stream is not None:
+                outputs = tuple(map_contained(value, stream.to_host) for value in event.outputs)
+                event = event._replace(outputs=outputs)
+            for observer in self._immediate:
                 observer.event(event)
 
-    def _put_off(self, event: TraceEvent, lane: GpuStream | None, start: Any, end: Any) -> None:
+    def _defer(self, event: TraceEvent, stream: GpuStream | None, start: Any, end: Any) -> None:
         """Keep an event until the run is over, and the copies that it began."""
-        copies = None if lane is None else lane.timed
-        if lane is not None:
+        copies = None if stream is None else stream.timed
+        if stream is not None:
             # what is copied to be told is no copy of the run's
-            lane.timed = None
-        outputs = tuple(_deferred_value(lane, value) for value in event.outputs)
-        self._pending.append(_DeferredEvent(event._replace(outputs=outputs), lane, start, end))
-        if lane is not None and copies is not None:
-            self._pending += (_copy_event(event, lane, copy) for copy in copies)
-            lane.timed = []
+            stream.timed = None
+        outputs = tuple(_deferred_value(stream, value) for value in event.outputs)
+        self._pending.append(_DeferredEvent(event._replace(outputs=outputs), stream, start, end))
+        if stream is not None and copies is not None:
+            self._pending += (_copy_event(event, stream, copy) for copy in copies)
+            stream.timed = []
 
     def close(self) -> None:
         """Hand on what was put off."""
-        for lane in self._lanes.values():
-            lane.timed = None
+        for stream in self._streams.values():
+            stream.timed = None
         pending, self._pending = self._pending, []
-        for one in pending:
-            event = self._dated(one)
-            for observer in self._later:
+        for deferred in pending:
+            event = self._with_gpu_times(deferred)
+            for observer in self._deferred:
                 observer.event(event)
 
-    def _dated(self, one: _DeferredEvent) -> TraceEvent:
+    def _with_gpu_times(self, deferred: _DeferredEvent) -> TraceEvent:
         """An event with its values, and the times of the card."""
-        outputs = tuple(v.wait() if isinstance(v, DeviceCopy) else v for v in one.event.outputs)
-        event = one.event._replace(outputs=outputs)
-        if one.lane is None or one.end is None:
+        outputs = tuple(
+            v.wait() if isinstance(v, DeviceCopy) else v for v in deferred.event.outputs
+        )
+        event = deferred.event._replace(outputs=outputs)
+        if deferred.stream is None or deferred.end is None:
             return event
         origin, began = self._origin
-        one.end.synchronize()
-        start, end = (began + one.lane.between(origin, mark) for mark in (one.start, one.end))
+        deferred.end.synchronize()
+        start, end = (
+            began + deferred.stream.between(origin, moment)
+            for moment in (deferred.start, deferred.end)
+        )
         return event._replace(start_ns=start, end_ns=end)
 
 
@@ -148,22 +155,22 @@ class GpuCopyTimer(InstantCopyTimer):
 
     def copy(self, device: str, node: str, size: int, *, out: bool) -> float:
         """They are there for all that the host has to know."""
-        self.trace.swapped(device, node, out=out)
+        self.trace.name_swap(device, node, out=out)
         return super().copy(device, node, size, out=out)
 
 
 class _DeviceObserver:
     """The observer of one device: it knows between which events of the card a token ran."""
 
-    def __init__(self, owner: GpuTrace, lane: GpuStream | None) -> None:
-        self.owner, self.lane = owner, lane
+    def __init__(self, owner: GpuTrace, stream: GpuStream | None) -> None:
+        self.owner, self.stream = owner, stream
         self._start: Any = None
         self._end: Any = None
 
     def timed(self, live: Fire) -> Fire:
         """A closure between two events of the card."""
-        assert self.lane is not None
-        compute = self.lane.compute
+        assert self.stream is not None
+        compute = self.stream.compute
 
         def fire(iteration: Iteration) -> None:
             self._start = compute.record()
@@ -174,22 +181,24 @@ class _DeviceObserver:
 
     def event(self, event: TraceEvent) -> None:
         """Hand on one event."""
-        self.owner.take(event, self.lane, self._start, self._end)
+        self.owner.record(event, self.stream, self._start, self._end)
         self._start = self._end = None
 
 
-def _deferred_value(lane: GpuStream | None, value: Any) -> Any:
+def _deferred_value(stream: GpuStream | None, value: Any) -> Any:
     """What is kept of a value until the run is over: a copy on its way, or an outline."""
-    if lane is None or type(value) is not lane.card.array:
+    if stream is None or type(value) is not stream.context.array:
         return value
     return (
-        lane.copy(value) if value.nbytes <= SMALL_COPY else AbstractTensor(value.dtype, value.shape)
+        stream.copy(value)
+        if value.nbytes <= SMALL_COPY
+        else AbstractTensor(value.dtype, value.shape)
     )
 
 
-def _copy_event(token: TraceEvent, lane: GpuStream, copy: TimedCopy) -> _DeferredEvent:
+def _copy_event(token: TraceEvent, stream: GpuStream, copy: TimedCopy) -> _DeferredEvent:
     """A copy that began as a token ran: of its own values unless it says of whose."""
     text = copy.text or (TO_HOST if copy.out else FROM_HOST)
     event = TraceEvent(token.device, copy.node or token.node, "", ROOT_FRAME, 0, False, 0, 0)
     event = event._replace(kind="copy", text=text, bytes=copy.bytes, real=True)
-    return _DeferredEvent(event, lane, copy.start, copy.end)
+    return _DeferredEvent(event, stream, copy.start, copy.end)

@@ -47,7 +47,7 @@ def load_jax() -> Any:
     return jax
 
 
-def gpu_transfer(lane: GpuStream) -> ArrayTransfer:
+def gpu_transfer(stream: GpuStream) -> ArrayTransfer:
     """The way of values between a gpu on a card and XLA there.
 
     Raises Unsupported where jax has no CUDA.
@@ -58,14 +58,14 @@ def gpu_transfer(lane: GpuStream) -> ArrayTransfer:
     except (RuntimeError, ValueError) as error:
         message = f"jax does not use the card: {str(error).partition(chr(10))[0]}"
         raise Unsupported(message, hint="install jax[cuda13]", code="CFG710") from None
-    card = lane.card
+    context = stream.context
 
-    def taken(value: Any) -> Any:
+    def from_jax(value: Any) -> Any:
         # jax gives memory to what it runs next as soon as nobody has it: kernels that are still to
         # read it must have run by then
-        return lane.lend(card.xp.from_dlpack(value))
+        return stream.lend(context.xp.from_dlpack(value))
 
-    return DlpackTransfer(library, device, card.array, taken, lane.to_host)
+    return DlpackTransfer(library, device, context.array, from_jax, stream.to_host)
 
 
 @contextmanager
@@ -112,54 +112,54 @@ class CompiledFunction:
     """
 
     def __init__(self, body: TraceableFunction, inputs: Sequence[Any]) -> None:
-        self._line, self._handover = body.line, body.transfer
-        self._cells = [place for place, item in enumerate(inputs) if isinstance(item, Variable)]
+        self._line, self._transfer = body.line, body.transfer
+        self._variables = [index for index, item in enumerate(inputs) if isinstance(item, Variable)]
         self._arrays = [
-            place
-            for place, item in enumerate(inputs)
-            if place not in body.constant and not isinstance(item, Variable)
+            index
+            for index, item in enumerate(inputs)
+            if index not in body.constant and not isinstance(item, Variable)
         ]
-        self._same = [first_occurrence(inputs, place) for place in self._cells]
-        self._valued = [place for place in self._cells if inputs[place].value is not None]
+        self._same = [first_occurrence(inputs, index) for index in self._variables]
+        self._valued = [index for index in self._variables if inputs[index].value is not None]
         traced = {*self._arrays}
-        self._given: list[Any] = [
-            None if place in traced else item for place, item in enumerate(inputs)
+        self._inputs: list[Any] = [
+            None if index in traced else item for index, item in enumerate(inputs)
         ]
         self._output_readers: list[OutputReader] = []
         self._written: list[tuple[int, OutputReader]] = []
         self._form = "none"
-        self._as_is = isinstance(self._handover, HostTransfer)
+        self._as_is = isinstance(self._transfer, HostTransfer)
         self._call = load_jax().jit(self._trace)
         made = self._computed(inputs)
         if not self._as_is:  # what cannot be taken back shows here
             for item in made:
-                self._handover.take(item, item.ndim == 0)
+                self._transfer.from_jax(item, item.ndim == 0)
         # whether an output is a scalar, where all are computed
-        self._scalars = [taker.scalar for taker in self._output_readers if taker.place >= 0]
+        self._scalars = [reader.scalar for reader in self._output_readers if reader.index >= 0]
         self._plain = len(self._scalars) == len(self._output_readers) and not self._written
 
     def run(self, inputs: Sequence[Any]) -> Any:
         """Compute the outputs, as the handover has them, and assign to variables."""
-        take = self._handover.take
+        from_jax = self._transfer.from_jax
         computed = self._computed(inputs)
         if self._plain:
             results = [
-                take(item, scalar) for item, scalar in zip(computed, self._scalars, strict=True)
+                from_jax(item, scalar) for item, scalar in zip(computed, self._scalars, strict=True)
             ]
         else:
-            arrays = [take(item, item.ndim == 0) for item in computed]
-            for place, taker in self._written:
-                inputs[place].assign(taker.take(inputs, arrays))
-            results = [taker.take(inputs, arrays) for taker in self._output_readers]
+            arrays = [from_jax(item, item.ndim == 0) for item in computed]
+            for index, reader in self._written:
+                inputs[index].assign(reader.read(inputs, arrays))
+            results = [reader.read(inputs, arrays) for reader in self._output_readers]
         if self._form == "single":
             return results[0]
         return tuple(results) if results else None
 
     def _arguments(self, inputs: Sequence[Any]) -> list[Any]:
         """What the compiled function takes: arrays, and the values of variables that have one."""
-        arguments = [inputs[place] for place in self._arrays]
+        arguments = [inputs[index] for index in self._arrays]
         if self._valued:
-            arguments += [inputs[place].value for place in self._valued]
+            arguments += [inputs[index].value for index in self._valued]
         return arguments
 
     def _computed(self, inputs: Sequence[Any]) -> Any:
@@ -167,20 +167,20 @@ class CompiledFunction:
         arguments = self._arguments(inputs)
         if self._as_is:
             return self._call(*arguments)
-        with self._handover.place():
-            return self._call(*map(self._handover.give, arguments))
+        with self._transfer.device_scope():
+            return self._call(*map(self._transfer.to_jax, arguments))
 
     def _trace(self, *traced: Any) -> list[Any]:
         """Run the body on what stands for its inputs; note what each output is."""
-        values, rest = list(self._given), iter(traced)
-        for place in self._arrays:
-            values[place] = next(rest)
+        values, rest = list(self._inputs), iter(traced)
+        for index in self._arrays:
+            values[index] = next(rest)
         twins: dict[int, tuple[Variable, Any]] = {}
-        for place, first in zip(self._cells, self._same, strict=True):
-            value = next(rest) if place in self._valued else None
-            if first == place:
-                twins[place] = _traced_variable(self._given[place], value), value
-            values[place] = twins[first][0]
+        for index, first in zip(self._variables, self._same, strict=True):
+            value = next(rest) if index in self._valued else None
+            if first == index:
+                twins[index] = _traced_variable(self._inputs[index], value), value
+            values[index] = twins[first][0]
         result = self._line.run(TRACING_STEP, *values)
         computed: list[Any] = []
         several = isinstance(result, tuple)
@@ -188,8 +188,8 @@ class CompiledFunction:
         outputs = result if several else () if result is None else (result,)
         self._output_readers = [_output_reader(item, values, computed) for item in outputs]
         self._written = [
-            (place, _output_reader(twin.value, values, computed))
-            for place, (twin, before) in twins.items()
+            (index, _output_reader(twin.value, values, computed))
+            for index, (twin, before) in twins.items()
             if twin.value is not before
         ]
         return computed
@@ -199,39 +199,39 @@ class CompiledFunction:
 class OutputReader:
     """How a value comes back: computed at a place, known, or handed on from an input."""
 
-    place: int = -1
+    index: int = -1
     scalar: bool = False
     source: int = -1
     known: Any = None
 
-    def take(self, inputs: Sequence[Any], computed: Sequence[Any]) -> Any:
+    def read(self, inputs: Sequence[Any], computed: Sequence[Any]) -> Any:
         """The value."""
-        if self.place >= 0:
-            return computed[self.place]
+        if self.index >= 0:
+            return computed[self.index]
         return inputs[self.source] if self.source >= 0 else self.known
 
 
-def first_occurrence(inputs: Sequence[Any], place: int) -> int:
+def first_occurrence(inputs: Sequence[Any], index: int) -> int:
     """The first place of an input that may be given more than once."""
-    return next(other for other, item in enumerate(inputs) if item is inputs[place])
+    return next(first for first, item in enumerate(inputs) if item is inputs[index])
 
 
-def _traced_variable(cell: Variable, value: Any) -> Variable:
+def _traced_variable(variable: Variable, value: Any) -> Variable:
     return Variable(
-        cell.dtype,
-        cell.shape,
-        cell.name,
-        container=cell.container,
-        resource=cell.resource,
+        variable.dtype,
+        variable.shape,
+        variable.name,
+        container=variable.container,
+        resource=variable.resource,
         value=value,
     )
 
 
 def _output_reader(item: Any, values: Sequence[Any], computed: list[Any]) -> OutputReader:
     """How an output comes from the inputs and from what is computed; adds to what is computed."""
-    for place, value in enumerate(values):
+    for index, value in enumerate(values):
         if item is value:
-            return OutputReader(source=place)
+            return OutputReader(source=index)
     if is_known(item):
         return OutputReader(known=item)
     computed.append(item)

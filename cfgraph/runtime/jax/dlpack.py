@@ -19,35 +19,35 @@ XLA_ALIGNMENT: Final = 128
 class ArrayTransfer(Protocol):
     """The way of values to compiled functions and back."""
 
-    def give(self, value: Any) -> Any:
+    def to_jax(self, value: Any) -> Any:
         """A value as jax takes it."""
 
-    def take(self, value: Any, scalar: bool) -> Any:
+    def from_jax(self, value: Any, scalar: bool) -> Any:
         """An array of jax's as the runtime has it; `scalar` is one of rank 0."""
 
-    def known(self, value: Any) -> Any:
+    def host_value(self, value: Any) -> Any:
         """A value that is compiled in, as NumPy has it."""
 
-    def place(self) -> AbstractContextManager[Any]:
+    def device_scope(self) -> AbstractContextManager[Any]:
         """Where what was compiled runs."""
 
 
 class HostTransfer:
     """Between NumPy and jax on the CPU."""
 
-    def give(self, value: Any) -> Any:
+    def to_jax(self, value: Any) -> Any:
         """The value itself."""
         return value
 
-    def take(self, value: Any, scalar: bool) -> Any:
+    def from_jax(self, value: Any, scalar: bool) -> Any:
         """The array as NumPy's; a scalar of rank 0."""
         return np.asarray(value)[()] if scalar else np.asarray(value)
 
-    def known(self, value: Any) -> Any:
+    def host_value(self, value: Any) -> Any:
         """The value itself."""
         return value
 
-    def place(self) -> AbstractContextManager[Any]:
+    def device_scope(self) -> AbstractContextManager[Any]:
         """Where it is."""
         return nullcontext()
 
@@ -71,25 +71,25 @@ class DlpackTransfer:
         self._array, self._from_dlpack = array, from_dlpack
         self._to_host = to_host
 
-    def give(self, value: Any) -> Any:
+    def to_jax(self, value: Any) -> Any:
         """The array of jax's over the same memory."""
         if type(value) is self._array and value.size:
             return self._jax.dlpack.from_dlpack(_aligned(value))
         value = self._to_host(value) if type(value) is self._array else value
         return self._jax.device_put(value, self._device)
 
-    def take(self, value: Any, scalar: bool) -> Any:
+    def from_jax(self, value: Any, scalar: bool) -> Any:
         """The library's array over the same memory."""
         if self._device not in value.devices() or not value.size:
             return np.asarray(value)[()] if scalar else np.asarray(value)
         return self._from_dlpack(value)
 
-    def known(self, value: Any) -> Any:
+    def host_value(self, value: Any) -> Any:
         """The value in the host's memory."""
         return self._to_host(value)
 
     @contextmanager
-    def place(self) -> Iterator[None]:
+    def device_scope(self) -> Iterator[None]:
         """On the device: an array that was handed over does not decide where jax computes.
 
         Products of float32 are float32: by default jax rounds their factors to 10 bits.

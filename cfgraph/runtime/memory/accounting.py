@@ -49,46 +49,50 @@ class MemoryOwner:
 def out_of_memory(memory: DeviceMemory, size: int) -> ExecutionError:
     """The error of a device that has less left than what is asked for."""
     limit = memory.limit or 0
-    holders = memory.holders(memory)
-    asked, left = format_byte_size(size), max(limit - memory.used, 0)
-    free = format_byte_size(left) if format_byte_size(left) != asked else f"{left} B"
+    owners = memory.owners(memory)
+    requested, free_bytes = format_byte_size(size), max(limit - memory.used, 0)
+    free = (
+        format_byte_size(free_bytes)
+        if format_byte_size(free_bytes) != requested
+        else f"{free_bytes} B"
+    )
     device = device_label(memory.device, real=memory.real)
     message = (
-        f"{device} is out of memory: {asked} asked for, {free} free of "
-        f"{format_byte_size(limit)}{_owners_text(holders)}"
+        f"{device} is out of memory: {requested} asked for, {free} free of "
+        f"{format_byte_size(limit)}{_owners_text(owners)}"
     )
-    hint = _hint(memory, size, holders)
+    hint = _hint(memory, size, owners)
     return ExecutionError(message, device=memory.device, hint=hint, code="CFG711")
 
 
 def gpu_out_of_memory(
-    device: str, said: str, memory: DeviceMemory | None, node: object = None
+    device: str, reason: str, memory: DeviceMemory | None, node: object = None
 ) -> ExecutionError:
     """The error of a gpu on a card that has nothing left, whatever the limit; `said` is why."""
-    holders = [] if memory is None else memory.holders(memory)
+    owners = [] if memory is None else memory.owners(memory)
     hint = f"--memory {device} tells who holds it"
     if memory is not None:
-        hint = _hint(memory, 0, holders)
-    message = f"{device} is out of memory: {said}{_owners_text(holders)}"
+        hint = _hint(memory, 0, owners)
+    message = f"{device} is out of memory: {reason}{_owners_text(owners)}"
     return ExecutionError(message, node=node, device=device, hint=hint, code="CFG711")
 
 
-def _owners_text(holders: list[MemoryOwner]) -> str:
+def _owners_text(owners: list[MemoryOwner]) -> str:
     """The greatest holders, and what all others have together."""
-    if not holders:
+    if not owners:
         return ""
-    named = [str(holder) for holder in holders[:_MAX_NAMED_OWNERS]]
-    rest = sorted(holders[_MAX_NAMED_OWNERS:], key=lambda holder: holder.kind)
-    for kind, group in groupby(rest, key=lambda holder: holder.kind):
-        several = list(group)
-        total = format_byte_size(sum(holder.bytes for holder in several))
-        one = len(several) == 1
-        what = several[0].label if one else f"{len(several)} more: {kind}"
+    named = [str(owner) for owner in owners[:_MAX_NAMED_OWNERS]]
+    rest = sorted(owners[_MAX_NAMED_OWNERS:], key=lambda owner: owner.kind)
+    for kind, group in groupby(rest, key=lambda owner: owner.kind):
+        group_owners = list(group)
+        total = format_byte_size(sum(owner.bytes for owner in group_owners))
+        is_single = len(group_owners) == 1
+        what = group_owners[0].label if is_single else f"{len(group_owners)} more: {kind}"
         named.append(f"{what} {total}")
     return f"; held by {'; '.join(named)}"
 
 
-def _hint(memory: DeviceMemory, size: int, holders: list[MemoryOwner]) -> str:
+def _hint(memory: DeviceMemory, size: int, owners: list[MemoryOwner]) -> str:
     """The option that would help most."""
     more = f"--memory {memory.device}={format_byte_size(2 * (memory.limit or 0)).replace(' ', '')}"
     if memory.limit is None:
@@ -96,10 +100,10 @@ def _hint(memory: DeviceMemory, size: int, holders: list[MemoryOwner]) -> str:
     if memory.limit is not None and size > memory.limit:
         return f"this one value needs more: {more}"
     by_kind: dict[str, int] = {}
-    for holder in holders:
-        by_kind[holder.kind] = by_kind.get(holder.kind, 0) + holder.bytes
+    for owner in owners:
+        by_kind[owner.kind] = by_kind.get(owner.kind, 0) + owner.bytes
     most = max(by_kind, key=by_kind.__getitem__, default="")
-    if most == STACK and memory.apart and not memory.swapped_out.count:
+    if most == STACK and memory.is_separate and not memory.swapped_out.count:
         return (
             f"`grad --swap-memory` lets stacks move to the host, `--recompute` saves less; {more}"
         )
@@ -131,7 +135,9 @@ class CountedBuffer:
     memory: DeviceMemory
     plan: NodePlan | None
     host: bool
-    also: bool = False  # a copy of what is in host memory is on the device too, or the other way
+    mirrored: bool = (
+        False  # a copy of what is in host memory is on the device too, or the other way
+    )
     ref: Any = None
 
 
@@ -157,17 +163,17 @@ class DeviceMemory:
     swapped_in: CopyTotals = field(default_factory=CopyTotals)
     stalls: int = 0
     stalled: float = 0.0
-    apart: bool = False
+    is_separate: bool = False
     real: bool = False  # on a card
     running: NodePlan | None = field(default=None, repr=False)
     waits_until: float = 0.0  # the time until which the token that runs waits
     swapper: Swapper = field(init=False, repr=False)
-    holders: Callable[[DeviceMemory], list[MemoryOwner]] = field(
+    owners: Callable[[DeviceMemory], list[MemoryOwner]] = field(
         default=lambda memory: [], repr=False
     )
 
     def __post_init__(self) -> None:
-        self.apart = has_own_memory(self.device)
+        self.is_separate = has_own_memory(self.device)
 
     def claim(self, size: int, *, host: bool = False) -> None:
         """Take bytes. Raises ExecutionError where they are not there."""
@@ -197,7 +203,7 @@ class DeviceMemory:
 
     def end_token(self) -> float:
         """How long the token that ran has waited; counted as a stall."""
-        waited, self.waits_until = max(self.waits_until - self.swapper.times.now(), 0.0), 0.0
+        waited, self.waits_until = max(self.waits_until - self.swapper.timer.now(), 0.0), 0.0
         if waited > 0:
             self.stalls += 1
             self.stalled += waited
@@ -210,41 +216,41 @@ class DeviceMemory:
         self.swapped_out, self.swapped_in = CopyTotals(), CopyTotals()
         self.stalls, self.stalled, self.waits_until = 0, 0.0, 0.0
         self.running = None
-        self.swapper.begin()
+        self.swapper.reset()
 
 
 class MemoryMeter:
     """The memories of a session's devices, and the buffers that are in them."""
 
-    def __init__(self, limits: Mapping[str, int], above: float = DEFAULT_SWAP_ABOVE) -> None:
+    def __init__(self, limits: Mapping[str, int], swap_above: float = DEFAULT_SWAP_ABOVE) -> None:
         # not a number is in no range
-        if not 0 <= above <= 1:
-            message = f"{above:g} is no share of a limit of memory"
+        if not 0 <= swap_above <= 1:
+            message = f"{swap_above:g} is no share of a limit of memory"
             raise UsageError(message, hint="from 0 to 1; 0.7 is 70 %")
-        self.above = above
+        self.swap_above = swap_above
         self.limits = {
             short_device_name(parse_devices(name)[0]): size for name, size in limits.items()
         }
         self.memories: dict[str, DeviceMemory] = {}
-        self.held: dict[int, CountedBuffer] = {}
+        self.buffers: dict[int, CountedBuffer] = {}
         self.makers: dict[int, str] = {}  # the nodes that made stacks and arrays, by identity
 
     def memory(self, device: str) -> DeviceMemory:
         """The memory of a device."""
         name = short_device_name(device)
-        found = self.memories.get(name)
-        if found is None:
-            found = self.memories[name] = DeviceMemory(name, self.limits.get(name))
-            found.swapper = Swapper(found, self, self.above)
-        return found
+        memory = self.memories.get(name)
+        if memory is None:
+            memory = self.memories[name] = DeviceMemory(name, self.limits.get(name))
+            memory.swapper = Swapper(memory, self, self.swap_above)
+        return memory
 
-    def begin(self, times: CopyTimer, holders: Callable[[DeviceMemory], list[MemoryOwner]]) -> None:
+    def begin(self, timer: CopyTimer, owners: Callable[[DeviceMemory], list[MemoryOwner]]) -> None:
         """Begin a run: `times` date its copies, `holders` say who holds what if it fails."""
         self.makers.clear()
         for memory in self.memories.values():
-            memory.holders = holders
+            memory.owners = owners
             memory.begin()
-            memory.swapper.times = times
+            memory.swapper.timer = timer
 
     def require(self, devices: Sequence[str]) -> None:
         """Raise UsageError for a limit on a device that takes no part in a run."""
@@ -253,43 +259,48 @@ class MemoryMeter:
                 message = f"the run has no device {name}, whose memory is to be limited"
                 raise UsageError(message, hint=f"it runs on {short_device_names(devices)}")
 
-    def keep(self, value: Any, memory: DeviceMemory, *, host: bool = False) -> None:
+    def count_value(self, value: Any, memory: DeviceMemory, *, host: bool = False) -> None:
         """Count the buffer behind a value from now on, if it is not counted yet."""
         buffer = buffer_of(value)
-        if buffer is None or id(buffer) in self.held:
+        if buffer is None or id(buffer) in self.buffers:
             return
-        self._keep(buffer, memory, host and memory.apart)
+        self._count_buffer(buffer, memory, host and memory.is_separate)
 
-    def _keep(self, buffer: Buffer, memory: DeviceMemory, host: bool) -> None:
+    def _count_buffer(self, buffer: Buffer, memory: DeviceMemory, host: bool) -> None:
         size = buffer.nbytes
         memory.claim(size, host=host)
-        held = CountedBuffer(size, memory, memory.running, host)
+        counted = CountedBuffer(size, memory, memory.running, host)
         key = id(buffer)
-        self.held[key] = held
-        held.ref = weakref.ref(buffer, lambda ref: self._gone(key))
+        self.buffers[key] = counted
+        counted.ref = weakref.ref(buffer, lambda ref: self._release(key))
 
-    def _gone(self, key: int) -> None:
-        held = self.held.pop(key)
-        held.memory.release(held.bytes, host=held.host)
-        if held.also:
-            held.memory.release(held.bytes, host=not held.host)
+    def _release(self, key: int) -> None:
+        counted = self.buffers.pop(key)
+        counted.memory.release(counted.bytes, host=counted.host)
+        if counted.mirrored:
+            counted.memory.release(counted.bytes, host=not counted.host)
 
-    def cross(self, value: Any, memory: DeviceMemory, size: int, *, out: bool) -> None:
+    def count_crossing(self, value: Any, memory: DeviceMemory, size: int, *, out: bool) -> None:
         """Count a copy between a device's memory and the host's: a value is needed in the other.
 
         The copy stays as long as the value.
         """
         (memory.to_host if out else memory.to_device).add(size)
         buffer = buffer_of(value)
-        held = None if buffer is None else self.held.get(id(buffer))
-        if held is not None and held.memory is memory and held.host is not out and not held.also:
-            memory.claim(held.bytes, host=out)
-            held.also = True
+        counted = None if buffer is None else self.buffers.get(id(buffer))
+        if (
+            counted is not None
+            and counted.memory is memory
+            and counted.host is not out
+            and not counted.mirrored
+        ):
+            memory.claim(counted.bytes, host=out)
+            counted.mirrored = True
 
     def find(self, value: Any) -> CountedBuffer | None:
         """What is counted for a value."""
         buffer = buffer_of(value)
-        return None if buffer is None else self.held.get(id(buffer))
+        return None if buffer is None else self.buffers.get(id(buffer))
 
 
 class MemoryTrace:
@@ -299,7 +310,7 @@ class MemoryTrace:
         self.observer = observer
         self._meter = meter
 
-    def noted(self, event: TraceEvent) -> TraceEvent:
+    def with_memory(self, event: TraceEvent) -> TraceEvent:
         """The event with what its device holds now."""
         memory = self._meter.memories.get(event.device)
         if memory is None or not event.is_token:
@@ -308,4 +319,4 @@ class MemoryTrace:
 
     def event(self, event: TraceEvent) -> None:
         """Hand on one event."""
-        self.observer.event(self.noted(event))
+        self.observer.event(self.with_memory(event))

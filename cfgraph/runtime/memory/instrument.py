@@ -34,110 +34,112 @@ class MemoryInstrumentation:
         self.plan = plan
         self.meter = meter
         self.memory: DeviceMemory = meter.memory(plan.device)
-        self.homes = MemoryPlacement(plan.nodes)
-        self.crossing: dict[Node, list[tuple[int, bool]]] = {}
-        if self.memory.apart:
-            for node, slot, out in self.homes.crossings():
-                place = plan.nodes[node].base + slot
-                self.crossing.setdefault(node, []).append((place, out))
+        self.placement = MemoryPlacement(plan.nodes)
+        self.crossing_slots: dict[Node, list[tuple[int, bool]]] = {}
+        if self.memory.is_separate:
+            for node, slot, out in self.placement.crossings():
+                index = plan.nodes[node].base + slot
+                self.crossing_slots.setdefault(node, []).append((index, out))
         for node_plan in plan.nodes.values():
-            self._count(node_plan)
+            self._instrument(node_plan)
 
-    def _host(self, item: Output) -> bool:
-        return self.memory.apart and self.homes.is_host(item)
+    def _is_host(self, output: Output) -> bool:
+        return self.memory.is_separate and self.placement.is_host(output)
 
-    def _count(self, plan: NodePlan) -> None:
+    def _instrument(self, plan: NodePlan) -> None:
         """Give a node a kernel that counts what it makes."""
         op = plan.op
         if op.role is Role.RECV:
-            plan.kernel = self._landing(plan)
+            plan.kernel = self._receive_kernel(plan)
         elif (
-            op.placement.swap_role == "push" and plan.node.attr("swap_memory") and self.memory.apart
+            op.placement.swap_role == "push"
+            and plan.node.attr("swap_memory")
+            and self.memory.is_separate
         ):
-            plan.kernel = self._pushing(plan.kernel)
+            plan.kernel = self._push_kernel(plan.kernel)
         elif op.placement.swap_role == "pop":
-            plan.kernel = self._popping(plan.kernel)
+            plan.kernel = self._pop_kernel(plan.kernel)
         elif not op.role:
-            plan.kernel = self._making(plan)
+            plan.kernel = self._counting_kernel(plan)
 
-    def _making(self, plan: NodePlan) -> Kernel:
-        kernel, memory, keep = plan.kernel, self.memory, self.meter.keep
+    def _counting_kernel(self, plan: NodePlan) -> Kernel:
+        kernel, memory, count = plan.kernel, self.memory, self.meter.count_value
         makers = self.meter.makers
-        hosts = [self._host(Output(plan.node, port)) for port in range(plan.outputs)]
+        hosts = [self._is_host(Output(plan.node, port)) for port in range(plan.outputs)]
 
         def run(*inputs: Any) -> Any:
             result = kernel(*inputs)
             if len(hosts) == 1:
-                keep(result, memory, host=hosts[0])
+                count(result, memory, host=hosts[0])
             else:
                 for value, host in zip(result or (), hosts, strict=True):
-                    keep(value, memory, host=host)
+                    count(value, memory, host=host)
             return result
 
         def run_stateful(*inputs: Any) -> Any:
             result = run(*inputs)
-            for item in inputs:
-                if isinstance(item, Variable):
-                    keep(item.value, memory)
+            for output in inputs:
+                if isinstance(output, Variable):
+                    count(output.value, memory)
             if isinstance(result, Stack | TensorArray):
                 makers[id(result)] = plan.node.name
             return result
 
         return run_stateful if plan.op.effects.stateful else run
 
-    def _pushing(self, kernel: Kernel) -> Kernel:
+    def _push_kernel(self, kernel: Kernel) -> Kernel:
         swapper = self.memory.swapper
 
         def push(step: Any, stack: Stack, value: Any) -> Any:
             result = kernel(step, stack, value)
-            swapper.pushed(stack)
+            swapper.after_push(stack)
             return result
 
         return push
 
-    def _popping(self, kernel: Kernel) -> Kernel:
+    def _pop_kernel(self, kernel: Kernel) -> Kernel:
         swapper = self.memory.swapper
-        return lambda step, stack: swapper.popped(kernel(step, stack), stack)
+        return lambda step, stack: swapper.after_pop(kernel(step, stack), stack)
 
-    def _landing(self, plan: NodePlan) -> Kernel:
+    def _receive_kernel(self, plan: NodePlan) -> Kernel:
         """A message is a copy, but for one from the same device, or one that came by itself."""
         receive, key = plan.kernel, rendezvous_key(plan.node)
         source = self.meter.memory(key.send_device)
         if source is self.memory:
             return receive
-        memory, host = self.memory, self._host(plan.node.output())
-        crosses, peer = memory.apart and not host, source.apart
-        keep = self._land if receive is identity else self._kept
+        memory, host = self.memory, self._is_host(plan.node.output())
+        crosses, peer = memory.is_separate and not host, source.is_separate
+        count = self._count_copy if receive is identity else self._counted
 
-        def land(message: Any) -> Any:
+        def receive_copy(message: Any) -> Any:
             if message is None:
                 return None
             if crosses:
                 (memory.from_devices if peer else memory.to_device).add(message_bytes(message))
-            return keep(receive(message), host)
+            return count(receive(message), host)
 
-        return land
+        return receive_copy
 
-    def _land(self, value: Any, host: bool) -> Any:
-        return self._kept(copy_of_value(value), host)
+    def _count_copy(self, value: Any, host: bool) -> Any:
+        return self._counted(copy_of_value(value), host)
 
     def wrap(self, inner: FireWrapper | None) -> FireWrapper:
         """Note what runs, and count what crosses, before what `inner` puts around a node."""
-        memory, cross = self.memory, self.meter.cross
+        memory, count_crossing = self.memory, self.meter.count_crossing
 
         def wrap(
             plan: NodePlan, ports: list[Consumers], live: Fire, dead: Fire
         ) -> tuple[Fire, Fire]:
             if inner is not None:
                 live, dead = inner(plan, ports, live, dead)
-            slots = self.crossing.get(plan.node, ())
+            slots = self.crossing_slots.get(plan.node, ())
             sent = plan.base if self._copies_out(plan) else -1
 
             def fire(iteration: Iteration) -> None:
                 memory.running = plan
-                for place, out in slots:
-                    value = iteration.values[place]
-                    cross(value, memory, message_bytes(value), out=out)
+                for index, out in slots:
+                    value = iteration.values[index]
+                    count_crossing(value, memory, message_bytes(value), out=out)
                 if sent >= 0:
                     memory.to_host.add(message_bytes(iteration.values[sent]))
                 live(iteration)
@@ -151,31 +153,35 @@ class MemoryInstrumentation:
 
     def _copies_out(self, plan: NodePlan) -> bool:
         """True for a Send from this device's own memory to a host."""
-        if plan.op.role is not Role.SEND or not self.memory.apart:
+        if plan.op.role is not Role.SEND or not self.memory.is_separate:
             return False
         if has_own_memory(rendezvous_key(plan.node).recv_device):
             return False
-        return not self.homes.is_host(plan.node.inputs[0])
+        return not self.placement.is_host(plan.node.inputs[0])
 
-    def feed(self, send: Send, item: Output) -> Send:
+    def feed_sender(self, send: Send, output: Output) -> Send:
         """Deliver a fed value, which comes from the host."""
-        memory, host = self.memory, self._host(item)
-        if not memory.apart or host:
-            return lambda iteration, value: send(iteration, self._kept(value, host))
+        memory, host = self.memory, self._is_host(output)
+        if not memory.is_separate or host:
+            return lambda iteration, value: send(iteration, self._counted(value, host))
 
         def deliver(iteration: Iteration, value: Any) -> int:
             memory.to_device.add(message_bytes(value))
-            keep = self._kept if is_gpu_array(value) else self._land
-            return send(iteration, keep(value, host))
+            count = self._counted if is_gpu_array(value) else self._count_copy
+            return send(iteration, count(value, host))
 
         return deliver
 
-    def _kept(self, value: Any, host: bool) -> Any:
-        self.meter.keep(value, self.memory, host=host)
+    def _counted(self, value: Any, host: bool) -> Any:
+        self.meter.count_value(value, self.memory, host=host)
         return value
 
-    def fetched(self, results: Sequence[Any]) -> None:
+    def count_fetched(self, results: Sequence[Any]) -> None:
         """Count the copies of fetched values to the host."""
-        for place, item in self.plan.fetches.items():
-            if self.memory.apart and not self._host(item) and hasattr(results[place], "nbytes"):
-                self.memory.to_host.add(message_bytes(results[place]))
+        for index, output in self.plan.fetches.items():
+            if (
+                self.memory.is_separate
+                and not self._is_host(output)
+                and hasattr(results[index], "nbytes")
+            ):
+                self.memory.to_host.add(message_bytes(results[index]))

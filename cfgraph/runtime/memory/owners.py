@@ -39,17 +39,21 @@ class _OwnerSearch:
         """Count what is on the device, and was not seen before, for a holder."""
         for value in values:
             buffer = buffer_of(value)
-            held = None if buffer is None else self.meter.held.get(id(buffer))
-            if held is not None:
-                self.take(kind, name, id(buffer), held)
+            counted = None if buffer is None else self.meter.buffers.get(id(buffer))
+            if counted is not None:
+                self.add_buffer(kind, name, id(buffer), counted)
 
-    def take(self, kind: str, name: str, key: int, held: CountedBuffer) -> None:
+    def add_buffer(self, kind: str, name: str, key: int, counted: CountedBuffer) -> None:
         """Count one buffer."""
-        if held.memory is not self.memory or key in self.seen or (held.host and not held.also):
+        if (
+            counted.memory is not self.memory
+            or key in self.seen
+            or (counted.host and not counted.mirrored)
+        ):
             return
         self.seen.add(key)
         total = self.totals.setdefault((kind, name), [0, 0])
-        total[0] += held.bytes
+        total[0] += counted.bytes
         total[1] += 1
 
 
@@ -61,21 +65,30 @@ def memory_owners(
     for cell in state.objects():
         if isinstance(cell, Variable):
             search.add("variable", cell.name, [cell.value])
-    here = [one for one in executors if short_device_name(one.plan.device) == memory.device]
-    slots = [slot for one in here if one.root is not None for slot in _waiting_values(one.root)]
+    local = [
+        executor
+        for executor in executors
+        if short_device_name(executor.plan.device) == memory.device
+    ]
+    slots = [
+        slot
+        for executor in local
+        if executor.root is not None
+        for slot in _waiting_values(executor.root)
+    ]
     for _, value in slots:
-        found = _container_contents(value, meter.makers.get(id(value), ""))
-        if found is not None:
-            search.add(*found)
+        contents = _container_contents(value, meter.makers.get(id(value), ""))
+        if contents is not None:
+            search.add(*contents)
     for path, value in slots:
         kind = ITERATIONS if path else "values outside of"
         search.add(kind, path or "loops", [value])
-    for key, held in meter.held.items():
-        plan = held.plan
+    for key, counted in meter.buffers.items():
+        plan = counted.plan
         constant = plan is not None and not plan.node.inputs and not plan.op.effects.is_input
-        search.take(*(("", "constants") if constant else ("", "others")), key, held)
-    made = (MemoryOwner(kind, name, *total) for (kind, name), total in search.totals.items())
-    return sorted(made, key=lambda holder: (-holder.bytes, holder.kind, holder.name))
+        search.add_buffer(*(("", "constants") if constant else ("", "others")), key, counted)
+    owners = (MemoryOwner(kind, name, *total) for (kind, name), total in search.totals.items())
+    return sorted(owners, key=lambda owner: (-owner.bytes, owner.kind, owner.name))
 
 
 def _waiting_values(root: FrameState) -> Iterator[tuple[str, Any]]:
@@ -97,7 +110,7 @@ def _waiting_values(root: FrameState) -> Iterator[tuple[str, Any]]:
 def _container_contents(value: Any, maker: str) -> tuple[str, str, list[Any]] | None:
     """What a container holds on the device; None for what is none."""
     if isinstance(value, Stack):
-        items = [item.value if isinstance(item, StackEntry) else item for item in value.items]
+        items = [entry.value if isinstance(entry, StackEntry) else entry for entry in value.items]
         return STACK, maker or value.name, items
     if isinstance(value, TensorArray):
         return "tensor array", maker or value.name, value.kept()

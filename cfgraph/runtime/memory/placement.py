@@ -72,15 +72,15 @@ class MemoryPlacement:
         known = self._known.get(item)
         if known is not None:
             return known
-        way = [item]
+        chain = [item]
         # what a loop hands round is where it came from
-        while (source := self._source(way[-1])) is not None and source not in way:
-            way.append(source)
-        found = self._known.get(way[-1])
-        if found is None:
-            found = self._made(way[-1])
-        self._known.update(dict.fromkeys(way, found))
-        return found
+        while (source := self._forwarded_source(chain[-1])) is not None and source not in chain:
+            chain.append(source)
+        is_host_memory = self._known.get(chain[-1])
+        if is_host_memory is None:
+            is_host_memory = self._is_made_on_host(chain[-1])
+        self._known.update(dict.fromkeys(chain, is_host_memory))
+        return is_host_memory
 
     def crossings(self) -> Iterator[tuple[Node, int, bool]]:
         """The inputs that need a copy, with their slots; true for a copy to the host.
@@ -88,14 +88,18 @@ class MemoryPlacement:
         One copy serves all that read an output there.
         """
         for item, readers in self._readers.items():
-            served: set[bool] = set()
+            copied: set[bool] = set()
             for node, slot in readers:
-                wanted = self.wanted(node, slot)
-                if wanted is not None and wanted is not self.is_host(item) and wanted not in served:
-                    served.add(wanted)
-                    yield node, slot, wanted
+                needs_host = self.needs_host(node, slot)
+                if (
+                    needs_host is not None
+                    and needs_host is not self.is_host(item)
+                    and needs_host not in copied
+                ):
+                    copied.add(needs_host)
+                    yield node, slot, needs_host
 
-    def wanted(self, node: Node, slot: int) -> bool | None:
+    def needs_host(self, node: Node, slot: int) -> bool | None:
         """True for an input that must be in host memory, False on the device, None for any."""
         op = self._nodes[node].op
         if slot in op.slots_of(node, op.placement.host_inputs):
@@ -113,7 +117,7 @@ class MemoryPlacement:
             return None
         return op.placement.host_only or is_host_arithmetic(node, op)
 
-    def _source(self, item: Output) -> Output | None:
+    def _forwarded_source(self, item: Output) -> Output | None:
         """The output that is handed on as this one; None for what a node makes."""
         plan = self._nodes.get(item.node)
         if plan is None or not item.node.inputs:
@@ -127,7 +131,7 @@ class MemoryPlacement:
             return item.node.inputs[item.port]
         return item.node.inputs[-1] if op.placement.swap_role == "push" else None
 
-    def _made(self, item: Output) -> bool:
+    def _is_made_on_host(self, item: Output) -> bool:
         """True for what a node makes in host memory."""
         plan, dtype = self._nodes.get(item.node), item.dtype
         if dtype is None or dtype.is_ref or dtype.is_object:
@@ -137,8 +141,10 @@ class MemoryPlacement:
         op = plan.op
         if op.role is Role.RECV or is_cluster_call(op):
             readers = self._readers.get(item, [])
-            wanted = bool(readers) and all(self.wanted(*reader) is True for reader in readers)
-            return wanted or dtype is dtypes.int32
+            needs_host = bool(readers) and all(
+                self.needs_host(*reader) is True for reader in readers
+            )
+            return needs_host or dtype is dtypes.int32
         if (
             op.role is Role.MERGE
             or item.port in op.placement.host_outputs
@@ -153,11 +159,11 @@ def is_host_arithmetic(node: Node, op: type[Op]) -> bool:
     """True for arithmetic of int32, which is the host's: all that it reads, and all it gives."""
     host = op.slots_of(node, op.placement.host_inputs)
     reads = [t for slot, t in enumerate(registry.input_types(node) or []) if slot not in host]
-    gives = registry.output_types(node) or []
+    writes = registry.output_types(node) or []
     return (
-        bool(gives or reads)
+        bool(writes or reads)
         and all(map(_is_host_dtype, reads))
-        and all(_is_host_dtype(dtype) or dtype is dtypes.bool_ for dtype in gives)
+        and all(_is_host_dtype(dtype) or dtype is dtypes.bool_ for dtype in writes)
     )
 
 

@@ -31,11 +31,11 @@ MAX_PREFETCHES: Final = 2
 class StackEntry:
     """A value on a stack: on the device, in host memory, or on its way; it is `ready` at a time."""
 
-    __slots__ = ("__weakref__", "away", "bytes", "node", "ready", "value")
+    __slots__ = ("__weakref__", "bytes", "host_copy", "node", "ready", "value")
 
     def __init__(self, value: Any, size: int, node: str) -> None:
         self.value: Any = value
-        self.away: Any = None
+        self.host_copy: Any = None
         self.bytes = size
         self.node = node
         self.ready = 0.0
@@ -44,77 +44,77 @@ class StackEntry:
 class SwapCopier:
     """How values move; this one copies them at once. On a card, copies go on by themselves."""
 
-    def out(self, value: Any) -> Any:
+    def copy_out(self, value: Any) -> Any:
         """Copy a value to the host."""
         return copy_of_value(value)
 
-    def back(self, away: Any) -> Any:
+    def copy_back(self, host_copy: Any) -> Any:
         """Copy back what is on the host."""
-        return copy_of_value(away)
+        return copy_of_value(host_copy)
 
-    def arrived(self, away: Any) -> bool:
+    def has_arrived(self, host_copy: Any) -> bool:
         """True once a copy is on the host, and the value it is of may go."""
         return True
 
-    def wait(self, away: Any) -> None:
+    def wait(self, host_copy: Any) -> None:
         """Wait until a copy is on the host."""
 
 
 class Swapper:
     """What one device moves to the host and back."""
 
-    def __init__(self, memory: DeviceMemory, meter: MemoryMeter, above: float) -> None:
+    def __init__(self, memory: DeviceMemory, meter: MemoryMeter, swap_above: float) -> None:
         self.memory = memory
         self.meter = meter
-        self.above = above
-        self.times: CopyTimer = InstantCopyTimer()
-        self.mover = SwapCopier()
+        self.swap_above = swap_above
+        self.timer: CopyTimer = InstantCopyTimer()
+        self.copier = SwapCopier()
         # those on the device, oldest first
-        self.waiting: deque[weakref.ref[StackEntry]] = deque()
+        self.resident: deque[weakref.ref[StackEntry]] = deque()
         # those on their way to the host, and when they are there; till then they are on the device
-        self.leaving: deque[tuple[float, StackEntry]] = deque()
-        self.leaving_bytes = 0
+        self.outgoing: deque[tuple[float, StackEntry]] = deque()
+        self.outgoing_bytes = 0
 
-    def begin(self) -> None:
+    def reset(self) -> None:
         """Forget what an earlier run left."""
-        self.waiting.clear()
-        self.leaving.clear()
-        self.leaving_bytes = 0
+        self.resident.clear()
+        self.outgoing.clear()
+        self.outgoing_bytes = 0
 
-    def pushed(self, stack: Stack) -> None:
+    def after_push(self, stack: Stack) -> None:
         """Look after what was pushed last, and make room if there is little."""
         memory = self.memory
         if memory.limit is None:
             return
         value = stack.items[-1]
         buffer = buffer_of(value)
-        held = self.meter.find(value)
-        if buffer is None or held is None or held.host or held.memory is not memory:
+        counted = self.meter.find(value)
+        if buffer is None or counted is None or counted.host or counted.memory is not memory:
             return
         first = stack.items[0]
         if value.nbytes > SMALL_VALUE and len(stack.items) > 1 and buffer_of(first) is not buffer:
             node = memory.running.node.name if memory.running else ""
-            parked = stack.items[-1] = StackEntry(value, held.bytes, node)
-            while self.waiting and self.waiting[-1]() is None:
-                self.waiting.pop()
-            self.waiting.append(weakref.ref(parked))
-        self.settle()
-        bound = self.above * memory.limit
-        while memory.used - self.leaving_bytes > bound and self._put_out():
+            entry = stack.items[-1] = StackEntry(value, counted.bytes, node)
+            while self.resident and self.resident[-1]() is None:
+                self.resident.pop()
+            self.resident.append(weakref.ref(entry))
+        self.release_arrived()
+        bound = self.swap_above * memory.limit
+        while memory.used - self.outgoing_bytes > bound and self._swap_out_oldest():
             pass
 
-    def popped(self, value: Any, stack: Stack) -> Any:
+    def after_pop(self, value: Any, stack: Stack) -> Any:
         """What was popped, back on the device; those below it follow."""
         if isinstance(value, StackEntry):
             if value.value is None:
-                self._fetch(value)
+                self._swap_in(value)
             self.memory.wait(value.ready)
             value = value.value
-        self.settle()
-        self._fetch_ahead(stack)
+        self.release_arrived()
+        self._prefetch(stack)
         return value
 
-    def _fetch_ahead(self, stack: Stack) -> None:
+    def _prefetch(self, stack: Stack) -> None:
         """Bring back what is popped next, but no more than others have to wait for.
 
         What is on top may take half of what is kept free, the others only what is below it.
@@ -122,66 +122,72 @@ class Swapper:
         limit = self.memory.limit
         if limit is None:
             return
-        fetched, part = 0, (1 + self.above) / 2
-        for item in reversed(stack.items[-PREFETCH_DEPTH:]):
-            if isinstance(item, StackEntry) and item.value is None:
-                if fetched == MAX_PREFETCHES or self.memory.used + item.bytes > part * limit:
+        fetched, fraction = 0, (1 + self.swap_above) / 2
+        for entry in reversed(stack.items[-PREFETCH_DEPTH:]):
+            if isinstance(entry, StackEntry) and entry.value is None:
+                if fetched == MAX_PREFETCHES or self.memory.used + entry.bytes > fraction * limit:
                     return
-                self._fetch(item)
+                self._swap_in(entry)
                 # it may go again: where others need the room, and before those above it
-                self.waiting.appendleft(weakref.ref(item))
+                self.resident.appendleft(weakref.ref(entry))
                 fetched += 1
-            part = self.above
+            fraction = self.swap_above
 
     def make_room(self, size: int) -> None:
         """Wait for what is on its way out, and send out more, until so many bytes are free."""
         memory = self.memory
         assert memory.limit is not None
-        self.settle()
+        self.release_arrived()
         while memory.used + size > memory.limit:
             if not self.relieve():
                 return
 
     def relieve(self) -> bool:
         """Send a value to the host and wait for it; false where none is left to send."""
-        self.settle()
-        if not self.leaving and not self._put_out():
+        self.release_arrived()
+        if not self.outgoing and not self._swap_out_oldest():
             return False
-        self.memory.wait(self.leaving[0][0])
-        self.mover.wait(self.leaving[0][1].away)
-        self.settle()
+        self.memory.wait(self.outgoing[0][0])
+        self.copier.wait(self.outgoing[0][1].host_copy)
+        self.release_arrived()
         return True
 
-    def settle(self) -> None:
+    def release_arrived(self) -> None:
         """Let go of what has arrived in host memory."""
-        now = max(self.times.now(), self.memory.waits_until)
-        arrived = self.mover.arrived
-        while self.leaving and self.leaving[0][0] <= now and arrived(self.leaving[0][1].away):
-            _, parked = self.leaving.popleft()
-            self.leaving_bytes -= parked.bytes
-            parked.value = None
+        now = max(self.timer.now(), self.memory.waits_until)
+        has_arrived = self.copier.has_arrived
+        while (
+            self.outgoing
+            and self.outgoing[0][0] <= now
+            and has_arrived(self.outgoing[0][1].host_copy)
+        ):
+            _, entry = self.outgoing.popleft()
+            self.outgoing_bytes -= entry.bytes
+            entry.value = None
 
-    def _put_out(self) -> bool:
+    def _swap_out_oldest(self) -> bool:
         """Send the oldest value to the host; false if there is none."""
-        while self.waiting:
-            parked = self.waiting.popleft()()
-            if parked is None:
+        while self.resident:
+            entry = self.resident.popleft()()
+            if entry is None:
                 continue
             memory = self.memory
-            parked.away = self.mover.out(parked.value)
-            self.meter.keep(getattr(parked.away, "array", parked.away), memory, host=True)
-            memory.swapped_out.add(parked.bytes)
-            end = self.times.copy(memory.device, parked.node, parked.bytes, out=True)
-            self.leaving.append((max(end, parked.ready), parked))
-            self.leaving_bytes += parked.bytes
+            entry.host_copy = self.copier.copy_out(entry.value)
+            self.meter.count_value(
+                getattr(entry.host_copy, "array", entry.host_copy), memory, host=True
+            )
+            memory.swapped_out.add(entry.bytes)
+            end = self.timer.copy(memory.device, entry.node, entry.bytes, out=True)
+            self.outgoing.append((max(end, entry.ready), entry))
+            self.outgoing_bytes += entry.bytes
             return True
         return False
 
-    def _fetch(self, parked: StackEntry) -> None:
+    def _swap_in(self, entry: StackEntry) -> None:
         """Bring a value back."""
         memory = self.memory
-        value = self.mover.back(parked.away)
-        self.meter.keep(value, memory)
-        parked.value, parked.away = value, None
-        memory.swapped_in.add(parked.bytes)
-        parked.ready = self.times.copy(memory.device, parked.node, parked.bytes, out=False)
+        value = self.copier.copy_back(entry.host_copy)
+        self.meter.count_value(value, memory)
+        entry.value, entry.host_copy = value, None
+        memory.swapped_in.add(entry.bytes)
+        entry.ready = self.timer.copy(memory.device, entry.node, entry.bytes, out=False)

@@ -49,8 +49,8 @@ def test_what_is_computed_in_bfloat16_stays_on_the_card(card: GpuContext) -> Non
     (want,), _ = ran("/cpu:0", ["wide:0"])
     (got,), session = ran("/gpu:0", ["wide:0"], gpu=card)
     np.testing.assert_allclose(got, want, rtol=2e-2, atol=2e-2)
-    assert session.on_card is not None
-    assert not session.on_card.host_fallbacks
+    assert session.gpu_plan is not None
+    assert not session.gpu_plan.host_fallbacks
     memory = session.memory["gpu:0"]
     assert memory.to_device == CopyTotals(1, 256)
     assert memory.to_host == CopyTotals(1, 64)
@@ -77,19 +77,19 @@ def test_the_card_has_no_loop_of_its_own_for_what_is_rounded() -> None:
 
 @pytest.mark.parametrize("value", [BFLOAT16.type(-0.0), np.zeros((0, 2), BFLOAT16)])
 def test_a_value_comes_back_as_it_went(card: GpuContext, value: Any) -> None:
-    lane = card.lane("gpu:0")
-    with lane.current():
-        there = lane.to_device(value)
+    stream = card.stream("gpu:0")
+    with stream.current():
+        there = stream.to_device(value)
         assert type(there) is card.array
-        back = lane.to_host(there)
+        back = stream.to_host(there)
     assert (back.dtype, back.shape, back.tobytes()) == (BFLOAT16, value.shape, value.tobytes())
 
 
 def test_without_loops_for_it_bfloat16_is_the_hosts() -> None:
     old = SimpleNamespace(**{**vars(library), "add": SimpleNamespace(types=["ee->e", "ff->f"])})
     card = GpuContext(old)
-    assert not card.holds(BFLOAT16)
-    assert card.holds(np.dtype(np.float16))
+    assert not card.supports(BFLOAT16)
+    assert card.supports(np.dtype(np.float16))
     assert isinstance(card.to_device(np.ones(2, BFLOAT16)), np.ndarray)
 
 

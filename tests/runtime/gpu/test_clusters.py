@@ -47,7 +47,7 @@ def need(engine: str, card: GpuContext) -> None:
     """Skip, with the reason, where XLA is requested and jax does not use the card."""
     if engine == "xla":
         try:
-            compile.gpu_transfer(card.lane("gpu:0"))
+            compile.gpu_transfer(card.stream("gpu:0"))
         except Unsupported as error:
             pytest.skip(f"{error.message}; {error.hint}")
 
@@ -63,7 +63,7 @@ def test_a_clustered_lstm_on_a_card_gives_what_the_host_gives(
     for one, other in zip(got, want, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6)
     # the body of the loop, and that of its gradient, is one cluster call per iteration
-    calls = [cluster.calls for cluster in session.launches.clusters.values() if cluster.calls]
+    calls = [cluster.calls for cluster in session.cluster_runner.clusters.values() if cluster.calls]
     assert sum(calls) >= work.iterations
 
 
@@ -118,9 +118,9 @@ def test_a_clustered_session_on_a_real_card_agrees(
 def shared(monkeypatch: pytest.MonkeyPatch) -> None:
     """XLA on the stand-in card: its arrays are handed over to jax on the CPU."""
 
-    def way(lane: GpuStream) -> DlpackTransfer:
+    def transfer(stream: GpuStream) -> DlpackTransfer:
         device = load_jax().local_devices(backend="cpu")[0]
-        return DlpackTransfer(load_jax(), device, Array, library.from_dlpack, lane.to_host)
+        return DlpackTransfer(load_jax(), device, Array, library.from_dlpack, stream.to_host)
 
     def hand_over(self: Array, **asked: Any) -> Any:
         assert not self.data.ptr % 16, "CUDA_ERROR_MISALIGNED_ADDRESS"
@@ -134,7 +134,7 @@ def shared(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Array, "__dlpack__", hand_over, raising=False)
     monkeypatch.setattr(Array, "__dlpack_device__", lambda self: (1, 0), raising=False)
     monkeypatch.setattr(library, "from_dlpack", taken, raising=False)
-    monkeypatch.setattr(cluster_runner, "gpu_transfer", way)
+    monkeypatch.setattr(cluster_runner, "gpu_transfer", transfer)
 
 
 needs_jax = pytest.mark.skipif(not has_jax(), reason="the extra `xla` is not installed")
@@ -150,7 +150,7 @@ def test_an_lstm_that_xla_compiled_for_a_card_gives_what_the_host_gives(file: st
     for one, other in zip(session.run(work.fetches, work.feeds), want, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6)
     # the launches that the host would run are planned, and never called
-    called = [cluster for cluster in session.launches.clusters.values() if cluster.calls]
+    called = [cluster for cluster in session.cluster_runner.clusters.values() if cluster.calls]
     assert called
     assert not any(one.refused or one.fused for one in called), [
         (one.refused, one.compilations) for one in called
@@ -160,20 +160,20 @@ def test_an_lstm_that_xla_compiled_for_a_card_gives_what_the_host_gives(file: st
 @needs_jax
 @pytest.mark.usefixtures("shared")
 def test_a_row_is_handed_over_wherever_it_begins() -> None:
-    way = cluster_runner.gpu_transfer(GpuContext(library).lane("gpu:0"))
+    transfer = cluster_runner.gpu_transfer(GpuContext(library).stream("gpu:0"))
     rows = library.asarray(np.arange(6, dtype=np.float32).reshape(2, 3))
     assert rows[1].data.ptr % 16
-    np.testing.assert_array_equal(np.asarray(way.give(rows[1])), [3, 4, 5])
+    np.testing.assert_array_equal(np.asarray(transfer.to_jax(rows[1])), [3, 4, 5])
 
 
 @needs_jax
 @pytest.mark.usefixtures("shared")
 def test_products_on_a_card_keep_all_bits_of_float32() -> None:
-    way, one = (
-        cluster_runner.gpu_transfer(GpuContext(library).lane("gpu:0")),
+    transfer, one = (
+        cluster_runner.gpu_transfer(GpuContext(library).stream("gpu:0")),
         np.ones((2, 2), np.float32),
     )
-    with way.place():
+    with transfer.device_scope():
         assert "HIGHEST" in str(load_jax().make_jaxpr(lambda x: x @ x)(one))
 
 
@@ -182,19 +182,19 @@ def test_memory_of_jax_is_kept_until_the_kernels_that_read_it_have_run(
 ) -> None:
     past = False
     monkeypatch.setattr(library.cuda.Event, "done", property(lambda event: past))
-    given = [Array.over(np.arange(6, dtype=np.float32))]
-    monkeypatch.setattr(library, "from_dlpack", lambda value: given.pop(), raising=False)
+    given_array = [Array.over(np.arange(6, dtype=np.float32))]
+    monkeypatch.setattr(library, "from_dlpack", lambda value: given_array.pop(), raising=False)
     devices = SimpleNamespace(local_devices=lambda backend: ["the card"])
     monkeypatch.setattr(compile, "load_jax", lambda: devices)
-    lane, theirs = GpuContext(library).lane("gpu:0"), weakref.ref(given[0])
+    stream, theirs = GpuContext(library).stream("gpu:0"), weakref.ref(given_array[0])
     output = SimpleNamespace(devices=lambda: ["the card"], size=6)
-    taken = compile.gpu_transfer(lane).take(output, False)
+    taken = compile.gpu_transfer(stream).from_jax(output, False)
     np.testing.assert_array_equal(taken.get(), np.arange(6))
     del taken
     gc.collect()
     assert theirs() is not None
     past = True
-    lane.let_go()
+    stream.release_finished()
     assert theirs() is None
 
 

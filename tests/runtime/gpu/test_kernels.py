@@ -70,7 +70,7 @@ def inputs_of(item: Case, xp: Any) -> list[Any] | None:
 
 
 def held(dtype: Any) -> bool:
-    return not dtype.is_object and CARD.holds(np.dtype(dtype.numpy))
+    return not dtype.is_object and CARD.supports(np.dtype(dtype.numpy))
 
 
 @cache

@@ -55,42 +55,42 @@ def test_room_is_made_only_when_there_is_no_other_way(times: int, reliefs: int) 
         asked.append("one")
         return True
 
-    made.bound(MIB, relief)
+    made.set_limit(MIB, relief)
     assert made.malloc(8) == "memory"
     assert asked == ["all"] * (times > 0) + ["one"] * reliefs
 
 
 def test_where_no_room_can_be_made_there_is_no_memory() -> None:
     made, *_ = pool(9)
-    made.bound(MIB, iter([True, True, False]).__next__)
+    made.set_limit(MIB, iter([True, True, False]).__next__)
     with pytest.raises(MemoryError):
         made.malloc(8)
 
 
 def test_a_limit_leaves_room_for_what_kernels_need_and_ends_with_its_run() -> None:
     made, blocks, _ = pool()
-    made.bound(None)
-    made.bound(MIB)
-    made.bound(1024 * MIB)
-    made.bound(None)
+    made.set_limit(None)
+    made.set_limit(MIB)
+    made.set_limit(1024 * MIB)
+    made.set_limit(None)
     assert blocks.limits == [65 * MIB, 1152 * MIB, None]
 
 
 def test_what_another_gpu_has_borrowed_counts_there() -> None:
     card, value = GpuContext(library), np.ones(MIB, np.float32)
-    one, other = (card.lane(f"gpu:{number}") for number in range(2))
-    for lane in (one, other):
-        lane.pool.bound(512 * MIB)
+    one, other = (card.stream(f"gpu:{number}") for number in range(2))
+    for stream in (one, other):
+        stream.pool.set_limit(512 * MIB)
     with one.current():
         message = one.post(library.asarray(value), to_host=False)
     with other.current():
         read = other.collect(message, one, to_host=False)
-        own = other.back(other.copy(read))
-    limits = [lane.pool.blocks.limit for lane in (one, other)]
+        own = other.copy_back(other.copy(read))
+    limits = [stream.pool.blocks.limit for stream in (one, other)]
     assert limits == [580 * MIB, 572 * MIB]
     del read, own
     gc.collect()
-    assert [lane.pool.blocks.limit for lane in (one, other)] == [576 * MIB] * 2
+    assert [stream.pool.blocks.limit for stream in (one, other)] == [576 * MIB] * 2
 
 
 def test_a_run_bounds_the_pools_of_the_gpus_that_have_a_limit(
@@ -98,11 +98,11 @@ def test_a_run_bounds_the_pools_of_the_gpus_that_have_a_limit(
 ) -> None:
     card, told = GpuContext(library), list[tuple[str, int | None]]()
     for number in range(2):
-        lane = card.lane(f"gpu:{number}")
+        stream = card.stream(f"gpu:{number}")
         monkeypatch.setattr(
-            lane.pool.blocks,
+            stream.pool.blocks,
             "set_limit",
-            lambda size=None, lane=lane: told.append((lane.device, size)),
+            lambda size=None, stream=stream: told.append((stream.device, size)),
         )
     run = session(CROSSING, card, memory={"gpu:1": 512 * MIB})
     run.run("d:0", {"x": np.ones(4, np.float32)})
@@ -117,7 +117,7 @@ def test_a_pool_that_is_full_has_stacks_go_to_the_host_and_else_says_who_holds_i
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     card = GpuContext(library)
-    blocks = card.lane("gpu:0").pool.blocks
+    blocks = card.stream("gpu:0").pool.blocks
     feeds = {"w:0": np.eye(64, dtype=np.float32), "n:0": np.int32(40)}
     # what nothing takes memory for here: products, while so many values are on the stacks
     most, run = 20 * MATRIX, Any
@@ -138,8 +138,8 @@ def test_a_pool_that_is_full_has_stacks_go_to_the_host_and_else_says_who_holds_i
     def product(a: Any, b: Any, matmul: Any = library.ndarray.__matmul__) -> Any:
         nonlocal times
         times += 1
-        with card.lane("gpu:0").fro:
-            card.lane("gpu:0").pool.malloc(MATRIX)
+        with card.stream("gpu:0").to_device_stream:
+            card.stream("gpu:0").pool.malloc(MATRIX)
         return matmul(a, b)
 
     monkeypatch.setattr(blocks, "malloc", malloc)
@@ -151,7 +151,7 @@ def test_a_pool_that_is_full_has_stacks_go_to_the_host_and_else_says_who_holds_i
     run = cfgraph.Session(growing(swap_memory=True), devices="gpu:0", memory=limit, gpu=card)
     np.testing.assert_allclose(run.run("gradient:0", feeds)[0], want)
     assert times > 40
-    assert streams == {card.lane("gpu:0").compute}
+    assert streams == {card.stream("gpu:0").compute}
     assert run.memory["gpu:0"].swapped_out.count > 10
     run = cfgraph.Session(growing(), devices="gpu:0", memory=limit, gpu=card)
     with pytest.raises(

@@ -121,7 +121,7 @@ out = Neg(s:0) @"/gpu:0"
     run.run([], {"b": True}, ["init"])
     to_host = GpuStream.to_host
     monkeypatch.setattr(
-        GpuStream, "to_host", lambda lane, x: (moved.append(x), to_host(lane, x))[1]
+        GpuStream, "to_host", lambda stream, x: (moved.append(x), to_host(stream, x))[1]
     )
     assert run.run("out", {"x": 2.0}) == [-2]
     assert any(str(getattr(value, "dtype", "")) == "bool" for value in moved)
@@ -214,8 +214,8 @@ def test_values_cross_between_gpus_and_the_host_and_back(card: GpuContext) -> No
         a, d = run.run(["a:0", "d:0"], {"x": x})
         np.testing.assert_allclose(a, x * x)
         np.testing.assert_allclose(d, np.exp(-x * x) + x * x, rtol=1e-6)
-        assert run.on_card is not None
-        assert not run.on_card.host_fallbacks
+        assert run.gpu_plan is not None
+        assert not run.gpu_plan.host_fallbacks
 
 
 def test_what_a_run_holds_and_copies_is_counted_as_on_a_simulated_gpu(
@@ -259,8 +259,8 @@ def test_a_kernel_that_the_card_lacks_runs_on_the_host_and_is_told(card: GpuCont
     run = session(text, card)
     for _ in range(2):
         assert run.run("z:0", {"x": [0.0]})[0].tolist() == [0]
-        assert run.on_card is not None
-        assert list(run.on_card.host_fallbacks) == ["Dawsn"]
+        assert run.gpu_plan is not None
+        assert list(run.gpu_plan.host_fallbacks) == ["Dawsn"]
 
 
 @pytest.mark.parametrize("memory", [None, {}])
@@ -374,7 +374,7 @@ def test_a_card_is_taken_where_there_is_one_but_not_in_virtual_time(
     def runs_on(**options: Any) -> GpuContext | None:
         run = cfgraph.Session(graph, devices="cpu:0,gpu:0-1", **options)
         run.run("d:0", {"x": [1.0]})
-        return run.on_card and run.on_card.card
+        return run.gpu_plan and run.gpu_plan.context
 
     assert runs_on() is None
     monkeypatch.setattr(card_module, "has_gpu", lambda: True)

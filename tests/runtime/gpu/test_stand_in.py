@@ -100,11 +100,11 @@ def test_what_cupy_lacks_is_missing() -> None:
 
 
 def test_a_copy_is_there_when_its_event_has_passed_and_not_before() -> None:
-    lane = GpuContext(xp).lane("gpu:0")
-    with lane.current():
+    stream = GpuContext(xp).stream("gpu:0")
+    with stream.current():
         value = np.arange(1 << 15, dtype=np.float64)
-        there = lane.to_device(value)
-        copy = lane.copy(there)
+        there = stream.to_device(value)
+        copy = stream.copy(there)
         assert not np.array_equal(copy.array, value)
         np.testing.assert_array_equal(copy.wait(), value)
 

@@ -35,24 +35,24 @@ LARGE = np.arange(2 * SMALL_COPY, dtype=np.float32)
     ids=["scalar", "minus 0", "empty", "small", "large", "bool"],
 )
 def test_a_value_comes_back_as_it_went(value: np.ndarray) -> None:
-    lane = GpuContext(library).lane("gpu:0")
-    with lane.current():
-        there = lane.to_device(value)
+    stream = GpuContext(library).stream("gpu:0")
+    with stream.current():
+        there = stream.to_device(value)
         assert type(there) is library.ndarray
-        assert lane.to_device(there) is there
+        assert stream.to_device(there) is there
         for turned in (there, there.T):
-            back = lane.to_host(turned)
+            back = stream.to_host(turned)
             assert back.dtype == value.dtype
             assert back.tobytes() == (value if turned is there else value.T).tobytes()
     assert isinstance(back, np.ndarray if value.ndim else np.generic)
 
 
 def test_what_the_card_does_not_compute_with_stays_on_the_host() -> None:
-    lane = GpuContext(library).lane("gpu:0")
+    stream = GpuContext(library).stream("gpu:0")
     text = np.array([b"text"], object)
-    with lane.current():
-        assert lane.to_device(text) is text
-        assert lane.to_host(text) is text
+    with stream.current():
+        assert stream.to_device(text) is text
+        assert stream.to_host(text) is text
 
 
 def test_another_gpu_reads_a_message_without_a_copy_and_gives_it_back_when_it_is_past_it(
@@ -61,7 +61,7 @@ def test_another_gpu_reads_a_message_without_a_copy_and_gives_it_back_when_it_is
     past = False
     monkeypatch.setattr(cuda.Event, "done", property(lambda event: past))
     card = GpuContext(library)
-    one, other = card.lane("gpu:0"), card.lane("gpu:1")
+    one, other = card.stream("gpu:0"), card.stream("gpu:1")
     with one.current():
         value = library.asarray(LARGE)
         message = one.post(value, to_host=False)
@@ -79,13 +79,13 @@ def test_another_gpu_reads_a_message_without_a_copy_and_gives_it_back_when_it_is
     gc.collect()
     assert kept() is not None
     past = True
-    other.let_go()
+    other.release_finished()
     assert kept() is None
 
 
 def test_a_gpu_that_makes_no_copies_lets_go_of_what_it_has_read() -> None:
     card = GpuContext(library)
-    one, other = card.lane("gpu:0"), card.lane("gpu:1")
+    one, other = card.stream("gpu:0"), card.stream("gpu:1")
     kept: list[weakref.ref[object]] = []
     for _ in range(5):
         with one.current():
@@ -115,23 +115,23 @@ def test_a_variable_of_two_gpus_is_kept_until_both_are_past_it(
     past = False
     monkeypatch.setattr(cuda.Event, "done", property(lambda event: past))
     card = GpuContext(library)
-    lanes = {name: card.lane(name) for name in ("gpu:0", "gpu:1")}
+    streams = {name: card.stream(name) for name in ("gpu:0", "gpu:1")}
     followed: list[str] = []
-    monkeypatch.setattr(GpuStream, "follow", lambda lane, others: followed.append(lane.device))
-    cells = SharedVariables(card, lanes)
+    monkeypatch.setattr(GpuStream, "follow", lambda stream, others: followed.append(stream.device))
+    cells = SharedVariables(card, streams)
     cell = Variable(float32, Shape([None]), "v", value=library.asarray(LARGE))
     kept = weakref.ref(cell.value)
     for name in ("gpu:0", "gpu:1", "gpu:1", "gpu:0", "gpu:1"):
-        cells.use(cell, lanes[name])
+        cells.use(cell, streams[name])
     assert followed == ["gpu:1", "gpu:0", "gpu:1"]
     np.testing.assert_array_equal(cell.value.get(), LARGE)
     cell.value = library.asarray(LARGE)
-    cells.use(cell, lanes["gpu:0"])
+    cells.use(cell, streams["gpu:0"])
     gc.collect()
     assert kept() is not None
     past = True
-    for lane in lanes.values():
-        lane.let_go()
+    for stream in streams.values():
+        stream.release_finished()
     gc.collect()
     assert kept() is None
 
@@ -149,18 +149,18 @@ def test_memory_of_the_host_that_copies_held_is_given_up_before_there_is_none(
         raise RuntimeError(message)
 
     monkeypatch.setattr(cuda, "alloc_pinned_memory", alloc)
-    lane = card.lane("gpu:0")
-    assert lane._pinned((2,), np.dtype(np.float32)).shape == (2,)
+    stream = card.stream("gpu:0")
+    assert stream._pinned((2,), np.dtype(np.float32)).shape == (2,)
     assert asked == [8, 8]
     with pytest.raises(MemoryError, match="that the card can copy from or to: cudaError"):
-        lane._pinned((2,), np.dtype(np.float32))
+        stream._pinned((2,), np.dtype(np.float32))
 
 
 def test_memory_that_nobody_uses_is_given_up_before_there_is_none(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     card = GpuContext(library)
-    one, other = card.lane("gpu:0"), card.lane("gpu:1")
+    one, other = card.stream("gpu:0"), card.stream("gpu:1")
     asked: list[object] = []
 
     def malloc(size: int) -> str:

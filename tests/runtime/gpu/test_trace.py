@@ -66,7 +66,7 @@ def test_messages_and_feeds_are_copies_with_the_node_that_they_are_for(card: Gpu
 
 def test_when_a_traced_run_is_over_copies_are_timed_no_more(card: GpuContext) -> None:
     trained(card, Late())
-    assert all(lane.timed is None for lane in card.lanes())
+    assert all(stream.timed is None for stream in card.streams())
 
 
 def test_a_chrome_trace_has_lanes_for_copies_and_names_no_card_simulated() -> None:
