@@ -98,14 +98,16 @@ def main(
     quiet: options.Quiet = False,
 ) -> None:
     """Group nodes into clusters that XLA compiles, without changing which tensors are live."""
-    from cfgraph.console.cluster import ClusterOptions, ClusterOutputOptions, cluster_file
-    from cfgraph.console.verify_options import NullVerification, RunInputs, Verification
+    from cfgraph.console.cluster import ClusterOptions, cluster_file
+    from cfgraph.console.graph_files import OutputOptions
+    from cfgraph.console.run_inputs import RunInputs
+    from cfgraph.console.verify import Verification
 
     fed = [text.partition("=")[0] for text in feed]
-    asked = ClusterOptions(
+    request = ClusterOptions(
         deadness, min_size, max_size, only_ops, exclude_ops, fetch, fed, explain, what_if, regions
     )
-    runs = RunInputs(
+    inputs = RunInputs(
         fetches=[name for text in fetch for name in options.split_list(text)] if verify else (),
         feeds=[text for text in feed if "=" in text],
         inits=init,
@@ -113,11 +115,5 @@ def main(
         cases=cases,
         variables=variables,
     )
-    format = "json" if json else format
-    verification: Verification = NullVerification(runs)
-    if verify:
-        from cfgraph.console.verify import RunVerification
-
-        verification = RunVerification(runs)
-    writing = ClusterOutputOptions(format, output, to, map_out, quiet, verification)
-    raise options.Exit(cluster_file(graph, asked, writing))
+    outputs = OutputOptions(output, to, map_out, "json" if json else format, quiet)
+    raise options.Exit(cluster_file(graph, request, outputs, Verification(inputs, verify)))

@@ -76,7 +76,7 @@ def main(
 ) -> None:
     """Compare two graphs node by node, or with --run by the values they compute."""
     from cfgraph.console.diff import DiffOptions, compare_nodes, diff_files
-    from cfgraph.console.verify_options import RunInputs
+    from cfgraph.console.run_inputs import RunInputs
 
     format = "json" if json else format
     runs = RunInputs(

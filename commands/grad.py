@@ -157,15 +157,14 @@ def main(
     quiet: options.Quiet = False,
 ) -> None:
     """Add gradients to a graph: through conditionals and loops, of any order."""
-    from cfgraph.console import grad as of
-    from cfgraph.console.grad import grad_file
+    from cfgraph.console.grad import GradCheckOptions, GradOptions, grad_file
+    from cfgraph.console.graph_files import OutputOptions
 
-    asked = of.GradOptions(
+    request = GradOptions(
         ys, xs, grad_ys, stop, unconnected, order, swap_memory, ignore_custom, recompute
     )
-    checked = of.GradCheckOptions(
+    comparison = GradCheckOptions(
         check, feed, feeds, init, cases, rtol, seed, timeout, max_iterations, verify, variables
     )
-    raise options.Exit(
-        grad_file(graph, asked, checked, of.GradOutputOptions(output, to, map_out, json, quiet))
-    )
+    outputs = OutputOptions(output, to, map_out, "json" if json else "text", quiet)
+    raise options.Exit(grad_file(graph, request, comparison, outputs))

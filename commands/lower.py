@@ -50,14 +50,11 @@ def main(
     quiet: Quiet = False,
 ) -> None:
     """Lower functional conditionals, loops and calls to the five control-flow primitives."""
+    from cfgraph.console.graph_files import OutputOptions
     from cfgraph.console.lower import lower_file
-    from cfgraph.console.verify_options import NullVerification, RunInputs, Verification
+    from cfgraph.console.run_inputs import RunInputs
+    from cfgraph.console.verify import Verification
 
-    runs = RunInputs(feeds=feed, inits=init, sizes=size, cases=cases, variables=variables)
-    verification: Verification = NullVerification(runs)
-    if verify:
-        from cfgraph.console.verify import RunVerification
-
-        verification = RunVerification(runs)
-    written = (output, to, function, keep_calls, map_out, json, quiet)
-    raise Exit(lower_file(graph, *written, verification))
+    inputs = RunInputs(feeds=feed, inits=init, sizes=size, cases=cases, variables=variables)
+    outputs = OutputOptions(output, to, map_out, "json" if json else "text", quiet)
+    raise Exit(lower_file(graph, function, keep_calls, outputs, Verification(inputs, verify)))

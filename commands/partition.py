@@ -53,15 +53,12 @@ def main(
     quiet: options.Quiet = False,
 ) -> None:
     """Place a graph on devices, and connect the partitions by Send and Recv."""
-    from cfgraph.console.partition import PartitionOutputOptions, PlacementOptions, partition_file
-    from cfgraph.console.verify_options import NullVerification, RunInputs, Verification
+    from cfgraph.console.graph_files import OutputOptions
+    from cfgraph.console.partition import PlacementOptions, partition_file
+    from cfgraph.console.run_inputs import RunInputs
+    from cfgraph.console.verify import Verification
 
-    placing = PlacementOptions(devices, rules, place, soft, seed)
-    runs = RunInputs(feeds=feed, inits=init, sizes=size, cases=cases, variables=variables)
-    verification: Verification = NullVerification(runs)
-    if verify:
-        from cfgraph.console.verify import RunVerification
-
-        verification = RunVerification(runs)
-    writing = PartitionOutputOptions(output, to, dump_placement, json, quiet, verification)
-    raise options.Exit(partition_file(graph, placing, writing))
+    placing = PlacementOptions(devices, rules, place, soft, seed, dump_placement)
+    inputs = RunInputs(feeds=feed, inits=init, sizes=size, cases=cases, variables=variables)
+    outputs = OutputOptions(output, to, format="json" if json else "text", quiet=quiet)
+    raise options.Exit(partition_file(graph, placing, outputs, Verification(inputs, verify)))

@@ -25,6 +25,9 @@ LIGHT_INSIDE = {"cfgraph/cli.py": {"traceback"}}
 # the passes inside a function: a run loads those that it needs, and begins a quarter sooner
 PASSES_INSIDE = {f"cfgraph/runtime/{name}.py" for name in ("prepare", "cluster_members")}
 
+# comparisons by running, inside functions: a command without --verify does not load the runtime
+COMPARISONS_INSIDE = {"cfgraph/console/verify.py"}
+
 Import = tuple[str, int, bool]
 
 
@@ -84,6 +87,7 @@ def faults(source: str, module: str, file: str) -> Iterator[str]:
                 inside
                 and layer != "commands"
                 and not (target == "passes" and file in PASSES_INSIDE)
+                and file not in COMPARISONS_INSIDE
             ):
                 yield f"{file}:{line}: {name} is imported inside a function"
         elif inside and name.split(".")[0] not in HEAVY | LIGHT_INSIDE.get(file, set()):

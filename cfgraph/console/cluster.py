@@ -11,6 +11,7 @@ from typing import Any, Final
 from cfgraph.console.dot import cluster_dot
 from cfgraph.console.graph_files import (
     STDIN,
+    OutputOptions,
     artifact,
     read_graph,
     require_distinct_paths,
@@ -18,7 +19,7 @@ from cfgraph.console.graph_files import (
 )
 from cfgraph.console.json_output import print_document, render_json
 from cfgraph.console.output import Column, OutputTable, Page, flowed, note, page
-from cfgraph.console.verify_options import NO_VERIFICATION, Verification
+from cfgraph.console.verify import Verification
 from cfgraph.errors import UsageError
 from cfgraph.ir.file_io import StagedFiles
 from cfgraph.ir.graph import Graph
@@ -188,7 +189,7 @@ FORMATS: Final = ("text", "json", "dot")
 
 @dataclass(frozen=True, slots=True)
 class ClusterOptions:
-    """What is to be clustered, and what is asked about it."""
+    """What is to be clustered, and what is request about it."""
 
     deadness: str
     min_size: int
@@ -202,7 +203,7 @@ class ClusterOptions:
     regions: bool = False
 
     @property
-    def reports(self) -> bool:
+    def is_report(self) -> bool:
         """True if the report is the result."""
         return self.explain or bool(self.what_if)
 
@@ -224,87 +225,77 @@ class ClusterOptions:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterOutputOptions:
-    """Where the graph and the names go, and how to answer."""
-
-    format: str = "text"
-    output: str | None = None
-    to: str | None = None
-    map_out: str | None = None
-    quiet: bool = False
-    verification: Verification = NO_VERIFICATION
-
-
-def cluster_file(path: str, asked: ClusterOptions, writing: ClusterOutputOptions) -> int:
-    """Read, cluster and write a graph; with a report asked for, the report is the result.
+def cluster_file(
+    path: str, request: ClusterOptions, outputs: OutputOptions, verification: Verification
+) -> int:
+    """Read, cluster and write a graph; with a report request for, the report is the result.
 
     Returns the exit code: 1, and no graph is written, where the result was to be verified and
     computes something else. Raises UsageError where two answers would go to one place.
     """
-    _require_distinct_outputs(asked, writing)
-    source = read_graph(path, quiet=writing.quiet)
+    _require_distinct_outputs(request, outputs)
+    source = read_graph(path, quiet=outputs.quiet)
     inputs, graph = [source.to_json()], source.graph
-    writing.verification.before(source, writing.quiet)
+    verification.before(source, outputs.quiet)
     whole: Graph | None = None
-    if writing.format == "dot":
+    if outputs.format == "dot":
         lower(graph)
         whole = copy_graph(graph, graph)
-    report = asked.apply(graph)
-    verdict = writing.verification.after(graph, writing.quiet)
-    fine = verdict is None or bool(verdict)
+    report = request.apply(graph)
+    verdict = verification.after(graph, outputs.quiet)
+    passed = verdict is None or bool(verdict)
     written = None
     with StagedFiles() as files:
-        if fine and writing.map_out is not None:
-            files.write(writing.map_out, f"{render_json(report.names)}\n".encode())
-        if fine and (writing.output is not None or not (asked.reports or whole)):
-            written = write_graph(graph, writing.output, writing.to, files, writing.quiet)
+        if passed and outputs.map_out is not None:
+            files.write(outputs.map_out, f"{render_json(report.names)}\n".encode())
+        if passed and (outputs.output is not None or not (request.is_report or whole)):
+            written = write_graph(graph, outputs.output, outputs.to, files, outputs.quiet)
     for warning in report.warnings:
-        note(f"warning: {warning}", writing.quiet)
-    if writing.format == "json":
+        note(f"warning: {warning}", outputs.quiet)
+    if outputs.format == "json":
         artifacts = [artifact("graph", written)] if written else []
-        artifacts += [artifact("names", writing.map_out)] if writing.map_out and fine else []
+        artifacts += [artifact("names", outputs.map_out)] if outputs.map_out and passed else []
         print_document(
             "cluster",
             inputs=inputs,
             summary=_summary_json(report),
-            result={**_result_json(report, asked), "verify": verdict},
+            result={**_result_json(report, request), "verify": verdict},
             artifacts=artifacts,
-            exit_code=int(not fine),
+            exit_code=int(not passed),
         )
     elif whole is not None:
         print("\n".join(cluster_dot(whole, report)))
-    elif asked.reports:
-        _print_report(report, asked)
-    elif not writing.quiet:
+    elif request.is_report:
+        _print_report(report, request)
+    elif not outputs.quiet:
         print_summary(page(stream=sys.stderr), report)
-    return int(not fine)
+    return int(not passed)
 
 
 def _split_all(texts: Sequence[str]) -> tuple[str, ...]:
     return tuple(part for text in texts for part in split_list(text))
 
 
-def _require_distinct_outputs(asked: ClusterOptions, writing: ClusterOutputOptions) -> None:
-    if writing.format not in FORMATS:
-        message = f"unknown format {writing.format!r}"
+def _require_distinct_outputs(request: ClusterOptions, outputs: OutputOptions) -> None:
+    if outputs.format not in FORMATS:
+        message = f"unknown format {outputs.format!r}"
         raise UsageError(message, hint=f"one of {', '.join(FORMATS)}")
-    report = asked.reports or writing.format != "text"
-    if report and writing.output == STDIN:
+    report = request.is_report or outputs.format != "text"
+    if report and outputs.output == STDIN:
         message = "the report is written to standard output"
         raise UsageError(message, hint="write the graph to a file: -o FILE")
-    if writing.format == "json" and not asked.reports and writing.output is None:
+    if outputs.format == "json" and not request.is_report and outputs.output is None:
         message = "the JSON document is written to standard output"
         raise UsageError(
             message, hint="write the graph to a file: -o FILE; or request a report: --explain"
         )
-    require_distinct_paths(writing.output, writing.map_out, "names")
+    require_distinct_paths(outputs.output, outputs.map_out, "names")
 
 
-def _print_report(report: Clustering, asked: ClusterOptions) -> None:
+def _print_report(report: Clustering, request: ClusterOptions) -> None:
     out = page()
     print_summary(out, report)
-    if asked.explain:
+    if request.explain:
         print_exclusions(out, report)
     if report.what_if is not None:
         print_what_if(out, report, report.what_if)
@@ -319,16 +310,16 @@ def _summary_json(report: Clustering) -> dict[str, Any]:
     }
 
 
-def _result_json(report: Clustering, asked: ClusterOptions) -> dict[str, Any]:
+def _result_json(report: Clustering, request: ClusterOptions) -> dict[str, Any]:
     told: dict[str, Any] = {
         "clusters": report.clusters,
         "absorbed": report.absorbed,
         "outside": report.histogram(),
         "warnings": report.warnings,
     }
-    if asked.regions:
+    if request.regions:
         told["regions"] = report.regions
-    if asked.explain:
+    if request.explain:
         told["nodes"] = [
             {"name": name, "op": report.op_of[name], **reason.to_json()}
             for name, reason in report.outside.items()

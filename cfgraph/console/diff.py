@@ -13,7 +13,7 @@ from cfgraph.console.ci_formats import CI_FORMATS, FindingSubject
 from cfgraph.console.graph_files import STDIN, Source, read_graph
 from cfgraph.console.json_output import print_document
 from cfgraph.console.output import Page, page
-from cfgraph.console.verify_options import RunInputs
+from cfgraph.console.run_inputs import RunInputs
 from cfgraph.errors import UsageError
 from cfgraph.ir.attrs import TensorValue
 from cfgraph.ir.dtypes import DType
@@ -250,7 +250,7 @@ class DiffOptions:
     by: str = "name"
     ignore: tuple[str, ...] = ()
     run: bool = False
-    given: RunInputs = field(default_factory=RunInputs)
+    inputs: RunInputs = field(default_factory=RunInputs)
     format: str = "text"
     full: bool = False
     quiet: bool = False
@@ -278,7 +278,7 @@ def _require_compatible_options(options: DiffOptions) -> None:
     if options.run and (options.by != MATCH_MODES[0] or options.ignore):
         message = "--by and --ignore apply to the comparison of nodes, not to --run"
         raise UsageError(message, hint="use --by and --ignore without --run")
-    if options.given.said and not options.run:
+    if options.inputs.is_set and not options.run:
         message = "feeds, fetches and other run options require --run"
         raise UsageError(message, hint="add --run")
 

@@ -30,9 +30,9 @@ from cfgraph.console.diff import (
 )
 from cfgraph.console.graph_files import Source, require_single_stdin
 from cfgraph.console.output import Page, page
+from cfgraph.console.run_inputs import RunInputs
 from cfgraph.console.values import summary_text, type_text, value_json, value_text
 from cfgraph.console.variable_source import VariableSource
-from cfgraph.console.verify_options import RunInputs
 from cfgraph.errors import UsageError
 from cfgraph.ir.graph import Graph, Node
 from cfgraph.ir.names import node_name
@@ -236,7 +236,7 @@ def _run_side_json(value: Any, full: bool) -> Any:
 def compare_by_run(sources: SourcePair, options: DiffOptions) -> int:
     """Compare what both compute."""
     for source in sources:
-        require_single_stdin(source, options.given.feeds)
+        require_single_stdin(source, options.inputs.feeds)
     graphs = sources[0].graph, sources[1].graph
     found = compare_runs(*graphs, _pair_options(sources, options))
     return print_diff_result(
@@ -256,8 +256,8 @@ def compare_by_run(sources: SourcePair, options: DiffOptions) -> int:
 
 def _pair_options(sources: SourcePair, options: DiffOptions) -> ComparisonRunOptions:
     """What is asked for; variables that are beside one graph alone are those of both."""
-    asked = comparison_options(options.given, sources[0], options.quiet)
-    if options.given.variables is not None:
+    asked = comparison_options(options.inputs, sources[0], options.quiet)
+    if options.inputs.variables is not None:
         return asked
     graph = sources[1].graph
     beside = VariableSource(quiet=options.quiet).state(sources[1], _requested_nodes(graph, asked))

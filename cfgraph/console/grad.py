@@ -16,7 +16,7 @@ from cfgraph.compare.finite_differences import SlopeComparison
 from cfgraph.compare.gradient_check import GradientCheckOptions, check_gradients
 from cfgraph.console.grad_report import AddedGradients, added_gradients, print_gradients
 from cfgraph.console.graph_files import (
-    STDIN,
+    OutputOptions,
     Source,
     artifact,
     read_graph,
@@ -26,9 +26,9 @@ from cfgraph.console.graph_files import (
 )
 from cfgraph.console.json_output import print_document, render_json
 from cfgraph.console.output import Column, OutputTable, Styled, note, page
+from cfgraph.console.run_inputs import RunInputs
 from cfgraph.console.variable_source import VariableSource
-from cfgraph.console.verify import RunVerification
-from cfgraph.console.verify_options import NO_VERIFICATION, RunInputs
+from cfgraph.console.verify import Verification
 from cfgraph.errors import UsageError
 from cfgraph.ir.file_io import StagedFiles
 from cfgraph.ir.graph import Graph, Output
@@ -44,7 +44,7 @@ from cfgraph.runtime.state import State
 
 @dataclass(frozen=True, slots=True)
 class GradOptions:
-    """The gradients that are wanted; names and weights as they were written."""
+    """The gradients that are wanted; names and weights as they were outputs."""
 
     ys: Sequence[str] = ()
     xs: Sequence[str] = ()
@@ -85,7 +85,7 @@ class GradCheckOptions:
     variables: str | None = None
 
     @property
-    def given(self) -> RunInputs:
+    def run_inputs(self) -> RunInputs:
         """At which inputs the result is to be run, where it is verified."""
         return RunInputs(
             feeds=self.feeds,
@@ -105,17 +105,6 @@ class GradCheckOptions:
         texts = (self.feeds, self.archives, self.inits, self.variables)
         said = any(texts) or numbers.count(None) < len(numbers)
         return said and not self.wanted and not self.verify
-
-
-@dataclass(frozen=True, slots=True)
-class GradOutputOptions:
-    """Where the graph goes, where the names go, and how to answer."""
-
-    output: str | None = None
-    to: str | None = None
-    map_out: str | None = None
-    json: bool = False
-    quiet: bool = False
 
 
 def split_names(texts: Iterable[str]) -> list[str]:
@@ -146,7 +135,7 @@ class GradientCheckCopy:
     """A copy of a graph that computes in double precision, and how to compare its gradients."""
 
     graph: Graph
-    wish: Mapping[str, Any]
+    gradient_args: Mapping[str, Any]
     options: GradientCheckOptions
     warnings: tuple[str, ...] = field(default=())
 
@@ -154,15 +143,17 @@ class GradientCheckCopy:
         """Add the gradients to the copy and compare them: for each order, by x."""
         for text in self.warnings:
             note(f"warning: {text}; using looser tolerances")
-        return check_gradients(self.graph, derivatives(self.graph, **self.wish), self.options)
+        return check_gradients(
+            self.graph, derivatives(self.graph, **self.gradient_args), self.options
+        )
 
 
 def prepare_check(
-    source: Source, wish: Mapping[str, Any], checked: GradCheckOptions, quiet: bool
+    source: Source, gradient_args: Mapping[str, Any], checked: GradCheckOptions, quiet: bool
 ) -> GradientCheckCopy:
     """Make the copy, before anything is added to the graph. Raises UsageError for wrong feeds."""
     graph, copy = source.graph, copy_graph(source.graph)
-    names = [*wish["ys"], *wish["xs"], *checked.inits]
+    names = [*gradient_args["ys"], *gradient_args["xs"], *checked.inits]
     wanted = [graph[node_name(name)] for name in names]
     state = VariableSource(checked.variables, quiet).state(source, wanted)
     report = widen(copy)
@@ -179,11 +170,11 @@ def prepare_check(
         state=None if state is None else widened_state(state, copy),
         **limits,
     )
-    weights = wish["grad_ys"] and [
+    weights = gradient_args["grad_ys"] and [
         weight if isinstance(weight, str) else _widened_weight(copy, y, weight)
-        for y, weight in zip(wish["ys"], wish["grad_ys"], strict=True)
+        for y, weight in zip(gradient_args["ys"], gradient_args["grad_ys"], strict=True)
     ]
-    return GradientCheckCopy(copy, {**wish, "grad_ys": weights}, options, report.warnings)
+    return GradientCheckCopy(copy, {**gradient_args, "grad_ys": weights}, options, report.warnings)
 
 
 def widened_state(state: State, graph: Graph) -> State:
@@ -255,7 +246,7 @@ def _check_cell(cell: Any) -> Any:
 
 
 def grad_file(
-    path: str, asked: GradOptions, checked: GradCheckOptions, written: GradOutputOptions
+    path: str, request: GradOptions, checked: GradCheckOptions, outputs: OutputOptions
 ) -> int:
     """Read a graph, add gradients and write it; returns the exit code.
 
@@ -263,40 +254,44 @@ def grad_file(
     could be compared, and where the result was to be verified and computes something else.
     Raises UsageError for options that do not fit each other or the graph.
     """
-    _require_compatible_options(asked, checked, written)
-    source = read_graph(path, quiet=written.quiet)
+    _require_compatible_options(request, checked, outputs)
+    source = read_graph(path, quiet=outputs.quiet)
     feeds = [*checked.feeds] * (checked.wanted + checked.verify)  # the check reads wider numbers
-    require_single_stdin(source, [*feeds, *(f"={text}" for text in asked.grad_ys)])
+    require_single_stdin(source, [*feeds, *(f"={text}" for text in request.grad_ys)])
     inputs, graph = [source.to_json()], source.graph
-    ys, xs = _ys_and_xs(graph, asked)
-    wish: dict[str, Any] = {
+    ys, xs = _ys_and_xs(graph, request)
+    gradient_args: dict[str, Any] = {
         "ys": [y.name for y in ys],
         "xs": [x.name for x in xs],
-        "grad_ys": _y_weights(graph, ys, split_values(asked.grad_ys)),
-        "stop_gradients": [graph.tensor(name).name for name in split_names(asked.stops)],
-        "order": asked.order,
-        "unconnected": asked.unconnected,
-        "swap_memory": asked.swap_memory,
-        "ignore_custom": asked.ignore_custom,
-        "recompute": asked.recompute_interval,
+        "grad_ys": _y_weights(graph, ys, split_values(request.grad_ys)),
+        "stop_gradients": [graph.tensor(name).name for name in split_names(request.stops)],
+        "order": request.order,
+        "unconnected": request.unconnected,
+        "swap_memory": request.swap_memory,
+        "ignore_custom": request.ignore_custom,
+        "recompute": request.recompute_interval,
     }
-    copy = prepare_check(source, wish, checked, written.quiet) if checked.wanted else None
-    verification = RunVerification(checked.given) if checked.verify else NO_VERIFICATION
-    verification.before(source, written.quiet)
+    check = prepare_check(source, gradient_args, checked, outputs.quiet) if checked.wanted else None
+    verification = Verification()
+    if checked.verify:
+        verification = Verification(checked.run_inputs, enabled=True)
+    verification.before(source, outputs.quiet)
     before = set(graph.nodes)
-    added = added_gradients(graph, before, derivatives(graph, **wish))
-    for text in added.warnings() if asked.xs else ():
-        note(f"warning: {text}", written.quiet)
-    verdict = verification.after(graph, written.quiet)
-    comparisons = copy.compare() if copy is not None else []
+    added = added_gradients(graph, before, derivatives(graph, **gradient_args))
+    for text in added.warnings() if request.xs else ():
+        note(f"warning: {text}", outputs.quiet)
+    verdict = verification.after(graph, outputs.quiet)
+    comparisons = check.compare() if check is not None else []
     compared = [item for row in comparisons for item in row.values()]
-    told = copy is None or any(not item.skipped for item in compared)
-    fine = told and all(item.agrees for item in compared) and (verdict is None or bool(verdict))
-    files = _write_outputs(source, added, written, checked) if fine else []
-    if not written.quiet:
+    conclusive = check is None or any(not item.skipped for item in compared)
+    passed = (
+        conclusive and all(item.agrees for item in compared) and (verdict is None or bool(verdict))
+    )
+    files = _write_outputs(source, added, outputs, checked) if passed else []
+    if not outputs.quiet:
         print_gradients(added)
-    print_check(comparisons, written.quiet and fine)
-    if written.json:
+    print_check(comparisons, outputs.quiet and passed)
+    if outputs.json:
         print_document(
             "grad",
             inputs=inputs,
@@ -308,34 +303,34 @@ def grad_file(
                 "warnings": added.warnings(),
             },
             artifacts=files,
-            exit_code=int(not fine),
+            exit_code=int(not passed),
         )
-    return int(not fine)
+    return int(not passed)
 
 
 def _require_compatible_options(
-    asked: GradOptions, checked: GradCheckOptions, written: GradOutputOptions
+    request: GradOptions, checked: GradCheckOptions, outputs: OutputOptions
 ) -> None:
-    if written.json and written.output in (None, STDIN):
-        message = "the JSON document is written to standard output"
-        raise UsageError(message, hint="write the graph to a file: -o FILE")
-    require_distinct_paths(written.output, written.map_out, "names")
-    if asked.unconnected not in UNCONNECTED:
-        message = f"invalid --unconnected {asked.unconnected!r}"
+    outputs.require_separate_json()
+    require_distinct_paths(outputs.output, outputs.map_out, "names")
+    if request.unconnected not in UNCONNECTED:
+        message = f"invalid --unconnected {request.unconnected!r}"
         raise UsageError(message, hint=f"one of {', '.join(UNCONNECTED)}")
     if checked.has_unused_run_options:
         message = "feeds and other run options require --check or --verify"
         raise UsageError(message, hint="add --check; or `cfgraph run` the graph with gradients")
 
 
-def _ys_and_xs(graph: Graph, asked: GradOptions) -> tuple[list[Output], list[Output]]:
+def _ys_and_xs(graph: Graph, request: GradOptions) -> tuple[list[Output], list[Output]]:
     """The ys and the xs. Raises UsageError where there are none."""
-    ys = [graph.tensor(name) for name in dict.fromkeys(split_names(asked.ys))]
+    ys = [graph.tensor(name) for name in dict.fromkeys(split_names(request.ys))]
     if not ys:
         likely = ", ".join(item.name for item in sinks(graph)[:3])
         hint = f"use --ys; outputs of the graph: {likely}" if likely else None
         raise UsageError("nothing to differentiate", hint=hint)
-    xs = [graph.tensor(name) for name in dict.fromkeys(split_names(asked.xs))] or default_xs(graph)
+    xs = [graph.tensor(name) for name in dict.fromkeys(split_names(request.xs))] or default_xs(
+        graph
+    )
     if not xs:
         message = (
             "the graph has neither variables nor float inputs to differentiate with respect to"
@@ -365,15 +360,15 @@ def _y_weight(graph: Graph, y: Output, text: str) -> Any:
 
 
 def _write_outputs(
-    source: Source, added: AddedGradients, written: GradOutputOptions, checked: GradCheckOptions
+    source: Source, added: AddedGradients, outputs: OutputOptions, checked: GradCheckOptions
 ) -> list[dict[str, Any]]:
     """Write the graph and the names; the artifacts of the answer."""
-    to_terminal = written.output is None and written.to is None and sys.stdout.isatty()
+    to_terminal = outputs.output is None and outputs.to is None and sys.stdout.isatty()
     if checked.wanted and to_terminal:
         return []  # the check was the question
     with StagedFiles() as files:
-        if written.map_out is not None:
-            files.write(written.map_out, f"{render_json(added.names())}\n".encode())
-        path = write_graph(source.graph, written.output, written.to, files, written.quiet)
+        if outputs.map_out is not None:
+            files.write(outputs.map_out, f"{render_json(added.names())}\n".encode())
+        path = write_graph(source.graph, outputs.output, outputs.to, files, outputs.quiet)
     artifacts = [artifact("graph", path)] if path else []
-    return artifacts + ([artifact("names", written.map_out)] if written.map_out else [])
+    return artifacts + ([artifact("names", outputs.map_out)] if outputs.map_out else [])

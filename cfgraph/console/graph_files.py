@@ -52,6 +52,28 @@ class Source:
         }
 
 
+@dataclass(frozen=True, slots=True)
+class OutputOptions:
+    """Destination of a graph and of the map of its names, and the format of the report."""
+
+    output: str | None = None
+    to: str | None = None
+    map_out: str | None = None
+    format: str = "text"
+    quiet: bool = False
+
+    @property
+    def json(self) -> bool:
+        """True if the report is one JSON document."""
+        return self.format == "json"
+
+    def require_separate_json(self) -> None:
+        """Raise UsageError if the graph and the JSON document would share standard output."""
+        if self.json and self.output in (None, STDIN):
+            message = "the JSON document is written to standard output"
+            raise UsageError(message, hint="write the graph to a file: -o FILE")
+
+
 def require_single_stdin(source: Source, texts: Iterable[str]) -> None:
     """Raise UsageError where a graph and `NAME=VALUE` texts read standard input more than once."""
     readers = sum(text.partition("=")[2].strip() == "@-" for text in texts)

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 
 from cfgraph.console.graph_files import (
-    STDIN,
+    OutputOptions,
     artifact,
     read_graph,
     require_distinct_paths,
@@ -14,8 +14,7 @@ from cfgraph.console.graph_files import (
 )
 from cfgraph.console.json_output import print_document, render_json
 from cfgraph.console.output import Column, OutputTable, note, page
-from cfgraph.console.verify_options import NO_VERIFICATION, Verification
-from cfgraph.errors import UsageError
+from cfgraph.console.verify import Verification
 from cfgraph.ir.file_io import StagedFiles
 from cfgraph.passes.lower.lower import lower
 from cfgraph.passes.report import Report
@@ -23,44 +22,38 @@ from cfgraph.passes.report import Report
 
 def lower_file(
     path: str,
-    output: str | None,
-    to: str | None,
     functions: Sequence[str],
     keep_calls: bool,
-    map_out: str | None,
-    json: bool,
-    quiet: bool,
-    verification: Verification = NO_VERIFICATION,
+    outputs: OutputOptions,
+    verification: Verification,
 ) -> int:
-    """Read, lower and write a graph; the ops before and after go to stderr. Returns the exit code.
+    """Read, lower and write a graph; print op counts on stderr. Returns the exit code.
 
-    That is 1, and nothing is written, where the result was to be verified and computes something
-    else. Raises UsageError where two answers would go to one place.
+    It is 1, and nothing is written, if the verification finds a difference. Raises UsageError if
+    two results would be written to one place.
     """
-    if json and output in (None, STDIN):
-        message = "the JSON document is written to standard output"
-        raise UsageError(message, hint="write the graph to a file: -o FILE")
-    require_distinct_paths(output, map_out, "names")
-    source = read_graph(path, quiet=quiet)
-    inputs = [source.to_json()]  # as it was read, which lowering changes
-    verification.before(source, quiet)
+    outputs.require_separate_json()
+    require_distinct_paths(outputs.output, outputs.map_out, "names")
+    source = read_graph(path, quiet=outputs.quiet)
+    inputs = [source.to_json()]  # before lowering changes the graph
+    verification.before(source, outputs.quiet)
     report = lower(source.graph, functions=functions or None, keep_calls=keep_calls)
-    verdict = verification.after(source.graph, quiet)
-    fine = verdict is None or bool(verdict)
+    verdict = verification.after(source.graph, outputs.quiet)
+    passed = verdict is None or bool(verdict)
     written = None
     with StagedFiles() as files:
-        if fine and map_out is not None:
-            files.write(map_out, f"{render_json(report.names)}\n".encode())
-        if fine:
-            written = write_graph(source.graph, output, to, files, quiet)
+        if passed and outputs.map_out is not None:
+            files.write(outputs.map_out, f"{render_json(report.names)}\n".encode())
+        if passed:
+            written = write_graph(source.graph, outputs.output, outputs.to, files, outputs.quiet)
     for warning in report.warnings:
-        note(f"warning: {warning}", quiet)
-    if not quiet:
+        note(f"warning: {warning}", outputs.quiet)
+    if not outputs.quiet:
         _print_counts(report)
-    if json:
+    if outputs.json:
         before, after = _node_totals(report)
         artifacts = [artifact("graph", written)] if written else []
-        artifacts += [artifact("names", map_out)] if map_out and fine else []
+        artifacts += [artifact("names", outputs.map_out)] if outputs.map_out and passed else []
         print_document(
             "lower",
             inputs=inputs,
@@ -71,9 +64,9 @@ def lower_file(
                 "verify": verdict,
             },
             artifacts=artifacts,
-            exit_code=int(not fine),
+            exit_code=int(not passed),
         )
-    return int(not fine)
+    return int(not passed)
 
 
 def _print_counts(report: Report) -> None:
@@ -94,5 +87,5 @@ def _op_counts(report: Report) -> OutputTable:
 
 
 def _node_totals(report: Report) -> tuple[int, int]:
-    """The nodes before and after."""
+    """Return the numbers of nodes before and after."""
     return sum(report.before.values()), sum(report.after.values())

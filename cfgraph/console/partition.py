@@ -10,7 +10,7 @@ from typing import Any
 
 from cfgraph.analysis.partitions import Partitions, device_partitions
 from cfgraph.console.graph_files import (
-    STDIN,
+    OutputOptions,
     artifact,
     read_graph,
     require_distinct_paths,
@@ -19,7 +19,7 @@ from cfgraph.console.graph_files import (
 from cfgraph.console.json_output import print_document
 from cfgraph.console.output import note, page
 from cfgraph.console.show_tables import partitions_json, partitions_table, routes_table
-from cfgraph.console.verify_options import NO_VERIFICATION, Verification
+from cfgraph.console.verify import Verification
 from cfgraph.errors import UsageError
 from cfgraph.ir.devices import short_device_name
 from cfgraph.ir.file_io import StagedFiles
@@ -33,65 +33,56 @@ _MAX_MOVES_SHOWN = 3
 
 @dataclass(frozen=True, slots=True)
 class PlacementOptions:
-    """Where nodes go: the devices, rules in a file and as texts, and what else decides."""
+    """Devices, placement rules from a file and from the command line, and the dump file."""
 
     devices: Sequence[str] = ()
     rules_file: str | None = None
     rules: Sequence[str] = ()
     soft: bool = False
     seed: int | None = None
+    dump: str | None = None
 
     @property
-    def any(self) -> bool:
-        """True if something is said of placement."""
+    def has_rules(self) -> bool:
+        """True if any option restricts the placement."""
         return bool(self.rules_file or self.rules or self.soft or self.seed is not None)
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionOutputOptions:
-    """Where the graph goes, where the placement goes, and how to answer."""
-
-    output: str | None = None
-    to: str | None = None
-    dump: str | None = None
-    json: bool = False
-    quiet: bool = False
-    verification: Verification = NO_VERIFICATION
-
-
-def partition_file(path: str, placing: PlacementOptions, writing: PartitionOutputOptions) -> int:
+def partition_file(
+    path: str, placing: PlacementOptions, outputs: OutputOptions, verification: Verification
+) -> int:
     """Read, place, cut and write a graph; devices and messages go to stderr.
 
     Without devices the graph must be placed already. Returns the exit code: 1, and nothing is
     written, where the result was to be verified and computes something else. Raises UsageError
     where two answers would go to one place, or rules come without devices.
     """
-    _require_distinct_outputs(placing, writing)
+    _require_distinct_outputs(placing, outputs)
     rules = combined_rules(placing.rules_file, placing.rules)
-    source = read_graph(path, quiet=writing.quiet)
+    source = read_graph(path, quiet=outputs.quiet)
     graph, inputs = source.graph, [source.to_json()]
-    writing.verification.before(source, writing.quiet)
+    verification.before(source, outputs.quiet)
     written = None
     with StagedFiles() as files:
         placed = _place_graph(graph, placing, rules)
-        if writing.dump is not None and placed is not None:
-            files.write(writing.dump, placement_toml(graph, placed).encode())
+        if placing.dump is not None and placed is not None:
+            files.write(placing.dump, placement_toml(graph, placed).encode())
         cut = partition(graph)
         parts = device_partitions(graph)
-        verdict = writing.verification.after(graph, writing.quiet)
-        fine = verdict is None or bool(verdict)
-        if fine:
-            written = write_graph(graph, writing.output, writing.to, files, writing.quiet)
+        verdict = verification.after(graph, outputs.quiet)
+        passed = verdict is None or bool(verdict)
+        if passed:
+            written = write_graph(graph, outputs.output, outputs.to, files, outputs.quiet)
         else:
             files.discard()
     warnings = [*(placed.warnings if placed else ()), *cut.warnings]
     for warning in warnings:
-        note(f"warning: {warning}", writing.quiet)
-    if not writing.quiet:
+        note(f"warning: {warning}", outputs.quiet)
+    if not outputs.quiet:
         _print_partitions(parts, cut, placed)
-    if writing.json:
+    if outputs.json:
         artifacts = [artifact("graph", written)] if written else []
-        artifacts += [artifact("placement", writing.dump)] if writing.dump and fine else []
+        artifacts += [artifact("placement", placing.dump)] if placing.dump and passed else []
         print_document(
             "partition",
             inputs=inputs,
@@ -103,19 +94,17 @@ def partition_file(path: str, placing: PlacementOptions, writing: PartitionOutpu
                 "verify": verdict,
             },
             artifacts=artifacts,
-            exit_code=int(not fine),
+            exit_code=int(not passed),
         )
-    return int(not fine)
+    return int(not passed)
 
 
-def _require_distinct_outputs(placing: PlacementOptions, writing: PartitionOutputOptions) -> None:
-    if writing.json and writing.output in (None, STDIN):
-        message = "the JSON document is written to standard output"
-        raise UsageError(message, hint="write the graph to a file: -o FILE")
-    if not placing.devices and (placing.any or writing.dump):
+def _require_distinct_outputs(placing: PlacementOptions, outputs: OutputOptions) -> None:
+    outputs.require_separate_json()
+    if not placing.devices and (placing.has_rules or placing.dump):
         message = "placement options require --devices"
         raise UsageError(message, hint="add --devices cpu:0,gpu:0")
-    require_distinct_paths(writing.output, writing.dump, "placement")
+    require_distinct_paths(outputs.output, placing.dump, "placement")
 
 
 def _place_graph(

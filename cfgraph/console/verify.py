@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
-from cfgraph.compare.equivalence import ComparisonRunOptions, RunDiff, compare_runs
-from cfgraph.console.diff_run import comparison_options, print_runs, runs_json
 from cfgraph.console.graph_files import Source, require_single_stdin
 from cfgraph.console.output import page
-from cfgraph.console.verify_options import RunInputs
+from cfgraph.console.run_inputs import RunInputs
+from cfgraph.errors import UsageError
 from cfgraph.ir.files import dumps, loads
 from cfgraph.ir.graph import Graph
 from cfgraph.ir.library import copy_graph
 
+if TYPE_CHECKING:
+    from cfgraph.compare.equivalence import ComparisonRunOptions, RunDiff
+
 
 @dataclass(frozen=True, slots=True)
 class VerificationResult:
-    """How the result compares with the input; true where they compute the same."""
+    """Comparison of a result with the input; true if both compute the same."""
 
     found: RunDiff
     graphs: tuple[Graph, Graph]
@@ -27,7 +29,9 @@ class VerificationResult:
         return not self.found
 
     def show(self, quiet: bool) -> None:
-        """Say on stderr what was compared; of a difference also where notes are not wanted."""
+        """Report the comparison on stderr; differences also with `quiet`."""
+        from cfgraph.console.diff_run import print_runs
+
         if self and quiet:
             return
         out = page(stream=sys.stderr)
@@ -37,28 +41,47 @@ class VerificationResult:
             out.line("nothing was written", "red")
 
     def to_json(self) -> dict[str, Any]:
-        """The verdict as a member of a command's JSON document."""
+        """Return the comparison as a member of a JSON document."""
+        from cfgraph.console.diff_run import runs_json
+
         return runs_json(self.found, self.graphs)
 
 
-class RunVerification:
-    """Keeps the input as it was, and compares the result with it."""
+@dataclass(slots=True)
+class Verification:
+    """Compares the result of a command with its input, if `enabled`.
 
-    def __init__(self, given: RunInputs) -> None:
-        self.given = given
-        self.kept: Graph | None = None
-        self.options: ComparisonRunOptions | None = None
+    Imports inside: a command that does not verify must not load the runtime.
+    """
+
+    inputs: RunInputs = field(default_factory=RunInputs)
+    enabled: bool = False
+    _original: Graph | None = field(default=None, init=False)
+    _options: ComparisonRunOptions | None = field(default=None, init=False)
 
     def before(self, source: Source, quiet: bool) -> None:
-        """Keep the graph, and read inputs. Raises UsageError for those that do not fit it."""
-        require_single_stdin(source, self.given.feeds)
-        self.kept = copy_graph(source.graph)
-        self.options = comparison_options(self.given, replace(source, graph=self.kept), quiet)
+        """Copy the graph and read the inputs. Raises UsageError if they do not fit the graph."""
+        if not self.enabled:
+            if self.inputs.is_set:
+                message = "feeds and other run options require --verify"
+                raise UsageError(message, hint="add --verify")
+            return
+        from cfgraph.console.diff_run import comparison_options
 
-    def after(self, graph: Graph, quiet: bool) -> VerificationResult:
-        """Compare with the graph as its file will hold it. Raises what `compare_runs` raises."""
-        assert self.kept is not None
-        made = loads(dumps(graph, "pb"), "pb")
-        verdict = VerificationResult(compare_runs(self.kept, made, self.options), (self.kept, made))
-        verdict.show(quiet)
-        return verdict
+        require_single_stdin(source, self.inputs.feeds)
+        self._original = copy_graph(source.graph)
+        self._options = comparison_options(
+            self.inputs, replace(source, graph=self._original), quiet
+        )
+
+    def after(self, graph: Graph, quiet: bool) -> VerificationResult | None:
+        """Compare with the graph as written and read back; None if not enabled."""
+        if self._original is None:
+            return None
+        from cfgraph.compare.equivalence import compare_runs
+
+        written = loads(dumps(graph, "pb"), "pb")
+        found = compare_runs(self._original, written, self._options)
+        result = VerificationResult(found, (self._original, written))
+        result.show(quiet)
+        return result
