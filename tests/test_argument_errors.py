@@ -14,7 +14,7 @@ from cfgraph.runtime.session import Session
 
 
 def test_what_is_no_graph_and_what_is_no_list_of_fetches_is_said() -> None:
-    with pytest.raises(UsageError, match=r"'g\.pb' is no Graph"):
+    with pytest.raises(UsageError, match=r"expected a Graph, got 'g\.pb'"):
         Session("g.pb")  # type: ignore[arg-type]
     graph = Graph()
     graph.add("Placeholder", name="x", dtype=dtypes.float32)
@@ -37,6 +37,6 @@ def test_what_is_no_graph_and_what_is_no_list_of_fetches_is_said() -> None:
     ],
 )
 def test_the_name_of_a_file_in_the_place_of_a_graph_is_said(call: Any) -> None:
-    with pytest.raises(UsageError, match=r"'g\.pb' is no Graph") as caught:
+    with pytest.raises(UsageError, match=r"expected a Graph, got 'g\.pb'") as caught:
         call("g.pb")
     assert caught.value.hint == "cfgraph.load(path) reads one from a file"

@@ -66,7 +66,9 @@ class BodyBuilder:
         name = f"{self.prefix}{label}"
         if not NODE_NAME(name) or name.startswith("_"):
             message = f"{label!r} is not a valid name for {what}"
-            raise misuse_error(message, hint="letters, digits and . _ / > - , not beginning with _")
+            raise misuse_error(
+                message, hint="use letters, digits, and . _ / > -, and do not start with _"
+            )
         return name
 
     # -- nodes -----------------------------------------------------------------------------------
@@ -136,7 +138,7 @@ class BodyBuilder:
         if body is None:
             origin = f"{what!r} was made in {owner.label} ({owner.line})"
             message = f"{origin} and cannot be read in {self.label}"
-            hint = f"hand it out of {owner.label} as one of its results"
+            hint = f"return it from {owner.label}"
             if owner.builder is not self.builder:
                 message, hint = f"{what!r} belongs to the graph of another Builder", ""
             raise misuse_error(message, hint=hint or None)

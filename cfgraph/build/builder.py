@@ -62,9 +62,9 @@ class Builder:
         """A tensor to be fed; `shape` None is of unknown rank, None in it an unknown size."""
         if self.body.parent is not None:
             message = (
-                f"the placeholder {name!r} is made in {self.body.label}, where none can be fed"
+                f"the placeholder {name!r} is created in {self.body.label}, where it cannot be fed"
             )
-            raise misuse_error(message, hint="make it outside and read it there")
+            raise misuse_error(message, hint="create it outside and read it there")
         attrs = {"dtype": as_dtype(dtype), "shape": as_shape(shape), "name": name}
         tensor: BuilderTensor = self.call("Placeholder", (), attrs)
         return tensor
@@ -184,7 +184,7 @@ class Builder:
         """
         if not isinstance(parallel_iterations, int) or parallel_iterations < 1:
             message = f"parallel_iterations of {name!r} is {parallel_iterations!r}"
-            raise misuse_error(message, hint="say how many iterations may run at once, 1 or more")
+            raise misuse_error(message, hint="expected a positive number of iterations in flight")
         loop = LoopWriter(self, name, body, loop_vars, shape_invariants)
         arguments = loop.arguments(loop.cond)
         check_callable(cond, arguments, f"the condition of {name!r}")
@@ -222,7 +222,7 @@ class Builder:
         """Nodes made inside ask for this device, in the rest for that around; None for none."""
         body, before = self.body, self.body.device
         if name is not None and devices.DeviceName.parse(name) is None:
-            message = f"{name!r} is no device"
+            message = f"{name!r} is not a device"
             raise misuse_error(
                 message, hint="write one like '/gpu:0' or '/job:worker/device:CPU:1'"
             )
@@ -268,5 +268,5 @@ def _as_operation(item: Any) -> Operation:
         return item
     if isinstance(item, TensorOperators):
         return item.as_tensor().op
-    message = f"{item!r} is no operation to wait for"
+    message = f"{item!r} is not an operation or a tensor"
     raise misuse_error(message)

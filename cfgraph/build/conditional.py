@@ -103,13 +103,15 @@ class BranchWriter:
         }
         if len(set(by_label.values())) > 1:
             described = ", ".join(f"{dtype} in {label!r}" for label, dtype in by_label.items())
-            message = f"output {self._path(index)} of {self.name!r} has two types: {described}"
+            message = (
+                f"output {self._path(index)} of {self.name!r} has different types: {described}"
+            )
             raise misuse_error(message, hint="insert a Cast in one of the branches")
         if by_label:
             return next(iter(by_label.values()))
         dtype = natural_dtype(row)
         if dtype is None:
-            message = f"output {self._path(index)} of {self.name!r} has no one type: {row}"
+            message = f"output {self._path(index)} of {self.name!r} has no common type: {row}"
             raise misuse_error(message, hint="return values of one type from all branches")
         return dtype
 
@@ -169,6 +171,6 @@ def scalar_selector(builder: Builder, value: Any, dtype: DType, what: str) -> Bu
         hint = "compare it with something, as in `x > 0`" if dtype is dtypes.bool_ else "use Cast"
         raise misuse_error(message, hint=hint)
     if tensor.shape.rank not in (None, 0):
-        message = f"the {what} {tensor.name} has the shape {tensor.shape}, and is no scalar"
-        raise misuse_error(message, hint="reduce it, as with All or Any, or pick one element")
+        message = f"the {what} {tensor.name} has shape {tensor.shape}, expected a scalar"
+        raise misuse_error(message, hint="reduce it (with All or Any), or select one element")
     return tensor

@@ -56,10 +56,8 @@ def as_array(value: Any, dtype: DType, what: str) -> Any:
     shown = repr(value)
     shown = shown if len(shown) <= 60 else f"{shown[:57]}..."
     have = f" of type {_numpy_dtype(value)}" if isinstance(value, _NUMPY_TYPES) else ""
-    message = f"{what}{shown}{have} is no {dtype}"
-    raise misuse_error(
-        message, hint="write a value of that type, or Cast the tensors that it meets"
-    )
+    message = f"{what}{shown}{have} cannot be represented as {dtype}"
+    raise misuse_error(message, hint="use a value of that type, or Cast the other operands")
 
 
 def nested_elements(value: Any) -> Iterator[Any]:
@@ -179,7 +177,7 @@ def as_dtype(value: Any) -> DType:
             return value
         return DType.from_name(value) if isinstance(value, str) else DType.from_numpy(value)
     except (KeyError, TypeError):
-        message = f"{value!r} is no element type"
+        message = f"{value!r} is not an element type"
         raise misuse_error(message, hint="write one like 'float32' or np.float32") from None
 
 
@@ -191,7 +189,7 @@ def as_shape(value: Any) -> Shape:
     try:
         return Shape(None if size is None or int(size) < 0 else int(size) for size in sizes)
     except (TypeError, ValueError):
-        message = f"{value!r} is no shape"
+        message = f"{value!r} is not a shape"
         raise misuse_error(message, hint="write one like [2, None]") from None
 
 
@@ -200,18 +198,17 @@ def as_attr(op: str, declared: AttrDef, value: Any) -> Any:
     kind = declared.kind
     if kind.startswith("list("):
         if isinstance(value, str | bytes) or not hasattr(value, "__iter__"):
-            message = f"{op} wants a list for the attribute {declared.name!r}, not {value!r}"
+            message = f"{op}: attribute {declared.name!r} must be a list, got {value!r}"
             raise misuse_error(message)
         items = tuple(_scalar_attr(op, declared, kind[5:-1], item) for item in value)
         if declared.minimum is not None and len(items) < declared.minimum:
-            message = (
-                f"{op} wants at least {declared.minimum} in {declared.name!r}, not {len(items)}"
-            )
+            least = f"at least {declared.minimum} elements"
+            message = f"{op} expects {least} in {declared.name!r}, got {len(items)}"
             raise misuse_error(message)
         return items
     attr = _scalar_attr(op, declared, kind, value)
     if kind == "int" and declared.minimum is not None and attr < declared.minimum:
-        message = f"{op} wants {declared.name!r} to be at least {declared.minimum}, not {attr}"
+        message = f"{op} expects {declared.name!r} to be at least {declared.minimum}, got {attr}"
         raise misuse_error(message)
     return attr
 
@@ -239,9 +236,8 @@ def _scalar_attr(op: str, declared: AttrDef, kind: str, value: Any) -> Any:
         accepted, convert = _KIND_CONVERTERS[kind]
         wrong_bool = isinstance(value, bool | np.bool_) and kind != "bool"
         if wrong_bool or not isinstance(value, accepted):
-            message = (
-                f"{op} wants {_KIND_NAMES[kind]} for the attribute {declared.name!r}, not {value!r}"
-            )
+            expected = f"{_KIND_NAMES[kind]} for the attribute {declared.name!r}"
+            message = f"{op} expects {expected}, got {value!r}"
             raise misuse_error(message)
         attr = convert(value)
     if declared.allowed is not None and attr not in declared.allowed:
@@ -249,7 +245,7 @@ def _scalar_attr(op: str, declared: AttrDef, kind: str, value: Any) -> Any:
             item.decode() if isinstance(item, bytes) else str(item) for item in declared.allowed
         )
         shown = attr.decode() if isinstance(attr, bytes) else attr
-        message = f"{op} does not take {shown} for {declared.name!r}"
+        message = f"{op} does not accept {shown} for {declared.name!r}"
         raise misuse_error(message, hint=f"one of {allowed}")
     return attr
 
@@ -259,7 +255,7 @@ def _tensor_attr(value: Any) -> TensorValue:
         return value
     dtype = natural_dtype([value])
     if dtype is None:
-        message = f"no element type holds {value!r}"
+        message = f"no element type can represent {value!r}"
         raise misuse_error(message)
     return TensorValue(as_array(value, dtype, ""))
 
@@ -280,7 +276,7 @@ _KIND_NAMES: Final = {
     "int": "an integer",
     "float": "a number",
     "bool": "True or False",
-    "string": "a text",
+    "string": "a string",
     "func": "the name of a function",
 }
 _KIND_CONVERTERS: Final[dict[str, tuple[Any, Callable[[Any], Any]]]] = {

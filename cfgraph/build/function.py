@@ -105,7 +105,7 @@ class BuiltFunction:
         written = self._written[key]
         if written is None:
             message = f"function {self.name!r} calls itself"
-            raise misuse_error(message, hint="write it as a loop")
+            raise misuse_error(message, hint="recursion is not supported; write a loop")
         captured = [BuilderTensor(self.home, outer) for outer in written.body.captures]
         inputs = [caller.resolve(item) for item in (*tensors, *captured)]
         return self._call(caller, written, inputs)

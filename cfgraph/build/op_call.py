@@ -46,7 +46,7 @@ def add_constant(
     """A constant of a type, or of the one that the value takes best; `what` is for messages."""
     resolved = dtype or natural_dtype([value])
     if resolved is None:
-        message = f"no element type holds {value!r}"
+        message = f"no element type can represent {value!r}"
         raise misuse_error(message)
     return body.const(Content(as_array(value, resolved, what)), name)
 
@@ -92,10 +92,10 @@ class _OpCall:
         if len(args) > len(inputs):
             names = f" ({', '.join(arg.name for arg in inputs)})" if inputs else ""
             count = f"{len(inputs)} input{'s' * (len(inputs) != 1)}"
-            message = f"{self.op} takes {count}{names}, and {len(args)} are given"
+            message = f"{self.op} takes {count}{names}, got {len(args)}"
             listed = any(self._is_list(arg) for arg in inputs)
-            hint = "put the tensors of a list in brackets" if listed else None
-            raise misuse_error(message, hint=hint or "attributes are given by name")
+            hint = "pass the tensors of a list in brackets" if listed else None
+            raise misuse_error(message, hint=hint or "pass attributes by name")
         self.values.update((arg.name, value) for arg, value in zip(inputs, args, strict=False))
 
     def _bind_named(self, key: str, value: Any) -> None:
@@ -103,7 +103,7 @@ class _OpCall:
         if key == "name":
             return
         if key in self.values:
-            message = f"{self.op}: the input {key!r} is given twice"
+            message = f"{self.op}: the input {key!r} is passed twice"
             raise misuse_error(message)
         if any(arg.name == key for arg in self.signature.inputs):
             self.values[key] = value
@@ -127,12 +127,12 @@ class _OpCall:
                 message = f"{self.op}: {arg.name!r} is an operation, which has no value to read"
                 raise misuse_error(message, hint="wait for it: `with builder.control(operation):`")
             if value is None:
-                message = f"{self.op} needs the input {arg.name!r}"
+                message = f"{self.op} requires the input {arg.name!r}"
                 names = ", ".join(item.name for item in self.signature.inputs)
                 raise misuse_error(message, hint=f"its inputs are {names}")
         for attr in self.signature.attrs.values():
             if not attr.has_default and attr.name not in self.attrs and attr.name not in inferable:
-                message = f"{self.op} needs the attribute {attr.name!r}"
+                message = f"{self.op} requires the attribute {attr.name!r}"
                 raise misuse_error(message, hint=f"{self.op}(…, {attr.name}=…), a {attr.kind}")
 
     # -- types -----------------------------------------------------------------------------------
@@ -145,19 +145,18 @@ class _OpCall:
         """Note the length of a list, and its types where each has its own."""
         items = self.values[arg.name]
         if isinstance(items, str | bytes | TensorOperators) or not hasattr(items, "__iter__"):
-            message = f"{self.op} wants a list for the input {arg.name!r}"
+            message = f"{self.op} expects a list for the input {arg.name!r}"
             raise misuse_error(message, hint=f"put {items!r} in brackets")
         items = self.values[arg.name] = list(items)
         if arg.count:
             count = self.attrs.setdefault(arg.count, len(items))
             if count != len(items):
-                message = f"{self.op}: {len(items)} tensors are given for {arg.name!r}, not {count}"
+                message = f"{self.op} expects {count} tensors for {arg.name!r}, got {len(items)}"
                 raise misuse_error(message)
         counted = self.signature.attrs[arg.count or arg.type_attr or ""]
         if counted.minimum is not None and len(items) < counted.minimum:
-            message = (
-                f"{self.op} needs at least {counted.minimum} in {arg.name!r}, not {len(items)}"
-            )
+            expected = f"a list of length {counted.minimum} or more for {arg.name!r}"
+            message = f"{self.op} expects {expected}, got {len(items)}"
             raise misuse_error(message)
         if not arg.count and arg.type_attr and arg.type_attr not in self.attrs:
             types = [_first_tensor_dtype(item) or natural_dtype([item]) for item in items]
@@ -173,8 +172,10 @@ class _OpCall:
             allowed = declared.allowed
             dtype = known or (natural_dtype(items, allowed) if items else None)
             if dtype is None and items:
-                message = f"{self.op} takes no {items[0]!r} as {args[0].name!r}"
-                raise misuse_error(message, hint=f"it takes {', '.join(map(str, allowed or ()))}")
+                message = f"{self.op} does not accept {items[0]!r} for {args[0].name!r}"
+                raise misuse_error(
+                    message, hint=f"allowed types: {', '.join(map(str, allowed or ()))}"
+                )
             if dtype is not None:
                 self.attrs[attr] = dtype
         chosen = self.attrs.get(attr)
@@ -194,9 +195,7 @@ class _OpCall:
         items = self._items(arg)
         types = self.signature.arg_types(arg, self.attrs) if items else []
         if len(types) != len(items):
-            message = (
-                f"{self.op}: {len(items)} tensors are given for {arg.name!r}, not {len(types)}"
-            )
+            message = f"{self.op} expects {len(types)} tensors for {arg.name!r}, got {len(items)}"
             raise misuse_error(message)
         single = not self._is_list(arg)
         for index, (item, dtype) in enumerate(zip(items, types, strict=True)):

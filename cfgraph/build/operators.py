@@ -137,9 +137,9 @@ def _add_index_entry(masks: _SliceSpec, bit: int, entry: Any) -> None:
         # the op does not look at this end
         masks.add(entry, entry + 1 if _is_integer(entry) else entry)
     else:
-        message = f"{entry!r} is no index of a tensor"
+        message = f"{entry!r} is not a valid tensor index"
         raise misuse_error(
-            message, hint="use GatherV2 for a list of places, Where and GatherV2 for a mask"
+            message, hint="use GatherV2 for a list of indices, Where and GatherV2 for a mask"
         )
 
 

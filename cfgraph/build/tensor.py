@@ -152,14 +152,14 @@ class TensorOperators:
         return operators.slice_tensor(self.as_tensor(), index)
 
     def __bool__(self) -> NoReturn:
-        message = f"{self!r} has no truth value while the graph is written"
+        message = f"{self!r} has no truth value while the graph is being built"
         hint = "use cond and while_loop for `if` and `while`; & | ~ for `and`, `or` and `not`"
         raise misuse_error(message, hint=hint)
 
     def __iter__(self) -> NoReturn:
-        message = f"{self!r} cannot be iterated while the graph is written"
+        message = f"{self!r} cannot be iterated while the graph is being built"
         raise misuse_error(
-            message, hint="use Unpack for its parts, while_loop for a loop over them"
+            message, hint="use Unpack for its elements, or while_loop to loop over them"
         )
 
 
@@ -212,8 +212,8 @@ class BuilderVariable(TensorOperators):
         self.builder = builder
         body = builder.body
         if body.parent is not None:
-            message = f"the variable {name!r} is made in {body.label}"
-            raise misuse_error(message, hint="make it outside, and read or assign it there")
+            message = f"the variable {name!r} is created in {body.label}"
+            raise misuse_error(message, hint="create it outside, and read or assign it there")
         unique = body.name_for(name)
         first = builder.tensor(initial, dtype, name=f"{name}/initial_value")
         self.dtype: DType = first.dtype.base

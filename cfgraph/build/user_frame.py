@@ -19,7 +19,7 @@ _CONTEXTLIB_FILE: Final = contextlib.__file__
 def check_callable(function: Any, arguments: Sequence[Any], what: str) -> None:
     """Raise UsageError, at the line of the user, where a function cannot be called so."""
     if not callable(function):
-        message = f"{what} is no function but {function!r}"
+        message = f"{what} must be callable, got {function!r}"
         raise misuse_error(message, hint="write `lambda: …`")
     try:
         inspect.signature(function).bind(*arguments)

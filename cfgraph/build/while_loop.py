@@ -65,14 +65,16 @@ class LoopWriter:
         listed = list(invariants) if isinstance(invariants, list | tuple) else [invariants]
         if len(listed) != len(self.inputs):
             message = f"{self.name!r} has {len(self.inputs)} loop variables, not {len(listed)}"
-            raise misuse_error(message, hint="say a shape, or None, for each in shape_invariants")
+            raise misuse_error(
+                message, hint="pass one shape or None per variable in shape_invariants"
+            )
         shapes = [as_shape(shape) for shape in listed]
         for path, item, shape in zip(self.paths, self.inputs, shapes, strict=True):
             if not _covers(shape, item.shape):
-                message = f"loop variable {path!r} begins as {item.shape}, not as {shape}"
-                raise misuse_error(
-                    message, hint="shape_invariants say what holds from the beginning on"
+                message = (
+                    f"loop variable {path!r} has the initial shape {item.shape}, expected {shape}"
                 )
+                raise misuse_error(message, hint="shape_invariants also cover the initial values")
         return shapes
 
     def _named_shapes(self, invariants: dict[str, Any]) -> list[Any]:
@@ -96,7 +98,7 @@ class LoopWriter:
     def set_condition(self, result: Any) -> None:
         """What the condition gave."""
         if result is None or isinstance(result, Operation | list | tuple | dict):
-            message = f"the condition of {self.name!r} gives {result!r}, not one bool"
+            message = f"the condition of {self.name!r} returns {result!r}, expected one bool"
             raise misuse_error(message)
         self.condition = scalar_selector(self.builder, result, dtypes.bool_, "condition")
 
@@ -142,7 +144,7 @@ class LoopWriter:
             dims = self.shapes[index].generalize(shape).dims
             invariant = None if dims is None else list(dims)
             raise misuse_error(
-                message, hint=f"shape_invariants={{{path!r}: {invariant}}}, if that is meant"
+                message, hint=f"shape_invariants={{{path!r}: {invariant}}}, if the shape may change"
             )
         return output
 

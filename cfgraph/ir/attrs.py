@@ -62,7 +62,7 @@ class TensorValue:
 
     def __init__(self, array: Any = None, *, source: TensorSource | None = None) -> None:
         if array is None and source is None:
-            message = "a Tensor needs an array or a source"
+            message = "TensorValue requires an array or a source"
             raise TypeError(message)
         self._array = array
         self.source = source

@@ -88,12 +88,12 @@ def parse_devices(devices: str | Iterable[str]) -> tuple[str, ...]:
     parts = [item.strip() for text in texts for item in text.split(",") if item.strip()]
     names = [_full_name(name, item) for item in parts for name in _expand_ranges(item)]
     if not names:
-        raise UsageError("no devices are given", hint="name some: cpu:0,gpu:0")
+        raise UsageError("no devices specified", hint="for example cpu:0,gpu:0")
     if len(names) > _MAX_DEVICES:
-        raise UsageError(f"{len(names)} devices are more than {_MAX_DEVICES}")
+        raise UsageError(f"{len(names)} devices exceed the maximum of {_MAX_DEVICES}")
     for index, name in enumerate(names):
         if name in names[:index]:
-            raise UsageError(f"device {short_device_name(name)} is named twice")
+            raise UsageError(f"device {short_device_name(name)} is listed twice")
     return tuple(names)
 
 
@@ -114,7 +114,7 @@ def known_devices_hint(request: str, devices: Sequence[str]) -> str:
     """A hint for a device that is not there: the one that may have been meant, and all of them."""
     known = {name: None for device in devices for name in (short_device_name(device), device)}
     guess = did_you_mean(request.lower().removeprefix("/").removeprefix("device:"), known)
-    return f"{guess + ' ' if guess else ''}there are {short_device_names(devices)}"
+    return f"{guess + ' ' if guess else ''}available: {short_device_names(devices)}"
 
 
 def _expand_ranges(text: str) -> list[str]:
@@ -123,7 +123,7 @@ def _expand_ranges(text: str) -> list[str]:
     while any(_RANGE.search(item) for item in expanded):
         expanded = [name for item in expanded for name in _expand_range(item, text)]
         if len(expanded) > _MAX_DEVICES:
-            raise UsageError(f"{text!r} is more than {_MAX_DEVICES} devices")
+            raise UsageError(f"{text!r} expands to more than {_MAX_DEVICES} devices")
     return expanded
 
 
@@ -133,7 +133,7 @@ def _expand_range(item: str, text: str) -> list[str]:
         return [item]
     first, last = int(match[2]), int(match[3])
     if not 0 <= last - first < _MAX_DEVICES:
-        raise UsageError(f"{text!r} is no range of at most {_MAX_DEVICES} devices")
+        raise UsageError(f"{text!r} is not a range of at most {_MAX_DEVICES} devices")
     return [
         f"{item[: match.start()]}{match[1]}{number}{item[match.end() :]}"
         for number in range(first, last + 1)
@@ -146,9 +146,9 @@ def _full_name(name: str, text: str) -> str:
     parts = DeviceName.parse(name if ":" in name else f"/device:{name}")
     hint = f"write it as cpu:0, gpu:0-3 or {DeviceName('localhost', '0', '0', 'GPU', '0')}"
     if parts is None or parts.kind is None or "*" in name:
-        raise UsageError(f"{text!r} is no device", hint=_kind_hint(name) or hint)
+        raise UsageError(f"{text!r} is not a device", hint=_kind_hint(name) or hint)
     if parts.kind not in _DEVICE_KINDS:
-        message = f"{text!r} is a device of kind {parts.kind}, which there is no simulator for"
+        message = f"{text!r} has the unsupported device kind {parts.kind}"
         raise UsageError(message, hint=f"one of {', '.join(_DEVICE_KINDS)}")
     filled = (
         mine if mine is not None else first for mine, first in zip(parts, _DEFAULTS, strict=True)

@@ -139,7 +139,7 @@ def _numpy_dtype(dtype: DType) -> Any:
 
     row = _DTYPE_TABLE.get(dtype.base.number)
     if row is None or row[1] is None:
-        message = f"tensors of type {dtype.name} cannot be held in arrays"
+        message = f"tensors of type {dtype.name} have no NumPy representation"
         raise TypeError(message)
     if hasattr(np, row[1]):
         return np.dtype(getattr(np, row[1]))

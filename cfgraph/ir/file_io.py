@@ -40,14 +40,14 @@ class StagedFiles:
                 self._folders.append(directory)
             folder.mkdir(exist_ok=True)
         except OSError as error:
-            message = f"the folder cannot be made: {error.strerror}"
+            message = f"the folder cannot be created: {error.strerror}"
             raise UsageError(message, path=path) from None
 
     def open(self, path: str | os.PathLike[str]) -> IO[bytes]:
         """A binary file that will be at `path`."""
         if str(path) == "-":
-            message = "standard output takes the graph or the answer, and no other file"
-            raise UsageError(message, hint="name a file; one that is called so is ./-")
+            message = "standard output is reserved for the graph or the result"
+            raise UsageError(message, hint="name a file; write ./- for a file called -")
         try:
             target, folder = Path(path), None
             if target.is_dir():
@@ -62,7 +62,7 @@ class StagedFiles:
         if target in self._staged:
             file.close()
             os.unlink(name)
-            raise UsageError("the file is to be written twice", path=path)
+            raise UsageError("two outputs have the same path", path=path)
         self._staged[target] = (str(path), name, file)
         return file
 
@@ -179,7 +179,9 @@ def read_file(path: str | os.PathLike[str]) -> bytes:
             file = _graph_file_in_folder(file)
             mode = file.stat().st_mode
         if stat.S_ISCHR(mode) or stat.S_ISBLK(mode):
-            raise InvalidInput("a device holds no graph", path=path, code="CFG001")
+            raise InvalidInput(
+                "the path is a device, expected a file or folder", path=path, code="CFG001"
+            )
         with file.open("rb") as stream:
             return read_stream(stream)
     except FileNotFoundError:
@@ -202,9 +204,9 @@ def _graph_file_in_folder(folder: Path) -> Path:
             return folder / name
     graphs = [name for name in names if name.removesuffix(".gz").endswith(_GRAPH_SUFFIXES)]
     hint = f"name a file in it, such as {folder / graphs[0]}" if graphs else None
-    message = f"the folder holds no {_SAVED_MODELS[0]}"
+    message = f"the folder contains no {_SAVED_MODELS[0]}"
     if hint is None and any((folder.parent / name).is_file() for name in _SAVED_MODELS):
-        hint = f"did you mean the folder around it, {folder.parent}?"
+        hint = f"did you mean the parent folder, {folder.parent}?"
     raise InvalidInput(message, path=folder, hint=hint, code="CFG001")
 
 
@@ -237,7 +239,7 @@ def read_stream(stream: BinaryIO) -> bytes:
         chunks.append(chunk)
         size += len(chunk)
         if size > MAX_BYTES:
-            raise InvalidInput(f"there are more than {MAX_BYTES} bytes to read", code="CFG002")
+            raise InvalidInput(f"the input exceeds {MAX_BYTES} bytes", code="CFG002")
     return b"".join(chunks)
 
 
@@ -251,8 +253,8 @@ def decompress(data: bytes) -> bytes:
     try:
         return b"".join(_decompressed_chunks(data))
     except (OSError, EOFError, zlib.error) as error:
-        message = f"the gzip data are damaged: {error}"
-        hint = "the file may be truncated"
+        message = f"the gzip data is truncated or corrupt: {error}"
+        hint = "copy the file again"
         raise InvalidInput(message, hint=hint, code="CFG003") from None
 
 

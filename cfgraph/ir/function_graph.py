@@ -62,7 +62,7 @@ class OutputPorts:
         for arg, start, count in self._spans(node):
             if start <= port < start + count:
                 return f"{node.name}:{arg.name}:{port - start}"
-        message = f"op {node.op!r} is not known, so what its outputs are called is not either"
+        message = f"op {node.op!r} is unknown, and so are the names of its outputs"
         raise Unsupported(message, node=node, code="CFG135")
 
     def dtype(self, output: Output) -> DType | None:
@@ -139,7 +139,7 @@ class FunctionInstances:
         """
         function = self.library.get(name)
         if function is None:
-            message = f"there is no function {name!r} in the library"
+            message = f"the library has no function {name!r}"
             raise InvalidInput(message, code="CFG133")
         if name not in self._waits:
             self._waits[name] = tuple(dict.fromkeys(_instance_attrs(function.definition)))
@@ -263,7 +263,7 @@ class _FunctionInstantiator:
         declared = self.definition.attr_defs.get(attr)
         if declared is not None and declared.has_default:
             return declared.default
-        message = f"function {self.name!r} needs the attribute {attr!r}, which its caller lacks"
+        message = f"function {self.name!r} requires the attribute {attr!r}, which the caller lacks"
         raise InvalidInput(message, node=f"{self.name}/{body.name}", code="CFG110")
 
     def connect(self, node: Node, body: BodyNode) -> None:
@@ -278,7 +278,7 @@ class _FunctionInstantiator:
         """The tensors of one output argument."""
         text = self.definition.returns.get(arg.name)
         if text is None:
-            message = f"function {self.name!r} does not say what its output {arg.name!r} is"
+            message = f"function {self.name!r} returns nothing for its output {arg.name!r}"
             raise InvalidInput(message, node=self.name, code="CFG131")
         count = len(self.types(signature, arg))
         if count == 1:
@@ -327,13 +327,13 @@ class _FunctionInstantiator:
         if self.read.setdefault(node, output) == output:
             return index
         message = (
-            f"op {node.op!r} is not known, so the order of its outputs "
-            f"{self.read[node]!r} and {output!r} is not either"
+            f"op {node.op!r} is unknown, and so is the order of its outputs "
+            f"{self.read[node]!r} and {output!r}"
         )
         where = f"{self.name}/{node.name}"
         raise Unsupported(message, node=where, code="CFG135")
 
     def unresolved(self, text: str, reader: str) -> InvalidInput:
         """The error for a text that names nothing."""
-        message = f"input {text!r} names nothing in the body of function {self.name!r}"
+        message = f"input {text!r} does not exist in the body of function {self.name!r}"
         return InvalidInput(message, node=reader, code="CFG130")

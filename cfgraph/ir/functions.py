@@ -65,7 +65,7 @@ class Function:
         source: FunctionSource | None = None,
     ) -> None:
         if definition is None and source is None:
-            message = "a Function needs a definition or a source"
+            message = "Function requires a definition or a source"
             raise TypeError(message)
         self.name = name
         self._definition = definition

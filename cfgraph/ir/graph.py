@@ -173,7 +173,7 @@ class Graph:
             if not op:
                 faults.append(InvalidInput("the node has no op", node=name, code="CFG103"))
             if not NODE_NAME(name):
-                message = f"{name!r} is no valid node name"
+                message = f"{name!r} is not a valid node name"
                 faults.append(InvalidInput(message, node=name, code="CFG102"))
             nodes[name] = node
             texts.append((node, inputs))
@@ -341,7 +341,7 @@ class Graph:
 def require_graph(value: object) -> None:
     """Raise UsageError for what is no graph, like the name of a file."""
     if not isinstance(value, Graph):
-        message = f"{value!r} is no Graph"
+        message = f"expected a Graph, got {value!r}"
         raise UsageError(message, hint="cfgraph.load(path) reads one from a file")
 
 
@@ -354,11 +354,11 @@ class Versions(NamedTuple):
 
 
 def _name_taken_error(name: str) -> InvalidInput:
-    return InvalidInput(f"the name {name!r} is given to two nodes", node=name, code="CFG104")
+    return InvalidInput(f"two nodes have the name {name!r}", node=name, code="CFG104")
 
 
 def _unknown_input_error(node: Node, text: str, base: str, nodes: Iterable[str]) -> InvalidInput:
-    message = f"input {text!r} names no node of the graph"
+    message = f"input {text!r} does not exist in the graph"
     hint = did_you_mean(base, nodes)
     return InvalidInput(message, node=node, hint=hint, code="CFG105")
 

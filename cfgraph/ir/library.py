@@ -138,7 +138,9 @@ class _BodyNodeWriter:
             return argument
         if output.node in self.inside:
             return self.ports.text(output)
-        message = f"{output.name} is neither inside of function {self.name!r} nor one of its inputs"
+        message = (
+            f"{output.name} is neither in the body of function {self.name!r} nor one of its inputs"
+        )
         raise InvalidInput(message, node=reader or output.node, code="CFG130")
 
     def arg(self, name: str, output: Output) -> ArgDef:
@@ -146,7 +148,7 @@ class _BodyNodeWriter:
         dtype = self.ports.dtype(output)
         if dtype is None:
             message = (
-                f"the type of {output.name} is not known, so it cannot enter or leave a function"
+                f"the type of {output.name} is unknown, so it cannot cross a function boundary"
             )
             raise Unsupported(message, node=output.node, code="CFG135")
         return ArgDef(name, dtype.base, None)

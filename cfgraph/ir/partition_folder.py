@@ -58,13 +58,11 @@ def _device_graph(graph: Graph, nodes: list[Node], called: set[str]) -> Graph:
 def _require_local_inputs(node: Node) -> None:
     hint = "partition the graph first"
     if not node.device:
-        message = "a graph is saved device by device, and the node is on none"
+        message = "the node has no device; each file stores one device"
         raise UsageError(message, node=node, hint=hint)
     for source in (*(item.node for item in node.inputs), *node.controls):
         if source.device != node.device:
-            message = (
-                f"a graph is saved device by device, and the edge from {source.name!r} crosses"
-            )
+            message = f"the input {source.name!r} is on another device; each file stores one device"
             raise UsageError(message, node=node, hint=hint)
 
 
@@ -146,14 +144,16 @@ def _manifest_files(folder: Path) -> Iterator[str]:
         manifest: Any = json.loads(read_file(path))
         names = [name["file"] for name in manifest["parts"]]
     except (ValueError, LookupError, TypeError, RecursionError):
-        raise InvalidInput("the manifest lists no parts", path=path, code="CFG004") from None
+        raise InvalidInput(
+            "the manifest is not valid JSON with a list of parts", path=path, code="CFG004"
+        ) from None
     if manifest.get("format") != _FORMAT or manifest.get("version") != _VERSION:
-        message = f"the manifest is not of {_FORMAT!r}, version {_VERSION}"
+        message = f"the manifest does not have the format {_FORMAT!r}, version {_VERSION}"
         raise InvalidInput(message, path=path, code="CFG004")
     for name in names:
         # a manifest must not lead out of its folder
         if not isinstance(name, str) or not _PLAIN_NAME(name) or name in (".", ".."):
-            message = f"the manifest lists {name!r}, which is no name of a file beside it"
+            message = f"the manifest lists {name!r}, which is not the name of a file in the folder"
             raise InvalidInput(message, path=path, code="CFG004")
     return iter(names)
 
@@ -161,12 +161,12 @@ def _manifest_files(folder: Path) -> Iterator[str]:
 def _merge_partition(whole: Graph, partition: Graph) -> None:
     """Take a part over into the whole."""
     if partition.versions != whole.versions:
-        message = f"the parts are of different versions: {partition.versions} and {whole.versions}"
+        message = f"the parts have different versions: {partition.versions} and {whole.versions}"
         raise InvalidInput(message, code="CFG120")
     for name, function in partition.functions.items():
         known = whole.functions.setdefault(name, function)
         if known is not function and function_to_bytes(known) != function_to_bytes(function):
-            message = f"the name {name!r} is given to two different functions"
+            message = f"two different functions have the name {name!r}"
             raise InvalidInput(message, code="CFG104")
     whole.gradient_functions.update(partition.gradient_functions)
     whole.absorb(partition)

@@ -149,15 +149,15 @@ class Signature:
             return [value.ref if arg.is_ref else value]
         types = list(value) if isinstance(value, tuple) else [value]
         if any(not isinstance(t, DType) for t in types):
-            message = f"attribute {arg.type_attr!r} is no type"
+            message = f"attribute {arg.type_attr!r} is not a type"
             raise ValueError(message)
         if arg.count:
             count = self.value(arg.count, attrs)
             if not isinstance(count, int) or count < 0:
-                message = f"attribute {arg.count!r} is no count"
+                message = f"attribute {arg.count!r} is not a valid count"
                 raise ValueError(message)
             if count > MAX_COUNT:
-                message = f"attribute {arg.count!r} asks for {count} tensors"
+                message = f"attribute {arg.count!r} is {count}, expected at most {MAX_COUNT}"
                 raise ValueError(message)
             types = types * count
         return [t.ref for t in types] if arg.is_ref else types
@@ -185,7 +185,7 @@ class Signature:
             mine, rest = rest[:count], rest[count:]
             self._bind_arg(arg, mine, attrs)
         if rest:
-            message = f"{len(types)} inputs given, {len(types) - len(rest)} wanted"
+            message = f"got {len(types)} inputs, expected {len(types) - len(rest)}"
             raise ValueError(message)
         for arg in self.outputs:
             self.arg_types(arg, attrs)
@@ -204,7 +204,9 @@ class Signature:
             sharing = 1 + sum(arg.count is not None and arg.count == a.count for a in later)
             count, over = divmod(len(rest) - len(later) + sharing - 1, sharing)
             if over:
-                message = f"{len(rest)} inputs do not make {sharing} lists of one length"
+                message = (
+                    f"{len(rest)} inputs cannot be divided into {sharing} lists of equal length"
+                )
                 raise ValueError(message)
         if count < 0 or count > len(rest):
             message = f"input {arg.name!r} is missing"

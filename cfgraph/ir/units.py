@@ -26,10 +26,10 @@ def parse_byte_size(text: str) -> int:
     unit = _BYTE_UNITS.get(match[2].lower()) if match else None
     if match is None or unit is None:
         hint = "write a number and B, KiB, MiB, GiB, TiB (powers of 1024) or kB, MB, GB, TB"
-        raise UsageError(f"{text!r} is no size of memory", hint=hint)
+        raise UsageError(f"{text!r} is not a size in bytes", hint=hint)
     size = int(float(match[1]) * unit)
     if size < 1:
-        raise UsageError(f"{text!r} is less than a byte", hint="such as 4GiB")
+        raise UsageError(f"{text!r} is less than one byte", hint="for example 4GiB")
     return size
 
 

@@ -83,7 +83,7 @@ def test_a_body_is_on_the_enclosing_device() -> None:
 
 def test_a_word_that_is_no_device_is_refused() -> None:
     b, _ = start()
-    assert rejection(lambda: b.device("gpux").__enter__()).message == "'gpux' is no device"
+    assert rejection(lambda: b.device("gpux").__enter__()).message == "'gpux' is not a device"
 
 
 def test_nodes_wait_for_enclosing_controls() -> None:
@@ -107,4 +107,6 @@ def test_a_group_is_done_when_all_are() -> None:
 
 def test_a_number_is_nothing_to_wait_for() -> None:
     b, _ = start()
-    assert rejection(lambda: b.control(3).__enter__()).message == "3 is no operation to wait for"
+    assert (
+        rejection(lambda: b.control(3).__enter__()).message == "3 is not an operation or a tensor"
+    )

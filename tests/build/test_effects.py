@@ -125,9 +125,9 @@ def test_prints_keep_their_order(n: int, capfd: pytest.CaptureFixture[str]) -> N
 def test_a_variable_is_made_outside() -> None:
     b, n, _ = counting()
     error = rejection(lambda: b.cond(n > 0, lambda: b.variable(1, name="w").read(), lambda: 1))
-    assert error.message == "the variable 'w' is made in the then branch of 'cond'"
+    assert error.message == "the variable 'w' is created in the then branch of 'cond'"
     error = rejection(lambda: b.cond(n > 0, lambda: b.placeholder("w", "int32"), lambda: 1))
-    assert error.message.startswith("the placeholder 'w' is made in the then branch of 'cond'")
+    assert error.message.startswith("the placeholder 'w' is created in the then branch of 'cond'")
 
 
 def test_what_is_written_after_a_body_does_not_come_before_a_read_in_it() -> None:

@@ -142,7 +142,7 @@ def test_a_loop_variable_keeps_its_shape() -> None:
     assert error.message == (
         "loop variable 'a' of 'while' has shape [2] before the loop and [1] after an iteration"
     )
-    assert error.hint == "shape_invariants={'a': [None]}, if that is meant"
+    assert error.hint == "shape_invariants={'a': [None]}, if the shape may change"
     error = rejection(
         lambda: b.while_loop(lambda a: 1, lambda a: a, [x], shape_invariants={"b": []})
     )
@@ -150,7 +150,7 @@ def test_a_loop_variable_keeps_its_shape() -> None:
     error = rejection(
         lambda: b.while_loop(lambda a: True, lambda a: a, [x], shape_invariants=[[3]])
     )
-    assert error.message == "loop variable 'a' begins as [2], not as [3]"
+    assert error.message == "loop variable 'a' has the initial shape [2], expected [3]"
 
 
 def test_loop_variables_keep_their_number_and_structure() -> None:
@@ -166,11 +166,11 @@ def test_loop_variables_keep_their_number_and_structure() -> None:
 def test_a_condition_is_one_scalar_bool() -> None:
     b, limit, x = summing()
     error = rejection(lambda: b.while_loop(lambda a: a < 1, lambda a: a, [x]))
-    assert error.message == "the condition Less:0 has the shape [2], and is no scalar"
+    assert error.message == "the condition Less:0 has shape [2], expected a scalar"
     error = rejection(lambda: b.while_loop(lambda a: limit, lambda a: a, [x]))
     assert error.message == "the condition n:0 is int32, not bool"
     error = rejection(lambda: b.while_loop(lambda a: None, lambda a: a, [x]))
-    assert error.message == "the condition of 'while' gives None, not one bool"
+    assert error.message == "the condition of 'while' returns None, expected one bool"
 
 
 def test_a_value_of_the_body_is_not_read_outside() -> None:

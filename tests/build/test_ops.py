@@ -166,32 +166,32 @@ def test_every_op_is_offered() -> None:
 MISTAKES = {
     "there is no op 'MatMull'": lambda b, x, k: b.MatMull(x, x),
     "there is no op 'whileloop'": lambda b, x, k: b.whileloop(x, x),
-    "MatMul needs the input 'b'": lambda b, x, k: b.MatMul(x),
-    "MatMul takes 2 inputs (a, b), and 3 are given": lambda b, x, k: b.MatMul(x, x, x),
-    "MatMul: the input 'a' is given twice": lambda b, x, k: b.MatMul(x, x, a=x),
+    "MatMul requires the input 'b'": lambda b, x, k: b.MatMul(x),
+    "MatMul takes 2 inputs (a, b), got 3": lambda b, x, k: b.MatMul(x, x, x),
+    "MatMul: the input 'a' is passed twice": lambda b, x, k: b.MatMul(x, x, a=x),
     "MatMul has no input or attribute 'transpos_a'": lambda b, x, k: b.MatMul(x, x, transpos_a=1),
-    "Cast needs the attribute 'DstT'": lambda b, x, k: b.Cast(x),
-    "AddN wants a list for the input 'inputs'": lambda b, x, k: b.AddN(x),
-    "AddN needs at least 1 in 'inputs', not 0": lambda b, x, k: b.AddN([]),
+    "Cast requires the attribute 'DstT'": lambda b, x, k: b.Cast(x),
+    "AddN expects a list for the input 'inputs'": lambda b, x, k: b.AddN(x),
+    "AddN expects a list of length 1 or more for 'inputs', got 0": lambda b, x, k: b.AddN([]),
     "input 1 is k:0 of type int32, AddV2 wants float64": lambda b, x, k: x + k,
-    "FloorMod, input 'y': 1.5 is no int32": lambda b, x, k: k % 1.5,
+    "FloorMod, input 'y': 1.5 cannot be represented as int32": lambda b, x, k: k % 1.5,
     "Sqrt does not accept int32 for x": lambda b, x, k: b.Sqrt(k),
-    "Sqrt takes no 'a' as 'x'": lambda b, x, k: b.Sqrt("a"),
+    "Sqrt does not accept 'a' for 'x'": lambda b, x, k: b.Sqrt("a"),
     "AddV2: shapes [2] and [3] do not broadcast": lambda b, x, k: b.AddV2(x, [1, 2, 3]),
     "Identity: 'input' is an operation, which has no value to read": (
         lambda b, x, k: b.Identity(b.NoOp())
     ),
-    "'floot' is no element type": lambda b, x, k: b.Cast(x, DstT="floot"),
-    "MatMul wants True or False for the attribute 'transpose_a', not 'yes'": (
+    "'floot' is not an element type": lambda b, x, k: b.Cast(x, DstT="floot"),
+    "MatMul expects True or False for the attribute 'transpose_a', got 'yes'": (
         lambda b, x, k: b.MatMul(x, x, transpose_a="yes")
     ),
     "'_x' is not a valid name for a node": lambda b, x, k: b.Identity(x, name="_x"),
     "'x:0' belongs to the graph of another Builder": lambda b, x, k: Builder().Identity(x),
-    "1099511627776 is no int32": lambda b, x, k: b.const(2**40, "int32"),
-    "no element type holds [[1.0], [2.0, 3]]": lambda b, x, k: b.const([[1.0], [2.0, 3]]),
-    "1e+300 is no float32": lambda b, x, k: b.const(1e300, "float32"),
-    "[[1], [2, 3]] is no int32": lambda b, x, k: b.const([[1], [2, 3]], "int32"),
-    "'a' is no index of a tensor": lambda b, x, k: x["a"],
+    "1099511627776 cannot be represented as int32": lambda b, x, k: b.const(2**40, "int32"),
+    "no element type can represent [[1.0], [2.0, 3]]": lambda b, x, k: b.const([[1.0], [2.0, 3]]),
+    "1e+300 cannot be represented as float32": lambda b, x, k: b.const(1e300, "float32"),
+    "[[1], [2, 3]] cannot be represented as int32": lambda b, x, k: b.const([[1], [2, 3]], "int32"),
+    "'a' is not a valid tensor index": lambda b, x, k: x["a"],
 }
 
 

@@ -53,7 +53,7 @@ def test_an_unknown_fetch_is_a_usage_error(command: Any, graphs: Path) -> None:
 def test_a_finding_is_what_where_and_a_count(command: Any, dangling: Path) -> None:
     done = command("check", dangling)
     assert done.code == 1
-    assert done.lines[0] == "error[CFG105]: input 'weights' names no node of the graph"
+    assert done.lines[0] == "error[CFG105]: input 'weights' does not exist in the graph"
     assert done.lines[1] == f"  at {dangling}, node 'y'"
     assert done.lines[-1] == f"{dangling}: 1 error"
     assert done.err == ""

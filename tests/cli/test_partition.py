@@ -98,7 +98,7 @@ def test_a_placement_that_is_written_places_the_same_way_again(
     ("args", "code", "message"),
     [
         (("--devices", "cup:0"), 2, "did you mean 'cpu'?"),
-        (("--devices", "cpu:0", "--place", "*=gpu:0"), 2, "there are cpu:0"),
+        (("--devices", "cpu:0", "--place", "*=gpu:0"), 2, "available: cpu:0"),
         (("--devices", "cpu:0", "--place", "gpu:0"), 2, "is no rule"),
         (("--devices", "cpu:0", "--json"), 2, "-o FILE"),
         (("--place", "*=cpu:0"), 2, "--devices cpu:0,gpu:0"),

@@ -86,7 +86,7 @@ def test_traces_mark_simulated_devices_and_hold_memory_and_copies(
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("gpu:0=4G", "'4G' is no size of memory"),
+        ("gpu:0=4G", "'4G' is not a size in bytes"),
         ("gpu:0=", "invalid memory limit 'gpu:0='"),
         ("=4GiB", "invalid memory limit '=4GiB'"),
         ("tpu=1GiB", "tpu"),

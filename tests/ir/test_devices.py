@@ -45,8 +45,8 @@ def test_what_is_no_device_name_has_none(text: str) -> None:
         ("/device:GPU:*", "/job:a/cpu:1", "/job:a/device:GPU:*"),
         ("/job:b/task:1", "/job:a/task:2/cpu:0", "/job:b/task:1/device:CPU:0"),
         ("/gpu:1", "/gpu:0", "/gpu:1"),
-        ("no device", "/gpu:0", "no device"),
-        ("/gpu:1", "no device", "/gpu:1"),
+        ("is not a device", "/gpu:0", "is not a device"),
+        ("/gpu:1", "is not a device", "/gpu:1"),
     ],
 )
 def test_the_inner_device_wins_and_the_outer_one_fills_it_in(
@@ -88,16 +88,16 @@ def test_ranges_of_tasks_and_numbers_multiply() -> None:
     [
         ("", "no devices"),
         (",", "no devices"),
-        ("cup:0", "'cup:0' is no device\n  hint: did you mean 'cpu'?"),
-        ("tpu:0", "'tpu:0' is a device of kind TPU, which there is no simulator for"),
-        ("dpu:0", "'dpu:0' is no device"),
-        ("/device:TPU:0", "of kind TPU"),
-        ("gpu:*", "no device"),
-        ("/job:worker", "no device"),
-        ("gpu:3-1", "no range"),
+        ("cup:0", "'cup:0' is not a device\n  hint: did you mean 'cpu'?"),
+        ("tpu:0", "'tpu:0' has the unsupported device kind TPU"),
+        ("dpu:0", "'dpu:0' is not a device"),
+        ("/device:TPU:0", "device kind TPU"),
+        ("gpu:*", "is not a device"),
+        ("/job:worker", "is not a device"),
+        ("gpu:3-1", "is not a range"),
         ("gpu:0-99999", "at most 1024"),
         ("/task:0-99/gpu:0-99", "more than 1024"),
-        ("cpu:0,/device:CPU:0", "cpu:0 is named twice"),
+        ("cpu:0,/device:CPU:0", "cpu:0 is listed twice"),
     ],
 )
 def test_what_is_no_device_is_refused(text: str, message: str) -> None:
@@ -114,5 +114,5 @@ def test_names_are_shortened_only_where_that_is_unambiguous() -> None:
 
 def test_a_device_that_is_not_there_is_answered_with_those_that_are() -> None:
     known = parse_devices("cpu:0,gpu:0-1")
-    assert known_devices_hint("/device:GPU:7", known).endswith("there are cpu:0, gpu:0, gpu:1")
+    assert known_devices_hint("/device:GPU:7", known).endswith("available: cpu:0, gpu:0, gpu:1")
     assert "did you mean 'gpu:" in known_devices_hint("/gpu:7", known)

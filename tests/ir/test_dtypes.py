@@ -59,7 +59,7 @@ def test_numbers_that_nobody_knows_are_kept(number: int) -> None:
     assert dtype.number == number
     assert not dtype.is_ref
     assert dtype.kind == "none"
-    with pytest.raises(TypeError, match="cannot be held in arrays"):
+    with pytest.raises(TypeError, match="have no NumPy representation"):
         _ = dtype.numpy
 
 

@@ -109,7 +109,7 @@ def test_a_graph_that_cannot_be_encoded_writes_nothing(tmp_path: Path) -> None:
     broken = Graph()
     broken.create("x", "A", attrs={"a": object()})
     for name in ("g.pb", "g.pbtxt", "g.graph"):
-        with pytest.raises(InvalidInput, match="is no attribute value"):
+        with pytest.raises(InvalidInput, match="is not an attribute value"):
             save(broken, tmp_path / name)
     assert os.listdir(tmp_path) == []
 
@@ -150,7 +150,7 @@ def test_a_pipe_is_written_to_as_it_is(graph: Graph, tmp_path: Path) -> None:
 
 
 def test_a_folder_without_a_saved_model_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(InvalidInput, match=r"the folder holds no saved_model\.pb") as caught:
+    with pytest.raises(InvalidInput, match=r"the folder contains no saved_model\.pb") as caught:
         load(tmp_path)
     assert caught.value.hint is None
     assert caught.value.path == str(tmp_path)
@@ -242,7 +242,7 @@ def test_a_pipe_is_read(graph: Graph, tmp_path: Path) -> None:
 def test_a_device_is_refused(device: str) -> None:
     if not Path(device).exists():
         pytest.skip(f"no {device} here")
-    with pytest.raises(InvalidInput, match="a device holds no graph"):
+    with pytest.raises(InvalidInput, match="the path is a device, expected a file or folder"):
         load(device)
 
 
@@ -253,7 +253,7 @@ class Endless:
 
 def test_an_endless_stream_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(file_io, "MAX_BYTES", 10 << 20)
-    with pytest.raises(InvalidInput, match="more than 10485760 bytes") as caught:
+    with pytest.raises(InvalidInput, match="the input exceeds 10485760 bytes") as caught:
         read_stream(Endless())  # type: ignore[arg-type]
     assert caught.value.code == "CFG002"
 

@@ -229,7 +229,7 @@ def test_a_new_node_whose_inputs_do_not_fit_is_refused(graph: Graph) -> None:
 
 def test_a_name_that_is_taken_is_refused(graph: Graph) -> None:
     for edit in (lambda: graph.create("x", "A"), lambda: graph.rename(graph["y"], "x")):
-        with pytest.raises(InvalidInput, match="'x' is given to two nodes") as caught:
+        with pytest.raises(InvalidInput, match="two nodes have the name 'x'") as caught:
             edit()
         assert caught.value.code == "CFG104"
     graph.rename(graph["x"], "x")
@@ -327,7 +327,7 @@ def test_all_faults_of_a_file_are_found_at_once() -> None:
         Graph().load(records)
     codes = [finding.code for finding in caught.value.findings]
     assert codes == ["CFG104", "CFG103", "CFG102", "CFG105", "CFG106"]
-    assert caught.value.message == "the name 'x' is given to two nodes (and 4 more faults)"
+    assert caught.value.message == "two nodes have the name 'x' (and 4 more faults)"
 
 
 @given(st.lists(st.sampled_from(["a", "a_1", "a_2", "b"]), max_size=12))
@@ -388,7 +388,7 @@ def test_a_part_whose_names_are_taken_is_not_taken_over() -> None:
     whole, part = Graph(), Graph()
     for graph in (whole, part):
         graph.add("NoOp", name="a")
-    with pytest.raises(InvalidInput, match="the name 'a' is given to two nodes"):
+    with pytest.raises(InvalidInput, match="two nodes have the name 'a'"):
         whole.absorb(part)
     part.rename(part["a"], "b")
     before = whole.edits

@@ -82,7 +82,7 @@ def test_a_text_cut_at_any_length_is_refused_or_a_graph(name: str) -> None:
 def test_a_packed_file_cut_at_any_length_is_refused() -> None:
     data = gzip.compress(fixture_bytes("counter"))
     for length in range(2, len(data)):
-        assert "gzip data are damaged" in assert_rejected(data[:length]).message
+        assert "gzip data is truncated or corrupt" in assert_rejected(data[:length]).message
 
 
 def test_damage_to_a_packed_file_is_found() -> None:

@@ -73,7 +73,7 @@ def test_a_function_may_call_another() -> None:
 
 def test_a_tensor_from_outside_must_be_an_input() -> None:
     graph = body()
-    with pytest.raises(InvalidInput, match="x:0 is neither inside of function 'f'"):
+    with pytest.raises(InvalidInput, match="x:0 is neither in the body of function 'f'"):
         function_from_nodes("f", [graph["split"]], {"axis": graph.tensor("axis")}, {})
 
 

@@ -14,7 +14,7 @@ def test_lists_of_one_count_share_the_inputs() -> None:
 
 
 def test_inputs_that_do_not_share_out_are_refused() -> None:
-    with pytest.raises(ValueError, match="3 inputs do not make 2 lists"):
+    with pytest.raises(ValueError, match="3 inputs cannot be divided into 2 lists"):
         STITCH.infer([int32, int32, float32], {})
 
 
@@ -23,7 +23,7 @@ def test_a_list_leaves_one_input_to_each_argument_after_it() -> None:
 
 
 def test_an_explicit_count_is_used() -> None:
-    with pytest.raises(ValueError, match="4 inputs given, 2 wanted"):
+    with pytest.raises(ValueError, match="got 4 inputs, expected 2"):
         STITCH.infer([int32, float32, int32, float32], {"N": 1})
 
 

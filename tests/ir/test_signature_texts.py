@@ -90,12 +90,12 @@ def test_types_follow_from_attributes() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"T": None}, "attribute 'T' is no type"),
-        ({"T": 3}, "attribute 'T' is no type"),
-        ({"N": "2"}, "attribute 'N' is no count"),
-        ({"N": -1}, "attribute 'N' is no count"),
-        ({"N": MAX_COUNT + 1}, "attribute 'N' asks for"),
-        ({"L": (1, 2)}, "attribute 'L' is no type"),
+        ({"T": None}, "attribute 'T' is not a type"),
+        ({"T": 3}, "attribute 'T' is not a type"),
+        ({"N": "2"}, "attribute 'N' is not a valid count"),
+        ({"N": -1}, "attribute 'N' is not a valid count"),
+        ({"N": MAX_COUNT + 1}, "attribute 'N' is 1048577, expected at most"),
+        ({"L": (1, 2)}, "attribute 'L' is not a type"),
     ],
 )
 def test_attributes_of_another_kind_are_refused(change: dict[str, Any], message: str) -> None:
@@ -141,7 +141,7 @@ def test_an_undetermined_type_is_an_error() -> None:
         Signature("x: T -> y: T").infer([None], {})
     with pytest.raises(ValueError, match="attribute 'out' is missing"):
         Signature("x: T -> y: out").infer([int32], {})
-    with pytest.raises(ValueError, match="2 inputs given, 1 wanted"):
+    with pytest.raises(ValueError, match="got 2 inputs, expected 1"):
         Signature("x: T -> y: T").infer([int32, int32], {})
 
 

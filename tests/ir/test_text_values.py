@@ -236,5 +236,5 @@ def test_attributes_nest_as_deep_as_a_file_allows() -> None:
     assert text == "x = A() {a=" + "@f{a=" * 32 + "1" + "}" * 33 + "\n"
     assert graph_to_bytes(parse_graph(text)) == data
     deeper = text.replace("@f{a=1}", "@f{a=@f{a=1}}")
-    with pytest.raises(InvalidInput, match="no more than 32 levels of nesting"):
+    with pytest.raises(InvalidInput, match="no more than 32 levels of nesting were expected"):
         parse_graph(deeper)

@@ -94,7 +94,7 @@ def test_a_device_that_is_not_there_is_refused_with_those_that_are() -> None:
     error = refused('x = Placeholder() {dtype=float32, shape=[]} @"/gpu:3"')
     assert isinstance(error, InvalidInput)
     assert (error.code, error.node) == ("CFG404", "x")
-    assert "there are cpu:0, gpu:0" in str(error)
+    assert "available: cpu:0, gpu:0" in str(error)
 
 
 @pytest.mark.parametrize(

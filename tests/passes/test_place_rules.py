@@ -60,7 +60,7 @@ def test_a_rule_for_a_device_that_is_not_there_is_wrong_usage() -> None:
     with pytest.raises(UsageError) as caught:
         placed(NODES, rules=["*=gpu:1"])
     assert "no device 'gpu:1'" in str(caught.value)
-    assert "there are cpu:0, gpu:0" in str(caught.value)
+    assert "available: cpu:0, gpu:0" in str(caught.value)
     assert set(placed(NODES, rules=["*=gpu:1"], soft_placement=True).values()) == {"gpu:0"}
 
 

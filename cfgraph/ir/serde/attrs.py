@@ -183,7 +183,7 @@ def _scalar_field(value: Any) -> tuple[str, Any]:
         return "s", value
     if isinstance(value, DType):
         return "type", value.number
-    raise InvalidInput(f"{value!r} is no attribute value", code="CFG111")
+    raise InvalidInput(f"{value!r} is not an attribute value", code="CFG111")
 
 
 def write_attrs(attrs: Mapping[str, Any], loaded: Mapping[str, Any], protos: Any) -> None:

@@ -39,7 +39,7 @@ def table_entries(data: bytes) -> Iterator[tuple[bytes, bytes]]:
     Raises InvalidInput for what is no table, Unsupported for a compressed one.
     """
     if len(data) < _FOOTER_BYTES or data[-len(_TABLE_MAGIC) :] != _TABLE_MAGIC:
-        raise _table_error("it does not end as a table does")
+        raise _table_error("the footer is missing")
     footer = _TableReader(data, len(data) - _FOOTER_BYTES, len(data))
     footer.handle()  # of statistics that nobody reads
     remaining = len(data)
@@ -47,25 +47,25 @@ def table_entries(data: bytes) -> Iterator[tuple[bytes, bytes]]:
         start, size = _TableReader(where, 0, len(where)).handle()
         remaining -= size
         if remaining < 0:
-            raise _table_error("its blocks are more than the file")
+            raise _table_error("its blocks exceed the file size")
         yield from _read_block(data, start, size)
 
 
 def _read_block(data: bytes, start: int, size: int) -> Iterator[tuple[bytes, bytes]]:
     end = start + size
     if end + 5 > len(data) or size < 4:
-        raise _table_error("a block lies outside of the file")
+        raise _table_error("a block is outside of the file")
     if data[end]:
-        raise Unsupported("the table is compressed", code="CFG038")
+        raise Unsupported("compressed checkpoint indexes are not supported", code="CFG038")
     restarts = 4 * int.from_bytes(data[end - 4 : end], "little") + 4
     if restarts > size:
-        raise _table_error("a block is shorter than it says")
+        raise _table_error("a block is shorter than declared")
     reader, key = _TableReader(data, start, end - restarts), b""
     allowance = max(_MAX_TRUSTED_BYTES, _MAX_COMPRESSION_RATIO * size)
     while reader.offset < reader.end:
         shared, added, length = reader.varint(), reader.varint(), reader.varint()
         if shared > len(key):
-            raise _table_error("a key shares more than there is")
+            raise _table_error("a key is corrupt")
         key = key[:shared] + reader.read(added)
         allowance -= len(key)
         if allowance < 0:
@@ -101,8 +101,8 @@ class _TableReader:
 
 
 def _table_error(reason: str) -> InvalidInput:
-    hint = "the file may be truncated, or not the index of a checkpoint"
-    return InvalidInput(f"this is no table: {reason}", hint=hint, code="CFG038")
+    hint = "the file may be truncated, or is not a checkpoint index"
+    return InvalidInput(f"not a valid checkpoint index: {reason}", hint=hint, code="CFG038")
 
 
 _MAX_SHARDS: Final = 100_000
@@ -128,9 +128,11 @@ class Checkpoint:
             raise
         shards = self.header.num_shards
         if not 0 < shards <= _MAX_SHARDS:
-            raise InvalidInput(f"a checkpoint in {shards} shards", path=index, code="CFG038")
+            raise InvalidInput(
+                f"the checkpoint declares {shards} shards", path=index, code="CFG038"
+            )
         if self.header.endianness:
-            raise Unsupported("the numbers in it are big-endian", path=index, code="CFG038")
+            raise Unsupported("big-endian checkpoints are not supported", path=index, code="CFG038")
         self.entries = {key.decode(errors="surrogateescape"): data for key, data in entries.items()}
 
     def read(self, name: str) -> Any:
@@ -153,7 +155,7 @@ class Checkpoint:
         dtype, shape = DType.from_number(entry.dtype), decode_shape(entry.shape)
         if entry.slices or shape.dims is None or not _is_stored_dtype(dtype):
             what = "in parts" if entry.slices else f"as {dtype}{shape}"
-            message = f"the checkpoint keeps {name!r} {what}"
+            message = f"the checkpoint stores {name!r} {what}, which is not supported"
             raise Unsupported(message, path=self.prefix, code="CFG038")
         sizes = tuple(size or 0 for size in shape.dims)
         count, data = math.prod(sizes), self._bytes(entry)
@@ -165,8 +167,8 @@ class Checkpoint:
                 return np.frombuffer(data, dtype.numpy).reshape(sizes).copy()
             return flat.reshape(sizes)
         except ValueError as error:  # NumPy knows how many sizes an array has, and how large ones
-            what = f"{name!r} of {len(sizes)} sizes, which no array has: {error}"
-            message = f"the checkpoint keeps {what}"
+            what = f"{name!r} with {len(sizes)} dimensions, which is not a valid shape: {error}"
+            message = f"the checkpoint stores {what}"
             raise InvalidInput(message, path=self.prefix, code="CFG038") from None
 
     def _bytes(self, entry: Any) -> bytes:
@@ -210,5 +212,5 @@ def _decode_strings(data: bytes, count: int, prefix: str) -> Any:
 
 
 def _missing_bytes_error(path: str) -> InvalidInput:
-    message = "the checkpoint has not the bytes that its index speaks of"
+    message = "the checkpoint is truncated: data listed in its index is missing"
     return InvalidInput(message, path=path, code="CFG038")

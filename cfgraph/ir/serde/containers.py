@@ -24,7 +24,7 @@ def to_pbtxt(proto: Any) -> bytes:
 
 def _saved_model_graph(saved: Any) -> Any:
     if not saved.meta_graphs:
-        raise InvalidInput("the SavedModel holds no graph", code="CFG003")
+        raise InvalidInput("the SavedModel contains no graph", code="CFG003")
     return saved.meta_graphs[0].graph_def
 
 
@@ -80,7 +80,7 @@ def _parse_text(content: str, message: Any) -> Any:
         reason = "it is nested too deeply"
     except (ArithmeticError, LookupError, TypeError, ValueError) as error:
         reason = str(error)
-    raise InvalidInput(f"the protobuf text is no graph: {reason}", code="CFG004") from None
+    raise InvalidInput(f"invalid protobuf text: {reason}", code="CFG004") from None
 
 
 def from_binary(data: bytes) -> tuple[Any, str]:

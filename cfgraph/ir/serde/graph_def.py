@@ -58,7 +58,7 @@ def _load_function(graph: Graph, proto: Any) -> None:
     name = proto.signature.name
     known = graph.functions.get(name)
     if known is not None and function_to_bytes(known) != message_bytes(proto):
-        message = f"the name {name!r} is given to two different functions"
+        message = f"two different functions have the name {name!r}"
         raise InvalidInput(message, code="CFG104")
     graph.functions[name] = Function(name, source=EncodedFunction(proto))
 

@@ -99,7 +99,7 @@ def _check_tensor(proto: Any) -> tuple[DType, tuple[int, ...], int]:
     expected = 0 if dtype.is_object else count * dtype.numpy.itemsize
     if content and count and not dtype.is_object and len(content) != expected:
         message = f"a tensor of type {dtype} and shape {shape} has {len(content)} bytes"
-        raise InvalidInput(f"{message}, {expected} wanted", code="CFG022")
+        raise InvalidInput(f"{message}, expected {expected}", code="CFG022")
     return dtype, sizes, count
 
 
@@ -175,9 +175,9 @@ def _strings_from_content(content: bytes, count: int) -> list[bytes]:
     try:
         lengths, offset = read_varints(content, count)
     except ValueError:
-        raise InvalidInput("a string tensor's content is cut short", code="CFG022") from None
+        raise InvalidInput("the content of a string tensor is truncated", code="CFG022") from None
     if offset + sum(lengths) != len(content):
-        raise InvalidInput("a string tensor's content has the wrong length", code="CFG022")
+        raise InvalidInput("the content of a string tensor has the wrong length", code="CFG022")
     items = []
     for length in lengths:
         items.append(content[offset : offset + length])

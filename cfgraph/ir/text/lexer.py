@@ -119,7 +119,7 @@ class LineReader:
         if token[:1] != '"':
             raise self.error(f"{what} was expected")
         if not _STRING(token):
-            raise self.error("the string has no end")
+            raise self.error("the string is not terminated")
         try:
             data = token[1:-1].encode()
         except UnicodeEncodeError:
@@ -134,7 +134,7 @@ class LineReader:
         if len(code) == 3:
             return bytes((int(code[1:], 16),))
         if code not in _ESCAPES:
-            raise self.error(r"an escape is one of \" \\ \n \r \t \x00")
+            raise self.error(r"a valid escape was expected: \" \\ \n \r \t \x00")
         return _ESCAPES[code]
 
     def error(self, expected: str) -> InvalidInput:

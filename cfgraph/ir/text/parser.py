@@ -102,7 +102,7 @@ def _parse_int32_list(line: LineReader) -> tuple[int, ...]:
 def _parse_gradient(line: LineReader, graph: Graph) -> None:
     name = line.name("the name of a function")
     if name in graph.gradient_functions:
-        raise line.error(f"the gradient of {name!r} is given twice")
+        raise line.error(f"the gradient of {name!r} is defined twice")
     line.expect("=")
     graph.gradient_functions[name] = line.name("the name of a function")
 
@@ -241,7 +241,7 @@ def _parse_body(header: LineReader, name: str, lines: Iterator[LineReader]) -> I
             line.expect("")
             return
         yield line
-    raise header.error(f"function {name!r} has no end: a line '}}' was expected")
+    raise header.error(f"function {name!r} is not closed: a line '}}' was expected")
 
 
 def _function_from_raw(line: LineReader, name: str) -> Function:

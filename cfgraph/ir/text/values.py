@@ -36,7 +36,7 @@ def _is_tensor_shape(shape: Shape) -> bool:
 def _parse_tensor_elements(line: LineReader, dtype: DType, shape: Shape) -> TensorValue:
     """Read the elements of a tensor, after its type and shape."""
     if dtype.is_object and dtype is not string:
-        raise line.error(f"no elements were expected, for a {dtype} cannot be written")
+        raise line.error(f"no elements were expected: a {dtype} has no text form")
     line.expect(":")
     dims = tuple(int(dim) for dim in shape if dim is not None)
     with line.expecting(f"the elements of a {dtype}{shape} were", line.index):
@@ -143,7 +143,7 @@ def parse_attrs(line: LineReader, depth: int = 0) -> dict[str, Any]:
     for _ in line.items("{", "}"):
         key = line.name("the name of an attribute")
         if key in attrs:
-            raise line.error(f"the attribute {key!r} is given twice")
+            raise line.error(f"the attribute {key!r} is set twice")
         line.expect("=")
         attrs[key] = parse_value(line, depth)
     return attrs
@@ -152,7 +152,7 @@ def parse_attrs(line: LineReader, depth: int = 0) -> dict[str, Any]:
 def parse_value(line: LineReader, depth: int = 0) -> Any:
     """Read one value."""
     if depth > _MAX_DEPTH:
-        raise line.error(f"no more than {_MAX_DEPTH} levels of nesting")
+        raise line.error(f"no more than {_MAX_DEPTH} levels of nesting were expected")
     token = line.token
     special = _VALUE_PARSERS.get(token[:1])
     if special is not None:
@@ -210,7 +210,7 @@ def _parse_list(line: LineReader, depth: int) -> tuple[Any, ...]:
         items.append(parse_value(line, depth))
         if type(items[-1]) is not type(items[0]):
             line.index -= 1
-            raise line.error("elements of one kind were expected")
+            raise line.error("an element of the same kind was expected")
     return tuple(items)
 
 
