@@ -29,10 +29,10 @@ def use_abstract_values(graph: Graph, plans: Sequence[Plan], *, distinct: bool =
 
     With `distinct` each result is an object of its own, as memory accounting needs it.
     """
-    nodes = {node: plan for part in plans for node, plan in part.nodes.items()}
-    kept = _nodes_with_values(graph, nodes)
+    nodes = {node: plan for device_plan in plans for node, plan in device_plan.nodes.items()}
+    computed = _nodes_with_values(graph, nodes)
     for node, plan in nodes.items():
-        if node not in kept and node.inputs and not (plan.op.role or plan.op.effects.stateful):
+        if node not in computed and node.inputs and not (plan.op.role or plan.op.effects.stateful):
             plan.kernel = _distinct_abstract_kernel(plan) if distinct else _abstract_kernel(plan)
 
 
@@ -40,21 +40,21 @@ def _nodes_with_values(graph: Graph, nodes: dict[Node, NodePlan]) -> set[Node]:
     """The nodes that compute: their values are needed, or they handle what has no outline."""
     sends, uses = sends_by_recv(nodes), stacks(graph)
     opaque = [node for node in nodes if _is_opaque(node)]
-    queue = [item.node for plan in nodes.values() for item in _required_inputs(plan)]
-    queue += [item.node for node in opaque for item in _inspected_inputs(nodes[node])]
-    found: set[Node] = set()
+    queue = [output.node for plan in nodes.values() for output in _required_inputs(plan)]
+    queue += [output.node for node in opaque for output in _inspected_inputs(nodes[node])]
+    needed: set[Node] = set()
     while queue:
         node = queue.pop()
-        if node in found or node not in nodes:
+        if node in needed or node not in nodes:
             continue
-        found.add(node)
-        queue += [item.node for item in node.inputs]
+        needed.add(node)
+        queue += [output.node for output in node.inputs]
         op = nodes[node].op
         if node in sends:
             queue.append(sends[node])
         if op.placement.swap_role == "pop" and node in uses:
             queue += uses[node].pushes
-    return found.union(opaque)
+    return needed.union(opaque)
 
 
 def _required_inputs(plan: NodePlan) -> Iterator[Output]:
@@ -85,52 +85,54 @@ def _abstract_kernel(plan: NodePlan) -> Callable[..., Any]:
     types = [dtype.base.numpy for dtype in registry.output_types(node) or []]
     known: dict[tuple[tuple[int, ...], ...], Any] = {}
 
-    def tell(*inputs: Any) -> Any:
+    def kernel_of_shapes(*inputs: Any) -> Any:
         if op.aliasing.is_identity:
             return inputs[0] if len(types) == 1 else inputs[: len(types)]
-        shapes = tuple(item.shape for item in inputs)
-        whole = all(isinstance(item, AbstractTensor) for item in inputs)
-        if whole and shapes in known:
+        shapes = tuple(value.shape for value in inputs)
+        is_abstract = all(isinstance(value, AbstractTensor) for value in inputs)
+        if is_abstract and shapes in known:
             return known[shapes]
-        made = _abstract_outputs(node, op.shape(_shape_context(node, inputs)), types)
-        result = made[0] if len(made) == 1 else made
-        if whole:
+        results = _abstract_outputs(node, op.shape(_shape_context(node, inputs)), types)
+        result = results[0] if len(results) == 1 else results
+        if is_abstract:
             known[shapes] = result
         return result
 
-    return tell
+    return kernel_of_shapes
 
 
 def _distinct_abstract_kernel(plan: NodePlan) -> Callable[..., Any]:
     """A kernel whose outlines are new ones each time, unless an input is handed on."""
-    tell, shares = _abstract_kernel(plan), plan.op.aliasing.aliases_input
+    kernel_of_shapes, is_alias = _abstract_kernel(plan), plan.op.aliasing.aliases_input
     if plan.op.aliasing.is_identity:
-        return tell
+        return kernel_of_shapes
 
-    def tell_apart(*inputs: Any) -> Any:
-        result = tell(*inputs)
+    def distinct_kernel(*inputs: Any) -> Any:
+        result = kernel_of_shapes(*inputs)
         if isinstance(result, tuple):
-            return tuple(AbstractTensor(item.dtype, item.shape) for item in result)
-        source = inputs[0] if shares and isinstance(inputs[0], AbstractTensor) else None
+            return tuple(AbstractTensor(value.dtype, value.shape) for value in result)
+        source = inputs[0] if is_alias and isinstance(inputs[0], AbstractTensor) else None
         return AbstractTensor(result.dtype, result.shape, source and (source.base or source))
 
-    return tell_apart
+    return distinct_kernel
 
 
 def _shape_context(node: Node, inputs: tuple[Any, ...]) -> InferenceContext:
     def value(slot: int) -> Any | None:
         return None if isinstance(inputs[slot], AbstractTensor) else inputs[slot]
 
-    return InferenceContext(node, tuple(Shape(item.shape) for item in inputs), value)
+    return InferenceContext(node, tuple(Shape(value.shape) for value in inputs), value)
 
 
 def _abstract_outputs(
     node: Node, shapes: Sequence[Shape], types: Sequence[np.dtype[Any]]
 ) -> tuple[AbstractTensor, ...]:
-    made = []
+    results = []
     for port, (shape, dtype) in enumerate(zip(shapes, types, strict=True)):
         if shape.dims is None or None in shape.dims:
             message = f"the shape of {node.name}:{port} depends on values, which are left out"
             raise OpError(message, hint="run it with values")
-        made.append(AbstractTensor(dtype, tuple(size for size in shape.dims if size is not None)))
-    return tuple(made)
+        results.append(
+            AbstractTensor(dtype, tuple(size for size in shape.dims if size is not None))
+        )
+    return tuple(results)

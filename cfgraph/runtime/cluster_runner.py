@@ -81,27 +81,27 @@ class CompiledCluster:
     @property
     def seconds(self) -> float:
         """The time that all compilations took."""
-        return sum(item.seconds for item in self.compilations)
+        return sum(value.seconds for value in self.compilations)
 
     @property
     def compiled_times(self) -> int:
         """How often it was compiled."""
-        return sum(not item.refused for item in self.compilations)
+        return sum(not value.refused for value in self.compilations)
 
-    def difference(self, now: InputSignature) -> str:
+    def difference(self, current: InputSignature) -> str:
         """What differs between the last signature that was compiled and another one, in words."""
-        before = self.last
-        if before is None or self.traceable is None:
+        last = self.last
+        if last is None or self.traceable is None:
             return ""
-        arguments, told = self.function.arguments, list[str]()
-        for argument, old, new in zip(arguments, before[0], now[0], strict=False):
+        arguments, differences = self.function.arguments, list[str]()
+        for argument, old, new in zip(arguments, last[0], current[0], strict=False):
             if old != new:
-                told.append(f"{argument.name} is {_shape_text(new)}, was {_shape_text(old)}")
+                differences.append(f"{argument.name} is {_shape_text(new)}, was {_shape_text(old)}")
         constant = sorted(self.traceable.constant)
-        for place, old, new in zip(constant, before[1], now[1], strict=True):
-            if old != new and before[0][place] == now[0][place]:
-                told.append(f"constant {arguments[place].name} has another value")
-        return "; ".join(told) or "variables are shared otherwise"
+        for index, old, new in zip(constant, last[1], current[1], strict=True):
+            if old != new and last[0][index] == current[0][index]:
+                differences.append(f"constant {arguments[index].name} has another value")
+        return "; ".join(differences) or "variables are shared otherwise"
 
 
 def _shape_text(shape: Any) -> str:
@@ -178,10 +178,12 @@ class ClusterRunner:
         function = self._instances.get(func.name, func.attrs)
         key = function, constants, stream
         if key not in self.clusters:
-            self.clusters[key] = self._made(func.name, function, constants, self._instances, stream)
+            self.clusters[key] = self._make_cluster(
+                func.name, function, constants, self._instances, stream
+            )
         return self.clusters[key]
 
-    def _made(
+    def _make_cluster(
         self,
         name: str,
         function: FunctionGraph,
@@ -190,14 +192,14 @@ class ClusterRunner:
         stream: GpuStream | None,
     ) -> CompiledCluster:
         if stream is None:
-            line = compile_numpy(function, instances, _fused_kernel)
+            line = compile_numpy(function, instances, _cluster_kernel)
         else:
-            line = gpu_line(function, instances, _fused_kernel, stream)
+            line = gpu_line(function, instances, _cluster_kernel, stream)
         cluster = CompiledCluster(name, function, line, None)
         if self.engine == "xla" and not (stream and self.auto_engine):
             try:
-                handover = gpu_transfer(stream) if stream else None
-                cluster.traceable = TraceableFunction(function, constants, instances, handover)
+                transfer = gpu_transfer(stream) if stream else None
+                cluster.traceable = TraceableFunction(function, constants, instances, transfer)
             except Unsupported as error:
                 cluster.refused = f"{error.node}: {error.message}" if error.node else error.message
         return cluster
@@ -210,7 +212,7 @@ class _RandomOp(NamedTuple):
     launch: Node
 
 
-def _fused_kernel(node: Node, op: type[Op]) -> Kernel:
+def _cluster_kernel(node: Node, op: type[Op]) -> Kernel:
     """The kernel of a node in a fused call; a random one draws as itself, not as the launch."""
     kernel = numpy_kernel(node, op)
     if not (op.effects.stateful and op.effects.random):
@@ -236,24 +238,24 @@ class _XlaCall:
         self.body = cluster.traceable
         self.constant = sorted(self.body.constant)
         # on a card, what must be known to the host
-        self.by_value = (
+        self.constant_slots = (
             set() if isinstance(self.body.transfer, HostTransfer) else self.body.constant
         )
         types = cluster.function.input_types
-        handles = [place for place, dtype in enumerate(types) if dtype.kind == "resource"]
+        handles = [index for index, dtype in enumerate(types) if dtype.kind == "resource"]
         # several handles may be of one variable
         self.handles = handles if len(handles) > 1 else []
         # the constants of the last run, and what they are in a signature
-        self.known: tuple[Any, ...] = ()
-        self.told: InputSignature = ()
+        self.constants: tuple[Any, ...] = ()
+        self.differences: InputSignature = ()
 
     def run(self, step: Any, *inputs: Any) -> Any:
         """Run the cluster."""
         cluster = self.cluster
-        if self.by_value:
+        if self.constant_slots:
             inputs = tuple(
-                self.body.transfer.host_value(item) if place in self.by_value else item
-                for place, item in enumerate(inputs)
+                self.body.transfer.host_value(value) if index in self.constant_slots else value
+                for index, value in enumerate(inputs)
             )
         key = self.signature(inputs)
         try:
@@ -267,17 +269,20 @@ class _XlaCall:
 
     def signature(self, inputs: Sequence[Any]) -> InputSignature:
         """What a compiled body is for: shapes, the values of constants, the variables' types."""
-        shapes = tuple([_input_signature(item) for item in inputs])
+        shapes = tuple([_input_signature(value) for value in inputs])
         if self.handles:
-            shapes += tuple([first_occurrence(inputs, place) for place in self.handles])
+            shapes += tuple([first_occurrence(inputs, index) for index in self.handles])
         if not self.constant:
             return shapes, ()
-        known = tuple([inputs[place] for place in self.constant])
-        if len(known) != len(self.known) or any(
-            one is not other for one, other in zip(known, self.known, strict=True)
+        constants = tuple([inputs[index] for index in self.constant])
+        if len(constants) != len(self.constants) or any(
+            a is not b for a, b in zip(constants, self.constants, strict=True)
         ):
-            self.known, self.told = known, tuple([item.tobytes() for item in known])
-        return shapes, self.told
+            self.constants, self.differences = (
+                constants,
+                tuple([value.tobytes() for value in constants]),
+            )
+        return shapes, self.differences
 
     def compile(
         self, step: Any, key: InputSignature, inputs: Sequence[Any]
@@ -288,41 +293,43 @@ class _XlaCall:
             return None
         if self.auto_engine and _is_small(cluster, inputs):
             cluster.small = True
-            _remember(cluster.compiled, key, None)
+            _store(cluster.compiled, key, None)
             return None
         if self.lazy and key not in cluster.seen:
-            _remember(cluster.seen, key, None)
+            _store(cluster.seen, key, None)
             return None
-        made: CompiledFunction | None = None
-        refused, began = "", time.perf_counter()
+        compiled: CompiledFunction | None = None
+        refused, start = "", time.perf_counter()
         if _changes_too_often(cluster):
             refused, cluster.stopped_compiling = "its signature changes too often", True
         else:
             try:
-                made = self.body.compile(inputs)
+                compiled = self.body.compile(inputs)
             except Exception as error:
                 refused = self.body.explain_failure(error)
-        seconds = time.perf_counter() - began
-        done = Compilation(cluster.name, self.node.name, seconds, cluster.difference(key), refused)
-        cluster.compilations.append(done)
-        step.note(self.device, str(done))
+        seconds = time.perf_counter() - start
+        compilation = Compilation(
+            cluster.name, self.node.name, seconds, cluster.difference(key), refused
+        )
+        cluster.compilations.append(compilation)
+        step.note(self.device, str(compilation))
         cluster.last = key
-        _remember(cluster.compiled, key, made)
-        return made
+        _store(cluster.compiled, key, compiled)
+        return compiled
 
 
-def _remember(known: dict[InputSignature, Any], key: InputSignature, made: Any) -> None:
+def _store(constants: dict[InputSignature, Any], key: InputSignature, compiled: Any) -> None:
     """Remember something of a signature; the oldest goes where there are too many."""
-    while len(known) >= MAX_SIGNATURES:
-        del known[next(iter(known))]
-    known[key] = made
+    while len(constants) >= MAX_SIGNATURES:
+        del constants[next(iter(constants))]
+    constants[key] = compiled
 
 
-def _input_signature(item: Any) -> Any:
+def _input_signature(value: Any) -> Any:
     """What a signature says of one input; its type is the function's."""
-    if isinstance(item, Variable):
-        return item.dtype, None if item.value is None else item.value.shape
-    return item.shape
+    if isinstance(value, Variable):
+        return value.dtype, None if value.value is None else value.value.shape
+    return value.shape
 
 
 def _is_small(cluster: CompiledCluster, inputs: Sequence[Any]) -> bool:
@@ -332,7 +339,7 @@ def _is_small(cluster: CompiledCluster, inputs: Sequence[Any]) -> bool:
     """
     if any(function_calls(node.op).kind == "while" for node in cluster.line.order):
         return False
-    largest = max((int(getattr(item, "size", _UNKNOWN_SIZE)) for item in inputs), default=0)
+    largest = max((int(getattr(value, "size", _UNKNOWN_SIZE)) for value in inputs), default=0)
     return len(cluster.line.order) * (1 + largest / _CALL_COST_IN_ELEMENTS) < _CALL_COST_IN_KERNELS
 
 

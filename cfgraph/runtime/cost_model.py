@@ -74,9 +74,9 @@ class CostModel:
         self, device: str, op: type[Op], inputs: Sequence[Any], outputs: Sequence[Any]
     ) -> float:
         """The time that a node takes on a device, given its inputs and outputs."""
-        known = self._kernel(device, op.name)
-        if known is not None:
-            return known
+        seconds = self._kernel(device, op.name)
+        if seconds is not None:
+            return seconds
         speed, control = self._speed(device)
         if op.role:
             return control
@@ -91,62 +91,64 @@ class CostModel:
     @cache  # noqa: B019 - a model lives as long as its run
     def wire(self, source: str, destination: str) -> LinkCost:
         """How messages go from one device to another."""
-        told = _matching_entries(self.links, f"{source}>{destination}")
+        entries = _matching_entries(self.links, f"{source}>{destination}")
         link = Costs().link
         return LinkCost(
-            float(told.get("latency", link.latency)),
-            float(told.get("bandwidth", link.bytes)),
-            told.get("duplex") == "half",
+            float(entries.get("latency", link.latency)),
+            float(entries.get("bandwidth", link.bytes)),
+            entries.get("duplex") == "half",
         )
 
     @cache  # noqa: B019
     def _speed(self, device: str) -> tuple[DeviceSpeed, float]:
-        told = _matching_entries(self.devices, device)
+        entries = _matching_entries(self.devices, device)
         costs = Costs()
-        usual = costs.speeds[costs.kind_of(device)]
+        default = costs.speeds[costs.kind_of(device)]
         speed = DeviceSpeed(
-            float(told.get("flops", usual.flops)),
-            float(told.get("bytes", usual.bytes)),
-            float(told.get("launch", usual.launch)),
+            float(entries.get("flops", default.flops)),
+            float(entries.get("bytes", default.bytes)),
+            float(entries.get("launch", default.launch)),
         )
-        return speed, float(told.get("control", speed.launch))
+        return speed, float(entries.get("control", speed.launch))
 
     @cache  # noqa: B019
     def _kernel(self, device: str, op: str) -> float | None:
-        known = _matching_entries(self.kernels, device).get(op)
-        return None if known is None else float(known)
+        seconds = _matching_entries(self.kernels, device).get(op)
+        return None if seconds is None else float(seconds)
 
 
 def _matching_entries(table: CostTable, name: str) -> dict[str, Any]:
     """The entries whose pattern matches a name, the later ones over the earlier ones."""
-    found: dict[str, Any] = {}
+    matching: dict[str, Any] = {}
     for pattern, entries in table.items():
         if fnmatchcase(name, pattern):
-            found.update(entries)
-    return found
+            matching.update(entries)
+    return matching
 
 
 def read_costs(path: str) -> CostModel:
     """The cost model in a TOML file. Raises InvalidInput, naming the entry that is wrong."""
     try:
-        told = tomllib.loads(Path(path).read_text("utf-8"))
+        entries = tomllib.loads(Path(path).read_text("utf-8"))
     except OSError as error:
         message = f"cannot read the file: {error.strerror}"
         raise InvalidInput(message, path=path, code="CFG001") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InvalidInput(f"this is no TOML: {error}", path=path, code="CFG037") from None
-    for fault in _faults(told):
+    for fault in _faults(entries):
         raise InvalidInput(fault, path=path, code="CFG037")
-    return CostModel(told.get("devices", {}), told.get("links", {}), told.get("kernels", {}))
+    return CostModel(
+        entries.get("devices", {}), entries.get("links", {}), entries.get("kernels", {})
+    )
 
 
-def _faults(told: Mapping[str, Any]) -> Iterator[str]:
+def _faults(tables: Mapping[str, Any]) -> Iterator[str]:
     """What is wrong with a file."""
-    if told.get("schema", SCHEMA) != SCHEMA:
-        yield f"schema is {told['schema']!r}, not {SCHEMA!r}"
-    yield from _unknown_entries(told, _TABLES, "")
+    if tables.get("schema", SCHEMA) != SCHEMA:
+        yield f"schema is {tables['schema']!r}, expected {SCHEMA!r}"
+    yield from _unknown_entries(tables, _TABLES, "")
     for name, keys in (("devices", _DEVICE_KEYS), ("links", _LINK_KEYS), ("kernels", None)):
-        table = told.get(name, {})
+        table = tables.get(name, {})
         if not isinstance(table, dict):
             yield f"{name} is no table"
             continue

@@ -29,7 +29,7 @@ _LOOP_HINT: Final = (
 
 
 def explain_deadlock(
-    rest: QuiescentState, rendezvous: Rendezvous, sends: Iterable[RendezvousKey]
+    state: QuiescentState, rendezvous: Rendezvous, sends: Iterable[RendezvousKey]
 ) -> ExecutionError:
     """The error of a run in which Recvs wait for messages that nobody will send.
 
@@ -37,14 +37,14 @@ def explain_deadlock(
     Sends in the graph.
     """
     keys = tuple(sends)
-    found = [_blocked_recv(rest, keys, key, waiting) for key, waiting in rendezvous.waiting()]
-    found.sort(key=lambda one: one.follows)
-    many = f"{len(found)} Recvs wait" if len(found) > 1 else "a Recv waits"
+    blocked = [_blocked_recv(state, keys, key, waiting) for key, waiting in rendezvous.waiting()]
+    blocked.sort(key=lambda recv: recv.follows)
+    many = f"{len(blocked)} Recvs wait" if len(blocked) > 1 else "a Recv waits"
     lines = [f"nothing is left to run, and {many} for a message:"]
-    lines += [one.text for one in found[:MAX_LISTED_RECVS]]
-    if len(found) > MAX_LISTED_RECVS:
-        lines.append(f"and {len(found) - MAX_LISTED_RECVS} more")
-    first = found[0]
+    lines += [recv.text for recv in blocked[:MAX_LISTED_RECVS]]
+    if len(blocked) > MAX_LISTED_RECVS:
+        lines.append(f"and {len(blocked) - MAX_LISTED_RECVS} more")
+    first = blocked[0]
     return ExecutionError(
         "\n  ".join(lines),
         node=first.node,
@@ -66,33 +66,35 @@ class _BlockedRecv:
 
 
 def _blocked_recv(
-    rest: QuiescentState, keys: tuple[RendezvousKey, ...], key: RendezvousKey, waiting: PendingRecv
+    state: QuiescentState, keys: tuple[RendezvousKey, ...], key: RendezvousKey, waiting: PendingRecv
 ) -> _BlockedRecv:
     """One line: who waits where, for what, and why it does not come."""
     it = waiting.iteration
-    executor = next(one for one in rest.executors if one.ready is waiting.ready)
+    executor = next(each for each in state.executors if each.ready is waiting.ready)
     node = executor.linked.owners[waiting.receive].node.name
     sender = short_device_name(key.send_device)
-    if key in rest.sends:
-        reason, follows = _why_not_sent(rest, rest.sends[key], it)
+    if key in state.sends:
+        reason, follows = _why_not_sent(state, state.sends[key], it)
     else:
         reason, follows = _no_matching_send(keys, key), False
     text = (
         f"{node!r} on {executor.device}, frame {it.path}, waits for {key.tensor_name!r}"
         f" from {sender}: {reason}"
     )
-    return _BlockedRecv(node, it.path, executor.device, text, key in rest.sends, follows)
+    return _BlockedRecv(node, it.path, executor.device, text, key in state.sends, follows)
 
 
-def _why_not_sent(rest: QuiescentState, send: NodePlan, wanted: Iteration) -> tuple[str, bool]:
+def _why_not_sent(
+    state: QuiescentState, send: NodePlan, recv_iteration: Iteration
+) -> tuple[str, bool]:
     """Why a Send did not run in an iteration; whether other messages are all that it lacks."""
-    here, reason, late = _sender_iteration(rest, send, wanted)
-    if here is not None:
-        reason, late = f"{send.node.name!r} did not run there", (here, send)
-    if late is None:
+    current, reason, blocked_enter = _sender_iteration(state, send, recv_iteration)
+    if current is not None:
+        reason, blocked_enter = f"{send.node.name!r} did not run there", (current, send)
+    if blocked_enter is None:
         return reason, False
-    found = list(islice(rest.missing(*late), _MAX_SEND_REASONS))
-    return (f"{reason}, as {' and '.join(found)}", True) if found else (reason, False)
+    reasons = list(islice(state.missing(*blocked_enter), _MAX_SEND_REASONS))
+    return (f"{reason}, as {' and '.join(reasons)}", True) if reasons else (reason, False)
 
 
 def _no_matching_send(keys: tuple[RendezvousKey, ...], key: RendezvousKey) -> str:
@@ -108,48 +110,54 @@ def _no_matching_send(keys: tuple[RendezvousKey, ...], key: RendezvousKey) -> st
 SenderSearch = tuple[DeviceIteration | None, str, tuple[DeviceIteration, NodePlan] | None]
 
 
-def _sender_iteration(rest: QuiescentState, send: NodePlan, wanted: Iteration) -> SenderSearch:
+def _sender_iteration(
+    state: QuiescentState, send: NodePlan, recv_iteration: Iteration
+) -> SenderSearch:
     """The sender's iteration of the same path as `wanted`.
 
     Where there is none, why, and the Enter that is to blame if it is one.
     """
-    here, name = rest.root(send.node), send.node.name
-    for loop, index in _frame_path(wanted):
-        plan = next((plan for plan in rest.loops(here) if plan.name == loop), None)
+    current, name = state.root(send.node), send.node.name
+    for loop, index in _frame_path(recv_iteration):
+        plan = next((plan for plan in state.loops(current) if plan.name == loop), None)
         if plan is None:
             return None, f"{name!r} is not in the loop {loop!r}", None
-        frame = here.child(plan)
+        frame = current.child(plan)
         if frame is None:
-            late = next((one for one in rest.enters(plan) if not here.fired(one)), None)
-            if late is None:
-                ended = (here.iteration.frame.ended or {}).get(plan)
+            blocked_enter = next(
+                (enter for enter in state.enters(plan) if not current.fired(enter)), None
+            )
+            if blocked_enter is None:
+                ended = (current.iteration.frame.ended or {}).get(plan)
                 return None, f"the loop {loop!r} ended there at iteration {ended}", None
-            reason = f"the loop {loop!r} did not begin there: {late.node.name!r} did not run"
-            return None, reason, (here, late)
+            reason = (
+                f"the loop {loop!r} did not begin there: {blocked_enter.node.name!r} did not run"
+            )
+            return None, reason, (current, blocked_enter)
         iteration = _iteration_at(frame, index)
         if iteration is None:
             return None, _why_no_iteration(frame, index), None
-        here = DeviceIteration(here.executor, iteration)
-    if here.frame is not send.frame:
+        current = DeviceIteration(current.executor, iteration)
+    if current.frame is not send.frame:
         return None, f"{name!r} is in the loop {send.frame.name!r}, the Recv is not", None
-    return here, "", None
+    return current, "", None
 
 
 def _frame_path(iteration: Iteration) -> list[tuple[str, int]]:
     """The names of the frames around, the outermost first, with the iteration of each."""
-    found = []
-    here: Iteration | None = iteration
-    while here is not None and here.frame.parent is not None:
-        found.append((here.frame.plan.name, here.index))
-        here = here.frame.parent
-    return found[::-1]
+    path = []
+    current: Iteration | None = iteration
+    while current is not None and current.frame.parent is not None:
+        path.append((current.frame.plan.name, current.index))
+        current = current.frame.parent
+    return path[::-1]
 
 
 def _iteration_at(frame: FrameState, index: int) -> Iteration | None:
-    here = frame.first
-    while here is not None and here.index != index:
-        here = here.next
-    return here
+    current = frame.first
+    while current is not None and current.index != index:
+        current = current.next
+    return current
 
 
 def _why_no_iteration(frame: FrameState, index: int) -> str:
@@ -162,33 +170,35 @@ def _why_no_iteration(frame: FrameState, index: int) -> str:
 MAX_LISTED_REASONS = 5
 
 
-def explain_dead_fetch(rest: QuiescentState, item: Output) -> ExecutionError:
+def explain_dead_fetch(state: QuiescentState, output: Output) -> ExecutionError:
     """The error of a fetch that is dead, naming what killed it."""
     return ExecutionError(
-        f"{item.name} is dead: {_DeadnessTracer(rest, item.node).of(item)}",
-        node=item.node,
-        device=rest.homes[item.node].device,
+        f"{output.name} is dead: {_DeadnessTracer(state, output.node).explain(output)}",
+        node=output.node,
+        device=state.executor_of[output.node].device,
         hint="fetch the Merge behind both branches, or feed the predicate otherwise",
         code="CFG702",
     )
 
 
-def explain_missing_fetch(rest: QuiescentState, item: Output) -> ExecutionError:
+def explain_missing_fetch(state: QuiescentState, output: Output) -> ExecutionError:
     """The error of a fetch that nothing computed although the run came to rest."""
-    here, plan = rest.root(item.node), rest.plan(item.node)
+    current, plan = state.root(output.node), state.plan(output.node)
     assert plan is not None
-    if plan.frame is here.frame:
-        found = list(islice(rest.missing(here, plan), 2 * MAX_LISTED_REASONS))
+    if plan.frame is current.frame:
+        reasons = list(islice(state.missing(current, plan), 2 * MAX_LISTED_REASONS))
     else:
-        found = list(islice(rest.missing_exit(here, plan), 2 * MAX_LISTED_REASONS))
+        reasons = list(islice(state.missing_exit(current, plan), 2 * MAX_LISTED_REASONS))
     more = (
-        f"; and {len(found) - MAX_LISTED_REASONS} more" if len(found) > MAX_LISTED_REASONS else ""
+        f"; and {len(reasons) - MAX_LISTED_REASONS} more"
+        if len(reasons) > MAX_LISTED_REASONS
+        else ""
     )
-    reason = "; ".join(found[:MAX_LISTED_REASONS]) + more if found else "no token reached it"
+    reason = "; ".join(reasons[:MAX_LISTED_REASONS]) + more if reasons else "no token reached it"
     return ExecutionError(
-        f"{item.name} got no value, and nothing is left to run: {reason}",
-        node=item.node,
-        device=here.executor.device,
+        f"{output.name} got no value, and nothing is left to run: {reason}",
+        node=output.node,
+        device=current.executor.device,
         hint="`cfgraph check` tells what makes a graph starve",
         code="CFG707",
     )
@@ -197,79 +207,81 @@ def explain_missing_fetch(rest: QuiescentState, item: Output) -> ExecutionError:
 class _DeadnessTracer:
     """Follows the deadness of a tensor outside of loops to where it began."""
 
-    def __init__(self, rest: QuiescentState, node: Node) -> None:
-        self.rest = rest
-        self.here = rest.root(node)
+    def __init__(self, state: QuiescentState, node: Node) -> None:
+        self.state = state
+        self.current = state.root(node)
 
-    def of(self, item: Output) -> str:
+    def explain(self, output: Output) -> str:
         """What made an output dead, followed through dead inputs to a Switch that ran."""
         seen: set[Node] = set()
-        while item.node not in seen:
-            seen.add(item.node)
-            plan = self.rest.plan(item.node)
+        while output.node not in seen:
+            seen.add(output.node)
+            plan = self.state.plan(output.node)
             if plan is None:
                 break
-            if plan.frame is not self.here.frame:
+            if plan.frame is not self.current.frame:
                 entered = [
-                    one for one in self.rest.enters(plan.frame) if self.here.got_dead_token(one)
+                    enter
+                    for enter in self.state.enters(plan.frame)
+                    if self.current.got_dead_token(enter)
                 ]
                 if not entered:
-                    return f"{item.node.name!r} was live in no iteration of {plan.frame.name!r}"
-                item = Output(entered[0].node, 0)
-            elif plan.op.role is Role.SWITCH and not self.here.got_dead_token(plan):
-                return _switch_decision(self.here, plan, item.port)
+                    return f"{output.node.name!r} was live in no iteration of {plan.frame.name!r}"
+                output = Output(entered[0].node, 0)
+            elif plan.op.role is Role.SWITCH and not self.current.got_dead_token(plan):
+                return _switch_decision(self.current, plan, output.port)
             else:
-                item = self._sent(plan) or self._dead_input(plan) or item
-        return f"{item.node.name!r} ({item.node.op}) handed on nothing"
+                output = self._sent_output(plan) or self._dead_input(plan) or output
+        return f"{output.node.name!r} ({output.node.op}) handed on nothing"
 
-    def _sent(self, plan: NodePlan) -> Output | None:
+    def _sent_output(self, plan: NodePlan) -> Output | None:
         """What the Send of a Recv read, on the other device; None for what is no Recv."""
-        if plan.op.role is not Role.RECV or self.here.got_dead_token(plan):
+        if plan.op.role is not Role.RECV or self.current.got_dead_token(plan):
             return None
-        send = self.rest.sends.get(rendezvous_key(plan.node))
+        send = self.state.sends.get(rendezvous_key(plan.node))
         if send is None:
             return None
-        self.here = self.rest.root(send.node)
+        self.current = self.state.root(send.node)
         return send.node.inputs[0]
 
     def _dead_input(self, plan: NodePlan) -> Output | None:
         """The first source that gave a node a dead token; an Exit where no other did."""
         sources = [*plan.node.inputs, *(Output(node, -1) for node in plan.node.controls)]
         loops: list[Output] = []
-        for item in sources:
-            source = self.rest.plan(item.node)
+        for output in sources:
+            source = self.state.plan(output.node)
             if source is None:
                 continue
-            if source.frame is not self.here.frame:
-                loops.append(item)
-            elif self._is_dead(self.here, source, item.port):
-                return item
+            if source.frame is not self.current.frame:
+                loops.append(output)
+            elif self._is_dead(self.current, source, output.port):
+                return output
         return loops[0] if loops else None
 
-    def _is_dead(self, here: DeviceIteration, source: NodePlan, port: int) -> bool:
+    def _is_dead(self, current: DeviceIteration, source: NodePlan, port: int) -> bool:
         """True if an output (-1: the control edges) was dead; of an Exit nobody knows."""
-        if here.got_dead_token(source) or port < 0:
-            return here.got_dead_token(source)
+        if current.got_dead_token(source) or port < 0:
+            return current.got_dead_token(source)
         if source.op.role is Role.SWITCH:
-            index = int(here.iteration.values[source.base + 1])
+            index = int(current.iteration.values[source.base + 1])
             last = source.outputs - 1
             return port != (index if 0 <= index <= last else last)
         send = (
-            self.rest.sends.get(rendezvous_key(source.node))
+            self.state.sends.get(rendezvous_key(source.node))
             if source.op.role is Role.RECV
             else None
         )
         if send is None:
             return False
-        there, item = self.rest.root(send.node), send.node.inputs[0]
-        sent = self.rest.plan(item.node)
+        sender, output = self.state.root(send.node), send.node.inputs[0]
+        sent = self.state.plan(output.node)
         return sent is not None and (
-            sent.frame is not there.frame or self._is_dead(there, sent, item.port)
+            sent.frame is not sender.frame or self._is_dead(sender, sent, output.port)
         )
 
 
-def _switch_decision(here: DeviceIteration, plan: NodePlan, port: int) -> str:
-    index = here.iteration.values[plan.base + 1]
+def _switch_decision(current: DeviceIteration, plan: NodePlan, port: int) -> str:
+    index = current.iteration.values[plan.base + 1]
     taken = str(bool(index)).lower() if plan.outputs == 2 else str(index)
     predicate = plan.node.inputs[1].name
     return (

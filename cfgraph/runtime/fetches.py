@@ -57,12 +57,14 @@ class Fetches:
 
     def outside_loops(self, name: str) -> Output:
         """The tensor of a name. Raises UsageError where it has many values, being in a loop."""
-        item = self._tensor(name)
-        frame = self.frames.of_outputs.get(item.node)
+        output = self._tensor(name)
+        frame = self.frames.of_outputs.get(output.node)
         if frame is not None and frame is not self.frames.root:
-            message = f"{item.name} is inside the loop {frame.path} and has a value an iteration"
-            raise UsageError(message, node=item.node, hint=_fetch_hint(item, frame), code="CFG703")
-        return item
+            message = f"{output.name} is inside the loop {frame.path} and has a value an iteration"
+            raise UsageError(
+                message, node=output.node, hint=_fetch_hint(output, frame), code="CFG703"
+            )
+        return output
 
     def _tensor(self, name: str) -> Output:
         try:
@@ -78,33 +80,33 @@ class Fetches:
 
         What saves and restores variables is left out.
         """
-        found = without_io_nodes(self.graph, sinks(self.graph, self.frames))
-        if not found:
+        outputs = without_io_nodes(self.graph, sinks(self.graph, self.frames))
+        if not outputs:
             hint = "name a tensor with --fetch, or a node with --target"
             raise UsageError("nothing to fetch: the graph has no outputs", hint=hint)
-        self.tensors.update(dict.fromkeys(found))
+        self.tensors.update(dict.fromkeys(outputs))
 
     def _matching(self, pattern: str) -> Iterable[Output]:
         base, port = split_tensor_name(pattern)
         explicit = pattern != base
         matching = [
-            item
+            output
             for node in matching_nodes(self.graph, base)
-            for item in node_outputs(node)
-            if not explicit or item.port == port
+            for output in node_outputs(node)
+            if not explicit or output.port == port
         ]
         root = self.frames.root
-        found = [item for item in matching if self.frames.of_outputs.get(item.node) is root]
-        left_out = len(matching) - len(found)
-        if found and left_out:
-            told = f"{left_out} tensor{'s' * (left_out > 1)} inside loops"
-            self.notes.append(f"--fetch {pattern} leaves out {told}; --tap {base!r} shows them")
-        if not found:
+        outputs = [output for output in matching if self.frames.of_outputs.get(output.node) is root]
+        omitted_count = len(matching) - len(outputs)
+        if outputs and omitted_count:
+            omitted = f"{omitted_count} tensor{'s' * (omitted_count > 1)} inside loops"
+            self.notes.append(f"--fetch {pattern} leaves out {omitted}; --tap {base!r} shows them")
+        if not outputs:
             raise UsageError(
                 f"--fetch {pattern} matches only what is inside loops or has no output",
                 hint=f"--tap {base} shows values inside loops",
             )
-        return found
+        return outputs
 
 
 def is_glob(name: str) -> bool:
@@ -116,15 +118,15 @@ def matching_nodes(graph: Graph, pattern: str) -> list[Node]:
     """The nodes whose names match a glob. Raises UsageError where there are none."""
     if not is_glob(pattern):
         return [graph[split_tensor_name(pattern)[0]]]
-    found = [node for node in graph if fnmatchcase(node.name, pattern)]
-    if not found:
+    outputs = [node for node in graph if fnmatchcase(node.name, pattern)]
+    if not outputs:
         hint = did_you_mean(pattern.strip("*?"), graph.nodes)
         raise UsageError(f"no node matches {pattern!r}", hint=hint)
-    return found
+    return outputs
 
 
-def _fetch_hint(item: Output, frame: Frame) -> str:
-    tap = f"see all of them with --tap {item.node.name}"
+def _fetch_hint(output: Output, frame: Frame) -> str:
+    tap = f"see all of them with --tap {output.node.name}"
     exits = [f"{node.name}:0" for node in frame.exits[:MAX_EXITS]]
     if not exits:
         return tap

@@ -67,7 +67,7 @@ class GpuSimulator(Simulator):
         if self._observer is None:
             return None
         if self._trace is None:
-            self._trace = GpuTrace(self._observer, self.began)
+            self._trace = GpuTrace(self._observer, self.run_start)
         return self._trace.wrap(
             short_device_name(plan.device), self.gpu_plan.streams.get(plan.device)
         )
@@ -94,7 +94,7 @@ class GpuSimulator(Simulator):
 
     def prepare_variables(self) -> None:
         """Variables stay where the last run had them; kernels bring them to where they compute."""
-        self.step.state.home = self.gpu_plan.context.to_host
+        self.step.state.to_host = self.gpu_plan.context.to_host
         self.gpu_plan.order_streams()
 
     def fetched_to_host(self, index: int, value: Any) -> Any:

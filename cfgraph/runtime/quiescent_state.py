@@ -44,17 +44,17 @@ class DeviceIteration:
         """The loop that was entered from here, if it has not ended."""
         return (self.iteration.children or {}).get(plan)
 
-    def around(self) -> DeviceIteration | None:
+    def outer(self) -> DeviceIteration | None:
         """Where this loop was entered; None for the root."""
         parent = self.iteration.frame.parent
         return DeviceIteration(self.executor, parent) if parent else None
 
-    def before(self) -> DeviceIteration | None:
+    def previous(self) -> DeviceIteration | None:
         """The iteration before this one, if it has not ended."""
-        here = self.iteration.frame.first
-        while here is not None and here.next is not self.iteration:
-            here = here.next
-        return DeviceIteration(self.executor, here) if here else None
+        current = self.iteration.frame.first
+        while current is not None and current.next is not self.iteration:
+            current = current.next
+        return DeviceIteration(self.executor, current) if current else None
 
 
 # what can be told, and what to look at next
@@ -66,26 +66,26 @@ class QuiescentState:
 
     def __init__(self, executors: Sequence[Executor], rendezvous: Rendezvous) -> None:
         self.executors = executors
-        self.homes: dict[Node, Executor] = {}
+        self.executor_of: dict[Node, Executor] = {}
         self.sends: dict[RendezvousKey, NodePlan] = {}
         self._enters: defaultdict[FramePlan, list[NodePlan]] = defaultdict(list)
         for executor in executors:
             for node, plan in executor.plan.nodes.items():
-                self.homes[node] = executor
+                self.executor_of[node] = executor
                 if plan.child is not None:
                     self._enters[plan.child].append(plan)
                 if plan.op.role is Role.SEND:
                     self.sends[rendezvous_key(node)] = plan
-        self.waiting = {(key, id(w.iteration)): w for key, w in rendezvous.waiting()}
+        self.pending_recvs = {(key, id(w.iteration)): w for key, w in rendezvous.waiting()}
 
     def plan(self, node: Node) -> NodePlan | None:
         """What is planned for a node; None for one that does not take part, being fed."""
-        home = self.homes.get(node)
-        return home.plan.nodes[node] if home else None
+        executor = self.executor_of.get(node)
+        return executor.plan.nodes[node] if executor else None
 
     def root(self, node: Node) -> DeviceIteration:
         """The root frame of a node's device."""
-        executor = self.homes[node]
+        executor = self.executor_of[node]
         assert executor.root is not None
         return DeviceIteration(executor, executor.root.newest)
 
@@ -93,82 +93,84 @@ class QuiescentState:
         """The Enters of a loop on its device."""
         return self._enters[frame]
 
-    def loops(self, here: DeviceIteration) -> list[FramePlan]:
+    def loops(self, current: DeviceIteration) -> list[FramePlan]:
         """The loops that are entered from a frame."""
-        return [plan for plan, enters in self._enters.items() if enters[0].frame is here.frame]
+        return [plan for plan, enters in self._enters.items() if enters[0].frame is current.frame]
 
-    def is_waiting(self, here: DeviceIteration, plan: NodePlan) -> bool:
+    def is_waiting(self, current: DeviceIteration, plan: NodePlan) -> bool:
         """True for a Recv that fired, and whose message has not come."""
         return (
             plan.op.role is Role.RECV
-            and (rendezvous_key(plan.node), id(here.iteration)) in self.waiting
+            and (rendezvous_key(plan.node), id(current.iteration)) in self.pending_recvs
         )
 
-    def missing(self, here: DeviceIteration, start: NodePlan) -> Iterator[str]:
+    def missing(self, current: DeviceIteration, start: NodePlan) -> Iterator[str]:
         """For each place where tokens stopped on their way to a node, what did not come."""
-        yield from self._follow([(here, start)])
+        yield from self._search_upstream([(current, start)])
 
-    def missing_exit(self, here: DeviceIteration, exit_: NodePlan) -> Iterator[str]:
+    def missing_exit(self, current: DeviceIteration, exit_: NodePlan) -> Iterator[str]:
         """Why an Exit handed nothing out of a loop that was entered from `here`."""
-        reason, more = self._loop(here, exit_)
+        reason, more = self._loop_reason(current, exit_)
         if reason:
             yield reason
-        yield from self._follow(more)
+        yield from self._search_upstream(more)
 
-    def _follow(self, begin: list[tuple[DeviceIteration, NodePlan]]) -> Iterator[str]:
-        seen = {(plan.node, id(here.iteration)) for here, plan in begin}
-        queue = deque(begin)
+    def _search_upstream(self, start: list[tuple[DeviceIteration, NodePlan]]) -> Iterator[str]:
+        seen = {(plan.node, id(current.iteration)) for current, plan in start}
+        queue = deque(start)
         while queue and len(seen) < _MAX_VISITED_NODES:
-            here, plan = queue.popleft()
-            for source in [*(item.node for item in plan.node.inputs), *plan.node.controls]:
-                before = self.plan(source)
-                if before is None or (source, id(here.iteration)) in seen:
+            current, plan = queue.popleft()
+            for source in [*(output.node for output in plan.node.inputs), *plan.node.controls]:
+                previous = self.plan(source)
+                if previous is None or (source, id(current.iteration)) in seen:
                     continue
-                reason, more = self._stopped(here, before)
+                reason, more = self._stop_reason(current, previous)
                 if reason:
                     yield reason
-                    seen.add((source, id(here.iteration)))
-                for found in more:
-                    mark = (found[1].node, id(found[0].iteration))
-                    if mark not in seen:
-                        seen.add(mark)
-                        queue.append(found)
+                    seen.add((source, id(current.iteration)))
+                for entry in more:
+                    visit = (entry[1].node, id(entry[0].iteration))
+                    if visit not in seen:
+                        seen.add(visit)
+                        queue.append(entry)
 
-    def _stopped(self, here: DeviceIteration, plan: NodePlan) -> StopReason:
+    def _stop_reason(self, current: DeviceIteration, plan: NodePlan) -> StopReason:
         """Why a source gave nothing: what can be told, and what else has to be looked at."""
         role, name = plan.op.role, plan.node.name
-        if role is Role.EXIT and plan.frame is not here.frame:
-            return self._loop(here, plan)
+        if role is Role.EXIT and plan.frame is not current.frame:
+            return self._loop_reason(current, plan)
         if role is Role.NEXT_ITERATION:
-            return self._back_edge(here, plan)
-        around = here.around()
-        there = around if around and role is Role.ENTER and plan.child is here.frame else here
-        if self.is_waiting(there, plan):
+            return self._back_edge_reason(current, plan)
+        outer = current.outer()
+        source_iteration = (
+            outer if outer and role is Role.ENTER and plan.child is current.frame else current
+        )
+        if self.is_waiting(source_iteration, plan):
             return f"{name!r} waits for its message", []
-        return "", [] if there.fired(plan) else [(there, plan)]
+        return "", [] if source_iteration.fired(plan) else [(source_iteration, plan)]
 
-    def _back_edge(self, here: DeviceIteration, plan: NodePlan) -> StopReason:
+    def _back_edge_reason(self, current: DeviceIteration, plan: NodePlan) -> StopReason:
         """Why the iteration before handed nothing on."""
-        before = here.before()
-        if here.iteration.index == 0 or (
-            before and before.fired(plan) and not before.got_dead_token(plan)
+        previous = current.previous()
+        if current.iteration.index == 0 or (
+            previous and previous.fired(plan) and not previous.got_dead_token(plan)
         ):
             return "", []
-        if before and not before.fired(plan):
-            return "", [(before, plan)]
-        return f"{plan.node.name!r} handed nothing on to {here.iteration.path}", []
+        if previous and not previous.fired(plan):
+            return "", [(previous, plan)]
+        return f"{plan.node.name!r} handed nothing on to {current.iteration.path}", []
 
-    def _loop(self, here: DeviceIteration, plan: NodePlan) -> StopReason:
+    def _loop_reason(self, current: DeviceIteration, plan: NodePlan) -> StopReason:
         """Why a loop hands nothing out: not all of it was entered, or it stopped."""
-        waiting = [other for other in self.enters(plan.frame) if not here.fired(other)]
-        if waiting:
-            return "", [(here, other) for other in waiting]
+        missing_enters = [enter for enter in self.enters(plan.frame) if not current.fired(enter)]
+        if missing_enters:
+            return "", [(current, enter) for enter in missing_enters]
         name, exit_name = plan.frame.name, plan.node.name
-        running = here.child(plan.frame)
+        running = current.child(plan.frame)
         if running is None:
             return f"{exit_name!r} was live in no iteration of the loop {name!r}", []
         where = f"the loop {name!r} came to rest at {running.newest.path}"
-        inside = DeviceIteration(here.executor, running.newest)
-        if inside.fired(plan):
+        newest = DeviceIteration(current.executor, running.newest)
+        if newest.fired(plan):
             return f"{where}, where {exit_name!r} is dead", []
-        return f"{where} before {exit_name!r} ran", [(inside, plan)]
+        return f"{where} before {exit_name!r} ran", [(newest, plan)]

@@ -43,12 +43,12 @@ def checkpoint_prefix(path: str | os.PathLike[str]) -> str | None:
 
     None where there is no checkpoint, and where a folder holds several.
     """
-    place = Path(path)
-    prefix = str(place).removesuffix(_INDEX_SUFFIX)
+    index = Path(path)
+    prefix = str(index).removesuffix(_INDEX_SUFFIX)
     if Path(prefix + _INDEX_SUFFIX).is_file():
         return prefix
-    found = [str(item) for item in place.glob(f"*{_INDEX_SUFFIX}")] if place.is_dir() else []
-    return found[0].removesuffix(_INDEX_SUFFIX) if len(found) == 1 else None
+    saved = [str(output) for output in index.glob(f"*{_INDEX_SUFFIX}")] if index.is_dir() else []
+    return saved[0].removesuffix(_INDEX_SUFFIX) if len(saved) == 1 else None
 
 
 def checkpoint_state(graph: Graph, prefix: str, keys: Collection[tuple[str, str]] | None) -> State:
@@ -81,8 +81,8 @@ def _restored_variable(node: Node, value: Any) -> Variable:
 
 def _checked_value(node: Node, value: Any, prefix: str) -> Any:
     dtype, shape = node.attr("dtype"), node.attr("shape")
-    told = not is_a(node, VariableV1) or shape.rank
-    if value.dtype != dtype.numpy or (told and not shape.accepts(value.shape)):
+    has_shape = not is_a(node, VariableV1) or shape.rank
+    if value.dtype != dtype.numpy or (has_shape and not shape.accepts(value.shape)):
         message = f"{variable_key(node)[1]!r} is {value.dtype}{list(value.shape)} in the checkpoint"
         raise InvalidInput(f"{message}, not {dtype}{shape}", node=node, path=prefix, code="CFG038")
     return value
@@ -100,12 +100,12 @@ class RestoreSubgraph:
     targets: tuple[str, ...]
 
 
-def required_variables(graph: Graph, wanted: Collection[Node]) -> set[tuple[str, str]] | None:
+def required_variables(graph: Graph, nodes: Collection[Node]) -> set[tuple[str, str]] | None:
     """The variables that some nodes need; None where functions may have some of their own."""
     for function in graph.functions.values():
         if any(map(is_variable, function.definition.nodes)):
             return None
-    return {variable_key(node) for node in ancestors(graph, wanted) if is_variable(node)}
+    return {variable_key(node) for node in ancestors(graph, nodes) if is_variable(node)}
 
 
 def restore_subgraph(
@@ -117,14 +117,14 @@ def restore_subgraph(
     """
     fed = graph.tensor(prefix)
     run = lower_run(RunSpec(graph, (), (graph[restore],), (fed,)))
-    lowered, (target,), (item,) = run.graph, run.targets, run.feeds
+    lowered, (target,), (output,) = run.graph, run.targets, run.feeds
     writers = [node.name for node in _variable_writers(lowered, ancestors(lowered, [target]), keys)]
-    nodes = ancestors(lowered, [*(lowered[name] for name in writers), item.node])
-    part = copy_graph(lowered, nodes)
+    nodes = ancestors(lowered, [*(lowered[name] for name in writers), output.node])
+    subgraph = copy_graph(lowered, nodes)
     for node in nodes:
         if is_a(node, RestoreV2):
-            _read_only_used(part, part[node.name])
-    return RestoreSubgraph(part, item.name, tuple(writers))
+            _read_only_used(subgraph, subgraph[node.name])
+    return RestoreSubgraph(subgraph, output.name, tuple(writers))
 
 
 def _variable_writers(graph: Graph, nodes: Collection[Node], keys: VariableKeys) -> Iterator[Node]:
@@ -142,14 +142,14 @@ def _read_only_used(graph: Graph, node: Node) -> None:
     lists = [constant_value(names), constant_value(slices)]
     dtypes = node.attr("dtypes")
     read = sorted({use.node.inputs[use.slot].port for use in node.uses if use.slot >= 0})
-    if not read or any(item is None or item.size != len(dtypes) for item in lists):
+    if not read or any(output is None or output.size != len(dtypes) for output in lists):
         return
-    constants = [_subset_constant(graph, item, read) for item in lists]
-    fewer = graph.add(
+    constants = [_subset_constant(graph, output, read) for output in lists]
+    reader = graph.add(
         node.op, prefix, *constants, name=node.name, dtypes=tuple(dtypes[port] for port in read)
     )
-    for place, port in enumerate(read):
-        graph.replace_uses(node.output(port), fewer.output(place))
+    for index, port in enumerate(read):
+        graph.replace_uses(node.output(port), reader.output(index))
 
 
 def _subset_constant(graph: Graph, texts: Any, places: list[int]) -> Output:
@@ -180,27 +180,30 @@ def restore_for_graph(
     prefix = checkpoint_prefix(path)
     if prefix is None:
         try:
-            found = _saved_model(path)
+            saved = _saved_model(path)
         except CfgraphError as error:
             if not Path(path).exists():
                 raise
             message = "there is no SavedModel with variables, and no checkpoint"
             hint = "name the folder of a SavedModel, or the prefix of a checkpoint's files"
             raise UsageError(message, path=error.path, hint=hint) from error
-        return saved_model_state(*found, keys)
-    around = Path(prefix).parent.parent
-    if str(around / VARIABLES_PREFIX) == prefix and (around / "saved_model.pb").exists():
-        return saved_model_state(*_saved_model(around), keys)
+        return saved_model_state(*saved, keys)
+    model_folder = Path(prefix).parent.parent
+    if (
+        str(model_folder / VARIABLES_PREFIX) == prefix
+        and (model_folder / "saved_model.pb").exists()
+    ):
+        return saved_model_state(*_saved_model(model_folder), keys)
     return checkpoint_state(graph, prefix, keys)
 
 
 def _saved_model(path: str | os.PathLike[str]) -> tuple[Graph, SavedVariables]:
     """The graph of a SavedModel, and where its variables are."""
     data = read_file(path)
-    found = saved_variables(path, data)
-    if found is None:
+    saved = saved_variables(path, data)
+    if saved is None:
         raise UsageError("there are no variables of a SavedModel", path=str(path))
-    return decode_graph(data).graph, found
+    return decode_graph(data).graph, saved
 
 
 def saved_model_state(
@@ -216,10 +219,10 @@ def saved_model_state(
             message = f"its variables are to be restored by {name!r}, which its graph does not have"
             raise InvalidInput(message, path=saved.path, code="CFG038")
     if keys is None:
-        part = RestoreSubgraph(graph, saver.prefix, (saver.restore,))
+        subgraph = RestoreSubgraph(graph, saver.prefix, (saver.restore,))
     else:
-        part = restore_subgraph(graph, saver.restore, saver.prefix, keys)
-    session = Session(part.graph, soft_placement=True)
-    if part.targets:
-        session.run([], {part.prefix: saved.prefix}, part.targets)
+        subgraph = restore_subgraph(graph, saver.restore, saver.prefix, keys)
+    session = Session(subgraph.graph, soft_placement=True)
+    if subgraph.targets:
+        session.run([], {subgraph.prefix: saved.prefix}, subgraph.targets)
     return session.state

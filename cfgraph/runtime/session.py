@@ -216,7 +216,7 @@ class Session:
         self._step.run += 1
         self._step.max_iterations = max_iterations
         self._step.observer = trace if self.config.costs is None else None
-        self._step.began = simulator.began
+        self._step.run_start = simulator.run_start
 
     def _simulator(
         self,

@@ -57,7 +57,7 @@ class Simulator:
         )
         self.fetches = tuple(fetches)
         self.results: list[Any] = []
-        self._observer, self.began = observer, time.perf_counter_ns()
+        self._observer, self.run_start = observer, time.perf_counter_ns()
         self.rendezvous = self.make_rendezvous()
         self.executors = [
             self.make_executor(plan, wrap)
@@ -97,11 +97,11 @@ class Simulator:
         """What is put around the closures of a device."""
         if self._observer is None:
             return None
-        return trace_wrapper(self._observer, short_device_name(plan.device), self.began)
+        return trace_wrapper(self._observer, short_device_name(plan.device), self.run_start)
 
     def make_copy_timer(self) -> CopyTimer:
         """What dates the copies between devices and their hosts."""
-        return InstantCopyTimer(self._observer, self.began)
+        return InstantCopyTimer(self._observer, self.run_start)
 
     def memory_owners_of(self, memory: DeviceMemory) -> list[MemoryOwner]:
         """Who holds the memory of a device."""
@@ -136,7 +136,7 @@ class Simulator:
 
     def prepare_variables(self) -> None:
         """Move the variables to where the run expects them."""
-        if self.step.state.home is not None:
+        if self.step.state.to_host is not None:
             self.step.state.move_to_host()
 
     def fetched_to_host(self, index: int, value: Any) -> Any:

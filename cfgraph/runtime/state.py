@@ -14,22 +14,22 @@ class State:
     def __init__(self) -> None:
         self._objects: dict[tuple[str, str], Any] = {}
         # brings a value to the host, where some are elsewhere
-        self.home: Callable[[Any], Any] | None = None
+        self.to_host: Callable[[Any], Any] | None = None
 
     def get_or_make(self, container: str, name: str, make: Callable[[], Any]) -> Any:
         """The object of this container and name; made if it is not there."""
         key = (container, name)
-        found = self._objects.get(key)
-        if found is None:
-            found = self._objects[key] = make()
-        return found
+        value = self._objects.get(key)
+        if value is None:
+            value = self._objects[key] = make()
+        return value
 
     def copy(self) -> State:
         """Variables of their own with the same values; nothing else outlives the runs of both."""
-        twin = State()
-        for key, found in self.variables():
-            twin._objects[key] = found.copy()
-        return twin
+        copied = State()
+        for key, value in self.variables():
+            copied._objects[key] = value.copy()
+        return copied
 
     def forget(self, container: str, name: str) -> None:
         """Drop an object, if it is there."""
@@ -37,17 +37,17 @@ class State:
 
     def move_to_host(self) -> None:
         """Bring the values of all variables to the host's memory."""
-        home, self.home = self.home, None
-        if home is None:
+        to_host, self.to_host = self.to_host, None
+        if to_host is None:
             return
-        for _, found in self.variables():
-            found.value = home(found.value)
+        for _, value in self.variables():
+            value.value = to_host(value.value)
 
     def variables(self) -> Iterator[tuple[tuple[str, str], Variable]]:
         """The variables, each with its container and name."""
-        for key, found in self._objects.items():
-            if isinstance(found, Variable):
-                yield key, found
+        for key, value in self._objects.items():
+            if isinstance(value, Variable):
+                yield key, value
 
     def objects(self) -> Iterator[Any]:
         """The objects, in the order in which they were made."""

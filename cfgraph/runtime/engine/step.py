@@ -20,12 +20,12 @@ class RunStep:
     """The `Step` of one executor; `node` and `iteration` are set before each stateful kernel."""
 
     __slots__ = (
-        "began",
         "iteration",
         "max_iterations",
         "node",
         "observer",
         "run",
+        "run_start",
         "seed",
         "state",
     )
@@ -38,7 +38,7 @@ class RunStep:
         self.node: Node | None = None
         self.iteration: Iteration | None = None
         self.observer: Observer | None = None
-        self.began = 0
+        self.run_start = 0
 
     def resource(self, container: str, name: str, make: Callable[[], Any]) -> Any:
         """The session's object of this container and name; made if it is not there."""
@@ -63,7 +63,7 @@ class RunStep:
         """Put a note into the trace, of the running node."""
         if self.observer is None or self.node is None or self.iteration is None:
             return
-        now, node, iteration = time.perf_counter_ns() - self.began, self.node, self.iteration
+        now, node, iteration = time.perf_counter_ns() - self.run_start, self.node, self.iteration
         event = TraceEvent(
             device, node.name, node.op, iteration.path, iteration.index, False, now, now
         )

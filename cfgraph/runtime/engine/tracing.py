@@ -20,8 +20,8 @@ from cfgraph.runtime.engine.references import dereference
 from cfgraph.runtime.trace.events import Observer, TraceEvent
 
 
-def trace_wrapper(observer: Observer, device: str, began: int) -> FireWrapper:
-    """A wrapper for `link` that tells `observer` every token that fires, and when since `began`."""
+def trace_wrapper(observer: Observer, device: str, run_start: int) -> FireWrapper:
+    """A wrapper for `link` that reports every token to `observer`, with times since `run_start`."""
 
     def wrap(plan: NodePlan, ports: list[Consumers], live: Fire, dead: Fire) -> tuple[Fire, Fire]:
         node, role, none = plan.node, plan.op.role, (None,) * plan.outputs
@@ -37,7 +37,7 @@ def trace_wrapper(observer: Observer, device: str, began: int) -> FireWrapper:
             if forwards:
                 value = iteration.values[plan.base]
                 outputs[0] = dereference(value) if plan.forwarded_slots else value
-            start = time.perf_counter_ns() - began
+            start = time.perf_counter_ns() - run_start
             live(iteration)
             values = tuple(outputs)
             outputs[:] = none
@@ -45,14 +45,14 @@ def trace_wrapper(observer: Observer, device: str, began: int) -> FireWrapper:
 
         def fire_dead(iteration: Iteration) -> None:
             size = message_bytes(iteration.values[plan.base]) if role is Role.SEND else 0
-            start = time.perf_counter_ns() - began
+            start = time.perf_counter_ns() - run_start
             dead(iteration)
             report(iteration, True, start, none, size)
 
         def report(
             iteration: Iteration, is_dead: bool, start: int, values: tuple[Any, ...], size: int
         ) -> None:
-            end = time.perf_counter_ns() - began
+            end = time.perf_counter_ns() - run_start
             flow = f"{pair} {iteration.path}" if pair else None
             if role is Role.RECV:
                 size = message_bytes(values[0])

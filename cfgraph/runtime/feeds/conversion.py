@@ -18,20 +18,20 @@ from cfgraph.ops.families.variables import Variable
 _ARRAY_LIKE: Final = (bool, int, float, complex, str, bytes, list, tuple, type(None))
 
 
-def feed_value(graph: Graph, item: Output, value: Any) -> Any:
+def feed_value(graph: Graph, tensor: Output, value: Any) -> Any:
     """What the kernels take of a fed value: an array of the tensor's type, a scalar of rank 0.
 
     An array that is fed for the handle of a resource is the value of a variable of its own.
     """
-    wanted, shape = feed_type(graph, item)
-    kind = item.dtype.kind if item.dtype else ""
+    dtype, shape = feed_type(graph, tensor)
+    kind = tensor.dtype.kind if tensor.dtype else ""
     if kind == "variant" or (kind == "resource" and not _is_array_like(value)):
         return value
-    array = _feed_array(item, value, wanted, shape)
+    array = _feed_array(tensor, value, dtype, shape)
     if kind == "resource":
-        dtype = wanted or DType.from_numpy(array.dtype)
-        held = Shape(array.shape)
-        return Variable(dtype, held, item.node.name, resource=True, value=array)
+        dtype = dtype or DType.from_numpy(array.dtype)
+        value_shape = Shape(array.shape)
+        return Variable(dtype, value_shape, tensor.node.name, resource=True, value=array)
     return array
 
 
@@ -40,11 +40,11 @@ def _is_array_like(value: Any) -> bool:
     return isinstance(value, _ARRAY_LIKE) or hasattr(value, "__array__")
 
 
-def _feed_array(item: Output, value: Any, wanted: DType | None, shape: Shape) -> Any:
+def _feed_array(tensor: Output, value: Any, dtype: DType | None, shape: Shape) -> Any:
     try:
-        array = fit_to_tensor(value, wanted, shape)
+        array = fit_to_tensor(value, dtype, shape)
     except UsageError as error:
-        error.message = f"feed {item.name}: {error.message}"
+        error.message = f"feed {tensor.name}: {error.message}"
         raise
     if array.ndim == 0:
         return array[()] if array.dtype != object else array.copy()
@@ -54,17 +54,17 @@ def _feed_array(item: Output, value: Any, wanted: DType | None, shape: Shape) ->
 
 def feed_type(graph: Graph, tensor: Output) -> tuple[DType | None, Shape]:
     """Type and shape of what a tensor is fed with; the handle of a variable with its value."""
-    wanted, shape = declared_type(graph, tensor)
-    if wanted is not None and wanted.kind == "resource":
+    dtype, shape = declared_type(graph, tensor)
+    if dtype is not None and dtype.kind == "resource":
         return variable_of_handle(graph, tensor)
-    return wanted, shape
+    return dtype, shape
 
 
-def fit_to_tensor(array: Any, wanted: DType | None, shape: Shape = UNKNOWN_SHAPE) -> Any:
+def fit_to_tensor(array: Any, dtype: DType | None, shape: Shape = UNKNOWN_SHAPE) -> Any:
     """An array in the wanted type and shape. Raises UsageError where it does not fit."""
     array = np.asarray(array)
-    if array.dtype.hasobject or wanted is not None:
-        array = fit_dtype(array, wanted or DType.from_numpy(array.dtype))
+    if array.dtype.hasobject or dtype is not None:
+        array = fit_dtype(array, dtype or DType.from_numpy(array.dtype))
     check_shape(array.shape, shape)
     return array
 
@@ -74,22 +74,22 @@ def fit_dtype(array: Any, dtype: DType) -> Any:
 
     Raises UsageError where a value would overflow, lose its fraction or change its meaning.
     """
-    have, want = array.dtype, dtype.numpy
-    if dtype.is_object or have.kind in "SUO":
+    actual, expected = array.dtype, dtype.numpy
+    if dtype.is_object or actual.kind in "SUO":
         return _fit_strings(array, dtype)
-    if have == want:
+    if actual == expected:
         return array
-    if have.kind == "V" and have.names is None and have.itemsize == want.itemsize:
-        return array.view(want)  # how .npy files hold bfloat16 and float8
-    source = _dtype_kind(have)
+    if actual.kind == "V" and actual.names is None and actual.itemsize == expected.itemsize:
+        return array.view(expected)  # how .npy files hold bfloat16 and float8
+    source = _dtype_kind(actual)
     if source == dtype.kind == "bool":
-        return array.astype(want)
+        return array.astype(expected)
     if source not in _SOURCES.get(dtype.kind, ()):
-        raise UsageError(f"the value has type {have.name}, {dtype} is wanted", code="CFG034")
+        raise UsageError(f"the value has type {actual.name}, {dtype} is wanted", code="CFG034")
     if dtype.is_integer:
         return _fit_integers(array, dtype)
     with np.errstate(over="ignore", invalid="ignore"):
-        fitted = array.astype(want)
+        fitted = array.astype(expected)
     lost = np.isfinite(array) & ~np.isfinite(fitted)
     if lost.any():
         value = array[lost].flat[0]
@@ -134,36 +134,38 @@ def _fit_strings(array: Any, dtype: DType) -> Any:
     if array.dtype.kind not in "SUO":
         message = f"the value has type {array.dtype.name}, {dtype} is wanted"
         raise UsageError(message, code="CFG034")
-    made = np.empty(array.shape, object)
-    items = (item.encode() if isinstance(item, str) else bytes(item) for item in array.flat)
-    made.reshape(-1)[:] = list(items)
-    return made
+    strings = np.empty(array.shape, object)
+    elements = (text.encode() if isinstance(text, str) else bytes(text) for text in array.flat)
+    strings.reshape(-1)[:] = list(elements)
+    return strings
 
 
 def _describe_elements(array: Any) -> str:
     """What there is instead of numbers."""
     items = array.flat if array.dtype.kind == "O" else ()
-    strange = next((item for item in items if not isinstance(item, str | bytes)), "")
-    if strange is None:
+    other = next((value for value in items if not isinstance(value, str | bytes)), "")
+    if other is None:
         return "the value is None" if array.ndim == 0 else "the value has None in it"
-    return "the value has strings" if strange == "" else f"the value is a {type(strange).__name__}"
+    return "the value has strings" if other == "" else f"the value is a {type(other).__name__}"
 
 
-def check_shape(shape: tuple[int, ...], wanted: Shape) -> None:
+def check_shape(shape: tuple[int, ...], dtype: Shape) -> None:
     """Raise UsageError, naming the dimension, where a value does not have the wanted shape."""
-    if wanted.accepts(shape):
+    if dtype.accepts(shape):
         return
-    assert wanted.dims is not None
-    both = f"(expected {wanted}, got {Shape(shape)})"
-    if len(shape) != len(wanted.dims):
-        message = f"the rank is {len(shape)}, expected {len(wanted.dims)} {both}"
+    assert dtype.dims is not None
+    shapes = f"(expected {dtype}, got {Shape(shape)})"
+    if len(shape) != len(dtype.dims):
+        message = f"the rank is {len(shape)}, expected {len(dtype.dims)} {shapes}"
         raise UsageError(message, code="CFG035")
-    place = next(
-        place
-        for place, (have, want) in enumerate(zip(shape, wanted.dims, strict=True))
-        if want not in (None, have)
+    dimension = next(
+        dimension
+        for dimension, (actual, expected) in enumerate(zip(shape, dtype.dims, strict=True))
+        if expected not in (None, actual)
     )
-    message = f"dimension {place} is {shape[place]}, expected {wanted.dims[place]} {both}"
+    message = (
+        f"dimension {dimension} is {shape[dimension]}, expected {dtype.dims[dimension]} {shapes}"
+    )
     raise UsageError(message, code="CFG035")
 
 

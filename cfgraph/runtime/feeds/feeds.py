@@ -55,11 +55,11 @@ class ValueSpec(NamedTuple):
     arguments: str | None = None
 
 
-def split_feed(text: str, what: str = "feed") -> tuple[str, str]:
+def split_feed(text: str, subject: str = "feed") -> tuple[str, str]:
     """The name and the value of `NAME=VALUE`. Raises UsageError where it is not that."""
     name, equals, value = text.partition("=")
     if not equals or not name.strip():
-        message = f"{text!r} is no {what}"
+        message = f"{text!r} is no {subject}"
         raise UsageError(message, hint="write NAME=VALUE, as in x=3.5 or x=@x.npy", code="CFG033")
     if not value.strip():
         message = f"{name.strip()} is given no value"
@@ -114,43 +114,43 @@ def read_feeds(
     Raises UsageError where a name or a value does not fit the graph, InvalidInput for a file that
     holds no arrays.
     """
-    found: dict[str, Any] = {}
+    arrays: dict[str, Any] = {}
     for path in archives:
-        found.update(_archive(graph, path))
+        arrays.update(_archive(graph, path))
     for text in feeds:
         if text.startswith("@"):
-            found.update(_archive(graph, text[1:]))
+            arrays.update(_archive(graph, text[1:]))
             continue
         name, value = split_feed(text)
         tensor = _feed_tensor(graph, name)
-        found[tensor.name] = read_value(value, graph, tensor, f"feed {tensor.name}", seed)
-    return found
+        arrays[tensor.name] = read_value(value, graph, tensor, f"feed {tensor.name}", seed)
+    return arrays
 
 
-def read_value(text: str, graph: Graph, tensor: Output, what: str, seed: int = 0) -> Any:
+def read_value(text: str, graph: Graph, tensor: Output, subject: str, seed: int = 0) -> Any:
     """The array that a VALUE says, as one that `tensor` can be given.
 
     Errors begin with `what`.
     """
-    wanted, shape = feed_type(graph, tensor)
-    with _ErrorPrefix(what):
+    dtype, shape = feed_type(graph, tensor)
+    with _ErrorPrefix(subject):
         return fit_to_tensor(
-            _evaluate(parse_value(text), wanted, shape, tensor.name, seed), wanted, shape
+            _evaluate(parse_value(text), dtype, shape, tensor.name, seed), dtype, shape
         )
 
 
 class _ErrorPrefix:
     """Puts the name of the feed before the message of an error."""
 
-    def __init__(self, what: str) -> None:
-        self.what = what
+    def __init__(self, subject: str) -> None:
+        self.subject = subject
 
     def __enter__(self) -> None:
         return
 
     def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
         if isinstance(error, CfgraphError):
-            error.message = f"{self.what}: {error.message}"
+            error.message = f"{self.subject}: {error.message}"
 
 
 def _feed_tensor(graph: Graph, name: str) -> Output:
@@ -170,9 +170,9 @@ def _archive(graph: Graph, path: str) -> Iterator[tuple[str, Any]]:
     for name, value in arrays:
         tensor = _feed_tensor(graph, name)
         with _ErrorPrefix(f"feed {tensor.name}, from {path}"):
-            wanted, shape = feed_type(graph, tensor)
-            array = parse_literal(value, wanted) if isinstance(value, str) else value
-            yield tensor.name, fit_to_tensor(array, wanted, shape)
+            dtype, shape = feed_type(graph, tensor)
+            array = parse_literal(value, dtype) if isinstance(value, str) else value
+            yield tensor.name, fit_to_tensor(array, dtype, shape)
 
 
 def _json_archive(path: str) -> Iterator[tuple[str, str]]:
@@ -187,14 +187,14 @@ def _json_archive(path: str) -> Iterator[tuple[str, str]]:
         yield name, json.dumps(value)
 
 
-def _evaluate(spec: ValueSpec, wanted: DType | None, shape: Shape, name: str, seed: int) -> Any:
-    array = _READERS[spec.form](spec, wanted, shape, name, seed)
+def _evaluate(spec: ValueSpec, dtype: DType | None, shape: Shape, name: str, seed: int) -> Any:
+    array = _READERS[spec.form](spec, dtype, shape, name, seed)
     if spec.sizes is not None and spec.form != "generated":
         check_shape(array.shape, Shape(spec.sizes))
     return array
 
 
-def _from_file(spec: ValueSpec, wanted: DType | None, shape: Shape, name: str, seed: int) -> Any:
+def _from_file(spec: ValueSpec, dtype: DType | None, shape: Shape, name: str, seed: int) -> Any:
     if spec.key is not None:
         return npy.read_npz_key(spec.text, spec.key)
     if spec.text == "-":
@@ -210,25 +210,25 @@ def _from_file(spec: ValueSpec, wanted: DType | None, shape: Shape, name: str, s
     return npy.read_npy(spec.text)
 
 
-def _from_raw(spec: ValueSpec, wanted: DType | None, shape: Shape, name: str, seed: int) -> Any:
+def _from_raw(spec: ValueSpec, dtype: DType | None, shape: Shape, name: str, seed: int) -> Any:
     assert spec.dtype is not None
     if spec.dtype.is_object:
         raise UsageError("strings have no raw form", code="CFG034")
     sizes = spec.sizes if spec.sizes is not None else _sizes(shape, spec)
     data = npy.read_bytes(spec.text)
-    want = math.prod(sizes) * spec.dtype.numpy.itemsize
-    if len(data) != want:
-        message = f"{spec.dtype}{Shape(sizes)} takes {want} bytes, the file has {len(data)}"
+    expected = math.prod(sizes) * spec.dtype.numpy.itemsize
+    if len(data) != expected:
+        message = f"{spec.dtype}{Shape(sizes)} takes {expected} bytes, the file has {len(data)}"
         raise InvalidInput(message, path=spec.text, code="CFG030")
     return np.frombuffer(data, spec.dtype.numpy.newbyteorder("<")).reshape(sizes)
 
 
-def _from_json(spec: ValueSpec, wanted: DType | None, shape: Shape, name: str, seed: int) -> Any:
-    return parse_literal(spec.text, spec.dtype or wanted)
+def _from_json(spec: ValueSpec, dtype: DType | None, shape: Shape, name: str, seed: int) -> Any:
+    return parse_literal(spec.text, spec.dtype or dtype)
 
 
-def _generated(spec: ValueSpec, wanted: DType | None, shape: Shape, name: str, seed: int) -> Any:
-    dtype = spec.dtype or wanted
+def _generated(spec: ValueSpec, dtype: DType | None, shape: Shape, name: str, seed: int) -> Any:
+    dtype = spec.dtype or dtype
     if dtype is None:
         raise UsageError("say the type", hint=f"as in f32[2,3]:{spec.text}", code="CFG033")
     sizes = spec.sizes if spec.sizes is not None else _sizes(shape, spec)

@@ -85,14 +85,14 @@ def _flatten(value: Any) -> tuple[list[Any], tuple[int, ...]]:
         if len(sizes) == MAX_RANK:
             message = f"the lists are nested more than {MAX_RANK} deep"
             raise UsageError(message, code="CFG033")
-        lengths = {len(item) if isinstance(item, list) else -1 for item in level}
+        lengths = {len(element) if isinstance(element, list) else -1 for element in level}
         if len(lengths) > 1:
             raise _ragged(len(sizes), lengths)
         sizes.append(len(level[0]))
         level = list(chain.from_iterable(level))
         if not level:
             break
-    if any(isinstance(item, list) for item in level):
+    if any(isinstance(element, list) for element in level):
         raise _ragged(len(sizes), {-1, -2})
     return level, tuple(sizes)
 
@@ -107,35 +107,37 @@ def _ragged(depth: int, lengths: set[int]) -> UsageError:
 
 def _inferred_dtype(flat: list[Any]) -> DType:
     """The type that TensorFlow gives to such Python values."""
-    kinds = {type(item) for item in flat}
+    kinds = {type(element) for element in flat}
     if kinds <= {bool} and kinds:
         return dtypes.bool_
     if kinds <= {str} and kinds:
         return dtypes.string
     if kinds <= {int} and kinds:
-        small = all(-(2**31) <= item < 2**31 for item in flat)
+        small = all(-(2**31) <= element < 2**31 for element in flat)
         return dtypes.int32 if small else dtypes.int64
     return dtypes.float32
 
 
 def _pack(flat: list[Any], dtype: DType) -> Any:
-    kinds = {type(item) for item in flat}
-    wanted = _ACCEPTED_TYPES.get(dtype.kind)
-    if wanted is None:
+    kinds = {type(element) for element in flat}
+    accepted = _ACCEPTED_TYPES.get(dtype.kind)
+    if accepted is None:
         raise UsageError(f"tensors of type {dtype} cannot be written out", code="CFG034")
-    if strange := kinds - wanted:
-        odd = next(item for item in flat if type(item) in strange)
-        raise UsageError(f"{_show(odd)} is no {dtype}", hint=_HINTS.get(dtype.kind), code="CFG034")
+    if unexpected := kinds - accepted:
+        example = next(element for element in flat if type(element) in unexpected)
+        raise UsageError(
+            f"{_show(example)} is no {dtype}", hint=_HINTS.get(dtype.kind), code="CFG034"
+        )
     if dtype.kind == "string":
         return _strings(flat)
     if dtype.kind == "bool":
         return np.array(flat, np.bool_)
     if dtype.is_complex:
-        return fit_dtype(np.array([_complex(item) for item in flat], np.complex128), dtype)
+        return fit_dtype(np.array([_complex(element) for element in flat], np.complex128), dtype)
     if dtype.is_integer:
         return _integers(flat, dtype)
     try:
-        return fit_dtype(np.array([float(item) for item in flat], np.float64), dtype)
+        return fit_dtype(np.array([float(element) for element in flat], np.float64), dtype)
     except OverflowError:
         raise UsageError(f"a value is beyond the range of {dtype}", code="CFG034") from None
 
@@ -163,7 +165,7 @@ def _show(value: Any) -> str:
 def _strings(flat: list[str]) -> Any:
     array = np.empty(len(flat), object)
     try:
-        array[:] = [item.encode() for item in flat]
+        array[:] = [element.encode() for element in flat]
     except UnicodeEncodeError:
         raise UsageError("a string holds half a surrogate pair", code="CFG034") from None
     return array
@@ -183,12 +185,12 @@ _WORDS: Final = {"NaN": "nan", "Infinity": "inf", "-Infinity": "-inf"}
 
 def _integers(flat: list[Any], dtype: DType) -> Any:
     low, high = integer_limits(dtype)
-    for item in flat:
-        if isinstance(item, float) and not item.is_integer():
-            raise UsageError(f"{_show(item)} is no {dtype}", code="CFG034")
-        if not low <= item <= high:
-            raise out_of_range_error(int(item), dtype)
-    return np.array([int(item) for item in flat], _wide(dtype)).astype(dtype.numpy)
+    for element in flat:
+        if isinstance(element, float) and not element.is_integer():
+            raise UsageError(f"{_show(element)} is no {dtype}", code="CFG034")
+        if not low <= element <= high:
+            raise out_of_range_error(int(element), dtype)
+    return np.array([int(element) for element in flat], _wide(dtype)).astype(dtype.numpy)
 
 
 def _wide(dtype: DType) -> Any:
@@ -239,7 +241,7 @@ class _GeneratorCall:
             raise UsageError(f"{self.name} takes two arguments", hint=hint, code="CFG033")
         return (self.arguments[0], self.arguments[1]) if self.arguments else (first, second)
 
-    def nothing(self) -> None:
+    def require_no_arguments(self) -> None:
         """Refuse arguments."""
         if self.arguments:
             raise UsageError(f"{self.name} takes no arguments", code="CFG033")
@@ -260,64 +262,64 @@ def _constant(arguments: str | None, dtype: DType) -> Any:
 
 def _numbers(name: str, arguments: str | None) -> list[float]:
     try:
-        found: list[Any] = json.loads(f"[{arguments or ''}]")
+        numbers: list[Any] = json.loads(f"[{arguments or ''}]")
     except ValueError:
-        found = [None]
-    if any(type(item) not in (int, float) or not math.isfinite(item) for item in found):
+        numbers = [None]
+    if any(type(element) not in (int, float) or not math.isfinite(element) for element in numbers):
         raise UsageError(f"{name}({arguments}) needs numbers", code="CFG033")
-    return found
+    return numbers
 
 
-def _zeros(draw: _GeneratorCall) -> Any:
-    draw.nothing()
-    return np.zeros(draw.count, draw.dtype.numpy)
+def _zeros(call: _GeneratorCall) -> Any:
+    call.require_no_arguments()
+    return np.zeros(call.count, call.dtype.numpy)
 
 
-def _ones(draw: _GeneratorCall) -> Any:
-    draw.nothing()
-    return np.ones(draw.count, np.int8).astype(draw.dtype.numpy)
+def _ones(call: _GeneratorCall) -> Any:
+    call.require_no_arguments()
+    return np.ones(call.count, np.int8).astype(call.dtype.numpy)
 
 
-def _arange(draw: _GeneratorCall) -> Any:
-    draw.nothing()
-    if draw.dtype.kind == "bool":
-        _reject_dtype(draw.name, draw.dtype)
-    if draw.count and draw.dtype.is_integer and draw.count - 1 > integer_limits(draw.dtype)[1]:
-        message = f"{draw.count - 1} is out of range for {draw.dtype}"
+def _arange(call: _GeneratorCall) -> Any:
+    call.require_no_arguments()
+    if call.dtype.kind == "bool":
+        _reject_dtype(call.name, call.dtype)
+    if call.count and call.dtype.is_integer and call.count - 1 > integer_limits(call.dtype)[1]:
+        message = f"{call.count - 1} is out of range for {call.dtype}"
         raise UsageError(message, code="CFG034")
-    return fit_dtype(np.arange(draw.count, dtype=np.int64), draw.dtype)
+    return fit_dtype(np.arange(call.count, dtype=np.int64), call.dtype)
 
 
-def _uniform(draw: _GeneratorCall) -> Any:
-    dtype = draw.dtype
+def _uniform(call: _GeneratorCall) -> Any:
+    dtype = call.dtype
     if dtype.kind == "bool":
-        draw.nothing()
-        return draw.source.random(draw.count) < 0.5
-    if dtype.is_integer and not draw.arguments:
+        call.require_no_arguments()
+        return call.source.random(call.count) < 0.5
+    if dtype.is_integer and not call.arguments:
         hint = f"as in uniform(0,10), which stops before 10; for {dtype}"
         raise UsageError("uniform needs a range for integers", hint=hint, code="CFG033")
-    low, high = draw.pair(0, 1)
+    low, high = call.pair(0, 1)
     if low > high:
         raise UsageError(f"uniform({low},{high}) is an empty range", code="CFG033")
     if dtype.is_integer:
-        return _uniform_integers(draw, low, high)
-    return fit_dtype(low + (high - low) * draw.source.random(draw.count), dtype)
+        return _uniform_integers(call, low, high)
+    return fit_dtype(low + (high - low) * call.source.random(call.count), dtype)
 
 
-def _uniform_integers(draw: _GeneratorCall, low: float, high: float) -> Any:
-    least, greatest = integer_limits(draw.dtype)
+def _uniform_integers(call: _GeneratorCall, low: float, high: float) -> Any:
+    least, greatest = integer_limits(call.dtype)
     if low != int(low) or high != int(high) or not least <= low < high <= greatest + 1:
-        message = f"uniform({low},{high}) is no range of {draw.dtype}"
+        message = f"uniform({low},{high}) is no range of {call.dtype}"
         raise UsageError(message, code="CFG034")
-    wide = np.uint64 if draw.dtype.kind == "uint" else np.int64
-    return draw.source.integers(int(low), int(high), draw.count, wide).astype(draw.dtype.numpy)
+    wide = np.uint64 if call.dtype.kind == "uint" else np.int64
+    return call.source.integers(int(low), int(high), call.count, wide).astype(call.dtype.numpy)
 
 
-def _normal(draw: _GeneratorCall) -> Any:
-    if draw.dtype.kind not in ("float", "complex"):
-        _reject_dtype(draw.name, draw.dtype)
-    mean, deviation = draw.pair(0, 1)
-    return fit_dtype(mean + deviation * draw.source.standard_normal(draw.count), draw.dtype)
+def _normal(call: _GeneratorCall) -> Any:
+    if call.dtype.kind not in ("float", "complex"):
+        _reject_dtype(call.name, call.dtype)
+    mean, deviation = call.pair(0, 1)
+    return fit_dtype(mean + deviation * call.source.standard_normal(call.count), call.dtype)
 
 
 _GENERATORS: Final[dict[str, Callable[[_GeneratorCall], Any]]] = {

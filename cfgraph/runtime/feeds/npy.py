@@ -61,10 +61,12 @@ def decode_npy(data: bytes, path: str) -> Any:
         message = f"arrays of the NumPy type {dtype} are no tensors"
         raise InvalidInput(message, path=path, code="CFG030")
     count = math.prod(shape)
-    have, want = len(data) - stream.tell(), count * dtype.itemsize
-    if have != want:
-        message = f"an array of {list(shape)} {dtype.name} takes {want} bytes, the file has {have}"
-        hint = "the file may be truncated" if have < want else None
+    actual, expected = len(data) - stream.tell(), count * dtype.itemsize
+    if actual != expected:
+        message = (
+            f"an array of {list(shape)} {dtype.name} takes {expected} bytes, the file has {actual}"
+        )
+        hint = "the file may be truncated" if actual < expected else None
         raise InvalidInput(message, path=path, hint=hint, code="CFG030")
     flat = np.frombuffer(data, dtype, count, stream.tell())
     array = flat.reshape(shape, order="F" if fortran else "C")
@@ -123,13 +125,13 @@ def _archive(path: str) -> zipfile.ZipFile:
 
 
 def _member(archive: zipfile.ZipFile, name: str, path: str) -> Any:
-    place = f"{path}[{name.removesuffix('.npy')}]"
+    location = f"{path}[{name.removesuffix('.npy')}]"
     if archive.getinfo(name).file_size > MAX_BYTES:
         message = f"the array unpacks to more than {MAX_BYTES} bytes"
-        raise InvalidInput(message, path=place, code="CFG002")
+        raise InvalidInput(message, path=location, code="CFG002")
     try:
         data = archive.read(name)
     except (zipfile.BadZipFile, zlib.error, EOFError, ValueError, RuntimeError, OSError) as error:
         message = f"the archive is damaged: {error}"
-        raise InvalidInput(message, path=place, code="CFG030") from None
-    return decode_npy(data, place)
+        raise InvalidInput(message, path=location, code="CFG030") from None
+    return decode_npy(data, location)

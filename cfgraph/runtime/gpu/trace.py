@@ -44,8 +44,8 @@ class _DeferredEvent(NamedTuple):
 class GpuTrace:
     """What stands between a run on a card and its observer."""
 
-    def __init__(self, observer: Observer, began: int) -> None:
-        self.began = began
+    def __init__(self, observer: Observer, run_start: int) -> None:
+        self.run_start = run_start
         self._memory = observer if isinstance(observer, MemoryTrace) else None
         inner = observer.observer if isinstance(observer, MemoryTrace) else observer
         observers = inner.observers if isinstance(inner, Tee) else (inner,)
@@ -63,7 +63,7 @@ class GpuTrace:
         if stream is not None:
             self._streams[device] = stream
         outputs = _DeviceObserver(self, stream)
-        inner = trace_wrapper(outputs, device, self.began)
+        inner = trace_wrapper(outputs, device, self.run_start)
 
         def wrap(
             plan: NodePlan, ports: list[Consumers], live: Fire, dead: Fire
@@ -77,7 +77,7 @@ class GpuTrace:
         """Note when the clock of the card begins: one for all streams, which have nothing to do."""
         for stream in self._streams.values():
             stream.compute.synchronize()
-            self._origin = stream.compute.record(), time.perf_counter_ns() - self.began
+            self._origin = stream.compute.record(), time.perf_counter_ns() - self.run_start
             self._origin[0].synchronize()
             # where somebody hears of it in the end
             stream.timed = [] if self._deferred else None
@@ -97,7 +97,7 @@ class GpuTrace:
         if self._memory is not None:
             event = self._memory.with_memory(event)
         event = event._replace(real=stream is not None)
-        # the card tells of its copies with the token that began them
+        # the card tells of its copies with the token that run_start them
         if self._deferred and (stream is None or event.kind != "copy"):
             self._defer(event, stream, start, end)
         if self._immediate:
@@ -108,7 +108,7 @@ class GpuTrace:
                 observer.event(event)
 
     def _defer(self, event: TraceEvent, stream: GpuStream | None, start: Any, end: Any) -> None:
-        """Keep an event until the run is over, and the copies that it began."""
+        """Keep an event until the run is over, and the copies that it run_start."""
         copies = None if stream is None else stream.timed
         if stream is not None:
             # what is copied to be told is no copy of the run's
@@ -137,10 +137,10 @@ class GpuTrace:
         event = deferred.event._replace(outputs=outputs)
         if deferred.stream is None or deferred.end is None:
             return event
-        origin, began = self._origin
+        origin, run_start = self._origin
         deferred.end.synchronize()
         start, end = (
-            began + deferred.stream.between(origin, moment)
+            run_start + deferred.stream.between(origin, moment)
             for moment in (deferred.start, deferred.end)
         )
         return event._replace(start_ns=start, end_ns=end)
@@ -150,7 +150,7 @@ class GpuCopyTimer(InstantCopyTimer):
     """What dates copies of stacks: the card does, when it is asked in the end."""
 
     def __init__(self, trace: GpuTrace) -> None:
-        super().__init__(trace, trace.began)
+        super().__init__(trace, trace.run_start)
         self.trace = trace
 
     def copy(self, device: str, node: str, size: int, *, out: bool) -> float:
@@ -197,7 +197,7 @@ def _deferred_value(stream: GpuStream | None, value: Any) -> Any:
 
 
 def _copy_event(token: TraceEvent, stream: GpuStream, copy: TimedCopy) -> _DeferredEvent:
-    """A copy that began as a token ran: of its own values unless it says of whose."""
+    """A copy that run_start as a token ran: of its own values unless it says of whose."""
     text = copy.text or (TO_HOST if copy.out else FROM_HOST)
     event = TraceEvent(token.device, copy.node or token.node, "", ROOT_FRAME, 0, False, 0, 0)
     event = event._replace(kind="copy", text=text, bytes=copy.bytes, real=True)

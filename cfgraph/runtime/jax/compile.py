@@ -71,8 +71,8 @@ def gpu_transfer(stream: GpuStream) -> ArrayTransfer:
 @contextmanager
 def xla_context() -> Iterator[None]:
     """Where compiled bodies are made and run: all 64 bits, on the CPU."""
-    found = load_jax()
-    with found.enable_x64(True), found.default_device(found.local_devices(backend="cpu")[0]):
+    jax = load_jax()
+    with jax.enable_x64(True), jax.default_device(jax.local_devices(backend="cpu")[0]):
         yield
 
 
@@ -113,27 +113,29 @@ class CompiledFunction:
 
     def __init__(self, body: TraceableFunction, inputs: Sequence[Any]) -> None:
         self._line, self._transfer = body.line, body.transfer
-        self._variables = [index for index, item in enumerate(inputs) if isinstance(item, Variable)]
+        self._variables = [
+            index for index, value in enumerate(inputs) if isinstance(value, Variable)
+        ]
         self._arrays = [
             index
-            for index, item in enumerate(inputs)
-            if index not in body.constant and not isinstance(item, Variable)
+            for index, value in enumerate(inputs)
+            if index not in body.constant and not isinstance(value, Variable)
         ]
         self._same = [first_occurrence(inputs, index) for index in self._variables]
         self._valued = [index for index in self._variables if inputs[index].value is not None]
         traced = {*self._arrays}
         self._inputs: list[Any] = [
-            None if index in traced else item for index, item in enumerate(inputs)
+            None if index in traced else value for index, value in enumerate(inputs)
         ]
         self._output_readers: list[OutputReader] = []
         self._written: list[tuple[int, OutputReader]] = []
         self._form = "none"
         self._as_is = isinstance(self._transfer, HostTransfer)
         self._call = load_jax().jit(self._trace)
-        made = self._computed(inputs)
+        results = self._computed(inputs)
         if not self._as_is:  # what cannot be taken back shows here
-            for item in made:
-                self._transfer.from_jax(item, item.ndim == 0)
+            for value in results:
+                self._transfer.from_jax(value, value.ndim == 0)
         # whether an output is a scalar, where all are computed
         self._scalars = [reader.scalar for reader in self._output_readers if reader.index >= 0]
         self._plain = len(self._scalars) == len(self._output_readers) and not self._written
@@ -144,10 +146,11 @@ class CompiledFunction:
         computed = self._computed(inputs)
         if self._plain:
             results = [
-                from_jax(item, scalar) for item, scalar in zip(computed, self._scalars, strict=True)
+                from_jax(value, scalar)
+                for value, scalar in zip(computed, self._scalars, strict=True)
             ]
         else:
-            arrays = [from_jax(item, item.ndim == 0) for item in computed]
+            arrays = [from_jax(value, value.ndim == 0) for value in computed]
             for index, reader in self._written:
                 inputs[index].assign(reader.read(inputs, arrays))
             results = [reader.read(inputs, arrays) for reader in self._output_readers]
@@ -172,25 +175,25 @@ class CompiledFunction:
 
     def _trace(self, *traced: Any) -> list[Any]:
         """Run the body on what stands for its inputs; note what each output is."""
-        values, rest = list(self._inputs), iter(traced)
+        values, traced_values = list(self._inputs), iter(traced)
         for index in self._arrays:
-            values[index] = next(rest)
-        twins: dict[int, tuple[Variable, Any]] = {}
+            values[index] = next(traced_values)
+        traced_variables: dict[int, tuple[Variable, Any]] = {}
         for index, first in zip(self._variables, self._same, strict=True):
-            value = next(rest) if index in self._valued else None
+            value = next(traced_values) if index in self._valued else None
             if first == index:
-                twins[index] = _traced_variable(self._inputs[index], value), value
-            values[index] = twins[first][0]
+                traced_variables[index] = _traced_variable(self._inputs[index], value), value
+            values[index] = traced_variables[first][0]
         result = self._line.run(TRACING_STEP, *values)
         computed: list[Any] = []
-        several = isinstance(result, tuple)
-        self._form = "several" if several else "none" if result is None else "single"
-        outputs = result if several else () if result is None else (result,)
-        self._output_readers = [_output_reader(item, values, computed) for item in outputs]
+        is_tuple = isinstance(result, tuple)
+        self._form = "several" if is_tuple else "none" if result is None else "single"
+        outputs = result if is_tuple else () if result is None else (result,)
+        self._output_readers = [_output_reader(output, values, computed) for output in outputs]
         self._written = [
-            (index, _output_reader(twin.value, values, computed))
-            for index, (twin, before) in twins.items()
-            if twin.value is not before
+            (index, _output_reader(variable.value, values, computed))
+            for index, (variable, initial) in traced_variables.items()
+            if variable.value is not initial
         ]
         return computed
 
@@ -213,7 +216,7 @@ class OutputReader:
 
 def first_occurrence(inputs: Sequence[Any], index: int) -> int:
     """The first place of an input that may be given more than once."""
-    return next(first for first, item in enumerate(inputs) if item is inputs[index])
+    return next(first for first, value in enumerate(inputs) if value is inputs[index])
 
 
 def _traced_variable(variable: Variable, value: Any) -> Variable:
@@ -227,12 +230,12 @@ def _traced_variable(variable: Variable, value: Any) -> Variable:
     )
 
 
-def _output_reader(item: Any, values: Sequence[Any], computed: list[Any]) -> OutputReader:
+def _output_reader(output: Any, values: Sequence[Any], computed: list[Any]) -> OutputReader:
     """How an output comes from the inputs and from what is computed; adds to what is computed."""
     for index, value in enumerate(values):
-        if item is value:
+        if output is value:
             return OutputReader(source=index)
-    if is_known(item):
-        return OutputReader(known=item)
-    computed.append(item)
-    return OutputReader(len(computed) - 1, item.ndim == 0)
+    if is_known(output):
+        return OutputReader(known=output)
+    computed.append(output)
+    return OutputReader(len(computed) - 1, output.ndim == 0)

@@ -49,9 +49,9 @@ def jax_line(jax: Any, function: FunctionGraph, instances: FunctionInstances) ->
         inner = called_functions(node, op, instances)
         if not inner:
             return list_kernel(jax, node, op) or ordinary(node, op)
-        lines = [jax_line(jax, _without_effects(one), instances) for one in inner]
-        known = numpy_control_kernel(
-            op, [compile_numpy(one, instances, pure_kernels(numpy_kernel)) for one in inner]
+        lines = [jax_line(jax, _without_effects(body), instances) for body in inner]
+        known_kernel = numpy_control_kernel(
+            op, [compile_numpy(body, instances, pure_kernels(numpy_kernel)) for body in inner]
         )
         if op.calls.kind == "while":
             traced = _while_loop(jax, lines, loop_invariant_arguments(inner[1]))
@@ -59,7 +59,9 @@ def jax_line(jax: Any, function: FunctionGraph, instances: FunctionInstances) ->
             traced = _conditional(jax, lines)
         if node not in static:
             return traced
-        return lambda *values: known(*values) if all(map(is_known, values)) else traced(*values)
+        return lambda *values: (
+            known_kernel(*values) if all(map(is_known, values)) else traced(*values)
+        )
 
     return StraightLine(function, bind)
 
@@ -82,8 +84,10 @@ def _without_stateful_ops(bind: KernelBinder) -> KernelBinder:
         if op.effects.stateful and not any(dtype.kind == "resource" for dtype in types):
             message = f"{node.op} has effects and cannot be compiled"
             raise Unsupported(message, node=node)
-        handed = op.aliasing.is_identity and not any(dtype.kind == "string" for dtype in types)
-        if not handed and any(dtype.kind in ("string", "variant") for dtype in types):
+        is_forwarded = op.aliasing.is_identity and not any(
+            dtype.kind == "string" for dtype in types
+        )
+        if not is_forwarded and any(dtype.kind in ("string", "variant") for dtype in types):
             message = f"{node.op} on {types[0]} cannot be compiled"
             raise Unsupported(message, node=node)
         return bind(node, op)
@@ -91,33 +95,33 @@ def _without_stateful_ops(bind: KernelBinder) -> KernelBinder:
     return bound
 
 
-def _while_loop(jax: Any, lines: Sequence[StraightLine], same: Sequence[bool]) -> Kernel:
+def _while_loop(jax: Any, lines: Sequence[StraightLine], invariant: Sequence[bool]) -> Kernel:
     """A loop; what it does not change is no part of what goes round, and stays known if it was."""
-    holds, step = (_as_tuple(line) for line in lines)
-    moving = [place for place, kept in enumerate(same) if not kept]
+    condition, step = (_as_tuple(line) for line in lines)
+    carried = [index for index, is_invariant in enumerate(invariant) if not is_invariant]
 
     def run(*values: Any) -> Any:
         def filled(state: Sequence[Any]) -> list[Any]:
-            every = list(values)
-            for place, value in zip(moving, state, strict=True):
-                every[place] = value
-            return every
+            all_values = list(values)
+            for index, value in zip(carried, state, strict=True):
+                all_values[index] = value
+            return all_values
 
         def cond(state: Any) -> Any:
-            return jax.numpy.asarray(holds(*filled(state))[0])
+            return jax.numpy.asarray(condition(*filled(state))[0])
 
         def body(state: Any) -> Any:
-            after = step(*filled(state))
-            return tuple(_as_jax(jax, after[place]) for place in moving)
+            results = step(*filled(state))
+            return tuple(_as_jax(jax, results[index]) for index in carried)
 
-        start = tuple(_as_jax(jax, values[place]) for place in moving)
+        start = tuple(_as_jax(jax, values[index]) for index in carried)
         if any(isinstance(value, JaxTensorList) and value.data is None for value in start):
-            after = jax.eval_shape(body, start)
+            results = jax.eval_shape(body, start)
             start = tuple(
-                one.shaped(jax, other) if isinstance(one, JaxTensorList) else one
-                for one, other in zip(start, after, strict=True)
+                a.shaped(jax, b) if isinstance(a, JaxTensorList) else a
+                for a, b in zip(start, results, strict=True)
             )
-        result = filled(jax.lax.while_loop(cond, body, start) if moving else start)
+        result = filled(jax.lax.while_loop(cond, body, start) if carried else start)
         return result[0] if len(result) == 1 else tuple(result) if result else None
 
     return run
@@ -125,13 +129,13 @@ def _while_loop(jax: Any, lines: Sequence[StraightLine], same: Sequence[bool]) -
 
 def _conditional(jax: Any, lines: Sequence[StraightLine]) -> Kernel:
     """A conditional; where the predicate is known, the branch that it takes."""
-    then, other = (_as_tuple(line) for line in lines)
+    then, otherwise = (_as_tuple(line) for line in lines)
 
     def run(pred: Any, *values: Any) -> Any:
         if is_known(pred):
-            result = (then if pred else other)(*values)
+            result = (then if pred else otherwise)(*values)
         else:
-            branches = [_on_arrays(jax, branch, values) for branch in (then, other)]
+            branches = [_on_arrays(jax, branch, values) for branch in (then, otherwise)]
             result = jax.lax.cond(pred, *branches)
         return result[0] if len(result) == 1 else tuple(result) if result else None
 
@@ -141,7 +145,7 @@ def _conditional(jax: Any, lines: Sequence[StraightLine]) -> Kernel:
 def _on_arrays(
     jax: Any, branch: Callable[..., tuple[Any, ...]], values: Sequence[Any]
 ) -> Callable[[], Any]:
-    return lambda: tuple(_as_jax(jax, item) for item in branch(*values))
+    return lambda: tuple(_as_jax(jax, value) for value in branch(*values))
 
 
 def _as_jax(jax: Any, value: Any) -> Any:

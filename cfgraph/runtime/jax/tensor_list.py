@@ -21,22 +21,22 @@ from cfgraph.ops.opdef.op import Kernel, Op
 class JaxTensorList:
     """So many rows, of which `length` are in use; no data as long as their shape is not known."""
 
-    __slots__ = ("data", "dtype", "length", "most")
+    __slots__ = ("capacity", "data", "dtype", "length")
 
-    def __init__(self, dtype: DType, most: int, data: Any, length: Any) -> None:
+    def __init__(self, dtype: DType, capacity: int, data: Any, length: Any) -> None:
         self.dtype = dtype
-        self.most = most
+        self.capacity = capacity
         self.data = data
         self.length = length
 
     ndim = 0
 
-    def shaped(self, jax: Any, like: JaxTensorList) -> JaxTensorList:
+    def shaped(self, jax: Any, reference: JaxTensorList) -> JaxTensorList:
         """These rows, with the shape that others have if they have none yet."""
-        if self.data is not None or like.data is None:
+        if self.data is not None or reference.data is None:
             return self
-        data = jax.numpy.zeros(like.data.shape, like.data.dtype)
-        return JaxTensorList(self.dtype, self.most, data, self.length)
+        data = jax.numpy.zeros(reference.data.shape, reference.data.dtype)
+        return JaxTensorList(self.dtype, self.capacity, data, self.length)
 
 
 def list_kernel(jax: Any, node: Node, op: type[Op]) -> Kernel | None:
@@ -52,33 +52,33 @@ def list_kernel(jax: Any, node: Node, op: type[Op]) -> Kernel | None:
 def _register(jax: Any) -> None:
     jax.tree_util.register_pytree_node(
         JaxTensorList,
-        lambda rows: ((rows.data, rows.length), (rows.dtype, rows.most)),
+        lambda elements: ((elements.data, elements.length), (elements.dtype, elements.capacity)),
         lambda known, parts: JaxTensorList(*known, *parts),
     )
 
 
-def _blank(jax: Any, dtype: DType, most: Any, shape: Any) -> Any:
+def _blank(jax: Any, dtype: DType, capacity: Any, shape: Any) -> Any:
     """Rows of zeros, where the shape is known."""
-    wanted = element_shape_of(shape)
-    if wanted.dims is None or not wanted.is_full:
+    element_shape = element_shape_of(shape)
+    if element_shape.dims is None or not element_shape.is_full:
         return None
-    return _zeros(jax, dtype, most, wanted)
+    return _zeros(jax, dtype, capacity, element_shape)
 
 
-def _zeros(jax: Any, dtype: DType, most: int, shape: Shape) -> Any:
+def _zeros(jax: Any, dtype: DType, capacity: int, shape: Shape) -> Any:
     # a loop that never runs is compiled too, and no index is within no rows
-    return jax.numpy.zeros((max(most, 1), *shape), dtype.numpy)
+    return jax.numpy.zeros((max(capacity, 1), *shape), dtype.numpy)
 
 
 def _empty(jax: Any, node: Node) -> Kernel:
     dtype = node.attr("element_dtype")
 
-    def empty(shape: Any, most: Any) -> JaxTensorList:
-        if most < 0:
+    def empty(shape: Any, capacity: Any) -> JaxTensorList:
+        if capacity < 0:
             message = "how many elements the list may have is not known when it is compiled"
             raise Unsupported(message)
-        data = _blank(jax, dtype, int(most), shape)
-        return JaxTensorList(dtype, int(most), data, jax.numpy.int32(0))
+        data = _blank(jax, dtype, int(capacity), shape)
+        return JaxTensorList(dtype, int(capacity), data, jax.numpy.int32(0))
 
     return empty
 
@@ -96,74 +96,79 @@ def _reserve(jax: Any, node: Node) -> Kernel:
 def _from_tensor(jax: Any, node: Node) -> Kernel:
     dtype = node.attr("element_dtype")
 
-    def of(tensor: Any, shape: Any) -> JaxTensorList:
+    def from_tensor(tensor: Any, shape: Any) -> JaxTensorList:
         tensor, count = jax.numpy.asarray(tensor), len(tensor)
         if not count:
             tensor = _zeros(jax, dtype, 1, Shape(tensor.shape[1:]))
         return JaxTensorList(dtype, count, tensor, jax.numpy.int32(count))
 
-    return of
+    return from_tensor
 
 
 def _push(jax: Any, node: Node) -> Kernel:
-    def push(rows: JaxTensorList, value: Any) -> JaxTensorList:
-        data = _put_row(jax, rows, rows.length, value)
-        return JaxTensorList(rows.dtype, rows.most, data, rows.length + 1)
+    def push(elements: JaxTensorList, value: Any) -> JaxTensorList:
+        data = _put_row(jax, elements, elements.length, value)
+        return JaxTensorList(elements.dtype, elements.capacity, data, elements.length + 1)
 
     return push
 
 
 def _pop(jax: Any, node: Node) -> Kernel:
-    def pop(rows: JaxTensorList, shape: Any) -> tuple[JaxTensorList, Any]:
-        last = rows.length - 1
-        value = _row(jax, rows, last, shape)
-        return JaxTensorList(rows.dtype, rows.most, rows.data, last), value
+    def pop(elements: JaxTensorList, shape: Any) -> tuple[JaxTensorList, Any]:
+        last = elements.length - 1
+        value = _row(jax, elements, last, shape)
+        return JaxTensorList(elements.dtype, elements.capacity, elements.data, last), value
 
     return pop
 
 
 def _put(jax: Any, node: Node) -> Kernel:
-    def put(rows: JaxTensorList, index: Any, value: Any) -> JaxTensorList:
-        return JaxTensorList(rows.dtype, rows.most, _put_row(jax, rows, index, value), rows.length)
+    def put(elements: JaxTensorList, index: Any, value: Any) -> JaxTensorList:
+        return JaxTensorList(
+            elements.dtype,
+            elements.capacity,
+            _put_row(jax, elements, index, value),
+            elements.length,
+        )
 
     return put
 
 
 def _get(jax: Any, node: Node) -> Kernel:
-    return lambda rows, index, shape: _row(jax, rows, index, shape)
+    return lambda elements, index, shape: _row(jax, elements, index, shape)
 
 
 def _take(jax: Any, node: Node) -> Kernel:
-    return lambda rows, indices, shape: _data(jax, rows, shape)[indices]
+    return lambda elements, indices, shape: _data(jax, elements, shape)[indices]
 
 
 def _all(jax: Any, node: Node) -> Kernel:
-    return lambda rows, shape: _data(jax, rows, shape)[: rows.most]
+    return lambda elements, shape: _data(jax, elements, shape)[: elements.capacity]
 
 
 def _count(jax: Any, node: Node) -> Kernel:
-    return lambda rows: rows.length
+    return lambda elements: elements.length
 
 
-def _put_row(jax: Any, rows: JaxTensorList, index: Any, value: Any) -> Any:
+def _put_row(jax: Any, elements: JaxTensorList, index: Any, value: Any) -> Any:
     value = jax.numpy.asarray(value)
-    data = rows.data
+    data = elements.data
     if data is None:
-        data = _zeros(jax, rows.dtype, rows.most, Shape(value.shape))
+        data = _zeros(jax, elements.dtype, elements.capacity, Shape(value.shape))
     if data.shape[1:] != value.shape:
         message = f"an element of the list is {Shape(value.shape)}, another {Shape(data.shape[1:])}"
         raise Unsupported(message)
     return jax.lax.dynamic_update_index_in_dim(data, value, index, 0)
 
 
-def _row(jax: Any, rows: JaxTensorList, index: Any, shape: Any) -> Any:
-    return jax.lax.dynamic_index_in_dim(_data(jax, rows, shape), index, 0, keepdims=False)
+def _row(jax: Any, elements: JaxTensorList, index: Any, shape: Any) -> Any:
+    return jax.lax.dynamic_index_in_dim(_data(jax, elements, shape), index, 0, keepdims=False)
 
 
-def _data(jax: Any, rows: JaxTensorList, shape: Any) -> Any:
-    data = rows.data
+def _data(jax: Any, elements: JaxTensorList, shape: Any) -> Any:
+    data = elements.data
     if data is None:
-        data = _blank(jax, rows.dtype, rows.most, shape)
+        data = _blank(jax, elements.dtype, elements.capacity, shape)
     if data is None:
         message = "what shape the elements of the list have is not known when it is compiled"
         raise Unsupported(message)

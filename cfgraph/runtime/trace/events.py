@@ -83,8 +83,10 @@ class Recorder:
         """Keep one event."""
         if not self._values:
             describe = self._describe
-            told = tuple(None if item is None else describe(item) for item in event.outputs)
-            event = event._replace(outputs=told)
+            descriptions = tuple(
+                None if value is None else describe(value) for value in event.outputs
+            )
+            event = event._replace(outputs=descriptions)
         self.events.append(event)
 
 
@@ -120,9 +122,9 @@ class CopyTimer(Protocol):
 class InstantCopyTimer:
     """Copies take no time: what the real clock knows of simulated devices."""
 
-    def __init__(self, observer: Observer | None = None, began: int = 0) -> None:
+    def __init__(self, observer: Observer | None = None, run_start: int = 0) -> None:
         self.observer = observer
-        self.began = began
+        self.run_start = run_start
 
     def now(self) -> float:
         """No time passes."""
@@ -130,7 +132,7 @@ class InstantCopyTimer:
 
     def copy(self, device: str, node: str, size: int, *, out: bool) -> float:
         """They are there."""
-        now = time.perf_counter_ns() - self.began
+        now = time.perf_counter_ns() - self.run_start
         record_copy(self.observer, device, node, size, (now, now), out=out)
         return 0.0
 

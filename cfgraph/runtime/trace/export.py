@@ -45,7 +45,7 @@ class JsonlWriter:
             "frame": event.frame,
             "iter": event.iteration,
             "dead": event.dead,
-            "out": [None if item is None else describe(item) for item in event.outputs],
+            "out": [None if value is None else describe(value) for value in event.outputs],
         }
         if event.flow is not None:
             line["flow"] = event.flow
@@ -96,10 +96,10 @@ class ChromeWriter:
             return
         if event.memory is not None and self._memory.get(process) != event.memory:
             self._memory[process] = event.memory
-            held = {"bytes": event.memory}
-            self._write("C", "memory", "memory", event.start_ns, process, args=held)
+            used = {"bytes": event.memory}
+            self._write("C", "memory", "memory", event.start_ns, process, args=used)
         if event.frame != ROOT_FRAME:
-            self._see_iterations(process, event)
+            self._extend_iterations(process, event)
         arguments = {"node": event.node, "op": event.op, "frame": event.frame}
         if not event.is_token or (event.dead and event.flow is None):
             arguments["outputs"] = "dead" if event.dead else event.text
@@ -109,14 +109,14 @@ class ChromeWriter:
             arguments["outputs"] = "dead"
         else:
             arguments["outputs"] = ", ".join(
-                "dead" if item is None else self._describe(item) for item in event.outputs
+                "dead" if value is None else self._describe(value) for value in event.outputs
             )
         if event.bytes:
             arguments["bytes"] = str(event.bytes)
         lane = self._lane(event)
-        spent = (event.end_ns - event.start_ns) / 1000
+        duration = (event.end_ns - event.start_ns) / 1000
         self._write(
-            "X", event.node, event.op, event.start_ns, process, lane, dur=spent, args=arguments
+            "X", event.node, event.op, event.start_ns, process, lane, dur=duration, args=arguments
         )
         if event.flow is not None:
             self._flow(event.flow, event, process, lane)
@@ -144,10 +144,10 @@ class ChromeWriter:
     def _lane(self, event: TraceEvent) -> int:
         """The first lane of the device that is free when the event begins."""
         lanes = self._lanes[event.device]
-        for place, end in enumerate(lanes):
+        for index, end in enumerate(lanes):
             if end <= event.start_ns:
-                lanes[place] = event.end_ns
-                return place + 1
+                lanes[index] = event.end_ns
+                return index + 1
         lanes.append(event.end_ns)
         arguments = {"name": f"kernels {len(lanes)}"}
         process = self._processes[event.device]
@@ -161,11 +161,20 @@ class ChromeWriter:
         if (process, lane) not in self._copy_lanes:
             self._copy_lanes.add((process, lane))
             self._write("M", "thread_name", "", 0, process, lane, args=arguments)
-        spent = (event.end_ns - event.start_ns) / 1000
-        told = {"node": event.node, "bytes": str(event.bytes)}
-        self._write("X", event.node, "copy", event.start_ns, process, lane, dur=spent, args=told)
+        duration = (event.end_ns - event.start_ns) / 1000
+        copy_arguments = {"node": event.node, "bytes": str(event.bytes)}
+        self._write(
+            "X",
+            event.node,
+            "copy",
+            event.start_ns,
+            process,
+            lane,
+            dur=duration,
+            args=copy_arguments,
+        )
 
-    def _see_iterations(self, process: int, event: TraceEvent) -> None:
+    def _extend_iterations(self, process: int, event: TraceEvent) -> None:
         """Stretch the slices of the iteration and of those around it."""
         path = event.frame
         while path:
@@ -180,12 +189,12 @@ class ChromeWriter:
 
     def _flow(self, flow: str, event: TraceEvent, process: int, lane: int) -> None:
         """Write both ends of a transfer once both are known."""
-        here = (event.start_ns, process, lane)
-        other = self._open_flows.pop(flow, None)
-        if other is None:
-            self._open_flows[flow] = here
+        end = (event.start_ns, process, lane)
+        first_end = self._open_flows.pop(flow, None)
+        if first_end is None:
+            self._open_flows[flow] = end
             return
-        sent, received = (here, other) if event.is_send else (other, here)
+        sent, received = (end, first_end) if event.is_send else (first_end, end)
         self._transfers += 1
         self._write("s", "transfer", "transfer", *sent, id=self._transfers)
         self._write("f", "transfer", "transfer", *received, id=self._transfers, bp="e")
@@ -198,7 +207,7 @@ class ChromeWriter:
         ns: int,
         process: int,
         lane: int = 0,
-        **more: Any,
+        **fields: Any,
     ) -> None:
         line = {
             "ph": phase,
@@ -207,7 +216,7 @@ class ChromeWriter:
             "ts": round(ns / 1000, 3),
             "pid": process,
             "tid": lane,
-            **more,
+            **fields,
         }
         text = encode(line)
         self._file.write(self._separator + text.encode())

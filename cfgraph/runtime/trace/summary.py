@@ -47,15 +47,15 @@ class Totals:
         self.count += 1
         self.dead += event.dead
         self.end_ns = max(self.end_ns, event.end_ns)
-        spent = event.end_ns - event.start_ns
+        duration = event.end_ns - event.start_ns
         for key, name in zip(KEYS, (event.op, event.node, loop_of(event.frame)), strict=True):
             total = self._by[key].get(name)
             if total is None:
                 total = self._by[key][name] = Total(name)
             total.count += 1
             total.dead += event.dead
-            total.total_ns += spent
-            total.max_ns = max(total.max_ns, spent)
+            total.total_ns += duration
+            total.max_ns = max(total.max_ns, duration)
 
     def by(self, key: str) -> list[Total]:
         """The totals by `op`, `node` or `frame`, the longest first."""
@@ -84,18 +84,18 @@ class IterationTimes:
 
     def event(self, event: TraceEvent) -> None:
         """Take one event of a run."""
-        found = self._inside(event.frame) if event.is_token and not event.dead else None
-        if found is None:
+        match = self._inside(event.frame) if event.is_token and not event.dead else None
+        if match is None:
             return
         if self._outer is None:
-            self._outer = found[1]
-        if found[1] != self._outer:
+            self._outer = match[1]
+        if match[1] != self._outer:
             return
-        number = int(found[2])
+        number = int(match[2])
         first, last = self.spans.get(number, (event.start_ns, event.end_ns))
         self.spans[number] = min(first, event.start_ns), max(last, event.end_ns)
-        took = event.end_ns - event.start_ns
-        self.busy[event.device] = self.busy.get(event.device, 0) + took
+        duration = event.end_ns - event.start_ns
+        self.busy[event.device] = self.busy.get(event.device, 0) + duration
 
     @property
     def period(self) -> float | None:
@@ -175,13 +175,13 @@ class TraceLanes:
         lane.real = event.real
         lane.tokens += 1
         lane.dead += event.dead
-        took = event.end_ns - event.start_ns
-        lane.busy_ns += took
+        duration = event.end_ns - event.start_ns
+        lane.busy_ns += duration
         self.end_ns = max(self.end_ns, event.end_ns)
         while self.end_ns >= self.step_ns * BINS:
             self._widen()
-        for place in range(event.start_ns // self.step_ns, event.end_ns // self.step_ns + 1):
-            lane.marks[place, _mark(event)] += min(max(took, 1), self.step_ns)
+        for bin_index in range(event.start_ns // self.step_ns, event.end_ns // self.step_ns + 1):
+            lane.marks[bin_index, _mark(event)] += min(max(duration, 1), self.step_ns)
         if event.is_send:
             self.lane(event.peer)
             lane.sent += 1
@@ -192,10 +192,10 @@ class TraceLanes:
 
     def lane(self, device: str) -> TraceLane:
         """The lane of a device, made when it is first named."""
-        found = self.lanes.get(device)
-        if found is None:
-            found = self.lanes[device] = TraceLane(device)
-        return found
+        match = self.lanes.get(device)
+        if match is None:
+            match = self.lanes[device] = TraceLane(device)
+        return match
 
     def _widen(self) -> None:
         self.step_ns *= 2
@@ -206,10 +206,10 @@ class TraceLanes:
 
 def _halved(counts: MutableMapping[Any, int]) -> Counter[Any]:
     """The counts of bins twice as long; a key begins with its bin."""
-    found: Counter[Hashable] = Counter()
-    for (place, *rest), count in counts.items():
-        found[place // 2, *rest] += count
-    return found
+    match: Counter[Hashable] = Counter()
+    for (bin_index, *rest), count in counts.items():
+        match[bin_index // 2, *rest] += count
+    return match
 
 
 def _mark(event: TraceEvent) -> str:
