@@ -39,16 +39,18 @@ class CheckReport:
     findings: tuple[Finding, ...]
 
     def count(self, level: str) -> int:
-        """How many findings have this level."""
+        """Number of findings of one level."""
         return sum(finding.level == level for finding in self.findings)
 
     def reaches(self, level: str) -> bool:
-        """True if there is a finding of this level, or of a worse one."""
+        """True if a finding has this level or a worse one."""
         bad = LEVELS[: LEVELS.index(level) + 1]
         return any(finding.level in bad for finding in self.findings)
 
     def only(self, select: Iterable[str] = (), ignore: Iterable[str] = ()) -> CheckReport:
-        """The report on codes that match a pattern of `select` (`CFG2*`) and none of `ignore`."""
+        """A report of the findings whose codes match a pattern of `select` (`CFG2*`) and none of
+        `ignore`.
+        """
         selected, ignored = tuple(select) or ("*",), tuple(ignore)
         return CheckReport(
             tuple(
@@ -60,10 +62,10 @@ class CheckReport:
 
 
 def check(graph: Graph, fetches: Iterable[str] = ()) -> CheckReport:
-    """Check a graph; it is not changed.
+    """Check a graph without changing it.
 
-    `fetches` are tensors or nodes that are to be fetched together. Raises UsageError where one is
-    none.
+    `fetches` name tensors or nodes that a run fetches together. Raises UsageError for an unknown
+    name.
     """
     endpoints = [_fetched_endpoint(graph, name) for name in fetches]
     findings = list(verify(graph))
@@ -75,14 +77,14 @@ def check(graph: Graph, fetches: Iterable[str] = ()) -> CheckReport:
 
 
 def _fetched_endpoint(graph: Graph, name: str) -> Output | Node:
-    """A tensor, or a node that has none."""
+    """The tensor of a name, or the node if it has no outputs."""
     base, port = split_tensor_name(name)
     node = graph[base]
     return node if not port and registry.output_count(node) == 0 else graph.tensor(name)
 
 
 def report_load_error(error: InvalidInput) -> CheckReport:
-    """The report on a file that makes no graph: what `load` raised, as findings."""
+    """A report of the errors that `load` raised for an invalid file."""
     parts = error.findings or (error,)
     return CheckReport(
         tuple(
@@ -101,9 +103,9 @@ def _matches(code: str, patterns: Iterable[str]) -> bool:
 def _liveness_findings(
     graph: Graph, bodies: Mapping[str, Graph], fetches: Collection[TokenSource] = ()
 ) -> Iterator[Finding]:
-    """Findings on a graph that verifies, and on the bodies of its functions by name.
+    """Findings on a valid graph and on the bodies of its functions.
 
-    `fetches` are known to be fetched; without any, what nothing reads may be.
+    `fetches` are the endpoints of a run; without any, every output that has no reader may be one.
     """
     yield from _graph_findings(graph, fetches)
     for name, body in bodies.items():
@@ -114,7 +116,7 @@ def _liveness_findings(
 def _graph_findings(
     graph: Graph, fetches: Collection[TokenSource], *, is_body: bool = False
 ) -> Iterator[Finding]:
-    """Findings on one graph; those on liveness only where something is switched or may race."""
+    """Findings on one graph; deadness is analyzed only if the graph has a conditional or a race."""
     roles = OpRoles()
     analysis: Deadness | None = None
     if any(_needs_deadness(node, roles) for node in graph):
@@ -128,12 +130,12 @@ def _graph_findings(
     all_frames = analysis.frames if analysis else frames(graph)
     yield from effect_findings(graph, all_frames, analysis, targets, all_run=is_body)
     if analysis and analysis.limits:
-        message = "not all could be said about what is dead: " + "; ".join(analysis.limits)
+        message = "the deadness analysis is incomplete: " + "; ".join(analysis.limits)
         yield Finding("CFG222", "note", message)
 
 
 def _needs_deadness(node: Node, roles: OpRoles) -> bool:
-    """True for a Switch, and for a Merge of more than what loops bring and what brings it there."""
+    """True for a Switch, and for a Merge with two inputs that may arrive in one iteration."""
     role = roles[node.op]
     return role is Role.SWITCH or (
         role is Role.MERGE and any(len(meeting) > 1 for meeting in _concurrent_inputs(node, roles))
@@ -141,7 +143,7 @@ def _needs_deadness(node: Node, roles: OpRoles) -> bool:
 
 
 def _race(analysis: Deadness, merge: Node, roles: OpRoles) -> Iterator[Finding]:
-    """The first input that may be live together with one before it, if there is one."""
+    """The first input of a Merge that may be live together with an earlier one."""
     for meeting in _concurrent_inputs(merge, roles):
         formulas, before = analysis.formulas, analysis.formulas.any_of([])
         for position, tensor in enumerate(meeting):
@@ -153,14 +155,14 @@ def _race(analysis: Deadness, merge: Node, roles: OpRoles) -> Iterator[Finding]:
 
 
 def _concurrent_inputs(merge: Node, roles: OpRoles) -> tuple[list[Output], list[Output]]:
-    """The inputs of a Merge that meet: in every iteration, and those that enter, in the first."""
+    """Groups of Merge inputs that arrive together: in every iteration, and in the first one."""
     sources = dict.fromkeys(merge.inputs)
     always = [tensor for tensor in sources if roles[tensor.node.op] not in _LOOP_INPUT_ROLES]
     return always, [tensor for tensor in sources if roles[tensor.node.op] is Role.ENTER]
 
 
 def _merge_input_condition(analysis: Deadness, tensor: Output, roles: OpRoles) -> Predicate:
-    """When an input of a Merge is live; for what enters, in the frame that it comes from."""
+    """The liveness condition of a Merge input; that of an Enter is in the outer frame."""
     return (
         analysis.runs(tensor.node)
         if roles[tensor.node.op] is Role.ENTER
@@ -182,13 +184,13 @@ def _race_finding(
     message = f"two inputs of the Merge may be live at once, {rival.name!r} and {tensor.name!r}"
     witness = analysis.example(formula)
     message += ": they always are" if witness == {} else witness_clause(witness)
-    hint = "which one it takes depends on timing; let one predicate choose between them"
+    hint = "the result depends on timing; guard both inputs by one predicate"
     where = frame_location(analysis.frames, merge)
     return Finding("CFG220", "warning", message, merge.name, hint, (rival.name, tensor.name), where)
 
 
 def _never_runs(analysis: Deadness, graph: Graph) -> Iterator[Finding]:
-    """The nodes that nothing can make run, those of them that others wait for."""
+    """Nodes that no run executes, without those that only depend on another such node."""
     dead = {node for node in graph if analysis.never_live(node)}
     for node in graph:
         sources = [*(tensor.node for tensor in node.inputs), *node.controls]
@@ -200,21 +202,21 @@ def _never_runs_finding(analysis: Deadness, node: Node) -> Finding:
     where = frame_location(analysis.frames, node)
     never = [tensor.name for tensor in node.inputs if analysis.never_live(tensor)]
     if never:
-        message = f"the node never runs, for {never[0]!r} is on a side that is never taken"
+        message = f"the node never runs: {never[0]!r} is on a branch that is never taken"
         return Finding("CFG223", "note", message, node.name, None, (never[0],), where)
     names = [tensor.name for tensor in node.inputs] + [
         f"^{tensor.name}" for tensor in node.controls
     ]
     shown = ", ".join(repr(name) for name in names[:_SHOWN]) + ", …" * (len(names) > _SHOWN)
     message = f"the node never runs: its inputs {shown} are never live at once"
-    hint = "it waits for several sides of a conditional; a Merge would take the one that is live"
+    hint = "it waits for several branches of a conditional; use a Merge to select the live one"
     return Finding("CFG221", "warning", message, node.name, hint, tuple(names), where)
 
 
 def _dead_fetches(
     analysis: Deadness, graph: Graph, fetches: Collection[TokenSource], roles: OpRoles
 ) -> Iterator[Finding]:
-    """What is fetched, or may be, and has no value in some runs."""
+    """Fetched tensors that are dead in some runs; without fetches, tensors that have no reader."""
     for tensor in fetches or _likely_fetches(analysis, graph, roles):
         if analysis.always_live(tensor) or analysis.never_live(tensor):
             continue
@@ -239,7 +241,7 @@ def _node(source: TokenSource) -> Node:
 
 
 def _likely_fetches(analysis: Deadness, graph: Graph, roles: OpRoles) -> Iterable[Output]:
-    """What nothing reads and is made of something: no start of a branch, no end of a loop."""
+    """Outputs without a reader, except for inputs of the graph, Switch outputs, and loop ends."""
     for tensor in sinks(graph, analysis.frames):
         inputs = tensor.node.inputs
         if inputs and not roles[tensor.node.op] and roles[inputs[0].node.op] is not Role.SWITCH:
@@ -265,5 +267,5 @@ def _shape_findings(graph: Graph, bodies: Mapping[str, Graph]) -> Iterator[Findi
 
 def _shape_errors(graph: Graph) -> Iterator[Finding]:
     for node, message in infer_shapes(graph).errors:
-        text = f"the shapes of its inputs do not fit: {message}"
+        text = f"input shapes are incompatible: {message}"
         yield Finding("CFG303", "warning", text, node.name)

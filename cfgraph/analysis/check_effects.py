@@ -30,14 +30,18 @@ def effect_findings(
     *,
     all_run: bool = False,
 ) -> Iterator[Finding]:
-    """Findings on a graph; a run has what `wanted` needs, or what any one node needs, or all."""
+    """Races of a graph: accesses in one run that no edge orders.
+
+    A run executes everything that `wanted` needs; without `wanted`, what any single node needs;
+    with `all_run`, all nodes.
+    """
     shared = _shared_accesses(graph)
     marked = [access.node for accesses in shared for access in accesses]
     marked = list(dict.fromkeys(marked))
     if not marked:
         return
     if len(marked) > _MAX_ACCESSES:
-        message = f"{len(marked)} uses of variables and the like are too many to look for races"
+        message = f"{len(marked)} resource accesses are too many to search for races"
         yield Finding("CFG222", "note", message)
         return
     before = HappensBefore(graph_frames, marked)
@@ -47,7 +51,7 @@ def effect_findings(
 
 
 def _shared_accesses(graph: Graph) -> list[list[ResourceAccess]]:
-    """The uses of each resource that more than one node uses and some node changes."""
+    """Accesses of each resource that several nodes use and at least one writes."""
     by_resource: dict[Hashable, dict[Node, ResourceAccess]] = {}
     for access in EffectAnalysis().accesses(graph):
         known = by_resource.setdefault(access.resource, {})
@@ -58,7 +62,7 @@ def _shared_accesses(graph: Graph) -> list[list[ResourceAccess]]:
 
 
 class _JointRuns:
-    """For marked nodes, as bits, which others are in some run that they are in."""
+    """For each marked node, a bit mask of the marked nodes that share a run with it."""
 
     def __init__(
         self, graph: Graph, before: HappensBefore, targets: Sequence[Node], *, all_run: bool
@@ -90,7 +94,7 @@ def _races(
     together: _JointRuns,
     deadness: Deadness | None,
 ) -> Iterator[Finding]:
-    """For each use of a resource the first one of those above it that it may race with."""
+    """For each access, the first earlier one that it may race with."""
     earlier: list[ResourceAccess] = []
     writers, seen = 0, 0
     for access in sorted(accesses, key=lambda access: before.place[access.node]):
@@ -109,7 +113,7 @@ def _races(
 
 
 def _both_run(deadness: Deadness | None, a: ResourceAccess, b: ResourceAccess) -> bool:
-    """True if both may be live in a run."""
+    """True if both accesses may be live in one run."""
     return deadness is None or deadness.can_both_live(a.node, b.node)
 
 
@@ -117,10 +121,10 @@ def _race_finding(
     graph_frames: Frames, deadness: Deadness | None, a: ResourceAccess, b: ResourceAccess
 ) -> Finding:
     names = f"{a.node.op} {a.node.name!r} and {b.node.op} {b.node.name!r}"
-    message = f"{names} both use {b.name!r}, and nothing says which comes first"
+    message = f"{names} both use {b.name!r} in no defined order"
     if deadness is not None:
         message += witness_clause(deadness.witness(a.node, b.node))
-    hint = f"let one wait for the other, by a control edge such as '^{a.node.name}'"
+    hint = f"order them, for example by a control edge '^{a.node.name}'"
     related = (a.node.name, b.node.name)
     where = frame_location(graph_frames, b.node)
     return Finding("CFG225", "warning", message, b.node.name, hint, related, where)

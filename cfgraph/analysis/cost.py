@@ -31,7 +31,7 @@ _DEFAULT_KIND: Final = "CPU"
 
 @dataclass(frozen=True, slots=True)
 class DeviceSpeed:
-    """What a device does in a second, and the seconds before it begins with a kernel."""
+    """Throughput of a device per second, and the seconds that launching a kernel takes."""
 
     flops: float
     bytes: float
@@ -40,19 +40,19 @@ class DeviceSpeed:
 
 @dataclass(frozen=True, slots=True)
 class DeviceLink:
-    """How tensors go from one device to another: seconds for each, and bytes in a second."""
+    """Transfer cost between devices: seconds per message, and bytes per second."""
 
     latency: float
     bytes: float
 
     def seconds(self, size: float) -> float:
-        """The time that a tensor of so many bytes takes."""
+        """The transfer time of a tensor of a size in bytes."""
         return self.latency + size / self.bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """Speeds by kind of device, and the link between any two: round figures of today's machines."""
+    """Speeds by kind of device, and the link between any two; the defaults are round figures."""
 
     speeds: Mapping[str, DeviceSpeed] = field(
         default_factory=lambda: {
@@ -63,27 +63,27 @@ class Costs:
     link: DeviceLink = DeviceLink(1e-5, 1.6e10)
 
     def kind_of(self, device: str) -> str:
-        """The kind of a device, by its name; CPU where there is no speed of what the name says."""
+        """The kind of a device name; CPU for a kind without a speed."""
         parts = DeviceName.parse(device)
         kind = (parts and parts.kind) or _DEFAULT_KIND
         return kind if kind in self.speeds else _DEFAULT_KIND
 
     def seconds(self, kind: str, flops: float, size: float) -> float:
-        """The time of a kernel that does so much and moves so many bytes."""
+        """The time of a kernel with this many operations and bytes moved."""
         speed = self.speeds[kind]
         return speed.launch + max(flops / speed.flops, size / speed.bytes)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Size:
-    """How large tensors of one shape and type are taken to be; there is one object of each."""
+    """Estimated size of a tensor; there is one object per shape and type."""
 
     dims: Dims
     bytes: int
 
 
 class CostEstimates:
-    """The work of each node, the bytes of each output, and the runs of each frame."""
+    """Estimates of the work per node, the bytes per output, and the executions per frame."""
 
     def __init__(self, shapes: StaticShapes, graph_frames: Frames) -> None:
         self._shapes = shapes
@@ -98,7 +98,7 @@ class CostEstimates:
                 self.runs[frame] = min(count, _MAX_ITERATIONS)
 
     def work(self, node: Node) -> tuple[float, int]:
-        """Operations, and bytes read and written; nothing for what only hands on."""
+        """Operations, and bytes read and written; zero for a node that forwards its input."""
         op = lookup(node.op)
         if op is not None and (op.role or op.aliasing.is_identity or not node.inputs):
             return 0.0, 0
@@ -122,7 +122,7 @@ class CostEstimates:
         return sizes[port] if port < len(sizes) else self._known_size(UNKNOWN_SHAPE, None)
 
     def _made(self, node: Node) -> tuple[_Size, ...]:
-        """The sizes of a node's outputs."""
+        """Sizes of the outputs of a node."""
         known = self._sizes.get(node)
         if known is None:
             shapes = self._shapes.of(node)
@@ -131,7 +131,7 @@ class CostEstimates:
         return known
 
     def _known_size(self, shape: Shape, dtype: DType | None) -> _Size:
-        """The size of any tensor of a shape and type; of no type, it counts for nothing."""
+        """The size of a tensor of a shape and type; zero without a type."""
         key = (shape.dims, dtype)
         known = self._known.get(key)
         if known is None:
@@ -143,12 +143,12 @@ class CostEstimates:
         return known
 
     def _iterations(self, frame: Frame) -> float:
-        """The bound of a counter that the predicate compares, where that is known."""
+        """The number of iterations: the bound of a counter in the predicate, if it is known."""
         bounds = [self._bound(node.inputs[0]) for node in frame.loop_conds if node.inputs]
         return min((bound for bound in bounds if bound is not None), default=ITERATIONS)
 
     def _bound(self, predicate: Output) -> float | None:
-        """The constant that a counter from 0 upwards must stay below."""
+        """The constant that a counter from 0 is compared with, or None."""
         pending, found, seen = [predicate], list[float](), {predicate}
         while pending:
             node = pending.pop().node
@@ -166,7 +166,7 @@ class CostEstimates:
 
 
 def _types(node: Node, count: int) -> Sequence[DType | None]:
-    """The types of a node's outputs, None where they are not known."""
+    """Types of the outputs of a node; None for an unknown one."""
     if count == 1:
         return (registry.output_dtype(node, 0),)
     types = registry.output_types(node) or ()
@@ -175,5 +175,5 @@ def _types(node: Node, count: int) -> Sequence[DType | None]:
 
 @cache
 def _element_bytes(dtype: DType) -> int:
-    """The bytes of one element; of what is no number, those of a reference to it."""
+    """The bytes of one element; for an object, those of a reference."""
     return 8 if dtype.base.is_object else int(dtype.base.numpy.itemsize)

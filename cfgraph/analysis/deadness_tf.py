@@ -28,23 +28,24 @@ from cfgraph.ir.topological_order import OpRoles
 
 
 def _tf_frame(node: Node, graph_frames: Frames) -> Frame:
-    """The frame that TensorFlow counts a node to: for an Enter the one it leads into."""
+    """The frame of a node in TensorFlow's terms; an Enter belongs to the frame that it enters."""
     frame = graph_frames.of[node]
     inside = graph_frames.of_outputs[node]
     return inside if inside.depth > frame.depth else frame
 
 
 def _outermost_loop(frame: Frame) -> Frame:
-    """The loop around a frame that is in no other; the root frame itself."""
+    """The outermost loop that contains a frame; the root frame itself."""
     while frame.parent is not None and frame.parent.parent is not None:
         frame = frame.parent
     return frame
 
 
 def _visiting_batches(graph: Graph, graph_frames: Frames) -> Iterator[tuple[Frame, list[Node]]]:
-    """All nodes, sources first, by outermost loops; nodes in no loop have batches of their own.
+    """All nodes in topological order, grouped by outermost loop.
 
-    Raises Unsupported where two loops wait for each other, which TensorFlow does not take.
+    Nodes outside loops form groups of their own. Raises Unsupported if two loops wait for each
+    other, which TensorFlow's analysis does not support.
     """
     order = _BatchOrder(graph, graph_frames).run()
     for loop, nodes in groupby(order, lambda node: _outermost_loop(_tf_frame(node, graph_frames))):
@@ -52,7 +53,9 @@ def _visiting_batches(graph: Graph, graph_frames: Frames) -> Iterator[tuple[Fram
 
 
 class _BatchOrder:
-    """Breadth first; the Enters of a loop wait for each other, its Exits for all that is inside."""
+    """Breadth-first order; the Enters of a loop wait for each other, its Exits for all its
+    nodes.
+    """
 
     def __init__(self, graph: Graph, graph_frames: Frames) -> None:
         self.graph = graph
@@ -78,12 +81,12 @@ class _BatchOrder:
                         self.park(use.node)
         if len(order) < len(missing):
             remaining = next(node for node in missing if node not in set(order))
-            message = "loops wait for each other, which TensorFlow's analysis does not take"
+            message = "loops wait for each other, which TensorFlow's analysis does not support"
             raise Unsupported(message, node=remaining)
         return order
 
     def waits(self, node: Node) -> int:
-        """The number of edges into a node that come first."""
+        """The number of edges that a node waits for."""
         data = sum(not self.is_back_edge(tensor.node, node) for tensor in node.inputs)
         return data + len(node.controls)
 
@@ -92,7 +95,7 @@ class _BatchOrder:
         return roles[source.op] is Role.NEXT_ITERATION and roles[reader.op] is Role.MERGE
 
     def park(self, node: Node) -> None:
-        """A node has all it needs; at the border of an outermost loop it still waits."""
+        """Queue a ready node; an Enter or Exit of an outermost loop is held back."""
         inside = _tf_frame(node, self.frames)
         role = self.roles[node.op]
         if inside.depth == 1 and role is Role.ENTER:
@@ -103,7 +106,7 @@ class _BatchOrder:
             self.ready.append(node)
 
     def release(self) -> bool:
-        """Nothing else is ready: let Exits go, or the Enters of one loop."""
+        """Release the Exits that are held back, or the Enters of one loop."""
         if self.exits:
             self.ready.extend(self.exits)
             self.exits = []
@@ -116,7 +119,7 @@ class _BatchOrder:
 
 
 class TfDeadness:
-    """The predicate of every output, and of the control edges of every node (port -1)."""
+    """Predicates of all outputs and control edges (port -1), as TensorFlow computes them."""
 
     def __init__(self, predicates: dict[Output, TfPredicate]) -> None:
         self._of = predicates
@@ -126,19 +129,19 @@ class TfDeadness:
         return self._of[output]
 
     def equal(self, a: Output, b: Output) -> bool:
-        """True if TensorFlow takes two outputs to be live under the same conditions."""
+        """True if TensorFlow considers two outputs live under the same conditions."""
         return self._of[a] is self._of[b]
 
     def text(self, output: Output) -> str:
-        """The predicate as TensorFlow writes it, but for the order of operands."""
+        """The predicate as TensorFlow prints it, except for the order of operands."""
         return format_predicate(self._of[output])
 
 
 def deadness_tf(graph: Graph, *, optimistic: bool = True) -> TfDeadness:
-    """Analyse a graph whose control flow is lowered.
+    """Analyze a lowered graph.
 
-    Raises InvalidInput where its nodes do not make well-nested loops, Unsupported where
-    TensorFlow's order of visits does not reach all nodes.
+    Raises InvalidInput for loops that are not well nested, Unsupported if TensorFlow's visiting
+    order does not reach all nodes.
     """
     graph_frames = frames(graph)
     graph_frames.require_valid()
@@ -158,7 +161,7 @@ class _TfTransferFunctions:
         self.again: set[Node] | None = None
 
     def batch(self, nodes: Sequence[Node], *, optimistic: bool) -> None:
-        """Find the predicates of one outermost loop, or of nodes in none."""
+        """Compute the predicates of one outermost loop, or of nodes outside loops."""
         if optimistic:
             self.populate(nodes, {})
             if self.converged(nodes):
@@ -169,7 +172,7 @@ class _TfTransferFunctions:
         self.populate(nodes, None)
 
     def populate(self, nodes: Sequence[Node], first_merges: dict[str, Node] | None) -> None:
-        """All nodes once; then the Merges that close loops, and what hangs on those that change."""
+        """Visit all nodes; then the Merges of loops, and the dependents of those that change."""
         self.first_merges, self.again = first_merges, None
         for node in nodes:
             self.visit(node)
@@ -179,19 +182,19 @@ class _TfTransferFunctions:
                 self.visit(node)
 
     def converged(self, nodes: Sequence[Node]) -> bool:
-        """True if all variables of each loop came out with one recurrence."""
+        """True if all variables of each loop have the same recurrence."""
         by_frame: dict[str, TfPredicate] = {}
         for node in nodes:
             if self.back_edges(node):
-                graph_frames = self.of[node.output()]
-                if graph_frames.kind != "recurrence":
+                predicate = self.of[node.output()]
+                if predicate.kind != "recurrence":
                     return False
-                if by_frame.setdefault(self.frame[node].name, graph_frames) is not graph_frames:
+                if by_frame.setdefault(self.frame[node].name, predicate) is not predicate:
                     return False
         return True
 
     def back_edges(self, node: Node) -> list[Output]:
-        """The inputs of a Merge that come from the iteration before."""
+        """The inputs of a Merge that are NextIterations."""
         if self.roles[node.op] is not Role.MERGE:
             return []
         return [
@@ -234,7 +237,7 @@ class _TfTransferFunctions:
             chosen = self.is_value(test, port)
             self.set(node, port, make.all_of([*inputs, chosen]))
             inputs.append(make.negation(chosen))
-        # TensorFlow gives the control edges what belongs to the last output
+        # as in TensorFlow, the control edges have the predicate of the last output
         self.set(node, last, make.all_of(inputs))
         self.set(node, CONTROL, make.all_of(inputs))
 
@@ -265,7 +268,9 @@ class _TfTransferFunctions:
             self.set_all(node, self.predicates.symbol(name, must_be_true=False))
 
     def recurrence(self, node: Node, back: Output) -> TfPredicate | None:
-        """The recurrence of a Merge whose back edge is its own symbol and something free of it."""
+        """The recurrence of a Merge whose back edge is its own symbol and a predicate without
+        it.
+        """
         symbol, step = self.of[node.output()], self.of[back]
         if symbol.kind != "symbol" or step.kind != "and" or symbol not in step.parts:
             return None
@@ -281,7 +286,7 @@ class _TfTransferFunctions:
     # -- results ---------------------------------------------------------------------------------
 
     def ports(self, node: Node) -> range:
-        """The outputs of a node, and -1 for its control edges."""
+        """The ports of a node; -1 stands for its control edges."""
         count = registry.output_count(node)
         if count is None:
             read = [use.node.inputs[use.slot].port for use in node.uses if use.slot >= 0]
@@ -293,7 +298,7 @@ class _TfTransferFunctions:
             self.set(node, port, predicate)
 
     def set(self, node: Node, port: int, predicate: TfPredicate) -> None:
-        """Set one predicate; what reads it is looked at again if it changed."""
+        """Set one predicate; if it changed, schedule its readers for another visit."""
         output = Output(node, port)
         before = self.of.get(output)
         self.of[output] = predicate
@@ -307,7 +312,7 @@ class _TfTransferFunctions:
 
 
 def _scalar_constant(output: Output) -> int | None:
-    """The value of a scalar constant."""
+    """The value of a scalar Const, or None."""
     value = output.node.attrs.get("value")
     if output.node.op != "Const" or not isinstance(value, TensorValue):
         return None
@@ -315,7 +320,7 @@ def _scalar_constant(output: Output) -> int | None:
 
 
 def _frame_names(frame: Frame) -> list[str]:
-    """The names of a frame and those around it."""
+    """The names of a frame and of its ancestors, innermost first."""
     names = []
     while frame.parent is not None:
         names.append(frame.name)

@@ -1,7 +1,7 @@
 """Predicates of TensorFlow's deadness analysis, simplified by TensorFlow's own rules.
 
-Two predicates are equal only if they are one object. The rules and their order are those of
-TensorFlow, including the simplifications that it misses.
+Two predicates are equal only if they are one object. The rules and their order are TensorFlow's,
+including simplifications that it misses.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ _SHOWN: Final = 2000
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TfPredicate:
-    """A formula. `kind` is and, or, not, symbol, or recurrence (whose parts are start and step).
+    """A formula: and, or, not, symbol, or recurrence (with parts start and step).
 
-    `label` is the text of a symbol, and the path of a recurrence's frames.
+    `label` is the text of a symbol, and the frame path of a recurrence.
     """
 
     number: int
@@ -34,7 +34,7 @@ _DUAL: Final = {"and": "or", "or": "and"}
 
 
 class TfPredicates:
-    """Makes predicates, each once."""
+    """Factory of predicates; equal forms are one object."""
 
     def __init__(self) -> None:
         self._made: dict[tuple[object, ...], TfPredicate] = {}
@@ -44,27 +44,29 @@ class TfPredicates:
         self.false = self._intern("or", ())
 
     def symbol(self, tensor: str, *, must_be_true: bool) -> TfPredicate:
-        """That a tensor is live, or that it is live and true."""
+        """The symbol that a tensor is live, or that it is live and true."""
         return self._intern("symbol", (), f"*{tensor}" if must_be_true else tensor)
 
     def number_symbol(self, tensor: str, value: int) -> TfPredicate:
-        """That a tensor is live and has this value."""
+        """The symbol that a tensor is live and has a value."""
         return self._intern("symbol", (), f"{tensor}={value}")
 
     def recurrence(self, start: TfPredicate, step: TfPredicate, frame: str) -> TfPredicate:
-        """In iteration i of a frame: `start`, and `step` in every iteration before."""
+        """The predicate that is `start` in iteration 0, and `start` and i times `step` in iteration
+        i.
+        """
         return self._intern("recurrence", (start, step), frame)
 
     def all_of(self, parts: Iterable[TfPredicate]) -> TfPredicate:
-        """The conjunction."""
+        """The conjunction of predicates."""
         return self._combine("and", list(parts))
 
     def any_of(self, parts: Iterable[TfPredicate]) -> TfPredicate:
-        """The disjunction."""
+        """The disjunction of predicates."""
         return self._combine("or", list(parts))
 
     def negation(self, operand: TfPredicate) -> TfPredicate:
-        """The opposite."""
+        """The negation of a predicate."""
         found = self._negations.get(operand)
         if found is None:
             found = self._negations[operand] = self._negate(operand)
@@ -109,7 +111,7 @@ class TfPredicates:
     def _after_loops(
         self, parts: list[TfPredicate], opposites: set[TfPredicate]
     ) -> list[TfPredicate]:
-        """Where a recurrence stands beside the opposite of its step: its start instead of both."""
+        """Simplify `{start,&,step} & ~step` to `start`."""
         gone: set[TfPredicate] = set()
         starts = []
         for operand in parts:
@@ -119,7 +121,7 @@ class TfPredicates:
         return [operand for operand in parts if operand not in gone] + starts
 
     def _factored(self, kind: str, parts: list[TfPredicate]) -> TfPredicate | None:
-        """What all parts share, drawn out, where they are all of the other kind."""
+        """Factor out what all operands share, if all are of the dual kind; otherwise None."""
         dual = _DUAL[kind]
         if not parts or any(operand.kind != dual for operand in parts):
             return None
@@ -131,7 +133,7 @@ class TfPredicates:
         return self._combine(dual, [*shared, self._combine(kind, rests)])
 
     def _intern(self, kind: str, parts: Iterable[TfPredicate], label: str = "") -> TfPredicate:
-        """The one object of this form; the order of operands does not count."""
+        """The unique object of a form; the order of operands does not matter."""
         ordered = tuple(parts)
         if kind in _DUAL:
             ordered = tuple(sorted(ordered, key=lambda operand: operand.number))
@@ -145,7 +147,7 @@ class TfPredicates:
 def _flattened(
     kind: str, operands: Iterable[TfPredicate]
 ) -> tuple[list[TfPredicate], set[TfPredicate]]:
-    """The operands without repetition, those of the same kind opened; and all that was seen."""
+    """The operands without duplicates, those of the same kind flattened, and all operands seen."""
     parts: list[TfPredicate] = []
     seen: set[TfPredicate] = set()
     for operand in operands:
@@ -162,7 +164,7 @@ def _flattened(
 
 
 def contains_predicate(predicate: TfPredicate, wanted: TfPredicate) -> bool:
-    """True if `wanted` occurs anywhere in a predicate."""
+    """True if `wanted` occurs in a predicate."""
     seen: set[TfPredicate] = set()
     stack = [predicate]
     while stack:
@@ -176,7 +178,7 @@ def contains_predicate(predicate: TfPredicate, wanted: TfPredicate) -> bool:
 
 
 def format_predicate(predicate: TfPredicate) -> str:
-    """As TensorFlow writes it, operands in alphabetical order; what is very long is cut."""
+    """A predicate as TensorFlow prints it, operands sorted; long texts are truncated."""
     texts: dict[TfPredicate, str] = {}
     stack = [predicate]
     while stack:

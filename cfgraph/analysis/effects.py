@@ -18,7 +18,7 @@ _FLOW: Final = "flow_in"
 
 
 class ResourceAccess(NamedTuple):
-    """A node that uses a resource; `name` is that of the resource."""
+    """An access of a node to a resource, which `name` names."""
 
     node: Node
     resource: Hashable
@@ -27,14 +27,14 @@ class ResourceAccess(NamedTuple):
 
 
 class EffectAnalysis:
-    """Finds the resource behind a handle; remembers what it has found."""
+    """The resource accesses of nodes; caches the origin of each handle."""
 
     def __init__(self) -> None:
         self._origins: dict[Output, Output] = {}
         self._facts = _HandleUseByOp()
 
     def accesses(self, nodes: Iterable[Node]) -> Iterator[ResourceAccess]:
-        """What nodes read and write, by their own inputs; calls of functions are left out."""
+        """The accesses of nodes through their own inputs; function calls are excluded."""
         for node in nodes:
             facts = self._facts[node.op]
             if facts is None:
@@ -47,7 +47,7 @@ class EffectAnalysis:
                     yield ResourceAccess(node, _resource_key(origin), origin.node.name, writes)
 
     def origin(self, handle: Output) -> Output:
-        """The output that makes a handle, or a Merge of different ones."""
+        """The output that a handle originates from, or the Merge of several handles."""
         trail: list[Output] = []
         current = handle
         while current not in self._origins:
@@ -68,7 +68,7 @@ class _HandleUse(NamedTuple):
 
 
 class _HandleUseByOp(dict[str, _HandleUse | None]):
-    """By op name, what all nodes have in common; None for primitives, calls, and what flows."""
+    """Handle use by op name; None for primitives, function calls, and ops with a flow input."""
 
     def __missing__(self, name: str) -> _HandleUse | None:
         op = lookup(name)
@@ -88,7 +88,9 @@ def _is_handle(arg: ArgDef) -> bool:
 
 
 def _resource_inputs(facts: _HandleUse, node: Node) -> Iterator[tuple[int, bool]]:
-    """The inputs by which a node uses a resource: as a handle, or as a reference that it reads."""
+    """The resource inputs of a node, with True for a handle and False for a reference that is
+    read.
+    """
     if not facts.takes_handles:
         for slot, tensor in enumerate(node.inputs):
             if (dtype := tensor.dtype) is not None and dtype.is_ref:
@@ -106,12 +108,12 @@ def _resource_inputs(facts: _HandleUse, node: Node) -> Iterator[tuple[int, bool]
 
 
 def _forwarded_handle(tensor: Output) -> Output | None:
-    """The handle that an output is, or None where it is made."""
+    """The input that an output forwards, or None for a new handle."""
     node, op = tensor.node, lookup(tensor.node.op)
     if op is None or not node.inputs:
         return None
     if op.role is Role.MERGE:
-        # one that closes a loop hands round what has entered
+        # the Merge of a loop forwards the handle that enters
         entering = [source for source in node.inputs if not _is_next_iteration(source.node)]
         return entering[0] if len(set(entering)) == 1 else None
     if op.role in FORWARDING_ROLES or op.aliasing.is_identity:
@@ -125,7 +127,7 @@ def _is_next_iteration(node: Node) -> bool:
 
 
 def _forwards_updated_ref(op: type[Op], tensor: Output) -> bool:
-    """True for a reference that an op got, changed and hands on."""
+    """True for a reference input that an op updates and forwards."""
     input_dtype, output_dtype = tensor.node.inputs[0].dtype, tensor.dtype
     return (
         op.effects.stateful
@@ -137,7 +139,7 @@ def _forwards_updated_ref(op: type[Op], tensor: Output) -> bool:
 
 
 def _resource_key(origin: Output) -> Hashable:
-    """What is the same for two handles of one resource."""
+    """A key that all handles of one resource share."""
     attrs = origin.node.attrs
     if attrs.get("shared_name"):
         return attrs.get("container", b""), attrs["shared_name"]

@@ -1,4 +1,4 @@
-"""Explanations of a node (frame, liveness, inputs) and of the work that a predicate does not guard.
+"""Explanations of a node (frame, liveness, inputs), and unconditional work of a predicate.
 
 Only nodes inside a branch wait for its predicate. A value computed outside and read inside is
 computed in every run; the Switches at the entry of the branch discard it.
@@ -27,14 +27,14 @@ _ALL: Final = "all of its inputs"
 _WAITS: Final[dict[Role | None, str]] = {
     Role.MERGE: "the first live data input",
     Role.CONTROL_TRIGGER: "its control inputs, dead or live",
-    Role.ENTER: f"{_ALL}, outside of the loop",
+    Role.ENTER: f"{_ALL}, outside the loop",
     Role.RECV: "its control inputs, and the message",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class EdgeCondition:
-    """An edge into or out of a node, and when it is live: as a formula, and in words."""
+    """An edge of a node and its liveness condition, as a formula and in words."""
 
     name: str
     predicate: str
@@ -43,11 +43,11 @@ class EdgeCondition:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """What is known of a node before it runs.
+    """The static properties of a node.
 
-    `runs` is the condition of the node itself, `outputs` those of its outputs where they differ,
-    `fed_by` the inputs of the graph that it depends on, `read_by` the nodes that read or wait for
-    it, `witness` predicates for which it runs; `message` the other end of a Send or a Recv.
+    `runs` is the condition of the node, `outputs` the conditions of outputs that differ from it,
+    `fed_by` the graph inputs that it depends on, `read_by` its readers and control successors,
+    `witness` predicate values under which it runs, and `message` the other end of a Send or Recv.
     """
 
     node: Node
@@ -67,9 +67,9 @@ class Explanation:
 
 
 def explain_node(graph: Graph, subject: str) -> Explanation:
-    """Explain the node of a name, or of the tensor of a name.
+    """Explain a node, by its name or that of one of its tensors.
 
-    Raises UsageError where there is none, InvalidInput where the graph has no order to run in.
+    Raises UsageError for an unknown name, InvalidInput for a graph with cycles.
     """
     name = subject.removeprefix("^")
     node = graph.tensor(name).node if ":" in name else graph[name]
@@ -100,7 +100,7 @@ def _readers(node: Node) -> Iterator[str]:
 
 
 def _message(graph: Graph, node: Node) -> str | None:
-    """Where the message of a Recv comes from, or that of a Send goes to."""
+    """The other end of a Send or a Recv, as text."""
     if role_of(node) not in (Role.SEND, Role.RECV):
         return None
     for recv, send in sends_by_recv(graph).items():
@@ -116,7 +116,7 @@ def _edge(analysis: Deadness, name: str, predicate: int) -> EdgeCondition:
 
 
 def _inputs(analysis: Deadness, node: Node) -> tuple[EdgeCondition, ...]:
-    """The edges into a node, with the iteration that they come from where it is another one."""
+    """The edges into a node; an edge from another iteration says so."""
     names = [tensor.name for tensor in node.inputs] + [
         f"^{tensor.name}" for tensor in node.controls
     ]
@@ -132,7 +132,7 @@ def _source_iteration(analysis: Deadness, source: Node, name: str, predicate: in
     if role_of(source) is Role.ENTER:
         return replace(edge, words=_enter_inputs(analysis, source))
     if role_of(source) is Role.NEXT_ITERATION:
-        return replace(edge, words=f"{edge.words}, in the iteration before")
+        return replace(edge, words=f"{edge.words}, in the previous iteration")
     return edge
 
 
@@ -142,7 +142,7 @@ def _enter_inputs(analysis: Deadness, enter: Node) -> str:
 
 
 def _outputs(analysis: Deadness, node: Node, runs: int) -> list[EdgeCondition]:
-    """The outputs that are not live whenever the node is, or not in its frame."""
+    """The outputs with another condition, or in another frame, than the node."""
     if role_of(node) is Role.ENTER:
         predicate = analysis.text(analysis.of_control(node))
         return [EdgeCondition(f"{node.name}:0", predicate, _enter_inputs(analysis, node))]
@@ -165,24 +165,25 @@ def _waits(node: Node) -> str:
 
 
 def _device(node: Node) -> tuple[str, str]:
-    """The device that a node asks for, and who says so."""
+    """The device of a node and the origin of the request."""
     classes = node.attrs.get("_class", ())
     colocated = [
         tensor.removeprefix(_COLOCATED).decode("utf-8", "backslashreplace")
         for tensor in classes
         if isinstance(tensor, bytes) and tensor.startswith(_COLOCATED)
     ]
-    reason = f"beside {', '.join(colocated)}" if colocated else ""
+    reason = f"colocated with {', '.join(colocated)}" if colocated else ""
     if node.device:
-        return node.device, " and ".join(filter(None, ["the node asks for it", reason]))
-    return "(any)", reason or "the node asks for none"
+        return node.device, " and ".join(filter(None, ["requested by the node", reason]))
+    return "(any)", reason or "no request"
 
 
 @dataclass(frozen=True, slots=True)
 class UnconditionalWork:
-    """A predicate, its Switches, and what only one of its sides reads but runs on both.
+    """Nodes that run for both values of a predicate although only one branch reads them.
 
-    `of` has by side (for a Switch of two, 0 is false and 1 is true) the nodes in graph order.
+    `of` maps each branch (0 is false and 1 is true for a two-way Switch) to its nodes in graph
+    order.
     """
 
     predicate: Output
@@ -191,9 +192,9 @@ class UnconditionalWork:
 
 
 def unconditional_work(graph: Graph, predicate: Output) -> UnconditionalWork | None:
-    """What runs regardless of a predicate; None for a tensor that no Switch asks.
+    """The unconditional work of a predicate; None if no Switch reads the tensor.
 
-    Constants, inputs and what has effects do not count: they are no work, or wanted as they are.
+    Constants, inputs, and nodes with effects are excluded: they cost nothing, or run on purpose.
     """
     guards = PathConditions()
     source, _ = guards.source(predicate)
@@ -221,7 +222,7 @@ def unconditional_work(graph: Graph, predicate: Output) -> UnconditionalWork | N
 def _exclusive_branch(
     node: Node, guards: PathConditions, source: Output, sides: dict[Node, int | None]
 ) -> int | None:
-    """The one side of the predicate that all readers of a node serve; None if there is none."""
+    """The only branch of the predicate that reads a node, or None."""
     branch = {
         _branch_of_reader(use.node, use.slot, guards, source, sides.get(use.node))
         for use in node.uses

@@ -1,8 +1,8 @@
 """Tensors that a run feeds and fetches: inputs, missing feeds, and lookup by name.
 
-In a graph that was cut for one run, TensorFlow replaces feeds and fetches by `_Arg` and `_Retval`
-nodes with an index, or by transfers that end at the client. They are found by the name of the
-tensor that they stand for, or by their index.
+In a graph that was pruned for one run, TensorFlow replaces feeds and fetches by `_Arg` and
+`_Retval` nodes with an index, or by transfers from and to the client. They are found by the name of
+the tensor that they stand for, or by their index.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from cfgraph.ir.shapes import UNKNOWN_SHAPE, Shape
 from cfgraph.ir.topological_order import OpRoles
 from cfgraph.ops.opdef.op import lookup
 
-# up to this version of the producer a Placeholder says shape [] where it means any shape
+# in graphs of older producers the shape [] of a Placeholder means any shape
 _LAST_LOOSE_PRODUCER: Final = 21
 
 
 def is_input(node: Node) -> bool:
-    """True for a node that is there to be fed."""
+    """True for an input of the graph."""
     op = lookup(node.op)
     return bool(op and (op.effects.is_input or _from_client(op.role, node)))
 
@@ -38,12 +38,12 @@ def _from_client(role: Role | None, node: Node) -> bool:
 
 
 def must_be_fed(node: Node) -> bool:
-    """True for a node that has no value unless it is fed."""
+    """True for an input without a default value."""
     return is_input(node) and not node.inputs
 
 
 def declared_type(graph: Graph, tensor: Output) -> tuple[DType | None, Shape]:
-    """The element type and the shape that a tensor has by its node's word."""
+    """The element type and shape that a tensor's node declares."""
     dtype = tensor.dtype
     shape = tensor.node.attrs.get("shape") if is_input(tensor.node) else None
     if not isinstance(shape, Shape) or (
@@ -56,9 +56,9 @@ def declared_type(graph: Graph, tensor: Output) -> tuple[DType | None, Shape]:
 def require_feeds(
     graph: Graph, fetches: Iterable[Output], targets: Iterable[Node], fed: Collection[Output]
 ) -> None:
-    """Raise UsageError, listing them all, if inputs that the run needs are not fed.
+    """Raise UsageError, listing all missing feeds, if a run needs an input that is not fed.
 
-    An input that waits for a control edge is passed over: it may turn out to be dead.
+    An input with control inputs is exempt: it may be dead.
     """
     wanted = [item.node for item in fetches if item not in fed]
     nodes = ancestors(graph, [*wanted, *targets], fed, {item.node for item in fed})
@@ -72,7 +72,7 @@ def require_feeds(
 
 
 def missing_feeds_error(graph: Graph, lacking: list[Output]) -> UsageError:
-    """The error that lists all missing feeds, with options to paste."""
+    """The error that lists all missing feeds, with the options to add."""
     names = ", ".join(f"{tensor.name} ({describe_type(graph, tensor)})" for tensor in lacking)
     options = " ".join(feed_option(graph, tensor) for tensor in lacking)
     what = f"{len(lacking)} feeds are missing" if len(lacking) > 1 else "a feed is missing"
@@ -80,19 +80,19 @@ def missing_feeds_error(graph: Graph, lacking: list[Output]) -> UsageError:
 
 
 def describe_type(graph: Graph, tensor: Output) -> str:
-    """Type and shape of a tensor by its node's word, as in `float32[?,4]`."""
+    """Declared type and shape of a tensor, as in `float32[?,4]`."""
     dtype, shape = declared_type(graph, tensor)
     held = variable_of_handle(graph, tensor)[0] if dtype and dtype.kind == "resource" else None
     return format_type(dtype, shape) if held is None else f"the value of a variable, {held}"
 
 
 def format_type(dtype: DType | None, shape: Shape) -> str:
-    """Type and shape, as in `float32[?,4]`; a `?` where the type is not known."""
+    """Type and shape, as in `float32[?,4]`; `?` stands for an unknown type."""
     return f"{dtype or '?'}{'' if shape.dims is None else shape}"
 
 
 def feed_option(graph: Graph, tensor: Output) -> str:
-    """A `--feed` option that would do for a tensor, quoted for a shell."""
+    """An example `--feed` option for a tensor, quoted for a shell."""
     name = tensor.node.name if tensor.port == 0 else tensor.name
     return f"--feed {shlex.quote(f'{name}={_example_feed(*declared_type(graph, tensor), name)}')}"
 
@@ -120,12 +120,12 @@ _SHORT_TYPES: Final = {"float32": "f32", "float64": "f64", "int32": "i32", "int6
 
 
 def fed_tensor(graph: Graph, name: str) -> Output:
-    """The tensor to feed under a name. Raises UsageError where there is none."""
+    """The tensor to feed under a name. Raises UsageError for an unknown name."""
     return _run_tensor(graph, name, (Role.ARG, Role.RECV), "_arg_")
 
 
 def fetched_tensor(graph: Graph, name: str) -> Output:
-    """The tensor to fetch under a name. Raises UsageError where there is none."""
+    """The tensor to fetch under a name. Raises UsageError for an unknown name."""
     return _run_tensor(graph, name, (Role.RETVAL, Role.SEND), "_retval_")
 
 
@@ -140,7 +140,7 @@ def _run_tensor(graph: Graph, name: str, wanted: tuple[Role, Role], prefix: str)
 
 
 def _run_stand_in(graph: Graph, name: str, wanted: tuple[Role, Role], prefix: str) -> Node | None:
-    """The `_Arg`, `_Retval` or transfer to the client of a tensor, of an index or of that name."""
+    """The `_Arg`, `_Retval`, or client transfer with an index or for a tensor name."""
     base, port = split_tensor_name(name)
     indexed, client = wanted
     roles = OpRoles()

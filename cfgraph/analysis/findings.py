@@ -13,7 +13,7 @@ LEVELS = ("error", "warning", "note")
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One fault or remark; `code` is explained in `cfgraph.analysis.codes`."""
+    """One error, warning, or note; `code` is in the catalog (`cfgraph.analysis.codes`)."""
 
     code: str
     level: str
@@ -25,7 +25,7 @@ class Finding:
 
     @classmethod
     def of_error(cls, error: CfgraphError) -> Finding:
-        """A fault that came as an error, as a finding."""
+        """The finding of an error that was raised."""
         return cls(
             error.code or "", "error", error.message, error.node, error.hint, (), error.frame
         )
@@ -48,7 +48,7 @@ class Finding:
 
 
 def require_no_findings(faults: Sequence[Finding]) -> None:
-    """Raise InvalidInput for the first fault, carrying all of them, if there is any."""
+    """Raise InvalidInput for the first finding, carrying all of them, if there are any."""
     if not faults:
         return
     first = faults[0]

@@ -24,11 +24,11 @@ _MAX_LISTED: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class GradientCut:
-    """Why no gradient comes from a y to an x: the nodes where all paths end, nearest to x first.
+    """Reason for a missing gradient: the nodes at which all paths end, nearest to x first.
 
-    `kind` is `type` (they give what has no gradient), `stop` (they stop gradients), `state` (they
-    write to what the y reads), `handle` (they are other handles of the variable), `control` (only
-    control edges lead on) or `none` (nothing does); `reason` says it in words.
+    `kind` is `type` (outputs of other types), `stop` (nodes that stop gradients), `state` (writes
+    to state that the y reads), `handle` (other handles of the variable), `control` (only control
+    edges lead on), or `none` (nothing does); `reason` explains it.
     """
 
     x: Output
@@ -62,14 +62,16 @@ def default_xs(graph: Graph) -> list[Output]:
 def find_gradient_cut(
     ys: Iterable[Output], x: Output, stops: Iterable[Output] = ()
 ) -> GradientCut | None:
-    """Where the paths from an x to the ys are cut for gradients; None if one is not.
+    """The cut of all gradient paths from an x to the ys; None if a path remains.
 
-    `stops` are tensors at which gradients are stopped besides. The graph should be lowered:
-    functional nodes are seen from outside.
+    `stops` are additional tensors that stop gradients. The graph should be lowered, because
+    functional nodes are opaque.
     """
     targets, stopped = list(ys), {tensor.node for tensor in stops}
     if not carries_gradient(x):
-        return GradientCut(x, "type", (x.node,), f"{x.name} is {x.dtype}, which has no gradient")
+        return GradientCut(
+            x, "type", (x.node,), f"{x.name} has dtype {x.dtype}, which has no gradient"
+        )
     reached = _breadth_first([x], lambda tensor: _gradient_successors(tensor, stopped))
     if any(y in reached for y in targets):
         return None
@@ -83,7 +85,7 @@ def find_gradient_cut(
 def gradient_path_through(
     xs: Iterable[Output], node: Node, ys: Iterable[Output], stops: Iterable[Output] = ()
 ) -> tuple[Node, ...]:
-    """A shortest path for gradients from an x through a node to a y; empty if there is none."""
+    """A shortest gradient path from an x through a node to a y; empty if there is none."""
     stopped, targets = {tensor.node for tensor in stops}, set(ys)
     reached = _breadth_first(xs, lambda tensor: _gradient_successors(tensor, stopped))
     heads = [tensor for tensor in reached if tensor.node is node or tensor in node.inputs]
@@ -98,7 +100,7 @@ def gradient_path_through(
 def stopping_tensors(
     xs: Iterable[Output], ys: Iterable[Output], stops: Iterable[Output] = ()
 ) -> list[Output]:
-    """The tensors of floats at which gradients stop on ways of the data from xs to ys, in order."""
+    """The float tensors that stop gradients on data paths from xs to ys, in order."""
     stopped = {tensor.node for tensor in stops}
     before = _breadth_first(ys, _data_predecessors)
     after = _breadth_first(xs, _data_successors)
@@ -113,7 +115,7 @@ def stopping_tensors(
 
 
 def format_path(nodes: Collection[Node]) -> str:
-    """A path as `x → a → … → y`; a long one is left out in the middle."""
+    """A path as `x → a → … → y`; the middle of a long one is omitted."""
     names = [node.name for node in nodes]
     if len(names) > _MAX_PATH_NODES:
         half = _MAX_PATH_NODES // 2
@@ -123,25 +125,25 @@ def format_path(nodes: Collection[Node]) -> str:
 
 
 def carries_gradient(x: Output) -> bool:
-    """True for a tensor of a type that a gradient can flow through."""
+    """True for a tensor whose type has gradients."""
     dtype = x.dtype
     return dtype is not None and dtype.base.is_differentiable
 
 
 def stops_gradients(op: str) -> bool:
-    """True for an op whose gradient is that nothing flows through it."""
+    """True for an op that stops gradients."""
     definition = lookup(op)
     return definition is not None and definition.gradient is no_gradient
 
 
-# from where each tensor was reached; None where it is a start
+# the tensor that each one was reached from; None for a start
 Predecessors = dict[Output, Output | None]
 
 
 def _breadth_first(
     starts: Iterable[Output], step: Callable[[Output], Iterator[Output]]
 ) -> Predecessors:
-    """All that is reached from some tensors, nearest first."""
+    """The tensors that are reachable from the starts, nearest first."""
     reached: Predecessors = dict.fromkeys(starts)
     queue = list(reached)
     for tensor in queue:
@@ -153,7 +155,7 @@ def _breadth_first(
 
 
 def _gradient_successors(tensor: Output, stopped: Collection[Node]) -> Iterator[Output]:
-    """The tensors that a gradient comes from to this one."""
+    """The tensors whose gradients flow to this one."""
     for node in _readers(tensor):
         if not _stops(node, stopped):
             yield from filter(carries_gradient, _outputs(node))
@@ -186,13 +188,13 @@ def _stops(node: Node, stopped: Collection[Node]) -> bool:
 
 
 def _frontier(reached: Predecessors) -> Iterator[Output]:
-    """The tensors that are computed from the reached ones, and are none of them."""
+    """The successors of reached tensors that are not reached themselves."""
     made = (made for tensor in reached for made in _data_successors(tensor))
     return iter(dict.fromkeys(tensor for tensor in made if tensor not in reached))
 
 
 def _path_to(reached: Predecessors, tensor: Output | None) -> list[Node]:
-    """The nodes from a start to a tensor."""
+    """The nodes on the path from a start to a tensor."""
     nodes: list[Node] = []
     while tensor is not None:
         nodes.append(tensor.node)
@@ -201,12 +203,12 @@ def _path_to(reached: Predecessors, tensor: Output | None) -> list[Node]:
 
 
 def _cut_at_nodes(x: Output, ends: list[Output], stopped: Collection[Node]) -> GradientCut:
-    """The cut at nodes that gradients do not pass."""
+    """The cut at nodes without a gradient."""
     nodes = dict.fromkeys(tensor.node for tensor in ends)
     clauses = []
     for tensor in ends[:_MAX_LISTED]:
-        node, dtype = tensor.node, tensor.dtype or "a type that is not known"
-        verb = "stops gradients" if _stops(node, stopped) else f"gives {dtype}"
+        node, dtype = tensor.node, tensor.dtype or "an unknown type"
+        verb = "stops gradients" if _stops(node, stopped) else f"outputs {dtype}"
         clauses.append(f"{node.name} ({node.op}) {verb}")
     more = f"; and {len(ends) - _MAX_LISTED} more" if len(ends) > _MAX_LISTED else ""
     kind = "stop" if any(_stops(node, stopped) for node in nodes) else "type"
@@ -214,14 +216,16 @@ def _cut_at_nodes(x: Output, ends: list[Output], stopped: Collection[Node]) -> G
 
 
 def _cut_without_data_path(ys: list[Output], x: Output, before: Predecessors) -> GradientCut:
-    """The cut where no data goes from x to y at all."""
+    """The cut for an x without a data path to any y."""
     after = _breadth_first([x], _data_successors)
     writers = tuple(
         dict.fromkeys(node for tensor in after for node in _state_writers(tensor, before))
     )
     if writers:
         node = writers[0]
-        reason = f"{node.name} ({node.op}) writes it to what is read later; state has no gradient"
+        reason = (
+            f"{node.name} ({node.op}) writes it to state that is read later; state has no gradient"
+        )
         return GradientCut(x, "state", writers, reason)
     handles = tuple(tensor.node for tensor in before if is_same_variable(tensor.node, x.node))
     if handles:
@@ -229,12 +233,12 @@ def _cut_without_data_path(ys: list[Output], x: Output, before: Predecessors) ->
         return GradientCut(x, "handle", handles, reason)
     names = ", ".join(y.name for y in ys[:_MAX_LISTED]) + (", …" if len(ys) > _MAX_LISTED else "")
     if _has_any_path(x.node, {y.node for y in ys}):
-        return GradientCut(x, "control", (), f"only control edges lead from it to {names}")
-    return GradientCut(x, "none", (), f"nothing leads from it to {names}")
+        return GradientCut(x, "control", (), f"only control edges lead to {names}")
+    return GradientCut(x, "none", (), f"no path leads to {names}")
 
 
 def _state_writers(tensor: Output, before: Predecessors) -> Iterator[Node]:
-    """The readers of a tensor that also hold a state which a y reads."""
+    """The readers of a tensor that access state which a y depends on."""
     for node in _readers(tensor):
         if any(source in before and _is_state(source) for source in node.inputs):
             yield node
@@ -246,7 +250,7 @@ def _is_state(tensor: Output) -> bool:
 
 
 def _has_any_path(start: Node, ends: Collection[Node]) -> bool:
-    """True if edges of any kind lead from a node to one of the ends."""
+    """True if data or control edges lead from a node to one of the ends."""
     seen, todo = {start}, [start]
     while todo:
         for use in todo.pop().uses:

@@ -88,12 +88,12 @@ def test_an_integer_y_is_reported() -> None:
 
 def test_an_x_that_nothing_depends_on_is_reported() -> None:
     text = "z = Placeholder() {dtype=float32, shape=[]}\ny = Neg(z)"
-    assert reason(cut_of(text)) == ("none", "nothing leads from it to y:0", [])
+    assert reason(cut_of(text)) == ("none", "no path leads to y:0", [])
 
 
 def test_control_edges_differ_from_data() -> None:
     text = "z = Placeholder() {dtype=float32, shape=[]}\ny = Neg(z, ^x)"
-    assert reason(cut_of(text)) == ("control", "only control edges lead from it to y:0", [])
+    assert reason(cut_of(text)) == ("control", "only control edges lead to y:0", [])
 
 
 def test_a_path_over_a_variable_is_reported() -> None:
@@ -102,7 +102,7 @@ v = VarHandleOp() {dtype=float32, shape=[], shared_name="v"}
 set = AssignVariableOp(v, x)
 y = ReadVariableOp(v, ^set) {dtype=float32}
 """
-    told = "set (AssignVariableOp) writes it to what is read later; state has no gradient"
+    told = "set (AssignVariableOp) writes it to state that is read later; state has no gradient"
     assert reason(cut_of(text)) == ("state", told, ["set"])
 
 

@@ -49,7 +49,7 @@ def test_add_of_two_predicates_is_explained_as_the_seed_says(
     assert found["live"] == "P0 | ~P1 runs when either `P0` is true or `P1` is false"
     assert found["for example"].startswith("with `P")
     assert found["waits for"].startswith("the first live data input")
-    assert found["device"] == "/cpu:0 the node asks for it"
+    assert found["device"] == "/cpu:0 requested by the node"
     assert rows(command("explain", file, "s").lines)["output"] == "s:0 live when `P0` is false"
 
 
@@ -106,7 +106,7 @@ def test_a_loop_is_reported_by_its_iterations(command: Command, graphs: Path) ->
     assert merge["input"] == [
         "while/Enter:0  live in iteration 0",
         "while/NextIteration:0"
-        "  live when `while/Merge` is live and `while/Less` is true, in the iteration before",
+        "  live when `while/Merge` is live and `while/Less` is true, in the previous iteration",
     ]
     assert merge["waits for"] == ["the first live data input"]
     assert not any("may differ" in what for what in merge)

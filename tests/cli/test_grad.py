@@ -136,7 +136,7 @@ def test_an_x_without_a_gradient_is_warned_of_with_the_reason(command: Any, line
         "warning: no gradient with respect to n:0: n:0 is int32, which has no gradient" in done.err
     )
     done = command("grad", line, "--ys", "other", "--xs", "x,w")
-    assert "warning: no gradient with respect to x:0: nothing leads from it to other:0" in done.err
+    assert "warning: no gradient with respect to x:0: no path leads to other:0" in done.err
     assert "warning: no gradient with respect to w:0: z (StopGradient) stops gradients" in done.err
 
 

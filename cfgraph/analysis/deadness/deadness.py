@@ -29,10 +29,10 @@ Predicate = int
 
 
 class Deadness:
-    """The predicates of a graph, and questions about them.
+    """Liveness conditions of a graph, and comparisons between them.
 
-    A place is an Output, or a Node for its control edges. Questions about two places are about
-    one iteration of one loop; places in different frames are never equal.
+    A token source is an Output, or a Node for its control edges. Two sources are compared within
+    one iteration of one loop; sources in different frames are never equal.
     """
 
     def __init__(self, rules: TransferFunctions, limits: list[str]) -> None:
@@ -44,46 +44,48 @@ class Deadness:
 
     @property
     def limits(self) -> tuple[str, ...]:
-        """What could not be decided within the bounds, in words; empty if everything could."""
+        """Descriptions of what was not decided within the bounds; empty if everything was."""
         count = self.solver.unknown
         if not count:
             return tuple(self._limits)
-        message = f"{count} question{'s' * (count > 1)} about predicates left open at the bound"
+        message = (
+            f"{count} quer{'ies' if count > 1 else 'y'} about predicates undecided within the bound"
+        )
         return (*self._limits, message)
 
-    # -- predicates ------------------------------------------------------------------------------
+    # -- conditions ------------------------------------------------------------------------------
 
     def of(self, output: Output) -> Predicate:
-        """The predicate of an output."""
+        """The liveness condition of an output."""
         return self._rules.of(output)
 
     def of_control(self, node: Node) -> Predicate:
-        """The predicate of a node's control edges."""
+        """The liveness condition of a node's control edges."""
         return self._rules.live.get(node, TRUE)
 
     def predicate(self, source: TokenSource) -> Predicate:
-        """The predicate of an output, or of a node's control edges."""
+        """The liveness condition of an output, or of a node's control edges."""
         return self.of(source) if isinstance(source, Output) else self.of_control(source)
 
     def runs(self, node: Node) -> Predicate:
-        """The predicate of a node itself, in the frame that it runs in.
+        """The condition under which a node runs, in the frame that it runs in.
 
-        For an Enter and an Exit it is not that of what they hand on, which is in another frame.
+        The outputs of an Enter and an Exit are in another frame and have another condition.
         """
         if self._rules.roles[node.op] in (Role.ENTER, Role.EXIT) and node in self.frames.of:
             return self._rules.start(node)
         return self.of_control(node)
 
     def inputs(self, node: Node) -> tuple[Predicate, ...]:
-        """The predicates of all edges into a node, data first."""
+        """The conditions of all edges into a node, data edges first."""
         of = self.merge_input_condition if self._rules.roles[node.op] is Role.MERGE else self.of
         return (*map(of, node.inputs), *map(self.of_control, node.controls))
 
     def merge_input_condition(self, output: Output) -> Predicate:
-        """The predicate of an edge from this output into a Merge.
+        """The condition of an edge from an output into a Merge.
 
-        It is that of the output, but for a Recv with control inputs: a message that is live counts
-        even where they are dead.
+        It differs from that of the output for a Recv with control inputs: a live message counts
+        even if they are dead.
         """
         of = self.of(output)
         return of if output in self._rules.cut else self._rules.messages.get(output, of)
@@ -92,7 +94,7 @@ class Deadness:
         node = source.node if isinstance(source, Output) else source
         return self.frames.of_outputs.get(node, self.frames.root)
 
-    # -- questions -------------------------------------------------------------------------------
+    # -- comparisons -----------------------------------------------------------------------------
 
     def equal(self, a: TokenSource, b: TokenSource) -> bool:
         """True if both are proven to be live in the same runs and iterations."""
@@ -101,56 +103,56 @@ class Deadness:
         return self.solver.equal(self.predicate(a), self.predicate(b)) is True
 
     def implies(self, a: TokenSource, b: TokenSource) -> bool:
-        """True if `other` is proven to be live wherever `one` is."""
+        """True if `b` is proven to be live wherever `a` is."""
         if self._frame(a) is not self._frame(b):
             return self.never_live(a)
         return self.solver.implies(self.predicate(a), self.predicate(b)) is True
 
     def can_both_live(self, a: TokenSource, b: TokenSource) -> bool:
-        """False if they are proven never to be live together."""
+        """False if the two are proven never to be live together."""
         both = self.formulas.all_of([self.predicate(a), self.predicate(b)])
         return self.solver.is_satisfiable(both) is not False
 
     def always_live(self, source: TokenSource) -> bool:
-        """True if it is proven to be live in every run (and every iteration of its loop)."""
+        """True if a source is proven to be live in every run and every iteration."""
         return self.solver.always(self.predicate(source)) is True
 
     def never_live(self, source: TokenSource) -> bool:
-        """True if it is proven to be dead in every run."""
+        """True if a source is proven to be dead in every run."""
         return self.solver.is_satisfiable(self.predicate(source)) is False
 
     def has_mismatched_inputs(self, node: Node) -> bool:
-        """True if its inputs may differ in liveness: the rule of the second seed."""
+        """True if the inputs of a node may differ in liveness."""
         first, *conditions = self.inputs(node) or (TRUE,)
         return any(self.solver.equal(first, condition) is not True for condition in conditions)
 
     def witness(
         self, *live: TokenSource, dead: Sequence[TokenSource] = ()
     ) -> dict[str, pretty.AssignedValue] | None:
-        """Values of predicates, by name, for which all these are live, and those dead.
+        """Predicate values, by name, for which all of `live` are live and all of `dead` are dead.
 
-        None where there are none, or none were found.
+        None if there are none, or if the solver found none within its bound.
         """
         conditions = [*map(self.predicate, live), *(-self.predicate(source) for source in dead)]
         return self.example(self.formulas.all_of(conditions))
 
     def example(self, formula: Predicate) -> dict[str, pretty.AssignedValue] | None:
-        """Values of predicates, by name, for which a formula holds; None as for a witness."""
+        """Predicate values, by name, for which a formula holds; None as for `witness`."""
         if not self.solver.is_satisfiable(formula):
             return None
         model = self.solver.model(formula)
         return None if model is None else pretty.assignment_values(self.formulas, formula, model)
 
-    # -- words -----------------------------------------------------------------------------------
+    # -- text ------------------------------------------------------------------------------------
 
     def text(self, predicate: Predicate) -> str:
-        """A predicate as a formula: `P0 & ~P1`."""
+        """A condition as a formula: `P0 & ~P1`."""
         return pretty.format_formula(self.formulas, predicate)
 
     def describe(self, predicate: Predicate, subject: str = "") -> str:
-        """A predicate in words: runs when `p` is true and `q` is false.
+        """A condition as a sentence: runs when `p` is true and `q` is false.
 
-        `subject` is the name of the node that it is about.
+        `subject` is the name of the node that the sentence describes.
         """
         return pretty.describe_condition(self.formulas, predicate, subject)
 
@@ -163,10 +165,10 @@ def deadness(
     max_formulas: int = MAX_FORMULAS,
     max_conflicts: int = MAX_CONFLICTS,
 ) -> Deadness:
-    """Find the predicate of every output and control edge.
+    """Compute the liveness condition of every output and control edge.
 
-    `nodes` restricts the analysis to some nodes, `cut` holds the outputs that are fed; both are
-    live. Raises InvalidInput where the graph has cycles, or loops that are not well nested.
+    `nodes` restricts the analysis; tensors from other nodes and `cut` outputs (fed ones) are live.
+    Raises InvalidInput for a graph with cycles or with loops that are not well nested.
     """
     graph_frames = frames(graph, nodes, frozenset(cut))
     _require_acyclic(graph_frames)
@@ -188,7 +190,7 @@ def _require_acyclic(graph_frames: Frames) -> None:
 
 
 def _solve_to_fixpoint(rules: TransferFunctions, order: list[Node], limits: list[str]) -> None:
-    """Find all formulas, and again what depends on assumptions that turned out wrong."""
+    """Visit all nodes, then revisit what depends on assumptions that were disproved."""
     for node in order:
         rules.visit(node)
     if len(rules.frames.all) == 1:
@@ -198,12 +200,12 @@ def _solve_to_fixpoint(rules: TransferFunctions, order: list[Node], limits: list
         if not changed:
             return
         _revisit(rules, order, changed)
-    limits.append(f"the tokens of the loops were told apart after {MAX_REFINEMENTS} rounds")
+    limits.append(f"loop tokens were widened after {MAX_REFINEMENTS} refinements")
     _revisit(rules, order, rules.loops.widen())
 
 
 def _revisit(rules: TransferFunctions, order: list[Node], changed: Sequence[Recurrence]) -> None:
-    """Visit again, in order, what is not what it was, and what depends on it."""
+    """Visit, in order, the owners of changed recurrences and everything that depends on them."""
     owners = {recurrence.owner for recurrence in changed}
     stale = set(owners)
     for frame in {recurrence.frame: None for recurrence in changed}:
@@ -224,7 +226,9 @@ def _revisit(rules: TransferFunctions, order: list[Node], changed: Sequence[Recu
 
 
 def _exit_dependents(rules: TransferFunctions, frame: Frame) -> Iterator[Node]:
-    """What depends on whether a loop goes on: its Exits, and whoever hears of their deadness."""
+    """Nodes that depend on the LoopCond of a frame: its Exits, and readers that observe dead
+    Exits.
+    """
     for leaving in frame.exits:
         yield leaving
         if rules.arrivals is not None:
@@ -235,7 +239,7 @@ HOW_OFTEN: Final = ("always", "sometimes", "never")
 
 
 class LivenessCondition(NamedTuple):
-    """When a node runs: `always`, `sometimes` or `never`, and the formula of that.
+    """Frequency (`always`, `sometimes`, or `never`) and condition of a node's execution.
 
     Nodes of one `group` are live in the same runs and iterations; it is 0 for `always`.
     """
@@ -246,18 +250,18 @@ class LivenessCondition(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The formula, or the word where there is nothing to tell."""
+        """The formula of a node that runs sometimes, otherwise `always` or `never`."""
         return self.predicate if self.how_often == "sometimes" else self.how_often
 
     def matches(self, pattern: str) -> bool:
-        """True if the word or the formula passes a glob."""
+        """True if the frequency or the formula matches a glob."""
         return fnmatchcase(self.how_often, pattern) or fnmatchcase(self.predicate, pattern)
 
 
 def liveness_conditions(graph: Graph) -> Mapping[Node, LivenessCondition]:
-    """When each node of a graph runs.
+    """The liveness condition of each node.
 
-    Raises InvalidInput where the graph has no order to run in.
+    Raises InvalidInput for a graph with cycles.
     """
     analysis = deadness(graph)
     groups: dict[int, int] = {}

@@ -18,19 +18,19 @@ FALSE: Final = -1
 _LANES: Final = 256
 
 _ALL: Final = (1 << _LANES) - 1
-# conjunctions of so many are flattened; longer ones stay a part, so that nesting stays linear
+# shorter conjunctions are flattened; longer ones stay nested, which keeps flattening linear
 _FLAT: Final = 8
 _CHOICES: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Symbol:
-    """A free Boolean: that `name` is true, or, with a `value`, that it has this value.
+    """A free Boolean variable: `name` is true, or has the value `value`.
 
-    `kind` says what is free: the value of a `predicate`, whether a `message` is live, whether a
-    loop `turn`s on, whether a loop hands out a value (`exit`), or who wins a `race`. Symbols of one
-    `group` are the values of one tensor, so at most one of them holds. `depth` is the number of
-    loops around.
+    `kind` is `predicate` (its value), `message` (it is live), `turn` (a loop token arrives in the
+    next iteration), `exit` (an Exit is live), `race` (the first input to arrive is live), or
+    `arrives` (all inputs arrive). Symbols of one `group` are the values of one tensor, so at most
+    one of them holds. `depth` is the number of enclosing loops.
     """
 
     name: str
@@ -41,7 +41,7 @@ class Symbol:
 
 
 class Formulas:
-    """Makes formulas, each of them once."""
+    """Factory of formulas; equal forms are one number."""
 
     def __init__(self) -> None:
         self.args: list[tuple[int, ...]] = [(), ()]
@@ -57,17 +57,17 @@ class Formulas:
         return len(self.args)
 
     def signature(self, formula: int) -> int:
-        """Its values under the sample assignments, a bit each."""
+        """The values of a formula under the sample assignments, one bit each."""
         return self._signatures[formula] if formula > 0 else self._signatures[-formula] ^ _ALL
 
     def depth(self, formula: int) -> int:
-        """The number of loops around the innermost symbol."""
+        """The loop depth of the innermost symbol of a formula."""
         return self.depths[abs(formula)]
 
-    # -- making ----------------------------------------------------------------------------------
+    # -- construction ----------------------------------------------------------------------------
 
     def symbol(self, key: Hashable, symbol: Symbol) -> int:
-        """The formula that is this symbol; `key` tells symbols apart, not the name."""
+        """The formula of a symbol; `key` identifies the symbol, its name does not."""
         known = self._keyed.get(key)
         if known is None:
             known = self._keyed[key] = self._new((), self._sample(symbol), symbol.depth)
@@ -77,7 +77,7 @@ class Formulas:
         return known
 
     def _sample(self, symbol: Symbol) -> int:
-        """Random values, the same in every run; of one group at most one is true in a lane."""
+        """Deterministic random values; in each lane at most one symbol of a group is true."""
         if not symbol.group:
             return random.Random(f"{symbol.kind} {symbol.name}").getrandbits(_LANES)
         position = len(self.groups.get(symbol.group, ()))
@@ -86,7 +86,7 @@ class Formulas:
         return sum(1 << lane for lane, choice in enumerate(lanes) if choice == position)
 
     def all_of(self, formulas: Iterable[int]) -> int:
-        """The conjunction."""
+        """The conjunction of formulas."""
         operands = frozenset(formulas)
         result = self._made.get(operands)
         if result is None:
@@ -94,11 +94,11 @@ class Formulas:
         return result
 
     def any_of(self, formulas: Iterable[int]) -> int:
-        """The disjunction."""
+        """The disjunction of formulas."""
         return -self.all_of([-formula for formula in formulas])
 
     def same(self, a: int, b: int) -> int:
-        """That both are true or both are false."""
+        """The equivalence of two formulas."""
         return -self.all_of([-self.all_of([a, b]), -self.all_of([-a, -b])])
 
     def _new(self, args: tuple[int, ...], signature: int, depth: int) -> int:
@@ -123,7 +123,7 @@ class Formulas:
         return self._intern(flat) if factored is None else factored
 
     def _flattened(self, operands: Iterable[int]) -> tuple[set[int] | None, set[int]]:
-        """The parts, short conjunctions opened; and what long ones among them imply."""
+        """The operands with short conjunctions flattened, and the operands that long ones imply."""
         args, flat = self.args, set[int]()
         for operand in operands:
             if operand > 1 and 0 < len(args[operand]) <= _FLAT:
@@ -144,7 +144,9 @@ class Formulas:
         return flat, deeper
 
     def _exclusive(self, flat: set[int], deeper: set[int]) -> set[int]:
-        """Use that a tensor has one value only."""
+        """Drop operands that follow from the value of a tensor; false if a tensor has two
+        values.
+        """
         symbols, taken = self.symbols, dict[int, int]()
         for operand in (*flat, *deeper):
             symbol = symbols.get(operand)
@@ -164,14 +166,14 @@ class Formulas:
         return {operand for operand in flat if operand > 0 or not needless(operand)}
 
     def _unit_propagated(self, flat: set[int], deeper: set[int]) -> set[int]:
-        """Drop from disjunctions what the other parts rule out, and those that they imply."""
+        """Drop disjunctions that the other operands imply, and disjuncts that they exclude."""
         result = set[int]()
         for operand in flat:
             args = self.args[-operand] if operand < -1 else ()
             if not args:
                 result.add(operand)
                 continue
-            # part is the disjunction of what is opposite to args
+            # the operand is the disjunction of the negated args
             if any(-arg in flat or -arg in deeper for arg in args):
                 continue
             remaining = [arg for arg in args if arg not in flat and arg not in deeper]
@@ -181,7 +183,7 @@ class Formulas:
         return result
 
     def _factored(self, flat: set[int]) -> int | None:
-        """What all the conjunctions of a disjunction share, taken out of it; None if nothing."""
+        """Factor out what all operands of a disjunction share; None if they share nothing."""
         rows: list[set[int]] = []
         for operand in flat:
             row = self.args[-operand] if operand < -1 else ()
@@ -205,10 +207,10 @@ class Formulas:
             known = self._interned[args] = self._new(args, signature, depth)
         return known
 
-    # -- looking ---------------------------------------------------------------------------------
+    # -- inspection ------------------------------------------------------------------------------
 
     def cone(self, roots: Iterable[int], depth: int = 0) -> list[int]:
-        """The numbers that formulas are made of, parts first, of at least this depth."""
+        """The subformulas of some formulas, operands first, without those below a depth."""
         seen, order = set[int](), list[int]()
         stack = [(abs(root), False) for root in roots]
         while stack:
@@ -222,7 +224,9 @@ class Formulas:
         return order
 
     def substitute(self, formula: int, values: Mapping[int, int], depth: int = 0) -> int:
-        """The formula with others for symbols, none of which is of a lesser depth than `depth`."""
+        """The formula with symbols replaced by formulas; all replaced symbols have at least
+        `depth`.
+        """
         made: dict[int, int] = {}
         for at in self.cone([formula], depth):
             if at in values:
@@ -232,7 +236,7 @@ class Formulas:
         return _signed(made, formula)
 
     def evaluate(self, formula: int, values: Mapping[int, bool]) -> bool:
-        """Its value; symbols without one are false."""
+        """The value of a formula; symbols without a value are false."""
         known: dict[int, bool] = {}
         for at in self.cone([formula]):
             if at in self.symbols:

@@ -27,10 +27,10 @@ _CARRYING_ROLES: Final = (Role.SWITCH, Role.ENTER, Role.EXIT, Role.NEXT_ITERATIO
 
 
 def _entered_value(merge: Node, frames: Frames, cut: Collection[Output]) -> tuple[Output, ...]:
-    """What the Enters of a loop variable read; nothing where the variable may change.
+    """The tensors that enter an invariant loop variable; empty if the variable may change.
 
-    All that comes round must stem from the Merge itself, through ops that hand a value on, and
-    through the Merges of conditionals and of inner loops. A walk of too many steps finds nothing.
+    Every back edge must originate from the Merge itself, through forwarding ops and the Merges of
+    conditionals and inner loops. Longer walks than the bound return nothing.
     """
     starts: list[Output] = []
     todo: list[Output] = []
@@ -57,7 +57,7 @@ def _entered_value(merge: Node, frames: Frames, cut: Collection[Output]) -> tupl
 
 
 def _exited_value(leaving: Node, frames: Frames, cut: Collection[Output]) -> tuple[Output, ...]:
-    """What an Exit hands out where that is a variable that does not change: what has entered."""
+    """The tensors that enter the invariant loop variable whose value an Exit forwards, or none."""
     tensor = leaving.inputs[0]
     for _ in range(_MAX_STEPS):
         node, port = tensor
@@ -73,7 +73,7 @@ def _exited_value(leaving: Node, frames: Frames, cut: Collection[Output]) -> tup
 
 
 def _forwarded_inputs(tensor: Output) -> tuple[Output, ...]:
-    """The inputs one of which an output is; none where it is something new."""
+    """The inputs that an output may forward; empty for a computed value."""
     node, port = tensor
     op = lookup(node.op)
     if op is None:
@@ -89,15 +89,15 @@ def _forwarded_inputs(tensor: Output) -> tuple[Output, ...]:
     )
 
 
-_MAX_ELEMENTS: Final = 64  # a constant of more elements is told from all others
-_MAX_MERGE_INPUTS: Final = 16  # a Merge of more inputs too
+_MAX_ELEMENTS: Final = 64  # larger constants are distinct values
+_MAX_MERGE_INPUTS: Final = 16  # so are Merges with more inputs
 _FORWARDING_ROLES: Final = (Role.SWITCH, Role.ENTER, Role.LOOP_COND)
 
 ValueNumber = int
 
 
 class PredicateValues:
-    """Numbers for values, the same for the same; and formulas for those that are Booleans."""
+    """Value numbers of tensors, and formulas for Boolean values."""
 
     def __init__(
         self,
@@ -119,15 +119,16 @@ class PredicateValues:
         self._bools: dict[int, ValueNumber] = {}
         self._constants: dict[ValueNumber, Any] = {}
         self._named: list[tuple[str, int]] = []  # name and depth, by number
-        self._followed: dict[Output, list[Output]] = {}  # what follows a choice, and who reads it
+        # values that depend on a Merge of Booleans, and their readers
+        self._followed: dict[Output, list[Output]] = {}
         self._requests: dict[Output, list[Node]] = {}
 
     def truth(self, output: Output, requester: Node) -> int:
-        """The formula that says that a Boolean is true."""
+        """The formula under which a Boolean tensor is true."""
         return self._truth_of(self._requested(output, requester))
 
     def equals(self, output: Output, constant: Any, requester: Node) -> int:
-        """The formula that says that a tensor has this value."""
+        """The formula under which a tensor equals a constant."""
         return self._is(self._requested(output, requester), constant)
 
     def _requested(self, output: Output, requester: Node) -> ValueNumber:
@@ -137,7 +138,7 @@ class PredicateValues:
         return found
 
     def invalidate(self, output: Output) -> list[Node]:
-        """Look again which input of a Merge comes when; returns whose answers are void."""
+        """Recompute a Merge of Booleans; returns the Switches that used a value that changed."""
         if output not in self._of or output not in self._followed:
             return []
         if self._decide(output) == self._of[output]:
@@ -152,7 +153,7 @@ class PredicateValues:
         return requesters
 
     def value(self, output: Output) -> ValueNumber:
-        """The number of a value."""
+        """The value number of a tensor."""
         stack = [output]
         while stack:
             at = stack[-1]
@@ -169,13 +170,13 @@ class PredicateValues:
         return self._of[output]
 
     def _follow(self, output: Output) -> None:
-        """Note whose value hangs on which input of a Merge comes."""
+        """Record that a value depends on a Merge of Booleans."""
         for tensor in self._needs(output) if self._followed else ():
             if tensor in self._followed:
                 self._followed[tensor].append(output)
                 self._followed.setdefault(output, [])
 
-    # -- what a value depends on -----------------------------------------------------------------
+    # -- dependencies ----------------------------------------------------------------------------
 
     def _needs(self, output: Output) -> tuple[Output, ...]:
         node, _ = output
@@ -200,7 +201,7 @@ class PredicateValues:
         return node.inputs if _is_function(op) else ()
 
     def _closes(self, merge: Node) -> bool:
-        """True for a Merge that is given tokens of different iterations."""
+        """True for a Merge whose inputs belong to different iterations."""
         roles = [lookup(tensor.node.op) for tensor in merge.inputs]
         return any(op is None or op.role in (Role.ENTER, Role.NEXT_ITERATION) for op in roles)
 
@@ -243,7 +244,7 @@ class PredicateValues:
         return number
 
     def _constant(self, output: Output, number: ValueNumber) -> ValueNumber:
-        """Note the value of a scalar constant."""
+        """Record the value of a scalar constant."""
         tensor = output.node.attrs.get("value")
         if isinstance(tensor, TensorValue) and not output.node.inputs and tensor.shape.rank == 0:
             value = tensor.array[()]
@@ -251,7 +252,7 @@ class PredicateValues:
         return number
 
     def _chosen(self, output: Output, needs: list[ValueNumber]) -> int | None:
-        """The formula of a Merge of Booleans; None where two inputs may come at once."""
+        """The truth formula of a Merge of Booleans; None if two inputs may arrive together."""
         inputs = output.node.inputs
         is_choice = 1 < len(needs) <= _MAX_MERGE_INPUTS and not self._closes(output.node)
         if not is_choice or output.dtype is not bool_:
@@ -269,7 +270,7 @@ class PredicateValues:
     # -- Booleans --------------------------------------------------------------------------------
 
     def _bool(self, formula: int) -> ValueNumber:
-        """The number of the value that a formula says."""
+        """The value number of a Boolean whose truth is a formula."""
         number = self._bools.get(formula)
         if number is None:
             number = self._bools[formula] = len(self._named)
@@ -304,7 +305,9 @@ class PredicateValues:
         return self.formulas.symbol(("is", number, constant), symbol)
 
     def _logic(self, boolean_semantics: str, node: Node, needs: list[ValueNumber]) -> int | None:
-        """The formula of a logical op; None where it is not one of Booleans or constants."""
+        """The truth formula of a logical op; None for operands that are neither Boolean nor
+        constant.
+        """
         if boolean_semantics in ("not", "and", "or"):
             truths = [self._truth_of(number) for number in needs]
             if boolean_semantics == "not":
@@ -333,12 +336,12 @@ class PredicateValues:
 
 
 def _is_function(op: type[Op]) -> bool:
-    """True where equal inputs give equal outputs."""
+    """True for an op whose outputs are a function of its inputs."""
     return not (op.effects.stateful or op.effects.random or op.role or op.effects.is_input)
 
 
 def _value_key(output: Output, op: type[Op], needs: list[ValueNumber]) -> Hashable | None:
-    """What a value is the same by; None where nothing can be said."""
+    """A key that equal values share; None for a value that cannot be compared."""
     attrs = []
     for name, value in sorted(output.node.attrs.items()):
         if not name.startswith("_"):
@@ -351,7 +354,7 @@ def _value_key(output: Output, op: type[Op], needs: list[ValueNumber]) -> Hashab
 
 
 def _hashable_attr(value: Any) -> Hashable | None:
-    """An attribute value in a form that can be compared; None for what is too large."""
+    """A hashable form of an attribute value; None if it is too large."""
     if isinstance(value, TensorValue):
         size = value.shape.elements
         if size is None or size > _MAX_ELEMENTS:

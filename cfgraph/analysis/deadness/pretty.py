@@ -17,12 +17,12 @@ AssignedValue = bool | int | float | str
 
 
 def format_formula(formulas: Formulas, formula: int) -> str:
-    """A formula with `&`, `|` and `~`; what is too long is cut."""
+    """A formula with `&`, `|`, and `~`; long ones are truncated."""
     return _FormulaPrinter(formulas).of(formula, 0)
 
 
 class _FormulaPrinter:
-    """Writes formulas; `a & b` inside of another is in brackets."""
+    """Printer of formulas; nested operators are in parentheses."""
 
     def __init__(self, formulas: Formulas) -> None:
         self.formulas = formulas
@@ -50,14 +50,14 @@ class _FormulaPrinter:
         return f"{'' if holds else '~'}{mark}{symbol.name}"
 
 
-# a predicate stands for itself; of all else it is the liveness that is meant
+# a predicate is printed as its value, any other symbol as its liveness
 _KIND_MARKS: Final = {"turn": "live:", "message": "live:", "exit": "live:", "race": "first:"} | {
     "arrives": "arrives:"
 }
 
 
 def describe_condition(formulas: Formulas, formula: int, subject: str = "") -> str:
-    """When the node of that name runs, as a sentence without a full stop."""
+    """A clause such as "runs when `p` is true", about the node `subject`."""
     if formula == TRUE:
         return "always runs"
     if formula == FALSE:
@@ -66,7 +66,7 @@ def describe_condition(formulas: Formulas, formula: int, subject: str = "") -> s
 
 
 class _EnglishPrinter(_FormulaPrinter):
-    """Writes formulas as sentences about a node, if its name is given."""
+    """Printer of formulas as English clauses about a node."""
 
     def __init__(self, formulas: Formulas, subject: str = "") -> None:
         super().__init__(formulas)
@@ -80,7 +80,7 @@ class _EnglishPrinter(_FormulaPrinter):
             return self.symbol(symbol, holds=formula > 0)
         parts = [arg if formula > 0 else -arg for arg in self.formulas.args[abs(formula)]]
         if depth >= _MAX_DEPTH:
-            return "more holds"
+            return "more conditions hold"
         shown = [self.of(operand, depth + 1) for operand in parts[:_MAX_PARTS]]
         if len(parts) > _MAX_PARTS:
             shown.append(f"{len(parts) - _MAX_PARTS} more")
@@ -93,20 +93,20 @@ class _EnglishPrinter(_FormulaPrinter):
         if symbol.group:
             return f"{name} is {'' if holds else 'not '}{symbol.value}"
         if symbol.kind == "turn" and symbol.name == self.subject:
-            return f"its loop {'goes on' if holds else 'does not go on'}"
+            return f"its loop {'continues' if holds else 'does not continue'}"
         if symbol.kind == "predicate":
             return f"{name} is {'true' if holds else 'false'}"
         if symbol.kind == "race":
-            return f"{'a live' if holds else 'a dead'} input of {name} comes first"
+            return f"{'a live' if holds else 'a dead'} input of {name} arrives first"
         if symbol.kind == "arrives":
-            return f"the inputs of {name} {'come' if holds else 'do not come'}"
+            return f"the inputs of {name} {'arrive' if holds else 'do not arrive'}"
         return f"{name} is {'live' if holds else 'dead'}"
 
 
 def assignment_values(
     formulas: Formulas, formula: int, model: dict[int, bool]
 ) -> dict[str, AssignedValue]:
-    """What an assignment says of each tensor, by name; what does not matter is left out."""
+    """The value of each relevant tensor under an assignment, by name."""
     values: dict[str, AssignedValue] = {}
     others: dict[str, list[AssignedValue]] = {}
     for at in _relevant_symbols(formulas, formula, model):
@@ -124,7 +124,7 @@ def assignment_values(
 
 
 def _relevant_symbols(formulas: Formulas, formula: int, model: dict[int, bool]) -> list[int]:
-    """The symbols whose values matter; of very many all."""
+    """The symbols that the formula needs; all of them if there are too many to minimize."""
     remaining = dict(model)
     if len(model) > _MAX_MINIMIZED:
         return list(remaining)
@@ -136,7 +136,7 @@ def _relevant_symbols(formulas: Formulas, formula: int, model: dict[int, bool]) 
 
 
 def _is_implied(formulas: Formulas, formula: int, known: dict[int, bool]) -> bool:
-    """True if a formula holds whatever the symbols are that are not known."""
+    """True if a formula holds for all values of the symbols that are not in `known`."""
     found: dict[int, bool | None] = {}
     for at in formulas.cone([formula]):
         if at in formulas.symbols:
@@ -152,12 +152,12 @@ def _signed(value: bool | None, formula: int) -> bool | None:
 
 
 def _different_value(excluded: list[AssignedValue]) -> AssignedValue:
-    """A value that is none of these."""
+    """A value that differs from all excluded ones."""
     numbers = [value for value in excluded if isinstance(value, int | float)]
     return int(max(numbers)) + 1 if numbers else "another value"
 
 
-# what is said of a node that is no predicate, if it holds and if not
+# phrases for a marked name that holds, and for one that does not
 _MARK_PHRASES: Final = {
     "live:": ("live", "dead"),
     "first:": ("reached by a live input first", "reached by a dead input first"),
@@ -166,7 +166,7 @@ _MARK_PHRASES: Final = {
 
 
 def describe_assignment(values: Mapping[str, Any]) -> str:
-    """Values of predicates as a text: `p` true, `i` 2, `while/Merge` live."""
+    """Predicate values as text: `p` true, `i` 2, `while/Merge` live."""
     return ", ".join(_describe_value(name, value) for name, value in values.items())
 
 
@@ -180,11 +180,11 @@ def _describe_value(name: str, value: Any) -> str:
 
 
 def witness_clause(witness: Mapping[str, Any] | None) -> str:
-    """The end of a sentence that says for which values of predicates something happens."""
+    """The clause that ends a message with predicate values, such as ": with `p` true"."""
     return f": with {describe_assignment(witness)}" if witness else ""
 
 
 def frame_location(graph_frames: Frames, node: Node) -> str | None:
-    """The frame that a node runs in; None for the root."""
+    """The path of the frame that a node runs in; None for the root frame."""
     frame = graph_frames.of[node]
     return None if frame is graph_frames.root else str(frame)

@@ -50,7 +50,7 @@ Equivalence = Callable[[Recurrence, Recurrence, dict[Hashable, int]], bool | Non
 
 
 class Recurrences:
-    """The recurrences of all frames, and their classes."""
+    """The recurrences of all frames, partitioned into classes that share a back edge symbol."""
 
     def __init__(self, formulas: Formulas, solver: Solver, back: Callable[[Node], int]) -> None:
         self.formulas = formulas
@@ -61,7 +61,7 @@ class Recurrences:
         self._owners: dict[int, Recurrence] = {}
 
     def value(self, recurrence: Recurrence) -> int:
-        """The formula of the token, in any iteration."""
+        """The formula of a token in an arbitrary iteration."""
         return (
             self.formulas.all_of([recurrence.start, recurrence.turn])
             if recurrence.bounded
@@ -69,7 +69,7 @@ class Recurrences:
         )
 
     def back(self, recurrence: Recurrence) -> int:
-        """The formula of the token of the next iteration, in this one."""
+        """The formula, in the current iteration, of the token of the next iteration."""
         back = self.formulas.any_of(self._back(node) for node in recurrence.sources)
         return self.formulas.all_of([back, recurrence.start]) if recurrence.invariant else back
 
@@ -83,7 +83,7 @@ class Recurrences:
         *,
         invariant: bool = False,
     ) -> int:
-        """The formula of a token of this start; its recurrence is made if it is new."""
+        """The formula of a token that starts under `start`; a new key adds a recurrence."""
         recurrence = self._known.get(key)
         if recurrence is None:
             recurrence = self._known[key] = Recurrence(key, owner, frame, sources, invariant)
@@ -93,7 +93,7 @@ class Recurrences:
         return self.value(recurrence)
 
     def _initial_symbol(self, recurrence: Recurrence) -> int:
-        """The turn that is assumed for all tokens of a frame that can come again, or cannot."""
+        """The symbol assumed for all tokens of a frame that have, or do not have, a back edge."""
         for other in self.of[recurrence.frame]:
             if other is not recurrence and bool(other.sources) == bool(recurrence.sources):
                 return other.turn
@@ -108,7 +108,7 @@ class Recurrences:
     # -- refinement ------------------------------------------------------------------------------
 
     def refine(self) -> list[Recurrence]:
-        """Drop what was assumed and does not hold; returns the recurrences that changed."""
+        """Drop assumptions that do not hold; returns the recurrences that changed."""
         changed = [
             recurrence
             for members in self.of.values()
@@ -133,9 +133,7 @@ class Recurrences:
         return True
 
     def _split(self, alike: list[Recurrence]) -> list[Recurrence]:
-        """Give those that differ from whom the turn is named by one of their own, or one that they
-        share.
-        """
+        """Split a class; groups without the owner of its symbol get new symbols."""
         backs = {recurrence.key: self.back(recurrence) for recurrence in alike}
         alike = sorted(alike, key=lambda recurrence: self._rank(recurrence, backs[recurrence.key]))
         groups: list[list[Recurrence]] = []
@@ -153,7 +151,7 @@ class Recurrences:
         return [recurrence for group in leaving for recurrence in group]
 
     def _rank(self, recurrence: Recurrence, back: int) -> tuple[int, int, str, str]:
-        """Those that are live most come first: whoever fits several groups joins the widest."""
+        """Sort key: recurrences that are live more often come first, so that others join them."""
         bits = self.formulas.signature
         wide = -bits(recurrence.start).bit_count(), -bits(back).bit_count()
         return *wide, recurrence.owner.name, str(recurrence.key)
@@ -161,7 +159,7 @@ class Recurrences:
     def _grouped(
         self, alike: list[Recurrence], backs: dict[Hashable, int], fits: Equivalence
     ) -> list[list[Recurrence]]:
-        """Put each where it fits the first of a group."""
+        """Group recurrences that `fits` relates to the first one of a group."""
         groups: list[list[Recurrence]] = []
         seen: dict[Hashable, list[Recurrence]] = {}
         for recurrence in alike:
@@ -176,7 +174,7 @@ class Recurrences:
         return groups
 
     def _are_equal(self, a: Recurrence, b: Recurrence, backs: dict[Hashable, int]) -> bool | None:
-        """True if both start alike and come again alike."""
+        """True if both have equivalent starts and equivalent back edges."""
         if a.bounded != b.bounded or not self.solver.equal(a.start, b.start):
             return False
         return self.solver.equal(backs[a.key], backs[b.key])
@@ -184,14 +182,16 @@ class Recurrences:
     def _have_equivalent_back_edges(
         self, a: Recurrence, b: Recurrence, backs: dict[Hashable, int]
     ) -> bool | None:
-        """True if they come again alike where both have started."""
+        """True if their back edges are equivalent where both have started."""
         if not a.bounded or not b.bounded:
             return self._are_equal(a, b, backs)
         both = self.formulas.all_of
         return self.solver.equal(both([a.start, backs[b.key]]), both([b.start, backs[a.key]]))
 
     def _can_share_symbol(self, group: list[Recurrence], backs: dict[Hashable, int]) -> bool:
-        """True if each comes again where it has started and any of the group comes again."""
+        """True if each back edge is the start and the disjunction of all back edges of the
+        group.
+        """
         if len({recurrence.start for recurrence in group}) == 1:
             return True
         formulas = self.formulas
@@ -202,7 +202,7 @@ class Recurrences:
         )
 
     def name_back_edge_symbols(self) -> None:
-        """Let the symbol of a class have the name of the Merge that people know it by."""
+        """Name the symbol of each class after a Merge of the class."""
         symbols, named = self.formulas.symbols, set[int]()
         for members in self.of.values():
             for recurrence in members:
@@ -213,7 +213,7 @@ class Recurrences:
                     )
 
     def widen(self) -> list[Recurrence]:
-        """Tell all recurrences apart, which assumes nothing."""
+        """Widen: assign every recurrence its own symbol (sound, loses precision)."""
         everything = [recurrence for members in self.of.values() for recurrence in members]
         for recurrence in everything:
             recurrence.turn, recurrence.bounded = self._new_back_edge_symbol(recurrence), False
@@ -224,7 +224,7 @@ _MAX_TRIED = 16
 
 
 class ExitConditions:
-    """Finds the formulas of Exits, in the frame around their loop."""
+    """Formulas of Exits, in the parent frame of their loop."""
 
     def __init__(self, formulas: Formulas, solver: Solver, loops: Recurrences) -> None:
         self.formulas = formulas
@@ -234,7 +234,7 @@ class ExitConditions:
         self._kept: dict[tuple[Frame, int], int] = {}
 
     def summary(self, node: Node, frame: Frame, condition: int) -> int:
-        """The formula of an Exit, from that of its input in an iteration."""
+        """The formula of an Exit; `condition` is that of its input in an iteration."""
         if self.formulas.depth(condition) < frame.depth and condition in (TRUE, FALSE):
             return condition
         members = self._members(frame)
@@ -254,7 +254,7 @@ class ExitConditions:
         return self.formulas.all_of([self._symbol(node, frame, condition), *bounds])
 
     def _members(self, frame: Frame) -> list[Recurrence]:
-        """A recurrence of each class, some of them."""
+        """One recurrence per class, up to a bound."""
         classes = {
             (recurrence.turn, recurrence.start): recurrence
             for recurrence in reversed(self.loops.of.get(frame, ()))
@@ -262,14 +262,16 @@ class ExitConditions:
         return list(classes.values())[::-1][:_MAX_TRIED]
 
     def _ends_with(self, recurrence: Recurrence, condition: int) -> bool:
-        """True if the last iteration of a token is one of the Exit's, and it has no others."""
+        """True if the Exit's input is live in the last iteration of a token and in no other loop
+        run.
+        """
         if not recurrence.bounded or not self.solver.implies(condition, recurrence.start):
             return False
         last = self.formulas.all_of([self.loops.value(recurrence), -self.loops.back(recurrence)])
         return self.solver.implies(last, condition) is True
 
     def _in_first_iteration(self, frame: Frame, condition: int) -> int:
-        """The formula in the first iteration, as far as tokens of the loop go."""
+        """The formula in the first iteration, with the loop's tokens replaced by their starts."""
         starts = {
             recurrence.turn: TRUE if recurrence.bounded else recurrence.start
             for recurrence in self.loops.of.get(frame, ())
@@ -277,7 +279,7 @@ class ExitConditions:
         return self.formulas.substitute(condition, starts, frame.depth)
 
     def _symbol(self, node: Node, frame: Frame, condition: int) -> int:
-        """The symbol of all Exits of a frame whose inputs are equal to this one."""
+        """The symbol shared by all Exits of a frame with equivalent inputs."""
         kept = self._kept.get((frame, condition))
         if kept is None:
             alike = self._alike.setdefault((frame, self.formulas.signature(condition)), [])

@@ -13,12 +13,12 @@ from cfgraph.analysis.deadness.formulas import FALSE, TRUE, Formulas
 MAX_FORMULAS: Final = 200_000
 MAX_CONFLICTS: Final = 2_000
 
-_BITS: Final = 20  # more numbers than formulas that are allowed
+_BITS: Final = 20  # 2**20 exceeds the bound on formulas
 Model = dict[int, bool]
 
 
 class Solver:
-    """Decides whether formulas can hold; remembers what it has decided."""
+    """Decision procedure that caches its answers."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class Solver:
         self._decided: dict[int, bool | None] = {}
 
     def is_satisfiable(self, formula: int) -> bool | None:
-        """Whether some assignment makes it true; None if that is not known."""
+        """True if some assignment satisfies a formula; None if undecided."""
         if formula in (TRUE, FALSE):
             return formula == TRUE
         if self.formulas.signature(formula):
@@ -47,11 +47,11 @@ class Solver:
         return self._decided[formula]
 
     def always(self, formula: int) -> bool | None:
-        """Whether every assignment makes it true."""
+        """True if every assignment satisfies a formula; None if undecided."""
         return _negated(self.is_satisfiable(-formula))
 
     def implies(self, a: int, b: int) -> bool | None:
-        """Whether `other` holds wherever `one` does."""
+        """True if `b` holds wherever `a` does; None if undecided."""
         if a == b:
             return True
         formulas = self.formulas
@@ -60,7 +60,7 @@ class Solver:
         return _negated(self.is_satisfiable(formulas.all_of([a, -b])))
 
     def equal(self, a: int, b: int) -> bool | None:
-        """Whether both hold under the same assignments."""
+        """True if both hold under the same assignments; None if undecided."""
         if a == b:
             return True
         if self.formulas.signature(a) != self.formulas.signature(b):
@@ -69,7 +69,7 @@ class Solver:
         return self.implies(b, a) if there else there
 
     def model(self, formula: int) -> Model | None:
-        """An assignment of its symbols that makes it true; None if there is or was found none."""
+        """An assignment that satisfies a formula; None if there is none or none was found."""
         formulas = self.formulas
         symbols = [at for at in formulas.cone([formula]) if at in formulas.symbols]
         signature = formulas.signature(formula)
@@ -81,7 +81,7 @@ class Solver:
         true = {variable for variable in self._solver.get_model() if variable > 0}
         return {at: self._variables.get(at, 0) in true for at in symbols}
 
-    # -- the solver ------------------------------------------------------------------------------
+    # -- SAT encoding ----------------------------------------------------------------------------
 
     def _solve(self, formula: int) -> bool | None:
         if self._solver is None:
@@ -103,7 +103,7 @@ class Solver:
         return self._count
 
     def _encode(self, formula: int) -> bool:
-        """Tell the solver of the formula; False if that is beyond the bound."""
+        """Add the clauses of a formula; False if that exceeds the bound."""
         todo = [abs(formula)]
         made: list[int] = []
         variables, args = self._variables, self.formulas.args
@@ -137,7 +137,7 @@ class Solver:
         solver.add_clause([variable, *(-operand for operand in parts)])
 
     def _define_choice(self, at: int, group: int) -> None:
-        """The symbols of a group are the numbers that some bits can spell."""
+        """Encode the symbols of a group as distinct binary numbers, so that at most one holds."""
         bits = [self._bit(group, bit) for bit in range(_BITS)]
         number = self.formulas.groups[group].index(at) + 1
         parts = [bit if number >> position & 1 else -bit for position, bit in enumerate(bits)]
@@ -147,7 +147,7 @@ class Solver:
         self._solver.add_clause([variable, *(-operand for operand in parts)])
 
     def _bit(self, group: int, bit: int) -> int:
-        # numbers below 0 are the bits; formulas are numbered from 1
+        # negative keys are bits; formulas are numbered from 1
         key = -(group * _BITS + bit) - 1
         if key not in self._variables:
             self._variables[key] = self._fresh()

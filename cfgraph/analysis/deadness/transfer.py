@@ -1,9 +1,18 @@
-"""Transfer functions of the deadness analysis: the rules of the executor as formulas.
+"""Transfer functions of the deadness analysis: one rule of the executor per role.
 
-A node is dead if any input is dead. At the end of a loop tokens do not arrive at all, and a node
-that waits for one neither runs nor is dead. Only ControlTriggers, Merges with control inputs, and
-Merges that read a Recv with control inputs distinguish that from deadness, so `ArrivalConditions`
-are computed only for graphs that contain one of them.
+| node | live if | rule |
+| --- | --- | --- |
+| Merge | any input is live | `merge_condition` decides if a Merge fires dead |
+| Switch | its inputs are live; an output, if it is selected | `_switch` |
+| Enter, Exit | as in the parent frame; in some iteration | `_enter`, `_exit` |
+| Recv | its message is live | `_recv` |
+| ControlTrigger | all inputs arrive, live or dead | `ArrivalConditions` |
+| other | all inputs are live | `visit` |
+
+At the end of a loop tokens do not arrive at all, and a node that waits for one neither runs nor is
+dead. Only ControlTriggers, Merges with control inputs, and Merges that read a Recv with control
+inputs distinguish that from deadness, so `ArrivalConditions` are computed only for graphs that
+contain one of them.
 """
 
 from __future__ import annotations
@@ -23,7 +32,7 @@ from cfgraph.ir.topological_order import OpRoles
 
 
 def _needs_arrival_analysis(frames: Frames, roles: OpRoles) -> bool:
-    """True if some node in a graph with loops tells what is dead from what never comes."""
+    """True if a node of a graph with loops distinguishes dead inputs from missing ones."""
     if len(frames.all) == 1:
         return False
     return any(
@@ -34,14 +43,14 @@ def _needs_arrival_analysis(frames: Frames, roles: OpRoles) -> bool:
 
 
 def _is_read_by_merge(node: Node, roles: OpRoles) -> bool:
-    """True for a Recv that a Merge reads."""
+    """True for a Recv with a Merge among its readers."""
     return roles[node.op] is Role.RECV and any(
         roles[use.node.op] is Role.MERGE for use in node.uses
     )
 
 
 class ArrivalConditions:
-    """The formulas for that all inputs of a node come; `of` holds those that were found."""
+    """Conditions under which all inputs of a node arrive, live or dead; `of` caches them."""
 
     def __init__(self, rules: TransferFunctions) -> None:
         self.rules = rules
@@ -49,7 +58,7 @@ class ArrivalConditions:
         self.of: dict[Node, int] = {}
 
     def visit(self, node: Node, role: Role | None) -> None:
-        """Find when all that a node waits for comes."""
+        """Compute the arrival condition of a node."""
         self.of[node] = self._all(node, role)
 
     def _all(self, node: Node, role: Role | None) -> int:
@@ -59,7 +68,7 @@ class ArrivalConditions:
         return self.formulas.all_of([*controls, *map(self._arrival_of, node.inputs)])
 
     def _any(self, node: Node) -> int:
-        """When a Merge has its first live input, or all the dead ones that it needs."""
+        """The condition for a live input of a Merge, or for all the dead ones that it needs."""
         kinds = [
             None if tensor in self.rules.cut else self.roles[tensor[0].op] for tensor in node.inputs
         ]
@@ -82,7 +91,7 @@ class ArrivalConditions:
         return TRUE if output in self.rules.cut else self.after(output[0])
 
     def after(self, node: Node) -> int:
-        """When a node's tokens come to its readers, live or dead."""
+        """The condition under which a node's tokens reach its readers, live or dead."""
         role = self.roles[node.op]
         if role is Role.NEXT_ITERATION and node in self.rules.live:
             return self.rules.next(node)
@@ -97,7 +106,7 @@ class ArrivalConditions:
         return self._edge_arrives(node) if found is None else found
 
     def _exit(self, node: Node) -> int:
-        """A dead Exit is heard of when its loop ends, if it is in the last iteration."""
+        """A dead Exit is delivered when its loop ends, if it is dead in the last iteration."""
         frame = self.frames.of.get(node)
         if frame is None:
             return TRUE
@@ -117,10 +126,10 @@ class ArrivalConditions:
 
 
 class TransferFunctions:
-    """Finds the formulas of nodes, sources first.
+    """Computes the formulas of nodes, sources before readers.
 
-    `live` is the formula of a node: of its control edges, and of those outputs that are not in
-    `ports`. That of a NextIteration says when it runs, in the iteration that it runs in.
+    `live` has the formula of a node: of its control edges, and of its outputs that are not in
+    `ports`. A NextIteration has the formula of the iteration that it runs in.
     """
 
     def __init__(self, frames: Frames, solver: Solver, cut: Collection[Output]) -> None:
@@ -136,7 +145,7 @@ class TransferFunctions:
         self.live: dict[Node, int] = {}
         self.ports: dict[Output, int] = {}
         self.messages: dict[Output, int] = {}
-        self.stale_switches: list[Node] = []  # the Switches whose predicates are not what they were
+        self.stale_switches: list[Node] = []  # Switches whose predicate values changed
         self.is_ordinary = not self.cut and not any(map(self._has_non_merge_reader, frames.of))
         self.loops = Recurrences(self.formulas, solver, self._fires)
         self.exits = ExitConditions(self.formulas, solver, self.loops)
@@ -145,7 +154,7 @@ class TransferFunctions:
         )
 
     def _has_non_merge_reader(self, node: Node) -> bool:
-        """True for a NextIteration that others than Merges read."""
+        """True for a NextIteration with a reader that is not a Merge."""
         roles = self.roles
         return roles[node.op] is Role.NEXT_ITERATION and any(
             use.slot < 0 or roles[use.node.op] is not Role.MERGE for use in node.uses
@@ -166,9 +175,9 @@ class TransferFunctions:
         return self.live.get(output[0], TRUE) if formula is None else formula
 
     def merge_input_condition(self, output: Output) -> int:
-        """The formula of a data edge into a Merge, for which a value counts, whoever brings it.
+        """The formula of a data edge into a Merge.
 
-        That is so of a message to a Recv which is dead by its control inputs.
+        A live message counts even if the control inputs of its Recv are dead.
         """
         if self.messages and output in self.messages and output not in self.cut:
             return self.messages[output]
@@ -181,11 +190,13 @@ class TransferFunctions:
         return self.live.get(node, TRUE)
 
     def next(self, node: Node) -> int:
-        """What a NextIteration hands to a reader that is no Merge of a loop."""
+        """The formula of a NextIteration for a reader that is not the Merge of its loop."""
         return self.loops.token(("next", node), node, self.frames.of[node], FALSE, [node])
 
     def of(self, output: Output) -> int:
-        """The formula of an output, for people: that of a NextIteration says when it runs."""
+        """The formula of an output; that of a NextIteration is for the iteration that it runs
+        in.
+        """
         formula = self.ports.get(output)
         if output in self.cut:
             return TRUE
@@ -207,7 +218,7 @@ class TransferFunctions:
     # -- nodes -----------------------------------------------------------------------------------
 
     def visit(self, node: Node) -> bool:
-        """Find the formulas of a node; returns whether one is not what it was."""
+        """Compute the formulas of a node; true if one of them changed."""
         arrivals = self.arrivals
         before = self.live.get(node), arrivals and arrivals.of.get(node)
         role = self.roles[node.op]
@@ -218,7 +229,7 @@ class TransferFunctions:
         if role is Role.SWITCH:
             ports_changed = self._switch(node, runs)
         elif role is Role.MERGE:
-            runs = self._merge(node)
+            runs = self.merge_condition(node)
             self.stale_switches += self.values.invalidate(Output(node, 0))
         elif role is Role.ENTER:
             runs = self._enter(node, runs)
@@ -237,7 +248,7 @@ class TransferFunctions:
         return before != formula
 
     def _switch(self, node: Node, runs: int) -> bool:
-        """One output is live: for a Boolean that of its value, else that of its number."""
+        """One output is live: the one that the Boolean or the index selects."""
         count = registry.output_count(node)
         last = (2 if count is None else count) - 1
         selector = node.inputs[1]
@@ -255,7 +266,7 @@ class TransferFunctions:
         return changed
 
     def _recv(self, node: Node, runs: int) -> bool:
-        """The message may be dead; then the output is, and the control edges are not."""
+        """A dead message makes the output dead, but not the control edges."""
         send, output = self.senders.get(node), Output(node, 0)
         if send is not None and send in self.live:
             message = self.data(send.inputs[0])
@@ -271,7 +282,7 @@ class TransferFunctions:
         return changed or before != message
 
     def _enter(self, node: Node, runs: int) -> int:
-        """Live in the first iteration, or in all that there are."""
+        """Live in the first iteration; for a constant Enter, in every iteration."""
         return self.entered(("enter", node), node, runs)
 
     def entered(self, key: tuple[str, Node], node: Node, start: int) -> int:
@@ -281,13 +292,17 @@ class TransferFunctions:
         return self.loops.token(key, node, frame, start, ())
 
     def _exit(self, node: Node, runs: int) -> int:
-        """Live if it was in some iteration."""
+        """Live if the input is live in some iteration."""
         return self.exits.summary(node, self.frames.of[node], runs)
 
     # -- Merge -----------------------------------------------------------------------------------
 
-    def _merge(self, node: Node) -> int:
-        """Live if any input is; a dead Enter may come first, and then it is not."""
+    def merge_condition(self, node: Node) -> int:
+        """The condition under which a Merge fires live; otherwise it fires dead, or not at all.
+
+        Any live input suffices. A dead Enter that arrives first makes the Merge of a loop dead.
+        Control inputs must arrive, live or dead.
+        """
         live = self._joined(node)
         if self.arrivals is None or not node.controls:
             return live
@@ -317,16 +332,18 @@ class TransferFunctions:
         return self.loops.token(("merge", node), node, self.frames.of[node], start, back)
 
     def is_loop_merge(self, kinds: list[Role | None], enters: list[Node]) -> bool:
-        """True for a Merge of tokens that come in one iteration only, as that of every variable."""
+        """True for a Merge of non-constant Enters and NextIterations, as that of every loop
+        variable.
+        """
         alike = all(kind in (Role.ENTER, Role.NEXT_ITERATION) for kind in kinds)
         return alike and not any(enter.attr("is_constant") for enter in enters)
 
     def start(self, node: Node) -> int:
-        """When an Enter runs, in the frame around; or an Exit, in its loop."""
+        """The condition under which an Enter runs in the parent frame, or an Exit in its loop."""
         edges = [*map(self.data, node.inputs), *map(self.control, node.controls)]
         return self.formulas.all_of(edges)
 
     def _race(self, node: Node, starts: list[int], depth: int) -> int:
-        """That no dead Enter is the first to come."""
+        """The condition that no dead Enter is the first to arrive."""
         symbol = self.formulas.symbol(("race", node), Symbol(node.name, "race", depth))
         return self.formulas.any_of([self.formulas.all_of(starts), symbol])

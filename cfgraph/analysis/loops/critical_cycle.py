@@ -26,11 +26,11 @@ from cfgraph.ir.names import did_you_mean
 from cfgraph.ir.role import Role
 from cfgraph.ops.opdef.op import back_edge_of, role_of
 
-# loop variables, times the nodes of the body
+# loop variables times body nodes
 _MAX_SIZE: Final = 5_000_000
 
 Item = Node | Region
-# what a node takes, in any unit
+# the cost of a node in any unit
 Cost = Callable[[Node], float]
 
 
@@ -38,9 +38,9 @@ Cost = Callable[[Node], float]
 class CriticalCycle:
     """The critical cycle of a loop.
 
-    `chain` are the nodes on it, beginning with a Merge; an inner loop on it is one `Region`. It
-    goes through `rounds` iterations and takes `per_iteration` of each, of the `work` of all nodes.
-    It is empty where no iteration waits for the one before.
+    `chain` are its nodes, starting from a Merge; an inner loop on it is one `Region`. The cycle
+    spans `rounds` iterations and takes `per_iteration` of each, out of the `work` of all nodes. It
+    is empty if no iteration waits for the previous one.
     """
 
     frame: Frame
@@ -52,19 +52,19 @@ class CriticalCycle:
 
     @property
     def share(self) -> float:
-        """The part of an iteration's work that the next one waits for, from 0 to 1."""
+        """The fraction of an iteration's work that the next iteration waits for."""
         return self.per_iteration / self.work if self.work else 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class _LongestPaths:
-    """The longest chains from one loop variable: how long to an item, and the item before it."""
+    """Longest chains from one loop variable: the length to each item, and its predecessor."""
 
     length: Mapping[Item, float]
     before: Mapping[Item, Item]
 
     def to(self, item: Item) -> list[Item]:
-        """The items of the longest chain to one, in order."""
+        """The longest chain to an item, in order."""
         found = [item]
         while found[-1] in self.before:
             found.append(self.before[found[-1]])
@@ -72,11 +72,11 @@ class _LongestPaths:
 
 
 def critical_cycle(graph: Graph, path: str, cost: Cost) -> CriticalCycle:
-    """The critical cycle of the loop whose frame has this path; an inner loop counts once.
+    """The critical cycle of the loop of a frame path; an inner loop counts once.
 
-    A Recv waits for its Send, so that the cycle of a partitioned loop goes over its devices.
+    A Recv waits for its Send, so the cycle of a partitioned loop crosses devices.
 
-    Raises UsageError where there is no such frame, or it is no loop, or too large to be looked at.
+    Raises UsageError for an unknown path, a frame without a back edge, or a loop that is too large.
     """
     links = {recv: [send] for recv, send in sends_by_recv(list(graph)).items()}
     graph_regions = regions(graph, links)
@@ -84,7 +84,7 @@ def critical_cycle(graph: Graph, path: str, cost: Cost) -> CriticalCycle:
     region = graph_regions.of[frame]
     pairs = [(m, back) for m in frame.merges if (back := back_edge_of(m)) is not None]
     if not pairs:
-        message = f"{frame.path!r} is no loop: no variable of it goes around"
+        message = f"{frame.path!r} is not a loop: it has no back edge"
         raise UsageError(message)
     if len(pairs) * len(region.order) > _MAX_SIZE:
         message = f"{frame.path!r} is too large: {len(pairs)} variables, {len(frame.nodes)} nodes"
@@ -112,18 +112,20 @@ def _cost(item: Item, cost: Cost) -> float:
 
 
 def _frame_of_path(frames: Sequence[Frame], path: str) -> Frame:
-    """The loop of a path, or of a name that only one has."""
+    """The loop of a path or of a unique name."""
     named = [frame for frame in frames[1:] if path in (frame.path, frame.name)]
     if len(named) == 1:
         return named[0]
     paths = [frame.path for frame in frames[1:]]
     if named:
-        raise UsageError(f"{len(named)} loops have the name {path!r}", hint=", ".join(paths))
+        raise UsageError(
+            f"the name {path!r} is ambiguous: {len(named)} loops have it", hint=", ".join(paths)
+        )
     raise UsageError(f"no loop {path!r} in the graph", hint=did_you_mean(path, paths))
 
 
 def _readers(region: Region, links: Mapping[Node, list[Node]]) -> dict[Item, list[Item]]:
-    """What waits for an item within an iteration, by edges of any kind."""
+    """The items that wait for each item within an iteration, by edges of any kind."""
     readers: dict[Item, list[Item]] = {item: [] for item in region.order}
     for item in region.order:
         if isinstance(item, Node):
@@ -162,9 +164,8 @@ def _longest_paths(
 
 
 def _maximum_mean_cycle(weights: Sequence[Sequence[float]]) -> list[int]:
-    """The cycle with the largest mean weight: Karp's walk of n steps, and the cycle in it.
-
-    Empty where there is none.
+    """The cycle with the largest mean weight, from Karp's walk of n steps; empty if there is
+    none.
     """
     table, count = np.array(weights), len(weights)
     best, came = np.zeros((count + 1, count)), np.zeros((count, count), int)

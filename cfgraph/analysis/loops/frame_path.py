@@ -13,11 +13,11 @@ from cfgraph.ops.opdef.op import role_of, strip_identities
 
 @dataclass(frozen=True, slots=True)
 class FramePath:
-    """What stands between a tensor and a node that is to read it.
+    """The loops between a tensor and a node that shall read it.
 
-    `leaves` are the frames that the value must leave, inner ones first, `enters` those that it must
-    then enter. `ready` holds the tensor there, where a loop of the graph brings it already; else
-    `near` are the Exits of the first frame to leave, which hand out other variables of the loop.
+    `leaves` are the frames to exit, innermost first, `enters` those to enter then. `ready` is the
+    tensor in the reader's frame if the graph already forwards it; otherwise `near` are Exits of the
+    first frame to leave, which forward other variables.
     """
 
     leaves: tuple[Frame, ...]
@@ -27,7 +27,7 @@ class FramePath:
 
 
 def frame_path(graph_frames: Frames, x: Output, reader: Node) -> FramePath:
-    """The way from a tensor to a node, as far as frames go."""
+    """The frames to leave and to enter from a tensor to a node."""
     target, current = graph_frames.of_outputs[x.node], graph_frames.of[reader]
     leaves, enters = [], list[Frame]()
     while current is not target:
@@ -46,19 +46,19 @@ def frame_path(graph_frames: Frames, x: Output, reader: Node) -> FramePath:
 
 
 def _enter_carries(enter: Node, x: Output) -> bool:
-    """True if an Enter gives a tensor to every iteration of its loop."""
+    """True if an Enter forwards a tensor to every iteration of its loop."""
     return x in enter.inputs and bool(enter.attr("is_constant"))
 
 
 def _exit_carries(exit_node: Node, x: Output) -> bool:
-    """True if an Exit gives the last value of a tensor in its loop."""
+    """True if an Exit forwards the final value of a tensor of its loop."""
     return strip_identities(x) in map(strip_identities, _final_values(exit_node))
 
 
 def _final_values(exit_node: Node) -> Iterator[Output]:
-    """The tensors in a loop whose last value an Exit is: of a Switch, a Merge, what goes round.
+    """The tensors of a loop whose final value an Exit forwards.
 
-    Not what the Switch hands to the body: that ends an iteration earlier.
+    The branch of the Switch that enters the body is excluded: it ends one iteration earlier.
     """
     switch = exit_node.inputs[0].node
     yield exit_node.inputs[0]
