@@ -16,7 +16,7 @@ CLI = ("__main__", "console", "options", "schemas")
 TOP_LEVEL_LAYERS = {"__init__": "errors", **dict.fromkeys(CLI, "cli")}
 # what a start-up can do without, and what is optional: these may be imported inside functions
 HEAVY = {
-    *("google", "ml_dtypes", "numpy", "pysat", "rich", "rustworkx", "scipy"),
+    *("google", "ml_dtypes", "numpy", "pysat", "re2", "rich", "rustworkx", "scipy"),
     *("cupy", "jax", "ray", "tensorflow"),
 }
 # the standard library inside a function: only where the module says that start-up needs it

@@ -1,96 +1,122 @@
-"""Strings matched against regular expressions and rewritten by them."""
+"""Regular expressions on strings: full matches and replacements, as RE2 defines them."""
 
 from __future__ import annotations
 
 import re
 from functools import lru_cache
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from cfgraph.ir.graph import Node
-from cfgraph.ops.families.regular_expression import compile_pattern
 from cfgraph.ops.families.strings import map_strings
 from cfgraph.ops.opdef.elementwise import SameShape
 from cfgraph.ops.opdef.facts import CompilerSupport
 from cfgraph.ops.opdef.op import Kernel, OpError
 
+# what may hold the text of the group below without being one: quotes, escapes, and brackets
+_PATTERN_TOKENS: Final = re.compile(
+    rb"\\Q.*?(?:\\E|\Z)|\\.|\[\^?\]?(?:\\.|\[:\^?\w+:\]|[^]\\])*\]|\(\?<", flags=re.DOTALL
+)
 
-def decode_text(text: bytes) -> str:
-    """Text in which a byte that is no UTF-8 is a character of its own."""
-    return text.decode(errors="surrogateescape")
 
+@lru_cache(maxsize=256)
+def compile_pattern(pattern: bytes) -> Any:
+    """The compiled pattern. Raises OpError if RE2 rejects it."""
+    import re2
 
-def encode_text(text: str) -> bytes:
-    """The inverse of `decoded`."""
-    return text.encode(errors="surrogateescape")
+    options = re2.Options()
+    options.log_errors = False
+    try:
+        # RE2 has (?<name>…) since 2023; TensorFlow contains an earlier one
+        if any(found[0] == b"(?<" for found in _PATTERN_TOKENS.finditer(pattern)):
+            raise re2.error("invalid perl operator: (?<")
+        return re2.compile(pattern, options)
+    except re2.error as error:
+        reason = error.args[0]
+        if isinstance(reason, bytes):
+            reason = reason.decode(errors="replace")
+        message = f"Invalid pattern: {pattern.decode(errors='replace')}, error: {reason}"
+        raise OpError(message) from None
 
 
 def full_matches(texts: Any, pattern: bytes) -> Any:
-    """Which of the strings match as a whole."""
+    """True for each string that matches from its start to its end."""
     expression = compile_pattern(pattern)
-    found = [expression.fullmatch(decode_text(text)) is not None for text in texts.ravel().tolist()]
+    found = [expression.fullmatch(text) is not None for text in texts.ravel().tolist()]
     return np.array(found, np.bool_).reshape(texts.shape)
 
 
 class RegexRewrite(NamedTuple):
-    """A replacement: literal text and numbers of groups; `whole` is false if it ends ill."""
+    """A parsed replacement: literal text and group numbers, up to the first invalid escape."""
 
-    parts: tuple[str | int, ...]
-    whole: bool
+    parts: tuple[bytes | int, ...]
+    is_valid: bool
+    groups: int  # the greatest group number, also after an invalid escape
 
-    @property
-    def groups(self) -> int:
-        """The greatest group that it names."""
-        return max((part for part in self.parts if isinstance(part, int)), default=0)
-
-    def of(self, found: re.Match[str]) -> str:
-        """What stands in the place of a match."""
-        return "".join(part if isinstance(part, str) else found[part] or "" for part in self.parts)
+    def expand(self, found: Any) -> bytes:
+        """The replacement of one match; a group that did not take part is empty."""
+        return b"".join(part if type(part) is bytes else found[part] or b"" for part in self.parts)
 
 
 @lru_cache(maxsize=256)
 def parse_rewrite(text: bytes) -> RegexRewrite:
-    """A replacement, read; after an ill escape nothing more is read."""
-    parts: list[str | int] = []
-    pieces = re.split(r"(\\.?)", decode_text(text), flags=re.DOTALL)
+    """Parse a replacement with `\\0` to `\\9` for groups and `\\\\` for a backslash."""
+    parts: list[bytes | int] = []
+    pieces = re.split(rb"(\\.?)", text, flags=re.DOTALL)
+    groups = max((int(piece[1:]) for piece in pieces[1::2] if piece[1:].isdigit()), default=0)
     for piece in pieces:
-        if not piece.startswith("\\"):
+        if not piece.startswith(b"\\"):
             parts.append(piece)
-        elif piece[1:].isdigit() and piece[1:].isascii():
+        elif piece[1:].isdigit():
             parts.append(int(piece[1:]))
-        elif piece == "\\\\":
-            parts.append("\\")
+        elif piece == b"\\\\":
+            parts.append(b"\\")
         else:
-            return RegexRewrite(tuple(parts), False)
-    return RegexRewrite(tuple(parts), True)
+            return RegexRewrite(tuple(parts), False, groups)
+    return RegexRewrite(tuple(parts), True, groups)
 
 
 def replace_matches(pattern: bytes, rewrite: bytes, text: bytes, everywhere: bool) -> bytes:
-    """A string with its matches rewritten; no match is empty where the one before it ended."""
+    """Replace the first match or all, as RE2's Replace and GlobalReplace.
+
+    An empty match directly after another match is skipped.
+    """
     expression, template = compile_pattern(pattern), parse_rewrite(rewrite)
     if template.groups > expression.groups:
         return text
-    source, out, place, last = decode_text(text), [], 0, -1
     if not everywhere:
-        found = expression.search(source)
-        if not found or not template.whole:
+        found = expression.search(text)
+        if not found or not template.is_valid:
             return text
-        return encode_text(source[: found.start()] + template.of(found) + source[found.end() :])
-    while place <= len(source) and (found := expression.search(source, place)):
-        out.append(source[place : found.start()])
-        if found.start() == found.end() == last:
-            out.append(source[last : last + 1])
-            place = last + 1
+        return text[: found.start()] + template.expand(found) + text[found.end() :]
+    out: list[bytes] = []
+    position, last_end = 0, -1
+    while position <= len(text) and (found := expression.search(text, position)):
+        out.append(text[position : found.start()])
+        if found.start() == found.end() == last_end:
+            position = last_end + _character_size(text, last_end)
+            out.append(text[last_end:position])
             continue
-        out.append(template.of(found))
-        place = last = found.end()
-    return encode_text("".join(out) + source[place:])
+        out.append(template.expand(found))
+        position = last_end = found.end()
+    return b"".join(out) + text[position:]
+
+
+def _character_size(text: bytes, start: int) -> int:
+    """The number of bytes of a UTF-8 character; 1 where the text is not UTF-8, or ends."""
+    for size in range(1, 5):
+        try:
+            text[start : start + size].decode()
+        except UnicodeDecodeError:
+            continue
+        return size
+    return 1
 
 
 class RegexFullMatch(SameShape):
-    """Whether each string matches a pattern as a whole."""
+    """True for each string that matches a pattern as a whole."""
 
     signature = "input: string, pattern: string -> output: bool"
     compilation = CompilerSupport(traceable=False)
@@ -101,7 +127,7 @@ class RegexFullMatch(SameShape):
 
 
 class StaticRegexFullMatch(SameShape):
-    """Whether each string matches a pattern, known beforehand, as a whole."""
+    """True for each string that matches a constant pattern as a whole."""
 
     signature = "input: string -> output: bool"
     attrs = "pattern: string"
@@ -115,7 +141,7 @@ class StaticRegexFullMatch(SameShape):
 
 
 class RegexReplace(SameShape):
-    """Each string with what matches a pattern rewritten."""
+    """Replace the matches of a pattern in each string."""
 
     signature = "input: string, pattern: string, rewrite: string -> output: string"
     attrs = "replace_global: bool = true"
@@ -134,7 +160,7 @@ class RegexReplace(SameShape):
 
 
 class StaticRegexReplace(SameShape):
-    """Each string with what matches a pattern, known beforehand, rewritten."""
+    """Replace the matches of a constant pattern in each string."""
 
     signature = "input: string -> output: string"
     attrs = "pattern: string, rewrite: string, replace_global: bool = true"
@@ -151,7 +177,7 @@ class StaticRegexReplace(SameShape):
 
 
 def scalar_string(value: Any, what: str) -> bytes:
-    """The string of a scalar. Raises OpError where it is none."""
+    """The string of a scalar. Raises OpError for any other shape."""
     if value.ndim:
         message = f"{what} must be scalar, but received {list(value.shape)}"
         raise OpError(message)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class SideEffects:
     """State, randomness, and input/output of an op."""
 
@@ -17,7 +17,7 @@ class SideEffects:
     is_input: bool = False  # meant to be fed; must be fed if it has no input of its own
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class HostPlacement:
     """Devices and memory that an op needs.
 
@@ -32,7 +32,7 @@ class HostPlacement:
     swap_role: str = ""  # push, pop: the stack of input 0 may be swapped to the host and back
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class CompilerSupport:
     """Kernels of an op: in cfgraph, traced by jax, and in TensorFlow's XLA.
 
@@ -48,7 +48,7 @@ class CompilerSupport:
     row_operation: str = ""  # operation on the rows of an array that a compiled list becomes
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Aliasing:
     """Outputs of an op that are, or consist of, its inputs."""
 
@@ -58,7 +58,7 @@ class Aliasing:
     reads_region: bool = False  # reads only that region of input 0 that it returns
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class AlgebraicFacts:
     """Algebraic properties of an op as a function."""
 
@@ -68,7 +68,7 @@ class AlgebraicFacts:
     boolean_semantics: str = ""  # not, and, or, equal, differ, truth: as a predicate
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class FunctionCalls:
     """Functions that an op calls."""
 
