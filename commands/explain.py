@@ -35,7 +35,7 @@ def main(
             help="Node, tensor, or frame path of a loop, such as /while_context.",
         ),
     ] = None,
-    other: Annotated[
+    target: Annotated[
         str | None,
         typer.Argument(
             metavar="[NODE]",
@@ -60,13 +60,13 @@ def main(
 
         explain_code(graph, json, color)
         return
-    if other is not None:
+    if target is not None:
         from cfgraph.console.explain_pair import explain_pair
 
         explain_pair(
             graph,
             subject,
-            other,
+            target,
             ran=run or bool(feed or init or variables),
             json=json,
             color=color,

@@ -50,20 +50,22 @@ def main(
     color: options.ColorChoice = options.Color.auto,
 ) -> None:
     """Run a graph and print the fetched values."""
-    from cfgraph.console import run_request as of
+    from cfgraph.console import run_request
     from cfgraph.console.run import run
 
-    wanted = of.FeedFetchOptions(feed, feeds, fetch, target, init, out, out_dir, variables)
-    expected = of.ExpectedValues(expect, rtol, atol)
-    watched = of.ObserverOptions(tap, trace, trace_out, timeline, html)
+    observers = run_request.ObserverOptions(tap, trace, trace_out, timeline, html)
     if html is not None:
         from cfgraph.console.picture.run_page import RunPage
 
-        watched = replace(watched, page=RunPage)
-    limits = of.RunLimits(timeout, max_iterations, seed, schedule, schedule_seed)
-    places = of.DeviceOptions(devices, soft, rules, place, memory, swap_above, gpu)
-    style = of.PrintOptions(json, full, quiet, color)
-    timing = of.ClockOptions(clock, costs, until_iteration, no_values, calibrate)
-    clusters = of.ClusteringOptions(jit, engine, lazy, regions)
-    asked = of.RunOptions(wanted, expected, watched, limits, places, style, timing, clusters)
-    raise options.Exit(run(graph, asked))
+        observers = replace(observers, page=RunPage)
+    request = run_request.RunOptions(
+        run_request.FeedFetchOptions(feed, feeds, fetch, target, init, out, out_dir, variables),
+        run_request.ExpectedValues(expect, rtol, atol),
+        observers,
+        run_request.RunLimits(timeout, max_iterations, seed, schedule, schedule_seed),
+        run_request.DeviceOptions(devices, soft, rules, place, memory, swap_above, gpu),
+        run_request.PrintOptions(json, full, quiet, color),
+        run_request.ClockOptions(clock, costs, until_iteration, no_values, calibrate),
+        run_request.ClusteringOptions(jit, engine, lazy, regions),
+    )
+    raise options.Exit(run(graph, request))

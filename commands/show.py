@@ -38,13 +38,15 @@ def main(
     """Summarize a graph and suggest the next command."""
     from cfgraph.console.show import SECTIONS, ShowOptions, show
 
-    asked = (nodes, ops, frames, functions, devices)
-    sections = tuple(name for name, wanted in zip(SECTIONS, asked, strict=True) if wanted)
+    flags = (nodes, ops, frames, functions, devices)
+    sections = tuple(name for name, wanted in zip(SECTIONS, flags, strict=True) if wanted)
     format = "json" if json else format
-    pictures = None
+    picture_files = None
     if html or svg:
         from cfgraph.console.picture.show_pictures import PictureFiles
 
-        pictures = PictureFiles(html, svg, deadness)
-    asked_for = ShowOptions(sections, node, tuple(filter), format, full, color, deadness, pictures)
-    show(graph, asked_for)
+        picture_files = PictureFiles(html, svg, deadness)
+    request = ShowOptions(
+        sections, node, tuple(filter), format, full, color, deadness, picture_files
+    )
+    show(graph, request)

@@ -146,16 +146,24 @@ def _print_finding(out: Page, path: str, finding: Finding) -> None:
 
 def _counts_text(report: CheckReport) -> str:
     counts = [(level, report.count(level)) for level in LEVELS]
-    told = [f"{count} {level}{'s' * (count > 1)}" for level, count in counts if count]
-    return ", ".join(told) or "no findings"
+    counted = [f"{count} {level}{'s' * (count > 1)}" for level, count in counts if count]
+    return ", ".join(counted) or "no findings"
 
 
 def _findings_table(checked: Sequence[CheckedGraph]) -> OutputTable:
     keys = ("path", "level", "code", "node", "frame", "message", "hint")
     rows: list[Sequence[Any]] = [
-        (item.path, found.level, found.code, found.node, found.frame, found.message, found.hint)
+        (
+            item.path,
+            finding.level,
+            finding.code,
+            finding.node,
+            finding.frame,
+            finding.message,
+            finding.hint,
+        )
         for item in checked
-        for found in item.report.findings
+        for finding in item.report.findings
     ]
     return OutputTable([Column(key) for key in keys], rows)
 
@@ -164,8 +172,8 @@ def _print_json(checked: Sequence[CheckedGraph], code: int) -> None:
     findings = []
     for item in checked:
         for finding in item.report.findings:
-            told = finding.to_json()
-            findings.append({**told, "where": {"path": item.path, **told["where"]}})
+            member = finding.to_json()
+            findings.append({**member, "where": {"path": item.path, **member["where"]}})
     failures = [item.failure for item in checked if item.failure is not None]
     print_document(
         "check",

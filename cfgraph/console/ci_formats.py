@@ -132,8 +132,10 @@ def _add_suite(top: Any, command: str, subject: FindingSubject, bad: Sequence[st
         if item is None:
             continue
         if item.level in bad:
-            told = {"type": item.code or item.level, "message": _xml_text(item.message)}
-            ElementTree.SubElement(case, "failure", told).text = _xml_text(_full_message(item))
+            attributes = {"type": item.code or item.level, "message": _xml_text(item.message)}
+            ElementTree.SubElement(case, "failure", attributes).text = _xml_text(
+                _full_message(item)
+            )
         else:
             output = ElementTree.SubElement(case, "system-out")
             output.text = _xml_text(f"{item.level}: {_full_message(item)}")
@@ -144,7 +146,7 @@ def _junit_cases(command: str, subject: FindingSubject) -> Iterator[tuple[str, F
     if not subject.findings:
         yield command, None
     for item in subject.findings:
-        yield " ".join(part for part in (item.code, item.node) if part) or command, item
+        yield " ".join(word for word in (item.code, item.node) if word) or command, item
 
 
 def _set_counts(element: Any, cases: Sequence[Any]) -> None:

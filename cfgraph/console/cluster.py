@@ -70,16 +70,16 @@ def _clusters_table(report: Clustering) -> OutputTable:
     ]
     rows = [
         (
-            one.name,
-            len(one.nodes),
-            len(one.copies),
-            one.constants + one.arguments + one.resources,
-            one.results,
-            one.frame if one.frame != "/" else "",
-            one.device,
-            _frequent_ops(one.ops),
+            formed.name,
+            len(formed.nodes),
+            len(formed.copies),
+            formed.constants + formed.arguments + formed.resources,
+            formed.results,
+            formed.frame if formed.frame != "/" else "",
+            formed.device,
+            _frequent_ops(formed.ops),
         )
-        for one in report.clusters
+        for formed in report.clusters
     ]
     return OutputTable(columns, [*rows])
 
@@ -89,18 +89,18 @@ def _conditions_table(report: Clustering) -> OutputTable:
 
     Clusters that are live together are told of once.
     """
-    together: dict[str, list[str]] = {}
-    for one in report.clusters:
-        if one.condition != _ALWAYS_LIVE:
-            together.setdefault(one.condition, []).append(one.name)
-    rows = [(", ".join(names), condition) for condition, names in together.items()]
+    names_by_condition: dict[str, list[str]] = {}
+    for formed in report.clusters:
+        if formed.condition != _ALWAYS_LIVE:
+            names_by_condition.setdefault(formed.condition, []).append(formed.name)
+    rows = [(", ".join(names), condition) for condition, names in names_by_condition.items()]
     return OutputTable([Column("cluster"), Column("condition")], [*rows])
 
 
 def _frequent_ops(ops: Mapping[str, int]) -> str:
     often = sorted(ops.items(), key=lambda item: (-item[1], item[0]))
-    told = [f"{op} {count}" if count > 1 else op for op, count in often[:_MAX_OPS]]
-    return ", ".join([*told, *(["…"] if len(often) > _MAX_OPS else [])])
+    shown = [f"{op} {count}" if count > 1 else op for op, count in often[:_MAX_OPS]]
+    return ", ".join([*shown, *(["…"] if len(often) > _MAX_OPS else [])])
 
 
 def _reasons_table(report: Clustering, reasons: Mapping[str, int]) -> OutputTable:
@@ -117,8 +117,8 @@ def _reasons_table(report: Clustering, reasons: Mapping[str, int]) -> OutputTabl
 def print_regions(out: Page, report: Clustering) -> None:
     """The loops, conditionals, stacks and arrays that were looked at, and what became of them."""
     out.line()
-    raised = sum(one.replacement is not None for one in report.regions)
-    out.heading("regions", f"{raised} of {len(report.regions)} in clusters")
+    clustered = sum(region.replacement is not None for region in report.regions)
+    out.heading("regions", f"{clustered} of {len(report.regions)} in clusters")
     columns = [
         Column("kind"),
         Column("region"),
@@ -127,10 +127,11 @@ def print_regions(out: Page, report: Clustering) -> None:
         Column("detail"),
     ]
     rows = [
-        (one.kind, one.name, len(one.ops), *_reason_cells(one.reason)) for one in report.regions
+        (region.kind, region.name, len(region.ops), *_reason_cells(region.reason))
+        for region in report.regions
     ]
     out.table(OutputTable(columns, [*rows]))
-    kinds = [one.reason.kind for one in report.regions if one.reason is not None]
+    kinds = [region.reason.kind for region in report.regions if region.reason is not None]
     for kind, count in Counter(kinds).most_common():
         out.line(f"  {kind} {count}: {REGION_REASONS.get(kind) or NODE_REASONS[kind]}", "dim")
 
@@ -273,7 +274,7 @@ def cluster_file(
 
 
 def _split_all(texts: Sequence[str]) -> tuple[str, ...]:
-    return tuple(part for text in texts for part in split_list(text))
+    return tuple(item for text in texts for item in split_list(text))
 
 
 def _require_distinct_outputs(request: ClusterOptions, outputs: OutputOptions) -> None:
@@ -311,22 +312,22 @@ def _summary_json(report: Clustering) -> dict[str, Any]:
 
 
 def _result_json(report: Clustering, request: ClusterOptions) -> dict[str, Any]:
-    told: dict[str, Any] = {
+    result: dict[str, Any] = {
         "clusters": report.clusters,
         "absorbed": report.absorbed,
         "outside": report.histogram(),
         "warnings": report.warnings,
     }
     if request.regions:
-        told["regions"] = report.regions
+        result["regions"] = report.regions
     if request.explain:
-        told["nodes"] = [
+        result["nodes"] = [
             {"name": name, "op": report.op_of[name], **reason.to_json()}
             for name, reason in report.outside.items()
         ]
-        told["edges"] = report.edges
-        told["edge_reasons"] = report.edge_histogram()
-        told["gains"] = report.gains
+        result["edges"] = report.edges
+        result["edge_reasons"] = report.edge_histogram()
+        result["gains"] = report.gains
     if report.what_if is not None:
-        told["what_if"] = report.what_if
-    return told
+        result["what_if"] = report.what_if
+    return result

@@ -33,22 +33,22 @@ def convert(
         message = "the JSON document is written to standard output"
         raise UsageError(message, hint="write the graph to a file: -o FILE")
     source = read_graph(path, from_format, quiet)
-    found = diff(source.graph, _round_trip(source.graph, output, to)) if verify else GraphDiff()
-    written = None if found else write_graph(source.graph, output, to, quiet=quiet)
-    if found:
+    changes = diff(source.graph, _round_trip(source.graph, output, to)) if verify else GraphDiff()
+    written = None if changes else write_graph(source.graph, output, to, quiet=quiet)
+    if changes:
         out = page(stream=sys.stderr)
         out.heading("verify", "the input, and the result read back")
-        print_diff(out, found, (source, source), False)
+        print_diff(out, changes, (source, source), False)
         out.line("nothing was written", "red")
     elif verify:
         note("verify: the result reads back as the same graph", quiet)
     if json:
         artifacts = [artifact("graph", written)] if written else []
-        result = {"verify": diff_json(found) if verify else None}
-        code = int(bool(found))
+        result = {"verify": diff_json(changes) if verify else None}
+        code = int(bool(changes))
         inputs = [source.to_json()]
         print_document("convert", inputs=inputs, result=result, artifacts=artifacts, exit_code=code)
-    return int(bool(found))
+    return int(bool(changes))
 
 
 def _round_trip(graph: Graph, output: str | None, to: str | None) -> Graph:

@@ -25,48 +25,50 @@ MAX_SHOWN: Final = 20
 _MAX_VALUE: Final = 60
 
 
-def nodes_summary(found: GraphDiff) -> dict[str, int]:
+def nodes_summary(delta: GraphDiff) -> dict[str, int]:
     """How much differs."""
-    nodes = found.nodes
+    nodes = delta.nodes
     return {
         "added": len(nodes.added),
         "removed": len(nodes.removed),
         "changed": len(nodes.changed),
-        "functions_added": len(found.functions_added),
-        "functions_removed": len(found.functions_removed),
-        "functions_changed": len(found.functions_changed),
+        "functions_added": len(delta.functions_added),
+        "functions_removed": len(delta.functions_removed),
+        "functions_changed": len(delta.functions_changed),
     }
 
 
-def print_diff(out: Page, found: GraphDiff, sources: Sequence[Source], full: bool) -> None:
+def print_diff(out: Page, delta: GraphDiff, sources: Sequence[Source], full: bool) -> None:
     """Removed, added and changed nodes, of these the parts alone that differ."""
-    if not found:
+    if not delta:
         count = len(sources[0].graph)
         out.line(f"no differences in {count} node{'s' * (count != 1)}", "green")
         return
     for sign, source in zip("-+", sources, strict=True):
         out.line(f"{sign * 3} {source.path} ({len(source.graph)} nodes)", "bold")
     printer = _DiffPrinter(out, full)
-    printer.nodes(found.nodes)
-    for sign, names in (("-", found.functions_removed), ("+", found.functions_added)):
+    printer.nodes(delta.nodes)
+    for sign, names in (("-", delta.functions_removed), ("+", delta.functions_added)):
         printer.several(sign, names, lambda name: f"function {name}")
-    for function in found.functions_changed:
+    for function in delta.functions_changed:
         out.line(f"~ function {function.name}", "yellow")
         inner = _DiffPrinter(out, full, "    ")
         inner.parts(function.changes)
         inner.nodes(function.nodes)
         if not function.changes and not function.nodes:
             out.line("    the body is invalid; see `cfgraph check`", "dim")
-    printer.parts(found.changes)
-    out.line(f"{_difference_text(found)}", "bold")
+    printer.parts(delta.changes)
+    out.line(f"{_difference_text(delta)}", "bold")
 
 
-def _difference_text(found: GraphDiff) -> str:
-    counts = [(count, _COUNT_NOUNS[key]) for key, count in nodes_summary(found).items() if count]
-    words = [f"{count} {one if count == 1 else more}" for count, (one, more) in counts]
-    if found.nodes.reordered:
+def _difference_text(delta: GraphDiff) -> str:
+    counts = [(count, _COUNT_NOUNS[key]) for key, count in nodes_summary(delta).items() if count]
+    words = [
+        f"{count} {singular if count == 1 else plural}" for count, (singular, plural) in counts
+    ]
+    if delta.nodes.reordered:
         words.append("different node order (--ignore order)")
-    if found.changes:
+    if delta.changes:
         words.append("properties of the whole graph")
     return ", ".join(words) or "the same nodes"
 
@@ -89,19 +91,19 @@ class _DiffPrinter:
         self.indent = indent
         self.values = AttrPrinter()
 
-    def nodes(self, found: NodesDiff) -> None:
+    def nodes(self, delta: NodesDiff) -> None:
         """The nodes that differ."""
-        self.several("-", found.removed, self.node)
-        self.several("+", found.added, self.node)
-        for item in self.capped("~", found.changed):
+        self.several("-", delta.removed, self.node)
+        self.several("+", delta.added, self.node)
+        for item in self.capped("~", delta.changed):
             self.changed(item)
-        if found.reordered and self.indent:
+        if delta.reordered and self.indent:
             self.out.line(f"{self.indent}different node order", "dim")
 
-    def several(self, sign: str, items: Sequence[Any], told: Callable[[Any], str]) -> None:
+    def several(self, sign: str, items: Sequence[Any], describe: Callable[[Any], str]) -> None:
         """Lines with a sign before them."""
         for item in self.capped(sign, items):
-            self.out.line(f"{self.indent}{sign} {told(item)}", _STYLES[sign])
+            self.out.line(f"{self.indent}{sign} {describe(item)}", _STYLES[sign])
 
     def capped(self, sign: str, items: Sequence[Any]) -> Iterator[Any]:
         """The first ones, and how many more there are."""
@@ -115,8 +117,8 @@ class _DiffPrinter:
         """A node in one line."""
         inputs = [item.name if item.port else item.node.name for item in node.inputs]
         inputs += [f"^{item.name}" for item in node.controls]
-        told = node.attrs if self.full else significant_attrs(node)
-        attrs = ", ".join(f"{key}={self.side(value)}" for key, value in told.items())
+        shown = node.attrs if self.full else significant_attrs(node)
+        attrs = ", ".join(f"{key}={self.side(value)}" for key, value in shown.items())
         line = f"{node.name} = {node.op}({', '.join(inputs)})"
         line += f" {{{attrs}}}" if attrs else ""
         return f"{line} on {node.device}" if node.device else line
@@ -178,32 +180,32 @@ def attr_text(value: Any, printer: AttrPrinter) -> str:
     return "" if value is None else printer.value_text(value)
 
 
-def diff_json(found: GraphDiff) -> dict[str, Any]:
+def diff_json(delta: GraphDiff) -> dict[str, Any]:
     """The differences as a member of a command's JSON document."""
     printer = AttrPrinter()
     return {
-        "equal": not found,
-        **_nodes_json(found.nodes, printer),
+        "equal": not delta,
+        **_nodes_json(delta.nodes, printer),
         "functions": {
-            "added": found.functions_added,
-            "removed": found.functions_removed,
+            "added": delta.functions_added,
+            "removed": delta.functions_removed,
             "changed": [
                 {
                     "name": item.name,
                     "changes": changes_json(item.changes, printer),
                     **_nodes_json(item.nodes, printer),
                 }
-                for item in found.functions_changed
+                for item in delta.functions_changed
             ],
         },
-        "changes": changes_json(found.changes, printer),
+        "changes": changes_json(delta.changes, printer),
     }
 
 
-def _nodes_json(found: NodesDiff, printer: AttrPrinter) -> dict[str, Any]:
+def _nodes_json(delta: NodesDiff, printer: AttrPrinter) -> dict[str, Any]:
     return {
-        "added": [{"node": node.name, "op": node.op} for node in found.added],
-        "removed": [{"node": node.name, "op": node.op} for node in found.removed],
+        "added": [{"node": node.name, "op": node.op} for node in delta.added],
+        "removed": [{"node": node.name, "op": node.op} for node in delta.removed],
         "changed": [
             {
                 "node": item.before.name,
@@ -211,10 +213,10 @@ def _nodes_json(found: NodesDiff, printer: AttrPrinter) -> dict[str, Any]:
                 "op": item.after.op,
                 "changes": changes_json(item.changes, printer),
             }
-            for item in found.changed
+            for item in delta.changed
         ],
-        "renamed": dict(found.renamed),
-        "reordered": found.reordered,
+        "renamed": dict(delta.renamed),
+        "reordered": delta.reordered,
     }
 
 
@@ -285,18 +287,18 @@ def _require_compatible_options(options: DiffOptions) -> None:
 
 def compare_nodes(sources: SourcePair, options: DiffOptions) -> int:
     """Compare node by node."""
-    found = diff(sources[0].graph, sources[1].graph, by=options.by, ignore=options.ignore)
+    delta = diff(sources[0].graph, sources[1].graph, by=options.by, ignore=options.ignore)
     return print_diff_result(
         sources,
         options,
         DiffResult(
-            differs=bool(found),
-            findings=diff_findings(found, side_text),
+            differs=bool(delta),
+            findings=diff_findings(delta, side_text),
             document=lambda: {
-                "summary": nodes_summary(found),
-                "result": {"structure": diff_json(found), "runs": None},
+                "summary": nodes_summary(delta),
+                "result": {"structure": diff_json(delta), "runs": None},
             },
-            text=lambda: print_diff(page(options.color), found, sources, options.full),
+            text=lambda: print_diff(page(options.color), delta, sources, options.full),
         ),
     )
 
@@ -311,18 +313,18 @@ class DiffResult:
     text: Callable[[], None]
 
 
-def print_diff_result(sources: SourcePair, options: DiffOptions, answer: DiffResult) -> int:
+def print_diff_result(sources: SourcePair, options: DiffOptions, result: DiffResult) -> int:
     """Print in the format that was asked for; returns the exit code.
 
     For a CI service the second graph is the one that is looked at.
     """
-    code = int(answer.differs)
+    code = int(result.differs)
     if options.format in CI_FORMATS:
-        subject = FindingSubject(sources[1].path, answer.findings)
+        subject = FindingSubject(sources[1].path, result.findings)
         print(CI_FORMATS[options.format]("diff", [subject], "error"), end="")
     elif options.format == "json":
-        members = {"inputs": sources, "findings": answer.findings, "exit_code": code}
-        print_document("diff", **members, **answer.document())
+        members = {"inputs": sources, "findings": result.findings, "exit_code": code}
+        print_document("diff", **members, **result.document())
     else:
-        answer.text()
+        result.text()
     return code

@@ -44,34 +44,34 @@ from cfgraph.runtime.fetches import Fetches
 _MAX_SIZE_DIGITS: Final = 10
 
 
-def comparison_options(given: RunInputs, source: Source, quiet: bool) -> ComparisonRunOptions:
+def comparison_options(inputs: RunInputs, source: Source, quiet: bool) -> ComparisonRunOptions:
     """What is given, understood. Raises UsageError for what does not fit the graph."""
     graph = source.graph
-    asked = Fetches(graph)
-    for name in given.fetches:
-        asked.fetch(name)
-    for name in given.targets:
-        asked.target(name)
-    inits = [graph[name.removeprefix("^")] for name in given.inits]
-    named = [*(item.node for item in asked.tensors), *asked.targets]
-    wanted = [*named, *inits] if named else None
-    limit = given.max_iterations
+    request = Fetches(graph)
+    for name in inputs.fetches:
+        request.fetch(name)
+    for name in inputs.targets:
+        request.target(name)
+    inits = [graph[name.removeprefix("^")] for name in inputs.inits]
+    named = [*(item.node for item in request.tensors), *request.targets]
+    needed = [*named, *inits] if named else None
+    limit = inputs.max_iterations
     setting = SampleOptions(
-        read_feeds(graph, given.feeds, given.archives, given.seed or 0),
-        tuple(given.inits),
-        read_sizes(graph, given.sizes),
+        read_feeds(graph, inputs.feeds, inputs.archives, inputs.seed or 0),
+        tuple(inputs.inits),
+        read_sizes(graph, inputs.sizes),
         DEFAULT_MAX_ITERATIONS if limit is None else limit,
-        given.timeout,
-        VariableSource(given.variables, quiet).state(source, wanted),
+        inputs.timeout,
+        VariableSource(inputs.variables, quiet).state(source, needed),
     )
     return ComparisonRunOptions(
         setting,
-        tuple(item.name for item in asked.tensors),
-        tuple(node.name for node in asked.targets),
-        DEFAULT_CASES if given.cases is None else given.cases,
-        given.seed or 0,
-        given.rtol,
-        given.atol,
+        tuple(item.name for item in request.tensors),
+        tuple(node.name for node in request.targets),
+        DEFAULT_CASES if inputs.cases is None else inputs.cases,
+        inputs.seed or 0,
+        inputs.rtol,
+        inputs.atol,
     )
 
 
@@ -80,17 +80,17 @@ def read_sizes(graph: Graph, texts: Iterable[str]) -> DimensionSizes:
 
     Raises UsageError for what is neither.
     """
-    default, of = DimensionSizes().default, {}
+    default, by_name = DimensionSizes().default, {}
     for text in texts:
         name, sign, numbers = text.rpartition("=")
-        found = tuple(_parse_size(text, number) for number in split_list(numbers))
-        if sign and found:
-            of[graph.tensor(name).name] = found
-        elif len(found) == 1:
-            (default,) = found
+        sizes = tuple(_parse_size(text, number) for number in split_list(numbers))
+        if sign and sizes:
+            by_name[graph.tensor(name).name] = sizes
+        elif len(sizes) == 1:
+            (default,) = sizes
         else:
             raise _size_error(text)
-    return DimensionSizes(default, of)
+    return DimensionSizes(default, by_name)
 
 
 def _parse_size(text: str, number: str) -> int:
@@ -107,39 +107,39 @@ MAX_DIFFERENCES: Final = 10
 _MAX_FEED_ELEMENTS: Final = 32
 
 
-def print_runs(out: Page, found: RunDiff, graphs: Sequence[Graph], full: bool = False) -> None:
+def print_runs(out: Page, delta: RunDiff, graphs: Sequence[Graph], full: bool = False) -> None:
     """What differs, the first wrong node, and the inputs; or that nothing does."""
-    if found.lowered:
+    if delta.lowered:
         out.line(
             "A was lowered before the run: not all of its functions can be called directly",
             "yellow",
         )
         out.line("  mistakes of lowering itself are therefore not detected")
-    for name in found.missing:
+    for name in delta.missing:
         out.line(f"{name}: missing in B", "red")
-    if not found:
-        out.line(f"no differences: {_agreement_text(found)}", "green")
+    if not delta:
+        out.line(f"no differences: {_agreement_text(delta)}", "green")
         return
-    if not found.gaps and not found.failure:
-        out.line(f"everything else agrees: {_agreement_text(found)}", "dim")
+    if not delta.gaps and not delta.failure:
+        out.line(f"everything else agrees: {_agreement_text(delta)}", "dim")
         return
-    for gap in found.gaps if full else found.gaps[:MAX_DIFFERENCES]:
+    for gap in delta.gaps if full else delta.gaps[:MAX_DIFFERENCES]:
         _print_difference(out, gap)
-    if len(found.gaps) > MAX_DIFFERENCES and not full:
-        out.line(f"and {len(found.gaps) - MAX_DIFFERENCES} more; --full prints them", "dim")
-    if found.failure is not None:
-        out.line(f"B fails: {found.failure.message}", "red")
-        if where := found.failure.where():
+    if len(delta.gaps) > MAX_DIFFERENCES and not full:
+        out.line(f"and {len(delta.gaps) - MAX_DIFFERENCES} more; --full prints them", "dim")
+    if delta.failure is not None:
+        out.line(f"B fails: {delta.failure.message}", "red")
+        if where := delta.failure.where():
             out.line(f"  at {where}")
-    print_first_divergence(out, found.first, graphs)
-    inputs = "".join(f" --feed {shlex.quote(_feed_text(*item))}" for item in found.inputs.items())
-    out.line(f"found in case {found.cases}{inputs and ', with'}{inputs}", "dim")
+    print_first_divergence(out, delta.first, graphs)
+    inputs = "".join(f" --feed {shlex.quote(_feed_text(*item))}" for item in delta.inputs.items())
+    out.line(f"found in case {delta.cases}{inputs and ', with'}{inputs}", "dim")
 
 
-def _agreement_text(found: RunDiff) -> str:
-    count = len(found.fetches)
+def _agreement_text(delta: RunDiff) -> str:
+    count = len(delta.fetches)
     what = f"{count} fetch{'es' * (count != 1)}" if count else "the runs"
-    return f"{what} agree in {found.cases} case{'s' * (found.cases != 1)}"
+    return f"{what} agree in {delta.cases} case{'s' * (delta.cases != 1)}"
 
 
 def _print_difference(out: Page, gap: ValueMismatch) -> None:
@@ -192,21 +192,21 @@ def node_changes(name: str, graphs: Sequence[Graph]) -> tuple[Change, ...]:
     return next((item.changes for item in changed if item.before.name == name), ())
 
 
-def runs_summary(found: RunDiff) -> dict[str, int]:
+def runs_summary(delta: RunDiff) -> dict[str, int]:
     """How much was compared, and how much differs."""
-    differ = len(found.missing) + len(found.gaps) + (found.failure is not None)
-    return {"fetches": len(found.fetches), "cases": found.cases, "differences": differ}
+    differ = len(delta.missing) + len(delta.gaps) + (delta.failure is not None)
+    return {"fetches": len(delta.fetches), "cases": delta.cases, "differences": differ}
 
 
-def runs_json(found: RunDiff, graphs: Sequence[Graph], full: bool = False) -> dict[str, Any]:
+def runs_json(delta: RunDiff, graphs: Sequence[Graph], full: bool = False) -> dict[str, Any]:
     """How the runs compare, as a member of a command's JSON document."""
-    first = found.first
+    first = delta.first
     return {
-        "equal": not found,
-        "cases": found.cases,
-        "fetches": found.fetches,
-        "not_in_b": found.missing,
-        "lowered": found.lowered,
+        "equal": not delta,
+        "cases": delta.cases,
+        "fetches": delta.fetches,
+        "not_in_b": delta.missing,
+        "lowered": delta.lowered,
         "differences": [
             {
                 "what": gap.what,
@@ -214,9 +214,9 @@ def runs_json(found: RunDiff, graphs: Sequence[Graph], full: bool = False) -> di
                 "a": _run_side_json(gap.before, full),
                 "b": _run_side_json(gap.after, full),
             }
-            for gap in found.gaps
+            for gap in delta.gaps
         ],
-        "failure": found.failure.to_json() if found.failure else None,
+        "failure": delta.failure.to_json() if delta.failure else None,
         "first": None
         if first is None
         else {
@@ -225,7 +225,7 @@ def runs_json(found: RunDiff, graphs: Sequence[Graph], full: bool = False) -> di
             "b": _run_side_json(first.after, full),
             "changes": changes_json(node_changes(first.node, graphs)),
         },
-        "inputs": {name: value_json(value, full) for name, value in found.inputs.items()},
+        "inputs": {name: value_json(value, full) for name, value in delta.inputs.items()},
     }
 
 
@@ -238,37 +238,37 @@ def compare_by_run(sources: SourcePair, options: DiffOptions) -> int:
     for source in sources:
         require_single_stdin(source, options.inputs.feeds)
     graphs = sources[0].graph, sources[1].graph
-    found = compare_runs(*graphs, _pair_options(sources, options))
+    delta = compare_runs(*graphs, _pair_options(sources, options))
     return print_diff_result(
         sources,
         options,
         DiffResult(
-            differs=bool(found),
-            findings=run_findings(found, run_side_text),
+            differs=bool(delta),
+            findings=run_findings(delta, run_side_text),
             document=lambda: {
-                "summary": runs_summary(found),
-                "result": {"structure": None, "runs": runs_json(found, graphs, options.full)},
+                "summary": runs_summary(delta),
+                "result": {"structure": None, "runs": runs_json(delta, graphs, options.full)},
             },
-            text=lambda: print_runs(page(options.color), found, graphs, options.full),
+            text=lambda: print_runs(page(options.color), delta, graphs, options.full),
         ),
     )
 
 
 def _pair_options(sources: SourcePair, options: DiffOptions) -> ComparisonRunOptions:
     """What is asked for; variables that are beside one graph alone are those of both."""
-    asked = comparison_options(options.inputs, sources[0], options.quiet)
+    first = comparison_options(options.inputs, sources[0], options.quiet)
     if options.inputs.variables is not None:
-        return asked
+        return first
     graph = sources[1].graph
-    beside = VariableSource(quiet=options.quiet).state(sources[1], _requested_nodes(graph, asked))
-    if asked.setting.state is None:
-        return replace(asked, setting=replace(asked.setting, state=beside))
-    return replace(asked, state_of_b=beside)
+    second = VariableSource(quiet=options.quiet).state(sources[1], _requested_nodes(graph, first))
+    if first.setting.state is None:
+        return replace(first, setting=replace(first.setting, state=second))
+    return replace(first, state_of_b=second)
 
 
-def _requested_nodes(graph: Graph, asked: ComparisonRunOptions) -> list[Node] | None:
+def _requested_nodes(graph: Graph, request: ComparisonRunOptions) -> list[Node] | None:
     """What is run of a graph by name; None for its outputs."""
-    names = [*asked.fetches, *asked.targets, *asked.setting.inits]
+    names = [*request.fetches, *request.targets, *request.setting.inits]
     nodes = [graph.nodes.get(node_name(name)) for name in names]
-    named = asked.fetches or asked.targets
-    return [node for node in nodes if node is not None] if named else None
+    restricted = request.fetches or request.targets
+    return [node for node in nodes if node is not None] if restricted else None

@@ -39,7 +39,7 @@ def graph_dot(selections: Sequence[NodeSelection], deadness: bool = False) -> It
     lines: list[str] = []
     for selection in selections:
         lines += _frame_boxes(selection, ids, boxes, deadness)
-        boxes += len(selection.view.found.all)
+        boxes += len(selection.view.frames.all)
     for node in nodes:
         lines += _node_edges(node, ids)
     yield from _digraph(lines)
@@ -82,27 +82,27 @@ def _frame_boxes(
     selection: NodeSelection, ids: Mapping[Node, str], first: int, deadness: bool
 ) -> Iterator[str]:
     """Yield the nodes, those of a loop inside its box; boxes are numbered from `first`."""
-    view, found = selection.view, selection.view.found
+    view, frames = selection.view, selection.view.frames
     members: dict[Frame, list[Node]] = {}
     for node in selection.nodes:
-        members.setdefault(found.of[node], []).append(node)
+        members.setdefault(frames.of[node], []).append(node)
     children: dict[Frame | None, list[Frame]] = {}
-    for frame in found.all:
+    for frame in frames.all:
         children.setdefault(frame.parent, []).append(frame)
-    numbers = {frame: first + index for index, frame in enumerate(found.all)}
-    stack: list[tuple[Frame, bool]] = [(found.root, False)]
+    numbers = {frame: first + index for index, frame in enumerate(frames.all)}
+    stack: list[tuple[Frame, bool]] = [(frames.root, False)]
     while stack:
         frame, closing = stack.pop()
         indent = "  " * (frame.depth + 1)
         if closing:
             yield f"{indent[2:]}}}"
             continue
-        if frame is not found.root:
+        if frame is not frames.root:
             yield f"{indent[2:]}subgraph cluster_{numbers[frame]} {{"
             yield _box_label(indent, frame.name, _FRAME_STYLE)
             stack.append((frame, True))
         for node in members.get(frame, ()):
-            when = view.when[node] if deadness else None
+            when = view.liveness[node] if deadness else None
             yield indent + _node_statement(node, view.title(node), ids[node], when)
         stack.extend((child, False) for child in reversed(children.get(frame, [])))
 

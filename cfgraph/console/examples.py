@@ -88,9 +88,9 @@ def write_examples(folder: str) -> None:
         "power.pb": dumps(_power()),
         "rnn.pb": dumps(_rnn()),
     }
-    there = [name for name in files if os.path.lexists(os.path.join(folder, name))]
-    if there:
-        message = f"{folder!r} already contains {there[0]!r}"
+    existing = [name for name in files if os.path.lexists(os.path.join(folder, name))]
+    if existing:
+        message = f"{folder!r} already contains {existing[0]!r}"
         raise UsageError(message, hint="use an empty or a new folder")
     with StagedFiles() as staged:
         staged.make_folder(folder)

@@ -47,47 +47,48 @@ _NS_PER_SECOND: Final = 1e9
 class LoopExplanation:
     """A loop's critical cycle with the seconds of each node, and a run in virtual time."""
 
-    found: CriticalCycle
+    cycle: CriticalCycle
     cost: Callable[[Node], float]
-    seen: IterationTimes | None
+    measured: IterationTimes | None
 
     def to_json(self) -> dict[str, Any]:
         """The member `loop` of the document; times are nanoseconds."""
-        seen = self.seen
+        measured = self.measured
         return {
-            "frame": self.found.frame.path,
+            "frame": self.cycle.frame.path,
             "critical_cycle": [
                 {"name": item_name(item), "ns": round(self._seconds(item) * _NS_PER_SECOND)}
-                for item in self.found.chain
+                for item in self.cycle.chain
             ],
-            "iterations_of_the_cycle": self.found.rounds,
-            "cycle_ns": round(self.found.per_iteration * _NS_PER_SECOND),
-            "work_ns": round(self.found.work * _NS_PER_SECOND),
-            "share": round(self.found.share, 4),
-            "parallel_iterations": self.found.parallel,
+            "iterations_of_the_cycle": self.cycle.rounds,
+            "cycle_ns": round(self.cycle.per_iteration * _NS_PER_SECOND),
+            "work_ns": round(self.cycle.work * _NS_PER_SECOND),
+            "share": round(self.cycle.share, 4),
+            "parallel_iterations": self.cycle.parallel,
             "verdict": self.verdict,
-            "run": seen
+            "run": measured
             and {
-                "iterations": len(seen.spans),
-                "period_ns": seen.period and round(seen.period),
-                "at_once": seen.at_once,
-                "busiest": seen.busiest and {"device": seen.busiest[0], "share": seen.busiest[1]},
+                "iterations": len(measured.spans),
+                "period_ns": measured.period and round(measured.period),
+                "at_once": measured.at_once,
+                "busiest": measured.busiest
+                and {"device": measured.busiest[0], "share": measured.busiest[1]},
             },
         }
 
     @property
     def verdict(self) -> str:
         """Why iterations overlap no more than they do."""
-        found = self.found
-        if not found.chain:
+        cycle = self.cycle
+        if not cycle.chain:
             return "iterations do not depend on each other"
-        if found.parallel == 1:
+        if cycle.parallel == 1:
             return "iterations do not overlap: the loop's parallel_iterations is 1"
-        if found.share >= _NEARLY_ALL:
+        if cycle.share >= _NEARLY_ALL:
             return "iterations do not overlap: nearly all work of one depends on the previous one"
-        if found.share >= _MOST:
+        if cycle.share >= _MOST:
             return "iterations barely overlap: most work of one depends on the previous one"
-        times = min(1 / found.share, found.parallel)
+        times = min(1 / cycle.share, cycle.parallel)
         return f"about {times:.1f} iterations can overlap, given enough devices"
 
     def _seconds(self, item: Item) -> float:
@@ -95,12 +96,12 @@ class LoopExplanation:
 
     def print(self, out: Page) -> None:
         """The answer as text."""
-        found = self.found
-        out.heading(found.frame.path, f"loop with {len(found.frame.nodes)} nodes")
+        cycle = self.cycle
+        out.heading(cycle.frame.path, f"loop with {len(cycle.frame.nodes)} nodes")
         out.line(f"  {self.verdict}", "bold")
         columns = [Column("what", style="dim"), Column("which", style="cyan"), Column("more")]
         out.table(OutputTable(columns, [*self._rows()], headings=False))
-        if not found.chain:
+        if not cycle.chain:
             return
         out.heading("critical cycle", "each node depends on the one above, the first on the last")
         nodes = [Column("node", style="cyan"), Column("op"), Column("device"), Column("time")]
@@ -110,44 +111,39 @@ class LoopExplanation:
                 *_op_and_device(item),
                 format_duration(self._seconds(item) * _NS_PER_SECOND),
             )
-            for item in found.chain
+            for item in cycle.chain
         ]
         out.table(OutputTable(nodes, rows))
 
     def _rows(self) -> list[tuple[str, str, str]]:
-        found = self.found
-        cycle, work = (
-            format_duration(found.per_iteration * _NS_PER_SECOND),
-            format_duration(found.work * _NS_PER_SECOND),
-        )
-        rounds = "" if found.rounds < 2 else f", spanning {found.rounds} iterations"
+        cycle = self.cycle
+        cycle_time = format_duration(cycle.per_iteration * _NS_PER_SECOND)
+        work_time = format_duration(cycle.work * _NS_PER_SECOND)
+        rounds = "" if cycle.rounds < 2 else f", spanning {cycle.rounds} iterations"
+        share = f"per iteration (estimated): {_percent(cycle.share)} of its work{rounds}"
         rows = [
-            (
-                "critical cycle",
-                cycle,
-                f"per iteration (estimated): {_percent(found.share)} of its work{rounds}",
-            ),
-            ("whole iteration", work, "estimated from ops and shapes, on one device"),
-            ("in flight", str(found.parallel), "iterations at most (parallel_iterations)"),
+            ("critical cycle", cycle_time, share),
+            ("whole iteration", work_time, "estimated from ops and shapes, on one device"),
+            ("in flight", str(cycle.parallel), "iterations at most (parallel_iterations)"),
         ]
-        if self.seen is not None:
-            rows += _iteration_rows(self.seen)
+        if self.measured is not None:
+            rows += _iteration_rows(self.measured)
         return rows
 
 
-def _iteration_rows(seen: IterationTimes) -> list[tuple[str, str, str]]:
-    if seen.period is None:
-        return [("in a run", str(len(seen.spans)), "iterations, too few to measure a period")]
+def _iteration_rows(measured: IterationTimes) -> list[tuple[str, str, str]]:
+    if measured.period is None:
+        return [("in a run", str(len(measured.spans)), "iterations, too few to measure a period")]
     rows = [
         (
             "in a run",
-            format_duration(seen.period),
-            f"per iteration in virtual time, over {len(seen.spans)} iterations",
+            format_duration(measured.period),
+            f"per iteration in virtual time, over {len(measured.spans)} iterations",
         ),
-        ("", str(seen.at_once), "iterations in flight at most"),
+        ("", str(measured.at_once), "iterations in flight at most"),
     ]
-    if seen.busiest:
-        device, share = seen.busiest
+    if measured.busiest:
+        device, share = measured.busiest
         rows.append(("", _percent(share), f"utilization of {device}, the busiest device"))
     return rows
 
@@ -165,8 +161,8 @@ def explain_loop(
 
     Raises UsageError where there is no such loop, and what a run raises.
     """
-    found = frames(graph)
-    estimates, costs = CostEstimates(infer_shapes(graph), found), Costs()
+    loop_frames = frames(graph)
+    estimates, costs = CostEstimates(infer_shapes(graph), loop_frames), Costs()
 
     def cost(node: Node) -> float:
         kind = costs.kind_of(node.device)
@@ -205,41 +201,41 @@ class ExplainResult(Protocol):
 class NodeExplanation:
     """A node before it runs, what runs regardless if it is a predicate, and its fate in a run."""
 
-    told: Explanation
-    decides: UnconditionalWork | None
-    fate: NodeOutcome | None
+    facts: Explanation
+    unconditional: UnconditionalWork | None
+    outcome: NodeOutcome | None
     full: bool
 
     def to_json(self) -> dict[str, Any]:
         """The member `node` of the document."""
-        extra: dict[str, Any] = {"run": self.fate and self.fate.to_json()}
-        if self.decides is not None:
+        extra: dict[str, Any] = {"run": self.outcome and self.outcome.to_json()}
+        if self.unconditional is not None:
             extra["decides"] = {
-                "predicate": self.decides.predicate.name,
-                "switches": [node.name for node in self.decides.switches],
+                "predicate": self.unconditional.predicate.name,
+                "switches": [node.name for node in self.unconditional.switches],
                 "regardless": {
                     str(side): [node.name for node in nodes]
-                    for side, nodes in self.decides.of.items()
+                    for side, nodes in self.unconditional.of.items()
                 },
             }
-        return _node_json(self.told) | extra
+        return _node_json(self.facts) | extra
 
     def print(self, out: Page) -> None:
         """The answer as text."""
-        _print_node(out, self.told, [*_edge_rows(self.told, self.full), *self._more()])
+        _print_node(out, self.facts, [*_edge_rows(self.facts, self.full), *self._more()])
 
     def _more(self) -> Iterator[tuple[str, str, str]]:
-        if self.decides is not None:
-            count = len(self.decides.switches)
+        if self.unconditional is not None:
+            count = len(self.unconditional.switches)
             switches = "1 Switch" if count == 1 else f"{count} Switches"
-            yield "decides", self.decides.predicate.name, f"predicate of {switches}"
-            for side, nodes in self.decides.of.items():
+            yield "decides", self.unconditional.predicate.name, f"predicate of {switches}"
+            for side, nodes in self.unconditional.of.items():
                 names = first_names([node.name for node in nodes], _MAX_NAMES)
                 sides = {0: "if it is false", 1: "if it is true"}
                 serves = sides.get(side, f"on branch {side}")
                 yield "unconditional", names, f"always computed, but used only {serves}"
-        if self.fate is not None:
-            yield "in this run", self.fate.words, self.fate.why
+        if self.outcome is not None:
+            yield "in this run", self.outcome.words, self.outcome.why
 
 
 def explain_subject(
@@ -267,13 +263,15 @@ def _explain(
 ) -> tuple[str, ExplainResult]:
     graph = source.graph
     if _is_loop(graph, subject):
-        seen = None if run is None else run.of(source).iterations
-        return "loop", explain_loop(graph, subject, seen)
+        measure = None if run is None else run.prepare(source).iterations
+        return "loop", explain_loop(graph, subject, measure)
     require_outside_functions(graph, subject)
-    told = explain_node(graph, subject)
-    ready = None if run is None else run.of(source, [told.node])
-    fate = None if ready is None else ready.fate(told.node, in_root=told.frame == "/")
-    return "node", NodeExplanation(told, _unconditional_work(graph, told), fate, full)
+    facts = explain_node(graph, subject)
+    prepared = None if run is None else run.prepare(source, [facts.node])
+    outcome = (
+        None if prepared is None else prepared.run_node(facts.node, in_root=facts.frame == "/")
+    )
+    return "node", NodeExplanation(facts, _unconditional_work(graph, facts), outcome, full)
 
 
 def _is_loop(graph: Graph, subject: str) -> bool:
@@ -283,9 +281,9 @@ def _is_loop(graph: Graph, subject: str) -> bool:
     return named or subject.startswith("/")
 
 
-def _unconditional_work(graph: Graph, told: Explanation) -> UnconditionalWork | None:
+def _unconditional_work(graph: Graph, facts: Explanation) -> UnconditionalWork | None:
     """What runs regardless of a node that is a predicate outside of loops, or of a Switch's."""
-    node = told.node
+    node = facts.node
     if role_of(node) is Role.SWITCH:
         return unconditional_work(graph, node.inputs[1])
     return unconditional_work(graph, node.output()) if node.readers(0) else None
@@ -293,9 +291,9 @@ def _unconditional_work(graph: Graph, told: Explanation) -> UnconditionalWork | 
 
 def require_outside_functions(graph: Graph, subject: str) -> None:
     """Raise UsageError for what is in a function, of which nothing is known before it is called."""
-    found = find_node(GraphView(graph), subject.removeprefix("^"))
-    if found.view.name:
-        if graph.functions[found.view.name] in [
+    selection = find_node(GraphView(graph), subject.removeprefix("^"))
+    if selection.view.name:
+        if graph.functions[selection.view.name] in [
             called_function(graph, x) for x in cluster_calls(graph)
         ]:
             message = f"{subject!r} is inside a cluster and runs whenever the cluster does"
@@ -305,35 +303,35 @@ def require_outside_functions(graph: Graph, subject: str) -> None:
         raise UsageError(message, hint=hint)
 
 
-def _print_node(out: Page, told: Explanation, rows: list[Sequence[Any]]) -> None:
-    op = lookup(told.node.op)
+def _print_node(out: Page, facts: Explanation, rows: list[Sequence[Any]]) -> None:
+    op = lookup(facts.node.op)
     about = (op.__doc__ or "").splitlines()[0] if op else "unknown op"
-    out.heading(f"{told.node.name}  {told.node.op}", about)
+    out.heading(f"{facts.node.name}  {facts.node.op}", about)
     columns = [Column("what", style="dim"), Column("which", style="cyan"), Column("more")]
     out.table(OutputTable(columns, rows, headings=False))
-    if told.mismatched:
-        told_of = "mismatched inputs: one may be dead while another is live"
-        out.line(f"  {told_of}", "yellow")
-    for limit in told.limits:
+    if facts.mismatched:
+        mismatch = "mismatched inputs: one may be dead while another is live"
+        out.line(f"  {mismatch}", "yellow")
+    for limit in facts.limits:
         out.line(f"  {limit}", "yellow")
 
 
-def _edge_rows(told: Explanation, full: bool) -> list[tuple[str, str, str]]:
-    node = told.runs
-    rows = [("frame", told.frame, "" if told.frame == "/" else "inside a loop")]
+def _edge_rows(facts: Explanation, full: bool) -> list[tuple[str, str, str]]:
+    node = facts.runs
+    rows = [("frame", facts.frame, "" if facts.frame == "/" else "inside a loop")]
     rows.append(("live", node.predicate, node.words))
-    if told.witness and "|" in node.predicate:
-        rows.append(("for example", f"with {describe_assignment(told.witness)}", ""))
-    rows += [("output", edge.name, _edge_condition(edge)) for edge in told.outputs]
-    rows.append(("waits for", told.waits_for, ""))
-    rows += [("input", edge.name, _edge_condition(edge)) for edge in told.inputs]
-    fed = first_names(told.fed_by, None if full else _MAX_NAMES)
+    if facts.witness and "|" in node.predicate:
+        rows.append(("for example", f"with {describe_assignment(facts.witness)}", ""))
+    rows += [("output", edge.name, _edge_condition(edge)) for edge in facts.outputs]
+    rows.append(("waits for", facts.waits_for, ""))
+    rows += [("input", edge.name, _edge_condition(edge)) for edge in facts.inputs]
+    fed = first_names(facts.fed_by, None if full else _MAX_NAMES)
     rows.append(("fed by", fed or "nothing", ""))
-    read = first_names(told.read_by, None if full else _MAX_NAMES)
+    read = first_names(facts.read_by, None if full else _MAX_NAMES)
     rows.append(("read by", read or "nothing", ""))
-    if told.message is not None:
-        rows.append(("message", told.message, ""))
-    rows.append(("device", told.device, told.device_reason))
+    if facts.message is not None:
+        rows.append(("message", facts.message, ""))
+    rows.append(("device", facts.device, facts.device_reason))
     return rows
 
 
@@ -344,24 +342,24 @@ def _edge_condition(edge: EdgeCondition) -> str:
     return edge.words.replace("runs when", "live when", 1)
 
 
-def _node_json(told: Explanation) -> dict[str, Any]:
+def _node_json(facts: Explanation) -> dict[str, Any]:
     return {
-        "name": told.node.name,
-        "op": told.node.op,
-        "frame": told.frame,
-        "predicate": told.runs.predicate,
-        "runs": told.runs.words,
-        "witness": None if told.witness is None else dict(told.witness),
-        "outputs": [_edge_json(edge) for edge in told.outputs],
-        "waits_for": told.waits_for,
-        "inputs": [_edge_json(edge) for edge in told.inputs],
-        "mismatched_inputs": told.mismatched,
-        "fed_by": list(told.fed_by),
-        "read_by": list(told.read_by),
-        "message": told.message,
-        "device": told.device,
-        "device_reason": told.device_reason,
-        "limits": list(told.limits),
+        "name": facts.node.name,
+        "op": facts.node.op,
+        "frame": facts.frame,
+        "predicate": facts.runs.predicate,
+        "runs": facts.runs.words,
+        "witness": None if facts.witness is None else dict(facts.witness),
+        "outputs": [_edge_json(edge) for edge in facts.outputs],
+        "waits_for": facts.waits_for,
+        "inputs": [_edge_json(edge) for edge in facts.inputs],
+        "mismatched_inputs": facts.mismatched,
+        "fed_by": list(facts.fed_by),
+        "read_by": list(facts.read_by),
+        "message": facts.message,
+        "device": facts.device,
+        "device_reason": facts.device_reason,
+        "limits": list(facts.limits),
     }
 
 

@@ -58,14 +58,14 @@ class PairExplanation:
 
 
 def explain_pair(
-    path: str, subject: str, other: str, *, ran: bool, json: bool, color: Color
+    path: str, subject: str, target: str, *, ran: bool, json: bool, color: Color
 ) -> None:
     """Explain how one node gets to another. Raises UsageError where a run is asked for too."""
     if ran:
         hint = "remove --feed and --run"
         raise UsageError("--run and --feed explain one node or loop, not a pair", hint=hint)
     source = read_graph(path, quiet=json)
-    ends = [_tensor(source.graph, name) for name in (subject, other)]
+    ends = [_tensor(source.graph, name) for name in (subject, target)]
     print_explanation(source, "pair", _explain_nodes(source.graph, *ends), json=json, color=color)
 
 
@@ -76,34 +76,34 @@ def _tensor(graph: Graph, name: str) -> Output:
 
 def _explain_nodes(graph: Graph, source: Output, target: Output) -> PairExplanation:
     """How a tensor gets to another one's node, how a gradient comes back, and if they cluster."""
-    found = frames(graph)
-    way = frame_path(found, source, target.node)
+    frames_of_graph = frames(graph)
+    path = frame_path(frames_of_graph, source, target.node)
     return PairExplanation(
         source,
         target,
-        " ".join(_frame_path_text(way, source, target.node)),
+        " ".join(_frame_path_text(path, source, target.node)),
         _gradient_text(source, target),
         _cluster_text(graph, source.node, target.node),
     )
 
 
-def _frame_path_text(way: FramePath, source: Output, target: Node) -> Iterator[str]:
-    if not way.leaves and not way.enters:
+def _frame_path_text(path: FramePath, source: Output, target: Node) -> Iterator[str]:
+    if not path.leaves and not path.enters:
         yield f"same frame: {target.name} can read {source.name} directly"
         return
-    if way.leaves:
-        inner = way.leaves[0].path
+    if path.leaves:
+        inner = path.leaves[0].path
         yield f"{source.name} is in the loop {inner}, and {target.name} is not;"
     else:
-        yield f"{target.name} is in the loop {way.enters[-1].path}, and {source.name} is not;"
-    if way.ready is not None:
-        yield f"read {way.ready.name} instead, which forwards its value"
+        yield f"{target.name} is in the loop {path.enters[-1].path}, and {source.name} is not;"
+    if path.ready is not None:
+        yield f"read {path.ready.name} instead, which forwards its value"
         return
-    steps = [f"an Exit of {frame.path}" for frame in way.leaves]
-    steps += [f"a constant Enter into {frame.path}" for frame in way.enters]
+    steps = [f"an Exit of {frame.path}" for frame in path.leaves]
+    steps += [f"a constant Enter into {frame.path}" for frame in path.enters]
     yield f"route it through {', then '.join(steps)}"
-    if way.near:
-        names = first_names([f"{node.name}:0" for node in way.near], _NODES_AT_EACH_END)
+    if path.near:
+        names = first_names([f"{node.name}:0" for node in path.near], _NODES_AT_EACH_END)
         yield f"(current outputs of the loop: {names})"
 
 
@@ -123,8 +123,8 @@ def _gradient_text(x: Output, y: Output) -> str:
 
 def _cluster_text(graph: Graph, source: Node, target: Node) -> str:
     report = cluster(copy_graph(graph), explain=True)
-    of = {name: one.name for one in report.clusters for name in one.nodes}
-    first, second = of.get(source.name), of.get(target.name)
+    cluster_of = {name: formed.name for formed in report.clusters for name in formed.nodes}
+    first, second = cluster_of.get(source.name), cluster_of.get(target.name)
     if first is not None and first == second:
         return f"both are in {first}"
     for edge in report.edges:

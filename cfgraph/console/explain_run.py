@@ -62,13 +62,13 @@ def _times(count: int) -> str:
     return "once" if count == 1 else f"{count} times"
 
 
-def _is_fetch_error(error: ExecutionError, fate: NodeOutcome) -> bool:
+def _is_fetch_error(error: ExecutionError, outcome: NodeOutcome) -> bool:
     """True if all of a run went well but for the value of the fetch.
 
     The output that is fetched may be dead or without a value; that of a node that ran may be the
     reference to a variable that has none.
     """
-    return error.code in _MISSING_VALUE_CODES or (fate.live > 0 and error.node == fate.name)
+    return error.code in _MISSING_VALUE_CODES or (outcome.live > 0 and error.node == outcome.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,13 +81,13 @@ class ExplainRunOptions:
     max_iterations: int | None = None
     variables: str | None = None
 
-    def of(self, source: Source, wanted: Sequence[Node] | None = None) -> PreparedRun:
+    def prepare(self, source: Source, needed_nodes: Sequence[Node] | None = None) -> PreparedRun:
         """The run of a graph, for some nodes or for all. Raises UsageError for wrong feeds."""
         graph = source.graph
         limit = DEFAULT_MAX_ITERATIONS if self.max_iterations is None else self.max_iterations
         feeds, inits = read_feeds(graph, self.feeds), [graph[name].name for name in self.inits]
         devices = ",".join(self.devices)
-        needed = None if wanted is None else [*wanted, *(graph[name] for name in inits)]
+        needed = None if needed_nodes is None else [*needed_nodes, *(graph[name] for name in inits)]
         state = VariableSource(self.variables).state(source, needed)
         return PreparedRun(graph, feeds, state, inits, devices, limit)
 
@@ -103,47 +103,47 @@ class PreparedRun:
     devices: str
     max_iterations: int
 
-    def first(self) -> State:
+    def initial_state(self) -> State:
         """What is restored, and what the initializers leave behind."""
         session = Session(self.graph, state=self.state, soft_placement=True)
         for name in self.inits:
             session.run([], self.feeds, [name], max_iterations=self.max_iterations)
         return session.state
 
-    def fate(self, node: Node, *, in_root: bool) -> NodeOutcome:
+    def run_node(self, node: Node, *, in_root: bool) -> NodeOutcome:
         """Run the graph for one node. Raises what a run raises, of one that hangs where it does."""
         graph, feeds = self.graph, self.feeds
         fed = {graph.tensor(name) for name in feeds}
-        fate = NodeOutcome(node.name, fed=any(item.node is node for item in fed))
+        outcome = NodeOutcome(node.name, fed=any(item.node is node for item in fed))
         require_feeds(graph, [], [node], fed)
         fetches = [f"{node.name}:0"] if in_root and registry.output_count(node) else []
-        session = Session(graph, state=self.first(), soft_placement=True)
+        session = Session(graph, state=self.initial_state(), soft_placement=True)
         limit = self.max_iterations
         try:
-            session.run(fetches, feeds, [node.name], trace=fate, max_iterations=limit)
+            session.run(fetches, feeds, [node.name], trace=outcome, max_iterations=limit)
         except ExecutionError as error:
-            if not (fetches and _is_fetch_error(error, fate)):
+            if not (fetches and _is_fetch_error(error, outcome)):
                 raise
-            fate.why = "" if fate.live else error.message
-        return fate
+            outcome.why = "" if outcome.live else error.message
+        return outcome
 
     def iterations(self, frame: Frame) -> IterationTimes:
         """Run the graph in virtual time, and see when the iterations of a loop begin and end."""
         chain = [frame]
         while chain[0].parent is not None and chain[0].parent.parent is not None:
             chain.insert(0, chain[0].parent)
-        seen = IterationTimes([item.name for item in chain])
-        asked = Fetches(self.graph)
-        asked.default()
+        times = IterationTimes([item.name for item in chain])
+        defaults = Fetches(self.graph)
+        defaults.default()
         require_feeds(
-            self.graph, asked.tensors, [], {self.graph.tensor(name) for name in self.feeds}
+            self.graph, defaults.tensors, [], {self.graph.tensor(name) for name in self.feeds}
         )
-        names = [item.name for item in asked.tensors]
+        names = [item.name for item in defaults.tensors]
         limit, costs = self.max_iterations, CostModel()
         session = Session(
-            self.graph, self.devices or None, self.first(), soft_placement=True, costs=costs
+            self.graph, self.devices or None, self.initial_state(), soft_placement=True, costs=costs
         )
-        session.run(names, self.feeds, trace=seen, allow_dead=True, max_iterations=limit)
-        if not seen.spans:
+        session.run(names, self.feeds, trace=times, allow_dead=True, max_iterations=limit)
+        if not times.spans:
             raise UsageError(f"loop {frame.path!r} does not run with these feeds")
-        return seen
+        return times

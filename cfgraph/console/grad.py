@@ -103,8 +103,8 @@ class GradCheckOptions:
         """True if something is said that only matters where something runs."""
         numbers = (self.cases, self.rtol, self.seed, self.timeout, self.max_iterations)
         texts = (self.feeds, self.archives, self.inits, self.variables)
-        said = any(texts) or numbers.count(None) < len(numbers)
-        return said and not self.wanted and not self.verify
+        is_set = any(texts) or numbers.count(None) < len(numbers)
+        return is_set and not self.wanted and not self.verify
 
 
 def split_names(texts: Iterable[str]) -> list[str]:
@@ -114,17 +114,17 @@ def split_names(texts: Iterable[str]) -> list[str]:
 
 def split_values(texts: Iterable[str]) -> list[str]:
     """The values of repeated lists; commas inside of brackets and quotes belong to a value."""
-    found: list[str] = []
+    values: list[str] = []
     for text in texts:
         depth, quoted, start = 0, False, 0
-        for place, char in enumerate(text):
+        for index, char in enumerate(text):
             quoted ^= char == '"'
             depth += (char in "[(") - (char in ")]") if not quoted else 0
             if char == "," and not depth and not quoted:
-                found.append(text[start:place].strip())
-                start = place + 1
-        found.append(text[start:].strip())
-    return found
+                values.append(text[start:index].strip())
+                start = index + 1
+        values.append(text[start:].strip())
+    return values
 
 
 Comparisons = Sequence[Mapping[str, SlopeComparison]]

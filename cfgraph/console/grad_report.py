@@ -45,10 +45,10 @@ class AddedGradients:
 
     def names(self) -> dict[str, list[str | None]]:
         """The gradients by each x, those of order 1 first."""
-        found: dict[str, list[str | None]] = {}
+        gradients: dict[str, list[str | None]] = {}
         for row in self.rows:
-            found.setdefault(row.x, []).append(row.gradient)
-        return found
+            gradients.setdefault(row.x, []).append(row.gradient)
+        return gradients
 
     def warnings(self) -> list[str]:
         """What is to be said where an x has no gradient of order 1, for the first ones."""
@@ -70,17 +70,17 @@ class AddedGradients:
 
 
 def added_gradients(
-    graph: Graph, before: Collection[str], found: Sequence[Derivative]
+    graph: Graph, before: Collection[str], derivatives: Sequence[Derivative]
 ) -> AddedGradients:
     """What a graph has now, that had nodes of such names before."""
-    scopes = {name.split("/", 1)[0] for item in found for name in item.names if name}
-    made = [node for node in graph if node.name not in before and _name_scope(node) in scopes]
+    scopes = {name.split("/", 1)[0] for item in derivatives for name in item.names if name}
+    added = [node for node in graph if node.name not in before and _name_scope(node) in scopes]
     return AddedGradients(
-        found[0].ys,
-        tuple(_gradient_rows(graph, found)),
-        len(made),
-        sum(_is_accumulator_push(node) for node in made),
-        sum(role_of(node) is Role.LOOP_COND for node in made),
+        derivatives[0].ys,
+        tuple(_gradient_rows(graph, derivatives)),
+        len(added),
+        sum(_is_accumulator_push(node) for node in added),
+        sum(role_of(node) is Role.LOOP_COND for node in added),
     )
 
 
@@ -92,10 +92,10 @@ def _is_accumulator_push(node: Node) -> bool:
     return is_a(node, StackPushV2)
 
 
-def _gradient_rows(graph: Graph, found: Sequence[Derivative]) -> list[GradientRow]:
+def _gradient_rows(graph: Graph, derivatives: Sequence[Derivative]) -> list[GradientRow]:
     shapes = infer_shapes(graph)
     rows = []
-    for item in found:
+    for item in derivatives:
         ys, stops = map(graph.tensor, item.ys), list(map(graph.tensor, item.stops))
         targets = list(ys)
         for x, name in zip(item.xs, item.names, strict=True):
@@ -140,7 +140,7 @@ def print_gradients(added: AddedGradients) -> None:
     out.table(OutputTable(columns, [*rows]))
 
 
-def _count_text(count: int, one: str, many: str = "") -> str:
-    if not count and not one.startswith("node"):
+def _count_text(count: int, singular: str, plural: str = "") -> str:
+    if not count and not singular.startswith("node"):
         return ""
-    return f"{count} {one if count == 1 else many or one + 's'}"
+    return f"{count} {singular if count == 1 else plural or singular + 's'}"

@@ -111,10 +111,10 @@ def _read_stdin() -> bytes:
     return read_stream(sys.stdin.buffer)
 
 
-def require_distinct_paths(output: str | None, beside: str | None, what: str) -> None:
+def require_distinct_paths(output: str | None, second: str | None, what: str) -> None:
     """Raise UsageError where a graph and what is written beside it would go to one file."""
-    if output and beside and Path(output).resolve() == Path(beside).resolve():
-        raise UsageError(f"the graph and the {what} would be written to the same file", path=beside)
+    if output and second and Path(output).resolve() == Path(second).resolve():
+        raise UsageError(f"the graph and the {what} would be written to the same file", path=second)
 
 
 def write_graph(
@@ -155,12 +155,12 @@ def artifact(kind: str, path: str) -> dict[str, Any]:
 
 def _digest_bytes(path: str) -> bytes:
     """The bytes of a file; of a folder of parts, those of its manifest and of each part."""
-    place = Path(path)
-    if not is_partition_folder(place):
-        return place.read_bytes()
-    manifest = (place / MANIFEST).read_bytes()
-    names = [part["file"] for part in json.loads(manifest)["parts"]]
-    return manifest + b"".join((place / name).read_bytes() for name in names)
+    folder = Path(path)
+    if not is_partition_folder(folder):
+        return folder.read_bytes()
+    manifest = (folder / MANIFEST).read_bytes()
+    names = [entry["file"] for entry in json.loads(manifest)["parts"]]
+    return manifest + b"".join((folder / name).read_bytes() for name in names)
 
 
 def saved_model_variables(source: Source) -> SavedVariables | None:

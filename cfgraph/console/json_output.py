@@ -114,8 +114,8 @@ def schema(command: str) -> dict[str, Any]:
     if command not in known:
         hint = did_you_mean(command, known) or f"one of {', '.join(known)}"
         raise UsageError(f"unknown schema {command!r}", hint=hint)
-    found, shared = _read_schema(command), _read_schema(_ENVELOPE)
-    return {**found, "$defs": {**found.get("$defs", {}), _ENVELOPE: shared}}
+    own, shared = _read_schema(command), _read_schema(_ENVELOPE)
+    return {**own, "$defs": {**own.get("$defs", {}), _ENVELOPE: shared}}
 
 
 def schema_names() -> list[str]:
@@ -124,5 +124,5 @@ def schema_names() -> list[str]:
 
 
 def _read_schema(name: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((_SCHEMA_FOLDER / f"{name}.json").read_text("utf-8"))
-    return found
+    content: dict[str, Any] = json.loads((_SCHEMA_FOLDER / f"{name}.json").read_text("utf-8"))
+    return content

@@ -273,7 +273,7 @@ def rich_table(table: OutputTable) -> Any:
     """Return a table for rich, which folds long cells; numbers are never folded."""
     from rich.table import Table
 
-    made = Table(
+    styled = Table(
         box=None,
         show_header=table.headings,
         header_style="dim",
@@ -281,7 +281,7 @@ def rich_table(table: OutputTable) -> Any:
         padding=(0, _GAP, 0, 0),
     )
     for column in table.columns:
-        made.add_column(
+        styled.add_column(
             column.heading,
             justify="right" if column.right else "left",
             style=column.style,
@@ -289,8 +289,8 @@ def rich_table(table: OutputTable) -> Any:
             no_wrap=column.right,
         )
     for row in table.rows:
-        made.add_row(*map(_FoldedCell, row))
-    return made
+        styled.add_row(*map(_FoldedCell, row))
+    return styled
 
 
 def page(color: Color = Color.auto, stream: IO[str] | None = None) -> Page:

@@ -64,10 +64,10 @@ def partition_file(
     verification.before(source, outputs.quiet)
     written = None
     with StagedFiles() as files:
-        placed = _place_graph(graph, placing, rules)
-        if placing.dump is not None and placed is not None:
-            files.write(placing.dump, placement_toml(graph, placed).encode())
-        cut = partition(graph)
+        placement = _place_graph(graph, placing, rules)
+        if placing.dump is not None and placement is not None:
+            files.write(placing.dump, placement_toml(graph, placement).encode())
+        partitioning = partition(graph)
         parts = device_partitions(graph)
         verdict = verification.after(graph, outputs.quiet)
         passed = verdict is None or bool(verdict)
@@ -75,11 +75,11 @@ def partition_file(
             written = write_graph(graph, outputs.output, outputs.to, files, outputs.quiet)
         else:
             files.discard()
-    warnings = [*(placed.warnings if placed else ()), *cut.warnings]
+    warnings = [*(placement.warnings if placement else ()), *partitioning.warnings]
     for warning in warnings:
         note(f"warning: {warning}", outputs.quiet)
     if not outputs.quiet:
-        _print_partitions(parts, cut, placed)
+        _print_partitions(parts, partitioning, placement)
     if outputs.json:
         artifacts = [artifact("graph", written)] if written else []
         artifacts += [artifact("placement", placing.dump)] if placing.dump and passed else []
@@ -89,7 +89,7 @@ def partition_file(
             summary=_summary_json(parts, len(graph)),
             result={
                 **partitions_json(parts),
-                **_decision_counts(cut, placed),
+                **_decision_counts(partitioning, placement),
                 "warnings": warnings,
                 "verify": verdict,
             },
@@ -121,7 +121,9 @@ def _place_graph(
     )
 
 
-def _print_partitions(parts: Partitions, cut: Partitioning, placed: Placement | None) -> None:
+def _print_partitions(
+    parts: Partitions, partitioning: Partitioning, placement: Placement | None
+) -> None:
     out = page(stream=sys.stderr)
     devices = f"{len(parts.parts)} device{'s' * (len(parts.parts) != 1)}"
     messages = sum(route.messages for route in parts.routes)
@@ -131,22 +133,22 @@ def _print_partitions(parts: Partitions, cut: Partitioning, placed: Placement | 
         out.line()
         out.heading("messages")
         out.table(routes_table(parts))
-    idle = [name for name in placed.devices if not _has_nodes(parts, name)] if placed else []
+    idle = [name for name in placement.devices if not _has_nodes(parts, name)] if placement else []
     if idle:
         out.line(f"no nodes on {', '.join(map(short_device_name, idle))}", "dim")
-    if cut.moved:
-        names = list(cut.moved)[:_MAX_MOVES_SHOWN]
-        told = [f"{name} to {short_device_name(cut.moved[name][1])}" for name in names]
+    if partitioning.moved:
+        names = list(partitioning.moved)[:_MAX_MOVES_SHOWN]
+        shown = [f"{name} to {short_device_name(partitioning.moved[name][1])}" for name in names]
         more = (
-            f" and {len(cut.moved) - _MAX_MOVES_SHOWN} more"
-            if len(cut.moved) > _MAX_MOVES_SHOWN
+            f" and {len(partitioning.moved) - _MAX_MOVES_SHOWN} more"
+            if len(partitioning.moved) > _MAX_MOVES_SHOWN
             else ""
         )
-        out.line(f"moved to the devices of their loops: {', '.join(told)}{more}", "dim")
+        out.line(f"moved to the devices of their loops: {', '.join(shown)}{more}", "dim")
 
 
 def _has_nodes(parts: Partitions, device: str) -> bool:
-    return any(part.device == device for part in parts.parts)
+    return any(item.device == device for item in parts.parts)
 
 
 def _summary_json(parts: Partitions, nodes: int) -> dict[str, Any]:
@@ -154,12 +156,12 @@ def _summary_json(parts: Partitions, nodes: int) -> dict[str, Any]:
         "devices": len(parts.parts),
         "nodes": nodes,
         "messages": sum(route.messages for route in parts.routes),
-        "control_loops": sum(len(part.control_loops) for part in parts.parts),
+        "control_loops": sum(len(item.control_loops) for item in parts.parts),
     }
 
 
-def _decision_counts(cut: Partitioning, placed: Placement | None) -> dict[str, Any]:
+def _decision_counts(partitioning: Partitioning, placement: Placement | None) -> dict[str, Any]:
     """What decided how many nodes' devices, and what was moved after that."""
-    moved = {name: {"from": old, "to": new} for name, (old, new) in cut.moved.items()}
-    decided = Counter(placed.decided.values()) if placed else Counter[str]()
+    moved = {name: {"from": old, "to": new} for name, (old, new) in partitioning.moved.items()}
+    decided = Counter(placement.decided.values()) if placement else Counter[str]()
     return {"decided": dict(decided.most_common()), "moved": moved}

@@ -38,18 +38,18 @@ def run(path: str, options: RunOptions) -> int:
     Arrays are written only when it is 0, the trace whenever the run has begun: that of a run which
     fails is wanted most.
     """
-    source = read_graph(path, quiet=options.style.quiet)
-    job = resolve_request(source, options)
-    if options.timing.no_values and (job.places or job.expected):
+    source = read_graph(path, quiet=options.printing.quiet)
+    request = resolve_request(source, options)
+    if options.clock.no_values and (request.output_files or request.expected):
         message = "--no-values computes no values to write or compare"
         raise UsageError(message, hint="remove --no-values, or --out and --expect")
     taps = _make_taps(source, options)
     with StagedFiles() as files:
-        if options.wanted.out_dir is not None:
-            files.make_folder(options.wanted.out_dir)
-        opened = {item: files.open(path) for item, path in job.places.items()}
-        values, session = _execute(source, job, options, taps)
-        differences = _differences(values, job.expected, options.expected)
+        if options.values.out_dir is not None:
+            files.make_folder(options.values.out_dir)
+        opened = {item: files.open(path) for item, path in request.output_files.items()}
+        values, session = _execute(source, request, options, taps)
+        differences = _differences(values, request.expected, options.expected)
         if differences:
             files.discard()
         for item, file in {} if differences else opened.items():
@@ -58,17 +58,17 @@ def run(path: str, options: RunOptions) -> int:
             else:
                 write_array(file, item, values[item])
     _note_unused_rules(session, options)
-    kept = {} if differences else job.places
-    written = {item: place for item, place in kept.items() if values[item] is not None}
-    trace, html = options.watched.trace_out, options.watched.html
+    saved = {} if differences else request.output_files
+    written = {item: path for item, path in saved.items() if values[item] is not None}
+    trace, html = options.observers.trace_out, options.observers.html
     outcome = RunOutcome(
         values,
         differences,
         written,
         trace,
         taps,
-        len(job.expected),
-        job.notes,
+        len(request.expected),
+        request.notes,
         session.elapsed,
         session.cluster_runner,
         html,
@@ -83,74 +83,74 @@ def _note_unused_rules(session: Session, options: RunOptions) -> None:
     """Note the rules for placing that no node of the run matches."""
     if session.rules.rules and session.ran is not None:
         for warning in RuleMatches(session.ran, session.rules).warnings:
-            note(f"warning: in this run {warning}", options.style.quiet)
+            note(f"warning: in this run {warning}", options.printing.quiet)
 
 
 def _make_taps(source: Source, options: RunOptions) -> Taps | None:
-    if not options.watched.taps:
+    if not options.observers.taps:
         return None
-    stream = None if options.style.json else sys.stdout
-    return Taps(source.graph, options.watched.taps, stream, options.style.full)
+    stream = None if options.printing.json else sys.stdout
+    return Taps(source.graph, options.observers.taps, stream, options.printing.full)
 
 
 def _execute(
-    source: Source, job: RunRequest, options: RunOptions, taps: Taps | None
+    source: Source, request: RunRequest, options: RunOptions, taps: Taps | None
 ) -> tuple[dict[Output, Any], Session]:
     """Run the graph, observers listening; what the graph itself prints goes to stderr.
 
     Returns the values, and the session that computed them.
     """
-    limits, timing = options.limits, options.timing
+    limits, timing = options.limits, options.clock
     options.clusters.require_jit()
     stop: Any = {"max_iterations": limits.max_iterations, "timeout": limits.timeout}
-    wanted = [*(item.node for item in job.fetches), *job.targets, *job.inits]
-    restoring = VariableSource(options.wanted.variables, options.style.quiet)
-    session = _make_session(source, options, restoring.state(source, wanted))
-    watching = RunObservers(source, job, options, taps)
+    needed = [*(item.node for item in request.fetches), *request.targets, *request.inits]
+    restoring = VariableSource(options.values.variables, options.printing.quiet)
+    session = _make_session(source, options, restoring.state(source, needed))
+    observers = RunObservers(source, request, options, taps)
     try:
         with redirect_stdout(sys.stderr):
-            for node in job.inits:
-                session.run([], job.feeds, [node.name], **stop)
+            for node in request.inits:
+                session.run([], request.feeds, [node.name], **stop)
             values = session.run(
-                [item.name for item in job.fetches],
-                job.feeds,
-                [node.name for node in job.targets],
-                trace=watching.observer,
-                allow_dead=job.allow_dead,
+                [item.name for item in request.fetches],
+                request.feeds,
+                [node.name for node in request.targets],
+                trace=observers.observer,
+                allow_dead=request.allow_dead,
                 until_iteration=timing.until_iteration,
                 without_values=timing.no_values,
                 **stop,
             )
     except BaseException as error:
-        watching.flush_partial(session, error)
+        observers.flush_partial(session, error)
         raise
     finally:
-        watching.close_views()
-    fetched = dict(zip(job.fetches, values, strict=True))
-    watching.write(session, fetched)
+        observers.close_views()
+    fetched = dict(zip(request.fetches, values, strict=True))
+    observers.write(session, fetched)
     return fetched, session
 
 
 def _make_session(source: Source, options: RunOptions, state: State | None) -> Session:
     """The session that is asked for."""
-    limits, memory = options.limits, memory_limits(options.place.memory)
+    limits, memory = options.limits, memory_limits(options.devices.memory)
     return Session(
         source.graph,
         state=state,
-        devices=options.place.devices or None,
-        soft_placement=options.place.soft,
-        rules=combined_rules(options.place.rules_file, options.place.rules),
+        devices=options.devices.devices or None,
+        soft_placement=options.devices.soft,
+        rules=combined_rules(options.devices.rules_file, options.devices.rules),
         schedule=limits.schedule,
         schedule_seed=limits.schedule_seed,
         seed=limits.seed,
-        costs=_cost_model(options.timing),
+        costs=_cost_model(options.clock),
         jit=options.clusters.engine if options.clusters.jit else None,
         engine=options.clusters.engine,
         lazy=options.clusters.lazy,
         regions=options.clusters.regions,
         memory=memory,
-        swap_above=swap_threshold(options.place.swap_above, memory),
-        gpu=options.place.gpu,
+        swap_above=swap_threshold(options.devices.swap_above, memory),
+        gpu=options.devices.gpu,
     )
 
 
@@ -164,8 +164,8 @@ def _cost_model(timing: ClockOptions) -> CostModel | None:
 def _differences(
     values: dict[Output, Any], expected: dict[Output, Any], options: ExpectedValues
 ) -> dict[Output, ValueDifference]:
-    found = {
+    gaps = {
         item: value_difference(values[item], want, options.rtol, options.atol)
         for item, want in expected.items()
     }
-    return {item: gap for item, gap in found.items() if gap}
+    return {item: gap for item, gap in gaps.items() if gap}

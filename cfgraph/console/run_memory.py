@@ -49,10 +49,10 @@ def swap_threshold(share: float | None, limits: Mapping[str, int] | None) -> flo
 
 def print_memory(out: Page, memories: MemoryByDevice) -> None:
     """Print a row a device, then what was copied."""
-    found = [memories[name] for name in sorted(memories)]
+    ordered = [memories[name] for name in sorted(memories)]
     out.line()
     out.heading("memory")
-    out.table(_usage_table(found))
+    out.table(_usage_table(ordered))
     copied = OutputTable(
         [
             Column("device", style="cyan"),
@@ -67,7 +67,7 @@ def print_memory(out: Page, memories: MemoryByDevice) -> None:
                 copies.count,
                 format_byte_size(copies.bytes),
             )
-            for memory in found
+            for memory in ordered
             for what, copies in _copies_by_direction(memory)
             if copies.count
         ],

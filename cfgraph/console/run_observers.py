@@ -45,14 +45,14 @@ def event_row(event: TraceEvent, short: bool = False) -> EventRow:
     frame = "" if event.frame == ROOT_FRAME else clean(event.frame)
     if short:
         frame = frame.replace("/while_context[", "[").removeprefix("/")
-    told = clean(_outputs_text(event))
+    outputs = clean(_outputs_text(event))
     return (
         f"{event.start_ns / 1e6:.3f}",
         device_label(event.device, real=event.real),
         frame,
         clean(event.node),
         clean(event.op),
-        told,
+        outputs,
     )
 
 
@@ -87,11 +87,11 @@ class PlainTrace:
 
     def _write(self, row: Iterable[str]) -> None:
         *cells, last = row
-        for place, cell in enumerate(cells):
-            self.widths[place] = max(self.widths[place], len(cell))
+        for index, cell in enumerate(cells):
+            self.widths[index] = max(self.widths[index], len(cell))
         padded = [
-            pad(cell, width, right=place == 0)
-            for place, (cell, width) in enumerate(zip(cells, self.widths, strict=True))
+            pad(cell, width, right=index == 0)
+            for index, (cell, width) in enumerate(zip(cells, self.widths, strict=True))
         ]
         print("  ".join([*padded, last]).rstrip(), file=self.stream)
 
@@ -112,8 +112,8 @@ class TerminalTrace:
     def event(self, event: TraceEvent) -> None:
         """Keep one event."""
         self.count += 1
-        kept = self.head if len(self.head) < HEAD_EVENTS else self.tail
-        kept.append(event)
+        events = self.head if len(self.head) < HEAD_EVENTS else self.tail
+        events.append(event)
         if self._live is None and event.end_ns > PATIENCE_NS:
             self._show_newest()
 
@@ -148,10 +148,10 @@ def _terminal_table(events: Iterable[TraceEvent], fold: bool = True) -> Any:
     from rich.table import Table as RichTable
     from rich.text import Text
 
-    made = RichTable(box=None, header_style="dim", pad_edge=False, padding=(0, 2, 0, 0))
+    table = RichTable(box=None, header_style="dim", pad_edge=False, padding=(0, 2, 0, 0))
     for name in _COLUMNS:
         right = name == _COLUMNS[0]
-        made.add_column(
+        table.add_column(
             name,
             justify="right" if right else "left",
             no_wrap=right or not fold,
@@ -159,8 +159,8 @@ def _terminal_table(events: Iterable[TraceEvent], fold: bool = True) -> Any:
         )
     for event in events:
         row, styles = event_row(event, short=True), ["dim"] * 6 if event.dead else _STYLES
-        made.add_row(*(Text(cell, style) for cell, style in zip(row, styles, strict=True)))
-    return made
+        table.add_row(*(Text(cell, style) for cell, style in zip(row, styles, strict=True)))
+    return table
 
 
 class LiveTrace:
@@ -189,16 +189,18 @@ class LiveTrace:
         dead = f", {totals.dead} dead" if totals.dead else ""
         out.heading(f"{totals.count} tokens{dead}", f"in {format_duration(totals.end_ns)}")
         for key, title in (("op", "by op"), ("node", "by node"), ("frame", "by loop")):
-            found = totals.by(key)
-            if key == "frame" and len(found) < 2:
+            ranked = totals.by(key)
+            if key == "frame" and len(ranked) < 2:
                 continue
-            more = f"the {MAX_TOTALS} longest of {len(found)}" if len(found) > MAX_TOTALS else ""
+            more = f"the {MAX_TOTALS} longest of {len(ranked)}" if len(ranked) > MAX_TOTALS else ""
             out.line()
             out.heading(title, more)
-            out.table(totals_table(key, found[:MAX_TOTALS], sum(total.total_ns for total in found)))
+            out.table(
+                totals_table(key, ranked[:MAX_TOTALS], sum(total.total_ns for total in ranked))
+            )
 
 
-def totals_table(key: str, found: Iterable[Total], whole_ns: int) -> OutputTable:
+def totals_table(key: str, totals: Iterable[Total], whole_ns: int) -> OutputTable:
     """Counts and times, the longest first, with each one's share and the shares up to it."""
     columns = [
         Column(key, style="cyan"),
@@ -207,9 +209,9 @@ def totals_table(key: str, found: Iterable[Total], whole_ns: int) -> OutputTable
             for title in ("count", "dead", "total", "mean", "max", "share", "cumulative")
         ),
     ]
-    table, sofar = OutputTable(columns), 0
-    for total in found:
-        sofar += total.total_ns
+    table, cumulative = OutputTable(columns), 0
+    for total in totals:
+        cumulative += total.total_ns
         table.rows.append(
             (
                 total.name,
@@ -219,41 +221,48 @@ def totals_table(key: str, found: Iterable[Total], whole_ns: int) -> OutputTable
                 format_duration(total.mean_ns),
                 format_duration(total.max_ns),
                 _percent_text(total.total_ns, whole_ns),
-                _percent_text(sofar, whole_ns),
+                _percent_text(cumulative, whole_ns),
             )
         )
     return table
 
 
-def _percent_text(part: int, whole: int) -> str:
-    return f"{100 * part / whole:.1f} %" if whole else ""
+def _percent_text(share: int, whole: int) -> str:
+    return f"{100 * share / whole:.1f} %" if whole else ""
 
 
 class RunObservers:
     """All that is asked for to watch a run. Raises UsageError where a file cannot be written."""
 
     def __init__(
-        self, source: Source, job: RunRequest, options: RunOptions, taps: Taps | None
+        self, source: Source, request: RunRequest, options: RunOptions, taps: Taps | None
     ) -> None:
-        watched, style = options.watched, options.style
+        watched, style = options.observers, options.printing
         self.source, self.options, self.taps = source, options, taps
-        self.measured = Calibration() if options.timing.calibrate else None
-        self.shown = LiveTrace(source.graph, style.color) if watched.trace else None
-        self.drawn = Timeline(style.color) if watched.timeline else None
-        taken = [*job.places.values(), *([watched.html] if watched.html else [])]
-        self.saved = TraceFile(watched.trace_out, taken) if watched.trace_out else None
-        self.told = _open_page(source, options)
+        self.calibration = Calibration() if options.clock.calibrate else None
+        self.live_trace = LiveTrace(source.graph, style.color) if watched.trace else None
+        self.timeline = Timeline(style.color) if watched.timeline else None
+        other_files = [*request.output_files.values(), *([watched.html] if watched.html else [])]
+        self.trace_file = TraceFile(watched.trace_out, other_files) if watched.trace_out else None
+        self.html_page = _open_page(source, options)
 
     @property
     def observer(self) -> Observer | None:
         """All of them as one; None if nobody watches."""
-        all_of = (self.taps, self.saved, self.shown, self.drawn, self.told, self.measured)
+        all_of = (
+            self.taps,
+            self.trace_file,
+            self.live_trace,
+            self.timeline,
+            self.html_page,
+            self.calibration,
+        )
         observers: list[Observer] = [item for item in all_of if item]
         return Tee(observers) if observers else None
 
     def flush_partial(self, session: Session, error: BaseException) -> None:
         """Write, in the midst of a run that failed, what was seen up to there."""
-        saved, told, style = self.saved, self.told, self.options.style
+        saved, told, style = self.trace_file, self.html_page, self.options.printing
         if saved and saved.flush_partial():
             add_member("artifacts", artifact("trace", saved.path))
             note(f"wrote the partial trace to {saved.path}", style.quiet)
@@ -265,23 +274,23 @@ class RunObservers:
 
     def close_views(self) -> None:
         """End what is shown on the terminal."""
-        for view in (self.shown, self.drawn):
+        for view in (self.live_trace, self.timeline):
             if view:
                 view.close()
 
     def write(self, session: Session, fetched: Mapping[Output, Any]) -> None:
         """Write the files about a run that is over."""
-        calibrate = self.options.timing.calibrate
-        if self.saved:
-            self.saved.close()
-        if self.measured and calibrate:
-            write_atomically(calibrate, self.measured.text().encode())
-        if self.told:
-            self.told.write(session.ran or self.source.graph, fetched)
+        calibrate = self.options.clock.calibrate
+        if self.trace_file:
+            self.trace_file.close()
+        if self.calibration and calibrate:
+            write_atomically(calibrate, self.calibration.text().encode())
+        if self.html_page:
+            self.html_page.write(session.ran or self.source.graph, fetched)
 
 
 def _open_page(source: Source, options: RunOptions) -> RunPage | None:
-    watched = options.watched
+    watched = options.observers
     if watched.html is None or watched.page is None:
         return None
-    return watched.page(watched.html, source.path, watched.taps, options.timing.virtual)
+    return watched.page(watched.html, source.path, watched.taps, options.clock.virtual)

@@ -35,22 +35,25 @@ def cluster_notes(launches: ClusterRunner) -> Iterator[str]:
     clusters = called_clusters(launches)
     if not clusters:
         return
-    calls, fused = sum(one.calls for one in clusters), sum(one.fused for one in clusters)
+    calls, fused = (
+        sum(cluster.calls for cluster in clusters),
+        sum(cluster.fused for cluster in clusters),
+    )
     by = "NumPy" if fused == calls else "XLA"
     parts = [f"{_cluster_count(clusters)} run by {by}: {calls} call{'s' * (calls != 1)}"]
     if fused and fused != calls:
         parts.append(f"{fused} of them by NumPy")
-    times = sum(one.compiled_times for one in clusters)
+    times = sum(cluster.compiled_times for cluster in clusters)
     if times:
-        seconds = sum(one.seconds for one in clusters)
+        seconds = sum(cluster.seconds for cluster in clusters)
         parts.append(f"{times} compilation{'s' * (times != 1)} in {format_duration(seconds * 1e9)}")
     yield ", ".join(parts)
-    small = [one for one in clusters if one.small]
+    small = [cluster for cluster in clusters if cluster.small]
     if small:
         skipped = _cluster_count(small)
         yield f"{skipped} run by NumPy, too small to gain from XLA (--engine xla compiles all)"
-    for one in clusters:
-        yield from _compilation_notes(one)
+    for cluster in clusters:
+        yield from _compilation_notes(cluster)
 
 
 def _cluster_count(clusters: Collection[CompiledCluster]) -> str:
@@ -61,11 +64,11 @@ def _compilation_notes(cluster: CompiledCluster) -> Iterator[str]:
     """What was compiled again or not at all."""
     if cluster.refused:
         yield f"{cluster.name} is run by NumPy: {cluster.refused}"
-    told = [item for item in cluster.compilations if item.changed or item.refused]
-    for item in told[:_MAX_COMPILATIONS]:
+    notable = [item for item in cluster.compilations if item.changed or item.refused]
+    for item in notable[:_MAX_COMPILATIONS]:
         yield str(item)
-    if len(told) > _MAX_COMPILATIONS:
-        yield f"{cluster.name}: {len(told) - _MAX_COMPILATIONS} more"
+    if len(notable) > _MAX_COMPILATIONS:
+        yield f"{cluster.name}: {len(notable) - _MAX_COMPILATIONS} more"
 
 
 def clusters_json(launches: ClusterRunner) -> dict[str, Any]:
@@ -74,11 +77,11 @@ def clusters_json(launches: ClusterRunner) -> dict[str, Any]:
         "engine": launches.engine,
         "clusters": [
             {
-                "name": one.name,
-                "calls": one.calls,
-                "fused": one.fused,
-                "small": one.small,
-                "refused": one.refused or None,
+                "name": cluster.name,
+                "calls": cluster.calls,
+                "fused": cluster.fused,
+                "small": cluster.small,
+                "refused": cluster.refused or None,
                 "compilations": [
                     {
                         "node": item.node,
@@ -86,10 +89,10 @@ def clusters_json(launches: ClusterRunner) -> dict[str, Any]:
                         "changed": item.changed or None,
                         "refused": item.refused or None,
                     }
-                    for item in one.compilations
+                    for item in cluster.compilations
                 ],
             }
-            for one in called_clusters(launches)
+            for cluster in called_clusters(launches)
         ],
     }
 
@@ -103,24 +106,24 @@ def gpu_json(session: Session) -> dict[str, Any] | None:
     devices = session.gpus
     if not devices:
         return None
-    found, kind = session.gpu_plan, "simulated" if session.gpu_plan is None else "real"
-    told: dict[str, Any] = {"kind": kind, "devices": list(devices)}
+    gpu, kind = session.gpu_plan, "simulated" if session.gpu_plan is None else "real"
+    result: dict[str, Any] = {"kind": kind, "devices": list(devices)}
     return (
-        told
-        if found is None
-        else {**told, "name": found.context.name, "on_host": found.host_fallbacks}
+        result
+        if gpu is None
+        else {**result, "name": gpu.context.name, "on_host": gpu.host_fallbacks}
     )
 
 
 def gpu_notes(session: Session) -> list[str]:
     """The same as notes."""
-    devices, found = ", ".join(session.gpus), session.gpu_plan
+    devices, gpu = ", ".join(session.gpus), session.gpu_plan
     if not devices:
         return []
-    if found is None:
+    if gpu is None:
         return [f"{devices}: simulated by NumPy"]
-    notes = [f"{devices}: {found.context.name}"]
-    ops = sorted(found.host_fallbacks)
+    notes = [f"{devices}: {gpu.context.name}"]
+    ops = sorted(gpu.host_fallbacks)
     if ops:
         notes.append(f"run on the host, no GPU kernel: {first_names(ops, _MAX_HOST_OPS)}")
     return notes
@@ -151,18 +154,18 @@ class RunOutcome:
 
 def print_outcome(source: Source, outcome: RunOutcome, options: RunOptions) -> None:
     """Print the values and the differences."""
-    if options.style.json:
+    if options.printing.json:
         _print_json(source, outcome, options)
         return
-    out = page(options.style.color)
-    absent = "dead" if options.timing.until_iteration is None else "not computed yet"
-    _print_values(out, outcome, options.style.full, absent)
+    out = page(options.printing.color)
+    absent = "dead" if options.clock.until_iteration is None else "not computed yet"
+    _print_values(out, outcome, options.printing.full, absent)
     for item, gap in outcome.differences.items():
         _print_difference(out, item, gap)
     if outcome.memory:
-        print_memory(page(options.style.color, sys.stderr), outcome.memory)
+        print_memory(page(options.printing.color, sys.stderr), outcome.memory)
     for text in _notes(outcome, options):
-        note(text, options.style.quiet)
+        note(text, options.printing.quiet)
 
 
 def _print_values(out: Page, outcome: RunOutcome, full: bool, absent: str) -> None:
@@ -197,35 +200,35 @@ def _print_difference(out: Page, item: Output, gap: ValueDifference) -> None:
 
 
 def _notes(outcome: RunOutcome, options: RunOptions) -> list[str]:
-    found = [*outcome.notes]
-    until = options.timing.until_iteration
+    notes = [*outcome.notes]
+    until = options.clock.until_iteration
     if outcome.elapsed is not None:
         after = f", when iteration {until} began" if until else ""
         ns = outcome.elapsed * 1e9
         each = f", {format_duration(ns / until)} per iteration" if until else ""
-        found.append(f"virtual time: {format_duration(ns)}{after}{each}")
+        notes.append(f"virtual time: {format_duration(ns)}{after}{each}")
     if outcome.launches:
-        found.extend(cluster_notes(outcome.launches))
+        notes.extend(cluster_notes(outcome.launches))
     if outcome.session:
-        found.extend(gpu_notes(outcome.session))
+        notes.extend(gpu_notes(outcome.session))
     if outcome.html:
-        found.append(f"wrote {outcome.html}")
+        notes.append(f"wrote {outcome.html}")
     if outcome.compared and not outcome.differences:
-        found.append("all values as expected")
-    if outcome.differences and (options.wanted.outputs or options.wanted.out_dir):
-        found.append("no array was written because a value differs")
+        notes.append("all values as expected")
+    if outcome.differences and (options.values.outputs or options.values.out_dir):
+        notes.append("no array was written because a value differs")
     for pattern in outcome.taps.silent() if outcome.taps else ():
         why = "no fetch depends on it"
         if outcome.launches and outcome.launches.clusters:
             why += ", or it is inside a cluster, where taps do not reach"
-        found.append(f"--tap {pattern} matched no executed node: {why}")
-    return found
+        notes.append(f"--tap {pattern} matched no executed node: {why}")
+    return notes
 
 
 def _print_json(source: Source, outcome: RunOutcome, options: RunOptions) -> None:
     result: dict[str, Any] = {
         "values": [
-            _value_json(item, value, outcome.files, options.style.full)
+            _value_json(item, value, outcome.files, options.printing.full)
             for item, value in outcome.values.items()
         ]
     }
@@ -243,8 +246,8 @@ def _print_json(source: Source, outcome: RunOutcome, options: RunOptions) -> Non
         artifacts.append(artifact("trace", outcome.trace))
     if outcome.html:
         artifacts.append(artifact("html", outcome.html))
-    if options.timing.calibrate:
-        artifacts.append(artifact("costs", options.timing.calibrate))
+    if options.clock.calibrate:
+        artifacts.append(artifact("costs", options.clock.calibrate))
     print_document(
         "run",
         inputs=[source.to_json()],
@@ -265,8 +268,8 @@ def _value_json(
 ) -> dict[str, Any]:
     if value is None:
         return {"tensor": item.name, "dead": True}
-    place = {"path": files[item]} if item in files else {}
-    return {"tensor": item.name, **value_json(value, full), **place}
+    location = {"path": files[item]} if item in files else {}
+    return {"tensor": item.name, **value_json(value, full), **location}
 
 
 def _difference_finding(item: Output, gap: ValueDifference) -> dict[str, Any]:

@@ -109,15 +109,15 @@ class ClockOptions:
             message = f"unknown clock {self.clock!r}"
             raise UsageError(message, hint=f"one of {', '.join(CLOCKS)}")
         virtual = self.clock == "virtual"
-        for option, given, wanted in (
+        for option, value, needs_virtual in (
             ("--costs", self.costs, True),
             ("--until-iteration", self.until_iteration, True),
             ("--no-values", self.no_values or None, True),
             ("--calibrate", self.calibrate, False),
         ):
-            if given is not None and virtual is not wanted:
-                hint = f"add --clock {CLOCKS[wanted]}"
-                raise UsageError(f"{option} requires the {CLOCKS[wanted]} clock", hint=hint)
+            if value is not None and virtual is not needs_virtual:
+                hint = f"add --clock {CLOCKS[needs_virtual]}"
+                raise UsageError(f"{option} requires the {CLOCKS[needs_virtual]} clock", hint=hint)
         return virtual
 
 
@@ -150,13 +150,13 @@ class PrintOptions:
 class RunOptions:
     """All of it."""
 
-    wanted: FeedFetchOptions = field(default_factory=FeedFetchOptions)
+    values: FeedFetchOptions = field(default_factory=FeedFetchOptions)
     expected: ExpectedValues = field(default_factory=ExpectedValues)
-    watched: ObserverOptions = field(default_factory=ObserverOptions)
+    observers: ObserverOptions = field(default_factory=ObserverOptions)
     limits: RunLimits = field(default_factory=RunLimits)
-    place: DeviceOptions = field(default_factory=DeviceOptions)
-    style: PrintOptions = field(default_factory=PrintOptions)
-    timing: ClockOptions = field(default_factory=ClockOptions)
+    devices: DeviceOptions = field(default_factory=DeviceOptions)
+    printing: PrintOptions = field(default_factory=PrintOptions)
+    clock: ClockOptions = field(default_factory=ClockOptions)
     clusters: ClusteringOptions = field(default_factory=ClusteringOptions)
 
 
@@ -184,13 +184,13 @@ class TraceFile:
 
     deferred = True
 
-    def __init__(self, path: str, taken: Iterable[str] = ()) -> None:
+    def __init__(self, path: str, other_files: Iterable[str] = ()) -> None:
         self.path = path
         kind = Path(path.removesuffix(".gz")).suffix
         if kind not in _TRACE_WRITERS:
             hint = "use FILE.json (Perfetto, Chrome) or FILE.jsonl, optionally with .gz"
             raise UsageError(f"unknown trace format: {path!r}", hint=hint)
-        if os.path.realpath(path) in map(os.path.realpath, taken):
+        if os.path.realpath(path) in map(os.path.realpath, other_files):
             raise UsageError("the file would be written twice", path=path)
         self._files = StagedFiles()
         file = self._files.open(path)
@@ -220,27 +220,27 @@ class TraceFile:
 
 def output_paths(outputs: Iterable[str], tensor: Callable[[str], Output]) -> dict[Output, str]:
     """Where `--out NAME=@FILE.npy` sends each tensor. Raises UsageError for what is not that."""
-    places: dict[Output, str] = {}
+    paths: dict[Output, str] = {}
     for text in outputs:
         name, value = split_feed(text)
         if not value.startswith("@") or not value.endswith(".npy"):
             raise UsageError(f"invalid --out {text!r}", hint=f"write {name}=@{name}.npy")
-        places[tensor(name)] = value[1:]
-    return places
+        paths[tensor(name)] = value[1:]
+    return paths
 
 
 def folder_paths(folder: str, tensors: Iterable[Output]) -> dict[Output, str]:
     """A file in a folder for each tensor: `a/b:0` in `a_b.npy`, `a/b:1` in `a_b_1.npy`."""
-    taken: dict[str, Output] = {}
+    used: dict[str, Output] = {}
     for item in tensors:
         # a name must not lead out of the folder, whatever the graph says
         name = base = item.node.name.replace("/", "_") + (f"_{item.port}" if item.port else "")
         number = 1
-        while name in taken:
+        while name in used:
             number += 1
             name = f"{base}_{number}"
-        taken[name] = item
-    return {item: str(Path(folder) / f"{name}.npy") for name, item in taken.items()}
+        used[name] = item
+    return {item: str(Path(folder) / f"{name}.npy") for name, item in used.items()}
 
 
 def write_array(file: IO[bytes], item: Output, value: Any) -> None:
@@ -278,46 +278,46 @@ class RunRequest:
     inits: tuple[Node, ...]
     feeds: dict[str, Any]
     expected: dict[Output, Any]
-    places: dict[Output, str]
+    output_files: dict[Output, str]
     allow_dead: bool
     notes: tuple[str, ...] = ()
 
 
 def resolve_request(source: Source, options: RunOptions) -> RunRequest:
     """Understand the options. Raises UsageError where they do not fit the graph."""
-    wanted, seed = options.wanted, options.limits.seed
+    wanted, seed = options.values, options.limits.seed
     require_single_stdin(source, [*wanted.feeds, *options.expected.values])
     graph = ClusterMembers(source.graph).resolve(_requested_names(options)).graph
-    asked = Fetches(graph)
+    resolved = Fetches(graph)
     for name in wanted.fetches:
-        asked.fetch(name)
+        resolved.fetch(name)
     for name in wanted.targets:
-        asked.target(name)
-    places = output_paths(wanted.outputs, asked.outside_loops)
+        resolved.target(name)
+    output_files = output_paths(wanted.outputs, resolved.outside_loops)
     texts = dict(split_feed(text, "expected value") for text in options.expected.values)
-    compared = {asked.outside_loops(name): text for name, text in texts.items()}
-    asked.tensors.update(dict.fromkeys((*places, *compared)))
-    _require_arrays([*places, *compared])
-    nothing_named = not (asked.tensors or asked.targets)
+    compared = {resolved.outside_loops(name): text for name, text in texts.items()}
+    resolved.tensors.update(dict.fromkeys((*output_files, *compared)))
+    _require_arrays([*output_files, *compared])
+    nothing_named = not (resolved.tensors or resolved.targets)
     if nothing_named:
-        asked.default()
+        resolved.default()
     if wanted.out_dir is not None:
-        places = {**folder_paths(wanted.out_dir, asked.tensors), **places}
+        output_files = {**folder_paths(wanted.out_dir, resolved.tensors), **output_files}
     feeds = read_feeds(graph, wanted.feeds, wanted.archives, seed)
-    require_feeds(graph, asked.tensors, asked.targets, {graph.tensor(name) for name in feeds})
+    require_feeds(graph, resolved.tensors, resolved.targets, {graph.tensor(name) for name in feeds})
     expected = {
         item: read_value(text, graph, item, f"expected value of {item.name}", seed)
         for item, text in compared.items()
     }
-    fetches, targets = tuple(asked.tensors), tuple(asked.targets)
+    fetches, targets = tuple(resolved.tensors), tuple(resolved.targets)
     inits = tuple(graph[name.removeprefix("^")] for name in wanted.inits)
-    notes = tuple(asked.notes)
-    return RunRequest(fetches, targets, inits, feeds, expected, places, nothing_named, notes)
+    notes = tuple(resolved.notes)
+    return RunRequest(fetches, targets, inits, feeds, expected, output_files, nothing_named, notes)
 
 
 def _requested_names(options: RunOptions) -> list[str]:
     """All names of tensors and nodes that are given."""
-    wanted = options.wanted
+    wanted = options.values
     texts = [*wanted.feeds, *wanted.outputs, *options.expected.values]
     return [
         *(text.partition("=")[0] for text in texts),

@@ -10,7 +10,8 @@ from typing import Final
 
 from cfgraph.analysis.deadness.deadness import HOW_OFTEN, LivenessCondition, liveness_conditions
 from cfgraph.analysis.feeds_and_fetches import format_type
-from cfgraph.analysis.loops.frames import Frames, frames
+from cfgraph.analysis.loops.frames import Frames
+from cfgraph.analysis.loops.frames import frames as find_frames
 from cfgraph.analysis.node_filter import select_nodes, split_filter
 from cfgraph.analysis.verify.body_graph import body_graph
 from cfgraph.analysis.verify.context import NodeTypes, Signatures
@@ -34,9 +35,9 @@ class GraphView:
     arguments: Mapping[Node, NodeTypes] = field(default_factory=dict)
 
     @cached_property
-    def found(self) -> Frames:
+    def frames(self) -> Frames:
         """The frames."""
-        return frames(self.graph)
+        return find_frames(self.graph)
 
     @cached_property
     def shapes(self) -> StaticShapes:
@@ -44,7 +45,7 @@ class GraphView:
         return infer_shapes(self.graph)
 
     @cached_property
-    def when(self) -> Mapping[Node, LivenessCondition]:
+    def liveness(self) -> Mapping[Node, LivenessCondition]:
         """When each node runs."""
         return liveness_conditions(self.graph)
 
@@ -102,8 +103,10 @@ def _passing_nodes(view: GraphView, filters: Iterable[str]) -> list[Node]:
     for text in filters:
         kind, pattern = split_filter(text, SHOW_FILTERS)
         (live if kind == "live" else plain).append(pattern if kind == "live" else text)
-    chosen = select_nodes(view.graph, view.found, plain)
-    return [node for node in chosen if all(view.when[node].matches(pattern) for pattern in live)]
+    selected = select_nodes(view.graph, view.frames, plain)
+    return [
+        node for node in selected if all(view.liveness[node].matches(pattern) for pattern in live)
+    ]
 
 
 def _matching_bodies(graph: Graph, patterns: Sequence[str]) -> Iterator[GraphView]:
@@ -127,10 +130,10 @@ def find_node(whole: GraphView, name: str) -> NodeSelection:
     base, _, port = name.rpartition(":")
     if not base or not port.isdigit():
         return _find_by_name(whole, name)
-    found = _find_by_name(whole, base)
-    if found.nodes[0] not in found.view.arguments:
-        found.view.graph.tensor(f"{found.nodes[0].name}:{port}")
-    return found
+    selection = _find_by_name(whole, base)
+    if selection.nodes[0] not in selection.view.arguments:
+        selection.view.graph.tensor(f"{selection.nodes[0].name}:{port}")
+    return selection
 
 
 def _find_by_name(whole: GraphView, name: str) -> NodeSelection:

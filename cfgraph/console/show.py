@@ -149,10 +149,10 @@ def print_node(page: Page, view: GraphView, node: Node, full: bool, deadness: bo
 
 def _node_rows(view: GraphView, node: Node, full: bool, deadness: bool) -> Iterator[NodeRow]:
     yield "device", node.device or "(any)", ""
-    frame = view.found.of[node]
-    yield "frame", frame.path, "" if frame is view.found.root else "inside a loop"
+    frame = view.frames.of[node]
+    yield "frame", frame.path, "" if frame is view.frames.root else "inside a loop"
     if deadness:
-        yield "live", view.when[node].text, ""
+        yield "live", view.liveness[node].text, ""
     for slot, item in enumerate(node.inputs):
         yield f"input {slot}", item.name, view.type_text(item)
     for source in node.controls:
@@ -189,12 +189,12 @@ def _tensor_text(tensor: TensorValue, full: bool) -> str:
 def node_json(view: GraphView, node: Node, full: bool, deadness: bool) -> dict[str, Any]:
     """A node as a member of a JSON document."""
     printer = AttrPrinter()
-    live = {"live": view.when[node].text} if deadness else {}
+    live = {"live": view.liveness[node].text} if deadness else {}
     return {
         "name": view.title(node),
         "op": node.op,
         "device": node.device,
-        "frame": view.found.of[node].path,
+        "frame": view.frames.of[node].path,
         **live,
         "inputs": [{"tensor": item.name, "type": view.type_text(item)} for item in node.inputs],
         "controls": [item.name for item in node.controls],
@@ -256,14 +256,14 @@ class _ShowCommand:
     def summary(self) -> Summary:
         """The summary, made once."""
         if self._summary is None:
-            self._summary = summarize(self.graph, self.whole.found)
+            self._summary = summarize(self.graph, self.whole.frames)
         return self._summary
 
     @property
     def parts(self) -> Partitions | None:
         """The parts of a partitioned graph, found once."""
         if self._parts is None and is_partitioned(self.graph):
-            self._parts = device_partitions(self.graph, self.whole.found)
+            self._parts = device_partitions(self.graph, self.whole.frames)
         return self._parts
 
     def print(self) -> None:
@@ -299,8 +299,8 @@ class _ShowCommand:
 
     def sections(self) -> tuple[str, ...]:
         """The sections that are asked for; a filter or deadness alone asks for the nodes."""
-        asked = self.options.filters or self.options.deadness
-        return self.options.sections or (("nodes",) if asked else ())
+        lists_nodes = self.options.filters or self.options.deadness
+        return self.options.sections or (("nodes",) if lists_nodes else ())
 
     def table(self, section: str, chosen: list[NodeSelection], tree: bool = True) -> OutputTable:
         """The table of a section."""
@@ -319,30 +319,30 @@ class _ShowCommand:
         if self.options.node is not None:
             return {
                 "nodes": [
-                    node_json(some.view, node, self.options.full, self.options.deadness)
-                    for some in chosen
-                    for node in some.nodes
+                    node_json(selection.view, node, self.options.full, self.options.deadness)
+                    for selection in chosen
+                    for node in selection.nodes
                 ]
             }
         if sections := self.sections():
             return {name: self.table(name, chosen, tree=False).to_json() for name in sections}
-        found = asdict(self.summary)
+        summary = asdict(self.summary)
         for name in ("ops", "devices"):
-            found[name] = dict(found[name])
+            summary[name] = dict(summary[name])
         if self.parts:
-            found["parts"] = partitions_json(self.parts)
-        return {**found, "next": self.next_command()}
+            summary["parts"] = partitions_json(self.parts)
+        return {**summary, "next": self.next_command()}
 
     def text(self, out: Page, chosen: list[NodeSelection]) -> None:
         """Print as text."""
         if self.options.node is not None:
-            for some in chosen:
-                for node in some.nodes:
-                    print_node(out, some.view, node, self.options.full, self.options.deadness)
+            for selection in chosen:
+                for node in selection.nodes:
+                    print_node(out, selection.view, node, self.options.full, self.options.deadness)
         elif sections := self.sections():
-            for place, section in enumerate(sections):
+            for index, section in enumerate(sections):
                 if len(sections) > 1:
-                    out.heading(f"{'' if place == 0 else chr(10)}{section}")
+                    out.heading(f"{'' if index == 0 else chr(10)}{section}")
                 self.section(out, section, chosen)
         else:
             command = self.next_command()

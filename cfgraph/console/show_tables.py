@@ -34,8 +34,8 @@ def partitions_table(parts: Partitions) -> OutputTable:
         Column("iteration", "sent per iteration", right=True),
     ]
     rows: list[Any] = [
-        (device_label(part.device), part.nodes, len(part.control_loops), part.once, part.iteration)
-        for part in parts.parts
+        (device_label(item.device), item.nodes, len(item.control_loops), item.once, item.iteration)
+        for item in parts.parts
     ]
     return OutputTable(columns, rows)
 
@@ -71,8 +71,8 @@ def partitions_json(parts: Partitions) -> dict[str, Any]:
 
 
 def _route_json(route: MessageRoute) -> dict[str, Any]:
-    told = asdict(route)
-    return {"from": told.pop("source"), "to": told.pop("target"), **told}
+    fields = asdict(route)
+    return {"from": fields.pop("source"), "to": fields.pop("target"), **fields}
 
 
 def _bytes_text(route: MessageRoute) -> str:
@@ -87,7 +87,7 @@ _COLORS: Final = ("yellow", "magenta", "blue", "green", "cyan")
 
 def ops_table(graph: Graph, chosen: Iterable[NodeSelection]) -> OutputTable:
     """How often each op occurs, and what becomes of it in a run."""
-    counts = Counter(node.op for some in chosen for node in some.nodes)
+    counts = Counter(node.op for selection in chosen for node in selection.nodes)
     ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     columns = [
         Column("op", style="cyan"),
@@ -110,15 +110,19 @@ def nodes_table(chosen: Iterable[NodeSelection], deadness: bool = False) -> Outp
     ]
     return OutputTable(
         columns,
-        [_node_row(some.view, node, deadness) for some in chosen for node in some.nodes],
+        [
+            _node_row(selection.view, node, deadness)
+            for selection in chosen
+            for node in selection.nodes
+        ],
     )
 
 
 def _node_row(view: GraphView, node: Node, deadness: bool) -> tuple[object, ...]:
     inputs = [*(item.name for item in node.inputs), *(f"^{item.name}" for item in node.controls)]
-    frame = view.found.of[node]
-    path = "" if frame is view.found.root else frame.path
-    live = [_liveness_cell(view.when[node])] if deadness else []
+    frame = view.frames.of[node]
+    path = "" if frame is view.frames.root else frame.path
+    live = [_liveness_cell(view.liveness[node])] if deadness else []
     outputs = output_types(view, node)
     return view.title(node), node.op, *live, outputs, path, node.device, inputs
 

@@ -76,10 +76,10 @@ class Taps:
 
     def _ports(self, event: TraceEvent) -> set[int | None]:
         """The tapped outputs of a node; None among them says all of them."""
-        found = [pattern for pattern in self.patterns if pattern.matches(event.node, event.op)]
-        for pattern in found:
+        matching = [pattern for pattern in self.patterns if pattern.matches(event.node, event.op)]
+        for pattern in matching:
             self.unseen.pop(pattern.text, None)
-        return {pattern.port for pattern in found}
+        return {pattern.port for pattern in matching}
 
     def _collect(self, event: TraceEvent, port: int, value: Any) -> None:
         where = {
@@ -87,8 +87,8 @@ class Taps:
             "frame": event.frame,
             "iteration": event.iteration,
         }
-        told = {"dead": True} if value is None else value_json(value, self.full)
-        self.values.append({**where, **told})
+        result = {"dead": True} if value is None else value_json(value, self.full)
+        self.values.append({**where, **result})
 
     def _print(self, event: TraceEvent, port: int, value: Any) -> None:
         name = clean(f"{event.node}:{port} {event.frame}")

@@ -59,10 +59,10 @@ def draw_lanes(out: Page, lanes: TraceLanes, columns: int) -> None:
     picture = _LaneDrawing(lanes, chosen, room)
     out.line()
     out.heading("timeline", format_duration(lanes.end_ns))
-    for place, (lane, text) in enumerate(zip(chosen, labels, strict=True)):
+    for index, (lane, text) in enumerate(zip(chosen, labels, strict=True)):
         out.spans([(pad(text, label), "bold"), *picture.lane(lane)])
-        if place < len(chosen) - 1:
-            out.spans([(" " * label, ""), *picture.gap(place)])
+        if index < len(chosen) - 1:
+            out.spans([(" " * label, ""), *picture.gap(index)])
     out.spans([(" " * label, ""), (_axis(room, lanes.end_ns), "dim")])
     out.line(_LEGEND, "dim")
     out.line()
@@ -76,14 +76,14 @@ class _LaneDrawing:
         self.lanes = lanes
         self.room = room
         self.bins = lanes.end_ns // lanes.step_ns + 1
-        places = {lane.device: place for place, lane in enumerate(chosen)}
+        indices = {lane.device: bin for bin, lane in enumerate(chosen)}
         self.gaps: list[dict[int, set[str]]] = [{} for _ in chosen[1:]]
-        for place, source, target in lanes.arrivals:
-            self._arrow(self.column(place), places[source], places[target])
+        for bin, source, target in lanes.arrivals:
+            self._arrow(self.column(bin), indices[source], indices[target])
 
-    def column(self, place: int) -> int:
+    def column(self, bin: int) -> int:
         """The column of a bin."""
-        return min(place * self.room // self.bins, self.room - 1)
+        return min(bin * self.room // self.bins, self.room - 1)
 
     def _arrow(self, column: int, source: int, target: int) -> None:
         down = target > source
@@ -96,14 +96,14 @@ class _LaneDrawing:
     def lane(self, lane: TraceLane) -> list[tuple[str, str]]:
         """What a device did: in each column what took most of the time there."""
         spent: dict[int, Counter[str]] = {}
-        for (place, mark), took in lane.marks.items():
-            spent.setdefault(self.column(place), Counter())[mark] += took
+        for (bin, mark), took in lane.marks.items():
+            spent.setdefault(self.column(bin), Counter())[mark] += took
         marks = [_busiest_mark(spent.get(column)) for column in range(self.room)]
         return [("".join(same), _mark_style(mark)) for mark, same in groupby(marks)]
 
-    def gap(self, place: int) -> list[tuple[str, str]]:
+    def gap(self, index: int) -> list[tuple[str, str]]:
         """The messages between a lane and the next."""
-        crossing = self.gaps[place]
+        crossing = self.gaps[index]
         text = "".join(_message_mark(crossing.get(column)) for column in range(self.room))
         return [(text.rstrip(), _ARROW)]
 
@@ -133,8 +133,8 @@ def _mark_style(mark: str) -> str:
 def _axis(room: int, end_ns: int) -> str:
     """The scale below the lanes: the time at both ends and in the middle."""
     middle, end = format_duration(end_ns / 2), format_duration(end_ns)
-    left = pad("|0", room // 2) + f"|{middle}"
-    return pad(left, max(room - len(end) - 1, len(left))) + f"{end}|"
+    line = pad("|0", room // 2) + f"|{middle}"
+    return pad(line, max(room - len(end) - 1, len(line))) + f"{end}|"
 
 
 def _table(lanes: Sequence[TraceLane], labels: Sequence[str]) -> OutputTable:

@@ -42,9 +42,9 @@ def _as_array(value: Any) -> Any:
         value = value.read()
     if isinstance(value, np.ndarray | np.generic | bool | int | float | complex):
         return np.asarray(value)
-    held = np.empty((), object)
-    held[()] = value
-    return held
+    array = np.empty((), object)
+    array[()] = value
+    return array
 
 
 def _is_opaque(array: Any) -> bool:
@@ -112,7 +112,7 @@ def _float_text(item: Any) -> str:
 
 
 def _complex_text(item: Any) -> str:
-    real, imaginary = (str(part) for part in (item.real, item.imag))
+    real, imaginary = (str(component) for component in (item.real, item.imag))
     return f"{real}{'' if imaginary.startswith('-') else '+'}{imaginary}j"
 
 
@@ -131,13 +131,13 @@ def _extended_text(item: Any) -> str:
 def _nested_texts(array: Any, element: Callable[[Any], str], edge: int | None) -> list[Any]:
     """The elements as texts in nested lists, the middle of long lists left out."""
     size = array.shape[0]
-    places: Sequence[int | None] = range(size)
+    indices: Sequence[int | None] = range(size)
     if edge is not None and size > 2 * edge:
-        places = [*range(edge), None, *range(size - edge, size)]
+        indices = [*range(edge), None, *range(size - edge, size)]
     if array.ndim == 1:
-        return [_GAP if place is None else element(array[place]) for place in places]
+        return [_GAP if index is None else element(array[index]) for index in indices]
     return [
-        _GAP if place is None else _nested_texts(array[place], element, edge) for place in places
+        _GAP if index is None else _nested_texts(array[index], element, edge) for index in indices
     ]
 
 
@@ -156,11 +156,11 @@ def _multi_line(nested: list[Any], rank: int) -> Iterator[str]:
         if len(lines) > 1:
             yield lines[-1] + "]"
         return
-    for place, item in enumerate(nested):
-        last = place == len(nested) - 1
+    for index, item in enumerate(nested):
+        last = index == len(nested) - 1
         lines = [item] if isinstance(item, str) else list(_multi_line(item, rank - 1))
         for number, line in enumerate(lines):
-            opened = "[" if place == number == 0 else " "
+            opened = "[" if index == number == 0 else " "
             ended = number == len(lines) - 1
             yield opened + line + (("]" if last else ",") if ended else "")
 
@@ -168,18 +168,18 @@ def _multi_line(nested: list[Any], rank: int) -> Iterator[str]:
 def value_json(value: Any, full: bool = False) -> dict[str, Any]:
     """A value as a member of a JSON document; a large one without its elements unless `full`."""
     array = _as_array(value)
-    found: dict[str, Any] = {"dtype": _dtype_name(array), "shape": list(array.shape)}
+    result: dict[str, Any] = {"dtype": _dtype_name(array), "shape": list(array.shape)}
     if isinstance(array, AbstractTensor):
-        return {**found, "computed": False}
+        return {**result, "computed": False}
     if array.size > MAX_ELEMENTS and not full:
-        return {**found, "elided": True}
+        return {**result, "elided": True}
     items = [_element_json(item, array.dtype.kind) for item in _json_items(array)]
-    return {**found, "data": _reshape(items, array.shape)}
+    return {**result, "data": _reshape(items, array.shape)}
 
 
 def _json_items(array: Any) -> Iterator[Any]:
     flat = array.reshape(-1)
-    return (flat[place] for place in range(flat.size))
+    return (flat[index] for index in range(flat.size))
 
 
 def _element_json(item: Any, kind: str) -> Any:
@@ -196,7 +196,7 @@ def _element_json(item: Any, kind: str) -> Any:
 def _reshape(items: list[Any], shape: tuple[int, ...]) -> Any:
     for size in reversed(shape[1:]):
         count = len(items) // size if size else int(np.prod(shape[:-1]))
-        items = [items[place * size : (place + 1) * size] for place in range(count)]
+        items = [items[index * size : (index + 1) * size] for index in range(count)]
     return items if shape else items[0]
 
 

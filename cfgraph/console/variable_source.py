@@ -30,18 +30,18 @@ class VariableSource:
         """
         keys = None if wanted is None else required_variables(source.graph, wanted)
         if self.path is not None:
-            place, state = self.path, _restore_from(source.graph, self.path, keys)
+            origin, state = self.path, _restore_from(source.graph, self.path, keys)
         else:
             saved = saved_model_variables(source)
             if saved is None or keys == set():
                 return None
             try:
-                place, state = saved.prefix, saved_model_state(source.graph, saved, keys)
+                origin, state = saved.prefix, saved_model_state(source.graph, saved, keys)
             except Unsupported as error:
                 note(f"warning: the variables are not restored: {error.message}")
                 return None
-        told = "1 variable" if len(state) == 1 else f"{len(state)} variables"
-        note(f"note: restored {told} from {place}", self.quiet)
+        count = "1 variable" if len(state) == 1 else f"{len(state)} variables"
+        note(f"note: restored {count} from {origin}", self.quiet)
         return state
 
 

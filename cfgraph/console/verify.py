@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 class VerificationResult:
     """Comparison of a result with the input; true if both compute the same."""
 
-    found: RunDiff
+    delta: RunDiff
     graphs: tuple[Graph, Graph]
 
     def __bool__(self) -> bool:
-        return not self.found
+        return not self.delta
 
     def show(self, quiet: bool) -> None:
         """Report the comparison on stderr; differences also with `quiet`."""
@@ -36,7 +36,7 @@ class VerificationResult:
             return
         out = page(stream=sys.stderr)
         out.heading("verify", "A is the input, B is the result")
-        print_runs(out, self.found, self.graphs)
+        print_runs(out, self.delta, self.graphs)
         if not self:
             out.line("nothing was written", "red")
 
@@ -44,7 +44,7 @@ class VerificationResult:
         """Return the comparison as a member of a JSON document."""
         from cfgraph.console.diff_run import runs_json
 
-        return runs_json(self.found, self.graphs)
+        return runs_json(self.delta, self.graphs)
 
 
 @dataclass(slots=True)
@@ -81,7 +81,7 @@ class Verification:
         from cfgraph.compare.equivalence import compare_runs
 
         written = loads(dumps(graph, "pb"), "pb")
-        found = compare_runs(self._original, written, self._options)
-        result = VerificationResult(found, (self._original, written))
+        delta = compare_runs(self._original, written, self._options)
+        result = VerificationResult(delta, (self._original, written))
         result.show(quiet)
         return result

@@ -39,36 +39,38 @@ class PictureBox:
         """This box and those in it, outer ones first, in the order of members."""
         stack = [self]
         while stack:
-            here = stack.pop()
-            yield here
-            stack.extend(one for one in reversed(here.members) if isinstance(one, PictureBox))
+            box = stack.pop()
+            yield box
+            stack.extend(
+                member for member in reversed(box.members) if isinstance(member, PictureBox)
+            )
 
 
 BoxStep = tuple[str, str, str]  # kind, label, prefix
 
 
 def group_into_boxes(
-    top: PictureBox, nodes: Sequence[Node], found: Frames, device_of: Callable[[Node], str] | None
+    top: PictureBox, nodes: Sequence[Node], frames: Frames, device_of: Callable[[Node], str] | None
 ) -> PictureBox:
     """Put nodes into boxes within `top`: by device if `device_of` tells it, loop and scope.
 
     What the names of `top` begin with, those of the boxes in it begin with too.
     """
-    paths, head = _BoxPaths(nodes, found, device_of), top.prefix
+    paths, head = _BoxPaths(nodes, frames, device_of), top.prefix
     boxes: dict[tuple[PictureBox, BoxStep], PictureBox] = {}
     for node in nodes:
-        here = top
+        box = top
         for step in paths.of(node):
-            below = boxes.get((here, step))
-            if below is None:
+            child = boxes.get((box, step))
+            if child is None:
                 kind, label, prefix = step
-                below = boxes[here, step] = PictureBox(kind, label, head + prefix)
-                here.members.append(below)
-            here = below
-        here.members.append(node)
-    places = {node: place for place, node in enumerate(found.order)}
+                child = boxes[box, step] = PictureBox(kind, label, head + prefix)
+                box.members.append(child)
+            box = child
+        box.members.append(node)
+    positions = {node: position for position, node in enumerate(frames.order)}
     _merge_small_scopes(top)
-    _order_and_split(top, places, head)
+    _order_and_split(top, positions, head)
     return top
 
 
@@ -76,14 +78,14 @@ class _BoxPaths:
     """The way from the outermost box to each node."""
 
     def __init__(
-        self, nodes: Iterable[Node], found: Frames, device_of: Callable[[Node], str] | None
+        self, nodes: Iterable[Node], frames: Frames, device_of: Callable[[Node], str] | None
     ) -> None:
-        self.found = found
+        self.found = frames
         self.device_of = device_of
         self.shared: dict[tuple[str, Frame], list[str]] = {}
         self._frames: dict[tuple[str, Frame], tuple[list[BoxStep], list[str]]] = {}
         for node in nodes:
-            self._share(self._device(node), found.of[node], _scopes(node.name))
+            self._share(self._device(node), frames.of[node], _scopes(node.name))
 
     def _device(self, node: Node) -> str:
         return self.device_of(node) if self.device_of else ""
@@ -110,19 +112,19 @@ class _BoxPaths:
         if known is not None:
             return known
         chain: list[Frame] = []
-        here: Frame | None = frame
-        while here is not None and here is not self.found.root:
-            chain.append(here)
-            here = here.parent
+        outer: Frame | None = frame
+        while outer is not None and outer is not self.found.root:
+            chain.append(outer)
+            outer = outer.parent
         steps: list[BoxStep] = [("device", device, "")] if device else []
-        inside: list[str] = []
-        for one in reversed(chain):
-            shared = self.shared[device, one]
-            steps += _scope_steps(inside, shared)
-            steps.append(("frame", one.name, "/".join([*shared, ""])))
-            inside = shared
-        self._frames[device, frame] = steps, inside
-        return steps, inside
+        used: list[str] = []
+        for inner in reversed(chain):
+            shared = self.shared[device, inner]
+            steps += _scope_steps(used, shared)
+            steps.append(("frame", inner.name, "/".join([*shared, ""])))
+            used = shared
+        self._frames[device, frame] = steps, used
+        return steps, used
 
 
 def _scopes(name: str) -> list[str]:
@@ -136,24 +138,28 @@ def _scope_steps(inside: list[str], scopes: list[str]) -> Iterator[BoxStep]:
         yield "scope", scopes[end], "/".join([*scopes[: end + 1], ""])
 
 
-def _common_prefix(one: list[str], other: list[str]) -> list[str]:
+def _common_prefix(first: list[str], second: list[str]) -> list[str]:
     size = 0
-    for mine, theirs in zip(one, other, strict=False):
-        if mine != theirs:
+    for left, right in zip(first, second, strict=False):
+        if left != right:
             break
         size += 1
-    return one[:size]
+    return first[:size]
 
 
 def _merge_small_scopes(top: PictureBox) -> None:
     """Let scopes of a few nodes go, and join those that hold nothing but another one."""
     for box in reversed(list(top.walk())):
         members: list[Node | PictureBox] = []
-        for one in box.members:
-            if isinstance(one, PictureBox) and one.kind == "scope" and _is_redundant_scope(one):
-                members.extend(one.members)
+        for member in box.members:
+            if (
+                isinstance(member, PictureBox)
+                and member.kind == "scope"
+                and _is_redundant_scope(member)
+            ):
+                members.extend(member.members)
             else:
-                members.append(one)
+                members.append(member)
         box.members = members
         only = members[0] if len(members) == 1 else None
         if isinstance(only, PictureBox) and only.kind == "scope" and box.kind in ("scope", "frame"):
@@ -163,19 +169,19 @@ def _merge_small_scopes(top: PictureBox) -> None:
 
 def _is_redundant_scope(scope: PictureBox) -> bool:
     """True for a scope of a few nodes, or of one loop, which tells the name itself."""
-    inner = [one.kind for one in scope.members if isinstance(one, PictureBox)]
+    inner = [member.kind for member in scope.members if isinstance(member, PictureBox)]
     return inner == ["frame"] * len(scope.members) or (not inner and len(scope.members) < MIN_SCOPE)
 
 
-def _order_and_split(top: PictureBox, places: dict[Node, int], head: str) -> None:
+def _order_and_split(top: PictureBox, positions: dict[Node, int], head: str) -> None:
     """Bring members into topological order, and make chunks of too many."""
     first: dict[Node | PictureBox, int] = {}
     for box in reversed(list(top.walk())):
-        for one in box.members:
-            if not isinstance(one, PictureBox):
-                first[one] = places.get(one, len(places))
+        for member in box.members:
+            if not isinstance(member, PictureBox):
+                first[member] = positions.get(member, len(positions))
         box.members.sort(key=first.__getitem__)
-        first[box] = first[box.members[0]] if box.members else len(places)
+        first[box] = first[box.members[0]] if box.members else len(positions)
         split_into_chunks(box, head)
 
 
@@ -189,15 +195,15 @@ def _chunks(box: PictureBox, head: str) -> Iterator[PictureBox]:
     """The members of a box in as few chunks as will do, of about the same size."""
     members = box.members
     count = -(-len(members) // CHUNK)
-    for place in range(count):
-        part = members[place * len(members) // count : (place + 1) * len(members) // count]
+    for index in range(count):
+        chunk = members[index * len(members) // count : (index + 1) * len(members) // count]
         prefix = box.prefix.removeprefix(head)
-        label = f"{_end_label(part[0], prefix, 0)} … {_end_label(part[-1], prefix, -1)}"
-        yield PictureBox("chunk", label, box.prefix, part)
+        label = f"{_end_label(chunk[0], prefix, 0)} … {_end_label(chunk[-1], prefix, -1)}"
+        yield PictureBox("chunk", label, box.prefix, chunk)
 
 
-def _end_label(one: Node | PictureBox, prefix: str, side: int) -> str:
+def _end_label(member: Node | PictureBox, prefix: str, side: int) -> str:
     """What a chunk that begins, or ends, with this member is named by."""
-    while isinstance(one, PictureBox) and one.kind == "chunk":
-        one = one.members[side]
-    return one.label if isinstance(one, PictureBox) else one.name.removeprefix(prefix)
+    while isinstance(member, PictureBox) and member.kind == "chunk":
+        member = member.members[side]
+    return member.label if isinstance(member, PictureBox) else member.name.removeprefix(prefix)

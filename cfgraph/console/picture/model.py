@@ -122,36 +122,36 @@ class _PictureBuilder:
     numbers: dict[Node, int] = field(default_factory=dict)
     texts: AttributeFormatter = field(default_factory=AttributeFormatter)
 
-    def add(self, some: NodeSelection) -> None:
+    def add(self, selection: NodeSelection) -> None:
         """Add the nodes of the graph or of a body."""
         start = len(self.nodes)
-        self.numbers.update({node: start + place for place, node in enumerate(some.nodes)})
-        when = self._when(some.view)
-        for node in some.nodes:
-            self.nodes.append(self._node(some.view, node, when.get(node)))
+        self.numbers.update({node: start + index for index, node in enumerate(selection.nodes)})
+        when = self._when(selection.view)
+        for node in selection.nodes:
+            self.nodes.append(self._node(selection.view, node, when.get(node)))
 
     def _when(self, view: GraphView) -> Mapping[Node, LivenessCondition]:
         try:
-            return view.when
+            return view.liveness
         except CfgraphError as error:
             where = f" of {view.name}" if view.name else ""
             self.notes.append(f"liveness of the nodes{where} is unknown: {error.message}")
             return {}
 
     def _node(self, view: GraphView, node: Node, when: LivenessCondition | None) -> dict[str, Any]:
-        frame = view.found.of[node]
-        told: dict[str, Any] = {
+        frame = view.frames.of[node]
+        fields: dict[str, Any] = {
             "name": view.title(node),
             "op": node.op,
             "device": self._device(node),
-            "frame": "" if frame is view.found.root else frame.path,
+            "frame": "" if frame is view.frames.root else frame.path,
             "when": None if when is None else self.whens.setdefault(when, len(self.whens)),
             "in": [self._source(item) for item in node.inputs],
             "after": [self.numbers.get(source, source.name) for source in node.controls],
             "out": output_types(view, node),
             "attrs": {name: self.texts.text(value) for name, value in sorted(node.attrs.items())},
         }
-        return {name: value for name, value in told.items() if value not in ("", None, [], {})}
+        return {name: value for name, value in fields.items() if value not in ("", None, [], {})}
 
     def _device(self, node: Node) -> str:
         device = self.only or node.device
@@ -170,28 +170,28 @@ class _PictureBuilder:
         numbers: dict[PictureBox, int] = {}
         for box in top.walk():
             numbers[box] = len(self.groups)
-            told = {"kind": box.kind, "label": box.label, "prefix": box.prefix}
-            self.groups.append({name: value for name, value in told.items() if value})
+            fields = {"kind": box.kind, "label": box.label, "prefix": box.prefix}
+            self.groups.append({name: value for name, value in fields.items() if value})
         for box, number in numbers.items():
-            for one in box.members:
-                if isinstance(one, PictureBox):
-                    self.groups[numbers[one]]["parent"] = number
+            for member in box.members:
+                if isinstance(member, PictureBox):
+                    self.groups[numbers[member]]["parent"] = number
                 else:
-                    self.nodes[self.numbers[one]]["group"] = number
+                    self.nodes[self.numbers[member]]["group"] = number
 
-    def links(self, some: NodeSelection) -> list[list[int]]:
+    def links(self, selection: NodeSelection) -> list[list[int]]:
         """Each Send with each Recv of its key."""
-        pairs = sends_by_recv(some.nodes).items()
+        pairs = sends_by_recv(selection.nodes).items()
         return [[self.numbers[send], self.numbers[recv]] for recv, send in pairs]
 
     def findings(self) -> list[dict[str, Any]]:
         """What `check` says of the graph, with the summary of each code."""
         codes = catalog()
-        told = []
+        findings = []
         for finding in check(self.graph).findings:
             title = codes[finding.code].title if finding.code in codes else ""
-            told.append({**finding.to_json(), "title": title})
-        return told
+            findings.append({**finding.to_json(), "title": title})
+        return findings
 
 
 class _BoxBuilder:
@@ -207,15 +207,15 @@ class _BoxBuilder:
         self.bodies = {body.view.name: body for body in functions}
         self.calls: Counter[str] = Counter()
         self.called: dict[Node, list[str]] = {}
-        for some in (graph, *functions):
-            for node in some.nodes:
+        for selection in (graph, *functions):
+            for node in selection.nodes:
                 names = self._called(node)
                 self.calls.update(names)
                 if names:
                     self.called[node] = names
         self.drawn: set[str] = set()
         self.top = group_into_boxes(
-            PictureBox("graph", ""), graph.nodes, graph.view.found, device_of
+            PictureBox("graph", ""), graph.nodes, graph.view.frames, device_of
         )
         self.waiting = [self.top]
         self._open_calls()
@@ -241,7 +241,7 @@ class _BoxBuilder:
         self.drawn.add(name)
         body = self.bodies[name]
         box = group_into_boxes(
-            PictureBox("function", name, f"{name}/"), body.nodes, body.view.found, None
+            PictureBox("function", name, f"{name}/"), body.nodes, body.view.frames, None
         )
         self.waiting.append(box)
         return box
@@ -250,12 +250,12 @@ class _BoxBuilder:
         """Put a box around each node that is the only one to call its functions."""
         while self.waiting:
             for box in list(self.waiting.pop().walk()):
-                for place, one in enumerate(box.members):
-                    if isinstance(one, PictureBox) or one not in self.called:
+                for index, member in enumerate(box.members):
+                    if isinstance(member, PictureBox) or member not in self.called:
                         continue
-                    own = [name for name in self.called[one] if self._is_only_here(name)]
+                    own = [name for name in self.called[member] if self._is_only_here(name)]
                     if own:
-                        box.members[place] = self._call(box, one, own)
+                        box.members[index] = self._call(box, member, own)
 
     def _is_only_here(self, name: str) -> bool:
         return self.calls[name] == 1 and name not in self.drawn

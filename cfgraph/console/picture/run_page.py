@@ -69,22 +69,24 @@ class RunRecorder:
         if event.flow is not None:
             self._message(event, len(self._slices) - 1)
 
-    def _message(self, event: TraceEvent, place: int) -> None:
+    def _message(self, event: TraceEvent, index: int) -> None:
         """Note a message, by the places of its ends among the slices, once both are known."""
         assert event.flow is not None
-        mine = (place, event.bytes, int(event.is_send))
-        other = self._sent.pop(event.flow, None)
-        if other is None:
-            self._sent[event.flow] = mine
+        end = (index, event.bytes, int(event.is_send))
+        first_end = self._sent.pop(event.flow, None)
+        if first_end is None:
+            self._sent[event.flow] = end
             return
-        send, recv = (mine, other) if mine[2] else (other, mine)
+        send, recv = (end, first_end) if end[2] else (first_end, end)
         self._messages.append((send[0], recv[0], max(send[1], recv[1])))
 
     def _tap(self, event: TraceEvent) -> None:
         wanted = self._known.get(event.node)
         if wanted is None:
-            found = [one for one in self._patterns if one.matches(event.node, event.op)]
-            wanted = self._known[event.node] = {one.port for one in found}
+            patterns = [
+                pattern for pattern in self._patterns if pattern.matches(event.node, event.op)
+            ]
+            wanted = self._known[event.node] = {pattern.port for pattern in patterns}
         if not wanted:
             return
         for port, value in enumerate(event.outputs):
@@ -103,7 +105,9 @@ class RunRecorder:
         names = ("device", "node", "start", "took", "frame", "dead")
         columns = zip(*self._slices, strict=True) if self._slices else ((),) * len(names)
         return {
-            "devices": [device_label(one, real=one in self._real) for one in self._devices],
+            "devices": [
+                device_label(device, real=device in self._real) for device in self._devices
+            ],
             "names": list(self._nodes),
             "frames": list(self._frames),
             "slices": {name: list(column) for name, column in zip(names, columns, strict=True)},
@@ -179,21 +183,21 @@ class RunPage:
         whole = GraphView(graph)
         devices = self._recorder.devices
         only = None if is_partitioned(graph) or not devices else devices[0]
-        drawn = picture_model(
+        picture = picture_model(
             self._title, NodeSelection(whole, list(graph)), function_bodies(whole), only
         )
         results = [
             {"tensor": item.name, **({"dead": True} if value is None else value_model(value))}
             for item, value in values.items()
         ]
-        told = {
+        run = {
             **self._recorder.model(),
             "clock": "virtual" if self._virtual else "real",
             "results": results,
         }
         if error is not None:
-            told["error"] = error.message if isinstance(error, CfgraphError) else repr(error)
-        return {**drawn, "run": told}
+            run["error"] = error.message if isinstance(error, CfgraphError) else repr(error)
+        return {**picture, "run": run}
 
 
 def page_title(path: str) -> str:

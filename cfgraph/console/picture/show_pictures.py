@@ -57,8 +57,8 @@ class PictureFiles:
     ) -> None:
         """Write them all, or none: the chosen nodes, or with `start` a page that begins there."""
         with StagedFiles() as files:
-            made = [(files.open(path), path) for path in self.paths]
-            for file, path in made:
+            opened = [(files.open(path), path) for path in self.paths]
+            for file, path in opened:
                 if path == self.svg:
                     file.write(svg_bytes(self._drawing(chosen)))
                 else:
@@ -70,7 +70,7 @@ class PictureFiles:
         return [path for path in (self.svg, self.html) if path]
 
     def _drawing(self, chosen: Sequence[NodeSelection]) -> list[str]:
-        count = sum(len(some.nodes) for some in chosen)
+        count = sum(len(selection.nodes) for selection in chosen)
         if count > _MANY_NODES:
             note(f"note: Graphviz is slow for {count} nodes; select fewer with --filter")
         return list(graph_dot(chosen, self.deadness))
@@ -89,15 +89,15 @@ def page_model(
     everything = NodeSelection(whole, list(whole.graph))
     functions = function_bodies(whole)
     if start is not None:
-        (found,) = chosen
+        (selected,) = chosen
         return {
             **picture_model(title, everything, functions),
-            "start": found.view.title(found.nodes[0]),
+            "start": selected.view.title(selected.nodes[0]),
         }
-    if [some.view for some in chosen] != [whole]:
+    if [selection.view for selection in chosen] != [whole]:
         raise UsageError(
             "an HTML page cannot select single functions", hint="remove --filter function:"
         )
-    some = chosen[0]
-    whole_graph = len(some.nodes) == len(everything.nodes)
-    return picture_model(title, some, functions if whole_graph else [])
+    selection = chosen[0]
+    whole_graph = len(selection.nodes) == len(everything.nodes)
+    return picture_model(title, selection, functions if whole_graph else [])
