@@ -23,136 +23,144 @@ from cfgraph.passes.lower.functional_node import FunctionalNode
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class BodySummary:
-    """What is known of one function.
+class FunctionSummary:
+    """Summary of one function.
 
-    `order` is its nodes, sources first. `passes` says which argument each output is, unchanged.
-    `last` are the effects that no other effect comes after, each with the set of outputs (bits)
-    that come after it anyway; `opening` are those that no other comes before. `doubtful` says that
-    one of the last may be dead. `guarded` nodes stand behind a Switch or in a loop of the body.
+    order: its nodes, sources first.
+    forwarded: for each output the argument that it forwards unchanged, or None.
+    final_effects: the effects that no other effect follows, each with the outputs (bits) that
+        follow it anyway.
+    initial_effects: the effects that no other effect precedes.
+    awaited_inputs: for a functional node with effects, the inputs that it must wait for.
+    may_be_dead: one of the final effects may be dead.
+    guarded_nodes: the nodes downstream of a Switch or in a loop of the body.
     """
 
     order: tuple[Node, ...]
     functional_nodes: Mapping[Node, FunctionalNode]
-    passes: tuple[int | None, ...]
-    last: tuple[tuple[Node, int], ...]
+    forwarded: tuple[int | None, ...]
+    final_effects: tuple[tuple[Node, int], ...]
     initial_effects: frozenset[Node]
-    held: Mapping[Node, tuple[Node, ...]]
+    awaited_inputs: Mapping[Node, tuple[Node, ...]]
     may_be_dead: bool
-    guarded: frozenset[Node]
+    guarded_nodes: frozenset[Node]
 
     def members(self, function: FunctionGraph, outputs: int) -> tuple[Node, ...]:
-        """The nodes that these outputs (bits) and the effects need, sources first."""
-        todo = [node for node, _ in self.last]
+        """The nodes that these outputs (bits) and the effects depend on, sources first."""
+        todo = [node for node, _ in self.final_effects]
         todo += [item.node for k, item in enumerate(function.returns) if outputs >> k & 1]
-        needed: set[Node] = set()
+        needed_outputs: set[Node] = set()
         while todo:
             node = todo.pop()
-            if node not in needed:
-                needed.add(node)
+            if node not in needed_outputs:
+                needed_outputs.add(node)
                 todo.extend(item.node for item in node.inputs)
                 todo.extend(node.controls)
-        return tuple(node for node in self.order if node in needed)
+        return tuple(node for node in self.order if node in needed_outputs)
 
-    def arguments(self, function: FunctionGraph) -> set[int]:
-        """The arguments that the function's first output depends on, or that its effects read."""
+    def used_arguments(self, function: FunctionGraph) -> set[int]:
+        """The arguments that the first output depends on, or that effects read."""
         readers = [item for node in self.members(function, 1) for item in node.inputs]
         sources = (item.node for item in (function.returns[0], *readers))
         return {node.attrs["index"] for node in sources if node.op == ARG_OP}
 
 
-def summarize_body(
+def summarize_function(
     function: FunctionGraph,
     functional_nodes: Mapping[Node, FunctionalNode],
-    known: Mapping[FunctionGraph, BodySummary],
-) -> BodySummary:
-    """The facts of a function, given those of the functions that it runs."""
+    known: Mapping[FunctionGraph, FunctionSummary],
+) -> FunctionSummary:
+    """Summarize a function; `known` has the summaries of the functions that it calls."""
     order = tuple(n for n in topological_order(function.graph).nodes if n.op != ARG_OP)
     effects = {node: None for node in order if is_effect(node, functional_nodes.get(node), known)}
-    must = dict.fromkeys(function.control_returns)
-    effects.update(must)
-    guarded = downstream_of_primitives(order)
-    if guarded:
+    required = dict.fromkeys(function.control_returns)
+    effects.update(required)
+    guarded_nodes = downstream_of_primitives(order)
+    if guarded_nodes:
         effects = dict.fromkeys(_effects_outside_loops(function, effects))
-        must = dict.fromkeys(_effects_outside_loops(function, must))
-    ordered = _EffectOrder(order, effects, functional_nodes)
-    lasting = _EffectOrder(order, must, functional_nodes) if function.spare else ordered
-    last = lasting.last(function.returns)
-    switched = _downstream_of_switches(function, order) if guarded else frozenset()
-    return BodySummary(
+        required = dict.fromkeys(_effects_outside_loops(function, required))
+    effect_order = _EffectOrder(order, effects, functional_nodes)
+    required_order = (
+        _EffectOrder(order, required, functional_nodes) if function.spare else effect_order
+    )
+    final_effects = required_order.final_effects(function.returns)
+    switched = _downstream_of_switches(function, order) if guarded_nodes else frozenset()
+    return FunctionSummary(
         order,
         functional_nodes,
         forwarded_arguments(function, functional_nodes, known),
-        last,
-        ordered.initial_effects(),
-        ordered.held,
-        any(node in switched for node, _ in last),
-        guarded,
+        final_effects,
+        effect_order.initial_effects(),
+        effect_order.awaited_inputs,
+        any(node in switched for node, _ in final_effects),
+        guarded_nodes,
     )
 
 
 def is_effect(
-    node: Node, functional_node: FunctionalNode | None, known: Mapping[FunctionGraph, BodySummary]
+    node: Node,
+    functional_node: FunctionalNode | None,
+    known: Mapping[FunctionGraph, FunctionSummary],
 ) -> bool:
-    """True if a node must run even if nobody reads it."""
+    """True if a node must run even if nothing reads it."""
     if functional_node is not None:
-        return any(known[function].last for function in functional_node.functions)
+        return any(known[function].final_effects for function in functional_node.functions)
     return has_effect(node)
 
 
 def forwarded_arguments(
     function: FunctionGraph,
     functional_nodes: Mapping[Node, FunctionalNode],
-    known: Mapping[FunctionGraph, BodySummary],
+    known: Mapping[FunctionGraph, FunctionSummary],
 ) -> tuple[int | None, ...]:
-    """Which argument each output is, followed through Identity, loops, branches and calls."""
-    place = {node: index for index, node in enumerate(function.arguments)}
-    found: dict[Output, int | None] = {}
+    """For each output the argument that it forwards through Identity, loops and calls."""
+    argument_index = {node: index for index, node in enumerate(function.arguments)}
+    forwarded: dict[Output, int | None] = {}
     for start in function.returns:
-        trail, here = [], start
-        while here not in found:
-            trail.append(here)
-            if here.node in place:
-                found[here] = place[here.node]
-            elif (source := _forwarded_source(here, functional_nodes, known)) is not None:
-                here = source
+        trail, current = [], start
+        while current not in forwarded:
+            trail.append(current)
+            if current.node in argument_index:
+                forwarded[current] = argument_index[current.node]
+            elif (source := _forwarded_source(current, functional_nodes, known)) is not None:
+                current = source
             else:
-                found[here] = None
-        for item in trail:
-            found[item] = found[here]
-    return tuple(found[item] for item in function.returns)
+                forwarded[current] = None
+        for x in trail:
+            forwarded[x] = forwarded[current]
+    return tuple(forwarded[x] for x in function.returns)
 
 
 def _forwarded_source(
     output: Output,
     functional_nodes: Mapping[Node, FunctionalNode],
-    known: Mapping[FunctionGraph, BodySummary],
+    known: Mapping[FunctionGraph, FunctionSummary],
 ) -> Output | None:
-    """The tensor that this one is, unchanged."""
+    """The tensor that this one forwards unchanged, or None."""
     node, port = output
-    construct = functional_nodes.get(node)
-    if construct is not None:
-        passes = {function: known[function].passes for function in construct.functions}
-        slot = construct.passes(port, passes)
+    functional_node = functional_nodes.get(node)
+    if functional_node is not None:
+        forwarded = {function: known[function].forwarded for function in functional_node.functions}
+        slot = functional_node.forwarded_input(port, forwarded)
         return None if slot is None else node.inputs[slot]
     if not is_a(node, Identity, IdentityN):
         return None
-    # a gradient of its own must not be passed by
+    # a node with a custom gradient must not be bypassed
     return None if "_gradient_op_type" in node.attrs else node.inputs[port]
 
 
 def inputs_to_wait_for(
     order: tuple[Node, ...],
     functional_nodes: Mapping[Node, FunctionalNode],
-    known: Mapping[FunctionGraph, BodySummary],
+    known: Mapping[FunctionGraph, FunctionSummary],
 ) -> dict[Node, tuple[Node, ...]]:
-    """The inputs that functional nodes with effects wait for, as they come after other effects."""
+    """For functional nodes with effects, the inputs that follow other effects: to be waited for."""
     effects = {node: None for node in order if is_effect(node, functional_nodes.get(node), known)}
-    return _EffectOrder(order, effects, functional_nodes).held
+    return _EffectOrder(order, effects, functional_nodes).awaited_inputs
 
 
 def downstream_of_primitives(order: Iterable[Node]) -> frozenset[Node]:
-    """The nodes behind a Switch, an Enter or a Recv: they may be dead, or in a loop."""
+    """The nodes downstream of a Switch, an Enter or a Recv: they may be dead, or in a loop."""
     roles, found = OpRoles(), set()
     for node in order:
         if (
@@ -166,9 +174,9 @@ def downstream_of_primitives(order: Iterable[Node]) -> frozenset[Node]:
 
 def _effects_outside_loops(function: FunctionGraph, effects: Iterable[Node]) -> list[Node]:
     """The effects, those in a loop of the body replaced by the Exits of the outermost loop."""
-    placed, found = frames(function.graph), []
+    frame_of, found = frames(function.graph).of, []
     for node in effects:
-        frame = placed.of[node]
+        frame = frame_of[node]
         if frame.parent is None:
             found.append(node)
             continue
@@ -179,11 +187,11 @@ def _effects_outside_loops(function: FunctionGraph, effects: Iterable[Node]) -> 
 
 
 def _downstream_of_switches(function: FunctionGraph, order: Iterable[Node]) -> frozenset[Node]:
-    """The nodes behind a Switch that is no loop's: they may be dead."""
-    placed, roles, found = frames(function.graph), OpRoles(), set()
+    """The nodes downstream of a Switch outside loops: they may be dead."""
+    frame_of, roles, found = frames(function.graph).of, OpRoles(), set()
     for node in order:
-        inside = placed.of[node].parent is not None
-        if (roles[node.op] is Role.SWITCH and not inside) or (
+        in_loop = frame_of[node].parent is not None
+        if (roles[node.op] is Role.SWITCH and not in_loop) or (
             any(item.node in found for item in node.inputs)
             or any(control in found for control in node.controls)
         ):
@@ -192,10 +200,10 @@ def _downstream_of_switches(function: FunctionGraph, order: Iterable[Node]) -> f
 
 
 class _EffectOrder:
-    """Which effects come before what, once the functional nodes are lowered.
+    """The order of effects and their followers once the functional nodes are lowered.
 
-    A lowered node does not wait for all of its inputs, so an order that comes from reading is lost
-    in it. Where it has effects itself, `held` says which of its inputs it must wait for.
+    A lowered node does not wait for all of its inputs, so that an order implied by reading an input
+    is lost. `awaited_inputs` restores it: the inputs that a functional node with effects waits for.
     """
 
     def __init__(
@@ -204,56 +212,56 @@ class _EffectOrder:
         effects: Collection[Node],
         functional_nodes: Collection[Node],
     ) -> None:
-        self.order = order
-        self.effects = effects
-        self.functional_nodes = functional_nodes
-        self.after: set[Node] = set()
-        self.held: dict[Node, tuple[Node, ...]] = {}
+        self._order = order
+        self._effects = effects
+        self._functional_nodes = functional_nodes
+        self._followers: set[Node] = set()
+        self.awaited_inputs: dict[Node, tuple[Node, ...]] = {}
         for node in order:
-            self._place(node)
+            self._add(node)
 
-    def _place(self, node: Node) -> None:
+    def _add(self, node: Node) -> None:
         read = [item.node for item in node.inputs if self.follows_effect(item.node)]
-        if node in self.functional_nodes:
-            if node not in self.effects:
+        if node in self._functional_nodes:
+            if node not in self._effects:
                 read = []
             elif read:
-                self.held[node] = tuple(dict.fromkeys(read))
+                self.awaited_inputs[node] = tuple(dict.fromkeys(read))
         if read or any(self.follows_effect(control) for control in node.controls):
-            self.after.add(node)
+            self._followers.add(node)
 
     def follows_effect(self, node: Node) -> bool:
-        """True for an effect and for what comes after one."""
-        return node in self.effects or node in self.after
+        """True for an effect and for a node that follows one."""
+        return node in self._effects or node in self._followers
 
     def initial_effects(self) -> frozenset[Node]:
-        """The effects that no other comes before."""
-        return frozenset(node for node in self.effects if node not in self.after)
+        """The effects that no other effect precedes."""
+        return frozenset(node for node in self._effects if node not in self._followers)
 
-    def last(self, returns: Iterable[Output]) -> tuple[tuple[Node, int], ...]:
-        """The effects that no other comes after, each with the outputs (bits) that come after."""
+    def final_effects(self, returns: Iterable[Output]) -> tuple[tuple[Node, int], ...]:
+        """The effects that no other effect follows, each with the outputs (bits) that follow it."""
         outputs: dict[Node, int] = {}
         for k, item in enumerate(returns):
             outputs[item.node] = outputs.get(item.node, 0) | 1 << k
         followed: set[Node] = set()
-        for node in reversed(self.order):
+        for node in reversed(self._order):
             for reader, slot in node.uses:
                 if (
                     slot != CONTROL
-                    and reader in self.functional_nodes
-                    and node not in self.waited(reader)
+                    and reader in self._functional_nodes
+                    and node not in self.awaited_by(reader)
                 ):
                     continue
-                if reader in self.effects or reader in followed:
+                if reader in self._effects or reader in followed:
                     followed.add(node)
                 if after := outputs.get(reader):
                     outputs[node] = outputs.get(node, 0) | after
         return tuple(
             (node, outputs.get(node, 0))
-            for node in self.order
-            if node in self.effects and node not in followed
+            for node in self._order
+            if node in self._effects and node not in followed
         )
 
-    def waited(self, functional_node: Node) -> tuple[Node, ...]:
-        """The inputs that a functional node waits for before anything in it runs."""
-        return self.held.get(functional_node, ())
+    def awaited_by(self, functional_node: Node) -> tuple[Node, ...]:
+        """The inputs that a functional node waits for before any of its nodes runs."""
+        return self.awaited_inputs.get(functional_node, ())

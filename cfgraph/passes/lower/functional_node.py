@@ -15,36 +15,38 @@ from cfgraph.ops.opdef.op import function_calls
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FunctionalNode:
-    """A functional node read: `kind` is the op's own word, inputs from `first` on are arguments.
+    """The functions of a functional node; inputs from `first_argument` on are their arguments.
 
-    The functions of a conditional stand in the order of its Switch's outputs: false, true.
+    The functions of a conditional are in the order of its Switch's outputs: false, true.
     """
 
     kind: str
     functions: tuple[FunctionGraph, ...]
-    first: int
+    first_argument: int
 
     @property
     def output_types(self) -> tuple[DType, ...]:
         """The types of the node's outputs: those of a branch, or of a loop's body."""
         return self.functions[-1].output_types
 
-    def passes(self, port: int, known: dict[FunctionGraph, tuple[int | None, ...]]) -> int | None:
-        """The input that this output always is, unchanged; None if it may be something else.
+    def forwarded_input(
+        self, port: int, forwarded: dict[FunctionGraph, tuple[int | None, ...]]
+    ) -> int | None:
+        """The input that an output always forwards unchanged, or None.
 
-        `known` says for each function which argument each output is.
+        `forwarded` has for each function the argument that each output forwards.
         """
         if self.kind in ("while", "for"):
             body = self.functions[-1]
-            index = 1 if self.kind == "for" else 0
-            return port + self.first if known[body][port] == port + index else None
-        places = {known[function][port] for function in self.functions}
-        place = places.pop()
-        return None if places or place is None else place + self.first
+            offset = 1 if self.kind == "for" else 0
+            return port + self.first_argument if forwarded[body][port] == port + offset else None
+        indices = {forwarded[function][port] for function in self.functions}
+        index = indices.pop()
+        return None if indices or index is None else index + self.first_argument
 
 
 def functional_kind(op: str, instances: FunctionInstances) -> str:
-    """What nodes of an op are: `if`, `case`, `while`, `for`, `call`, …; `` if not functional."""
+    """Kind of an op: `if`, `case`, `while`, `for`, `call`, …; empty if it is not functional."""
     if op in instances.library:
         return "call"
     return function_calls(op).kind
@@ -53,11 +55,11 @@ def functional_kind(op: str, instances: FunctionInstances) -> str:
 def read_functional_node(node: Node, instances: FunctionInstances) -> FunctionalNode:
     """Read a functional node.
 
-    TensorFlow calls the functions of a conditional or loop, and runs all of their stateful nodes;
-    but one that says that it is to be lowered keeps no more of them than what its functions'
-    outputs and control outputs need.
+    TensorFlow calls the functions of a conditional or loop, and runs all of their stateful nodes.
+    If the node is marked for lowering, it runs only those that outputs and control outputs of the
+    functions depend on.
 
-    Raises InvalidInput where a function does not exist or does not fit together.
+    Raises InvalidInput if a function does not exist or its signature does not match.
     """
     if node.op in instances.library:
         return FunctionalNode("call", (instances.get(node.op, node.attrs),), 0)
@@ -79,35 +81,38 @@ def _as_functions(value: Any) -> tuple[Func, ...]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class InlineScope:
-    """The surroundings of inlined nodes: the graph itself, a branch, one side of a loop, a call.
+    """Scope of inlined nodes: the graph itself, a branch, the condition or body of a loop, a call.
 
-    `pivot` gives the node that is live exactly when the scope runs, None where that is always.
-    `loose` nodes are live even in the iteration that a loop's body does not run in: its constant
-    Enters. What reads nothing but them hangs on the pivot. `hold` goes before every node of the
-    scope. In an `ordered` scope the effects, too, wait for the pivot.
+    pivot: returns the node that is live exactly when the scope runs; None if it always runs.
+    always_live: nodes that are live even in the iteration in which a loop's body does not run, its
+        constant Enters. A node that reads nothing else depends on the pivot.
+    start_after: control inputs of the nodes of the scope without inner sources.
+    orders_effects: initial effects depend on the pivot too.
     """
 
     prefix: str = ""
     device: str = ""
     pivot: Callable[[], Node | None] = lambda: None
-    loose: frozenset[Node] | set[Node] = frozenset()
-    hold: Sequence[Node] = ()
-    ordered: bool = False
+    always_live: frozenset[Node] | set[Node] = frozenset()
+    start_after: Sequence[Node] = ()
+    orders_effects: bool = False
 
 
 @dataclass(slots=True, eq=False)
 class CallSite:
-    """A functional node about to be lowered: what it reads and waits for, and where it stands.
+    """A functional node to be lowered, with its inputs, its control inputs, and its scope.
 
-    On the `surface`, in the graph itself, its name must live on. A `guarded` site stands behind
-    primitives, so that only its own inputs tell when it runs.
+    is_top_level: the node is in the graph itself, where its name must continue to exist.
+    is_guarded: the node is downstream of primitives, so that only its inputs decide when it runs.
+    ordering_inputs: inputs that control-dependent readers of the node have to wait for.
+    gate: a node that all inputs pass, live exactly when the functional node would be.
     """
 
     node: Node
     functional_node: FunctionalNode
     scope: InlineScope
-    surface: bool
-    guarded: bool
+    is_top_level: bool
+    is_guarded: bool
     inputs: tuple[Output, ...] = ()
     controls: tuple[Node, ...] = ()
     ordering_inputs: tuple[Node, ...] = ()
@@ -115,21 +120,21 @@ class CallSite:
 
     @property
     def arguments(self) -> tuple[Output, ...]:
-        """What the functions are given."""
-        return self.inputs[self.functional_node.first :]
+        """The inputs that are arguments of the functions."""
+        return self.inputs[self.functional_node.first_argument :]
 
     def pivot(self) -> Node | None:
-        """The node that is live exactly when this one would run, None where that is always."""
+        """The node that is live exactly when this one would run; None if it always runs."""
         return self.gate or self.scope.pivot()
 
     @property
-    def loose(self) -> frozenset[Node] | set[Node]:
+    def always_live(self) -> frozenset[Node] | set[Node]:
         """The nodes that are live even when this one would not run."""
-        return frozenset() if self.gate else self.scope.loose
+        return frozenset() if self.gate else self.scope.always_live
 
-    def held(self, *inputs: Output) -> tuple[Node, ...]:
-        """The control inputs that a node needs which reads `inputs` at the site's edge."""
-        if self.controls or not all(item.node in self.loose for item in inputs):
+    def edge_controls(self, *inputs: Output) -> tuple[Node, ...]:
+        """Control inputs of a node at the edge of the site, which reads `inputs` from outside."""
+        if self.controls or not all(item.node in self.always_live for item in inputs):
             return self.controls
         pivot = self.pivot()
         return () if pivot is None else (pivot,)

@@ -26,192 +26,203 @@ _merged_device = lru_cache(maxsize=4096)(merge_device_names)
 
 
 class InlinedEffect(NamedTuple):
-    """A node that waits for effects, and the outputs (bits) that come after them anyway."""
+    """A node that follows effects, and the outputs (bits) that follow these effects anyway."""
 
     node: Node
-    before: int
+    ordered_outputs: int
 
 
 class InlinedBody(NamedTuple):
-    """What a copy of a function gives: its outputs, None for those not asked for, and effects.
+    """A copy of a function: its outputs, None for those not requested, and its effects.
 
-    Who waits for the function waits for all `effects`.
+    A node that waits for the function waits for all `effects`.
     """
 
     returns: tuple[Output | None, ...]
     effects: tuple[InlinedEffect, ...]
 
-    def waits(self, port: int) -> tuple[Node, ...]:
-        """The effects that this output does not come after yet."""
-        return tuple(e.node for e in self.effects if not e.before >> port & 1)
+    def awaited_effects(self, port: int) -> tuple[Node, ...]:
+        """The effects that an output does not follow yet."""
+        return tuple(e.node for e in self.effects if not e.ordered_outputs >> port & 1)
 
     def pending_effects(self, outputs: int) -> tuple[Node, ...]:
-        """The effects that do not come before all of these outputs (bits)."""
-        return tuple(e.node for e in self.effects if e.before & outputs != outputs or not outputs)
+        """The effects that not all of these outputs (bits) follow."""
+        return tuple(
+            e.node for e in self.effects if e.ordered_outputs & outputs != outputs or not outputs
+        )
 
 
 def inline_body(
-    work: Rewriter,
+    rewriter: Rewriter,
     function: FunctionGraph,
     argument: Callable[[int], Output],
     scope: InlineScope,
     outputs: int,
 ) -> InlinedBody:
-    """Copy what these outputs (bits) and the effects need.
+    """Copy the nodes that these outputs (bits) and the effects depend on.
 
-    `argument` gives the tensor that an argument is; it is asked only for those that are read.
+    `argument` returns the tensor that replaces an argument; it is called for used arguments only.
     """
-    return _BodyCopier(work, function, argument, scope).copy(outputs)
+    return _BodyCopier(rewriter, function, argument, scope).copy(outputs)
 
 
 class _BodyCopier:
-    """Makes one copy."""
+    """Copies a function once."""
 
     def __init__(
         self,
-        work: Rewriter,
+        rewriter: Rewriter,
         function: FunctionGraph,
         argument: Callable[[int], Output],
         scope: InlineScope,
     ) -> None:
-        self.work = work
+        self.rewriter = rewriter
         self.function = function
-        self.facts = work.plan.facts[function]
+        self.summary = rewriter.plan.summaries[function]
         self.argument = argument
         self.scope = scope
         self.copies: dict[Node, Node] = {}
-        self.frames: dict[Any, bytes] = {}
+        self.frame_names: dict[Any, bytes] = {}
 
     def copy(self, outputs: int) -> InlinedBody:
-        """Copy nodes, then edges; leave the functional ones as sites to lower next."""
-        members = self.work.plan.members(self.function, outputs)
+        """Copy nodes, then edges; push functional nodes as call sites to lower next."""
+        members = self.rewriter.plan.members(self.function, outputs)
         for node in members:
             self.copies[node] = self.node(node)
         for node in members:
             self.connect(node, self.copies[node])
-        self.work.push(
-            CallSite(self.copies[node], construct, self.scope, False, node in self.facts.guarded)
+        self.rewriter.push(
+            CallSite(
+                self.copies[node],
+                functional_node,
+                self.scope,
+                False,
+                node in self.summary.guarded_nodes,
+            )
             for node in members
-            if (construct := self.facts.functional_nodes.get(node)) is not None
+            if (functional_node := self.summary.functional_nodes.get(node)) is not None
         )
         returns = tuple(
-            self.output(item) if outputs >> port & 1 else None
-            for port, item in enumerate(self.function.returns)
+            self.output(x) if outputs >> port & 1 else None
+            for port, x in enumerate(self.function.returns)
         )
         return InlinedBody(returns, self.effects())
 
     def node(self, node: Node) -> Node:
-        """A node's copy, without edges."""
+        """Copy a node without its edges."""
         attrs = dict(node.attrs)
-        if self.facts.guarded and self.work.roles[node.op] is Role.ENTER:
-            attrs["frame_name"] = self.frame(attrs.get("frame_name", b""))
+        if self.summary.guarded_nodes and self.rewriter.roles[node.op] is Role.ENTER:
+            attrs["frame_name"] = self.frame_name(attrs.get("frame_name", b""))
         device = _merged_device(node.device, self.scope.device)
         name = f"{self.scope.prefix}/{node.name}"
-        copy = self.work.create(name, node.op, attrs, device=device)
+        copy = self.rewriter.create(name, node.op, attrs, device=device)
         copy.origin = node.origin
         return copy
 
-    def frame(self, name: bytes) -> bytes:
-        """The name of one of the body's own frames in this copy."""
-        if name not in self.frames:
+    def frame_name(self, name: bytes) -> bytes:
+        """The name in this copy of a frame of the body."""
+        if name not in self.frame_names:
             shown = name.decode("utf-8", "backslashreplace")
-            self.frames[name] = self.work.frame(f"{self.scope.prefix}/{shown}")
-        return self.frames[name]
+            self.frame_names[name] = self.rewriter.unique_frame_name(f"{self.scope.prefix}/{shown}")
+        return self.frame_names[name]
 
     def connect(self, node: Node, copy: Node) -> None:
-        """Set the edges into a copy, and tie it to the scope if no edge does."""
-        inputs = [self.output(item) for item in node.inputs]
-        held = self.facts.held.get(node, ())
-        controls = [self.copies[control] for control in (*node.controls, *held)]
+        """Connect a copy, to the pivot of the scope if to nothing else in it."""
+        inputs = [self.output(x) for x in node.inputs]
+        awaited = self.summary.awaited_inputs.get(node, ())
+        controls = [self.copies[control] for control in (*node.controls, *awaited)]
         if "_class" in copy.attrs:
             copy.attrs["_class"] = self.renamed_colocation(copy.attrs["_class"])
-        inside = bool(controls) or any(item.node in self.copies for item in node.inputs)
-        # what is lowered later does not wait for its inputs: it must be held itself
-        if not controls and (not inside or node in self.facts.functional_nodes):
-            controls.extend(self.scope.hold)
-        loose = [item for item in inputs if item.node in self.scope.loose]
-        if loose and self.work.roles[node.op] is Role.MERGE:
+        has_inner_source = bool(controls) or any(x.node in self.copies for x in node.inputs)
+        # a node that is lowered later does not wait for its inputs
+        if not controls and (not has_inner_source or node in self.summary.functional_nodes):
+            controls.extend(self.scope.start_after)
+        always_live = [x for x in inputs if x.node in self.scope.always_live]
+        if always_live and self.rewriter.roles[node.op] is Role.MERGE:
             pivot = self.pivot()
-            inputs = [self.work.tied(item, pivot) if item in loose else item for item in inputs]
-        elif (not inside and not controls and len(loose) == len(inputs)) or (
-            self.scope.ordered and node in self.facts.initial_effects
+            inputs = [self.rewriter.with_pivot(x, pivot) if x in always_live else x for x in inputs]
+        elif (not has_inner_source and not controls and len(always_live) == len(inputs)) or (
+            self.scope.orders_effects and node in self.summary.initial_effects
         ):
-            self.tie(controls)
-        self.work.graph.connect(copy, inputs, controls)
+            self.add_pivot(controls)
+        self.rewriter.graph.connect(copy, inputs, controls)
 
-    def tie(self, controls: list[Node]) -> None:
-        """Add the scope's pivot, if it has one."""
+    def add_pivot(self, controls: list[Node]) -> None:
+        """Add the pivot of the scope, if it has one."""
         pivot = self.scope.pivot()
         if pivot is not None:
             controls.append(pivot)
 
     def pivot(self) -> Node:
-        """The pivot of a scope that has loose nodes, and so has one."""
+        """The pivot of a scope with always-live nodes; such a scope has one."""
         pivot = self.scope.pivot()
         assert pivot is not None
         return pivot
 
-    def output(self, item: Output) -> Output:
+    def output(self, x: Output) -> Output:
         """A tensor of the body in this copy."""
-        if item.node.op == ARG_OP:
-            return self.argument(item.node.attrs["index"])
-        return Output(self.copies[item.node], item.port)
+        if x.node.op == ARG_OP:
+            return self.argument(x.node.attrs["index"])
+        return Output(self.copies[x.node], x.port)
 
     def renamed_colocation(self, groups: Any) -> Any:
-        """The nodes to be beside, by the names that they have in this copy."""
+        """Colocation groups, with the names of the nodes in this copy."""
         if not isinstance(groups, tuple):
             return groups
         return tuple(self.renamed(group) for group in groups)
 
     def renamed(self, group: Any) -> Any:
-        """One of those names."""
+        """A colocation group, with the name of its node in this copy."""
         if not isinstance(group, bytes) or not group.startswith(COLOCATION_PREFIX):
             return group
         name = group[len(COLOCATION_PREFIX) :].decode("utf-8", "replace")
         node = self.function.graph.nodes.get(name)
         if node is None or (node.op != ARG_OP and node not in self.copies):
             return group
-        beside = self.output(Output(node)).node if node.op == ARG_OP else self.copies[node]
-        return COLOCATION_PREFIX + beside.name.encode()
+        target = self.output(Output(node)).node if node.op == ARG_OP else self.copies[node]
+        return COLOCATION_PREFIX + target.name.encode()
 
     def effects(self) -> tuple[InlinedEffect, ...]:
-        """What whoever waits for the function has to wait for.
+        """The effects that a node which waits for the function has to wait for.
 
-        A node behind a Switch of the body may be dead; a ControlTrigger waits for it all the same.
+        An effect downstream of a Switch may be dead; a ControlTrigger waits for it even then.
         """
-        found = tuple(InlinedEffect(self.copies[node], before) for node, before in self.facts.last)
-        if not self.facts.may_be_dead:
-            return found
+        effects = tuple(
+            InlinedEffect(self.copies[node], outputs)
+            for node, outputs in self.summary.final_effects
+        )
+        if not self.summary.may_be_dead:
+            return effects
         name = f"{self.scope.prefix}/done"
-        nodes = [effect.node for effect in found]
-        trigger = self.work.add(name, "ControlTrigger", (), nodes, self.scope.device)
+        nodes = [effect.node for effect in effects]
+        trigger = self.rewriter.add(name, "ControlTrigger", (), nodes, self.scope.device)
         return (InlinedEffect(trigger, 0),)
 
 
-def lower_call(work: Rewriter, site: CallSite) -> None:
-    """Lower a call."""
+def lower_call(rewriter: Rewriter, site: CallSite) -> None:
+    """Lower a call: inline the function."""
     node, function = site.node, site.functional_node.functions[0]
     count = len(function.returns)
-    outputs = work.needed(site, count)
-    scope = InlineScope(node.name, _call_device(site), site.pivot, site.loose, site.controls)
-    inlined = inline_body(work, function, site.arguments.__getitem__, scope, outputs)
-    if site.surface:
-        done = inlined.pending_effects(outputs)
+    outputs = rewriter.needed_outputs(site, count)
+    scope = InlineScope(node.name, _call_device(site), site.pivot, site.always_live, site.controls)
+    inlined = inline_body(rewriter, function, site.arguments.__getitem__, scope, outputs)
+    if site.is_top_level:
+        completed = inlined.pending_effects(outputs)
     else:
-        done = tuple(effect.node for effect in inlined.effects)
-    waits = _gather_effects(work, site, inlined, outputs)
-    results = [_call_result(site, function, inlined, port, waits) for port in range(count)]
-    work.finish(site, results, done)
+        completed = tuple(effect.node for effect in inlined.effects)
+    gathered = _gather_effects(rewriter, site, inlined, outputs)
+    results = [_call_result(site, function, inlined, port, gathered) for port in range(count)]
+    rewriter.replace(site, results, completed)
 
 
 def _gather_effects(
-    work: Rewriter, site: CallSite, inlined: InlinedBody, outputs: int
+    rewriter: Rewriter, site: CallSite, inlined: InlinedBody, outputs: int
 ) -> tuple[Node, ...]:
-    """One node for all effects, where several outputs would each wait for several."""
-    unsettled = inlined.pending_effects(outputs)
-    if site.surface or len(unsettled) < 2 or outputs & (outputs - 1) == 0:
+    """A single node for all effects, if several outputs would each wait for several."""
+    pending = inlined.pending_effects(outputs)
+    if site.is_top_level or len(pending) < 2 or outputs & (outputs - 1) == 0:
         return ()
-    return (work.add(f"{site.node.name}/done", "NoOp", (), unsettled, site.node.device),)
+    return (rewriter.add(f"{site.node.name}/done", "NoOp", (), pending, site.node.device),)
 
 
 def _call_result(
@@ -224,16 +235,16 @@ def _call_result(
     output = inlined.returns[port]
     if output is None:
         return None
-    waits = inlined.waits(port)
-    waits = gathered or waits if waits else ()
+    awaited = inlined.awaited_effects(port)
+    awaited = gathered or awaited if awaited else ()
     if function.returns[port].node.op == ARG_OP:
-        waits = (*waits, *site.controls)
-    return LoweredOutput(output, waits)
+        awaited = (*awaited, *site.controls)
+    return LoweredOutput(output, awaited)
 
 
 def _call_device(site: CallSite) -> str:
-    """Where the body runs: for a RemoteCall where its first input says."""
-    if not site.functional_node.first:
+    """The device of the body; that of a RemoteCall is its first input."""
+    if not site.functional_node.first_argument:
         return site.node.device
     target = remote_target(site.node)
     assert target is not None

@@ -18,7 +18,7 @@ from cfgraph.ir.graph import Graph, Node
 from cfgraph.ir.library import called_functions, remove_uncalled_functions
 from cfgraph.ir.role import Role
 from cfgraph.ir.topological_order import OpRoles, topological_order
-from cfgraph.ops.opdef.op import lookup
+from cfgraph.ops.opdef.op import function_calls, lookup
 from cfgraph.passes.gradients.function_gradients import expand_symbolic_gradients
 from cfgraph.passes.lower.functional_node import CallSite, InlineScope
 from cfgraph.passes.lower.inline import COLOCATION_PREFIX, lower_call
@@ -30,9 +30,9 @@ from cfgraph.passes.lower.rewriter import Rewriter
 from cfgraph.passes.report import Report, op_counts
 
 
-def remove_unread(graph: Graph, made: Iterable[Node]) -> None:
-    """Remove what lowering made and nobody reads, and what only that read; effects stay."""
-    candidates = {node: None for node in made if graph.nodes.get(node.name) is node}
+def remove_unread(graph: Graph, added: Iterable[Node]) -> None:
+    """Remove added nodes that nothing reads, repeatedly; nodes with effects stay."""
+    candidates = {node: None for node in added if graph.nodes.get(node.name) is node}
     todo = [node for node in candidates if _is_unused(node)]
     while todo:
         node = todo.pop()
@@ -47,17 +47,17 @@ def _is_unused(node: Node) -> bool:
     return not node.uses and op is not None and not op.effects.stateful
 
 
-def drop_dangling_colocation(graph: Graph, made: Iterable[Node]) -> None:
-    """Drop from what lowering made the wish to be beside a node that is not there."""
-    for node in made:
+def drop_dangling_colocation(graph: Graph, added: Iterable[Node]) -> None:
+    """Drop colocation constraints of added nodes that name a missing node."""
+    for node in added:
         groups = node.attrs.get("_class")
         if not isinstance(groups, tuple):
             continue
-        kept = tuple(group for group in groups if not _is_dangling(graph, group))
-        if not kept:
+        present = tuple(group for group in groups if not _is_dangling(graph, group))
+        if not present:
             del node.attrs["_class"]
-        elif kept != groups:
-            graph.set_attr(node, "_class", kept)
+        elif present != groups:
+            graph.set_attr(node, "_class", present)
 
 
 def _is_dangling(graph: Graph, group: Any) -> bool:
@@ -67,7 +67,7 @@ def _is_dangling(graph: Graph, group: Any) -> bool:
 
 
 def restore_order(graph: Graph, groups: Mapping[Node, list[Node]]) -> None:
-    """Let what was made for a node stand where the node stood, sources first."""
+    """Move the nodes added for a node to its position, sources first."""
     inserted = {node for group in groups.values() for node in group}
     order: list[Node] = []
     for node in graph:
@@ -95,12 +95,15 @@ def lower(
 ) -> Report:
     """Replace functional nodes by the primitives of control flow, in place.
 
-    `functions` restricts it to the nodes that run one of these functions, with all that is in
-    them; `keep_calls` leaves calls as they are, or those of some functions. The names of lowered
-    nodes can be fetched and run as before. Functions that nothing calls any more leave the library.
+    Fetches and targets that name lowered nodes still work. Functions that are no longer called are
+    removed from the library.
 
-    Raises InvalidInput for a graph that is not valid, UsageError for a function that does not
-    exist, Unsupported for what has no lowered form; the graph is unchanged then.
+    Args:
+        functions: lower only nodes that call one of these functions, and the nodes in them.
+        keep_calls: leave function calls unchanged: all of them, or those of these functions.
+
+    Raises InvalidInput for an invalid graph, UsageError for an unknown function, Unsupported for a
+    node without a lowered form; the graph is unchanged then.
     """
     require_valid(graph)
     with paused_gc():
@@ -119,58 +122,66 @@ def _lower_graph(
     before = op_counts(graph)
     called = called_functions(graph)
     called.update(expand_symbolic_gradients(graph, _lower_body, within))
-    survey = LoweringPlan(graph, functions, keep_calls)
-    if not survey.functional_nodes:
+    if functions is None and not _has_functional_nodes(graph):
+        return Report(before=before, after=before)
+    plan = LoweringPlan(graph, functions, keep_calls)
+    if not plan.functional_nodes:
         return Report(before=before, after=before)
     _require_unpartitioned(graph)
-    work = Rewriter(graph, survey)
-    for node, sources in survey.held.items():
+    rewriter = Rewriter(graph, plan)
+    for node, sources in plan.awaited_inputs.items():
         graph.set_controls(node, [*node.controls, *sources])
-    groups = {node: _lower_node(work, node) for node in survey.functional_nodes}
+    groups = {node: _lower_node(rewriter, node) for node in plan.functional_nodes}
     remove_unread(graph, [node for group in groups.values() for node in group])
     for group in groups.values():
         group[:] = [node for node in group if graph.nodes.get(node.name) is node]
     drop_dangling_colocation(graph, [node for group in groups.values() for node in group])
     restore_order(graph, groups)
-    remove_uncalled_functions(
-        graph, graph.functions.keys() - called
-    )  # what was not called before stays
-    warnings = tuple(survey.warnings())
-    return Report(work.lowered, _new_names(groups), warnings, before, op_counts(graph))
+    # functions that were not called before lowering stay
+    remove_uncalled_functions(graph, graph.functions.keys() - called)
+    warnings = tuple(plan.warnings())
+    return Report(rewriter.lowered, _new_names(groups), warnings, before, op_counts(graph))
+
+
+def _has_functional_nodes(graph: Graph) -> bool:
+    return any(op in graph.functions or function_calls(op).kind for op in graph.ops)
 
 
 def _lower_body(graph: Graph, within: frozenset[str], keep_calls: frozenset[str]) -> Report:
-    """Lower the body of a function, to differentiate it."""
+    """Lower the body of a function that is to be differentiated."""
     require_valid(graph)
     return _lower_graph(graph, None, keep_calls, within)
 
 
-def _lower_node(work: Rewriter, node: Node) -> list[Node]:
-    """Lower one node of the graph with all that is in it; the nodes made for it."""
-    work.made = []
-    construct, guarded = work.plan.functional_nodes[node], node in work.plan.guarded
-    work.push([CallSite(node, construct, InlineScope(), True, guarded)])
-    while work.stack:
-        site = work.open()
-        _LOWERINGS[site.functional_node.kind](work, site)
-    return work.made
+def _lower_node(rewriter: Rewriter, node: Node) -> list[Node]:
+    """Lower one node of the graph and the nodes in its functions; the added nodes."""
+    rewriter.added = []
+    functional_node, is_guarded = (
+        rewriter.plan.functional_nodes[node],
+        node in rewriter.plan.guarded_nodes,
+    )
+    rewriter.push([CallSite(node, functional_node, InlineScope(), True, is_guarded)])
+    while rewriter.stack:
+        site = rewriter.next_site()
+        _LOWERINGS[site.functional_node.kind](rewriter, site)
+    return rewriter.added
 
 
 def _require_unpartitioned(graph: Graph) -> None:
-    """A partitioned graph is not lowered: what crosses devices would be cut in the wrong place."""
+    """Raise Unsupported for a partitioned graph, whose transfers would no longer match."""
     roles = OpRoles()
     for node in graph:
         if roles[node.op] in (Role.SEND, Role.RECV):
-            message = "the graph is partitioned already"
-            hint = "lower it before it is partitioned"
+            message = "the graph is already partitioned"
+            hint = "lower it before partitioning"
             raise Unsupported(message, node=node, hint=hint, code="CFG411")
 
 
 def _new_names(groups: dict[Node, list[Node]]) -> dict[str, tuple[str, ...]]:
-    """What became of the lowered nodes, and of their outputs."""
+    """For lowered nodes the added nodes; for their outputs the tensors that replace them."""
     found: dict[str, tuple[str, ...]] = {}
     for node, group in groups.items():
-        found[node.name] = (*(made.name for made in group), node.name)
+        found[node.name] = (*(added.name for added in group), node.name)
         outputs = node.inputs if node.op == "IdentityN" else (node.output(),)
         for port, item in enumerate(() if node.op == "NoOp" else outputs):
             found[f"{node.name}:{port}"] = (item.name,)

@@ -30,98 +30,98 @@ from cfgraph.passes.lower.rewriter import LoweredOutput, Rewriter
 
 
 class LoopBuilder:
-    """One loop as it is built: `enter` its variables, then `decide`, then `close`.
+    """A loop under construction: `enter` its variables, then `add_switches`, then `close`.
 
-    Of the variables, number `lead` is the one that effects go round with and pivots hang on.
+    Variable number `lead` carries the order of effects, and is the source of pivots.
     """
 
-    def __init__(self, work: Rewriter, site: CallSite, parallel: int, lead: int = 0) -> None:
-        self.work = work
+    def __init__(self, rewriter: Rewriter, site: CallSite, parallel: int, lead: int = 0) -> None:
+        self.rewriter = rewriter
         self.site = site
         self.lead = lead
         self.name = site.node.name
         self.device = site.node.device
-        self.frame: dict[str, Any] = {
-            "frame_name": work.frame(self.name),
+        self._enter_attrs: dict[str, Any] = {
+            "frame_name": rewriter.unique_frame_name(self.name),
             "parallel_iterations": parallel,
         }
         self.merges: list[Node] = []
         self.switches: list[Node] = []
         self.types: list[DType] = []
         self.constants: dict[Output, Node] = {}
-        self.loose: set[Node] = set()
+        self.always_live: set[Node] = set()
         self._pivot: Node | None = None
 
     def enter(self, start: Output, dtype: DType) -> Output:
         """Add a variable; its value at the start of each iteration."""
         enter = self._enter(start, dtype, constant=False)
         inputs, device = (Output(enter), Output(enter)), enter.device
-        merge = self.work.add(f"{self.name}/Merge", "Merge", inputs, (), device, T=dtype, N=2)
+        merge = self.rewriter.add(f"{self.name}/Merge", "Merge", inputs, (), device, T=dtype, N=2)
         self.merges.append(merge)
         self.types.append(dtype)
         return Output(merge)
 
     def constant(self, outer: Output, dtype: DType) -> Output:
-        """A value that the loop does not change."""
+        """A loop invariant."""
         enter = self.constants.get(outer)
         if enter is None:
             enter = self.constants[outer] = self._enter(outer, dtype, constant=True)
-            self.loose.add(enter)
+            self.always_live.add(enter)
         return Output(enter)
 
     def _enter(self, outer: Output, dtype: DType, *, constant: bool) -> Node:
         source = outer.node
-        attrs: dict[str, Any] = {"T": dtype, **self.frame, "is_constant": constant}
+        attrs: dict[str, Any] = {"T": dtype, **self._enter_attrs, "is_constant": constant}
         if "_class" in source.attrs:
             attrs["_class"] = source.attrs["_class"]
-        controls = self.site.held(outer)
-        return self.work.add(
+        controls = self.site.edge_controls(outer)
+        return self.rewriter.add(
             f"{self.name}/Enter", "Enter", (outer,), controls, source.device, **attrs
         )
 
     def condition_scope(self) -> InlineScope:
-        """Where the condition's nodes go: they run once more than the body."""
+        """The scope of the condition, which runs once more than the body."""
         return InlineScope(
-            f"{self.name}/cond", self.device, lambda: self.merges[self.lead], ordered=True
+            f"{self.name}/cond", self.device, lambda: self.merges[self.lead], orders_effects=True
         )
 
     def body_scope(self) -> InlineScope:
-        """Where the body's nodes go."""
-        return InlineScope(f"{self.name}/body", self.device, self.pivot, self.loose)
+        """The scope of the body."""
+        return InlineScope(f"{self.name}/body", self.device, self.pivot, self.always_live)
 
-    def decide(self, going_on: Output, waits: Sequence[Node]) -> list[Output]:
-        """Let the condition choose; the variables as the body sees them.
+    def add_switches(self, predicate: Output, controls: Sequence[Node]) -> list[Output]:
+        """Add the LoopCond and the Switches; the variables as the body reads them.
 
-        `waits` come before the choice: the effects of the condition, and those of the body in the
-        iteration before, which the first variable waits for.
+        The LoopCond waits for `controls`: the effects of the condition, and the leading variable,
+        which waits for those of the body in the preceding iteration.
         """
-        cond = self.work.add(
-            f"{self.name}/LoopCond", "LoopCond", (going_on,), dict.fromkeys(waits), self.device
+        cond = self.rewriter.add(
+            f"{self.name}/LoopCond", "LoopCond", (predicate,), dict.fromkeys(controls), self.device
         )
         for merge, dtype in zip(self.merges, self.types, strict=True):
             inputs = (Output(merge), Output(cond))
-            switch = self.work.add(
+            switch = self.rewriter.add(
                 f"{self.name}/Switch", "Switch", inputs, (), merge.device, T=dtype
             )
             self.switches.append(switch)
         return [Output(switch, 1) for switch in self.switches]
 
     def pivot(self) -> Node:
-        """A node that is live exactly in the iterations that the body runs in."""
+        """A node that is live exactly in the iterations in which the body runs."""
         if self._pivot is None:
             lead, dtype = Output(self.switches[self.lead], 1), self.types[self.lead]
             name = f"{self.name}/body/pivot"
-            self._pivot = self.work.add(name, "Identity", (lead,), (), self.device, T=dtype)
+            self._pivot = self.rewriter.add(name, "Identity", (lead,), (), self.device, T=dtype)
         return self._pivot
 
-    def close(self, values: Sequence[Output], waits: Sequence[Node]) -> None:
-        """Hand the values to the next iteration; the leading one after `waits`."""
+    def close(self, values: Sequence[Output], effects: Sequence[Node]) -> None:
+        """Add the back edges: the values of the next iteration, the leading one after `effects`."""
         for index, value in enumerate(values):
             merge, dtype = self.merges[index], self.types[index]
-            controls = list(waits) if index == self.lead else []
-            if value.node in self.loose:
+            controls = list(effects) if index == self.lead else []
+            if value.node in self.always_live:
                 controls.append(self.pivot())
-            following = self.work.add(
+            back_edge = self.rewriter.add(
                 f"{self.name}/NextIteration",
                 "NextIteration",
                 (value,),
@@ -129,27 +129,27 @@ class LoopBuilder:
                 merge.device,
                 T=dtype,
             )
-            self.work.graph.set_input(merge, 1, Output(following))
+            self.rewriter.graph.set_input(merge, 1, Output(back_edge))
 
     def exit(self, index: int) -> Node:
-        """The node that hands a variable out when the loop is over."""
+        """Add an Exit: the final value of a variable."""
         switch, dtype = self.switches[index], self.types[index]
         inputs = (Output(switch, 0),)
-        return self.work.add(f"{self.name}/Exit", "Exit", inputs, (), switch.device, T=dtype)
+        return self.rewriter.add(f"{self.name}/Exit", "Exit", inputs, (), switch.device, T=dtype)
 
-    def become_exit(self, node: Node, index: int) -> None:
-        """Let the lowered node itself hand out a variable."""
+    def convert_to_exit(self, node: Node, index: int) -> None:
+        """Convert the lowered node itself to the Exit of a variable."""
         switch = self.switches[index]
-        self.work.convert_to(node, "Exit", (Output(switch, 0),), (), T=self.types[index])
-        self.work.graph.set_device(node, switch.device)
+        self.rewriter.convert_to(node, "Exit", (Output(switch, 0),), (), T=self.types[index])
+        self.rewriter.graph.set_device(node, switch.device)
 
 
 class LoopCounter:
-    """A variable that counts the iterations of a loop which changes nothing else."""
+    """A variable that counts the iterations of a loop without other variables."""
 
     def __init__(self, loop: LoopBuilder) -> None:
         self.loop = loop
-        start = self._const("start", 0, loop.site.held())
+        start = self._const("start", 0, loop.site.edge_controls())
         self.value = loop.enter(start, dtypes.int32)
 
     def next(self, value: Output) -> Output:
@@ -157,93 +157,102 @@ class LoopCounter:
         loop = self.loop
         one = self._const("one", 1, (loop.pivot(),))
         name = f"{loop.name}/count"
-        return Output(loop.work.add(name, "AddV2", (value, one), (), loop.device, T=dtypes.int32))
+        return Output(
+            loop.rewriter.add(name, "AddV2", (value, one), (), loop.device, T=dtypes.int32)
+        )
 
     def _const(self, name: str, number: int, controls: Sequence[Node]) -> Output:
         loop, value = self.loop, TensorValue(np.array(number, np.int32))
         name, attrs = f"{loop.name}/count/{name}", {"dtype": dtypes.int32, "value": value}
-        return Output(loop.work.create(name, "Const", attrs, (), controls, loop.device))
+        return Output(loop.rewriter.create(name, "Const", attrs, (), controls, loop.device))
 
 
-def lower_while(work: Rewriter, site: CallSite) -> None:
-    """Lower a While: one trip of the loop machine for each variable that the body changes."""
+def lower_while(rewriter: Rewriter, site: CallSite) -> None:
+    """Lower a While: a loop variable for each argument that the body changes."""
     condition, body = site.functional_node.functions
-    passes = work.plan.facts[body].passes
-    changed = [place for place, passed in enumerate(passes) if passed != place]
-    read = work.plan.facts[condition].arguments(condition)
-    lead = next((index for index, place in enumerate(changed) if place in read), 0)
-    loop = LoopBuilder(work, site, parallel_iterations(site.node), lead)
+    forwarded = rewriter.plan.summaries[body].forwarded
+    changed = [index for index, argument in enumerate(forwarded) if argument != index]
+    read = rewriter.plan.summaries[condition].used_arguments(condition)
+    lead = next((number for number, index in enumerate(changed) if index in read), 0)
+    loop = LoopBuilder(rewriter, site, parallel_iterations(site.node), lead)
     starts = {
-        place: loop.enter(site.arguments[place], body.input_types[place]) for place in changed
+        index: loop.enter(site.arguments[index], body.input_types[index]) for index in changed
     }
     counter = None if changed else LoopCounter(loop)
 
-    asked = inline_body(
-        work, condition, loop_arguments(loop, body.input_types, starts), loop.condition_scope(), 1
+    condition_copy = inline_body(
+        rewriter,
+        condition,
+        loop_arguments(loop, body.input_types, starts),
+        loop.condition_scope(),
+        1,
     )
-    assert asked.returns[0] is not None
-    going_on = as_bool(work, site, asked.returns[0], condition.output_types[0])
-    waits = list(asked.waits(0))
-    if work.plan.facts[body].last:
-        waits.append(loop.merges[lead])
-    values = loop.decide(going_on, waits)
+    assert condition_copy.returns[0] is not None
+    predicate = as_bool(rewriter, site, condition_copy.returns[0], condition.output_types[0])
+    controls = list(condition_copy.awaited_effects(0))
+    if rewriter.plan.summaries[body].final_effects:
+        controls.append(loop.merges[lead])
+    values = loop.add_switches(predicate, controls)
 
-    inside = dict(zip(changed, values, strict=False))
-    outputs = sum(1 << place for place in changed)
-    done = inline_body(
-        work, body, loop_arguments(loop, body.input_types, inside), loop.body_scope(), outputs
+    inner = dict(zip(changed, values, strict=False))
+    outputs = sum(1 << index for index in changed)
+    body_copy = inline_body(
+        rewriter, body, loop_arguments(loop, body.input_types, inner), loop.body_scope(), outputs
     )
-    following = [item for place in changed if (item := done.returns[place]) is not None]
-    effects = done.waits(changed[lead] if changed else 0)
-    loop.close([counter.next(values[0])] if counter else following, effects)
-    add_results(work, site, loop, {place: index for index, place in enumerate(changed)})
+    updated = [item for index in changed if (item := body_copy.returns[index]) is not None]
+    effects = body_copy.awaited_effects(changed[lead] if changed else 0)
+    loop.close([counter.next(values[0])] if counter else updated, effects)
+    add_results(rewriter, site, loop, {index: number for number, index in enumerate(changed)})
 
 
 def add_results(
-    work: Rewriter, site: CallSite, loop: LoopBuilder, variables: Mapping[int, int]
+    rewriter: Rewriter, site: CallSite, loop: LoopBuilder, variables: Mapping[int, int]
 ) -> None:
-    """Hand out the results: `variables` says which variable of the loop an output is.
+    """Replace the node by the results; `variables` maps an output to a variable of the loop.
 
-    What the loop does not change is its own result. Where the loop has effects, or waits for some,
-    a reader of it must wait for the loop.
+    The result of an invariant is its outer value. If the loop has or awaits effects, readers of the
+    value wait for the loop.
     """
     types, arguments = site.functional_node.output_types, site.arguments
-    if site.surface and len(types) == 1 and variables:
-        loop.become_exit(site.node, variables[0])
+    if site.is_top_level and len(types) == 1 and variables:
+        loop.convert_to_exit(site.node, variables[0])
         return
-    outputs = work.needed(site, len(types))
+    outputs = rewriter.needed_outputs(site, len(types))
     ordered = bool(site.controls) or any(
-        work.plan.facts[function].last for function in site.functional_node.functions
+        rewriter.plan.summaries[function].final_effects
+        for function in site.functional_node.functions
     )
     ports = [port for port in range(len(types)) if outputs >> port & 1]
     exits = {port: loop.exit(variables[port]) for port in ports if port in variables}
     unchanged = [port for port in ports if port not in variables]
-    over: list[Node] = list(exits.values())[:1]
-    if not over and (site.surface or site.node.control_readers or (unchanged and ordered)):
-        over = [loop.exit(loop.lead)]
+    completed: list[Node] = list(exits.values())[:1]
+    if not completed and (
+        site.is_top_level or site.node.control_readers or (unchanged and ordered)
+    ):
+        completed = [loop.exit(loop.lead)]
     results: list[LoweredOutput | None] = [None] * len(types)
     for port, node in exits.items():
         results[port] = LoweredOutput(Output(node))
     for port in unchanged:
-        results[port] = LoweredOutput(arguments[port], tuple(over) if ordered else ())
-    work.finish(site, results, over)
+        results[port] = LoweredOutput(arguments[port], tuple(completed) if ordered else ())
+    rewriter.replace(site, results, completed)
 
 
 def loop_arguments(
     loop: LoopBuilder, types: tuple[DType, ...], variables: Mapping[int, Output]
 ) -> Callable[[int], Output]:
-    """The arguments of condition or body: a variable, or what the loop does not change."""
+    """The arguments of condition or body: a variable, or else an invariant."""
 
-    def argument(place: int) -> Output:
-        value = variables.get(place)
+    def argument(index: int) -> Output:
+        value = variables.get(index)
         if value is not None:
             return value
-        return loop.constant(loop.site.arguments[place], types[place])
+        return loop.constant(loop.site.arguments[index], types[index])
 
     return argument
 
 
 def parallel_iterations(node: Node) -> int:
-    """How many iterations of a functional loop may run at once."""
-    said = node.attrs.get("parallel_iterations")
-    return said if isinstance(said, int) else DEFAULT_PARALLEL_ITERATIONS
+    """The limit on iterations of a functional loop that run in parallel."""
+    limit = node.attrs.get("parallel_iterations")
+    return limit if isinstance(limit, int) else DEFAULT_PARALLEL_ITERATIONS

@@ -1,4 +1,4 @@
-"""Lowering plan: summarize everything to be lowered, and reject what cannot be, before any edit."""
+"""Lowering plan: summaries of all functions to lower, and rejection of others before any edit."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from cfgraph.ir.topological_order import topological_order
 from cfgraph.ops.families.constants import Const, Identity
 from cfgraph.ops.opdef.op import lookup
 from cfgraph.passes.lower.function_summary import (
-    BodySummary,
+    FunctionSummary,
     downstream_of_primitives,
     inputs_to_wait_for,
-    summarize_body,
+    summarize_function,
 )
 from cfgraph.passes.lower.functional_node import (
     FunctionalNode,
@@ -29,7 +29,7 @@ LOWERED_KINDS = frozenset({"if", "case", "while", "for", "call"})
 
 
 class LoweringPlan:
-    """The functional nodes of a graph, and the facts of every function that they run."""
+    """The functional nodes of a graph to lower, and summaries of all functions that they call."""
 
     def __init__(
         self, graph: Graph, only: Iterable[str] | None, keep_calls: bool | Collection[str]
@@ -37,9 +37,9 @@ class LoweringPlan:
         self.instances = FunctionInstances(graph.functions)
         self.keep_calls = keep_calls
         self.only = None if only is None else frozenset(only)
-        self.facts: dict[FunctionGraph, BodySummary] = {}
-        self.guarded: frozenset[Node] = frozenset()
-        self.held: dict[Node, tuple[Node, ...]] = {}
+        self.summaries: dict[FunctionGraph, FunctionSummary] = {}
+        self.guarded_nodes: frozenset[Node] = frozenset()
+        self.awaited_inputs: dict[Node, tuple[Node, ...]] = {}
         self.functional_nodes: dict[Node, FunctionalNode] = {}
         self._gradients = dict(graph.gradient_functions)
         self._members: dict[tuple[FunctionGraph, int], tuple[Node, ...]] = {}
@@ -50,23 +50,23 @@ class LoweringPlan:
         """The nodes of a function that these outputs (bits) and its effects need."""
         key = (function, outputs)
         if key not in self._members:
-            self._members[key] = self.facts[function].members(function, outputs)
+            self._members[key] = self.summaries[function].members(function, outputs)
         return self._members[key]
 
     def warnings(self) -> Iterator[str]:
-        """What somebody should know about the functions that are lowered."""
-        for name in dict.fromkeys(function.name for function in self.facts):
+        """Warnings about functions that are inlined."""
+        for name in dict.fromkeys(function.name for function in self.summaries):
             if name in self._gradients:
                 yield (
-                    f"function {name!r} is inlined, so the gradient that the library has for it "
+                    f"function {name!r} is inlined, so its registered gradient "
                     f"({self._gradients[name]!r}) will not be used"
                 )
-        for function in self.facts:
+        for function in self.summaries:
             for node in function.guessed:
                 op = function.graph[node].op
                 yield (
-                    f"op {op!r} of node '{function.name}/{node}' is not known: the output that is "
-                    f"read is taken for its first"
+                    f"op {op!r} of node '{function.name}/{node}' is unknown: the output that is "
+                    f"read is assumed to be its first"
                 )
 
     def _require_known(self, graph: Graph) -> None:
@@ -80,91 +80,105 @@ class LoweringPlan:
             return
         order = topological_order(graph).nodes
         for node in order:
-            construct = self._functional_node(node, None)
-            if construct is None or not self._chosen(construct):
+            functional_node = self._functional_node(node, None)
+            if functional_node is None or not self._is_included(functional_node):
                 continue
-            self.functional_nodes[node] = construct
-            for function in construct.functions:
+            self.functional_nodes[node] = functional_node
+            for function in functional_node.functions:
                 self._summarize(function, node)
-        self.guarded = downstream_of_primitives(order)
-        self.held = inputs_to_wait_for(order, self.functional_nodes, self.facts)
+        self.guarded_nodes = downstream_of_primitives(order)
+        self.awaited_inputs = inputs_to_wait_for(order, self.functional_nodes, self.summaries)
 
-    def _chosen(self, functional_node: FunctionalNode) -> bool:
+    def _is_included(self, functional_node: FunctionalNode) -> bool:
         return self.only is None or any(f.name in self.only for f in functional_node.functions)
 
     def _functional_node(self, node: Node, function: FunctionGraph | None) -> FunctionalNode | None:
-        """A node read, if it is functional and is to be lowered."""
+        """The functions of a node, or None unless it is functional and to be lowered."""
         kind = functional_kind(node.op, self.instances)
-        if not kind or (kind == "call" and self._kept(node)):
+        if not kind or (kind == "call" and self._is_excluded(node)):
             return None
-        where = node.name if function is None else f"{function.name}/{node.name}"
+        location = node.name if function is None else f"{function.name}/{node.name}"
         if kind not in LOWERED_KINDS:
             return None
         try:
-            construct = read_functional_node(node, self.instances)
+            functional_node = read_functional_node(node, self.instances)
         except InvalidInput as error:
-            error.node = error.node or where
+            error.node = error.node or location
             raise
-        _require_target(node, construct, where)
-        return construct
+        _require_target(node, functional_node, location)
+        return functional_node
 
-    def _kept(self, node: Node) -> bool:
-        """True for a call that is left as it is."""
+    def _is_excluded(self, node: Node) -> bool:
+        """True for a call that stays a call."""
         if isinstance(self.keep_calls, bool):
             return self.keep_calls
         called = node.attrs.get("f")
         return (called.name if isinstance(called, Func) else node.op) in self.keep_calls
 
     def _summarize(self, start: FunctionGraph, caller: Node) -> None:
-        """Find the facts of a function, after those of the functions that it runs."""
-        if start in self.facts:
+        """Summarize a function, after the functions that it calls."""
+        if start in self.summaries:
             return
         path: dict[str, None] = {start.name: None}
         trail = [(start, self._body(start))]
-        pending = [_functions_run_by(trail[0][1])]
+        pending = [_called_by(trail[0][1])]
         while trail:
             for function in pending[-1]:
-                if function in self.facts:
+                if function in self.summaries:
                     continue
                 if function.name in path:
                     raise _recursion_error([*path], function.name, caller)
                 path[function.name] = None
                 trail.append((function, self._body(function)))
-                pending.append(_functions_run_by(trail[-1][1]))
+                pending.append(_called_by(trail[-1][1]))
                 break
             else:
-                function, constructs = trail.pop()
+                function, functional_nodes = trail.pop()
                 pending.pop()
                 del path[function.name]
-                self.facts[function] = summarize_body(function, constructs, self.facts)
+                self.summaries[function] = summarize_function(
+                    function, functional_nodes, self.summaries
+                )
 
     def _body(self, function: FunctionGraph) -> dict[Node, FunctionalNode]:
         """The functional nodes of a function."""
-        read = {node: self._functional_node(node, function) for node in function.graph}
-        return {node: construct for node, construct in read.items() if construct is not None}
+        nodes = {node: self._functional_node(node, function) for node in function.graph}
+        return {
+            node: functional_node
+            for node, functional_node in nodes.items()
+            if functional_node is not None
+        }
 
 
-def _functions_run_by(functional_nodes: dict[Node, FunctionalNode]) -> Iterator[FunctionGraph]:
-    return (function for construct in functional_nodes.values() for function in construct.functions)
+def _called_by(functional_nodes: dict[Node, FunctionalNode]) -> Iterator[FunctionGraph]:
+    return (
+        function
+        for functional_node in functional_nodes.values()
+        for function in functional_node.functions
+    )
 
 
 def _recursion_error(path: list[str], name: str, caller: Node) -> Unsupported:
     chain = [*path[path.index(name) :], name]
     shown = " → ".join(chain if len(chain) <= 12 else [*chain[:6], "…", *chain[-6:]])
     message = f"function {name!r} calls itself: {shown}"
-    hint = "a recursion has no finite lowered form; write it as a While"
+    hint = "recursion has no finite lowered form; rewrite it as a While"
     return Unsupported(message, node=caller, hint=hint, code="CFG134")
 
 
-def _require_target(node: Node, functional_node: FunctionalNode, where: str) -> None:
-    """The device of a RemoteCall must be a constant."""
-    if functional_node.kind == "call" and functional_node.first and remote_target(node) is None:
-        message = f"the device that {node.op} runs its function on is computed, not constant"
-        raise Unsupported(message, node=where, code="CFG410")
+def _require_target(node: Node, functional_node: FunctionalNode, location: str) -> None:
+    """Raise Unsupported for a RemoteCall whose device is not a constant."""
+    if (
+        functional_node.kind == "call"
+        and functional_node.first_argument
+        and remote_target(node) is None
+    ):
+        message = f"the target device of {node.op} is computed, expected a constant"
+        raise Unsupported(message, node=location, code="CFG410")
 
 
 def remote_target(node: Node) -> str | None:
-    """The device that input 0 of a RemoteCall names; None if that is no constant."""
+    """The device that input 0 of a RemoteCall names; None if it is not a constant."""
     value = constant_value(node.inputs[0])
     if value is None or value.size != 1:
         return None
@@ -173,7 +187,7 @@ def remote_target(node: Node) -> str | None:
 
 
 def constant_value(output: Output) -> Any:
-    """The array of a Const, also behind Identity; None for anything else."""
+    """The array of a Const, through Identity; None for any other node."""
     node = output.node
     while (op := lookup(node.op)) is not None and issubclass(op, Identity):
         node = node.inputs[0].node

@@ -15,17 +15,17 @@ from cfgraph.passes.lower.plan import LoweringPlan
 
 
 class LoweredOutput(NamedTuple):
-    """What an output of a functional node became, and what its readers must wait for besides."""
+    """The replacement of an output of a functional node, and control inputs for its readers."""
 
     output: Output
-    waits: tuple[Node, ...] = ()
+    awaited: tuple[Node, ...] = ()
 
 
 class Rewriter:
-    """What all parts of lowering share.
+    """The graph that is lowered, and the call sites that remain.
 
-    `stack` holds the sites to lower next; `made` the nodes made for the node of the graph that is
-    being lowered; `lowered` counts the sites.
+    `stack` are the sites to lower next, `added` the nodes added for the current top-level node,
+    and `lowered` is the number of sites lowered so far.
     """
 
     def __init__(self, graph: Graph, plan: LoweringPlan) -> None:
@@ -33,14 +33,14 @@ class Rewriter:
         self.plan = plan
         self.roles = OpRoles()
         self.stack: list[CallSite] = []
-        self.made: list[Node] = []
+        self.added: list[Node] = []
         self.lowered = 0
         self._pending: set[Node] = set()
-        self._frames = {
+        self._frame_names = {
             node.attrs.get("frame_name") for node in graph if self.roles[node.op] is Role.ENTER
         }
 
-    # -- making nodes ----------------------------------------------------------------------------
+    # -- adding nodes ----------------------------------------------------------------------------
 
     def add(
         self,
@@ -66,7 +66,7 @@ class Rewriter:
         """Add a node with any attributes under `name`, made unique."""
         name = self.graph.unique_name(name)
         node = self.graph.create(name, op, inputs, controls, attrs, device)
-        self.made.append(node)
+        self.added.append(node)
         return node
 
     def convert_to(
@@ -77,30 +77,30 @@ class Rewriter:
         controls: Iterable[Node] = (),
         **attrs: Any,
     ) -> Node:
-        """Turn a node into another op; its name, its place and its readers stay."""
+        """Change the op of a node, which retains its name, position and readers."""
         self.graph.set_op(node, op, attrs)
         self.graph.connect(node, inputs, controls)
         return node
 
-    def frame(self, name: str) -> bytes:
-        """A frame name that no other loop has."""
+    def unique_frame_name(self, name: str) -> bytes:
+        """A frame name that no other loop has, derived from `name`."""
         frame, number = name.encode(), 0
-        while frame in self._frames:
+        while frame in self._frame_names:
             number += 1
             frame = f"{name}_{number}".encode()
-        self._frames.add(frame)
+        self._frame_names.add(frame)
         return frame
 
     # -- sites -----------------------------------------------------------------------------------
 
     def push(self, sites: Iterable[CallSite]) -> None:
-        """Lower these next, the first one first."""
+        """Lower these sites next, in order."""
         sites = list(sites)
         self._pending.update(site.node for site in sites)
         self.stack.extend(reversed(sites))
 
-    def open(self) -> CallSite:
-        """Take the next site, and settle what it reads and waits for."""
+    def next_site(self) -> CallSite:
+        """Pop the next site, and set its inputs and control inputs."""
         site = self.stack.pop()
         self.lowered += 1
         node = site.node
@@ -109,15 +109,15 @@ class Rewriter:
         site.ordering_inputs = tuple(
             dict.fromkeys(i.node for i in node.inputs if _has_predecessors(i.node))
         )
-        if site.guarded:
-            self._gate(site)
+        if site.is_guarded:
+            self._add_input_gate(site)
         elif len(node.controls) > 1:
             start = self.add(f"{node.name}/start", "NoOp", (), node.controls, node.device)
             site.controls = (start,)
         return site
 
-    def _gate(self, site: CallSite) -> None:
-        """Let all inputs pass one node, which runs exactly when the functional node would."""
+    def _add_input_gate(self, site: CallSite) -> None:
+        """Pass all inputs through a node that is live exactly when the functional node would be."""
         node = site.node
         name = f"{node.name}/inputs"
         if not node.inputs:
@@ -129,14 +129,14 @@ class Rewriter:
             site.gate = gate
         site.controls, site.ordering_inputs = (), (site.gate,)
 
-    def needed(self, site: CallSite, count: int) -> int:
-        """The outputs (bits) that something reads, or may fetch."""
-        if site.surface:
+    def needed_outputs(self, site: CallSite, count: int) -> int:
+        """The outputs (bits) that are read, or may be fetched."""
+        if site.is_top_level:
             return (1 << count) - 1
         return self.read_ports(site.node)
 
     def read_ports(self, node: Node) -> int:
-        """The outputs (bits) of a node that something reads."""
+        """The outputs (bits) of a node that are read."""
         bits = 0
         for reader, slot in node.uses:
             if slot != CONTROL:
@@ -145,33 +145,36 @@ class Rewriter:
 
     # -- readers ---------------------------------------------------------------------------------
 
-    def finish(
-        self, site: CallSite, results: Sequence[LoweredOutput | None], done: Sequence[Node] = ()
+    def replace(
+        self,
+        site: CallSite,
+        results: Sequence[LoweredOutput | None],
+        completed: Sequence[Node] = (),
     ) -> None:
-        """Hand the readers of a lowered node on to its results.
+        """Replace a lowered node by its results.
 
-        `done` are nodes that must have run before whatever waits for the node by a control edge,
-        besides those that the results wait for.
+        Control-dependent readers of the node wait for the `completed` nodes, and for those that the
+        results await.
         """
-        if site.surface:
-            self._retain_name(site, [r for r in results if r is not None], done)
+        if site.is_top_level:
+            self._retain_name(site, [r for r in results if r is not None], completed)
         else:
-            self._remove_name(site, results, done)
+            self._remove_name(site, results, completed)
 
     def _retain_name(
-        self, site: CallSite, results: Sequence[LoweredOutput], done: Sequence[Node]
+        self, site: CallSite, results: Sequence[LoweredOutput], completed: Sequence[Node]
     ) -> None:
-        """Keep the name: as Identity, IdentityN or NoOp. Readers pass it by where they can."""
+        """Retain the name as an Identity, IdentityN or NoOp, which readers bypass if possible."""
         node, types = site.node, site.functional_node.output_types
         outputs = [result.output for result in results]
         if len(outputs) == 1:
-            self.rewire(site, {} if results[0].waits else {0: outputs[0]})
+            self.rewire(site, {} if results[0].awaited else {0: outputs[0]})
         else:
-            self.rewire(site, self.gated(site, results))
-        waits = [*done, *(wait for result in results for wait in result.waits)]
-        waits.extend(self.ordering_inputs(site))
+            self.rewire(site, self.waiting_results(site, results))
+        awaited = [*completed, *(node for result in results for node in result.awaited)]
+        awaited.extend(self.ordering_inputs(site))
         known = {output.node for output in outputs if self.roles[output.node.op] is not Role.SWITCH}
-        controls = [wait for wait in dict.fromkeys(waits) if wait not in known]
+        controls = [wait for wait in dict.fromkeys(awaited) if wait not in known]
         if not outputs:
             self.convert_to(node, "NoOp", (), dict.fromkeys([*site.controls, *controls]))
         elif len(outputs) == 1:
@@ -180,71 +183,72 @@ class Rewriter:
             self.convert_to(node, "IdentityN", outputs, controls, T=tuple(types))
 
     def _remove_name(
-        self, site: CallSite, results: Sequence[LoweredOutput | None], done: Sequence[Node]
+        self, site: CallSite, results: Sequence[LoweredOutput | None], completed: Sequence[Node]
     ) -> None:
-        """Leave nothing under the name, but a NoOp where control edges meet."""
+        """Remove the node, or replace it by a NoOp if control edges start from it."""
         node = site.node
-        self.rewire(site, self.gated(site, results))
+        self.rewire(site, self.waiting_results(site, results))
         if not node.control_readers:
             self.graph.remove(node)
             return
-        waits = dict.fromkeys([*done, *self.ordering_inputs(site), *site.controls])
-        if all(self.roles[wait.op] is Role.CONTROL_TRIGGER for wait in done):
+        controls = dict.fromkeys([*completed, *self.ordering_inputs(site), *site.controls])
+        if all(self.roles[wait.op] is Role.CONTROL_TRIGGER for wait in completed):
             pivot = site.pivot()
-            waits.update({} if pivot is None else {pivot: None})
-        self.convert_to(node, "NoOp", (), waits)
+            controls.update({} if pivot is None else {pivot: None})
+        self.convert_to(node, "NoOp", (), controls)
 
-    def gated(self, site: CallSite, results: Sequence[LoweredOutput | None]) -> dict[int, Output]:
-        """The results that are read, by port; one that must wait for more passes an Identity."""
+    def waiting_results(
+        self, site: CallSite, results: Sequence[LoweredOutput | None]
+    ) -> dict[int, Output]:
+        """The results that are read, by port; an Identity adds the control inputs of a result."""
         node, types, found = site.node, site.functional_node.output_types, {}
         read = self.read_ports(node)
         for port, result in enumerate(results):
             if result is None or not read >> port & 1:
                 continue
             found[port] = result.output
-            if result.waits:
+            if result.awaited:
                 name, inputs = f"{node.name}/Identity", (result.output,)
-                waited = self.add(
-                    name, "Identity", inputs, result.waits, node.device, T=types[port]
+                waiting = self.add(
+                    name, "Identity", inputs, result.awaited, node.device, T=types[port]
                 )
-                found[port] = Output(waited)
+                found[port] = Output(waiting)
         return found
 
     def ordering_inputs(self, site: CallSite) -> tuple[Node, ...]:
-        """What an order must be kept with that goes through the site: its inputs, if any waits."""
+        """Nodes that control-dependent readers of the site must wait for: its inputs, if any."""
         return site.ordering_inputs if site.node.control_readers else ()
 
     def rewire(self, site: CallSite, new: Mapping[int, Output]) -> None:
-        """Let the readers of a node's outputs read others."""
-        node, graph, loose = site.node, self.graph, site.loose
+        """Replace the outputs that the readers of a node read."""
+        node, graph, always_live = site.node, self.graph, site.always_live
         readers = dict.fromkeys(use.node for use in node.uses if use.slot != CONTROL)
-        untied = {port for port, item in new.items() if item.node in loose}
+        unguarded = {port for port, x in new.items() if x.node in always_live}
         for reader in readers:
-            mine = {item.port for item in reader.inputs if item.node is node}
-            inputs = [
-                new.get(item.port, item) if item.node is node else item for item in reader.inputs
-            ]
-            if untied & mine:
-                inputs = self.tie(reader, inputs, site.scope)
+            ports = {x.port for x in reader.inputs if x.node is node}
+            inputs = [new.get(x.port, x) if x.node is node else x for x in reader.inputs]
+            if unguarded & ports:
+                inputs = self.guard_reader(reader, inputs, site.scope)
             graph.set_inputs(reader, inputs)
 
-    def tie(self, reader: Node, inputs: list[Output], scope: InlineScope) -> list[Output]:
-        """Keep a node that now reads something loose from running when its scope does not."""
+    def guard_reader(self, reader: Node, inputs: list[Output], scope: InlineScope) -> list[Output]:
+        """Make a node that now reads an always-live value run only if its scope does."""
         if reader in self._pending:
             return inputs
         pivot = scope.pivot()
         assert pivot is not None
         if self.roles[reader.op] is Role.MERGE:
-            return [self.tied(item, pivot) if item.node in scope.loose else item for item in inputs]
+            always_live = scope.always_live
+            return [self.with_pivot(x, pivot) if x.node in always_live else x for x in inputs]
         self.graph.add_control(reader, pivot)
         return inputs
 
-    def tied(self, item: Output, pivot: Node) -> Output:
-        """A loose value, live only if the pivot is; for a Merge, which does not wait for all."""
-        dtype = item.dtype
+    def with_pivot(self, x: Output, pivot: Node) -> Output:
+        """An always-live value, live only if the pivot is: a Merge does not wait for all inputs."""
+        dtype = x.dtype
         assert dtype is not None
-        name = f"{item.node.name}/Identity"
-        node = self.add(name, "Identity", (item,), (pivot,), item.node.device, T=dtype.base)
+        name = f"{x.node.name}/Identity"
+        node = self.add(name, "Identity", (x,), (pivot,), x.node.device, T=dtype.base)
         return Output(node)
 
 
@@ -255,5 +259,5 @@ def input_types(site: CallSite) -> list[DType]:
 
 
 def _has_predecessors(node: Node) -> bool:
-    """False for what has nothing before it."""
+    """True for a node with inputs or control inputs."""
     return bool(node.inputs or node.controls)
