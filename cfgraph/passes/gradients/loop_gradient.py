@@ -12,20 +12,24 @@ added outside the frame, where a value of the frame is read through an Exit of i
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
+from cfgraph.analysis.loops.frames import Frame
 from cfgraph.analysis.loops.path_conditions import PathCondition, PathConditions
 from cfgraph.analysis.loops.regions import Region
-from cfgraph.analysis.loops.while_loop import LoopVariable, WhileLoop
+from cfgraph.analysis.loops.while_loop import LoopVariable, WhileLoop, while_loop
 from cfgraph.errors import Unsupported
 from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Node, Output
 from cfgraph.ir.role import Role
-from cfgraph.ops.opdef.op import role_of
+from cfgraph.ops.opdef.op import back_edge_of, role_of
 from cfgraph.passes.gradients.backward_loop import BackwardLoop
-from cfgraph.passes.gradients.differentiable_loop import differentiable_loop
 from cfgraph.passes.gradients.reverse import ReverseMode
 from cfgraph.passes.gradients.scope import GradientScope
+
+IsActive = Callable[[Output], bool]
 
 
 def reverse_loop(outer: ReverseMode, region: Region) -> None:
@@ -141,6 +145,47 @@ def _accumulate_invariant(
         result = ctx.add("Exit", (switch.output(0),), "b_acc_exit").output()
         ctx.static.set_shape(result, shape)
         outer.accumulate(source, result, guard)
+
+
+# -- supported loops --------------------------------------------------------------------------
+
+
+def differentiable_loop(frame: Frame, is_active: IsActive) -> WhileLoop:
+    """The loop of a frame with its active variables and invariants.
+
+    Raises Unsupported, naming the node, for a loop of another form.
+    """
+    loop = while_loop(frame)
+    if loop is None:
+        message = f"the loop {frame.path} has {len(frame.loop_conds)} LoopConds, expected one"
+        raise Unsupported(message, node=frame.enters[0], frame=frame.path, code="CFG504")
+    active = replace(
+        loop,
+        variables=tuple(item for item in loop.variables if is_active(item.merge.output())),
+        invariants=tuple(node for node in loop.invariants if is_active(node.output())),
+    )
+    _require_regular(active, is_active)
+    return active
+
+
+def _require_regular(loop: WhileLoop, is_active: IsActive) -> None:
+    for merge in loop.irregular_merges:
+        if back_edge_of(merge) is not None and is_active(merge.output()):
+            raise _unsupported_form(loop, merge, "merges more than an Enter and a NextIteration")
+    exits = {node for variable in loop.variables for node in variable.exits}
+    for node in loop.frame.exits:
+        if node not in exits and is_active(node.output()):
+            raise _unsupported_form(loop, node, "does not forward the final value of a variable")
+    enters = {*loop.invariants, *(variable.enter for variable in loop.variables)}
+    for enter in loop.frame.enters:
+        if enter not in enters and is_active(enter.output()):
+            raise _unsupported_form(loop, enter, "enters the first iteration alone")
+
+
+def _unsupported_form(loop: WhileLoop, node: Node, problem: str) -> Unsupported:
+    message = f"{node.op} in the loop {loop.frame.path} {problem}"
+    hint = "the loop cannot be run backwards"
+    return Unsupported(message, node=node, frame=loop.frame.path, hint=hint, code="CFG504")
 
 
 # -- frames without a back edge ----------------------------------------------------------------

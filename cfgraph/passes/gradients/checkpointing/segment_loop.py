@@ -28,7 +28,7 @@ from cfgraph.ir.dtypes import DType
 from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.role import Role
 from cfgraph.ops.opdef.op import role_of
-from cfgraph.passes.gradients.differentiable_loop import differentiable_loop
+from cfgraph.passes.gradients.loop_gradient import differentiable_loop
 
 
 class SegmentedLoop:
