@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -101,6 +103,64 @@ def test_no_module_imports_from_above() -> None:
         for fault in faults(file.read_text(), file_module(file), str(file.relative_to(ROOT)))
     ]
     assert not found
+
+
+def folder_cycle(edges: Iterable[tuple[str, str]], folder: str) -> list[str]:
+    """Return an import cycle between the files and sub-folders of a folder, empty if none.
+
+    An edge is a pair of dotted module names, importer first. A sub-folder counts as one unit.
+    """
+    graph: dict[str, set[str]] = defaultdict(set)
+    prefix = f"{folder}."
+    for importer, imported in edges:
+        if importer.startswith(prefix) and imported.startswith(prefix):
+            a, b = (name.removeprefix(prefix).split(".")[0] for name in (importer, imported))
+            if a != b:
+                graph[a].add(b)
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        return [f"{folder}.{name}" for name in error.args[1]]
+    return []
+
+
+def module_edges() -> set[tuple[str, str]]:
+    """Return (importer, imported) for all imports that run between modules of cfgraph."""
+    modules = {file_module(file).removesuffix(".__init__"): file for file in sources()}
+    edges = set()
+    for module, file in modules.items():
+        for node in ast.walk(runtime_tree(file)):
+            if isinstance(node, ast.ImportFrom) and node.module:
+                names = {f"{node.module}.{alias.name}" for alias in node.names} & modules.keys()
+                edges |= {(module, name) for name in names or {node.module}}
+            elif isinstance(node, ast.Import):
+                edges |= {(module, alias.name) for alias in node.names}
+    return edges
+
+
+def runtime_tree(file: Path) -> ast.AST:
+    """Return the syntax tree of a file without its TYPE_CHECKING blocks."""
+    tree = ast.parse(file.read_text())
+    tree.body = [
+        node
+        for node in tree.body
+        if not (isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING"))
+    ]
+    return tree
+
+
+def test_no_cycle_between_the_files_and_folders_of_a_folder() -> None:
+    edges = module_edges()
+    folders = {".".join(file.relative_to(ROOT).parts[:-1]).replace("/", ".") for file in sources()}
+    cycles = [folder_cycle(edges, folder) for folder in sorted(folders)]
+    assert [" -> ".join(cycle) for cycle in cycles if cycle] == []
+
+
+def test_a_cycle_between_folders_is_found() -> None:
+    edges = [("p.a.x", "p.b.y"), ("p.b.z", "p.c"), ("p.c", "p.a.w")]
+    assert folder_cycle(edges, "p")
+    assert not folder_cycle(edges[:2], "p")
+    assert not folder_cycle([("p.a.x", "p.a.y"), ("q.a", "q.b")], "p")
 
 
 def test_every_module_has_a_layer() -> None:
