@@ -101,7 +101,7 @@ class Session:
         self.config = RunConfig(
             devices=() if devices is None else parse_devices(devices),
             soft_placement=soft_placement,
-            rules=PlacementRules.of(rules),
+            rules=PlacementRules.parse(rules),
             schedule=schedule,
             schedule_seed=schedule_seed,
             seed=seed,

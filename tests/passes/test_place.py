@@ -111,7 +111,7 @@ def test_soft_placement_takes_what_is_nearest(request_: str, device: str) -> Non
     of = graph(f'x = Placeholder() {{dtype=float32, shape=[]}} @"{request_}"')
     report = cfgraph.place(of, devices=TWO, soft_placement=True)
     assert short_device_name(of["x"].device) == device
-    assert "cannot be had for x: there are cpu:0, gpu:0" in report.warnings[0]
+    assert "is not available for x: the devices are cpu:0, gpu:0" in report.warnings[0]
 
 
 def test_a_request_that_is_no_device_name_is_refused() -> None:
@@ -137,7 +137,7 @@ def test_all_users_of_a_variable_go_to_the_device_that_one_requests(who: str) ->
 def test_requests_that_conflict_over_a_variable_are_both_named() -> None:
     error = refused(variable(read="/cpu:0", add="/gpu:0"))
     assert (error.code, error.exit_code) == ("CFG403", 3)
-    for part in ("'read' asks for /cpu:0", "'add' for /gpu:0", "v and read share a resource"):
+    for part in ("'read' requests /cpu:0", "'add' requests /gpu:0", "v and read share a resource"):
         assert part in error.message
     assert "--soft" in (error.hint or "")
 
@@ -146,8 +146,8 @@ def test_soft_placement_keeps_the_first_of_two_requests_that_conflict() -> None:
     of = graph(variable(read="/gpu:0", add="/cpu:0"))
     report = cfgraph.place(of, devices=TWO, soft_placement=True)
     assert {short_device_name(of[name].device) for name in ("v", "read", "add")} == {"gpu:0"}
-    reason = "read asks for /gpu:0, and they must be on one device"
-    assert report.warnings == (f"/cpu:0 cannot be had for add: {reason}",)
+    reason = "read requests /gpu:0, and they must share a device"
+    assert report.warnings == (f"/cpu:0 is not available for add: {reason}",)
 
 
 REFERENCE = """
@@ -193,7 +193,7 @@ def test_a_chain_of_classes_is_on_one_device(who: str) -> None:
 
 def test_requests_that_conflict_over_a_class_say_how_they_are_tied() -> None:
     error = refused(classes(b="/cpu:0", d="/gpu:0"))
-    assert "'b' asks for /cpu:0, 'd' for /gpu:0" in error.message
+    assert "'b' requests /cpu:0, 'd' requests /gpu:0" in error.message
     assert "share a class" in error.message
 
 

@@ -67,16 +67,16 @@ def test_a_rule_for_a_device_that_is_not_there_is_wrong_usage() -> None:
 @pytest.mark.parametrize(
     ("rule", "message"),
     [
-        ("while/*", "no rule"),
-        ("=gpu:0", "no rule"),
-        ("*=", "'' is no device"),
-        ("*=gpu:x", "'gpu:x' is no device"),
+        ("while/*", "not a rule"),
+        ("=gpu:0", "not a rule"),
+        ("*=", "'' is not a device"),
+        ("*=gpu:x", "'gpu:x' is not a device"),
         ("ops:Neg=gpu:0", "no filter by 'ops'"),
     ],
 )
 def test_a_text_that_is_no_rule_is_refused(rule: str, message: str) -> None:
     with pytest.raises(UsageError) as caught:
-        PlacementRules.of([rule])
+        PlacementRules.parse([rule])
     assert message in str(caught.value)
 
 
@@ -122,7 +122,7 @@ def test_a_file_says_all_that_its_docstring_does(tmp_path: Path) -> None:
     rules = read(tmp_path, FILE)
     found = placed(NODES, "cpu:0-1,gpu:0", rules=rules)
     assert found == {"a/x": "cpu:0", "a/y": "gpu:0", "b/x": "cpu:1", "b/y": "cpu:0"}
-    later = rules + PlacementRules.of(["a/x=gpu:0"])
+    later = rules + PlacementRules.parse(["a/x=gpu:0"])
     assert placed(NODES, "cpu:0-1,gpu:0", rules=later, soft_placement=True)["b/y"] == "gpu:0"
 
 
@@ -143,15 +143,15 @@ def test_a_hard_rule_is_met_or_refused_soft_placement_or_not(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("[[rule]", "no TOML"),
-        ('schema = "other/2"', "the schema is 'other/2'"),
-        ('devcie = "cpu:0"', "a key 'devcie'"),
+        ("[[rule]", "invalid TOML"),
+        ('schema = "other/2"', "unknown schema 'other/2'"),
+        ('devcie = "cpu:0"', "an unknown key 'devcie'"),
         ('[[rule]]\nnode = "a"\ndevcie = "cpu:0"', "did you mean 'device'?"),
         ('[[rule]]\ndevice = "cpu:0"', "rule 1 matches nothing"),
-        ('[[rule]]\nnode = "a"', "'' is no device"),
-        ('[[rule]]\nnode = 3\ndevice = "cpu:0"', "'node' is 3, not a text"),
-        ('[[rule]]\nnode = "a"\ndevice = "cpu:0"\nhard = "yes"', "not true or false"),
-        ('rule = "a"', "no list of tables"),
+        ('[[rule]]\nnode = "a"', "'' is not a device"),
+        ('[[rule]]\nnode = 3\ndevice = "cpu:0"', "'node' is 3, expected a string"),
+        ('[[rule]]\nnode = "a"\ndevice = "cpu:0"\nhard = "yes"', "expected true or false"),
+        ('rule = "a"', "not a list of tables"),
         ('[[colocate]]\nnode = ["a"]', "did you mean 'nodes'?"),
     ],
 )
@@ -164,7 +164,7 @@ def test_a_file_that_is_wrong_says_where(text: str, message: str, tmp_path: Path
 
 
 def test_a_file_that_is_missing_is_an_invalid_input(tmp_path: Path) -> None:
-    with pytest.raises(InvalidInput, match="cannot read it"):
+    with pytest.raises(InvalidInput, match="cannot read the file"):
         read_rules(tmp_path / "none.toml")
 
 

@@ -1,4 +1,4 @@
-"""Groups of nodes that must, or preferably should, share a device: disjoint sets with union."""
+"""Groups of nodes that must, or preferably should, share a device (disjoint sets with union)."""
 
 from __future__ import annotations
 
@@ -13,102 +13,104 @@ _COLOCATION_PREFIX = b"loc:@"
 
 
 class ColocationGroups:
-    """The sets; each is known by its first node in the order of the graph.
+    """Disjoint groups, each represented by its first node in graph order.
 
-    `together` are more nodes that go together.
-    `ties` are the reasons, loose ones apart; `absent` are the nodes to be beside that are not in
-    the graph, each with the first node that names it.
+    `edges` are the reasons to share a device, without the `preferences`. Nodes in one sequence of
+    `colocated` share a device in addition. `missing` maps each name in a `_class` attribute that is
+    not in the graph to the first node with that attribute.
     """
 
     def __init__(
-        self, graph: Graph, facts: PlacementFacts, together: Iterable[Sequence[Node]] = ()
+        self, graph: Graph, facts: PlacementFacts, colocated: Iterable[Sequence[Node]] = ()
     ) -> None:
         self.graph = graph
-        self.ties: list[ColocationEdge] = []
-        self.loose: list[ColocationEdge] = []
-        self.absent: dict[str, Node] = {}
+        self.edges: list[ColocationEdge] = []
+        self.preferences: list[ColocationEdge] = []
+        self.missing: dict[str, Node] = {}
         self._parent: dict[Node, Node] = {}
         for node in graph:
             if node in facts.special:
-                for tie in facts.ties(node):
-                    (self.loose if tie.loose else self.ties).append(tie)
+                for edge in facts.colocation_edges(node):
+                    (self.preferences if edge.is_preference else self.edges).append(edge)
             if "_class" in node.attrs:
-                self._beside(node, node.attrs["_class"])
-        for nodes in together:
-            self.ties.extend(
+                self._add_class_edges(node, node.attrs["_class"])
+        for nodes in colocated:
+            self.edges.extend(
                 ColocationEdge(nodes[0], node, "a rule to colocate") for node in nodes[1:]
             )
-        for tie in self.ties:
-            self.join(tie.source, tie.reader)
+        for edge in self.edges:
+            self.merge(edge.source, edge.reader)
 
     @cached_property
-    def _place(self) -> dict[Node, int]:
-        return {node: place for place, node in enumerate(self.graph)}
+    def _position(self) -> dict[Node, int]:
+        return {node: number for number, node in enumerate(self.graph)}
 
-    def of(self, node: Node) -> Node:
-        """The first node of the set that a node is in."""
+    def representative(self, node: Node) -> Node:
+        """Return the first node of the group of a node."""
         parent = self._parent
-        top = node
-        while top in parent:
-            top = parent[top]
-        while node is not top:  # so that a chain is walked once
+        root = node
+        while root in parent:
+            root = parent[root]
+        while node is not root:  # path compression
             above = parent[node]
-            parent[node] = top
+            parent[node] = root
             node = above
-        return top
+        return root
 
-    def join(self, one: Node, other: Node) -> None:
-        """Make one set of two."""
-        a, b = self.of(one), self.of(other)
+    def merge(self, a: Node, b: Node) -> None:
+        """Merge the groups of two nodes."""
+        a, b = self.representative(a), self.representative(b)
         if a is not b:
-            first, second = (a, b) if self._place[a] < self._place[b] else (b, a)
+            first, second = (a, b) if self._position[a] < self._position[b] else (b, a)
             self._parent[second] = first
 
-    def firsts(self) -> dict[Node, Node]:
-        """The first node of the set of every node."""
-        joined = self._parent
-        return {node: self.of(node) if node in joined else node for node in self.graph}
+    def representatives(self) -> dict[Node, Node]:
+        """Return the representative of every node."""
+        merged = self._parent
+        return {node: self.representative(node) if node in merged else node for node in self.graph}
 
-    def members(self, first: Node) -> list[Node]:
-        """The nodes of a set, in the order of the graph; takes a walk through the graph."""
-        return [node for node in self.graph if self.of(node) is first]
+    def members(self, representative: Node) -> list[Node]:
+        """Return the nodes of a group in graph order; walks the whole graph."""
+        return [node for node in self.graph if self.representative(node) is representative]
 
-    def why(self, one: Node, other: Node) -> str:
-        """What ties two nodes of a set to each other, edge by edge, as a text."""
-        path = self._path(one, other)
+    def explanation(self, a: Node, b: Node) -> str:
+        """Describe, edge by edge, why two nodes are in one group."""
+        path = self._path(a, b)
         shown = path if len(path) <= 4 else [*path[:2], None, *path[-2:]]
         return ", ".join(
-            "…" if tie is None else f"{tie.source.name} and {tie.reader.name} share {tie.why}"
-            for tie in shown
+            "…"
+            if edge is None
+            else f"{edge.source.name} and {edge.reader.name} share {edge.shared}"
+            for edge in shown
         )
 
-    def _path(self, one: Node, other: Node) -> list[ColocationEdge]:
-        near: dict[Node, list[ColocationEdge]] = {}
-        for tie in self.ties:
-            near.setdefault(tie.source, []).append(tie)
-            near.setdefault(tie.reader, []).append(tie)
-        came: dict[Node, ColocationEdge | None] = {one: None}
-        queue = deque([one])
-        while queue and other not in came:
+    def _path(self, a: Node, b: Node) -> list[ColocationEdge]:
+        edges_of: dict[Node, list[ColocationEdge]] = {}
+        for edge in self.edges:
+            edges_of.setdefault(edge.source, []).append(edge)
+            edges_of.setdefault(edge.reader, []).append(edge)
+        previous: dict[Node, ColocationEdge | None] = {a: None}
+        queue = deque([a])
+        while queue and b not in previous:
             node = queue.popleft()
-            for tie in near.get(node, ()):
-                reached = tie.reader if tie.source is node else tie.source
-                if reached not in came:
-                    came[reached] = tie
-                    queue.append(reached)
+            for edge in edges_of.get(node, ()):
+                neighbor = edge.reader if edge.source is node else edge.source
+                if neighbor not in previous:
+                    previous[neighbor] = edge
+                    queue.append(neighbor)
         path: list[ColocationEdge] = []
-        node = other
-        while (tie_here := came.get(node)) is not None:
-            path.append(tie_here)
-            node = tie_here.source if tie_here.reader is node else tie_here.reader
+        node = b
+        while (last := previous.get(node)) is not None:
+            path.append(last)
+            node = last.source if last.reader is node else last.reader
         return path[::-1]
 
-    def _beside(self, node: Node, constraints: object) -> None:
-        """Read the `_class` of a node; those who name the same absent node stay together."""
-        for wish in constraints if isinstance(constraints, Iterable) else ():
-            if not isinstance(wish, bytes) or not wish.startswith(_COLOCATION_PREFIX):
+    def _add_class_edges(self, node: Node, classes: object) -> None:
+        """Read the `_class` of a node; nodes that name the same missing node are one group."""
+        for entry in classes if isinstance(classes, Iterable) else ():
+            if not isinstance(entry, bytes) or not entry.startswith(_COLOCATION_PREFIX):
                 continue
-            name = wish[len(_COLOCATION_PREFIX) :].decode("utf-8", "backslashreplace")
-            other = self.graph.nodes.get(name) or self.absent.setdefault(name, node)
-            if other is not node:
-                self.ties.append(ColocationEdge(other, node, "a class"))
+            name = entry[len(_COLOCATION_PREFIX) :].decode("utf-8", "backslashreplace")
+            target = self.graph.nodes.get(name) or self.missing.setdefault(name, node)
+            if target is not node:
+                self.edges.append(ColocationEdge(target, node, "a class"))

@@ -1,4 +1,6 @@
-"""Device requests of nodes, combined per colocation group, and the devices that satisfy them."""
+"""Device requests of nodes, combined per colocation group, and the devices that satisfy them.
+
+An unsatisfiable request is an error (CFG402 to CFG405), or a warning with soft placement."""
 
 from __future__ import annotations
 
@@ -15,11 +17,11 @@ _HOST_KIND: Final = "CPU"
 
 
 class DeviceConstraints:
-    """The requests of a graph's nodes, joined over sets that are tied together.
+    """Intersected device requests of each colocation group.
 
-    `asked` is the text of a node's request. Of each set `asker` is the first node that asks,
-    `hosted` one that only a CPU can run. What cannot be met is an error, but with `soft` told by
-    `warnings`, unless `hard` nodes ask for it.
+    `requests` is the device text of each node with a request. By representative of a group,
+    `requester` is its first node with a request, and `host_only_nodes` one that only a CPU can run.
+    With `soft`, unsatisfiable requests become `warnings`, except those of `hard` nodes.
     """
 
     def __init__(
@@ -27,186 +29,191 @@ class DeviceConstraints:
         groups: ColocationGroups,
         host_only_nodes: Iterable[Node],
         devices: Sequence[str],
-        asked: Mapping[Node, str],
+        requests: Mapping[Node, str],
         hard: Collection[Node],
         soft: bool,
     ) -> None:
         self.groups = groups
         self.devices = tuple(devices)
-        self.asked = asked
+        self.requests = requests
         self.soft = soft
         self.requester: dict[Node, Node] = {}
-        self.wanted: dict[Node, DeviceName] = {}
+        self.combined: dict[Node, DeviceName] = {}
         self.host_only_nodes: dict[Node, Node] = {}
-        self._parts = [(device, _parse_device(device)) for device in devices]
-        self._read: dict[str, DeviceName] = {}
-        self._known: dict[tuple[DeviceName, bool], tuple[str, ...]] = {}
+        self._device_names = [(device, _parse_device(device)) for device in devices]
+        self._parsed: dict[str, DeviceName] = {}
+        self._matches: dict[tuple[DeviceName, bool], tuple[str, ...]] = {}
         self._unsatisfied: dict[tuple[str, str], list[Node]] = {}  # by request and reason
-        self._hard: dict[Node, Node] = {}
+        self._hard_nodes: dict[Node, Node] = {}
         for node in hard:
-            self._hard.setdefault(groups.of(node), node)
+            self._hard_nodes.setdefault(groups.representative(node), node)
         for node in host_only_nodes:
-            self.host_only_nodes.setdefault(groups.of(node), node)
-        for node, text in asked.items():
+            self.host_only_nodes.setdefault(groups.representative(node), node)
+        for node, text in requests.items():
             self._apply_request(node, text)
 
-    def candidates(self, first: Node) -> tuple[str, ...]:
-        """The devices that a set can be on, the best ones where its request cannot be met.
+    def candidates(self, representative: Node) -> tuple[str, ...]:
+        """Return the devices that a group may use.
 
-        Raises InvalidInput where the request cannot be met, Unsupported where no device can run it.
+        With soft placement, the closest devices if the request is unsatisfiable. Raises
+        InvalidInput for an unsatisfiable request, Unsupported if no device has the kernels.
         """
-        wanted = self.wanted.get(first, ANY_DEVICE)
-        host = first in self.host_only_nodes
-        found = self._matching(wanted, host)
-        if found:
-            return found
-        if not self._matching(ANY_DEVICE, host) or not self.soft or first in self._hard:
-            raise self._refused(first, wanted, host)
-        self._unsatisfied.setdefault((str(wanted), self._reason(wanted, host)), []).append(first)
-        return self._fallback_devices(wanted, host)
+        request = self.combined.get(representative, ANY_DEVICE)
+        host = representative in self.host_only_nodes
+        devices = self._matching(request, host)
+        if devices:
+            return devices
+        is_hard = not self.soft or representative in self._hard_nodes
+        if is_hard or not self._matching(ANY_DEVICE, host):
+            raise self._unsatisfiable(representative, request, host)
+        key = str(request), self._reason(request, host)
+        self._unsatisfied.setdefault(key, []).append(representative)
+        return self._fallback_devices(request, host)
 
-    def join(self, one: Node, other: Node) -> None:
-        """Put two sets together if one device can then serve both, and both served alone."""
-        a, b = self.groups.of(one), self.groups.of(other)
+    def merge_groups(self, a: Node, b: Node) -> None:
+        """Merge the groups of two nodes if some device satisfies the requests of both."""
+        a, b = self.groups.representative(a), self.groups.representative(b)
         if a is b:
             return
-        wanted = _intersected_request(
-            self.wanted.get(a, ANY_DEVICE), self.wanted.get(b, ANY_DEVICE)
+        request = _intersected_request(
+            self.combined.get(a, ANY_DEVICE), self.combined.get(b, ANY_DEVICE)
         )
         host = a in self.host_only_nodes or b in self.host_only_nodes
-        if wanted is None or not self._matching(wanted, host):
+        if request is None or not self._matching(request, host):
             return
-        self.groups.join(a, b)
-        first = self.groups.of(a)
-        if wanted != ANY_DEVICE:
-            self.wanted[first] = wanted
-        for known in (self.host_only_nodes, self.requester, self._hard):
+        self.groups.merge(a, b)
+        merged = self.groups.representative(a)
+        if request != ANY_DEVICE:
+            self.combined[merged] = request
+        for known in (self.host_only_nodes, self.requester, self._hard_nodes):
             if a in known or b in known:
-                known[first] = known.get(first) or known.get(a) or known[b]
+                known[merged] = known.get(merged) or known.get(a) or known[b]
 
     def warnings(self) -> tuple[str, ...]:
-        """What was not met, as warnings."""
-        found = []
+        """Return a warning for each request that was ignored."""
+        warnings = []
         for (text, reason), nodes in self._unsatisfied.items():
             names = ", ".join(node.name for node in nodes[:3]) + ", …" * (len(nodes) > 3)
-            found.append(f"{text} cannot be had for {names}: {reason}")
-        return tuple(found)
+            warnings.append(f"{text} is not available for {names}: {reason}")
+        return tuple(warnings)
 
-    # -- reading ---------------------------------------------------------------------------------
+    # -- requests --------------------------------------------------------------------------------
 
     def _apply_request(self, node: Node, text: str) -> None:
-        request = self._read.get(text)
+        request = self._parsed.get(text)
         if request is None:
             parsed = DeviceName.parse(text)
             if parsed is None:
-                message = f"{text!r} is no device name"
+                message = f"{text!r} is not a device name"
                 hint = "write it as in /job:worker/task:0/device:GPU:1, or a part of that"
                 raise InvalidInput(message, node=node, hint=hint, code="CFG402")
-            request = self._read[text] = parsed
-        first = self.groups.of(node)
-        self.requester.setdefault(first, node)
-        before = self.wanted.get(first)
-        if before is None or before is request:
-            self.wanted[first] = request
+            request = self._parsed[text] = parsed
+        group = self.groups.representative(node)
+        self.requester.setdefault(group, node)
+        previous = self.combined.get(group)
+        if previous is None or previous is request:
+            self.combined[group] = request
             return
-        joined = _intersected_request(before, request)
-        if joined is not None:
-            self.wanted[first] = joined
-        elif self.soft and first not in self._hard:
-            rival = self._conflicting_request(node, request)
-            reason = f"{rival.name} asks for {self.asked[rival]}, and they must be on one device"
+        combined = _intersected_request(previous, request)
+        if combined is not None:
+            self.combined[group] = combined
+        elif self.soft and group not in self._hard_nodes:
+            rival = self._conflicting_node(node, request)
+            reason = f"{rival.name} requests {self.requests[rival]}, and they must share a device"
             self._unsatisfied.setdefault((text, reason), []).append(node)
         else:
             raise self._conflict(node, request)
 
-    # -- finding ---------------------------------------------------------------------------------
+    # -- devices ---------------------------------------------------------------------------------
 
-    def _matching(self, wanted: DeviceName, host: bool) -> tuple[str, ...]:
-        key = (wanted, host)
-        found = self._known.get(key)
-        if found is None:
-            found = self._known[key] = tuple(
+    def _matching(self, request: DeviceName, host: bool) -> tuple[str, ...]:
+        key = (request, host)
+        devices = self._matches.get(key)
+        if devices is None:
+            devices = self._matches[key] = tuple(
                 device
-                for device, parts in self._parts
-                if satisfies_request(parts, wanted) and (not host or parts.kind == _HOST_KIND)
+                for device, name in self._device_names
+                if satisfies_request(name, request) and (not host or name.kind == _HOST_KIND)
             )
-        return found
+        return devices
 
-    def _fallback_devices(self, wanted: DeviceName, host: bool) -> tuple[str, ...]:
-        """What there is of the wanted kind of device, else of any, first of all in its place."""
-        of_kind = ANY_DEVICE._replace(kind=wanted.kind)
-        of_task = wanted._replace(kind=None, number=None)
-        for looser in (wanted._replace(number=None), of_kind, of_task):
-            if found := self._matching(looser, host):
-                return found
+    def _fallback_devices(self, request: DeviceName, host: bool) -> tuple[str, ...]:
+        """Return devices of the same kind and task, else the same kind, same task, or any."""
+        same_kind = ANY_DEVICE._replace(kind=request.kind)
+        same_task = request._replace(kind=None, number=None)
+        for weaker in (request._replace(number=None), same_kind, same_task):
+            if devices := self._matching(weaker, host):
+                return devices
         return self._matching(ANY_DEVICE, host)
 
-    # -- refusing --------------------------------------------------------------------------------
+    # -- errors ----------------------------------------------------------------------------------
 
-    def _reason(self, wanted: DeviceName, host: bool) -> str:
-        """Why a set of nodes cannot be where it asks to be."""
-        if host and self._matching(wanted, False):
-            return "only a CPU runs all that must be there"
-        return f"there are {short_device_names(self.devices)}"
+    def _reason(self, request: DeviceName, host: bool) -> str:
+        """Explain why no device satisfies the request of a group."""
+        if host and self._matching(request, False):
+            return "only a CPU runs all nodes that must share the device"
+        return f"the devices are {short_device_names(self.devices)}"
 
-    def _conflicting_request(self, node: Node, request: DeviceName) -> Node:
-        """A node that must be on the same device, and asks for another one."""
+    def _conflicting_node(self, node: Node, request: DeviceName) -> Node:
+        """Return a node of the same group with an incompatible request."""
         return next(
             mate
-            for mate in self.groups.members(self.groups.of(node))
-            if mate in self.asked
+            for mate in self.groups.members(self.groups.representative(node))
+            if mate in self.requests
             and mate is not node
-            and _intersected_request(self._read.get(self.asked[mate], ANY_DEVICE), request) is None
+            and _intersected_request(self._parsed.get(self.requests[mate], ANY_DEVICE), request)
+            is None
         )
 
     def _conflict(self, node: Node, request: DeviceName) -> InvalidInput:
-        """Two nodes that must be together ask for different devices."""
-        other = self._conflicting_request(node, request)
+        rival = self._conflicting_node(node, request)
         message = (
-            f"{other.name!r} asks for {self.asked[other]}, {node.name!r} for {self.asked[node]}, "
-            f"and they must be on one device: {self.groups.why(other, node)}"
+            f"{rival.name!r} requests {self.requests[rival]}, {node.name!r} requests "
+            f"{self.requests[node]}, and they must share a device: "
+            f"{self.groups.explanation(rival, node)}"
         )
-        hint = "change one request, or let go of what cannot be met with --soft"
+        hint = "change one request, or ignore unsatisfiable requests with --soft"
         return InvalidInput(message, node=node, hint=hint, code="CFG403")
 
-    def _refused(self, first: Node, wanted: DeviceName, host: bool) -> CfgraphError:
-        """No device serves a set: none is there, or none of the kind that has the kernels."""
-        known = short_device_names(self.devices)
+    def _unsatisfiable(self, representative: Node, request: DeviceName, host: bool) -> CfgraphError:
+        """Return the error for a group that no device can serve."""
+        devices = short_device_names(self.devices)
         if host and not self._matching(ANY_DEVICE, host):
-            node = self.host_only_nodes[first]
+            node = self.host_only_nodes[representative]
             message = f"only a CPU runs {node.op}, and there is none"
-            return Unsupported(message, node=node, hint=f"there are {known}", code="CFG405")
-        mates = [mate for mate in self.groups.members(first) if mate in self.asked]
-        asking = mates[0] if mates else first
+            hint = f"the devices are {devices}"
+            return Unsupported(message, node=node, hint=hint, code="CFG405")
+        mates = [mate for mate in self.groups.members(representative) if mate in self.requests]
+        requester = mates[0] if mates else representative
         for mate in mates:
-            if not self._matching(self._read[self.asked[mate]], host):
-                asking = mate
+            if not self._matching(self._parsed[self.requests[mate]], host):
+                requester = mate
                 break
-        text = self.asked.get(asking, str(wanted))
-        if host and self._matching(wanted, False):
-            node = self.host_only_nodes[first]
-            of = "" if node is asking else f" of {asking.name!r}"
+        text = self.requests.get(requester, str(request))
+        if host and self._matching(request, False):
+            node = self.host_only_nodes[representative]
+            of = "" if node is requester else f" of {requester.name!r}"
             message = f"only a CPU runs {node.op}, and the request{of} is {text}"
-            hint = "change the request, or let go of it with --soft"
+            hint = "change the request, or ignore it with --soft"
             return Unsupported(message, node=node, device=text, hint=hint, code="CFG405")
-        message = f"{asking.name!r} asks for {text}, which is not there"
-        hint = f"{known_devices_hint(text, self.devices)}; or let go of the request with --soft"
-        return InvalidInput(message, node=asking, hint=hint, code="CFG404")
+        message = f"{requester.name!r} requests {text}, which does not exist"
+        hint = f"{known_devices_hint(text, self.devices)}; or ignore the request with --soft"
+        return InvalidInput(message, node=requester, hint=hint, code="CFG404")
 
 
 def _parse_device(device: str) -> DeviceName:
     return DeviceName.parse(device) or ANY_DEVICE
 
 
-def satisfies_request(parts: DeviceName, wanted: DeviceName) -> bool:
-    """True if a device, given in full, is one that a request means."""
-    return all(want is None or want == have for have, want in zip(parts, wanted, strict=True))
+def satisfies_request(device: DeviceName, request: DeviceName) -> bool:
+    """Return true if a full device name matches a possibly partial request."""
+    return all(want is None or want == have for have, want in zip(device, request, strict=True))
 
 
-def _intersected_request(one: DeviceName, other: DeviceName) -> DeviceName | None:
-    """What both ask for; None where they ask for different things."""
-    if one == other:
-        return one
-    if any(a is not None and b is not None and a != b for a, b in zip(one, other, strict=True)):
+def _intersected_request(a: DeviceName, b: DeviceName) -> DeviceName | None:
+    """Return the request that combines two, None if they are incompatible."""
+    if a == b:
+        return a
+    if any(x is not None and y is not None and x != y for x, y in zip(a, b, strict=True)):
         return None
-    return DeviceName(*(b if a is None else a for a, b in zip(one, other, strict=True)))
+    return DeviceName(*(y if x is None else x for x, y in zip(a, b, strict=True)))

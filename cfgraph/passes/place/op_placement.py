@@ -13,10 +13,10 @@ from cfgraph.ir.role import FORWARDING_ROLES, Role
 from cfgraph.ir.signature import ArgDef
 from cfgraph.ops.opdef.op import Op, lookup, role_of
 
-NodePort = tuple[Node, int]  # a node and one of its outputs
+NodePort = tuple[Node, int]  # one output of a node
 
 _WRITTEN_VARIABLE: Final = "the value of a variable that a loop can write"
-# roles whose nodes hand on what they read
+# roles of the inputs that drive a loop primitive
 _DRIVER_ROLES: Final[dict[Role | None, tuple[Role, ...]]] = {
     Role.MERGE: (Role.ENTER, Role.NEXT_ITERATION),
     Role.SWITCH: (Role.MERGE,),
@@ -26,76 +26,77 @@ _DRIVER_ROLES: Final[dict[Role | None, tuple[Role, ...]]] = {
 
 @dataclass(frozen=True, slots=True)
 class ColocationEdge:
-    """An edge whose ends are to be on one device, and why.
+    """An edge whose ends should share a device because they share something.
 
-    A loose one joins them only where nobody asks otherwise: a value that is read from a reference
-    can be sent, only not at a time that its order with writes would leave no doubt of.
+    A preference yields to device requests: the value that is read from a reference can be sent, but
+    its order with writes is then less certain.
     """
 
     source: Node
     reader: Node
-    why: str
-    loose: bool = False
+    shared: str
+    is_preference: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class OpPlacement:
-    """What is said of all nodes of one op and types.
+    """Placement facts of all nodes with one op and certain types.
 
-    `ties`: readers may have to be beside the node; `handles` are the outputs that pass for a text;
-    `driven_by` are the roles of what drives it in a loop; `on_host`: only a CPU has a kernel: it
-    prints, looks up, or works on text; `hands_on`: what it reads, it gives.
+    `has_colocated_readers`: readers may have to share the device of the node. `handles` are the
+    outputs that contain a handle as a string. `driver_roles` are the roles of the inputs that drive
+    the node in a loop. `is_host_only`: only a CPU has a kernel (printing, lookup, strings).
+    `forwards`: an output is an input.
     """
 
-    ties: bool
+    has_colocated_readers: bool
     handles: tuple[int, ...]
     driver_roles: tuple[Role, ...]
-    on_host: bool
-    hands_on: bool
+    is_host_only: bool
+    forwards: bool
 
     @property
     def is_special(self) -> bool:
-        """True if something keeps a node from being anywhere."""
-        return self.ties or self.on_host or bool(self.driver_roles)
+        """Return true if something restricts the devices of a node."""
+        return self.has_colocated_readers or self.is_host_only or bool(self.driver_roles)
 
 
 class PlacementFacts:
-    """The facts of a graph's nodes; `special` are the nodes that cannot be just anywhere."""
+    """Placement facts of a graph; `special` has the nodes that restrict their devices."""
 
     def __init__(self, graph: Graph) -> None:
         self._type_attrs = _TypeAttrs()
-        self._of_kind: dict[tuple[Any, ...], OpPlacement] = {}
+        self._by_kind: dict[tuple[Any, ...], OpPlacement] = {}
         self.special: dict[Node, OpPlacement] = {}
         for node in graph:
-            facts = self._of(node)
+            facts = self._facts(node)
             if facts.is_special:
                 self.special[node] = facts
 
-    def _of(self, node: Node) -> OpPlacement:
+    def _facts(self, node: Node) -> OpPlacement:
         kind = (node.op, *map(node.attrs.get, self._type_attrs[node.op]))
-        facts = self._of_kind.get(kind)
+        facts = self._by_kind.get(kind)
         if facts is None:
-            facts = self._of_kind[kind] = _op_placement(node)
+            facts = self._by_kind[kind] = _op_placement(node)
         return facts
 
-    def on_host(self) -> Iterator[Node]:
-        """The nodes that only a CPU can run."""
-        return (node for node, facts in self.special.items() if facts.on_host)
+    def host_only_nodes(self) -> Iterator[Node]:
+        """Yield the nodes that only a CPU can run."""
+        return (node for node, facts in self.special.items() if facts.is_host_only)
 
-    def ties(self, node: Node) -> Iterator[ColocationEdge]:
-        """The readers of a special node that are to be on its device."""
+    def colocation_edges(self, node: Node) -> Iterator[ColocationEdge]:
+        """Yield the edges from a special node to readers that should share its device."""
         facts = self.special[node]
-        if facts.ties:
-            yield from self._colocation_edges(node, facts)
+        if facts.has_colocated_readers:
+            yield from self._reader_edges(node, facts)
 
     def loop_edges(self) -> Iterator[ColocationEdge]:
-        """What drives a loop with a Merge, Switch or Exit: it had better be beside it."""
+        """Yield a preference for each Merge, Switch, and Exit to share the device of its driver."""
         for node, facts in self.special.items():
-            for item in node.inputs if facts.driver_roles else ():
-                if role_of(item.node) in facts.driver_roles:
-                    yield ColocationEdge(item.node, node, "a loop", loose=True)
+            for tensor in node.inputs if facts.driver_roles else ():
+                if role_of(tensor.node) in facts.driver_roles:
+                    yield ColocationEdge(tensor.node, node, "a loop", is_preference=True)
 
-    def _colocation_edges(self, node: Node, facts: OpPlacement) -> Iterator[ColocationEdge]:
+    def _reader_edges(self, node: Node, facts: OpPlacement) -> Iterator[ColocationEdge]:
         types = registry.output_types(node)
         for use in node.uses:
             if use.slot < 0:
@@ -105,41 +106,48 @@ class PlacementFacts:
             if port in facts.handles:
                 yield from self._string_handle_edges(node, port)
             elif dtype is None:
-                yield ColocationEdge(node, reader, "of a type that nothing is known of", loose=True)
+                yield ColocationEdge(node, reader, "an unknown type", is_preference=True)
             elif dtype.kind == "resource":
                 yield ColocationEdge(node, reader, "a resource")
             elif dtype.is_ref:
                 by_value = not _takes_reference(use)
-                yield ColocationEdge(node, reader, "a reference", loose=by_value)
+                yield ColocationEdge(node, reader, "a reference", is_preference=by_value)
                 if by_value and _enters_loop(node, port):
                     start = self._forwarded_outputs(reader, use.slot, _is_not_reference)
-                    yield from self._followed(
-                        start, _is_not_reference, _WRITTEN_VARIABLE, loose=True
+                    yield from self._forwarding_edges(
+                        start, _is_not_reference, _WRITTEN_VARIABLE, is_preference=True
                     )
 
     def _string_handle_edges(self, node: Node, port: int) -> Iterator[ColocationEdge]:
-        """Follow a handle that passes for a string to all who get it."""
-        return self._followed([(node, port)], _is_string, "the handle of an array", loose=False)
+        """Yield the edges over which a handle in the form of a string is forwarded."""
+        return self._forwarding_edges(
+            [(node, port)], _is_string, "the handle of an array", is_preference=False
+        )
 
-    def _followed(
-        self, start: list[NodePort], test: Callable[[DType], bool], why: str, *, loose: bool
+    def _forwarding_edges(
+        self,
+        start: list[NodePort],
+        test: Callable[[DType], bool],
+        shared: str,
+        *,
+        is_preference: bool,
     ) -> Iterator[ColocationEdge]:
-        """Follow outputs to all who get what they give, through what hands it on."""
+        """Yield the edges from outputs to their readers, also through nodes that forward them."""
         pending, seen = list(start), set(start)
         while pending:
             source, port = pending.pop()
             for use in source.readers(port):
-                yield ColocationEdge(source, use.node, why, loose=loose)
-                found = self._forwarded_outputs(use.node, use.slot, test)
-                passed = [item for item in found if item not in seen]
-                pending.extend(passed)
-                seen.update(passed)
+                yield ColocationEdge(source, use.node, shared, is_preference=is_preference)
+                outputs = self._forwarded_outputs(use.node, use.slot, test)
+                new = [output for output in outputs if output not in seen]
+                pending.extend(new)
+                seen.update(new)
 
     def _forwarded_outputs(
         self, node: Node, slot: int, test: Callable[[DType], bool]
     ) -> list[NodePort]:
-        """The outputs, of types that pass a test, that a node hands an input on to."""
-        if not self._of(node).hands_on:
+        """Return the outputs that forward an input and whose type passes a test."""
+        if not self._facts(node).forwards:
             return []
         outputs = registry.output_types(node) or []
         by_slot = _is_identity(node)
@@ -148,16 +156,16 @@ class PlacementFacts:
 
 
 def _enters_loop(node: Node, port: int) -> bool:
-    """True for a reference that goes into a loop, where it can be written."""
+    """Return true for a reference that enters a loop, which may write to it."""
     return any(
         role_of(use.node) is Role.ENTER and _takes_reference(use) for use in node.readers(port)
     )
 
 
 def _takes_reference(use: Use) -> bool:
-    """True for a use that wants the reference, not its value, and for one not known."""
-    wanted = registry.input_types(use.node)
-    return wanted is None or wanted[use.slot].is_ref
+    """Return true for a use that reads a reference rather than its value, or may do so."""
+    types = registry.input_types(use.node)
+    return types is None or types[use.slot].is_ref
 
 
 def _is_not_reference(dtype: DType) -> bool:
@@ -170,7 +178,7 @@ def _is_identity(node: Node) -> bool:
 
 
 class _TypeAttrs(dict[str, tuple[str, ...]]):
-    """The attributes that say the types of an op, by its name."""
+    """Type attributes of each op, by its name."""
 
     def __missing__(self, name: str) -> tuple[str, ...]:
         op = lookup(name)
@@ -182,35 +190,33 @@ class _TypeAttrs(dict[str, tuple[str, ...]]):
 def _op_placement(node: Node) -> OpPlacement:
     op: type[Op] | None = lookup(node.op)
     if op is None:
-        return OpPlacement(ties=True, handles=(), driver_roles=(), on_host=False, hands_on=False)
+        return OpPlacement(True, handles=(), driver_roles=(), is_host_only=False, forwards=False)
     signature = op.parsed()
-    hands_on = op.role in FORWARDING_ROLES or op.aliasing.is_identity
-    # a text that lies in host memory anyway binds nobody
+    forwards = op.role in FORWARDING_ROLES or op.aliasing.is_identity
+    # a string that is in host memory on any device restricts nothing
     inputs = [
-        arg for place, arg in enumerate(signature.inputs) if place not in op.placement.host_inputs
+        arg for slot, arg in enumerate(signature.inputs) if slot not in op.placement.host_inputs
     ]
     outputs = [
-        arg
-        for place, arg in enumerate(signature.outputs)
-        if place not in op.placement.handle_outputs
+        arg for port, arg in enumerate(signature.outputs) if port not in op.placement.handle_outputs
     ]
-    worked_on = [] if op.role or hands_on else [*inputs, *outputs]
+    computed = [] if op.role or forwards else [*inputs, *outputs]
     return OpPlacement(
-        ties=bool(op.placement.handle_outputs)
+        has_colocated_readers=bool(op.placement.handle_outputs)
         or any(_has_type(arg, node, _requires_colocation) for arg in signature.outputs),
         handles=op.placement.handle_outputs,
         driver_roles=_DRIVER_ROLES.get(op.role, ()),
-        on_host=op.placement.host_only
-        or any(_has_type(arg, node, _is_string) for arg in worked_on),
-        hands_on=hands_on,
+        is_host_only=op.placement.host_only
+        or any(_has_type(arg, node, _is_string) for arg in computed),
+        forwards=forwards,
     )
 
 
 def _has_type(arg: ArgDef, node: Node, test: Callable[[DType], bool]) -> bool:
-    """True if a type of an argument passes a test."""
-    said = arg.dtype or node.attrs.get(arg.type_attr or "")
-    types = said if isinstance(said, tuple) else (said,)
-    return any(isinstance(item, DType) and test(item.ref if arg.is_ref else item) for item in types)
+    """Return true if any type of an argument passes a test."""
+    declared = arg.dtype or node.attrs.get(arg.type_attr or "")
+    types = declared if isinstance(declared, tuple) else (declared,)
+    return any(isinstance(t, DType) and test(t.ref if arg.is_ref else t) for t in types)
 
 
 def _is_string(dtype: DType) -> bool:

@@ -1,6 +1,6 @@
 """Assign a full device name to every node.
 
-Nodes that share a handle, a reference or a `_class` form one group, and a group is on one device.
+Nodes that share a handle, a reference, or a `_class` form one group, and a group is on one device.
 The requests of its nodes decide first, then the device types that have kernels for all of them. If
 several devices remain, the cost model chooses, or a random seed does."""
 
@@ -36,7 +36,7 @@ from cfgraph.passes.report import Report, op_counts
 
 @dataclass(frozen=True, slots=True)
 class Placement(Report):
-    """A report with the devices that there are, and what decided on the device of each node."""
+    """Report of `place`: the devices, and the reason for the device of each node."""
 
     devices: tuple[str, ...] = ()
     decided: Mapping[str, str] = field(default_factory=dict)
@@ -50,48 +50,48 @@ def place(
     seed: int | None = None,
     soft_placement: bool = False,
 ) -> Placement:
-    """Give every node one of `devices` (`cpu:0,gpu:0-1`), in place; what is functional is lowered.
+    """Assign one of `devices` (`cpu:0,gpu:0-1`) to every node, in place, after lowering.
 
-    `rules` (`{"while/*": "gpu:0"}`, or what `read_rules` gives) outweigh what nodes ask for; the
-    last that matches counts. With `soft_placement` a request that cannot be met is let go of, with
-    a warning. With `seed` the nodes' own requests are ignored, and every set of nodes that must be
-    together goes to a device by chance.
+    `rules` (`{"while/*": "gpu:0"}`, or the result of `read_rules`) override the requests of nodes;
+    the last rule that matches applies. With `soft_placement`, unsatisfiable requests are ignored
+    with a warning. With `seed`, requests of nodes are ignored, and each group of nodes that must
+    share a device gets a random one.
 
-    Raises UsageError for devices and rules that are none; InvalidInput for a graph that is not
-    valid, and for requests that conflict or are not there; Unsupported where no device has a
-    kernel, and for a graph that is partitioned already. The graph is unchanged then.
+    Raises UsageError for invalid devices and rules; InvalidInput for an invalid graph, and for
+    requests that conflict or name a device that does not exist; Unsupported if no device has a
+    kernel, and for a partitioned graph. The graph is then unchanged.
     """
-    names, wanted = parse_devices(devices), PlacementRules.of(rules)
-    _require_rule_devices(wanted, names, soft_placement)
+    names, parsed_rules = parse_devices(devices), PlacementRules.parse(rules)
+    _require_rule_devices(parsed_rules, names, soft_placement)
     with paused_gc():
         require_valid(graph)
         if is_partitioned(graph):
             message = "the graph is partitioned already"
-            raise Unsupported(message, hint="place it before it is partitioned", code="CFG411")
-        return _place_valid_graph(graph, names, wanted, seed, soft_placement)
+            raise Unsupported(message, hint="place the graph before partitioning it", code="CFG411")
+        return _place_valid_graph(graph, names, parsed_rules, seed, soft_placement)
 
 
 def _place_valid_graph(
     graph: Graph, devices: tuple[str, ...], rules: PlacementRules, seed: int | None, soft: bool
 ) -> Placement:
     trial, lowered = _lowered_copy(graph)
-    found = decide_devices(trial, devices, rules, seed, soft)
+    decision = decide_devices(trial, devices, rules, seed, soft)
     if trial is not graph:
         lower(graph)
-    moved = _apply_devices(graph, found)
+    moved = _apply_devices(graph, decision)
     return Placement(
         lowered.rewrites + moved,
         lowered.names,
-        (*lowered.warnings, *found.warnings),
+        (*lowered.warnings, *decision.warnings),
         lowered.before,
         lowered.after,
         devices,
-        found.why,
+        decision.reasons,
     )
 
 
 def _lowered_copy(graph: Graph) -> tuple[Graph, Report]:
-    """The graph lowered, as a copy, so that it stays as it is where placement is refused."""
+    """Return the lowered graph, as a copy if lowering changes it, for a trial placement."""
     if not is_functional(graph, graph):
         counts = op_counts(graph)
         return graph, Report(before=counts, after=counts)
@@ -100,21 +100,22 @@ def _lowered_copy(graph: Graph) -> tuple[Graph, Report]:
 
 
 def _require_rule_devices(rules: PlacementRules, devices: Sequence[str], soft: bool) -> None:
-    """Every device that a rule names is there. Raises UsageError."""
+    """Raise UsageError if a rule names a device that does not exist."""
     have = [DeviceName.parse(device) or DeviceName() for device in devices]
     texts = {rule.device: rule.label for rule in rules.rules if rule.hard or not soft}
     if rules.default and not soft:
         texts.setdefault(rules.default, "default")
     for text, label in texts.items():
-        wanted = DeviceName.parse(text)
-        if wanted is None or not any(satisfies_request(parts, wanted) for parts in have):
+        request = DeviceName.parse(text)
+        if request is None or not any(satisfies_request(name, request) for name in have):
             message = f"no device {text!r} (of {label})"
             raise UsageError(message, hint=known_devices_hint(text, devices), code="CFG404")
 
 
-def _apply_devices(graph: Graph, found: PlacementDecision) -> int:
-    """Write the devices down; returns how many nodes had another one."""
-    moved = [(node, device) for node in graph if node.device != (device := found.where[node.name])]
+def _apply_devices(graph: Graph, decision: PlacementDecision) -> int:
+    """Set the device of each node; return the number of changes."""
+    devices = decision.devices
+    moved = [(node, device) for node in graph if node.device != (device := devices[node.name])]
     for node, device in moved:
         graph.set_device(node, device)
     return len(moved)
@@ -125,129 +126,133 @@ AllowedDevices = Mapping[Node, tuple[str, ...]]
 
 @dataclass(frozen=True, slots=True)
 class PlacementDecision:
-    """The device of each node, what decided on it, and warnings."""
+    """The device of each node, the reasons, and warnings."""
 
-    where: Mapping[str, str]
-    why: Mapping[str, str]
+    devices: Mapping[str, str]
+    reasons: Mapping[str, str]
     warnings: tuple[str, ...]
 
 
 def decide_devices(
     graph: Graph, devices: tuple[str, ...], rules: PlacementRules, seed: int | None, soft: bool
 ) -> PlacementDecision:
-    """Find a device for every node; with a seed, by chance, with no regard to what nodes ask for.
+    """Choose a device for every node; with a seed at random, ignoring requests of nodes.
 
-    Raises what `place` raises for requests that cannot be met.
+    Raises the errors of `place` for unsatisfiable requests.
     """
     facts = PlacementFacts(graph)
-    matched = RuleMatches(graph, rules)
-    groups = ColocationGroups(graph, facts, matched.together)
-    asked = _requested_devices(graph, matched, rules.default, use_requests=seed is None)
-    hard = [node for node, rule in matched.by.items() if rule.hard]
-    wishes = DeviceConstraints(groups, facts.on_host(), devices, asked, hard, soft)
-    for tie in groups.loose:
-        wishes.join(tie.source, tie.reader)
+    matches = RuleMatches(graph, rules)
+    groups = ColocationGroups(graph, facts, matches.colocated)
+    requests = _requested_devices(graph, matches, rules.default, use_own=seed is None)
+    hard = [node for node, rule in matches.rule_of.items() if rule.hard]
+    constraints = DeviceConstraints(groups, facts.host_only_nodes(), devices, requests, hard, soft)
+    for edge in groups.preferences:
+        constraints.merge_groups(edge.source, edge.reader)
     if seed is None:
-        for tie in facts.loop_edges():
-            wishes.join(tie.source, tie.reader)
-    first_of = groups.firsts()
-    allowed = {node: wishes.candidates(node) for node, first in first_of.items() if node is first}
-    chosen = _choose_devices(graph, devices, first_of, allowed, seed)
-    where = {node.name: chosen[first] for node, first in first_of.items()}
-    reasons = _PlacementReasons(first_of, wishes, matched, allowed, seed)
-    why = {node.name: reasons.of(node) for node in graph}
-    return PlacementDecision(where, why, (*matched.warnings, *wishes.warnings()))
+        for edge in facts.loop_edges():
+            constraints.merge_groups(edge.source, edge.reader)
+    group_of = groups.representatives()
+    allowed = {
+        node: constraints.candidates(node) for node, group in group_of.items() if node is group
+    }
+    chosen = _choose_devices(graph, devices, group_of, allowed, seed)
+    reasons = _PlacementReasons(group_of, constraints, matches, allowed, seed)
+    return PlacementDecision(
+        {node.name: chosen[group] for node, group in group_of.items()},
+        {node.name: reasons.reason(node) for node in graph},
+        (*matches.warnings, *constraints.warnings()),
+    )
 
 
 def _requested_devices(
-    graph: Graph, matched: RuleMatches, default: str, use_requests: bool
+    graph: Graph, matches: RuleMatches, default: str, use_own: bool
 ) -> dict[Node, str]:
-    """What is asked of each node's device: by a rule, by the node, or for all others."""
-    if not matched.by and not default:
-        return {node: node.device for node in graph if node.device} if use_requests else {}
-    asked = {}
+    """Return the requested device of each node: by rule, by the node itself, or by default."""
+    if not matches.rule_of and not default:
+        return {node: node.device for node in graph if node.device} if use_own else {}
+    requests = {}
     for node in graph:
-        rule = matched.by.get(node)
-        text = rule.device if rule else (node.device if use_requests else "") or default
-        if text:
-            asked[node] = text
-    return asked
+        rule = matches.rule_of.get(node)
+        device = rule.device if rule else (node.device if use_own else "") or default
+        if device:
+            requests[node] = device
+    return requests
 
 
 def _choose_devices(
     graph: Graph,
     devices: tuple[str, ...],
-    first_of: Mapping[Node, Node],
+    group_of: Mapping[Node, Node],
     allowed: AllowedDevices,
     seed: int | None,
 ) -> dict[Node, str]:
-    """One of the devices that each set may be on."""
+    """Choose one of the allowed devices for each group."""
     if seed is not None:
-        chance = random.Random(seed)
-        return {first: chance.choice(found) for first, found in allowed.items()}
-    if all(len(found) == 1 for found in allowed.values()):
-        return {first: found[0] for first, found in allowed.items()}
-    numbers = DeviceScheduler(graph, devices, first_of, allowed, Costs()).run()
-    return {first: devices[number] for first, number in numbers.items()}
+        generator = random.Random(seed)
+        return {group: generator.choice(names) for group, names in allowed.items()}
+    if all(len(names) == 1 for names in allowed.values()):
+        return {group: names[0] for group, names in allowed.items()}
+    numbers = DeviceScheduler(graph, devices, group_of, allowed, Costs()).run()
+    return {group: devices[number] for group, number in numbers.items()}
 
 
 class _PlacementReasons:
-    """What decided on a node, as a text."""
+    """Descriptions of what decided the device of each node."""
 
     def __init__(
         self,
-        first_of: Mapping[Node, Node],
+        group_of: Mapping[Node, Node],
         constraints: DeviceConstraints,
-        matched: RuleMatches,
+        matches: RuleMatches,
         allowed: AllowedDevices,
         seed: int | None,
     ) -> None:
-        self._first_of = first_of
+        self._group_of = group_of
         self._constraints = constraints
-        self._rules = matched.by
+        self._rule_of = matches.rule_of
         self._allowed = allowed
-        self._chance = "cost" if seed is None else f"seed {seed}"
-        self._own = {text: f"asked for {text}" for text in set(constraints.asked.values())}
+        self._choice = "cost" if seed is None else f"seed {seed}"
+        self._own = {text: f"asked for {text}" for text in set(constraints.requests.values())}
 
-    def of(self, node: Node) -> str:
-        rule = self._rules.get(node)
+    def reason(self, node: Node) -> str:
+        rule = self._rule_of.get(node)
         if rule is not None:
             return rule.label
-        asked = self._constraints.asked.get(node)
-        if asked is None:
-            return self._of_set(self._first_of[node])
-        return self._own[asked] if node.device == asked else f"default {asked}"
+        request = self._constraints.requests.get(node)
+        if request is None:
+            return self._group_reason(self._group_of[node])
+        return self._own[request] if node.device == request else f"default {request}"
 
-    def _of_set(self, first: Node) -> str:
-        """What decided on a set of nodes, for those that ask for nothing themselves."""
-        wishes = self._constraints
-        if len(wishes.devices) == 1:
+    def _group_reason(self, group: Node) -> str:
+        """Describe what decided a group, for its nodes without a request."""
+        constraints = self._constraints
+        if len(constraints.devices) == 1:
             return "the only device"
-        if len(self._allowed[first]) > 1:
-            return self._chance
-        asker = wishes.requester.get(first)
-        if asker is not None:
-            return f"beside {asker.name}"
-        host = wishes.host_only_nodes.get(first)
-        return f"only a CPU runs {host.op}" if host is not None else self._chance
+        if len(self._allowed[group]) > 1:
+            return self._choice
+        requester = constraints.requester.get(group)
+        if requester is not None:
+            return f"beside {requester.name}"
+        host = constraints.host_only_nodes.get(group)
+        return f"only a CPU runs {host.op}" if host is not None else self._choice
 
 
 def placement_toml(graph: Graph, placement: Placement) -> str:
-    """The device of every node that was placed, as rules in TOML that place the graph alike."""
+    """Return a TOML file of rules that reproduce a placement."""
     return "".join(_toml_lines(graph, placement))
 
 
 def _toml_lines(graph: Graph, placement: Placement) -> Iterator[str]:
     yield f"schema = {_toml_string(PLACEMENT_SCHEMA)}\n"
     for node in graph:
-        why = placement.decided.get(node.name)
-        if why is not None:
+        reason = placement.decided.get(node.name)
+        if reason is not None:
             yield "\n[[rule]]\n"
             yield f"node = {_toml_string(node.name)}\n"
             yield f"device = {_toml_string(node.device)}\n"
-            yield f"by = {_toml_string(why)}\n"
+            yield f"by = {_toml_string(reason)}\n"
 
 
 def _toml_string(text: str) -> str:
-    """A basic string of TOML, whose escapes are those of JSON."""
+    """Quote a basic TOML string, whose escapes are those of JSON."""
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

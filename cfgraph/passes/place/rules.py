@@ -36,10 +36,10 @@ _FILE_KEYS: Final = ("schema", "default", "rule", "colocate")
 
 @dataclass(frozen=True, slots=True)
 class PlacementRule:
-    """Nodes that pass each filter, by one of its patterns, go to a device.
+    """A device for the nodes that match every filter.
 
-    A filter is its kind (`` for names, `op`, `frame`, `device`) and its patterns. `label` is how
-    reports call the rule.
+    A filter is a kind (`` for names, `op`, `frame`, `device`) and patterns, one of which must
+    match. `label` names the rule in reports.
     """
 
     device: str
@@ -50,57 +50,58 @@ class PlacementRule:
 
 @dataclass(frozen=True, slots=True)
 class PlacementRules:
-    """Rules, the last one first in rank; the device of what they leave; what goes together."""
+    """Rules by increasing precedence, the device of other nodes, and patterns to colocate."""
 
     rules: tuple[PlacementRule, ...] = ()
     default: str = ""
-    together: tuple[tuple[str, ...], ...] = ()
+    colocated: tuple[tuple[str, ...], ...] = ()
 
     def __add__(self, other: PlacementRules) -> PlacementRules:
-        """Both, those of `other` last."""
+        """Concatenate two rule lists; rules of `other` take precedence."""
         default = other.default or self.default
-        return PlacementRules(self.rules + other.rules, default, self.together + other.together)
+        return PlacementRules(self.rules + other.rules, default, self.colocated + other.colocated)
 
     @classmethod
-    def of(cls, given: PlacementRulesLike | None) -> PlacementRules:
-        """Rules as the caller wrote them. Raises UsageError for a text that is none."""
-        if given is None or isinstance(given, PlacementRules):
-            return given or PlacementRules()
-        if isinstance(given, Mapping):
+    def parse(cls, rules: PlacementRulesLike | None) -> PlacementRules:
+        """Parse placement rules. Raises UsageError for malformed text."""
+        if rules is None or isinstance(rules, PlacementRules):
+            return rules or PlacementRules()
+        if isinstance(rules, Mapping):
             return cls(
-                tuple(_rule_for_pattern(pattern, device) for pattern, device in given.items())
+                tuple(_rule_for_pattern(pattern, device) for pattern, device in rules.items())
             )
-        if isinstance(given, str):
-            given = [given]
-        return cls(tuple(parse_rule(item) if isinstance(item, str) else item for item in given))
+        if isinstance(rules, str):
+            rules = [rules]
+        return cls(tuple(parse_rule(rule) if isinstance(rule, str) else rule for rule in rules))
 
 
-# as a caller writes them: the device of each pattern, or texts
+# forms in which a caller may write rules: a device per pattern, or `PATTERN=DEVICE` texts
 PlacementRulesLike = PlacementRules | Mapping[str, str] | Iterable[str | PlacementRule]
 
 
 def combined_rules(path: str | Path | None, texts: Iterable[str]) -> PlacementRules:
-    """The rules of a file, if there is one, then those written as texts. Raises like both."""
-    return (read_rules(path) if path else PlacementRules()) + PlacementRules.of(texts)
+    """Return the rules of a file, if any, then those written as texts."""
+    return (read_rules(path) if path else PlacementRules()) + PlacementRules.parse(texts)
 
 
 def parse_rule(text: str) -> PlacementRule:
-    """A rule written `GLOB=device`, `op:X=device` or `frame:X=device`. Raises UsageError."""
+    """Parse `GLOB=device`, `op:X=device`, or `frame:X=device`. Raises UsageError."""
     pattern, equals, device = text.rpartition("=")
     if not equals or not pattern:
-        raise UsageError(f"{text!r} is no rule", hint="write it as 'while/*=gpu:0'")
+        raise UsageError(f"{text!r} is not a rule", hint="write it as 'while/*=gpu:0'")
     return _rule_for_pattern(pattern, device)
 
 
 def read_rules(path: str | Path) -> PlacementRules:
-    """The rules of a TOML file. Raises InvalidInput where it cannot be read, or is none."""
+    """Read rules from a TOML file. Raises InvalidInput for an unreadable or malformed file."""
     try:
-        told = tomllib.loads(Path(path).read_text("utf-8"))
-        return _rules_from_toml(told)
+        return _rules_from_toml(tomllib.loads(Path(path).read_text("utf-8")))
     except OSError as error:
-        raise InvalidInput(f"cannot read it: {error.strerror}", path=path, code="CFG001") from None
+        raise InvalidInput(
+            f"cannot read the file: {error.strerror}", path=path, code="CFG001"
+        ) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InvalidInput(f"no TOML: {error}", path=path, code="CFG406") from None
+        raise InvalidInput(f"invalid TOML: {error}", path=path, code="CFG406") from None
     except UsageError as error:
         raise InvalidInput(error.message, path=path, hint=error.hint, code="CFG406") from None
 
@@ -113,42 +114,42 @@ def _rule_for_pattern(pattern: str, device: str) -> PlacementRule:
 
 def _require_device_name(text: str) -> None:
     if not text or DeviceName.parse(text) is None:
-        raise UsageError(f"{text!r} is no device", hint="write it as cpu:0 or /job:worker/gpu:1")
+        raise UsageError(f"{text!r} is not a device", hint="write it as cpu:0 or /job:worker/gpu:1")
 
 
-def _rules_from_toml(told: dict[str, Any]) -> PlacementRules:
-    _require_known_keys(told, _FILE_KEYS, "the file")
-    if told.get("schema", PLACEMENT_SCHEMA) != PLACEMENT_SCHEMA:
+def _rules_from_toml(document: dict[str, Any]) -> PlacementRules:
+    _require_known_keys(document, _FILE_KEYS, "the file")
+    if document.get("schema", PLACEMENT_SCHEMA) != PLACEMENT_SCHEMA:
         raise UsageError(
-            f"the schema is {told['schema']!r}", hint=f"this reads {PLACEMENT_SCHEMA!r}"
+            f"unknown schema {document['schema']!r}", hint=f"expected {PLACEMENT_SCHEMA!r}"
         )
     rules = tuple(
-        _rule_from_toml(entry, place)
-        for place, entry in enumerate(_table_entries(told, "rule"), start=1)
+        _rule_from_toml(entry, number)
+        for number, entry in enumerate(_table_entries(document, "rule"), start=1)
     )
-    default = told.get("default", "")
+    default = document.get("default", "")
     if default:
         _require_device_name(_require_string(default, "default"))
-    together = []
-    for entry in _table_entries(told, "colocate"):
+    colocated = []
+    for entry in _table_entries(document, "colocate"):
         _require_known_keys(entry, ("nodes",), "an entry of 'colocate'")
-        together.append(_pattern_tuple(entry.get("nodes", ()), "nodes"))
-    return PlacementRules(rules, default, tuple(together))
+        colocated.append(_pattern_tuple(entry.get("nodes", ()), "nodes"))
+    return PlacementRules(rules, default, tuple(colocated))
 
 
-def _rule_from_toml(entry: dict[str, Any], place: int) -> PlacementRule:
-    where = f"rule {place}"
+def _rule_from_toml(entry: dict[str, Any], number: int) -> PlacementRule:
+    where = f"rule {number}"
     _require_known_keys(entry, _RULE_KEYS, where)
     filters = tuple(
         (kind, _pattern_tuple(entry[key], key)) for key, kind in _FILTERS.items() if key in entry
     )
     if not filters:
-        raise UsageError(f"{where} matches nothing", hint="name nodes with node, op or frame")
+        raise UsageError(f"{where} matches nothing", hint="select nodes with node, op, or frame")
     device = _require_string(entry.get("device", ""), "device")
     _require_device_name(device)
     hard = entry.get("hard", False)
     if not isinstance(hard, bool):
-        raise UsageError(f"'hard' of {where} is {hard!r}, not true or false")
+        raise UsageError(f"'hard' of {where} is {hard!r}, expected true or false")
     shown = ", ".join(pattern for _, patterns in filters for pattern in patterns[:2])
     return PlacementRule(device, filters, hard, f"{where}: {shown}")
 
@@ -156,15 +157,15 @@ def _rule_from_toml(entry: dict[str, Any], place: int) -> PlacementRule:
 def _require_known_keys(entry: Mapping[str, Any], known: Sequence[str], where: str) -> None:
     for key in entry:
         if key not in known:
-            message = f"{where} has a key {key!r} that means nothing"
+            message = f"{where} has an unknown key {key!r}"
             raise UsageError(message, hint=did_you_mean(key, known) or f"known: {', '.join(known)}")
 
 
-def _table_entries(told: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
-    found = told.get(key, [])
-    if not isinstance(found, list) or not all(isinstance(item, dict) for item in found):
-        raise UsageError(f"{key!r} is no list of tables", hint=f"write [[{key}]] above each")
-    return found
+def _table_entries(document: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
+    entries = document.get(key, [])
+    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+        raise UsageError(f"{key!r} is not a list of tables", hint=f"write [[{key}]] above each")
+    return entries
 
 
 def _pattern_tuple(value: Any, key: str) -> tuple[str, ...]:
@@ -175,7 +176,7 @@ def _pattern_tuple(value: Any, key: str) -> tuple[str, ...]:
 
 def _require_string(value: Any, key: str) -> str:
     if not isinstance(value, str):
-        raise UsageError(f"{key!r} is {value!r}, not a text")
+        raise UsageError(f"{key!r} is {value!r}, expected a string")
     return value
 
 
@@ -184,37 +185,40 @@ _MAX_WARNINGS: Final = 3
 
 
 class RuleMatches:
-    """The rule of each node that one matches, the nodes to put together, and warnings."""
+    """The rule that applies to each matched node, the nodes to colocate, and warnings."""
 
     def __init__(self, graph: Graph, rules: PlacementRules) -> None:
-        self.by: dict[Node, PlacementRule] = {}
+        self.rule_of: dict[Node, PlacementRule] = {}
         self.graph = graph
         self._frames = _frames_if_needed(graph, rules)
         used = self._match(rules.rules)
-        self.together = [self._chosen(patterns) for patterns in rules.together]
+        self.colocated = [self._matching_nodes(patterns) for patterns in rules.colocated]
         self.warnings = tuple(self._unmatched_rules(rules.rules, used))
 
     def _match(self, rules: tuple[PlacementRule, ...]) -> set[int]:
-        """Find the last rule of each node, so that a file of many exact names takes no longer."""
+        """Find the last rule of each node; return the indices of all rules that apply.
+
+        Exact names are looked up, so that a file with a rule per node takes linear time.
+        """
         exact: dict[str, int] = {}
         wide: list[tuple[int, PlacementRule]] = []
-        for place, rule in enumerate(rules):
+        for index, rule in enumerate(rules):
             names = _exact_names(rule)
-            exact.update((name, place) for name in names)
+            exact.update((name, index) for name in names)
             if not names:
-                wide.append((place, rule))
+                wide.append((index, rule))
         used: set[int] = set()
         wide.reverse()
         for node in self.graph if rules else ():
             best = exact.get(node.name, -1)
-            for place, rule in wide:
-                if place < best:
+            for index, rule in wide:
+                if index < best:
                     break
                 if self._matches(node, rule):
-                    best = place
+                    best = index
                     break
             if best >= 0:
-                self.by[node] = rules[best]
+                self.rule_of[node] = rules[best]
                 used.add(best)
         return used
 
@@ -224,7 +228,7 @@ class RuleMatches:
             for kind, patterns in rule.filters
         )
 
-    def _chosen(self, patterns: Iterable[str]) -> list[Node]:
+    def _matching_nodes(self, patterns: Iterable[str]) -> list[Node]:
         return [
             node
             for node in self.graph
@@ -232,14 +236,14 @@ class RuleMatches:
         ]
 
     def _unmatched_rules(self, rules: tuple[PlacementRule, ...], used: set[int]) -> Iterator[str]:
-        """Tell of rules that match no node, for a name in them may be wrong."""
-        silent = [rule for place, rule in enumerate(rules) if place not in used]
-        silent = [rule for rule in silent if not self._matches_any(rule)]
-        for rule in silent[:_MAX_WARNINGS]:
-            guess = did_you_mean(rule.filters[0][1][0], self._known(rule.filters[0][0]))
+        """Warn about rules that match no node, which may contain a wrong name."""
+        unmatched = [rule for index, rule in enumerate(rules) if index not in used]
+        unmatched = [rule for rule in unmatched if not self._matches_any(rule)]
+        for rule in unmatched[:_MAX_WARNINGS]:
+            guess = did_you_mean(rule.filters[0][1][0], self._candidates(rule.filters[0][0]))
             yield f"no node matches {rule.label}" + (f"; {guess}" if guess else "")
-        if len(silent) > _MAX_WARNINGS:
-            yield f"{len(silent) - _MAX_WARNINGS} more rules match no node"
+        if len(unmatched) > _MAX_WARNINGS:
+            yield f"{len(unmatched) - _MAX_WARNINGS} more rules match no node"
 
     def _matches_any(self, rule: PlacementRule) -> bool:
         names = _exact_names(rule)
@@ -247,14 +251,14 @@ class RuleMatches:
             return any(name in self.graph.nodes for name in names)
         return any(self._matches(node, rule) for node in self.graph)
 
-    def _known(self, kind: str) -> Iterable[str]:
+    def _candidates(self, kind: str) -> Iterable[str]:
         if kind == "op":
             return dict.fromkeys(node.op for node in self.graph)
         return self.graph.nodes if not kind else ()
 
 
 def _exact_names(rule: PlacementRule) -> tuple[str, ...]:
-    """The names of a rule that goes by whole names alone, else none."""
+    """Return the node names of a rule without wildcards and other filters, else nothing."""
     if len(rule.filters) != 1 or rule.filters[0][0]:
         return ()
     patterns = rule.filters[0][1]

@@ -19,35 +19,35 @@ from cfgraph.ir.role import Role
 from cfgraph.ir.topological_order import OpRoles
 from cfgraph.ops.shape_inference import infer_shapes
 
-# the device that an input is on, when it is there, and which it is
+# of an input: device, time of arrival, and tensor
 Arrival = tuple[int, float, Output]
-_EMPTY_MESSAGE_BYTES = 4  # bytes of a message that carries no tensor
+_EMPTY_MESSAGE_BYTES = 4  # size of a message without a tensor
 
 
 class DeviceScheduler:
-    """One pass over a graph. `first_of` gives a node's set; `allowed` are the devices of each."""
+    """One scheduling pass; `group_of` maps nodes to groups, `allowed` groups to their devices."""
 
     def __init__(
         self,
         graph: Graph,
         devices: Sequence[str],
-        first_of: Mapping[Node, Node],
+        group_of: Mapping[Node, Node],
         allowed: Mapping[Node, tuple[str, ...]],
         costs: Costs,
     ) -> None:
         self.graph = graph
-        self.first_of = first_of
+        self.group_of = group_of
         self.frames = frames(graph)
         self.costs = costs
         self.roles = OpRoles()
         self.kinds = [costs.kind_of(device) for device in devices]
         number = {device: number for number, device in enumerate(devices)}
         numbers = {
-            found: tuple([number[each] for each in found]) for found in set(allowed.values())
+            names: tuple([number[name] for name in names]) for names in set(allowed.values())
         }
-        self.allowed = {first: numbers[found] for first, found in allowed.items()}
+        self.allowed = {group: numbers[names] for group, names in allowed.items()}
         self.chosen: dict[Node, int] = {
-            first: found[0] for first, found in self.allowed.items() if len(found) == 1
+            group: devices[0] for group, devices in self.allowed.items() if len(devices) == 1
         }
         self.free_at = [0.0] * len(devices)
         self.ends: dict[Node, float] = {}
@@ -56,55 +56,55 @@ class DeviceScheduler:
         self._homes: dict[Frame, int] = {}
 
     def run(self) -> dict[Node, int]:
-        """The number of the device of each set."""
+        """Return the device number of each group."""
         for node in self.frames.order:
             if self._is_done():
                 break
             self._schedule(node)
-        for first, found in self.allowed.items():
-            self.chosen.setdefault(first, found[0])
+        for group, devices in self.allowed.items():
+            self.chosen.setdefault(group, devices[0])
         return self.chosen
 
     def _is_done(self) -> bool:
-        """True if every set has its device."""
+        """Return true if every group has a device."""
         return len(self.chosen) == len(self.allowed)
 
     @cached_property
     def estimates(self) -> CostEstimates:
-        """What the graph costs; to know that takes longer than all else here."""
+        """Estimate the costs of the graph; computed on demand since it dominates the run time."""
         return CostEstimates(infer_shapes(self.graph), self.frames)
 
     @cached_property
     def _loads(self) -> dict[Frame, list[float]]:
-        """The seconds that each loop would take on each device, with all loops in it.
+        """Return the seconds that each loop, with its inner loops, would take on each device.
 
-        Of its nodes those count for which nothing was decided before the pass; where one that was
-        decided works elsewhere, a message.
+        Nodes with a choice of devices count with their work, nodes fixed to another device with a
+        message.
         """
         loads = {frame: [0.0] * len(self.kinds) for frame in self.frames.all}
         decided = {frame: [0] * len(self.kinds) for frame in self.frames.all}
         for frame in self.frames.all[1:]:
             for node in frame.nodes:
-                lasts, allowed = self._seconds(node), self.allowed[self.first_of[node]]
-                if not lasts[0]:
+                seconds, allowed = self._seconds(node), self.allowed[self.group_of[node]]
+                if not seconds[0]:
                     continue
                 if len(allowed) == 1:
                     decided[frame][allowed[0]] += 1
                 else:
-                    loads[frame] = _elementwise_sums(loads[frame], lasts)
+                    loads[frame] = _elementwise_sums(loads[frame], seconds)
         for frame in reversed(self.frames.all[1:]):
-            total, away = sum(decided[frame]), self._crossing(frame)
-            messages = [away * (total - here) for here in decided[frame]]
+            total, message = sum(decided[frame]), self._message_seconds(frame)
+            messages = [message * (total - local) for local in decided[frame]]
             loads[frame] = _elementwise_sums(loads[frame], messages)
             if frame.parent is not None:
                 loads[frame.parent] = _elementwise_sums(loads[frame.parent], loads[frame])
         return loads
 
     def _seconds(self, node: Node) -> tuple[float, ...]:
-        """How long all runs of a node take, on each device; none is 0 unless all are."""
-        lasts = self._durations.get(node)
-        if lasts is not None:
-            return lasts
+        """Return the duration of all runs of a node on each device; none is 0 unless all are."""
+        seconds = self._durations.get(node)
+        if seconds is not None:
+            return seconds
         flops, moved = self.estimates.work(node)
         runs = self.estimates.runs[self.frames.of[node]] if moved else 0.0
         key = (flops, moved, runs)
@@ -117,106 +117,109 @@ class DeviceScheduler:
         self._durations[node] = known
         return known
 
-    def _crossing(self, frame: Frame, size: int = _EMPTY_MESSAGE_BYTES) -> float:
-        """The seconds of a message in every iteration of a loop."""
+    def _message_seconds(self, frame: Frame, size: int = _EMPTY_MESSAGE_BYTES) -> float:
+        """Return the seconds of one message per iteration of a loop."""
         return self.estimates.runs[frame] * self.costs.link.seconds(size)
 
-    def _message(self, node: Node, item: Output) -> float:
-        """The seconds that an input of a node takes from another device."""
-        source, port = item
+    def _transfer_seconds(self, node: Node, tensor: Output) -> float:
+        """Return the seconds to send an input of a node from another device."""
+        source, port = tensor
         frame = self.frames.of[node]
         if self.roles[source.op] is Role.ENTER and source.attr("is_constant"):
-            frame = self.frames.of[source]  # what a loop does not change crosses once for the loop
-        return self._crossing(
-            frame, _EMPTY_MESSAGE_BYTES if port == CONTROL else self.estimates.size(item)
+            frame = self.frames.of[source]  # a loop invariant is sent once per entry of the loop
+        return self._message_seconds(
+            frame, _EMPTY_MESSAGE_BYTES if port == CONTROL else self.estimates.size(tensor)
         )
 
     def _schedule(self, node: Node) -> None:
-        first = self.first_of[node]
-        chosen = self.chosen.get(first)
+        group = self.group_of[node]
+        chosen = self.chosen.get(group)
         if chosen is None and not node.inputs and not node.controls:
             return
         arrivals = self._arrivals(node)
         if chosen is None:
-            chosen = self.chosen[first] = self._best(node, self.allowed[first], arrivals)
+            chosen = self.chosen[group] = self._best(node, self.allowed[group], arrivals)
         if len(arrivals) < len(node.inputs) + len(node.controls):
             self._assign_sources(node, chosen)
         if self._is_done():
             return
-        lasts = self._seconds(node)[chosen]
-        end = self.ends[node] = self._start(node, arrivals, chosen) + lasts
-        if lasts:
+        seconds = self._seconds(node)[chosen]
+        end = self.ends[node] = self._start(node, arrivals, chosen) + seconds
+        if seconds:
             self.free_at[chosen] = end
 
     def _best(self, node: Node, allowed: Sequence[int], arrivals: Sequence[Arrival]) -> int:
-        """The device on which a node ends first; away from home counts the way back, too."""
-        lasts = self._seconds(node)
+        """Return the device on which a node ends first; leaving the home of its loop costs extra."""
+        seconds = self._seconds(node)
         frame = self.frames.of_outputs[node]
-        near = {arrival[0] for arrival in arrivals}
+        input_devices = {arrival[0] for arrival in arrivals}
         if frame is self.frames.root:
-            homes = near or {allowed[0]}
+            homes = input_devices or {allowed[0]}
         else:
             home = self._home(frame, node, arrivals)
-            if home in allowed and not any(lasts):
+            if home in allowed and not any(seconds):
                 return home
             homes = {home}
-        back = self._crossing(frame, self.estimates.size(node.output()))
+        back = self._message_seconds(frame, self.estimates.size(node.output()))
         if frame is not self.frames.root:
-            back += self._crossing(frame)  # the predicate
+            back += self._message_seconds(frame)  # the predicate
 
-        elsewhere = max([end + self._message(node, i) for _, end, i in arrivals], default=0.0)
+        elsewhere = max(
+            [end + self._transfer_seconds(node, i) for _, end, i in arrivals], default=0.0
+        )
         ends = []
         for device in allowed:
-            if device in near:
+            if device in input_devices:
                 start = self._start(node, arrivals, device)
             else:
                 start = max(self.free_at[device], elsewhere)
-            ends.append(start + lasts[device] + (0.0 if device in homes else back))
+            ends.append(start + seconds[device] + (0.0 if device in homes else back))
         return allowed[ends.index(min(ends))]
 
     def _home(self, frame: Frame, node: Node, arrivals: Sequence[Arrival]) -> int:
-        """The device of what drives a loop; chosen when its first node is met."""
+        """Return the device on which a loop as a whole would end first; kept for the loop."""
         home = self._homes.get(frame)
         if home is None:
-            load, above = self._loads[frame], frame.parent or self.frames.root
-            outer = self._homes.get(above)
-            near = {arrival[0] for arrival in arrivals} or {0} if outer is None else {outer}
-            away = 2 * self._crossing(above)  # there and back
+            load, parent = self._loads[frame], frame.parent or self.frames.root
+            outer = self._homes.get(parent)
+            inputs = {arrival[0] for arrival in arrivals} or {0}
+            near = inputs if outer is None else {outer}
+            round_trip = 2 * self._message_seconds(parent)
 
             def end(device: int) -> float:
                 start = self._start(node, arrivals, device)
-                return start + load[device] + away * (device not in near)
+                return start + load[device] + round_trip * (device not in near)
 
             home = self._homes[frame] = min(range(len(self.kinds)), key=end)
         return home
 
     def _arrivals(self, node: Node) -> list[Arrival]:
-        """The inputs of a node that are scheduled."""
-        ends, chosen, first_of = self.ends, self.chosen, self.first_of
-        items = [item for item in node.inputs if item[0] in ends]
+        """Return the arrivals of those inputs of a node that are scheduled."""
+        ends, chosen, group_of = self.ends, self.chosen, self.group_of
+        tensors = [tensor for tensor in node.inputs if tensor[0] in ends]
         if node.controls:
-            items += [Output(control, CONTROL) for control in node.controls if control in ends]
-        return [(chosen[first_of[item[0]]], ends[item[0]], item) for item in items]
+            tensors += [Output(control, CONTROL) for control in node.controls if control in ends]
+        return [(chosen[group_of[t[0]]], ends[t[0]], t) for t in tensors]
 
     def _start(self, node: Node, arrivals: Sequence[Arrival], device: int) -> float:
-        """When a device is free, and has the inputs of a node."""
-        there = [
-            end if where == device else end + self._message(node, item)
-            for where, end, item in arrivals
+        """Return the time at which a device is free and has all inputs of a node."""
+        received = [
+            end if source == device else end + self._transfer_seconds(node, tensor)
+            for source, end, tensor in arrivals
         ]
-        return max([self.free_at[device], *there])
+        return max([self.free_at[device], *received])
 
     def _assign_sources(self, node: Node, chosen: int) -> None:
-        """Take sources that nothing has decided yet to their first reader, if they may go there."""
-        for source in (*[item[0] for item in node.inputs], *node.controls):
+        """Assign unscheduled sources to the device of their first reader if it is allowed."""
+        for source in (*[tensor[0] for tensor in node.inputs], *node.controls):
             if source in self.ends:
                 continue
-            first = self.first_of[source]
-            if first not in self.chosen:
-                allowed = self.allowed[first]
-                self.chosen[first] = chosen if chosen in allowed else allowed[0]
+            group = self.group_of[source]
+            if group not in self.chosen:
+                allowed = self.allowed[group]
+                self.chosen[group] = chosen if chosen in allowed else allowed[0]
             self.ends[source] = 0.0
 
 
-def _elementwise_sums(some: Sequence[float], others: Sequence[float]) -> list[float]:
-    return [a + b for a, b in zip(some, others, strict=True)]
+def _elementwise_sums(a: Sequence[float], b: Sequence[float]) -> list[float]:
+    return [x + y for x, y in zip(a, b, strict=True)]
