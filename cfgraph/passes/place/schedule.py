@@ -149,7 +149,7 @@ class DeviceScheduler:
             self.free_at[chosen] = end
 
     def _best(self, node: Node, allowed: Sequence[int], arrivals: Sequence[Arrival]) -> int:
-        """Return the device on which a node ends first; leaving the home of its loop costs extra."""
+        """Return the device on which a node ends first; leaving the home of its loop costs more."""
         seconds = self._seconds(node)
         frame = self.frames.of_outputs[node]
         input_devices = {arrival[0] for arrival in arrivals}
