@@ -171,7 +171,7 @@ def test_soft_lets_go_of_requests_with_a_warning(command: Any, graphs: Path) -> 
     assert cut(command, graph).code == 3
     done = cut(command, graph, "--soft")
     assert done.code == 0
-    assert "warning: /device:CPU:7 is not available for" in done.err
+    assert "warning: /device:CPU:7 cannot be used for" in done.err
 
 
 # -- folders -------------------------------------------------------------------------------------

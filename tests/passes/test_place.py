@@ -111,7 +111,7 @@ def test_soft_placement_takes_what_is_nearest(request_: str, device: str) -> Non
     of = graph(f'x = Placeholder() {{dtype=float32, shape=[]}} @"{request_}"')
     report = cfgraph.place(of, devices=TWO, soft_placement=True)
     assert short_device_name(of["x"].device) == device
-    assert "is not available for x: the devices are cpu:0, gpu:0" in report.warnings[0]
+    assert "cannot be used for x: available: cpu:0, gpu:0" in report.warnings[0]
 
 
 def test_a_request_that_is_no_device_name_is_refused() -> None:
@@ -147,7 +147,7 @@ def test_soft_placement_keeps_the_first_of_two_requests_that_conflict() -> None:
     report = cfgraph.place(of, devices=TWO, soft_placement=True)
     assert {short_device_name(of[name].device) for name in ("v", "read", "add")} == {"gpu:0"}
     reason = "read requests /gpu:0, and they must share a device"
-    assert report.warnings == (f"/cpu:0 is not available for add: {reason}",)
+    assert report.warnings == (f"/cpu:0 cannot be used for add: {reason}",)
 
 
 REFERENCE = """

@@ -1,9 +1,10 @@
-"""Liveness of nodes as sets of Switch sides that must be taken, where that is simple enough.
+"""Liveness of nodes as sets of Switch sides that must be taken.
 
 A node that is not a Merge is live if all of its inputs are; an output of a Switch also needs its
 side to be taken. A Merge of all sides of one predicate needs what the sides have in common. For any
-other Merge only that part is known. Loops are assumed to be structured: a variable is live as long
-as its initial value was, and an Exit means that the loop has ended."""
+other Merge only that part is known; an opaque side stands for the rest. Loops are assumed to be
+structured: a variable is live as long as its initial value was, and an Exit means that the loop has
+ended."""
 
 from __future__ import annotations
 
@@ -18,11 +19,11 @@ from cfgraph.ops.opdef.op import Op, lookup
 
 
 class BranchSide(NamedTuple):
-    """One side of a predicate that has so many; of 0, it stands for what is not known."""
+    """One of the `branches` sides of a predicate; 0 branches stand for an unknown condition."""
 
     predicate: Output
     port: int
-    of: int
+    branches: int
 
 
 BranchSides = frozenset[BranchSide]
@@ -30,92 +31,96 @@ ALWAYS_LIVE: Final[BranchSides] = frozenset()
 
 
 class BranchConditions:
-    """The sides that each node needs, for a node in a loop in each iteration that there is."""
+    """Sides that each node requires; for a node in a loop, in each iteration that runs."""
 
-    def __init__(self, found: Frames) -> None:
-        self.found = found
+    def __init__(self, frames: Frames) -> None:
+        self.frames = frames
         self.roles = OpRoles()
         self._origins: dict[Output, Output] = {}
-        self._of: dict[Node, BranchSides] = {}
-        for node in found.order:
-            self._of[node] = self._sides(node)
+        self._sides: dict[Node, BranchSides] = {}
+        for node in frames.order:
+            self._sides[node] = self._node_sides(node)
 
-    def of(self, node: Node) -> BranchSides:
-        """The sides that a node needs."""
-        return self._of[node]
+    def sides(self, node: Node) -> BranchSides:
+        """Return the sides that a node requires."""
+        return self._sides[node]
 
     def body(self, condition: Node) -> BranchSide:
-        """The side of a LoopCond on which the loop goes on."""
+        """Return the side of a LoopCond that continues the loop."""
         return BranchSide(self.origin(condition.output()), 1, 2)
 
-    def origin(self, item: Output) -> Output:
-        """The tensor that Identities, constant Enters and a LoopCond hand on."""
+    def origin(self, tensor: Output) -> Output:
+        """Return the tensor that is forwarded by Identities, constant Enters, and LoopConds."""
         trail = []
-        while item not in self._origins:
-            trail.append(item)
-            source = _forwarded_input(item)
+        while tensor not in self._origins:
+            trail.append(tensor)
+            source = _forwarded_input(tensor)
             if source is None:
                 break
-            item = source
-        found = self._origins.get(item, item)
-        self._origins.update(dict.fromkeys(trail, found))
-        return found
+            tensor = source
+        origin = self._origins.get(tensor, tensor)
+        self._origins.update(dict.fromkeys(trail, origin))
+        return origin
 
-    def _sides(self, node: Node) -> BranchSides:
+    def _node_sides(self, node: Node) -> BranchSides:
         role = self.roles[node.op]
         if role is Role.CONTROL_TRIGGER:
             return ALWAYS_LIVE
         if role is Role.MERGE:
-            return self._merge(node)
+            return self._merge_sides(node)
         sides = ALWAYS_LIVE
-        for item in node.inputs:
-            sides = _united(sides, self._output(item))
+        for tensor in node.inputs:
+            sides = _united(sides, self._output_sides(tensor))
         for control in node.controls:
-            sides = _united(sides, self._of.get(control, ALWAYS_LIVE))
+            sides = _united(sides, self._sides.get(control, ALWAYS_LIVE))
         if role is Role.EXIT and sides:
-            ends = {self.origin(cond.output()) for cond in self.found.of[node].loop_conds}
+            ends = {self.origin(cond.output()) for cond in self.frames.of[node].loop_conds}
             return frozenset(side for side in sides if side.predicate not in ends)
         return sides
 
-    def _output(self, item: Output) -> BranchSides:
-        sides, role = self._of.get(item.node, ALWAYS_LIVE), self.roles[item.node.op]
+    def _output_sides(self, tensor: Output) -> BranchSides:
+        node = tensor.node
+        sides, role = self._sides.get(node, ALWAYS_LIVE), self.roles[node.op]
         if role is Role.SWITCH:
-            count = registry.output_count(item.node) or 0
-            return sides | {BranchSide(self.origin(item.node.inputs[1]), item.port, count)}
-        return sides | {BranchSide(item, 0, 0)} if role is Role.RECV else sides
+            count = registry.output_count(node) or 0
+            return sides | {BranchSide(self.origin(node.inputs[1]), tensor.port, count)}
+        return sides | {BranchSide(tensor, 0, 0)} if role is Role.RECV else sides
 
-    def _merge(self, node: Node) -> BranchSides:
+    def _merge_sides(self, node: Node) -> BranchSides:
         roles = self.roles
-        forward = [item for item in node.inputs if roles[item.node.op] is not Role.NEXT_ITERATION]
+        forward = [t for t in node.inputs if roles[t.node.op] is not Role.NEXT_ITERATION]
         if not forward:
             return ALWAYS_LIVE
-        inputs = [self._output(item) for item in forward]
+        inputs = [self._output_sides(tensor) for tensor in forward]
         common = frozenset.intersection(*inputs)
         if len(inputs) == 1 or _covers_predicate([sides - common for sides in inputs]):
             return common
         return common | {BranchSide(node.output(), 0, 0)}
 
 
-def _united(one: BranchSides, other: BranchSides) -> BranchSides:
-    if one is other or not other:
-        return one
-    return one | other if one else other
+def _united(a: BranchSides, b: BranchSides) -> BranchSides:
+    if a is b or not b:
+        return a
+    return a | b if a else b
 
 
-def _covers_predicate(rests: list[BranchSides]) -> bool:
-    """True if there is one input for each side of one predicate."""
-    sides = [side for rest in rests for side in rest]
-    if any(len(rest) != 1 for rest in rests) or len({side.predicate for side in sides}) != 1:
+def _covers_predicate(differences: list[BranchSides]) -> bool:
+    """Return true if the inputs differ in one predicate, each side of which has one input."""
+    sides = [side for difference in differences for side in difference]
+    if any(len(difference) != 1 for difference in differences):
         return False
-    return sorted(side.port for side in sides) == list(range(sides[0].of))
+    if len({side.predicate for side in sides}) != 1:
+        return False
+    return sorted(side.port for side in sides) == list(range(sides[0].branches))
 
 
-def _forwarded_input(item: Output) -> Output | None:
-    """The input that an output is, for all iterations that can tell."""
-    node = item.node
+def _forwarded_input(tensor: Output) -> Output | None:
+    """Return the input that an output equals in all iterations, None if there is none."""
+    node = tensor.node
     op: type[Op] | None = lookup(node.op)
     if op is None or not node.inputs:
         return None
     if op.role is Role.ENTER:
         return node.inputs[0] if node.attr("is_constant") else None
-    return node.inputs[item.port] if op.aliasing.is_identity or op.role is Role.LOOP_COND else None
+    forwards = op.aliasing.is_identity or op.role is Role.LOOP_COND
+    return node.inputs[tensor.port] if forwards else None

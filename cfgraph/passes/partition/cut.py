@@ -25,116 +25,119 @@ from cfgraph.passes.partition.device_crossings import COPIED_ROLES, DeviceCrossi
 from cfgraph.passes.partition.distributed_loops import DistributedLoops
 from cfgraph.passes.partition.local_control_edges import LocalControlEdges
 
-# 0 would be refused: it stands for a device that is not there
+# TensorFlow rejects 0, which stands for an unknown device
 INCARNATION: Final = 1
-# an output of these can be dead when the node is live
+# an output of a node with such a role can be dead when the node is live
 _PARTLY_DEAD_ROLES: Final = frozenset({Role.SWITCH, Role.RECV})
 
 
 class EdgeCutter:
-    """Makes what crosses; the edges of the old nodes are changed in the end, by `apply`."""
+    """Cuts the edges of one graph; existing nodes are rewired after all new ones are added."""
 
     def __init__(
-        self, graph: Graph, where: NodeDevices, loops: DistributedLoops, crossings: DeviceCrossings
+        self,
+        graph: Graph,
+        device_of: NodeDevices,
+        loops: DistributedLoops,
+        crossings: DeviceCrossings,
     ) -> None:
         self.graph = graph
-        self.where = where
+        self.device_of = device_of
         self.loops = loops
         self.crossings = crossings
-        self.maker = AddedNodes(graph)
-        self.control_loops = ControlLoops(self.maker, loops, where, self.at)
-        self.ties = LocalControlEdges(graph, self.maker, loops, self.control_loops)
+        self.added = AddedNodes(graph)
+        self.control_loops = ControlLoops(self.added, loops, device_of, self.on_device)
+        self.local_control_edges = LocalControlEdges(graph, loops, self.control_loops)
         self.pairs: list[tuple[Node, Frame]] = []
-        self._recvs: dict[tuple[Output, str], Output] = {}
+        self._received: dict[tuple[Output, str], Output] = {}
         self._waits: dict[tuple[Node, str], Node] = {}
         self._copies: dict[tuple[Node, str], Node] = {}
-        self._alive: dict[tuple[Node, str], Output] = {}
+        self._entry_tensors: dict[tuple[Node, str], Output] = {}
 
     def cut(self) -> None:
-        """Cut all edges that cross."""
+        """Cut all edges that cross devices."""
         self.control_loops.add_control_loops()
         readers = self.crossings.readers
-        edges = [self._edges(node) for node in readers]
+        edges = [self._local_edges(node) for node in readers]
         for node, (inputs, controls) in zip(readers, edges, strict=True):
             self.graph.connect(node, inputs, controls)
 
-    def _edges(self, node: Node) -> tuple[list[Output], list[Node]]:
-        """What a node reads and waits for on its own device."""
-        device = self.where[node]
-        inputs = [self._input(item, device, node) for item in node.inputs]
-        return inputs, self._controls(node, device)
+    def _local_edges(self, node: Node) -> tuple[list[Output], list[Node]]:
+        """Return the inputs and control inputs of a node on its own device."""
+        device = self.device_of[node]
+        inputs = [self._local_input(tensor, device, node) for tensor in node.inputs]
+        return inputs, self._local_controls(node, device)
 
-    def _input(self, item: Output, device: str, reader: Node) -> Output:
-        dtype = self.crossings.types.get(item)
-        if dtype is not None and dtype.is_ref and self.where[item.node] != device:
-            return self._read_reference(item, dtype, device, reader)
-        return self.at(item, device)
+    def _local_input(self, tensor: Output, device: str, reader: Node) -> Output:
+        dtype = self.crossings.types.get(tensor)
+        if dtype is not None and dtype.is_ref and self.device_of[tensor.node] != device:
+            return self._dereferenced(tensor, dtype, device, reader)
+        return self.on_device(tensor, device)
 
-    def _controls(self, node: Node, device: str) -> list[Node]:
-        found: list[Node] = []
+    def _local_controls(self, node: Node, device: str) -> list[Node]:
+        controls: list[Node] = []
         for control in node.controls:
-            if self.where[control] == device:
-                found.append(control)
+            if self.device_of[control] == device:
+                controls.append(control)
             else:
-                found.extend(self._local_waits(control, device, node))
-        return found
+                controls.extend(self._control_on_device(control, device, node))
+        return controls
 
     # -- data ------------------------------------------------------------------------------------
 
-    def at(self, item: Output, device: str) -> Output:
-        """A tensor as it is found on a device."""
-        source = item.node
-        if self.where[source] == device:
-            return item
+    def on_device(self, tensor: Output, device: str) -> Output:
+        """Return a tensor as it is available on a device, after adding a message if necessary."""
+        source = tensor.node
+        if self.device_of[source] == device:
+            return tensor
         if self.loops.roles[source.op] in COPIED_ROLES:
             return self._copy(source, device).output()
-        known = self._recvs.get((item, device))
+        known = self._received.get((tensor, device))
         if known is None:
-            dtype = self.crossings.types.get(item) or _known_dtype(item)
-            frame = self.loops.found.of_outputs[source]
-            known = self._send(item, self.where[source], device, dtype.base, frame, source)
-            self._recvs[item, device] = known
+            dtype = self.crossings.types.get(tensor) or _known_dtype(tensor)
+            frame = self.loops.frames.of_outputs[source]
+            known = self._send(tensor, self.device_of[source], device, dtype.base, frame, source)
+            self._received[tensor, device] = known
         return known
 
     def _send(
         self,
-        item: Output,
+        tensor: Output,
         source: str,
         device: str,
         dtype: DType,
         frame: Frame,
-        of: Node,
+        origin: Node,
         controls: Iterable[Node] = (),
     ) -> Output:
-        """A pair of Send and Recv in a frame; what is received. It concerns the node `of`."""
-        name = item.node.name
+        """Add a _Send/_Recv pair in a frame for an edge from `origin`; return the output."""
+        name, add = tensor.node.name, self.added.add
         key = {
-            "tensor_name": f"edge_{len(self.pairs)}_{of.name}".encode(),
+            "tensor_name": f"edge_{len(self.pairs)}_{origin.name}".encode(),
             "send_device": source.encode(),
             "send_device_incarnation": INCARNATION,
             "recv_device": device.encode(),
             "client_terminated": False,
         }
-        drivers = self._driver(frame, source)
-        waits = (*controls, *drivers)
-        send = self.maker.make(f"{name}/send", "_Send", source, (item,), waits, T=dtype, **key)
-        self.maker.beside.setdefault(of, []).append(send)
+        waits = (*controls, *self._send_controls(frame, source))
+        send = add(f"{name}/send", "_Send", source, (tensor,), waits, T=dtype, **key)
+        self.added.send_nodes.setdefault(origin, []).append(send)
         self.pairs.append((send, frame))
-        gates = () if frame.parent is None else (self.control_loops.gate(frame, device),)
-        recv = self.maker.make(f"{name}/recv", "_Recv", device, (), gates, tensor_type=dtype, **key)
+        pivots = () if frame.parent is None else (self.control_loops.pivot_merge(frame, device),)
+        recv = add(f"{name}/recv", "_Recv", device, (), pivots, tensor_type=dtype, **key)
         return recv.output()
 
-    def _driver(self, frame: Frame, device: str) -> tuple[Node, ...]:
-        """What a Send waits for, so that no run goes without the control loop that repeats it."""
+    def _send_controls(self, frame: Frame, device: str) -> tuple[Node, ...]:
+        """Return the driver that a _Send must wait for, so that pruning keeps the control loop."""
         if frame.parent is None:
             return ()
-        gate = self.control_loops.gate(frame, device)
-        return (gate,) if self.control_loops.is_control_loop(frame, device) else ()
+        pivot = self.control_loops.pivot_merge(frame, device)
+        return (pivot,) if self.control_loops.is_control_loop(frame, device) else ()
 
     def _copy(self, node: Node, device: str) -> Node:
-        """An Enter or a NextIteration on another device, with all that enters before it."""
+        """Copy an Enter or NextIteration to a device, together with those that it reads."""
         chain = []
-        while self.where[node] != device and (node, device) not in self._copies:
+        while self.device_of[node] != device and (node, device) not in self._copies:
             chain.append(node)
             source = node.inputs[0].node
             if self.loops.roles[source.op] not in COPIED_ROLES:
@@ -142,89 +145,90 @@ class EdgeCutter:
             node = source
         for each in reversed(chain):
             attrs = {key: value for key, value in each.attrs.items() if key != "_class"}
-            inputs = [self.at(item, device) for item in each.inputs]
-            controls = self._controls(each, device)
-            self._copies[each, device] = self.maker.make(
+            inputs = [self.on_device(tensor, device) for tensor in each.inputs]
+            controls = self._local_controls(each, device)
+            self._copies[each, device] = self.added.add(
                 each.name, each.op, device, inputs, controls, **attrs
             )
         return self._copies[chain[0] if chain else node, device]
 
-    def _read_reference(self, item: Output, dtype: DType, device: str, reader: Node) -> Output:
-        """The value of a reference, read when all else that the reader waits for is there."""
-        source = self.where[item.node]
-        before = [other.node for other in reader.inputs if other.node is not item.node]
+    def _dereferenced(self, tensor: Output, dtype: DType, device: str, reader: Node) -> Output:
+        """Send the value of a reference, read once all else that the reader waits for is done."""
+        source = self.device_of[tensor.node]
+        inputs = [each.node for each in reader.inputs if each.node is not tensor.node]
         waits: list[Node] = []
-        for node in dict.fromkeys([*before, *reader.controls]):
+        for node in dict.fromkeys([*inputs, *reader.controls]):
             if node.inputs or node.controls:
-                here = self.where[node] == source
-                waits.extend([node] if here else self._local_waits(node, source, reader))
-        frame = self.loops.found.of_outputs[item.node]
-        return self._send(item, source, device, dtype.base, frame, item.node, waits)
+                is_local = self.device_of[node] == source
+                waits.extend([node] if is_local else self._control_on_device(node, source, reader))
+        frame = self.loops.frames.of_outputs[tensor.node]
+        return self._send(tensor, source, device, dtype.base, frame, tensor.node, waits)
 
-    # -- order -----------------------------------------------------------------------------------
+    # -- control edges ---------------------------------------------------------------------------
 
-    def _local_waits(self, node: Node, device: str, reader: Node) -> list[Node]:
-        """What `reader` waits for on a device, for a node that is on another."""
+    def _control_on_device(self, node: Node, device: str, reader: Node) -> list[Node]:
+        """Return nodes on a device that `reader` can wait for instead of a node elsewhere."""
         if self.loops.roles[node.op] in COPIED_ROLES:
             return [self._copy(node, device)]
-        local = self.ties.local(node, device, reader, self._entry_tensor)
+        local = self.local_control_edges.replacements(node, device, reader, self._entry_tensor)
         return [self._wait(node, device)] if local is None else local
 
     def _wait(self, node: Node, device: str) -> Node:
-        """An Identity on a device that is live when the node, which is on another, is."""
+        """Return an Identity on a device that is live when a node on another device is."""
         known = self._waits.get((node, device))
         if known is not None:
             return known
         carrier = self.crossings.carriers.get((node, device))
         if carrier is not None:
-            dtype, recv = self.crossings.types[carrier], self.at(carrier, device)
+            dtype, recv = self.crossings.types[carrier], self.on_device(carrier, device)
         else:
-            frame = self.loops.found.of_outputs[node]
+            frame = self.loops.frames.of_outputs[node]
             dtype = float32
-            recv = self._send_token(node, self.where[node], device, frame)
-        wait = self.maker.make(f"{node.name}/wait", "Identity", device, (recv,), T=dtype)
+            recv = self._send_token(node, self.device_of[node], device, frame)
+        wait = self.added.add(f"{node.name}/wait", "Identity", device, (recv,), T=dtype)
         self._waits[node, device] = wait
         return wait
 
     def _send_token(self, node: Node, source: str, device: str, frame: Frame) -> Output:
-        """An empty tensor that goes to a device, live if the node is."""
+        """Send an empty tensor that is live if the node is."""
         name = f"{node.name}/ctrl"
-        token = self.maker.make(
+        token = self.added.add(
             name, "Const", source, (), (node,), dtype=float32, value=CONTROL_TOKEN
         )
-        self.maker.beside.setdefault(node, []).append(token)
+        self.added.send_nodes.setdefault(node, []).append(token)
         return self._send(token.output(), source, device, float32, frame, node)
 
-    # -- whether a loop is entered alive ---------------------------------------------------------
+    # -- liveness of loop entries ----------------------------------------------------------------
 
     def _entry_tensor(self, enter: Node, device: str) -> Output:
-        """A constant tensor in a loop on a device, live if `enter` is."""
-        known = self._alive.get((enter, device))
+        """Return a constant tensor in a loop on a device that is live if `enter` is."""
+        known = self._entry_tensors.get((enter, device))
         if known is None:
-            outside = self._outer_entry_tensor(enter.inputs[0], device)
+            outer = self._outer_entry_tensor(enter.inputs[0], device)
             attrs = {key: value for key, value in enter.attrs.items() if key != "_class"}
-            attrs |= {"T": _known_dtype(outside), "is_constant": True}
-            controls = self._controls(enter, device)
+            attrs |= {"T": _known_dtype(outer), "is_constant": True}
+            controls = self._local_controls(enter, device)
             name = f"{enter.name}/alive"
-            made = self.maker.make(name, "Enter", device, (outside,), controls, **attrs)
-            known = self._alive[enter, device] = made.output()
+            node = self.added.add(name, "Enter", device, (outer,), controls, **attrs)
+            known = self._entry_tensors[enter, device] = node.output()
         return known
 
-    def _outer_entry_tensor(self, item: Output, device: str) -> Output:
-        """A tensor on a device that is live if `item` is."""
-        source, role = item.node, self.loops.roles[item.node.op]
-        here = self.where[source]
-        dtype = _known_dtype(item)
-        if role in COPIED_ROLES or (here == device and not dtype.is_ref):
-            return self.at(item, device)
+    def _outer_entry_tensor(self, tensor: Output, device: str) -> Output:
+        """Return a tensor on a device that is live if `tensor` is."""
+        source, role = tensor.node, self.loops.roles[tensor.node.op]
+        source_device = self.device_of[source]
+        dtype = _known_dtype(tensor)
+        if role in COPIED_ROLES or (source_device == device and not dtype.is_ref):
+            return self.on_device(tensor, device)
         if role not in _PARTLY_DEAD_ROLES:
             return self._wait(source, device).output()
-        frame = self.loops.found.of_outputs[source]
-        live = self.maker.make(f"{source.name}/live", "Identity", here, (item,), T=dtype.base)
-        return self._send_token(live, here, device, frame)
+        frame = self.loops.frames.of_outputs[source]
+        name = f"{source.name}/live"
+        live = self.added.add(name, "Identity", source_device, (tensor,), T=dtype.base)
+        return self._send_token(live, source_device, device, frame)
 
 
-def _known_dtype(item: Output) -> DType:
-    dtype = item.dtype
-    assert dtype is not None, item
+def _known_dtype(tensor: Output) -> DType:
+    dtype = tensor.dtype
+    assert dtype is not None, tensor
     return dtype

@@ -12,78 +12,81 @@ from cfgraph.ir.graph import Graph, Node, Output
 from cfgraph.ir.role import Role
 from cfgraph.ir.topological_order import OpRoles
 
-# there is one of these on every device that reads it, so it is their source that crosses
+# every device that reads one of these has a copy, so that only its source crosses
 COPIED_ROLES = frozenset({Role.ENTER, Role.NEXT_ITERATION})
 
 
 class DeviceCrossings:
-    """The tensors that cross, their types, and one output of each node that does so whole.
+    """Cross-device tensors, their dtypes, and a carrier for each (node, device).
 
-    `carriers` gives for a node and a device an output that goes there, and is live if and only if
-    the node is: who waits for the node there can wait for that. `readers` are the nodes with an
-    edge from another device, in graph order.
+    A carrier is an output of the node that is sent to the device and is live if and only if the
+    node is; a control edge from the node can wait for it. `readers` are the nodes with an edge from
+    another device, in graph order.
 
-    Raises Unsupported for a reference that would have to cross as one, and for an unknown type.
+    Raises Unsupported for a reference that would cross as a reference, and for an unknown dtype.
     """
 
-    def __init__(self, where: NodeDevices) -> None:
-        self.where = where
+    def __init__(self, device_of: NodeDevices) -> None:
+        self.device_of = device_of
         self.roles = OpRoles()
         self.types: dict[Output, DType] = {}
         self.carriers: dict[tuple[Node, str], Output] = {}
-        self.readers = [node for node, device in where.items() if self._is_reader(node, device)]
+        self.readers = [node for node, device in device_of.items() if self._is_reader(node, device)]
         for node in self.readers:
-            self._read_all(node, where[node])
+            self._add_inputs(node, device_of[node])
 
     def _is_reader(self, node: Node, device: str) -> bool:
-        where = self.where
+        device_of = self.device_of
         for source, _ in node.inputs:
-            if where[source] != device:
+            if device_of[source] != device:
                 return True
-        return bool(node.controls) and any(where[control] != device for control in node.controls)
+        return bool(node.controls) and any(
+            device_of[control] != device for control in node.controls
+        )
 
-    def _read_all(self, node: Node, device: str) -> None:
-        for slot, item in enumerate(node.inputs):
-            if self.where[item.node] != device:
-                self._read(node, slot, item, device)
+    def _add_inputs(self, node: Node, device: str) -> None:
+        for slot, tensor in enumerate(node.inputs):
+            if self.device_of[tensor.node] != device:
+                self._add_input(node, slot, tensor, device)
         for control in node.controls:
-            if self.where[control] != device and self.roles[control.op] in COPIED_ROLES:
-                self._read(control, 0, control.inputs[0], device)
+            if self.device_of[control] != device and self.roles[control.op] in COPIED_ROLES:
+                self._add_input(control, 0, control.inputs[0], device)
 
-    def _read(self, node: Node, slot: int, item: Output, device: str) -> None:
-        is_reference = self._wants_reference(node, slot)
-        while self.where[item.node] != device:
+    def _add_input(self, node: Node, slot: int, tensor: Output, device: str) -> None:
+        is_reference = self._reads_reference(node, slot)
+        while self.device_of[tensor.node] != device:
             if is_reference:
-                raise self._reference(node, item, device)
-            if self.roles[item.node.op] not in COPIED_ROLES:
-                self._cross(item, node, device)
+                raise self._reference_error(node, tensor, device)
+            if self.roles[tensor.node.op] not in COPIED_ROLES:
+                self._add_tensor(tensor, node, device)
                 return
-            node, item = item.node, item.node.inputs[0]
-            is_reference = self._wants_reference(node, 0)
+            node, tensor = tensor.node, tensor.node.inputs[0]
+            is_reference = self._reads_reference(node, 0)
 
-    def _cross(self, item: Output, reader: Node, device: str) -> None:
-        dtype = self.types.get(item)
+    def _add_tensor(self, tensor: Output, reader: Node, device: str) -> None:
+        dtype = self.types.get(tensor)
         if dtype is None:
-            dtype = item.dtype
+            dtype = tensor.dtype
             if dtype is None:
-                message = f"{item.name} goes to another device, and its type is not known"
-                hint = f"keep {item.node.name!r} ({item.node.op}) and {reader.name!r} on one device"
-                raise Unsupported(message, node=item.node, hint=hint, code="CFG422")
-            self.types[item] = dtype
-        if not dtype.is_ref and self.roles[item.node.op] not in (Role.SWITCH, Role.RECV):
-            self.carriers.setdefault((item.node, device), item)
+                message = f"{tensor.name} goes to another device, but its type is unknown"
+                source = f"{tensor.node.name!r} ({tensor.node.op})"
+                hint = f"keep {source} and {reader.name!r} on one device"
+                raise Unsupported(message, node=tensor.node, hint=hint, code="CFG422")
+            self.types[tensor] = dtype
+        if not dtype.is_ref and self.roles[tensor.node.op] not in (Role.SWITCH, Role.RECV):
+            self.carriers.setdefault((tensor.node, device), tensor)
 
-    def _wants_reference(self, node: Node, slot: int) -> bool:
+    def _reads_reference(self, node: Node, slot: int) -> bool:
         op = registry.lookup(node.op)
         if op is None or not op.parsed().has_references:
             return False
         types = registry.input_types(node)
         return types is not None and slot < len(types) and types[slot].is_ref
 
-    def _reference(self, node: Node, item: Output, device: str) -> Unsupported:
+    def _reference_error(self, node: Node, tensor: Output, device: str) -> Unsupported:
         message = (
-            f"input {item.name} is a reference, which cannot leave its device: it is on "
-            f"{self.where[item.node]}, the node on {device}"
+            f"input {tensor.name} is a reference, which cannot cross devices: it is on "
+            f"{self.device_of[tensor.node]}, the node is on {device}"
         )
         hint = "place both on one device"
         return Unsupported(message, node=node, hint=hint, code="CFG421")
@@ -93,32 +96,32 @@ NodeDevices = dict[Node, str]
 
 
 def node_devices(graph: Graph) -> NodeDevices:
-    """Where every node is: `/job:localhost/replica:0/task:0/device:CPU:0`.
+    """Return the device of every node, such as `/job:localhost/replica:0/task:0/device:CPU:0`.
 
-    Raises InvalidInput for a node whose device is not said in full.
+    Raises InvalidInput for a node without a full device name.
     """
     full: dict[str, str] = {}
-    found: NodeDevices = {}
+    devices: NodeDevices = {}
     for node in graph:
         device = full.get(node.device)
         if device is None:
             device = full[node.device] = _full_device_name(node)
-        found[node] = device
-    return found
+        devices[node] = device
+    return devices
 
 
 def _full_device_name(node: Node) -> str:
     parts = DeviceName.parse(node.device)
     if parts is not None and None not in parts:
         return str(parts)
-    asked = f"only {node.device!r}" if node.device else "no device"
-    message = f"the node is not placed: it asks for {asked}, a full device name is wanted"
-    hint = "place the graph first, with cfgraph.place or the option --devices"
+    request = f"only {node.device!r}" if node.device else "no device"
+    message = f"the node is not placed: it has {request}, expected a full device name"
+    hint = "place the graph first, with cfgraph.place or with --devices"
     raise InvalidInput(message, node=node, hint=hint, code="CFG420")
 
 
 def sorted_devices(devices: Iterable[str]) -> list[str]:
-    """Devices by job, replica, task, kind and number, each once."""
+    """Return unique devices, sorted by job, replica, task, kind, and number."""
     return sorted(dict.fromkeys(devices), key=_device_sort_key)
 
 

@@ -1,4 +1,4 @@
-"""The loops that may be distributed over devices: those driven by their LoopCond alone.
+"""Decide which loops may be distributed over devices: those driven by their LoopCond alone.
 
 A device without the LoopCond runs as many iterations as the LoopCond says and waits for every value
 in each of them. All variables must therefore be live when the LoopCond is, and continue exactly
@@ -16,74 +16,70 @@ from cfgraph.passes.partition.branch_conditions import BranchConditions
 
 
 class DistributedLoops:
-    """What there is to know of the loops of a graph before it is cut."""
+    """Queries on the loops of a graph that is not cut yet."""
 
-    def __init__(self, found: Frames) -> None:
-        self.found = found
+    def __init__(self, frames: Frames) -> None:
+        self.frames = frames
         self.roles = OpRoles()
 
     @cached_property
-    def alive(self) -> BranchConditions:
-        """When each node is live."""
-        return BranchConditions(self.found)
+    def conditions(self) -> BranchConditions:
+        """Liveness of each node."""
+        return BranchConditions(self.frames)
 
     def is_variable(self, node: Node) -> bool:
-        """True for the Merge of a loop variable: a NextIteration feeds it, and an Enter."""
+        """Return true for the Merge of a loop variable: one of an Enter and a NextIteration."""
         roles = self.roles
         if roles[node.op] is not Role.MERGE:
             return False
-        sources = {roles[item.node.op] for item in node.inputs}
+        sources = {roles[tensor.node.op] for tensor in node.inputs}
         return sources == {Role.ENTER, Role.NEXT_ITERATION}
 
     def is_loop_switch(self, switch: Node) -> bool:
-        """True for a Switch on the predicate of the loop that it is in."""
-        frame = self.found.of[switch]
+        """Return true for a Switch on the predicate of its own loop."""
+        frame = self.frames.of[switch]
         if self.roles[switch.op] is not Role.SWITCH or not frame.loop_conds:
             return False
-        origin = self.alive.origin
+        origin = self.conditions.origin
         return origin(switch.inputs[1]) == origin(frame.loop_conds[0].output())
 
     def pivot(self, node: Node) -> Output | None:
-        """The output of a Switch of a variable on the loop's predicate that a node only hands on.
-
-        None for any other node.
-        """
+        """Return the output of a loop variable's Switch if a node only forwards that, else None."""
         if node.controls or len(node.inputs) != 1:
             return None
-        item = node.inputs[0]
-        source = item.node
+        tensor = node.inputs[0]
+        source = tensor.node
         if source.controls or not self.is_loop_switch(source):
             return None
-        only_hands_on = self.alive.origin(node.output()) == item
-        return item if only_hands_on and self.is_variable(source.inputs[0].node) else None
+        forwards = self.conditions.origin(node.output()) == tensor
+        return tensor if forwards and self.is_variable(source.inputs[0].node) else None
 
     def undistributable_loops(self) -> set[Frame]:
-        """The loops whose devices could not tell which values come in which iteration.
+        """Return the loops whose values are not all live in exactly the iterations that run.
 
-        An Exit of such a loop may come or not, so the loop around it is one of them too.
+        An Exit of such a loop may be dead, so the outer loop is one of them too.
         """
-        found: set[Frame] = set()
-        for frame in reversed(self.found.all[1:]):
+        rejected: set[Frame] = set()
+        for frame in reversed(self.frames.all[1:]):
             if not frame.loop_conds:
-                found.add(frame)
-            elif frame in found or not self._is_distributable(frame):
-                found.add(frame)
+                rejected.add(frame)
+            elif frame in rejected or not self._is_distributable(frame):
+                rejected.add(frame)
                 if frame.exits and frame.parent and frame.parent.parent:
-                    found.add(frame.parent)
-        return found
+                    rejected.add(frame.parent)
+        return rejected
 
     def _is_distributable(self, frame: Frame) -> bool:
-        alive = self.alive
+        sides_of = self.conditions.sides
         condition = frame.loop_conds[0]
-        needed, body = alive.of(condition), alive.body(condition)
-        goes_on = needed | {body}
+        entry = sides_of(condition)
+        body = entry | {self.conditions.body(condition)}
         return all(
             bool(node.attr("is_constant"))
-            or (alive.of(node) <= needed and self._feeds_variables(node))
+            or (sides_of(node) <= entry and self._feeds_variables(node))
             for node in frame.enters
         ) and all(
-            alive.of(node) == goes_on and self._feeds_variables(node)
-            for node in frame.next_iterations
+            sides_of(node) == body and self._feeds_variables(node) for node in frame.next_iterations
         )
 
     def _feeds_variables(self, node: Node) -> bool:

@@ -18,46 +18,43 @@ from cfgraph.ir.role import Role
 from cfgraph.ops.opdef.node_effects import has_effect, makes_handle, may_write
 from cfgraph.ops.opdef.op import role_of
 from cfgraph.passes.partition.branch_conditions import ALWAYS_LIVE
-from cfgraph.passes.partition.control_loops import AddedNodes, ControlLoops
+from cfgraph.passes.partition.control_loops import ControlLoops
 from cfgraph.passes.partition.distributed_loops import DistributedLoops
 
 EntryTensorOnDevice = Callable[[Node, str], Output]
 
 
 class LocalControlEdges:
-    """Finds for a node and a device what can be waited for there in its stead."""
+    """Local replacements for control edges from another device."""
 
-    def __init__(
-        self, graph: Graph, maker: AddedNodes, loops: DistributedLoops, control_loops: ControlLoops
-    ) -> None:
+    def __init__(self, graph: Graph, loops: DistributedLoops, control_loops: ControlLoops) -> None:
         self._graph = graph
-        self._maker = maker
         self._loops = loops
         self._control_loops = control_loops
         self._effects: EffectOrder | None = None
 
-    def local(
+    def replacements(
         self, node: Node, device: str, reader: Node, entry_tensor: EntryTensorOnDevice
     ) -> list[Node] | None:
-        """What `reader` may wait for on its device; None if the edge must cross.
+        """Return local control inputs of `reader` instead of `node`, None if the edge must cross.
 
-        `alive_at(enter, device)` is a constant tensor in the loop there, live if `enter` is.
+        `entry_tensor(enter, device)` is a constant tensor in the loop that is live if `enter` is.
         """
-        frame = self._loops.found.of[node]
+        frame = self._loops.frames.of[node]
         if frame.parent is None:
             return None
         if self._loops.is_variable(node):
-            return self._gate(node, frame, device, reader, entry_tensor)
+            return self._for_variable(node, frame, device, reader, entry_tensor)
         pivot = self._loops.pivot(node)
         if pivot is None:
             return None
         merge = pivot.node.inputs[0].node
-        machines = self._control_loops
-        if not machines.is_before_condition(merge, frame) and self._ordered(merge, reader):
+        is_early = self._control_loops.is_before_condition(merge, frame)
+        if not is_early and self._are_ordered(merge, reader):
             return None
-        return [machines.side(frame, device, pivot.port)]
+        return [self._control_loops.pivot_branch(frame, device, pivot.port)]
 
-    def _gate(
+    def _for_variable(
         self,
         merge: Node,
         frame: Frame,
@@ -65,43 +62,45 @@ class LocalControlEdges:
         reader: Node,
         entry_tensor: EntryTensorOnDevice,
     ) -> list[Node] | None:
-        if self._ordered(merge, reader):
+        if self._are_ordered(merge, reader):
             return None
-        alive, gate = self._loops.alive, self._control_loops.gate(frame, device)
-        is_own = not self._control_loops.is_control_loop(frame, device)
-        have, wanted = alive.of(gate) if is_own else ALWAYS_LIVE, alive.of(merge)
-        if have == wanted:
-            return [gate]
-        if not have <= wanted:
+        conditions, pivot = self._loops.conditions, self._control_loops.pivot_merge(frame, device)
+        is_variable = not self._control_loops.is_control_loop(frame, device)
+        available = conditions.sides(pivot) if is_variable else ALWAYS_LIVE
+        required = conditions.sides(merge)
+        if available == required:
+            return [pivot]
+        if not available <= required:
             return None
-        enter = next(i.node for i in merge.inputs if self._loops.roles[i.node.op] is Role.ENTER)
-        return [gate, entry_tensor(enter, device).node]
+        roles = self._loops.roles
+        enter = next(t.node for t in merge.inputs if roles[t.node.op] is Role.ENTER)
+        return [pivot, entry_tensor(enter, device).node]
 
-    def _ordered(self, first: Node, second: Node) -> bool:
+    def _are_ordered(self, first: Node, second: Node) -> bool:
         if self._effects is None:
             self._effects = EffectOrder(self._graph)
         return self._effects.are_ordered(first, second)
 
 
 class EffectOrder:
-    """The nodes that come after an effect, and those before one; in any iteration of a loop."""
+    """Nodes downstream of an effect, and nodes upstream of one, in any iteration of a loop."""
 
     def __init__(self, graph: Graph) -> None:
-        touching = [node for node in graph if _touches_state(node)]
-        if not any(map(may_write, touching)):
-            touching = []
-        self._after = _reachable_nodes(touching, lambda node: (use.node for use in node.uses))
-        self._before = _reachable_nodes(
-            touching, lambda node: (*(item.node for item in node.inputs), *node.controls)
+        stateful = [node for node in graph if _touches_state(node)]
+        if not any(map(may_write, stateful)):
+            stateful = []
+        self._downstream = _reachable_nodes(stateful, lambda node: (use.node for use in node.uses))
+        self._upstream = _reachable_nodes(
+            stateful, lambda node: (*(tensor.node for tensor in node.inputs), *node.controls)
         )
 
     def are_ordered(self, first: Node, second: Node) -> bool:
-        """True if `second` may have to wait for `first` for the sake of an effect."""
-        return first in self._after and second in self._before
+        """Return true if a path from `first` to `second` may order two effects."""
+        return first in self._downstream and second in self._upstream
 
 
 def _touches_state(node: Node) -> bool:
-    """True for an effect, and for a reference: an Identity that reads it has no effect itself."""
+    """Return true for nodes with effects, and for references, which any node may read."""
     if role_of(node):
         return False
     return has_effect(node) or (makes_handle(node) and _has_reference(node))
@@ -111,12 +110,14 @@ def _has_reference(node: Node) -> bool:
     return any(dtype.is_ref for dtype in registry.output_types(node) or ())
 
 
-def _reachable_nodes(start: Iterable[Node], onward: Callable[[Node], Iterable[Node]]) -> set[Node]:
-    found = set(start)
-    todo = list(found)
+def _reachable_nodes(
+    start: Iterable[Node], neighbors: Callable[[Node], Iterable[Node]]
+) -> set[Node]:
+    reached = set(start)
+    todo = list(reached)
     while todo:
-        for node in onward(todo.pop()):
-            if node not in found:
-                found.add(node)
+        for node in neighbors(todo.pop()):
+            if node not in reached:
+                reached.add(node)
                 todo.append(node)
-    return found
+    return reached

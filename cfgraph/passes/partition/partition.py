@@ -39,11 +39,11 @@ from cfgraph.passes.report import Report, op_counts
 
 @dataclass(frozen=True, slots=True)
 class Partitioning(Report):
-    """A report with the devices, what was moved, the messages and the control loops.
+    """Report of `partition`: devices, moved nodes, messages, and control loops.
 
-    `moved` maps a node to the device it was on and the one it is on; `messages` counts the pairs of
-    Send and Recv by the path of their frame (`/` is sent once, `/while` once an iteration);
-    `control_loops` lists path and device of each.
+    `moved` maps the name of a node to its old and new device. `messages` counts the _Send/_Recv
+    pairs by the path of their frame (`/` sends once, `/while` once per iteration). `control_loops`
+    has the path and the device of each control loop.
     """
 
     devices: tuple[str, ...] = ()
@@ -53,14 +53,14 @@ class Partitioning(Report):
 
 
 def partition(graph: Graph) -> Partitioning:
-    """Cut every edge between devices, in place; what is functional is lowered first.
+    """Cut every edge between devices, in place; functional nodes are lowered first.
 
-    Every node must be on a device by its full name. Nodes that are there keep their names and
-    values. A graph that is partitioned already stays as it is.
+    Every node must have a full device name. Existing nodes keep their names and values. A graph
+    that is already partitioned stays unchanged.
 
-    Raises InvalidInput for a graph that is not valid or not placed, and for a partitioned one that
-    was changed so that an edge crosses; Unsupported where a reference, or a tensor of unknown type,
-    would cross. The graph is unchanged then.
+    Raises InvalidInput for a graph that is invalid or not placed, and for a partitioned graph in
+    which an edge crosses devices after a change; Unsupported if a reference, or a tensor of unknown
+    type, would have to cross. The graph is then unchanged.
     """
     with paused_gc():
         require_valid(graph)
@@ -80,42 +80,42 @@ def partition(graph: Graph) -> Partitioning:
 
 
 def _unchanged_report(graph: Graph) -> Partitioning:
-    where = node_devices(graph)
+    device_of = node_devices(graph)
     counts = op_counts(graph)
-    devices = tuple(sorted_devices(where.values()))
+    devices = tuple(sorted_devices(device_of.values()))
     return Partitioning(before=counts, after=counts, devices=devices)
 
 
 class _PartitionRun:
-    """One partitioning; making it looks at all that can go wrong, and changes nothing."""
+    """One partitioning. The constructor raises all errors and leaves the graph unchanged."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self.before = op_counts(graph)
-        self.asked = node_devices(graph)
+        self.requested = node_devices(graph)
         self.loops = DistributedLoops(frames(graph))
-        self.where, self.gathered = relocate_loop_nodes(self.asked, self.loops)
-        self.crossings = DeviceCrossings(self.where)
+        self.device_of, self.gathered = relocate_loop_nodes(self.requested, self.loops)
+        self.crossings = DeviceCrossings(self.device_of)
 
     def run(self, lowered: Report) -> Partitioning:
-        """Move, cut and put in order."""
+        """Move loop nodes, cut edges, and order the nodes by device."""
         graph = self.graph
-        written = [node for node, device in self.where.items() if node.device != device]
-        for node in written:
-            graph.set_device(node, self.where[node])
+        changed = [node for node, device in self.device_of.items() if node.device != device]
+        for node in changed:
+            graph.set_device(node, self.device_of[node])
         moved = {
-            node.name: (self.asked[node], device)
-            for node, device in self.where.items()
-            if self.asked[node] != device
+            node.name: (self.requested[node], device)
+            for node, device in self.device_of.items()
+            if self.requested[node] != device
         }
-        cutter = EdgeCutter(graph, self.where, self.loops, self.crossings)
+        cutter = EdgeCutter(graph, self.device_of, self.loops, self.crossings)
         if self.crossings.readers:
             cutter.cut()
-        devices = tuple(sorted_devices(self.where.values()))
-        reordered = len(devices) > 1 and _order_by_device(graph, self.where, cutter)
-        loops = tuple((str(frame), device) for frame, device in cutter.control_loops.made)
+        devices = tuple(sorted_devices(self.device_of.values()))
+        reordered = len(devices) > 1 and _order_by_device(graph, self.device_of, cutter)
+        loops = tuple((str(frame), device) for frame, device in cutter.control_loops.control_merges)
         return Partitioning(
-            lowered.rewrites + len(written) + len(cutter.maker.nodes) + reordered,
+            lowered.rewrites + len(changed) + len(cutter.added.nodes) + reordered,
             lowered.names,
             (*lowered.warnings, *self._warnings()),
             lowered.before or self.before,
@@ -135,29 +135,29 @@ class _PartitionRun:
 
 def _undistributable_reason(frame: Frame) -> str:
     if frame.loop_conds:
-        return "its variables do not all go on exactly where its LoopCond is true"
+        return "not all of its variables continue exactly when its LoopCond is true"
     return "it has no LoopCond"
 
 
-def _order_by_device(graph: Graph, where: NodeDevices, cutter: EdgeCutter) -> bool:
-    """Device by device. A Send comes behind what it hands over, a Recv before who reads it.
+def _order_by_device(graph: Graph, device_of: NodeDevices, cutter: EdgeCutter) -> bool:
+    """Order nodes device by device, a _Send after its producer, a _Recv before its consumer.
 
-    Returns whether a node changed its place.
+    Returns true if the order changed.
     """
-    made, beside = cutter.maker.nodes, cutter.maker.beside
-    parts: dict[str, list[Node]] = {device: [] for device in sorted_devices(where.values())}
-    waiting, readers = dict.fromkeys(made), set(cutter.crossings.readers)
-    for node, device in where.items():
+    added, send_nodes = cutter.added.nodes, cutter.added.send_nodes
+    parts: dict[str, list[Node]] = {device: [] for device in sorted_devices(device_of.values())}
+    pending, readers = dict.fromkeys(added), set(cutter.crossings.readers)
+    for node, device in device_of.items():
         part = parts[device]
         if node in readers:
-            _append_with_sources(node, waiting, part)
+            _append_with_sources(node, pending, part)
         else:
             part.append(node)
-        for send in beside.get(node, ()):
-            _append_with_sources(send, waiting, part)
-    for node in made:
-        if node in waiting:
-            _append_with_sources(node, waiting, parts[node.device])
+        for send in send_nodes.get(node, ()):
+            _append_with_sources(send, pending, part)
+    for node in added:
+        if node in pending:
+            _append_with_sources(node, pending, parts[node.device])
     nodes = [node for part in parts.values() for node in part]
     if all(map(operator.is_, nodes, graph)):
         return False
@@ -165,83 +165,84 @@ def _order_by_device(graph: Graph, where: NodeDevices, cutter: EdgeCutter) -> bo
     return True
 
 
-def _append_with_sources(node: Node, waiting: dict[Node, None], part: list[Node]) -> None:
-    """Put a node behind all that it reads and that still waits for its place."""
-    waiting.pop(node, None)
+def _append_with_sources(node: Node, pending: dict[Node, None], part: list[Node]) -> None:
+    """Append a node after all of its transitive inputs that are pending."""
+    pending.pop(node, None)
     trail = [(node, _node_sources(node))]
     while trail:
-        here, sources = trail[-1]
+        current, sources = trail[-1]
         for source in sources:
-            if source in waiting:
-                del waiting[source]
+            if source in pending:
+                del pending[source]
                 trail.append((source, _node_sources(source)))
                 break
         else:
             trail.pop()
-            part.append(here)
+            part.append(current)
 
 
 def _node_sources(node: Node) -> Iterator[Node]:
-    for item in node.inputs:
-        yield item[0]
+    for tensor in node.inputs:
+        yield tensor[0]
     yield from node.controls
 
 
 def relocate_loop_nodes(
-    where: NodeDevices, loops: DistributedLoops
+    requested: NodeDevices, loops: DistributedLoops
 ) -> tuple[NodeDevices, list[Frame]]:
-    """Where every node goes, and the loops that were gathered on one device."""
-    new = dict(where)
-    if len(set(where.values())) < 2:
-        return new, []
-    gathered = _gather_loops(new, loops)
-    _move_to_sources(new, loops)
-    _move_to_consumers(new, loops)
-    return new, gathered
+    """Return the final device of each node, and the loops that were gathered on one device."""
+    device_of = dict(requested)
+    if len(set(requested.values())) < 2:
+        return device_of, []
+    gathered = _gather_loops(device_of, loops)
+    _move_to_sources(device_of, loops)
+    _move_to_consumers(device_of, loops)
+    return device_of, gathered
 
 
-def _gather_loops(where: NodeDevices, loops: DistributedLoops) -> list[Frame]:
-    """Keep the loops together that must be, with all that is inside."""
-    frames = loops.found.all[1:]
-    devices = _devices_within(frames, where)
-    homes: dict[Frame, str] = {}
+def _gather_loops(device_of: NodeDevices, loops: DistributedLoops) -> list[Frame]:
+    """Move each loop that cannot be distributed, with its inner loops, to one device."""
+    frames = loops.frames.all[1:]
+    devices = _devices_within(frames, device_of)
+    targets: dict[Frame, str] = {}
     gathered: list[Frame] = []
-    if all(len(here) == 1 for here in devices.values()):
+    if all(len(names) == 1 for names in devices.values()):
         return gathered
-    together = loops.undistributable_loops()
+    undistributable = loops.undistributable_loops()
     for frame in frames:
-        if frame.parent in homes:
-            homes[frame] = homes[frame.parent]
-        elif len(devices[frame]) > 1 and frame in together:
-            homes[frame] = where[_anchor_node(frame)]
+        if frame.parent in targets:
+            targets[frame] = targets[frame.parent]
+        elif len(devices[frame]) > 1 and frame in undistributable:
+            targets[frame] = device_of[_anchor_node(frame)]
             gathered.append(frame)
-    for frame, device in homes.items():
-        where.update(dict.fromkeys(frame.nodes, device))
+    for frame, device in targets.items():
+        device_of.update(dict.fromkeys(frame.nodes, device))
     return gathered
 
 
-def _devices_within(frames: Iterable[Frame], where: NodeDevices) -> dict[Frame, set[str]]:
-    found = {frame: {where[node] for node in frame.nodes} for frame in frames}
-    for frame in reversed(list(found)):
-        if frame.parent in found:
-            found[frame.parent] |= found[frame]
-    return found
+def _devices_within(frames: Iterable[Frame], device_of: NodeDevices) -> dict[Frame, set[str]]:
+    devices = {frame: {device_of[node] for node in frame.nodes} for frame in frames}
+    for frame in reversed(list(devices)):
+        if frame.parent in devices:
+            devices[frame.parent] |= devices[frame]
+    return devices
 
 
 def _anchor_node(frame: Frame) -> Node:
+    """Return the node whose device a gathered loop moves to."""
     for nodes in (frame.loop_conds, frame.merges, frame.nodes, frame.enters):
         if nodes:
             return nodes[0]
     raise AssertionError(frame)
 
 
-def _move_to_sources(where: NodeDevices, loops: DistributedLoops) -> None:
-    """A Switch goes beside the Merge that it reads, an Exit beside what it reads.
+def _move_to_sources(device_of: NodeDevices, loops: DistributedLoops) -> None:
+    """Move each loop Switch to the Merge that it reads, and each Exit to its input.
 
-    So does any other Switch that nobody reads on its own device: its data need not go there.
+    A Switch of a conditional moves too if it has no consumer on its device, which saves a message.
     """
     roles = loops.roles
-    for node in loops.found.order:
+    for node in loops.frames.order:
         role = roles[node.op]
         if role not in (Role.SWITCH, Role.EXIT):
             continue
@@ -249,20 +250,20 @@ def _move_to_sources(where: NodeDevices, loops: DistributedLoops) -> None:
         of_variable = (
             role is Role.SWITCH and loops.is_variable(source) and loops.is_loop_switch(node)
         )
-        follows = of_variable or role is Role.EXIT or _has_no_local_consumer(node, where)
+        follows = of_variable or role is Role.EXIT or _has_no_local_consumer(node, device_of)
         if follows and roles[source.op] not in COPIED_ROLES:
-            where[node] = where[source]
+            device_of[node] = device_of[source]
 
 
-def _has_no_local_consumer(node: Node, where: NodeDevices) -> bool:
-    return bool(node.uses) and all(where[use.node] != where[node] for use in node.uses)
+def _has_no_local_consumer(node: Node, device_of: NodeDevices) -> bool:
+    return bool(node.uses) and all(device_of[use.node] != device_of[node] for use in node.uses)
 
 
-def _move_to_consumers(where: NodeDevices, loops: DistributedLoops) -> None:
-    """An Enter or a NextIteration goes beside its first reader, unless one is beside it."""
+def _move_to_consumers(device_of: NodeDevices, loops: DistributedLoops) -> None:
+    """Move each Enter and NextIteration to its first consumer unless one is on its device."""
     roles = loops.roles
-    for node in reversed(loops.found.order):
+    for node in reversed(loops.frames.order):
         if roles[node.op] in (Role.ENTER, Role.NEXT_ITERATION) and node.uses:
-            devices = [where[use.node] for use in node.uses]
-            if where[node] not in devices:
-                where[node] = devices[0]
+            devices = [device_of[use.node] for use in node.uses]
+            if device_of[node] not in devices:
+                device_of[node] = devices[0]

@@ -94,7 +94,7 @@ class DeviceConstraints:
         warnings = []
         for (text, reason), nodes in self._unsatisfied.items():
             names = ", ".join(node.name for node in nodes[:3]) + ", …" * (len(nodes) > 3)
-            warnings.append(f"{text} is not available for {names}: {reason}")
+            warnings.append(f"{text} cannot be used for {names}: {reason}")
         return tuple(warnings)
 
     # -- requests --------------------------------------------------------------------------------
@@ -152,7 +152,7 @@ class DeviceConstraints:
         """Explain why no device satisfies the request of a group."""
         if host and self._matching(request, False):
             return "only a CPU runs all nodes that must share the device"
-        return f"the devices are {short_device_names(self.devices)}"
+        return f"available: {short_device_names(self.devices)}"
 
     def _conflicting_node(self, node: Node, request: DeviceName) -> Node:
         """Return a node of the same group with an incompatible request."""
@@ -181,7 +181,7 @@ class DeviceConstraints:
         if host and not self._matching(ANY_DEVICE, host):
             node = self.host_only_nodes[representative]
             message = f"only a CPU runs {node.op}, and there is none"
-            hint = f"the devices are {devices}"
+            hint = f"available: {devices}"
             return Unsupported(message, node=node, hint=hint, code="CFG405")
         mates = [mate for mate in self.groups.members(representative) if mate in self.requests]
         requester = mates[0] if mates else representative
